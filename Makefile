@@ -1,0 +1,44 @@
+# Everything starts from nothing: each target makes .venv when it is missing, installs, and goes.
+PYTHON ?= python3
+# A CPU wheel of exactly this version is what pip takes by default here; override for a GPU: make install TORCH='torch==2.13.0 --index-url …'
+TORCH ?= torch==2.13.0
+BIN := .venv/bin
+
+.PHONY: install run test check gen bench model clean
+
+install: .venv/installed
+
+# torch first and alone, so that the resolver meets it already chosen
+.venv/installed: pyproject.toml
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@$(BIN)/pip --disable-pip-version-check install --quiet $(TORCH)
+	@$(BIN)/pip --disable-pip-version-check install --quiet --editable '.[dev]'
+	@touch $@
+
+run: install            ## the whole idea on this machine, without a GPU, in a few minutes
+	@$(BIN)/interfere quickstart
+
+test: install           ## behaviour and laws; the shipped table is checked against its manifest too
+	@$(BIN)/pytest -q
+
+check: install          ## style, types, the arrows of the house, the wire contract
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check --quiet .
+	@$(BIN)/mypy
+	@PYTHONPATH=. $(BIN)/lint-imports --no-cache --contract-output quiet 2>/dev/null || PYTHONPATH=. $(BIN)/lint-imports --no-cache
+	@if command -v npm >/dev/null; then cd serving/proto && npm ci --silent --no-audit --no-fund && npx --no-install buf lint; \
+	 else echo "buf lint left out: npm is missing"; fi
+	@$(BIN)/python -m tests.generated
+
+gen: install            ## regenerate the protobuf code
+	@$(BIN)/python -m grpc_tools.protoc --proto_path=serving/proto --python_out=. --pyi_out=. --grpc_python_out=. \
+	  serving/proto/interfere/v1/policy.proto
+
+bench: install          ## speed, as figures and ratios of one run, appended to tests/bench/history.jsonl
+	@$(BIN)/pytest -q -m bench tests/bench
+
+model: install          ## the shipped default model, from the shipped table
+	@$(BIN)/interfere train --data cpu --work .venv/model-work --publish interfere/predict/default
+
+clean:
+	rm -rf .venv interfere-work

@@ -1,0 +1,32 @@
+"""Where a job sits under its device's roofline (Williams et al., CACM 2009): rates, intensity, shares of the peaks."""
+
+from features.spec import log1p, ratio
+from interfere.devices import device_type
+from interfere.records import JobProfile
+
+GIGA = 1e9
+COLUMNS = (
+    "log_gflop_per_s",
+    "log_gbyte_per_s",
+    "log_flop_per_byte",
+    "peak_flops_frac",
+    "peak_bandwidth_frac",
+    "device_log_peak_gflop_per_s",
+    "device_log_bandwidth_gbyte_per_s",
+)
+
+
+def encode(profile: JobProfile, device_name: str) -> tuple[float, ...]:
+    """Values of `COLUMNS`; rates are over the whole step, pauses included."""
+    device = device_type(device_name)
+    flops_per_s = ratio(profile.flops_per_step, profile.step_time_s)
+    bytes_per_s = ratio(profile.bytes_per_step, profile.step_time_s)
+    return (
+        log1p(flops_per_s / GIGA),
+        log1p(bytes_per_s / GIGA),
+        log1p(ratio(profile.flops_per_step, profile.bytes_per_step)),
+        ratio(flops_per_s, device.peak_flops),
+        ratio(bytes_per_s, device.memory_bandwidth_bytes_s),
+        log1p(device.peak_flops / GIGA),
+        log1p(device.memory_bandwidth_bytes_s / GIGA),
+    )

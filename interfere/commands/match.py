@@ -1,0 +1,74 @@
+"""Ask a server which pending job starts where, and beside whom."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.markup import escape  # names are free text: [/x] is no markup
+from rich.table import Table
+
+from interfere.commands.output import JsonFlag, emit
+
+if TYPE_CHECKING:
+    from interfere.client.queries import ModelInfo
+    from interfere.records import Plan, Snapshot
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command()
+def match(
+    snapshot: Annotated[
+        str | None,
+        typer.Argument(metavar="FILE", help='JSON {"pending": [...], "devices": [...]}; - is standard input.'),
+    ] = None,
+    example: Annotated[
+        bool, typer.Option("--example", help="Send a small snapshot of the model's own workloads.")
+    ] = False,
+    target: Annotated[str | None, typer.Option(help="Address of the server. Default: 127.0.0.1:50051.")] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Ask a server which pending job starts where, and beside whom."""
+    from interfere.client import PolicyClient
+    from interfere.client.documents import plan_document, read_json, read_snapshot, snapshot_document
+    from interfere.config import load_settings
+
+    if (snapshot is None) == (not example):
+        raise typer.BadParameter("give one of FILE and --example", param_hint="FILE")
+    settings = load_settings(target=target)
+    read = read_snapshot(read_json(snapshot)) if snapshot else None
+    with PolicyClient(settings.target, timeout_s=settings.timeout_s) as client:
+        sent = read or example_snapshot(client.model())
+        plan = client.match(sent)
+    document = plan_document(plan) | ({"request": snapshot_document(sent)} if example else {})
+    emit(document, _table(sent, plan), as_json=as_json)
+
+
+def example_snapshot(model: "ModelInfo") -> "Snapshot":
+    """Up to eight of the model's workloads on half as many devices of a type it knows."""
+    from interfere.records import Device, Job, Snapshot
+
+    domain = model.domains[0]
+    names = [model.workloads[k % len(model.workloads)] for k in range(max(2, min(8, len(model.workloads))))]
+    return Snapshot(
+        pending=tuple(Job(id=f"job-{k + 1}", workload=name) for k, name in enumerate(names)),
+        devices=tuple(
+            Device(id=f"device-{k + 1}", type=domain.device_type, mode=domain.mode)
+            for k in range((len(names) + 1) // 2)
+        ),
+    )
+
+
+def _table(sent: "Snapshot", plan: "Plan") -> Table:
+    """One line a job; what is the same for every shared device is left to --json."""
+    workload = {job.id: job.workload for job in (*sent.pending, *(r for d in sent.devices for r in d.residents))}
+    title = f"cost {plan.cost:.3f} (greedy {plan.greedy_cost:.3f}), {plan.status.lower()}, model {plan.model_version}"
+    table = Table("job", "decision", "slowdown", "interval", title=title)
+    for action in plan.actions:
+        decision, slowdown, interval = f"waits: {action.reason}", "", ""
+        if action.device_id:
+            beside = f"beside {action.partner_id} {workload[action.partner_id]}" if action.partner_id else ""
+            decision = f"{action.device_id} {beside or f'alone: {action.reason}'}"
+            slowdown = f"{action.slowdown:.2f} ×"
+            interval = f"{action.slowdown_lower:.2f} – {action.slowdown_upper:.2f}" if beside else ""
+        table.add_row(*map(escape, (f"{action.job_id} {workload[action.job_id]}", decision, slowdown, interval)))
+    return table

@@ -1,0 +1,38 @@
+"""What every command prints: one JSON document on standard output with `--json`, readable text without; logs on stderr."""
+
+import json
+import math
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output.")]
+
+out = Console(highlight=False)
+err = Console(stderr=True, highlight=False)
+
+
+def jsonable(value: Any) -> Any:
+    """NaN and infinities become null, tuples lists: strict JSON only."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, dict):
+        return {str(k): jsonable(v) for k, v in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [jsonable(v) for v in value]
+    return value.item() if hasattr(value, "item") else value
+
+
+def emit(document: dict[str, Any], human: Table | str, *, as_json: bool) -> None:
+    """Print `document` (with --json) or `human` (without) on standard output."""
+    if as_json:
+        typer.echo(json.dumps(jsonable(document), indent=2))
+    else:
+        out.print(human)
+
+
+def progress_note(text: str) -> None:
+    """A line about what is going on, on standard error."""
+    err.print(text, style="dim")

@@ -1,0 +1,100 @@
+"""Every error this project raises on purpose: what went wrong, with which value, and what to do about it.
+
+The tree (neutral code in brackets; one interceptor maps it to a gRPC status, the client maps it back)::
+
+    InterfereError
+    ├── InvalidInputError   [INVALID_ARGUMENT]     what the caller sent breaks a rule; carries field violations
+    │   └── TableError      [INVALID_ARGUMENT]     a table on disk: names file, row, column
+    ├── NotFoundError       [NOT_FOUND]            a name that nobody registered
+    ├── ConflictError       [ALREADY_EXISTS]       same id, other content
+    ├── LimitError          [RESOURCE_EXHAUSTED]   a stated limit is exceeded
+    ├── UnfitError          [FAILED_PRECONDITION]  this machine, folder or state cannot do it as things are
+    │   └── ModelError      [FAILED_PRECONDITION]  a model folder that must not be served
+    └── UnavailableError    [UNAVAILABLE]          a server or disk that may come back: retry
+
+Expected refusals (a job that must wait, a pair that misfits) are data, never exceptions.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Violation:
+    """One broken rule at one place. `field` is a path like `pending[3].weight`."""
+
+    field: str
+    what: str
+    value: str
+    remedy: str
+
+    def __str__(self) -> str:
+        return f"{self.field}: {self.what} (got {self.value}); {self.remedy}"
+
+
+class InterfereError(Exception):
+    """Base of all: `what` happened, with which `value`, and the `remedy`."""
+
+    code = "UNKNOWN"
+
+    def __init__(self, what: str, *, value: object = None, remedy: str = "") -> None:
+        self.what, self.value, self.remedy = what, value, remedy
+        text = what if value is None else f"{what}: {value}"
+        super().__init__(f"{text}\n  remedy: {remedy}" if remedy else text)
+
+
+class InvalidInputError(InterfereError):
+    """The caller's input breaks a rule. All violations are reported at once."""
+
+    code = "INVALID_ARGUMENT"
+
+    def __init__(
+        self, what: str, *, value: object = None, remedy: str = "", violations: Sequence[Violation] = ()
+    ) -> None:
+        super().__init__(what, value=value, remedy=remedy)
+        self.violations = tuple(violations)
+
+    @classmethod
+    def from_violations(cls, violations: Sequence[Violation]) -> "InvalidInputError":
+        """One error for one or many violations (at least one)."""
+        first = violations[0]
+        more = f" (and {len(violations) - 1} more)" if len(violations) > 1 else ""
+        return cls(f"{first.field}: {first.what}{more}", value=first.value, remedy=first.remedy, violations=violations)
+
+
+class TableError(InvalidInputError):
+    """A table on disk breaks its schema; the message names file, row and column."""
+
+
+class NotFoundError(InterfereError):
+    """A name that nobody registered."""
+
+    code = "NOT_FOUND"
+
+
+class ConflictError(InterfereError):
+    """The same id with other content."""
+
+    code = "ALREADY_EXISTS"
+
+
+class LimitError(InterfereError):
+    """A stated limit is exceeded."""
+
+    code = "RESOURCE_EXHAUSTED"
+
+
+class UnfitError(InterfereError):
+    """This machine, folder or state cannot do what was asked as things are."""
+
+    code = "FAILED_PRECONDITION"
+
+
+class ModelError(UnfitError):
+    """A model folder that must not be served: wrong fingerprint, truncated file, missing part."""
+
+
+class UnavailableError(InterfereError):
+    """A server or a disk that may come back; the caller retries."""
+
+    code = "UNAVAILABLE"

@@ -1,0 +1,137 @@
+"""A decision in words: which group got which device, and why each job starts, shares or waits."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from interfere.policy.costs import GIB, DeviceClass, PairCosts, Resolve
+from interfere.policy.options import Options
+from interfere.protocols import Predictor
+from interfere.records import NAN, Action, ActionKind, Device, Job, PairBatch, Pairing, Refusal
+
+MAX_REFUSALS = 100  # refused pairs listed in full; the rest are counted
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """Pending jobs (indices) that start on one device, beside its resident if it has one."""
+
+    members: tuple[int, ...]
+    device: Device
+    costs: PairCosts | None  # None when a job runs alone
+    place: tuple[int, int] = (0, 0)  # row and column in `costs`
+
+
+class Decision:
+    """Puts words to the groups."""
+
+    def __init__(
+        self, options: Options, groups: Sequence[Group], predictor: Predictor, resolve: Resolve, extrapolate: bool
+    ) -> None:
+        self._options, self._groups = options, groups
+        self._group_of = {i: group for group in groups for i in group.members}
+        self._predictor, self._resolve, self._extrapolate = predictor, resolve, extrapolate
+
+    def action(self, i: int) -> Action:
+        """What happens to pending job i."""
+        job, group = self._options.pending[i], self._group_of.get(i)
+        if group is None:
+            return Action(kind=ActionKind.WAIT, job_id=job.id, reason=self._why_waiting(i))
+        if group.costs is None:
+            why = "a device is free"
+            if self._resolve(job, group.device.type) is None:
+                why = f"no profile of workload {job.workload!r} on {group.device.type}: it runs alone first"
+            return Action(
+                kind=ActionKind.START_ALONE, job_id=job.id, device_id=group.device.id, slowdown=1.0, slowdown_lower=1.0,
+                slowdown_upper=1.0, cost=0.0, reason=why,
+            )  # fmt: skip
+        row, column = group.place
+        costs, flipped = group.costs, group.members[0] != i
+        partner = costs.rows[row] if flipped else costs.columns[column]
+        mine, theirs = float(costs.row_slowdown[row, column]), float(costs.column_slowdown[row, column])
+        if flipped:
+            mine, theirs = theirs, mine
+        lower, upper = self._interval(job, partner, costs.where)
+        return Action(
+            kind=ActionKind.START_SHARED, job_id=job.id, device_id=group.device.id, partner_id=partner.id,
+            slowdown=mine, slowdown_lower=lower, slowdown_upper=upper, partner_slowdown=theirs,
+            cost=float(costs.cost[row, column]),
+            reason=f"least excess in all: {mine:.2f} × here, {theirs:.2f} × for {partner.id} ({partner.workload})",
+        )  # fmt: skip
+
+    def _interval(self, job: Job, partner: Job, where: DeviceClass) -> tuple[float, float]:
+        profiles = [self._resolve(each, where.type) for each in (job, partner)]
+        if profiles[0] is None or profiles[1] is None:
+            return NAN, NAN
+        one = np.array([0], dtype=np.int64)
+        answer = self._predictor.predict_pairs(
+            PairBatch(
+                jobs=(profiles[0], profiles[1]),
+                victim=one,
+                neighbour=one + 1,
+                device_type=where.type,
+                mode=where.mode,
+                allow_extrapolation=self._extrapolate,
+            )
+        )
+        return float(answer.lower[0]), float(answer.upper[0])
+
+    def pairings(self) -> tuple[Pairing, ...]:
+        """The pairs that will share a device."""
+        return tuple(
+            Pairing(
+                job_id=group.costs.rows[group.place[0]].id,
+                partner_id=group.costs.columns[group.place[1]].id,
+                device_id=group.device.id,
+                weight=float(group.costs.cost[group.place]),
+            )
+            for group in self._groups
+            if group.costs is not None
+        )
+
+    def _tables(self) -> list[PairCosts]:
+        return [*self._options.together.values(), *(costs for costs, _ in self._options.beside.values())]
+
+    def _why_waiting(self, i: int) -> str:
+        options = self._options
+        largest = max((d.memory_bytes for d in (*options.empty, *options.seats)), default=NAN)
+        if options.bytes[i] > largest:
+            return f"memory: needs {options.bytes[i] / GIB:.3g} GiB, the largest device has {largest / GIB:.3g} GiB"
+        if not options.empty and not options.seats:
+            return "no device has a free seat"
+        if options.alone_anywhere()[i] or any(np.isfinite(t.cost[i]).any() for t in self._tables()):
+            return "every seat it could take went where it costs less"
+        rules = Counter(
+            _rule(t.reason(i, j))
+            for t in self._tables()
+            for j in range(len(t.columns))
+            if t.rows[i] is not t.columns[j]
+        )
+        return "; ".join(f"{why} ({count} pairs)" for why, count in rules.most_common(3)) or "no allowed action fits it"
+
+    def refusals(self) -> tuple[tuple[Refusal, ...], int]:
+        """Forbidden pairs, those of waiting jobs first; the list is cut at `MAX_REFUSALS`, the count is not."""
+        waiting_first = sorted(range(len(self._options.pending)), key=lambda i: i in self._group_of)
+        listed: dict[frozenset[str], Refusal] = {}
+        total = 0
+        for table in self._tables():
+            within = table.rows == table.columns
+            forbidden = np.isinf(table.cost)
+            if within:
+                forbidden &= ~np.eye(len(forbidden), dtype=bool)
+            total += int(forbidden.sum()) // (2 if within else 1)
+            for i in waiting_first:
+                for j in np.flatnonzero(forbidden[i]).tolist():
+                    if len(listed) >= MAX_REFUSALS:
+                        break
+                    job, partner = table.rows[i].id, table.columns[j].id
+                    key = frozenset((job, partner))
+                    listed.setdefault(key, Refusal(job_id=job, partner_id=partner, reason=table.reason(i, j)))
+        return tuple(listed.values()), total
+
+
+def _rule(reason: str) -> str:
+    """The rule without its numbers, for counting."""
+    return reason.partition(":")[0]

@@ -1,0 +1,45 @@
+"""Does a snapshot contradict itself? Every contradiction at once, each with its field path."""
+
+from collections.abc import Iterable
+
+from interfere.errors import Violation
+from interfere.records import Snapshot
+
+
+def validate_snapshot(snapshot: Snapshot) -> list[Violation]:
+    """Violations of: some device, unique device ids, unique job ids, no job pending and running or running twice."""
+    bad: list[Violation] = []
+    if not snapshot.devices:
+        bad.append(
+            Violation(
+                field="devices",
+                what="must not be empty",
+                value="[]",
+                remedy="send the devices of the scope, busy ones too",
+            )
+        )
+    bad += _repeats((f"devices[{k}].id", d.id) for k, d in enumerate(snapshot.devices))
+    residents = [
+        (f"devices[{k}].residents[{r}].id", job.id)
+        for k, device in enumerate(snapshot.devices)
+        for r, job in enumerate(device.residents)
+    ]
+    pending = [(f"pending[{k}].id", job.id) for k, job in enumerate(snapshot.pending)]
+    return bad + _repeats([*residents, *pending])
+
+
+def _repeats(places: Iterable[tuple[str, str]]) -> list[Violation]:
+    first: dict[str, str] = {}
+    bad = []
+    for field, name in places:
+        if name in first:
+            bad.append(
+                Violation(
+                    field=field,
+                    what=f"repeats {first[name]}",
+                    value=repr(name),
+                    remedy="an id may appear once in a snapshot",
+                )
+            )
+        first.setdefault(name, field)
+    return bad

@@ -1,0 +1,1 @@
+"""Answers for ordered pairs: the served model, the measured table, and the online correction, each a `Predictor`."""

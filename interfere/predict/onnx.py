@@ -1,0 +1,183 @@
+"""The served model: two ONNX graphs behind the `Predictor` protocol.
+
+`pair.onnx` is the champion and answers short lists; `matrix.onnx` factorises over jobs and fills large matrices.
+Law: asking for one pair or for many gives the same number as long as the same graph answers.
+"""
+
+import json
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from interfere.errors import ModelError, UnfitError
+from interfere.predict.feasibility import fit_probability
+from interfere.predict.manifest import REMEDY, Manifest, read_manifest
+from interfere.protocols import PairEncoder
+from interfere.records import NAN, JobProfile, MatrixPrediction, PairBatch, Prediction, Source
+
+SHORT_LIST = 4096  # ordered pairs that the champion answers itself: 4,096 rows of trees take about 0.15 s on one core
+BLOCK = 64  # victims per call of matrix.onnx: bounds memory, keeps a block inside the cache
+CACHE = 20_000  # encoded jobs kept
+LOW, HIGH = 0.05, 0.95
+
+
+class OnnxPredictor:
+    """Implements `interfere.protocols.Predictor` from a published folder."""
+
+    def __init__(self, folder: Path, encoder: PairEncoder) -> None:
+        """Raises ModelError for another fingerprint, a missing, truncated or edited file."""
+        self.manifest: Manifest = read_manifest(folder, encoder.fingerprint)
+        self._encoder = encoder
+        self._pair = _session(folder / "pair.onnx", encoder.fingerprint)
+        self._matrix = _session(folder / "matrix.onnx", encoder.fingerprint)
+        try:
+            listed = [
+                JobProfile.from_dict(d) for d in json.loads((folder / "profiles.json").read_text(encoding="utf-8"))
+            ]
+        except (ValueError, TypeError, KeyError) as error:
+            raise ModelError(f"profiles.json cannot be read ({error!r})", value=folder, remedy=REMEDY) from None
+        self.profiles: dict[tuple[str, str], JobProfile] = {(p.workload, p.device_type): p for p in listed}
+        self._identity = {name: k + 1 for k, name in enumerate(self.manifest.workloads)}
+        # Keyed by object identity (hashing a profile walks its timeline); the job is held so that its id stays its own.
+        self._cache: OrderedDict[tuple[int, str, str], tuple[JobProfile, NDArray[np.float32]]] = OrderedDict()
+        self._cache_lock = threading.Lock()
+
+    @property
+    def version(self) -> str:
+        """Version of the published folder."""
+        return self.manifest.version
+
+    def knows(self, device_type: str, mode: str) -> str:
+        """Empty when trained on this domain, else the reason and the remedy."""
+        if any(d.device_type == device_type and d.mode == mode for d in self.manifest.domains):
+            return ""
+        seen = ", ".join(sorted({f"{d.device_type}/{d.mode}" for d in self.manifest.domains}))
+        return (
+            f"the model never saw {device_type}/{mode} (it knows {seen}): import or measure pairs there and retrain, "
+            "or set allow_extrapolation"
+        )
+
+    def predict_pairs(self, batch: PairBatch) -> Prediction:
+        """Champion's answer for every pair of the batch."""
+        p = len(batch)
+        unknown = "" if batch.allow_extrapolation else self.knows(batch.device_type, batch.mode)
+        if unknown or p == 0:
+            absent = np.full(p, np.nan)
+            return Prediction(
+                median=absent, lower=absent, upper=absent, feasibility=absent,
+                source=(Source.ABSTAINED,) * p, reason=(unknown,) * p,
+            )  # fmt: skip
+        rows = self._encode(batch.jobs, batch.device_type, batch.mode)
+        ids = self._ids(batch.jobs)
+        log_median = self._run_pairs(rows, ids, batch.victim, batch.neighbour)
+        known = (ids[batch.victim] > 0) & (ids[batch.neighbour] > 0)
+        peaks = np.array([job.memory_peak_bytes for job in batch.jobs], dtype=np.float64)
+        return Prediction(
+            median=np.exp(log_median + self._shift(0.5, known)),
+            lower=np.exp(log_median + self._shift(LOW, known)),
+            upper=np.exp(log_median + self._shift(HIGH, known)),
+            feasibility=fit_probability(peaks[batch.victim], peaks[batch.neighbour], batch.device_memory_bytes),
+            source=(Source.MODEL,) * p,
+            reason=("",) * p,
+        )
+
+    def predict_matrix(
+        self,
+        victims: Sequence[JobProfile],
+        neighbours: Sequence[JobProfile],
+        device_type: str,
+        mode: str,
+        *,
+        quantile: float = 0.5,
+        device_memory_bytes: float = NAN,
+        allow_extrapolation: bool = False,
+    ) -> MatrixPrediction:
+        """Both directions, float32[v, n] each. Raises UnfitError on an unknown domain."""
+        if not allow_extrapolation and (unknown := self.knows(device_type, mode)):
+            raise UnfitError("no model for this domain", value=f"{device_type}/{mode}", remedy=unknown)
+        v, n = len(victims), len(neighbours)
+        jobs = (*victims, *neighbours)
+        rows, ids = self._encode(jobs, device_type, mode), self._ids(jobs)
+        if 2 * v * n <= SHORT_LIST:
+            i, j = np.repeat(np.arange(v), n), v + np.tile(np.arange(n), v)
+            both = self._run_pairs(rows, ids, np.concatenate([i, j]), np.concatenate([j, i]))
+            ahead, back = both[: v * n].reshape(v, n), both[v * n :].reshape(v, n)
+        else:
+            ahead, back = self._run_matrix(rows, ids, v)
+        shift = self._shift(quantile, (ids[:v, None] > 0) & (ids[None, v:] > 0))
+        peaks = np.array([job.memory_peak_bytes for job in jobs], dtype=np.float64)
+        fits = fit_probability(peaks[:v, None], peaks[None, v:], device_memory_bytes)
+        return MatrixPrediction(
+            victim_slowdown=np.exp(ahead + shift).astype(np.float32),
+            neighbour_slowdown=np.exp(back + shift).astype(np.float32),
+            feasible=np.not_equal(fits, 0.0).astype(np.uint8),
+        )
+
+    def _encode(self, jobs: Sequence[JobProfile], device_type: str, mode: str) -> NDArray[np.float32]:
+        """float32[n, F], each distinct profile encoded once."""
+        with self._cache_lock:
+            distinct = {id(job): job for job in jobs}
+            missing = [job for key, job in distinct.items() if (key, device_type, mode) not in self._cache]
+            for job, row in zip(missing, self._encoder.encode_jobs(missing, device_type, mode), strict=True):
+                self._cache[id(job), device_type, mode] = (job, row)
+            rows = np.stack([self._cache[id(job), device_type, mode][1] for job in jobs])
+            while len(self._cache) > CACHE:
+                self._cache.popitem(last=False)
+        return rows
+
+    def _ids(self, jobs: Sequence[JobProfile]) -> NDArray[np.int64]:
+        return np.array([self._identity.get(job.workload, 0) for job in jobs], dtype=np.int64)
+
+    def _shift(self, level: float, known: NDArray[np.bool_]) -> NDArray[np.float64]:
+        intervals = self.manifest.intervals
+        return np.where(known, intervals.quantile(level, known=True), intervals.quantile(level, known=False))
+
+    def _run_pairs(
+        self, rows: NDArray[np.float32], ids: NDArray[np.int64], i: NDArray[np.int64], j: NDArray[np.int64]
+    ) -> NDArray[np.float64]:
+        feeds = {"pairs": self._encoder.encode_pairs(rows[i], rows[j]), "victim": ids[i], "neighbour": ids[j]}
+        return np.asarray(self._pair.run(["log_slowdown"], feeds)[0], dtype=np.float64).reshape(-1)
+
+    def _run_matrix(
+        self, rows: NDArray[np.float32], ids: NDArray[np.int64], v: int
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        ahead = np.empty((v, len(rows) - v))
+        back = np.empty_like(ahead)
+        columns = {"neighbours": rows[v:], "neighbour_id": ids[v:]}
+        for start in range(0, v, BLOCK):
+            part = slice(start, min(start + BLOCK, v))
+            feeds = {"victims": rows[part], "victim_id": ids[part], **columns}
+            ahead[part], back[part] = self._matrix.run(["log_victim", "log_neighbour"], feeds)
+        return ahead, back
+
+
+def load_model(folder: Path, encoder: PairEncoder) -> OnnxPredictor:
+    """The predictor of a published folder; raises ModelError when it must not be served."""
+    return OnnxPredictor(folder, encoder)
+
+
+def _session(path: Path, fingerprint: str) -> Any:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    options.inter_op_num_threads = 1
+    try:
+        session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # onnxruntime's own exception types are not public
+        raise ModelError(
+            f"ONNX Runtime cannot load the graph ({type(error).__name__})", value=path, remedy=REMEDY
+        ) from None
+    found = session.get_modelmeta().custom_metadata_map.get("fingerprint")
+    if found != fingerprint:
+        raise ModelError(
+            "the graph was exported under another feature encoder",
+            value=f"{path}: {found}, this program encodes {fingerprint}",
+            remedy="retrain with this version: interfere train",
+        )
+    return session

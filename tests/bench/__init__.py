@@ -1,0 +1,1 @@
+"""Measurements that are recorded, never asserted on time."""

@@ -1,0 +1,173 @@
+"""Random valid records for the laws of conversion."""
+
+from hypothesis import strategies as st
+
+from interfere.client.queries import (
+    JobRef,
+    MatrixQuery,
+    ModelDomain,
+    ModelInfo,
+    ObservationAnswer,
+    OnlineState,
+    PairQuery,
+    ProfileSummary,
+    RankAnswer,
+    RankQuery,
+    Score,
+    TrainingTable,
+)
+from interfere.records import (
+    METRICS,
+    MODES,
+    NAN,
+    Action,
+    ActionKind,
+    Device,
+    Job,
+    JobProfile,
+    KernelStat,
+    Limits,
+    ObservationResult,
+    Pairing,
+    Plan,
+    Progress,
+    Ranking,
+    Refusal,
+    Snapshot,
+    SolveStatus,
+)
+
+names = st.text("abcdefgh-µ🚀 0123", min_size=1, max_size=12).filter(str.strip)
+words = st.text("abc-×≥", max_size=12)
+counts = st.integers(0, 2**31)
+modes = st.sampled_from(MODES)
+
+
+def numbers(low: float = 0.0, high: float = 1e15) -> st.SearchStrategy[float]:
+    return st.floats(low, high, allow_nan=False, allow_infinity=False)
+
+
+def optional(low: float = 0.0, high: float = 1e15) -> st.SearchStrategy[float]:
+    return st.just(NAN) | numbers(low, high)
+
+
+def tuples(of: st.SearchStrategy, size: int = 3) -> st.SearchStrategy:
+    return st.lists(of, max_size=size).map(tuple)
+
+
+kernels = st.builds(
+    KernelStat,
+    name=names,
+    mean_s=numbers(),
+    gap_s=optional(),
+    count=numbers(),
+    grid=tuples(counts),
+    block=tuples(counts),
+)
+
+
+@st.composite
+def profiles(draw: st.DrawFn) -> JobProfile:
+    stretches = draw(st.lists(st.tuples(numbers(), numbers()), max_size=4))
+    return JobProfile(
+        workload=draw(names), device_type=draw(names), step_time_s=draw(numbers(1e-9)), source=draw(names),
+        step_time_sd_s=draw(optional()), busy_frac=draw(optional()), busy_s=tuple(b for b, _ in stretches),
+        idle_s=tuple(i for _, i in stretches), flops_per_step=draw(optional()), bytes_per_step=draw(optional()),
+        memory_peak_bytes=draw(optional()), memory_working_set_bytes=draw(optional()), kernels=draw(tuples(kernels, 2)),
+    )  # fmt: skip
+
+
+refs = st.builds(JobRef, workload=names) | st.builds(JobRef, profile_id=names) | st.builds(JobRef, profile=profiles())
+summaries = st.builds(
+    ProfileSummary, profile_id=names, workload=names, device_type=names, source=names, step_time_s=numbers(1e-9),
+    newest=st.booleans(), registered=st.booleans(),
+)  # fmt: skip
+jobs = st.builds(
+    Job, id=names, workload=names, profile_id=words, memory_peak_bytes=optional(), weight=numbers(1e-6),
+    max_slowdown=optional(1.0),
+)  # fmt: skip
+devices = st.builds(
+    Device, id=names, type=names, node=words, memory_bytes=optional(1.0), mode=modes, residents=tuples(jobs, 2)
+)
+limits = st.builds(
+    Limits,
+    allowed=st.frozensets(st.sampled_from(ActionKind)).map(lambda kinds: kinds | {ActionKind.WAIT}),
+    max_slowdown=optional(1.0),
+    max_devices=st.none() | counts,
+    allow_extrapolation=st.booleans(),
+)
+snapshots = st.builds(
+    Snapshot, pending=tuples(jobs), devices=tuples(devices), scope=names, snapshot_id=words, limits=limits
+)
+rank_queries = st.builds(RankQuery, job=jobs, devices=tuples(devices), limits=limits)
+rank_answers = st.builds(
+    RankAnswer,
+    rankings=tuples(
+        st.builds(
+            Ranking, device_id=names, feasible=st.booleans(), slowdown=optional(), worst_resident_slowdown=optional(),
+            cost=numbers() | st.just(float("inf")), reason=words,
+        )
+    ),
+    model_version=words,
+)  # fmt: skip
+plans = st.builds(
+    Plan,
+    decision_id=words, model_version=words,
+    actions=tuples(
+        st.builds(
+            Action, kind=st.sampled_from(ActionKind), job_id=names, device_id=words, partner_id=words,
+            slowdown=optional(), slowdown_lower=optional(), slowdown_upper=optional(), partner_slowdown=optional(),
+            cost=optional(), reason=words,
+        )
+    ),
+    pairs=tuples(st.builds(Pairing, job_id=names, partner_id=names, device_id=names, weight=numbers())),
+    refused=tuples(st.builds(Refusal, job_id=names, partner_id=names, reason=words)),
+    refused_total=counts, cost=numbers(), greedy_cost=numbers(), greedy_waiting=counts, lower_bound=numbers(-1e6),
+    gap=numbers(), status=st.sampled_from(SolveStatus),
+)  # fmt: skip
+
+
+@st.composite
+def pair_queries(draw: st.DrawFn) -> PairQuery:
+    asked = draw(st.lists(refs, min_size=1, max_size=3))
+    place = st.integers(0, len(asked) - 1)
+    return PairQuery(
+        jobs=tuple(asked), pairs=draw(tuples(st.tuples(place, place))), device_type=draw(words), mode=draw(modes),
+        device_memory_bytes=draw(optional(1.0)), allow_extrapolation=draw(st.booleans()),
+    )  # fmt: skip
+
+
+matrix_queries = st.builds(
+    MatrixQuery, victims=st.lists(refs, min_size=1, max_size=2).map(tuple), neighbours=tuples(refs, 2),
+    device_type=words, mode=modes, quantile=st.floats(0.01, 0.99), device_memory_bytes=optional(1.0),
+    allow_extrapolation=st.booleans(),
+)  # fmt: skip
+
+
+@st.composite
+def windows(draw: st.DrawFn) -> Progress:
+    start_s = draw(numbers(0, 1e9))
+    by_steps = draw(st.booleans())
+    return Progress(
+        observation_id=draw(names), job_id=draw(names), workload=draw(names), device_type=draw(names), start_s=start_s,
+        end_s=start_s + draw(numbers(1, 1e6)), company=draw(tuples(names)),
+        steps=draw(numbers()) if by_steps else NAN, slowdown=NAN if by_steps else draw(numbers(0.2, 100)),
+        device_id=draw(words), mode=draw(modes),
+    )  # fmt: skip
+
+
+answers = tuples(
+    st.builds(ObservationAnswer, observation_id=names, result=st.sampled_from(ObservationResult), reason=words)
+)
+models = st.builds(
+    ModelInfo,
+    version=words, model=words, matrix_model=words, fingerprint=words, created_at=words, workloads=tuples(names),
+    domains=tuples(st.builds(ModelDomain, device_type=names, mode=modes, metric=st.sampled_from(METRICS))),
+    calibrated=st.booleans(), trained_on=tuples(st.builds(TrainingTable, table=names, rows=counts, sha256=words)),
+    scores=tuples(st.builds(Score, split=names, model=names, metric=names, value=numbers(-1e6))),
+    online=st.builds(
+        OnlineState, observations=counts, pending_solo=counts, solo_rates=counts, corrected_jobs=counts,
+        corrected_pairs=counts,
+    ),
+    server_version=words,
+)  # fmt: skip

@@ -1,0 +1,41 @@
+"""The card says what it must, and only what the table holds."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from interfere.data.card import card, write_card
+from interfere.data.tables import Table
+from tests.data.sample import JOBS, TABLE
+
+
+def test_the_card_is_honest_about_the_device_and_names_its_figures() -> None:
+    text = card(TABLE, command="interfere profile campaign --workloads a,b")
+    for part in (
+        "One CPU core, time-sliced",
+        "a processor",
+        "2 jobs, 4 ordered pairs",
+        "ok 3, unstable 1, infeasible 0",
+        "CC BY 4.0",
+        "interfere profile campaign --workloads a,b",
+        "1.50 / 1.90 / 2.00",
+        "ICC(1,1)",
+        "| a | 10.00 ms | 10.0% | 50% |",
+    ):
+        assert part in text
+    assert "2023-11-14" in text
+
+
+def test_absent_figures_are_dashes() -> None:
+    text = card(Table(name="none", jobs=(replace(JOBS[0], busy_frac=float("nan")),), pairs=()))
+    assert "nan" not in text
+    assert "–" in text
+
+
+def test_the_card_of_another_device_claims_no_core() -> None:
+    moved = Table(name="t", jobs=tuple(replace(job, device_type="h200") for job in JOBS), pairs=())
+    assert "CPU core" not in card(moved)
+
+
+def test_the_card_is_written_beside_its_table(tmp_path: Path) -> None:
+    path = write_card(tmp_path / "new", TABLE)
+    assert path.read_text() == card(TABLE)

@@ -1,0 +1,107 @@
+"""Laws of the encoder: equal facts give equal bytes, absent facts give NaN, and swapping sides swaps blocks."""
+
+import hashlib
+import math
+
+import numpy as np
+import pytest
+
+from features.kernels import family
+from features.pair import CONTENTION, Encoder
+from features.spec import mean, quantile
+from interfere.errors import InvalidInputError
+from interfere.records import JobProfile, KernelStat
+
+FULL = JobProfile(
+    workload="resnet", device_type="cpu-core", step_time_s=0.02, step_time_sd_s=0.001, busy_frac=0.75,
+    busy_s=(0.004, 0.006, 0.005), idle_s=(0.001, 0.00005, 0.004), flops_per_step=2.5e8, bytes_per_step=4e7,
+    memory_peak_bytes=3e8, memory_working_set_bytes=1e8,
+    kernels=(
+        KernelStat(name="aten::mm", mean_s=1e-4, count=10),
+        KernelStat(name="aten::relu", mean_s=2e-5, gap_s=1e-5, count=20),
+    ),
+)  # fmt: skip
+BARE = JobProfile(workload="x", device_type="h200", step_time_s=1.0)
+ENCODER = Encoder()
+
+
+def rows(*profiles: JobProfile) -> np.ndarray:
+    return ENCODER.encode_jobs(profiles, "cpu-core", "timeslice")
+
+
+def test_same_bytes_in_any_memory_layout_and_batch() -> None:
+    both = rows(FULL, BARE, FULL)
+    victims, neighbours = both[[0, 1, 2, 0]], both[[1, 0, 0, 0]]
+    whole = ENCODER.encode_pairs(victims, neighbours)
+    fortran = ENCODER.encode_pairs(np.asfortranarray(victims), np.asfortranarray(neighbours))
+    one_by_one = np.concatenate([ENCODER.encode_pairs(victims[k : k + 1], neighbours[k : k + 1]) for k in range(4)])
+    assert whole.tobytes() == fortran.tobytes() == one_by_one.tobytes()
+    assert whole.dtype == np.float32
+    assert whole.shape == (4, len(ENCODER.pair_names))
+
+
+def test_golden_v1() -> None:
+    """Exact bytes of one pair. A change here is a change of the encoder: raise features.spec.VERSION."""
+    both = rows(FULL, BARE)
+    pair = ENCODER.encode_pairs(both[:1], both[:1])
+    assert ENCODER.fingerprint == "1415351ad64138bc"
+    assert hashlib.sha256(pair.tobytes()).hexdigest()[:16] == "6a2233927ffc6aeb"
+
+
+def test_known_values() -> None:
+    row = dict(zip(ENCODER.job_names, rows(FULL)[0].tolist(), strict=True))
+    assert row["log_step_time_s"] == pytest.approx(math.log(0.02))
+    assert row["busy_frac"] == pytest.approx(0.75)
+    assert row["log_busy_p50_s"] == pytest.approx(math.log(0.005))
+    assert row["long_gap_frac"] == pytest.approx(0.005 / 0.02005, rel=1e-5)
+    assert row["gemm_time_frac"] == pytest.approx(1e-3 / 1.4e-3)
+    assert row["elementwise_time_frac"] == pytest.approx(0.4e-3 / 1.4e-3)
+    assert row["log_gflop_per_s"] == pytest.approx(math.log1p(12.5))
+    assert (row["mode_timeslice"], row["mode_mps"]) == (1.0, 0.0)
+    pair = dict(zip(ENCODER.pair_names, ENCODER.encode_pairs(rows(FULL), rows(FULL))[0].tolist(), strict=True))
+    assert pair["busy_frac_sum"] == pytest.approx(1.5)
+    assert pair["busy_frac_excess"] == pytest.approx(0.5)
+    assert pair["fair_share_log_slowdown"] == pytest.approx(math.log(1.5625))
+    assert pair["log_memory_sum_mib"] == pytest.approx(math.log1p(6e8 / 2**20))
+
+
+def test_absent_facts_are_nan_never_zero() -> None:
+    row = dict(zip(ENCODER.job_names, rows(BARE)[0].tolist(), strict=True))
+    present = {name for name, value in row.items() if not math.isnan(value)}
+    assert present == {"log_step_time_s", *(name for name in row if name.startswith("mode_"))}
+
+
+def test_swapping_sides_swaps_the_blocks() -> None:
+    both = rows(FULL, BARE)
+    ahead, back = ENCODER.encode_pairs(both[:1], both[1:]), ENCODER.encode_pairs(both[1:], both[:1])
+    width = len(ENCODER.job_names)
+    np.testing.assert_array_equal(ahead[:, :width], back[:, width : 2 * width])
+    assert len(ENCODER.pair_names) == 2 * width + len(CONTENTION) == len(set(ENCODER.pair_names))
+
+
+def test_wrong_width_is_refused() -> None:
+    with pytest.raises(InvalidInputError, match="float32"):
+        ENCODER.encode_pairs(np.zeros((2, 3), np.float32), np.zeros((2, 3), np.float32))
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("ampere_sgemm_128x64_nn", "gemm"),
+        ("aten::native_batch_norm", "norm"),
+        ("void cudnn::winograd_nonfused::winogradForwardData4x4", "conv"),
+        ("flash_fwd_kernel", "attention"),
+        ("Memcpy HtoD", "memcpy"),
+        ("aten::embedding_bag", "embedding"),
+        ("something else entirely", "other"),
+    ],
+)
+def test_families(name: str, expected: str) -> None:
+    assert family(name) == expected
+
+
+def test_statistics_by_hand() -> None:
+    assert quantile([1.0, 2.0, 4.0], 0.75) == 3.0
+    assert math.isnan(quantile([], 0.5))
+    assert mean([0.1] * 10) == 0.1
+    assert math.isnan(mean([]))

@@ -1,0 +1,148 @@
+"""A tiny published model folder for tests that need a server but no training: additive graphs, made by hand.
+
+log slowdown = 0.10 + VICTIM[i] + NEIGHBOUR[j] + SLOPE · (victim's log step time), with 0 for an unknown workload.
+"""
+
+import hashlib
+import json
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from features.pair import Encoder
+from interfere.protocols import PairEncoder
+from interfere.records import JobProfile
+
+WORKLOADS = ("train", "infer", "gemm", "stream")
+VICTIM = np.array([0.0, 0.30, 0.10, 0.20, 0.05])  # by identity; 0 is an unknown workload
+NEIGHBOUR = np.array([0.0, 0.20, 0.05, 0.40, 0.10])
+BASE, SLOPE = 0.10, 0.01
+DEVICE_TYPE, MODE = "cpu-core", "timeslice"
+STEP_TIME_S = {"train": 0.1, "infer": 0.01, "gemm": 0.05, "stream": 0.02}
+MEASURED = {("train", "gemm"): 2.5}  # slowdown of the one measured pair
+LEVELS = [0.01, 0.05, 0.5, 0.95, 0.99]
+RESIDUALS = [-0.3, -0.2, 0.0, 0.2, 0.3]
+
+
+def profile(workload: str, **facts: float) -> JobProfile:
+    """The profile that the tiny model ships for a workload."""
+    values = {"step_time_s": STEP_TIME_S.get(workload, 0.03), "busy_frac": 0.8, "memory_peak_bytes": 2.0**30} | facts
+    return JobProfile(workload=workload, device_type=DEVICE_TYPE, source="cpu", **values)
+
+
+def expected(victim: str, neighbour: str, step_time_s: float | None = None) -> float:
+    """What the graphs answer, worked out here."""
+    i, j = (WORKLOADS.index(name) + 1 if name in WORKLOADS else 0 for name in (victim, neighbour))
+    step = STEP_TIME_S.get(victim, 0.03) if step_time_s is None else step_time_s
+    return float(np.exp(BASE + VICTIM[i] + NEIGHBOUR[j] + SLOPE * np.log(step)))
+
+
+def publish(folder: Path, *, encoder: PairEncoder | None = None, version: str = "0123456789ab") -> Path:
+    """Write the folder, in format 1."""
+    encoder = encoder or Encoder()
+    folder.mkdir(parents=True, exist_ok=True)
+    width, wide = len(encoder.job_names), len(encoder.pair_names)
+    column = encoder.job_names.index("log_step_time_s")
+    onnx.save(_stamped(_pair_graph(wide, column), encoder.fingerprint), folder / "pair.onnx")
+    onnx.save(_stamped(_matrix_graph(width, column), encoder.fingerprint), folder / "matrix.onnx")
+    profiles = [profile(name) for name in WORKLOADS]
+    (folder / "profiles.json").write_text(json.dumps([one.to_dict() for one in profiles]))
+    (folder / "card.md").write_text("# A tiny model for tests\n")
+    names = [(WORKLOADS.index(v), WORKLOADS.index(n)) for v, n in MEASURED]
+    slowdown = np.array(list(MEASURED.values()))
+    np.savez(
+        folder / "arrays.npz",
+        features_0=encoder.encode_jobs(profiles, DEVICE_TYPE, MODE),
+        measured_victim=np.array([v for v, _ in names], dtype=np.int64),
+        measured_neighbour=np.array([n for _, n in names], dtype=np.int64),
+        measured_domain=np.zeros(len(names), dtype=np.int64),
+        measured_log=np.log(slowdown),
+        measured_lower=slowdown * 0.9,
+        measured_upper=slowdown * 1.1,
+    )
+    files = ("pair.onnx", "matrix.onnx", "arrays.npz", "profiles.json", "card.md")
+    manifest = {
+        "format": 1, "model": "additive", "version": version, "created_at": "2026-01-01T00:00:00Z",
+        "fingerprint": encoder.fingerprint, "job_features": encoder.job_names, "pair_features": encoder.pair_names,
+        "workloads": WORKLOADS,
+        "domains": [{"device_type": DEVICE_TYPE, "mode": MODE, "metric": "step_time_mean"}],
+        "intervals": {"calibrated": False, "levels": LEVELS, "pair": RESIDUALS, "job": [2 * r for r in RESIDUALS]},
+        "scores": {"pair": {"additive": {"mae": 0.05, "rows": 16}}},
+        "matrix_model": "additive", "matrix_mae_vs_pair": 0.0,
+        "trained_on": [{"table": "tiny", "rows": 16, "sha256": "0" * 64}],
+        "files": {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in files},
+    }  # fmt: skip
+    (folder / "manifest.json").write_text(json.dumps(manifest, indent=1))
+    return folder
+
+
+def _weights() -> list[onnx.TensorProto]:
+    return [
+        numpy_helper.from_array(VICTIM.astype(np.float32), "victim_effect"),
+        numpy_helper.from_array(NEIGHBOUR.astype(np.float32), "neighbour_effect"),
+        numpy_helper.from_array(np.float32(BASE).reshape(1), "base"),
+        numpy_helper.from_array(np.float32(SLOPE).reshape(1), "slope"),
+    ]
+
+
+def _index(column: int) -> onnx.TensorProto:
+    return numpy_helper.from_array(np.array(column, dtype=np.int64), "column")
+
+
+def _pair_graph(wide: int, column: int) -> onnx.GraphProto:
+    """The victim's block comes first in a pair row, so its columns have the indices of the job row."""
+    nodes = [
+        helper.make_node("Gather", ["victim_effect", "victim"], ["v"]),
+        helper.make_node("Gather", ["neighbour_effect", "neighbour"], ["n"]),
+        helper.make_node("Gather", ["pairs", "column"], ["step"], axis=1),
+        helper.make_node("Mul", ["step", "slope"], ["s"]),
+        helper.make_node("Sum", ["v", "n", "s", "base"], ["log_slowdown"]),
+    ]
+    inputs = [
+        helper.make_tensor_value_info("pairs", TensorProto.FLOAT, ["p", wide]),
+        helper.make_tensor_value_info("victim", TensorProto.INT64, ["p"]),
+        helper.make_tensor_value_info("neighbour", TensorProto.INT64, ["p"]),
+    ]
+    outputs = [helper.make_tensor_value_info("log_slowdown", TensorProto.FLOAT, ["p"])]
+    return helper.make_graph(nodes, "pair", inputs, outputs, [*_weights(), _index(column)])
+
+
+def _matrix_graph(width: int, column: int) -> onnx.GraphProto:
+    def effect(ids: str, rows: str, table: str, out: str, axis: int, *, with_step: bool) -> list[onnx.NodeProto]:
+        nodes = [helper.make_node("Gather", [table, ids], [f"{out}_e"])]
+        if with_step:
+            nodes += [
+                helper.make_node("Gather", [rows, "column"], [f"{out}_c"], axis=1),
+                helper.make_node("Mul", [f"{out}_c", "slope"], [f"{out}_s"]),
+                helper.make_node("Sum", [f"{out}_e", f"{out}_s", "base"], [f"{out}_t"]),
+            ]
+        return [*nodes, helper.make_node("Unsqueeze", [f"{out}_t" if with_step else f"{out}_e", f"axis{axis}"], [out])]
+
+    nodes = [
+        *effect("victim_id", "victims", "victim_effect", "rows_as_victim", 1, with_step=True),
+        *effect("neighbour_id", "neighbours", "neighbour_effect", "columns_as_neighbour", 0, with_step=False),
+        *effect("neighbour_id", "neighbours", "victim_effect", "columns_as_victim", 0, with_step=True),
+        *effect("victim_id", "victims", "neighbour_effect", "rows_as_neighbour", 1, with_step=False),
+        helper.make_node("Add", ["rows_as_victim", "columns_as_neighbour"], ["log_victim"]),
+        helper.make_node("Add", ["columns_as_victim", "rows_as_neighbour"], ["log_neighbour"]),
+    ]
+    inputs = [
+        helper.make_tensor_value_info("victims", TensorProto.FLOAT, ["v", width]),
+        helper.make_tensor_value_info("victim_id", TensorProto.INT64, ["v"]),
+        helper.make_tensor_value_info("neighbours", TensorProto.FLOAT, ["n", width]),
+        helper.make_tensor_value_info("neighbour_id", TensorProto.INT64, ["n"]),
+    ]
+    outputs = [
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, ["v", "n"]) for name in ("log_victim", "log_neighbour")
+    ]
+    axes = [numpy_helper.from_array(np.array([k], dtype=np.int64), f"axis{k}") for k in (0, 1)]
+    return helper.make_graph(nodes, "matrix", inputs, outputs, [*_weights(), _index(column), *axes])
+
+
+def _stamped(graph: onnx.GraphProto, fingerprint: str) -> onnx.ModelProto:
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    helper.set_model_props(model, {"fingerprint": fingerprint})
+    onnx.checker.check_model(model, full_check=True)
+    return model

@@ -1,0 +1,51 @@
+"""A measured pair is answered by its measurement, in one call or in a matrix, in both directions."""
+
+import numpy as np
+import pytest
+
+from interfere.predict.measured import Measured, MeasuredPredictor, PairKey
+from interfere.records import PairBatch, Source
+from tests.tables import DEVICE, TablePredictor, profile
+
+TABLE = {(v, n): 2.0 for v in "abc" for n in "abc"}
+ROW = Measured(slowdown=1.3, lower=1.2, upper=1.5)
+JOBS = tuple(profile(name) for name in "abc")
+
+
+def predictor(**where: str) -> MeasuredPredictor:
+    key = PairKey(**({"victim": "a", "neighbour": "b", "device_type": DEVICE, "mode": "timeslice"} | where))
+    return MeasuredPredictor(TablePredictor(TABLE), {key: ROW})
+
+
+def test_measured_pairs_replace_the_models() -> None:
+    batch = PairBatch(
+        jobs=JOBS, victim=np.array([0, 1, 0]), neighbour=np.array([1, 0, 2]), device_type=DEVICE, mode="timeslice"
+    )
+    answer = predictor().predict_pairs(batch)
+    assert answer.median.tolist() == [1.3, 2.0, 2.0]
+    assert (answer.lower[0], answer.upper[0]) == (1.2, 1.5)
+    assert answer.source == (Source.MEASURED, Source.MODEL, Source.MODEL)
+
+
+def test_the_matrix_agrees_in_both_directions() -> None:
+    answer = predictor().predict_matrix(JOBS, JOBS[::-1], DEVICE, "timeslice")
+    expected = np.full((3, 3), 2.0)
+    expected[0, 1] = 1.3  # victim a beside neighbour b
+    np.testing.assert_allclose(answer.victim_slowdown, expected, rtol=1e-6)
+    back = np.full((3, 3), 2.0)
+    back[1, 2] = 1.3  # neighbour a beside victim b
+    np.testing.assert_allclose(answer.neighbour_slowdown, back, rtol=1e-6)
+
+
+@pytest.mark.parametrize("where", [{"mode": "mps"}, {"device_type": "h200"}])
+def test_a_measurement_elsewhere_says_nothing_here(where: dict[str, str]) -> None:
+    answer = predictor(**where).predict_matrix(JOBS, JOBS, DEVICE, "timeslice")
+    np.testing.assert_array_equal(answer.victim_slowdown, 2.0)
+
+
+def test_quantiles_follow_the_interval_of_the_measurement() -> None:
+    levels = [
+        predictor().predict_matrix(JOBS[:1], JOBS[1:2], DEVICE, "timeslice", quantile=q).victim_slowdown.item()
+        for q in (0.025, 0.5, 0.975)
+    ]
+    assert levels == pytest.approx([1.2, 1.3, 1.5])

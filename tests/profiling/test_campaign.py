@@ -1,0 +1,204 @@
+"""Whole campaigns on a real core: the table, resuming after a kill, one profiler a folder, no orphans."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+import pyarrow.parquet as pq
+import pytest
+
+from interfere.data.tables import read_table
+from interfere.errors import ConflictError, InvalidInputError, NotFoundError, UnfitError
+from interfere.profiling.campaign import CampaignConfig, CampaignProgress, run_campaign
+from interfere.profiling.raw import RawLog, locked
+from interfere.records import PairStatus
+from tests.profiling.processes import all_gone, descendants
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system cannot pin processes")
+BUSY, WAITING = "tests.profiling.jobs:BUSY", "tests.profiling.jobs:waiting"
+
+
+def config(out: Path, **changes: object) -> CampaignConfig:
+    base = CampaignConfig(out=out, workloads=(BUSY, WAITING), passes=2, max_blocks=2, block_s=0.6, solo_s=0.5)
+    return replace(base, **changes)  # type: ignore[arg-type]
+
+
+def test_a_campaign_from_nothing_to_a_table(tmp_path: Path) -> None:
+    seen: list[CampaignProgress] = []
+    table = run_campaign(config(tmp_path / "t"), seen.append)
+    assert [job.workload for job in table.jobs] == [BUSY, WAITING]
+    assert {(p.victim, p.neighbour) for p in table.pairs} == {
+        (BUSY, BUSY), (BUSY, WAITING), (WAITING, BUSY), (WAITING, WAITING),
+    }  # fmt: skip
+    for pair in table.pairs:  # another program may have had the core: then the row says so and holds nothing
+        assert (pair.status is PairStatus.OK) == (0.5 < pair.slowdown < 20)
+        assert pair.source == "cpu"
+        assert pair.device_name
+        assert pair.campaign == "campaign"
+    assert [p.passes for p in read_table(tmp_path / "t").pairs] == [p.passes for p in table.pairs]
+    assert {p.name for p in (tmp_path / "t").iterdir()} == {
+        "jobs.parquet", "pairs.parquet", "raw.parquet", "card.md", "raw",
+    }  # fmt: skip
+    assert "--workloads" in (tmp_path / "t" / "card.md").read_text()
+    blocks = RawLog(tmp_path / "t" / "raw").blocks()
+    assert len(blocks) >= 6
+    assert all(len(side) > 0 for block in blocks if not block.reason for side in block.chunks)
+    raw = pq.read_table(tmp_path / "t" / "raw.parquet").to_pylist()
+    assert len(raw) == 2 * len(blocks)
+    for pair in table.pairs:  # every slowdown can be computed again from the raw rows
+        rows = [r for r in raw if (r["victim"], r["neighbour"]) == (pair.victim, pair.neighbour) and not r["reason"]]
+        alone = [r["wall_alone_s"] / r["steps_alone"] for r in rows]
+        shared = [r["wall_shared_s"] / r["steps_shared"] for r in rows]
+        assert [s / a for s, a in zip(shared, alone, strict=True)] == pytest.approx(pair.passes)
+    assert seen[0].done == 0
+    assert seen[-1].done == seen[-1].total
+    assert [p.done for p in seen] == sorted(p.done for p in seen)
+    assert seen[0].seconds_left > seen[-1].seconds_left == 0
+    assert not descendants(os.getpid())
+
+
+def test_a_finished_campaign_measures_nothing_again(tmp_path: Path) -> None:
+    done = config(tmp_path / "t", workloads=(WAITING,), passes=1, max_blocks=1)
+    first = run_campaign(done, lambda now: None)
+    begin = time.monotonic()
+    again = run_campaign(done, lambda now: pytest.fail(f"measured {now.text}"))
+    assert time.monotonic() - begin < 2.0
+    assert [p.passes for p in again.pairs] == [p.passes for p in first.pairs]
+    more = run_campaign(replace(done, passes=2, max_blocks=2), lambda now: None)
+    assert len(more.pairs[0].passes) >= len(first.pairs[0].passes)
+    assert len(RawLog(tmp_path / "t" / "raw").blocks()) > 1
+
+
+def test_chosen_pairs_with_known_profiles_are_measured_alone(tmp_path: Path) -> None:
+    profiles = run_campaign(config(tmp_path / "solo", pairs=()), lambda now: None)
+    assert profiles.pairs == ()
+    texts: list[str] = []
+    chosen = config(tmp_path / "t", pairs=((WAITING, BUSY),), passes=1, max_blocks=1, profiles=profiles.jobs)
+    table = run_campaign(chosen, lambda now: texts.append(now.text))
+    assert {(p.victim, p.neighbour) for p in table.pairs} == {(WAITING, BUSY), (BUSY, WAITING)}
+    assert [job.profile_id for job in table.jobs] == [job.profile_id for job in profiles.jobs]
+    assert not [text for text in texts if text.startswith("alone")]
+    more = run_campaign(replace(chosen, pairs=((BUSY, BUSY),)), lambda now: None)
+    assert len(more.pairs) == 3, "pairs of an earlier call in the folder stay"
+
+
+def test_killed_it_leaves_no_orphans_and_goes_on_where_it_was(tmp_path: Path) -> None:
+    out = tmp_path / "t"
+    log = RawLog(out / "raw")
+    command = [
+        sys.executable, "-m", "interfere", "profile", "campaign", "--workloads", f"{BUSY},{WAITING}", "--quick",
+        "--block-s", "0.6", "--solo-s", "0.5", "--out", str(out), "--json",
+    ]  # fmt: skip
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=env) as process:
+        until = time.monotonic() + 60
+        while len(log.blocks()) < 2:
+            assert process.poll() is None, process.stderr.read().decode() if process.stderr else ""
+            assert time.monotonic() < until
+            time.sleep(0.05)
+        workers = descendants(process.pid)
+        assert len(workers) == 5, "one parent, two workloads, their two twins"
+        process.send_signal(signal.SIGKILL)
+    assert all_gone(workers), "workers end when their controller is gone"
+    kept = log.blocks()
+    assert len(kept) >= 2
+    with log.blocks_path.open("a") as file:
+        file.write('{"pass_index": 1, "torn')
+    done = subprocess.run(command, capture_output=True, text=True, env=env, check=False, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert log.blocks()[: len(kept)] == kept, "nothing that was measured is lost or measured again"
+    document = json.loads(done.stdout)
+    assert {(p["victim"], p["neighbour"]) for p in document["pairs"]} >= {(BUSY, WAITING), (WAITING, BUSY)}
+    assert document["table"] == str(out)
+    assert [p for p in read_table(out).pairs if p.campaign == "cpu-all"]
+
+
+def test_interrupted_it_ends_its_workers_and_can_be_resumed(tmp_path: Path) -> None:
+    started: list[psutil.Process] = []
+
+    def interrupt(now: CampaignProgress) -> None:
+        if now.text.startswith("pass 1") and now.done >= 3:
+            started.extend(descendants(os.getpid()))
+            raise KeyboardInterrupt
+
+    before = os.sched_getaffinity(0)
+    with pytest.raises(KeyboardInterrupt):
+        run_campaign(config(tmp_path / "t", passes=1, max_blocks=1), interrupt)
+    assert started
+    assert all_gone(started)
+    assert os.sched_getaffinity(0) == before
+    kept = RawLog(tmp_path / "t" / "raw").blocks()
+    run_campaign(config(tmp_path / "t", passes=1, max_blocks=1), lambda now: None)
+    assert RawLog(tmp_path / "t" / "raw").blocks()[: len(kept)] == kept
+
+
+def test_a_stolen_core_is_warned_about_and_never_becomes_a_slowdown(tmp_path: Path) -> None:
+    core = max(os.sched_getaffinity(0))
+    spin = f"import os\nos.sched_setaffinity(0, {{{core}}})\nwhile True: pass"
+    warnings: list[str] = []
+    with subprocess.Popen([sys.executable, "-c", spin]) as thief:
+        try:
+            stolen = config(tmp_path / "t", pairs=((BUSY, BUSY),), passes=1, max_blocks=1, core=core)
+            table = run_campaign(stolen, lambda now: warnings.append(now.warning))
+        finally:
+            thief.kill()
+    assert any("other programs took" in warning for warning in warnings)
+    assert table.pairs[0].status is PairStatus.UNSTABLE
+    assert "other processes took" in table.pairs[0].reason
+    assert any("is unstable" in warning for warning in warnings)
+
+
+def test_interrupted_on_the_command_line_it_says_how_to_go_on(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "interfere", "profile", "solo", "--workloads", "gemm,stream", "--out", "t"]
+    with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
+        until = time.monotonic() + 30
+        while not (tmp_path / "t" / "raw" / "workers.log").exists() and time.monotonic() < until:
+            time.sleep(0.05)
+        workers = descendants(process.pid)
+        process.send_signal(signal.SIGINT)
+        message = process.stderr.read() if process.stderr else ""
+    assert process.returncode != 0
+    assert "the same command goes on" in message
+    assert "Traceback" not in message
+    assert all_gone(workers)
+
+
+def test_a_second_profiler_in_one_folder_is_refused(tmp_path: Path) -> None:
+    with locked(tmp_path / "t" / "raw"), pytest.raises(UnfitError, match="another profiler"):
+        run_campaign(config(tmp_path / "t"), lambda now: None)
+
+
+def test_a_folder_of_another_campaign_is_refused_before_anything_runs(tmp_path: Path) -> None:
+    run_campaign(config(tmp_path / "t", pairs=(), workloads=(WAITING,)), lambda now: None)
+    with pytest.raises(ConflictError, match="seed"):
+        run_campaign(config(tmp_path / "t", workloads=(WAITING,), seed=5), lambda now: None)
+    with pytest.raises(ConflictError, match="workloads"):
+        run_campaign(config(tmp_path / "t"), lambda now: None)
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "said"),
+    [
+        ({"workloads": ("gemn",)}, NotFoundError, "gemn"),
+        ({"workloads": ()}, InvalidInputError, "workloads is too small"),
+        ({"workloads": ("gemm", "gemm")}, InvalidInputError, "twice"),
+        ({"pairs": (("gemm", BUSY),)}, InvalidInputError, "not listed"),
+        ({"pairs": ((WAITING, BUSY), (BUSY, WAITING))}, InvalidInputError, "listed twice"),
+        ({"passes": 0}, InvalidInputError, "passes is too small"),
+        ({"passes": 3}, InvalidInputError, "max_blocks is too small"),
+        ({"block_s": float("nan")}, InvalidInputError, "block_s is too small"),
+        ({"seed": -1}, InvalidInputError, "seed is too small"),
+    ],
+)
+def test_a_bad_configuration_is_refused_at_once(
+    tmp_path: Path, changes: dict[str, object], error: type[Exception], said: str
+) -> None:
+    with pytest.raises(error, match=said):
+        config(tmp_path / "t", **changes)
+    assert not (tmp_path / "t").exists()

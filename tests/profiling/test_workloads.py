@@ -1,0 +1,71 @@
+"""Every built-in runs, waits as it says, and can be found; so can a user's own."""
+
+import subprocess
+import sys
+import time
+
+import pytest
+
+from interfere.errors import InvalidInputError, NotFoundError
+from interfere.profiling.workloads import BUILT_IN, EIGHT, TWELVE, check_names, find, names, needs_torch
+from tests.profiling import jobs
+
+
+@pytest.mark.parametrize("name", BUILT_IN)
+def test_a_built_in_runs_and_waits_alike_in_every_step(name: str) -> None:
+    workload = find(name)
+    assert workload.name == name
+    step = workload.build()
+    waits: list[list[float]] = []
+    for _ in range(3):
+        waits.append([])
+        step(waits[-1].append)
+    assert waits[0] == waits[1] == waits[2], "steps must be alike, or windows are not comparable"
+    assert all(0 < wait <= 0.008 for wait in waits[0])
+    assert ("always busy" in workload.description) == (not waits[0])
+    begin = time.perf_counter()
+    step(waits[-1].append)
+    assert time.perf_counter() - begin < 1.0
+
+
+def test_half_of_the_built_ins_wait() -> None:
+    waiting = [name for name, workload in BUILT_IN.items() if "always busy" not in workload.description]
+    assert len(BUILT_IN) >= 12
+    assert len(waiting) >= len(BUILT_IN) / 2
+
+
+def test_declared_work_is_finite_and_torch_work_is_left_to_the_counter() -> None:
+    for workload in BUILT_IN.values():
+        declared = workload.operator != ""
+        assert declared != (workload.framework == "torch")
+
+
+def test_names_and_sets() -> None:
+    assert names("all") == tuple(BUILT_IN)
+    assert names(" gemm , stream") == ("gemm", "stream")
+    assert set(EIGHT) < set(TWELVE) < set(BUILT_IN)
+    assert (len(EIGHT), len(TWELVE)) == (8, 12)
+    with pytest.raises(InvalidInputError, match="no workload"):
+        names(" , ")
+
+
+def test_unknown_and_repeated_names_are_refused() -> None:
+    with pytest.raises(NotFoundError, match="one of resnet-train"):
+        check_names(("gemn",))
+    with pytest.raises(InvalidInputError, match="twice: gemm"):
+        check_names(("gemm", "gemm"))
+    check_names(("gemm", "my.module:job"))
+
+
+def test_a_users_own() -> None:
+    assert find("tests.profiling.jobs:BUSY") is jobs.BUSY
+    assert find("tests.profiling.jobs:waiting").name == "waiting"
+    assert not needs_torch("tests.profiling.jobs:waiting")
+    with pytest.raises(InvalidInputError, match="gave no Workload: str"):
+        find("tests.profiling.jobs:nothing")
+
+
+def test_looking_up_imports_nothing_heavy() -> None:
+    code = "import sys, interfere.profiling.workloads as w; w.names('all'); print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"

@@ -1,0 +1,185 @@
+"""serve, predict, match and observe as a user runs them: real processes, real exit codes, no traceback."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.models import DEVICE_TYPE, WORKLOADS, expected
+
+INTERFERE = (sys.executable, "-m", "interfere")
+
+
+def interfere(*arguments: str, stdin: str = "", cwd: Path, **environ: str) -> subprocess.CompletedProcess[str]:
+    """Run one command to its end."""
+    ran = subprocess.run(
+        [*INTERFERE, *arguments], input=stdin, capture_output=True, text=True, timeout=60,
+        cwd=cwd, env=os.environ | environ, check=False,
+    )  # fmt: skip
+    assert "Traceback" not in ran.stderr + ran.stdout
+    return ran
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cli")
+
+
+@pytest.fixture(scope="module")
+def served(model_folder: Path, folder: Path) -> Iterator[dict[str, Any]]:
+    """`interfere serve --json` in a process of its own; its one line."""
+    process = subprocess.Popen(
+        [*INTERFERE, "serve", "--model", str(model_folder), "--port", "0", "--work", "w", "--json"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=folder,
+    )  # fmt: skip
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    yield json.loads(line) if line else pytest.fail(process.communicate()[1])
+    process.send_signal(signal.SIGTERM)
+    out, err = process.communicate(timeout=20)
+    assert (process.returncode, out) == (0, "")
+    assert "Traceback" not in err
+
+
+def ask(served: dict[str, Any], folder: Path, *arguments: str, stdin: str = "") -> Any:
+    ran = interfere(*arguments, "--target", served["address"], "--json", stdin=stdin, cwd=folder)
+    assert ran.returncode == 0, ran.stderr
+    return json.loads(ran.stdout)
+
+
+def test_serve_says_where_and_what(served: dict[str, Any], model_folder: Path) -> None:
+    assert served["address"] == f"127.0.0.1:{served['port']}"
+    assert (served["model_version"], served["model"]) == ("0123456789ab", str(model_folder))
+    assert served["store"] == "w/store.db"
+
+
+def test_predict_by_options(served: dict[str, Any], folder: Path) -> None:
+    options = ("--victim", "train", "--victim", "infer", "--neighbour", "gemm", "--neighbour", "nobody")
+    said = ask(served, folder, "predict", *options)["predictions"]
+    assert [(p["victim"], p["neighbour"]) for p in said] == [
+        (v, n) for v in ("train", "infer") for n in ("gemm", "nobody")
+    ]
+    assert said[2]["slowdown"] == pytest.approx(expected("infer", "gemm"), rel=1e-6)
+    assert [p["source"] for p in said] == ["measured", "abstained", "model", "abstained"]
+    assert said[1]["slowdown"] is None
+
+
+def test_predict_by_request(served: dict[str, Any], folder: Path) -> None:
+    request = json.dumps({"jobs": ["train", "infer"], "pairs": [[1, 0]], "device_type": DEVICE_TYPE})
+    (said,) = ask(served, folder, "predict", "--request", "-", stdin=request)["predictions"]
+    assert said["slowdown"] == pytest.approx(expected("infer", "train"), rel=1e-6)
+
+
+def test_match_from_a_file(served: dict[str, Any], folder: Path) -> None:
+    snapshot = {
+        "pending": [{"id": "a", "workload": "train"}, {"id": "b", "workload": "infer"}],
+        "devices": [{"id": "d", "type": DEVICE_TYPE}],
+    }
+    (folder / "snapshot.json").write_text(json.dumps(snapshot))
+    plan = ask(served, folder, "match", "snapshot.json")
+    assert [(a["kind"], a["partner_id"]) for a in plan["actions"]] == [("start_shared", "b"), ("start_shared", "a")]
+    assert plan["status"] == "OPTIMAL"
+
+
+def test_match_example_is_built_from_the_model_and_can_be_sent_again(served: dict[str, Any], folder: Path) -> None:
+    plan = ask(served, folder, "match", "--example")
+    request = plan["request"]
+    assert [job["workload"] for job in request["pending"]] == list(WORKLOADS)
+    assert len(request["devices"]) == 2
+    again = ask(served, folder, "match", "-", stdin=json.dumps(request))
+    assert again["cost"] == plan["cost"]
+
+
+def test_observe_moves_the_next_prediction(served: dict[str, Any], folder: Path) -> None:
+    window = {
+        "observation_id": "o1", "job_id": "j", "workload": "stream", "device_type": DEVICE_TYPE, "start_s": 0,
+        "end_s": 10, "company": ["gemm"], "slowdown": 4.0,
+    }  # fmt: skip
+    told = ask(served, folder, "observe", "-", stdin=json.dumps([window]))
+    assert told == {"observations": [{"observation_id": "o1", "result": "applied", "reason": ""}]}
+    (said,) = ask(served, folder, "predict", "--victim", "stream", "--neighbour", "gemm")["predictions"]
+    assert expected("stream", "gemm") < said["slowdown"] < 4.0
+    broken = json.dumps([window | {"observation_id": "o2", "workload": "nobody"}])
+    ran = interfere("observe", "-", "--target", served["address"], stdin=broken, cwd=folder)
+    assert ran.returncode == 1
+    assert "rejected" in ran.stdout
+
+
+def test_tables_for_people(served: dict[str, Any], folder: Path) -> None:
+    environ = {"INTERFERE_TARGET": served["address"], "COLUMNS": "200"}
+    said = interfere("predict", "--victim", "infer", "--neighbour", "gemm", cwd=folder, **environ)
+    assert (said.returncode, said.stderr) == (0, "")
+    assert f"{expected('infer', 'gemm'):.2f} ×" in said.stdout
+    plan = interfere("match", "--example", cwd=folder, **environ)
+    assert plan.returncode == 0
+    assert "job-1 train" in plan.stdout
+    assert "beside job-2 infer" in plan.stdout
+    assert plan.stderr == ""
+    strange = interfere("predict", "--victim", "[/x]", "--neighbour", "[red]", cwd=folder, **environ)
+    assert strange.returncode == 0
+    assert "[/x]" in strange.stdout
+    assert "[red]" in strange.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "text"),
+    [
+        (("predict",), 2, "--victim"),
+        (("predict", "--request", "-", "--victim", "a"), 2, "--request"),
+        (("predict", "--request", "nowhere.json"), 1, "nowhere.json"),
+        (("predict", "--victim", "a", "--neighbour", "b", "--mode", "magic"), 1, "timeslice"),
+        (("match",), 2, "--example"),
+        (("match", "-"), 1, "not JSON"),
+        (("observe",), 2, "FILE"),
+        (("observe", "nowhere.json"), 1, "nowhere.json"),
+        (("serve", "--port", "x"), 2, "--port"),
+        (("serve", "--port", "70000"), 1, "65535"),
+        (("serve", "--model", "."), 1, "manifest.json"),
+        (("serve", "--config", "nowhere.toml"), 1, "nowhere.toml"),
+    ],
+)
+def test_wrong_usage_and_bad_input_have_one_clear_message(
+    folder: Path, arguments: tuple[str, ...], status: int, text: str
+) -> None:
+    ran = interfere(*arguments, cwd=folder)
+    assert ran.returncode == status
+    assert text in ran.stderr
+
+
+def test_nobody_listens(folder: Path) -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        target = f"127.0.0.1:{probe.getsockname()[1]}"
+    ran = interfere("match", "--example", "--target", target, cwd=folder)
+    assert ran.returncode == 1
+    assert "interfere serve" in ran.stderr
+    said = json.loads(interfere("match", "--example", "--target", target, "--json", cwd=folder).stdout)
+    assert said["error"]["code"] == "UNAVAILABLE"
+
+
+def test_a_port_in_use_and_a_store_in_use(served: dict[str, Any], folder: Path, model_folder: Path) -> None:
+    port = str(served["port"])
+    ran = interfere("serve", "--model", str(model_folder), "--port", port, "--work", "other", cwd=folder)
+    assert ran.returncode == 1
+    assert "in use" in ran.stderr
+    ran = interfere("serve", "--model", str(model_folder), "--port", "0", "--work", "w", cwd=folder)
+    assert ran.returncode == 1
+    assert f"process {served['pid']}" in ran.stderr
+
+
+def test_help_is_fast_because_nothing_heavy_is_imported() -> None:
+    probe = (
+        "import sys\n"
+        "import interfere.commands.predict, interfere.commands.match, interfere.commands.observe\n"
+        "import serving.commands.serve\n"
+        "print([m for m in ('grpc', 'numpy', 'onnxruntime', 'google.protobuf') if m in sys.modules])"
+    )
+    ran = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
+    assert ran.stdout.strip() == "[]"

@@ -1,0 +1,56 @@
+"""RegisterProfiles, GetProfile, ListProfiles, GetModel."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from interfere.client import PolicyClient
+from interfere.errors import NotFoundError
+from interfere.records import KernelStat
+from serving.server import RunningServer
+from tests.models import DEVICE_TYPE, WORKLOADS, expected, profile
+
+
+def test_a_profile_comes_back_whole_also_after_a_restart(serve: Callable[..., RunningServer]) -> None:
+    facts = replace(profile("mine"), busy_s=(0.1, 0.2), idle_s=(0.0, 0.1), kernels=(KernelStat(name="k", mean_s=1e-3),))
+    first = serve()
+    with PolicyClient(first.address) as client:
+        assert client.register_profiles([facts]) == (facts.profile_id,)
+    first.stop()
+    with PolicyClient(serve().address) as client:
+        assert client.get_profile(facts.profile_id).to_dict() == facts.to_dict()
+        with pytest.raises(NotFoundError, match="ffff"):
+            client.get_profile("ffff")
+
+
+def test_the_newest_profile_answers_and_an_old_one_becomes_newest_when_sent_again(client: PolicyClient) -> None:
+    slow, fast = profile("mine", step_time_s=10.0), profile("mine", step_time_s=1e-3)
+
+    def now() -> float:
+        return float(client.predict(["mine", "gemm"], pairs=[(0, 1)]).prediction.median[0])
+
+    client.register_profiles([slow, fast])
+    assert now() == pytest.approx(expected("mine", "gemm", 1e-3), rel=1e-6)
+    client.register_profiles([slow])
+    assert now() == pytest.approx(expected("mine", "gemm", 10.0), rel=1e-6)
+    listed = client.list_profiles(workload="mine")
+    assert [(p.profile_id, p.newest) for p in listed] == [(fast.profile_id, False), (slow.profile_id, True)]
+
+
+def test_listing_tells_registered_from_shipped(client: PolicyClient) -> None:
+    assert [p.workload for p in client.list_profiles()] == list(WORKLOADS)
+    client.register_profiles([replace(profile("mine"), device_type="other"), profile("infer", step_time_s=0.5)])
+    listed = {(p.workload, p.device_type, p.registered): p.newest for p in client.list_profiles()}
+    assert listed["infer", DEVICE_TYPE, False] is False
+    assert listed["infer", DEVICE_TYPE, True] is True
+    assert [p.workload for p in client.list_profiles(device_type="other")] == ["mine"]
+
+
+def test_the_model_says_what_it_can_answer_for(client: PolicyClient) -> None:
+    info = client.model()
+    assert info.workloads == WORKLOADS
+    assert [(d.device_type, d.mode) for d in info.domains] == [(DEVICE_TYPE, "timeslice")]
+    assert (info.model, info.calibrated, info.trained_on[0].table) == ("additive", False, "tiny")
+    assert {(s.split, s.model, s.metric): s.value for s in info.scores}["pair", "additive", "mae"] == 0.05
+    assert info.online.observations == 0

@@ -1,0 +1,164 @@
+"""ReportObservations end to end: what is measured moves the next prediction, once, and survives everything."""
+
+import sqlite3
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from interfere.client import PolicyClient
+from interfere.errors import UnavailableError
+from interfere.predict.residual import JOB_PRIOR, PAIR_PRIOR
+from interfere.records import Device, Job, ObservationResult, Progress, Snapshot
+from interfere.v1 import policy_pb2 as pb
+from serving.server import RunningServer
+from tests.models import DEVICE_TYPE, expected, profile
+
+APPLIED, DUPLICATE = ObservationResult.APPLIED, ObservationResult.DUPLICATE
+PENDING, REJECTED = ObservationResult.PENDING_SOLO, ObservationResult.REJECTED
+
+
+def window(name: str, victim: str = "infer", *company: str, **given: float) -> Progress:
+    """Ten seconds of one job."""
+    return Progress(
+        observation_id=name, job_id="j", workload=victim, device_type=DEVICE_TYPE, start_s=0.0, end_s=10.0,
+        company=company, **given,
+    )  # fmt: skip
+
+
+def median(client: PolicyClient, victim: str = "infer", neighbour: str = "gemm") -> float:
+    return float(client.predict([victim, neighbour], pairs=[(0, 1)]).prediction.median[0])
+
+
+def results(client: PolicyClient, *windows: Progress) -> list[ObservationResult]:
+    return [answer.result for answer in client.observe(windows)]
+
+
+def test_a_measured_slowdown_moves_its_pair_and_job_toward_it(client: PolicyClient) -> None:
+    model, other = expected("infer", "gemm"), expected("infer", "stream")
+    measured = model * 1.5
+    assert results(client, window("1", "infer", "gemm", slowdown=measured)) == [APPLIED]
+    once = median(client)
+    job = 1 / (1 + JOB_PRIOR)  # the job's share of the log error, then the pair's share of the rest
+    assert once == pytest.approx(model * 1.5 ** (job + (1 - job) / (1 + PAIR_PRIOR)), rel=1e-6)
+    assert median(client, "infer", "stream") == pytest.approx(other * 1.5**job, rel=1e-6)
+    assert median(client, "gemm", "infer") == pytest.approx(expected("gemm", "infer"), rel=1e-6)
+    results(client, *(window(str(k), "infer", "gemm", slowdown=measured) for k in range(2, 40)))
+    assert once < median(client) < measured
+    assert median(client) == pytest.approx(measured, rel=0.01)
+
+
+def test_windows_alone_teach_the_solo_rate_that_shared_steps_wait_for(client: PolicyClient) -> None:
+    shared = window("s", "infer", "gemm", steps=50.0)
+    (answer,) = client.observe([shared])
+    assert answer.result is PENDING
+    assert "alone" in answer.reason
+    assert median(client) == pytest.approx(expected("infer", "gemm"), rel=1e-6)
+    assert client.model().online.pending_solo == 1
+    assert results(client, window("a", steps=100.0)) == [APPLIED]  # alone twice as fast: the slowdown was 2
+    assert expected("infer", "gemm") < median(client) < 2.0
+    online = client.model().online
+    assert (online.observations, online.pending_solo, online.solo_rates, online.corrected_pairs) == (2, 0, 1, 1)
+
+
+def test_an_id_is_applied_once(client: PolicyClient) -> None:
+    one = window("1", "infer", "gemm", slowdown=3.0)
+    assert results(client, one, one) == [APPLIED, DUPLICATE]
+    moved = median(client)
+    assert results(client, one) == [DUPLICATE]
+    assert median(client) == moved
+    (other,) = client.observe([window("1", "infer", "gemm", slowdown=1.1)])
+    assert other.result is REJECTED
+    assert "other content" in other.reason
+    assert median(client) == moved
+
+
+def test_a_restart_forgets_nothing(serve: Callable[..., RunningServer]) -> None:
+    first = serve()
+    with PolicyClient(first.address) as client:
+        results(
+            client,
+            window("1", "infer", "gemm", slowdown=3.0),
+            window("2", "stream", "gemm", steps=20.0),
+            window("3", "stream", steps=40.0),
+            window("4", "train", "gemm", steps=1.0),
+        )
+        before, state = [median(client), median(client, "stream", "gemm")], client.model().online
+    first.stop()
+    with PolicyClient(serve().address) as client:
+        assert [median(client), median(client, "stream", "gemm")] == before
+        assert client.model().online == state
+        assert state.pending_solo == 1
+        assert results(client, window("1", "infer", "gemm", slowdown=3.0)) == [DUPLICATE]
+
+
+def test_a_rejected_one_is_not_stored_and_may_come_again(client: PolicyClient) -> None:
+    one = window("1", "mine", "gemm", slowdown=2.0)
+    (answer,) = client.observe([one])
+    assert answer.result is REJECTED
+    assert "register profiles" in answer.reason
+    assert client.model().online.observations == 0
+    client.register_profiles([profile("mine")])
+    assert results(client, one) == [APPLIED]
+
+
+def test_a_broken_item_does_not_take_its_batch_along(stub: object, client: PolicyClient) -> None:
+    def item(name: str, **given: object) -> pb.Observation:
+        values = {"job_id": "j", "workload": "infer", "device_type": DEVICE_TYPE, "end_s": 9, "company": ["gemm"]}
+        return pb.Observation(observation_id=name, progress=pb.Progress(**(values | given)))
+
+    answers = stub.ReportObservations(  # type: ignore[attr-defined]
+        pb.ReportObservationsRequest(
+            observations=[
+                item("1", slowdown=2.0),
+                item("2", slowdown=float("nan")),
+                item("3", steps=-1.0),
+                item("4", slowdown=2.0, end_s=-1),
+                item("5", slowdown=1e9),
+                item("6", slowdown=2.0, company=["gemm", "stream"]),
+                pb.Observation(observation_id="7"),
+                item("", slowdown=2.0),
+                item("9", slowdown=2.0),
+            ]
+        )
+    ).answers
+    assert [a.result for a in answers] == [1, *[4] * 7, 1]
+    assert "observations[1]: progress.slowdown" in answers[1].reason
+    assert all(a.reason for a in answers[1:8])
+    assert client.model().online.observations == 2
+
+
+def test_a_failed_write_leaves_prediction_and_store_as_they_were(server: RunningServer, client: PolicyClient) -> None:
+    results(client, window("0", "infer", "gemm", slowdown=2.0))
+    before = median(client)
+    with sqlite3.connect(server.store_path, isolation_level=None) as other:  # e.g. a backup that holds the file
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(UnavailableError, match="retry"):
+            client.observe([window(str(k), "infer", "gemm", slowdown=4.0) for k in range(1, 5)])
+        other.execute("ROLLBACK")
+    other.close()
+    assert median(client) == before
+    assert client.model().online.observations == 1
+    assert results(client, window("1", "infer", "gemm", slowdown=4.0)) == [APPLIED]
+    assert median(client) > before
+
+
+def test_decisions_use_what_was_learned(client: PolicyClient) -> None:
+    jobs = tuple(Job(id=name, workload=name) for name in ("train", "infer", "gemm", "stream"))
+    snapshot = Snapshot(pending=jobs, devices=tuple(Device(id=d, type=DEVICE_TYPE) for d in "ab"))
+
+    def partner() -> str:
+        return client.match(snapshot).actions[1].partner_id
+
+    first = partner()
+    client.observe([window(str(k), "infer", first, slowdown=20.0) for k in range(20)])
+    assert partner() != first
+
+
+def test_many_reporters_at_once_lose_nothing(client: PolicyClient) -> None:
+    batches = [[window(f"{b}-{k}", "infer", "gemm", slowdown=2.0) for k in range(10)] for b in range(16)]
+    batches += batches  # every batch is sent twice
+    with ThreadPoolExecutor(8) as pool:
+        told = [answer.result for answers in pool.map(client.observe, batches) for answer in answers]
+    assert (told.count(APPLIED), told.count(DUPLICATE)) == (160, 160)
+    assert client.model().online.observations == 160

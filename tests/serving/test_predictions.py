@@ -1,0 +1,132 @@
+"""PredictSlowdowns and PredictMatrix over the wire, against numbers worked out by hand."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from interfere.client import JobRef, PolicyClient
+from interfere.errors import InvalidInputError, LimitError, UnfitError
+from interfere.records import Source
+from tests.models import DEVICE_TYPE, RESIDUALS, WORKLOADS, expected, profile
+
+
+def test_a_pair_has_median_interval_and_source(client: PolicyClient) -> None:
+    answer = client.predict(["train", "infer"], pairs=[(0, 1)])
+    said = answer.prediction
+    median = expected("train", "infer")
+    assert said.median == pytest.approx([median], rel=1e-6)
+    assert [said.lower[0], said.upper[0]] == pytest.approx(np.exp([RESIDUALS[1], RESIDUALS[3]]) * median, rel=1e-6)
+    assert said.source == (Source.MODEL,)
+    assert (answer.device_type, answer.model_version) == (DEVICE_TYPE, "0123456789ab")
+
+
+def test_without_pairs_all_different_places_are_answered(client: PolicyClient) -> None:
+    answer = client.predict(["infer", "stream", "infer"])
+    asked = list(zip(answer.victim.tolist(), answer.neighbour.tolist(), strict=True))
+    assert asked == [(0, 1), (0, 2), (1, 0), (1, 2), (2, 0), (2, 1)]
+    assert answer.prediction.median[1] == pytest.approx(expected("infer", "infer"))
+
+
+def test_a_measured_pair_is_answered_by_its_measurement(client: PolicyClient) -> None:
+    said = client.predict(["train", "gemm"]).prediction
+    assert said.median[0] == pytest.approx(2.5)
+    assert said.source == (Source.MEASURED, Source.MODEL)
+
+
+def test_jobs_by_id_and_by_facts(client: PolicyClient) -> None:
+    fast = profile("mine", step_time_s=1e-3)
+    (profile_id,) = client.register_profiles([fast])
+    inline = profile("mine", step_time_s=1.0)
+    said = client.predict([JobRef(profile_id=profile_id), inline, "mine", "gemm"], pairs=[(0, 3), (1, 3), (2, 3)])
+    medians = said.prediction.median
+    assert medians[0] == pytest.approx(expected("mine", "gemm", 1e-3), rel=1e-6)
+    assert medians[1] == pytest.approx(expected("mine", "gemm", 1.0), rel=1e-6)
+    assert medians[2] == medians[0]
+    unknown_id = client.predict([JobRef(profile_id="ffff"), "gemm"]).prediction
+    assert set(unknown_id.source) == {Source.ABSTAINED}
+    assert "ffff" in unknown_id.reason[0]
+
+
+def test_what_cannot_be_predicted_abstains_beside_what_can(client: PolicyClient) -> None:
+    said = client.predict(["infer", "nobody", "gemm"], pairs=[(0, 1), (1, 0), (0, 2)]).prediction
+    assert said.source == (Source.ABSTAINED, Source.ABSTAINED, Source.MODEL)
+    assert np.isnan(said.median[:2]).all()
+    assert said.median[2] == pytest.approx(expected("infer", "gemm"), rel=1e-6)
+    assert "'nobody'" in said.reason[0]
+    assert "interfere profile solo" in said.reason[0]
+    assert said.reason[2] == ""
+
+
+def test_an_unknown_device_type_abstains_unless_extrapolation_is_allowed(client: PolicyClient) -> None:
+    jobs = [profile("infer"), profile("gemm")]
+    refused = client.predict(jobs, device_type="h100").prediction
+    assert set(refused.source) == {Source.ABSTAINED}
+    allowed = client.predict(jobs, device_type="h100", allow_extrapolation=True).prediction
+    assert np.isfinite(allowed.median).all()
+    by_mode = client.predict(["infer", "gemm"], mode="mps").prediction
+    assert "never saw cpu-core/mps" in by_mode.reason[0]
+    with pytest.raises(UnfitError, match="cpu-core/mps"):
+        client.predict_matrix(["infer", "gemm"], mode="mps")
+
+
+def test_facts_of_another_device_type_abstain(client: PolicyClient) -> None:
+    other = replace(profile("infer"), device_type="h100")
+    said = client.predict([other, "gemm"]).prediction
+    assert set(said.source) == {Source.ABSTAINED}
+    assert "is of h100, not of cpu-core" in said.reason[0]
+    assert np.isfinite(client.predict([other, "gemm"], allow_extrapolation=True).prediction.median).all()
+
+
+def test_feasibility_needs_the_memory_of_the_device(client: PolicyClient) -> None:
+    assert np.isnan(client.predict(["infer", "gemm"]).prediction.feasibility).all()
+    fits = client.predict(["infer", "gemm"], device_memory_bytes=4 * 2.0**30).prediction
+    assert (fits.feasibility == 1).all()
+    tight = client.predict_matrix(["infer", "gemm"], device_memory_bytes=1.5 * 2.0**30)
+    assert (tight.matrix.feasible == 0).all()
+
+
+def test_a_matrix_has_both_directions(client: PolicyClient) -> None:
+    answer = client.predict_matrix(["infer", "gemm", "stream"], ["train", "infer"])
+    assert answer.matrix.victim_slowdown.shape == (3, 2)
+    assert answer.matrix.victim_slowdown[0, 0] == pytest.approx(expected("infer", "train"), rel=1e-5)
+    assert answer.matrix.neighbour_slowdown[2, 0] == pytest.approx(expected("train", "stream"), rel=1e-5)
+    assert answer.matrix.neighbour_slowdown[1, 0] == pytest.approx(2.5)  # measured: train beside gemm
+    assert (answer.matrix.feasible == 1).all()
+
+
+def test_no_neighbours_means_the_victims_again(client: PolicyClient) -> None:
+    square = client.predict_matrix(WORKLOADS).matrix
+    same = client.predict_matrix(WORKLOADS, WORKLOADS).matrix
+    assert np.array_equal(square.victim_slowdown, same.victim_slowdown)
+    assert square.victim_slowdown == pytest.approx(square.neighbour_slowdown.T)
+
+
+def test_a_large_matrix_agrees_with_the_pairs(client: PolicyClient) -> None:
+    many = [*WORKLOADS] * 20  # 80 × 80: more than one block of the graph
+    large = client.predict_matrix(many).matrix.victim_slowdown
+    small = client.predict_matrix(WORKLOADS).matrix.victim_slowdown
+    assert large == pytest.approx(np.tile(small, (20, 20)), rel=1e-5)
+
+
+def test_a_higher_quantile_is_a_larger_slowdown(client: PolicyClient) -> None:
+    median = client.predict_matrix(WORKLOADS).matrix.victim_slowdown
+    high = client.predict_matrix(WORKLOADS, quantile=0.95).matrix.victim_slowdown
+    assert (high > median).all()
+
+
+def test_a_matrix_names_every_job_without_a_profile(client: PolicyClient) -> None:
+    with pytest.raises(InvalidInputError) as caught:
+        client.predict_matrix(["nobody", "infer"], ["gemm", "nothing"])
+    assert [violation.field for violation in caught.value.violations] == ["victims[0]", "neighbours[1]"]
+    assert "RegisterProfiles" in caught.value.violations[0].remedy
+    with pytest.raises(InvalidInputError) as caught:
+        client.predict_matrix(["nobody"])
+    assert [violation.field for violation in caught.value.violations] == ["victims[0]"]
+
+
+def test_stated_limits(client: PolicyClient) -> None:
+    with pytest.raises(LimitError, match="PredictMatrix"):
+        client.predict(["infer"] * 200)
+    with pytest.raises(LimitError, match="split it"):
+        client.predict_matrix(["infer"] * 3000)

@@ -1,0 +1,166 @@
+"""The SQLite store: the laws of every store, and what a file system may do to it."""
+
+import os
+import sqlite3
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from interfere.errors import UnavailableError, UnfitError
+from interfere.store.sqlite import SqliteStore
+from tests.store.conformance import (
+    DECISION,
+    OTHER,
+    PROFILE,
+    StoreLaws,
+    test_a_profile_row_loses_nothing,
+    test_a_window_row_loses_nothing,
+    window,
+)
+
+__all__ = ["test_a_profile_row_loses_nothing", "test_a_window_row_loses_nothing"]
+
+
+class TestSqliteStore(StoreLaws):
+    @pytest.fixture
+    def open_store(self, tmp_path: Path) -> Iterator[Callable[[], SqliteStore]]:
+        opened: list[SqliteStore] = []
+
+        def open_() -> SqliteStore:
+            opened.append(SqliteStore(tmp_path / "new" / "store.db"))
+            return opened[-1]
+
+        yield open_
+        for store in opened:
+            store.close()
+
+
+def test_a_second_process_is_refused_and_let_in_after_the_first_died(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    hold = (
+        "import sys, pathlib; from interfere.store.sqlite import SqliteStore; "
+        "store = SqliteStore(pathlib.Path(sys.argv[1])); print('held', flush=True); sys.stdin.read()"
+    )
+    holder = subprocess.Popen(
+        [sys.executable, "-c", hold, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == "held\n"
+    with pytest.raises(UnfitError, match=f"process {holder.pid}.*store.db"):
+        SqliteStore(path)
+    holder.kill()
+    holder.communicate()
+    SqliteStore(path).close()
+
+
+def test_a_killed_server_loses_nothing_it_acknowledged(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    write = (
+        "import sys, pathlib; from interfere.store.sqlite import SqliteStore\n"
+        "from tests.store.conformance import window\n"
+        "store = SqliteStore(pathlib.Path(sys.argv[1]))\n"
+        "for k in range(100000):\n"
+        "    store.observations.append([window(str(k))]); print(k, flush=True)"
+    )
+    writer = subprocess.Popen([sys.executable, "-c", write, str(path)], stdout=subprocess.PIPE, text=True)
+    assert writer.stdout is not None
+    for _ in range(20):
+        writer.stdout.readline()
+    writer.kill()
+    rest = writer.communicate()[0].splitlines()
+    acknowledged = 20 + len(rest) - (1 if rest and not rest[-1].isdigit() else 0)
+    store = SqliteStore(path)
+    ids = [int(w.observation_id) for w in store.observations.all()]
+    store.close()
+    assert ids == list(range(len(ids)))
+    assert acknowledged <= len(ids) <= acknowledged + 1
+
+
+def test_old_decisions_are_forgotten(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "s.db", keep_decisions=3)
+    for k in range(5):
+        store.decisions.put(type(DECISION)(scope="s", snapshot_id=str(k), digest="d", content=b""))
+    assert [k for k in range(5) if store.decisions.find("s", str(k))] == [2, 3, 4]
+    store.close()
+
+
+@pytest.mark.parametrize("content", [b"not a database, but long enough to be looked at" * 30, None])
+def test_a_file_that_is_not_ours_is_refused_and_left_alone(tmp_path: Path, content: bytes | None) -> None:
+    path = tmp_path / "s.db"
+    if content is None:
+        with sqlite3.connect(path) as other:
+            other.execute("CREATE TABLE theirs (x)")
+        other.close()
+        content = path.read_bytes()
+    else:
+        path.write_bytes(content)
+    with pytest.raises(UnfitError, match="--store FILE"):
+        SqliteStore(path)
+    assert path.read_bytes() == content
+    with pytest.raises(UnfitError, match="--store FILE"):
+        SqliteStore(path)  # and its lock was released
+
+
+def test_a_full_disk_is_unavailable_and_leaves_the_store_whole(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "s.db")
+    store.observations.append([window("a")])
+    with store._file.reading() as connection:  # the disk fills up: SQLite may take no further page
+        pages = connection.execute("PRAGMA page_count").fetchone()[0]
+        connection.execute(f"PRAGMA max_page_count = {pages}")
+    with pytest.raises(UnavailableError, match="free the disk"):
+        store.observations.append([window(str(k)) for k in range(1000)])
+    assert store.observations.count() == 1
+    with store._file.reading() as connection:
+        connection.execute("PRAGMA max_page_count = 100000")
+    store.observations.append([window("b")])
+    assert store.observations.count() == 2
+    store.close()
+
+
+def test_a_locked_file_is_unavailable(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "s.db")
+    other = sqlite3.connect(tmp_path / "s.db", isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    with pytest.raises(UnavailableError, match="retry"):
+        store.profiles.put([PROFILE])
+    other.execute("ROLLBACK")
+    other.close()
+    assert store.profiles.put([OTHER]) == (OTHER.profile_id,)
+    store.close()
+
+
+@pytest.fixture
+def unprivileged() -> Iterator[Path]:
+    """A folder that the effective user may not write to."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        was_root = os.geteuid() == 0
+        folder.chmod(0o755 if was_root else 0o555)
+        if was_root:
+            os.seteuid(65534)
+        try:
+            yield folder
+        finally:
+            if was_root:
+                os.seteuid(0)
+            folder.chmod(0o755)
+
+
+def test_a_read_only_folder(unprivileged: Path) -> None:
+    with pytest.raises(UnfitError, match=r"Permission denied.*s\.db(.|\n)*--store FILE"):
+        SqliteStore(unprivileged / "s.db")
+    with pytest.raises(UnfitError, match="--store FILE"):
+        SqliteStore(unprivileged / "deeper" / "s.db")
+
+
+def test_a_file_where_the_folder_should_be(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UnfitError, match="--store FILE"):
+        SqliteStore(tmp_path / "file" / "s.db")
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(UnfitError, match="--store FILE"):
+        SqliteStore(tmp_path / "folder")

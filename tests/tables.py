@@ -1,0 +1,75 @@
+"""A predictor that reads a table of slowdowns: lets tests state the world exactly."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from interfere.records import NAN, Job, JobProfile, MatrixPrediction, PairBatch, Prediction, Source
+
+DEVICE = "cpu-core"
+
+
+def profile(workload: str, *, peak_bytes: float = NAN, device_type: str = DEVICE) -> JobProfile:
+    """The least a profile can say."""
+    return JobProfile(workload=workload, device_type=device_type, step_time_s=0.01, memory_peak_bytes=peak_bytes)
+
+
+class TablePredictor:
+    """slowdown[victim, neighbour] by workload; `spread` is the ratio of the interval's end to the median."""
+
+    version = "table"
+
+    def __init__(
+        self, slowdown: Mapping[tuple[str, str], float], *, spread: float = 1.0, devices: tuple[str, ...] = (DEVICE,)
+    ) -> None:
+        self._slowdown, self._spread, self._devices = slowdown, spread, devices
+
+    def knows(self, device_type: str, mode: str) -> str:
+        return "" if device_type in self._devices else f"the model never saw {device_type}/{mode}: measure pairs there"
+
+    def predict_pairs(self, batch: PairBatch) -> Prediction:
+        names = [job.workload for job in batch.jobs]
+        median = np.array(
+            [self._slowdown[names[i], names[j]] for i, j in zip(batch.victim, batch.neighbour, strict=True)],
+            dtype=float,
+        )
+        p = len(median)
+        return Prediction(
+            median=median,
+            lower=median / self._spread,
+            upper=median * self._spread,
+            feasibility=np.full(p, np.nan),
+            source=(Source.MODEL,) * p,
+            reason=("",) * p,
+        )
+
+    def predict_matrix(
+        self,
+        victims: Sequence[JobProfile],
+        neighbours: Sequence[JobProfile],
+        device_type: str,
+        mode: str,
+        *,
+        quantile: float = 0.5,
+        device_memory_bytes: float = NAN,
+        allow_extrapolation: bool = False,
+    ) -> MatrixPrediction:
+        scale = self._spread ** ((quantile - 0.5) / 0.45)
+        ahead = [[self._slowdown[v.workload, n.workload] * scale for n in neighbours] for v in victims]
+        back = [[self._slowdown[n.workload, v.workload] * scale for n in neighbours] for v in victims]
+        shape = len(victims), len(neighbours)
+        return MatrixPrediction(
+            victim_slowdown=np.array(ahead, dtype=np.float32).reshape(shape),
+            neighbour_slowdown=np.array(back, dtype=np.float32).reshape(shape),
+            feasible=np.ones(shape, dtype=np.uint8),
+        )
+
+
+def resolver(*profiles: JobProfile):
+    """A resolve function over the given profiles."""
+    known = {(p.workload, p.device_type): p for p in profiles}
+
+    def resolve(job: Job, device_type: str) -> JobProfile | None:
+        return known.get((job.workload, device_type))
+
+    return resolve

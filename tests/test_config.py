@@ -1,0 +1,62 @@
+"""Settings: defaults, TOML, environment, options, in that order, and nothing misspelt passes."""
+
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from interfere.config import _KINDS, Settings, help_lines, load_settings
+from interfere.errors import InvalidInputError
+
+
+def test_later_sources_win(tmp_path: Path) -> None:
+    file = tmp_path / "s.toml"
+    file.write_text('port = 1\nhost = "a"\nthreads = 2\ngrace_s = 3\n')
+    settings = load_settings(
+        file, environ={"INTERFERE_PORT": "4", "INTERFERE_HOST": "b", "OTHER": "x"}, host="c", store=None
+    )
+    assert (settings.threads, settings.port, settings.host, settings.grace_s) == (2, 4, "c", 3.0)
+    assert settings.store_path == Path("interfere-work/store.db")
+
+
+def test_every_field_has_a_kind_a_help_line_and_a_default() -> None:
+    assert set(_KINDS) == {f.name for f in fields(Settings)}
+    assert all(f.metadata["help"] for f in fields(Settings))
+    assert load_settings(environ={}) == Settings()
+    assert "INTERFERE_MAX_CONCURRENT_RPCS (64): requests accepted at once; more are refused" in help_lines()
+
+
+def test_paths_hang_on_the_workspace() -> None:
+    settings = load_settings(environ={"INTERFERE_WORK": "/w"})
+    assert (settings.store_path, settings.champion_path) == (Path("/w/store.db"), Path("/w/models/champion"))
+    assert load_settings(environ={}, store=Path("/s.db")).store_path == Path("/s.db")
+
+
+@pytest.mark.parametrize(
+    ("text", "environ", "field", "remedy"),
+    [
+        ("prot = 1", {}, "prot", "did you mean port?"),
+        ("zzz = 1", {}, "zzz", "one of work, model"),
+        ("", {"INTERFERE_THRADS": "1"}, "INTERFERE_THRADS", "did you mean threads?"),
+        ('port = "x"', {}, "port", "send a int"),
+        ("port = 1.5", {}, "port", "send a int"),
+        ("port = true", {}, "port", "send a int"),
+        ("", {"INTERFERE_PORT": "70000"}, "port", "0 to 65535"),
+        ("threads = 0", {}, "threads", "1 to 256"),
+    ],
+)
+def test_what_is_wrong_is_named(tmp_path: Path, text: str, environ: dict[str, str], field: str, remedy: str) -> None:
+    file = tmp_path / "s.toml"
+    file.write_text(text)
+    with pytest.raises(InvalidInputError) as caught:
+        load_settings(file, environ=environ)
+    assert caught.value.violations[0].field.endswith(field)
+    assert remedy in caught.value.violations[0].remedy
+
+
+@pytest.mark.parametrize("content", [None, b"port =", b"\xff"])
+def test_a_file_that_cannot_be_read(tmp_path: Path, content: bytes | None) -> None:
+    if content is not None:
+        (tmp_path / "f").write_bytes(content)
+    with pytest.raises(InvalidInputError, match=r"remedy"):
+        load_settings(tmp_path / "f", environ={})

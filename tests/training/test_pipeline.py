@@ -1,0 +1,265 @@
+"""From tables to a served model, on a real MLflow database."""
+
+import io
+import json
+import shutil
+from collections.abc import Mapping
+from contextlib import redirect_stdout
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+import mlflow
+import numpy as np
+import pytest
+
+from features.pair import Encoder
+from interfere.cli import main
+from interfere.data.tables import Table, write_table
+from interfere.errors import NotFoundError, TableError, UnfitError
+from interfere.predict.manifest import read_manifest
+from interfere.predict.measured import measured_table
+from interfere.predict.onnx import load_model
+from interfere.records import PairBatch
+from training.dataset import Dataset
+from training.evaluation import evaluate_models
+from training.models import MODELS
+from training.pipeline import TrainingResult, publication_of, read_source, train
+from training.publish import publish
+from training.registry import MODEL, champion_folder, promote
+from training.tracking import connected, database
+
+
+@dataclass(frozen=True)
+class Trained:
+    work: Path
+    result: TrainingResult
+    held_out: frozenset[tuple[str, str]]
+
+
+@pytest.fixture(scope="module")
+def trained(small: Table, small_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    """Two tables of the same pairs, the later one a tenth slower; two pairs held out."""
+    later = tmp_path_factory.mktemp("later") / "later"
+    later.mkdir()
+    slower = [
+        replace(p, slowdown=p.slowdown * 1.1, lower=p.lower * 1.1, upper=p.upper * 1.1, passes=())
+        for p in small.pairs if p.slowdown == p.slowdown
+    ]  # fmt: skip
+    write_table(later, replace(small, pairs=tuple(slower)))
+    work = tmp_path_factory.mktemp("work")
+    apart = [(p.neighbour, p.victim) for p in small.pairs if p.slowdown == p.slowdown and p.victim != p.neighbour]
+    held_out = frozenset({apart[0], apart[-1]})
+    lines: list[str] = []
+    result = train([small_folder, later], work, seed=1, name="test", held_out=held_out, report=lines.append)
+    assert any(line.startswith("champion: ") for line in lines)
+    return Trained(work=work, result=result, held_out=held_out)
+
+
+@pytest.fixture(scope="module")
+def second(trained: Trained, small_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict:
+    """What the command prints for a second training in the same workspace, published elsewhere."""
+    target = tmp_path_factory.mktemp("published") / "model"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SOURCE_DATE_EPOCH", "0")
+        patch.setenv("INTERFERE_WORK", str(trained.work))
+        made = document("train", "--data", str(small_folder), "--publish", str(target), "--json")
+    assert made["folder"] == str(target)
+    return made
+
+
+def test_the_published_folder_answers_as_a_predictor(trained: Trained, small: Table, encoder: Encoder) -> None:
+    model = load_model(trained.result.folder, encoder)
+    assert model.version == trained.result.version
+    assert model.manifest.model == trained.result.champion
+    names = sorted(model.profiles)
+    assert [name for name, _ in names] == sorted(job.workload for job in small.jobs)
+    jobs = tuple(model.profiles[name] for name in names)
+    batch = PairBatch(
+        jobs=jobs, victim=np.array([0, 1]), neighbour=np.array([1, 0]), device_type="cpu-core", mode="timeslice"
+    )
+    answer = model.predict_pairs(batch)
+    assert np.all((answer.lower < answer.median) & (answer.median < answer.upper))
+    assert np.all((answer.median > 0.8) & (answer.median < 5))
+    grid = model.predict_matrix(jobs, jobs, "cpu-core", "timeslice")
+    assert grid.victim_slowdown[0, 1] == pytest.approx(answer.median[0], rel=1e-4)
+    assert grid.neighbour_slowdown[0, 1] == pytest.approx(answer.median[1], rel=1e-4)
+
+
+def test_held_out_pairs_are_in_no_published_number_and_scored_apart(trained: Trained, encoder: Encoder) -> None:
+    manifest = read_manifest(trained.result.folder, encoder.fingerprint)
+    measured = measured_table(trained.result.folder, manifest)
+    hidden = {tuple(sorted(pair)) for pair in trained.held_out}
+    assert measured
+    assert not hidden & {tuple(sorted((key.victim, key.neighbour))) for key in measured}
+    apart = [scores for split, _, scores in trained.result.scores if split == "held_out"]
+    assert len(apart) == len(MODELS)
+    assert {one.rows for one in apart} <= {2, 3, 4}  # the newest row of each direction that was ok
+
+
+def test_a_later_measurement_replaces_an_earlier_one(trained: Trained, small: Table, encoder: Encoder) -> None:
+    manifest = read_manifest(trained.result.folder, encoder.fingerprint)
+    first = {(p.victim, p.neighbour): p.slowdown for p in small.pairs}
+    for key, row in measured_table(trained.result.folder, manifest).items():
+        assert row.slowdown == pytest.approx(1.1 * first[key.victim, key.neighbour])
+    first_rows, later_rows = (t["rows"] for t in manifest.trained_on)
+    assert first_rows == later_rows > 0  # both are learned from
+
+
+def test_the_manifest_carries_scores_intervals_and_sources(trained: Trained, encoder: Encoder) -> None:
+    manifest = read_manifest(trained.result.folder, encoder.fingerprint)
+    assert set(manifest.scores) == {"pair", "job", "held_out"}
+    assert set(manifest.scores["job"]) == set(MODELS)
+    assert manifest.scores["pair"]["gbdt"]["mae"] == pytest.approx(
+        next(s.mae for split, model, s in trained.result.scores if (split, model) == ("pair", "gbdt"))
+    )
+    assert not manifest.intervals.calibrated
+    for grid in (manifest.intervals.pair, manifest.intervals.job):
+        assert np.all(np.diff(grid) >= 0)
+    assert sum(file.stat().st_size for file in trained.result.folder.iterdir()) < 2**20
+    text = (trained.result.folder / "card.md").read_text()
+    assert "One CPU core, for trying out" in text
+    assert str(trained.work) not in text
+
+
+def test_runs_hold_parameters_metrics_tables_figures_and_the_registered_model(trained: Trained) -> None:
+    client = mlflow.MlflowClient(tracking_uri=database(trained.work), registry_uri=database(trained.work))
+    experiment = client.get_experiment_by_name("interfere")
+    runs = client.search_runs([experiment.experiment_id])
+    children = {r.info.run_name: r for r in runs if r.data.tags.get("mlflow.parentRunId") == trained.result.run_id}
+    assert set(children) == set(MODELS)
+    assert {r.info.status for r in runs} == {"FINISHED"}
+    assert children["gbdt"].data.params["leaves"] == str(MODELS["gbdt"].leaves)
+    expected = next(s.mae for split, model, s in trained.result.scores if (split, model) == ("job", "mlp"))
+    assert children["mlp"].data.metrics["job.mae"] == pytest.approx(expected)
+    files = {f.path for f in client.list_artifacts(trained.result.run_id)}
+    assert files >= {
+        "comparison.json", "comparison.md", "card.md", "environment.txt", "published", "error_by_job.png",
+        "predicted_vs_measured.png", "slowdown_cpu-core_timeslice.png",
+    }  # fmt: skip
+    version = client.get_model_version_by_alias(MODEL, "champion")
+    assert (str(version.version), version.run_id) == ("1", trained.result.run_id)
+    with connected(trained.work):
+        info = mlflow.models.get_model_info(f"models:/{MODEL}@champion")
+    assert info.signature.inputs.input_names() == ["pairs", "victim", "neighbour"]
+
+
+def test_the_first_model_of_a_workspace_is_its_champion(trained: Trained) -> None:
+    assert trained.result.registered.champion
+    assert read_bytes(champion_folder(trained.work)) == read_bytes(trained.result.folder)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_every_model_can_be_champion(
+    name: str, small_folder: Path, small_dataset: Dataset, encoder: Encoder, tmp_path: Path
+) -> None:
+    needed = [MODELS["mlp"]] if name == "gbdt" else []
+    final = {m.name: m.fit(small_dataset, 0) for m in (MODELS[name], *needed)}
+    quick = evaluate_models(small_dataset, [MODELS["mean"]])
+    evaluations = [replace(one, model=name) for one in quick]
+    source = read_source([small_folder])
+    made = publication_of(
+        name, final, small_dataset, source, encoder, evaluations=evaluations, scores=(), seed=0
+    )  # fmt: skip
+    publish(tmp_path / "model", made, small_dataset, source.tables, encoder)
+    model = load_model(tmp_path / "model", encoder)
+    jobs = tuple(source.tables[0].jobs)
+    rows = small_dataset.rows
+    at = {name: k for k, name in enumerate(job.workload for job in jobs)}
+    order = np.array([at[name] for name in small_dataset.workloads])
+    answer = model.predict_pairs(
+        PairBatch(jobs=jobs, victim=order[rows.victim - 1], neighbour=order[rows.neighbour - 1],
+                  device_type="cpu-core", mode="timeslice")
+    )  # fmt: skip
+    shift = np.interp(0.5, model.manifest.intervals.levels, model.manifest.intervals.pair)
+    np.testing.assert_allclose(np.log(answer.median), final[name].predict(rows) + shift, atol=1e-4)
+    assert (model.manifest.model, model.manifest.matrix_model) == (name, "mlp" if name == "gbdt" else name)
+
+
+def test_the_command_and_the_library_make_the_same_model_twice(
+    second: dict, small_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "0")
+    again = train([small_folder], tmp_path / "other", seed=0)
+    assert second["version"] == again.version
+    assert second["scores"]["pair"] == {
+        model: pytest.approx(asdict(s), nan_ok=True) for split, model, s in again.scores if split == "pair"
+    }
+    assert read_bytes(Path(second["folder"])) == read_bytes(again.folder)
+
+
+def test_promotion_moves_the_alias_and_publishes_that_version(trained: Trained, second: dict, encoder: Encoder) -> None:
+    assert (second["registered_version"], second["is_champion"]) == (2, False)
+    champion = champion_folder(trained.work)
+    assert read_manifest(champion, encoder.fingerprint).version == trained.result.version
+
+    made = document("promote", "--work", str(trained.work), "--json")
+    assert (made["registered_version"], made["before"], made["version"]) == (2, 1, second["version"])
+    assert read_manifest(champion, encoder.fingerprint).version == second["version"]
+    back = promote(trained.work, encoder.fingerprint, number=1)
+    assert (back.before, back.version) == (2, trained.result.version)
+    with pytest.raises(NotFoundError, match="one of 1, 2"):
+        promote(trained.work, encoder.fingerprint, number=9)
+
+
+def test_promotion_without_a_training_says_what_to_do(tmp_path: Path, encoder: Encoder) -> None:
+    with pytest.raises(NotFoundError, match="interfere train"):
+        promote(tmp_path, encoder.fingerprint)
+
+
+def test_a_corrupt_table_publishes_nothing(small_folder: Path, tmp_path: Path) -> None:
+    broken = tmp_path / "broken"
+    shutil.copytree(small_folder, broken)
+    content = (broken / "pairs.parquet").read_bytes()
+    (broken / "pairs.parquet").write_bytes(content[: len(content) // 2])
+    with pytest.raises(TableError, match=r"pairs\.parquet"):
+        train([small_folder, broken], tmp_path / "work", publish_to=tmp_path / "model")
+    assert not (tmp_path / "work").exists()
+    assert not (tmp_path / "model").exists()
+
+
+def test_a_table_whose_passes_disagree_is_refused(small: Table, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    noisy = [replace(p, passes=tuple(np.exp(rng.normal(0.3, 0.2, 4)).tolist())) for p in small.pairs]
+    folder = tmp_path / "noisy"
+    folder.mkdir()
+    write_table(folder, replace(small, pairs=tuple(noisy)))
+    with pytest.raises(UnfitError, match=r"(?s)ICC .*more passes"):
+        train([folder], tmp_path / "work")
+    assert not (tmp_path / "work").exists()
+
+
+def test_what_is_not_a_model_is_refused_before_any_work(small_folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "mine").write_text("x")
+    with pytest.raises(UnfitError, match="not a model folder"):
+        train([small_folder], tmp_path / "work", publish_to=tmp_path / "mine")
+    assert not (tmp_path / "work").exists()
+
+
+def test_a_workspace_that_cannot_be_made_is_one_clear_error(
+    small_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(SystemExit) as stop:
+        main(["train", "--data", str(small_folder), "--work", str(tmp_path / "file" / "work")])
+    said = capsys.readouterr().err
+    assert stop.value.code == 1
+    assert "workspace cannot be written" in said
+    assert "--work" in said
+
+
+def test_evaluate_prints_one_document(small_folder: Path) -> None:
+    made = document("evaluate", "--data", str(small_folder), "--split", "job", "--models", "mean,additive", "--json")
+    assert list(made["scores"]) == ["job"]
+    assert set(made["scores"]["job"]) == {"mean", "additive"}
+
+
+def document(*arguments: str) -> dict:
+    """The JSON document that a command prints; it must end well."""
+    with redirect_stdout(io.StringIO()) as printed, pytest.raises(SystemExit) as stop:
+        main(list(arguments))
+    assert stop.value.code == 0
+    return json.loads(printed.getvalue())
+
+
+def read_bytes(folder: Path) -> Mapping[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}

@@ -1,0 +1,67 @@
+"""Figures that say what they show."""
+
+import io
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from features.pair import Encoder
+from tests.training.worlds import additive, world
+from training.dataset import Dataset, build_dataset, hold_out
+from training.evaluation import Evaluation, evaluate_models
+from training.models import chosen
+from training.plots import error_by_job, predicted_vs_measured, slowdown_heatmap
+
+
+@pytest.fixture(scope="module")
+def evaluations(dataset: Dataset) -> tuple[Evaluation, ...]:
+    return evaluate_models(dataset, chosen("additive"))
+
+
+def test_predicted_vs_measured_shows_every_test_and_its_error(
+    dataset: Dataset, evaluations: tuple[Evaluation, ...]
+) -> None:
+    figure = predicted_vs_measured(dataset, evaluations)
+    assert len(figure.axes) == 2
+    for panel, one in zip(figure.axes, evaluations, strict=True):
+        assert f"{one.scores.mae:.3f}" in panel.get_title()
+        assert panel.get_xlabel() == "measured slowdown (×)"
+        assert len(panel.collections[0].get_offsets()) == len(one.index)
+
+
+def test_error_by_job_has_one_bar_per_victim_and_split_worst_on_top(
+    dataset: Dataset, evaluations: tuple[Evaluation, ...]
+) -> None:
+    (axes,) = error_by_job(dataset, evaluations).axes
+    victims = len(np.unique(dataset.rows.victim))
+    assert len(axes.get_yticks()) == victims
+    assert len(axes.patches) == 2 * victims
+    worst = [max(axes.patches[k].get_width(), axes.patches[victims + k].get_width()) for k in range(victims)]
+    assert worst == sorted(worst)
+
+
+def test_the_heat_map_leaves_what_was_not_measured_empty(encoder: Encoder) -> None:
+    kept, _ = hold_out(build_dataset([world(additive, 5)], encoder), frozenset({("w0", "w3")}))
+    figure = slowdown_heatmap(kept, 0)
+    grid = np.ma.filled(figure.axes[0].images[0].get_array(), np.nan)
+    assert np.argwhere(np.isnan(grid)).tolist() == [[0, 3], [3, 0]]
+    assert grid[1, 2] == pytest.approx(additive(1, 2))
+    assert "cpu-core, timeslice" in figure.axes[0].get_title()
+
+
+def test_figures_of_equal_slowdowns_can_be_drawn(encoder: Encoder) -> None:
+    flat = build_dataset([world(lambda i, j: 1.5, 4)], encoder)
+    evaluations = evaluate_models(flat, chosen("mean"), splits=("pair",))
+    for figure in (
+        predicted_vs_measured(flat, evaluations), error_by_job(flat, evaluations), slowdown_heatmap(flat, 0),
+    ):  # fmt: skip
+        picture = io.BytesIO()
+        figure.savefig(picture, format="png")
+        assert picture.getvalue().startswith(b"\x89PNG")
+
+
+def test_a_single_unmeasured_workload_is_left_out(encoder: Encoder) -> None:
+    made = build_dataset([world(additive, 5)], encoder)
+    some = made.take((made.rows.victim != 5) & (made.rows.neighbour != 5))
+    assert slowdown_heatmap(replace(some), 0).axes[0].images[0].get_array().shape == (4, 4)

@@ -1,0 +1,87 @@
+"""Scores against numbers worked out by hand."""
+
+import numpy as np
+import pytest
+
+from training.scores import Answers, mae, mape, r2, regret, score, spearman, speed
+
+
+def answers(measured: list[float], predicted: list[float], victim: list[int], neighbour: list[int]) -> Answers:
+    return Answers(
+        measured_log=np.log(measured),
+        predicted_log=np.log(predicted),
+        victim=np.array(victim),
+        neighbour=np.array(neighbour),
+        context=np.zeros(len(victim), dtype=np.int64),
+    )
+
+
+def test_speed_is_clipped_as_published_figures_are() -> None:
+    assert speed(np.log([2.0, 0.5, 100.0])).tolist() == pytest.approx([0.5, 1.6, 0.05])
+
+
+def test_mae_is_of_speed_and_mape_of_slowdown() -> None:
+    two = answers([2.0, 1.0], [1.0, 1.25], [1, 2], [2, 1])
+    assert mae(two) == pytest.approx((0.5 + 0.2) / 2)
+    assert mape(two) == pytest.approx(100 * (0.5 + 0.25) / 2)
+
+
+def test_r2_is_of_log_slowdown() -> None:
+    e = np.e
+    assert r2(answers([1.0, e, e**2], [1.0, e, e**2], [1, 1, 1], [1, 2, 3])) == pytest.approx(1)
+    assert r2(answers([1.0, e, e**2], [e, e, e], [1, 1, 1], [1, 2, 3])) == pytest.approx(0)
+    assert r2(answers([1.0, e, e**2], [1.0, e, e**3], [1, 1, 1], [1, 2, 3])) == pytest.approx(1 - 1 / 2)
+    assert np.isnan(r2(answers([2.0, 2.0], [1.0, 3.0], [1, 1], [1, 2])))
+
+
+def test_spearman_ranks_partners_of_each_victim_by_itself() -> None:
+    # Victim 1: order kept. Victim 2: order turned round. Victim 3: two partners only, not counted.
+    measured = [1.1, 1.2, 1.3, 1.1, 1.2, 1.3, 1.1, 1.2]
+    predicted = [2.1, 2.2, 2.3, 1.9, 1.8, 1.7, 1.0, 5.0]
+    mixed = answers(measured, predicted, [1, 1, 1, 2, 2, 2, 3, 3], [1, 2, 3, 1, 2, 3, 1, 2])
+    assert spearman(mixed) == pytest.approx(0.0)
+    assert spearman(answers(measured[:3], predicted[:3], [1, 1, 1], [1, 2, 3])) == pytest.approx(1.0)
+
+
+def test_spearman_shares_ranks_among_ties_and_gives_nothing_for_a_constant() -> None:
+    # Ranks 1, 2, 3, 4 against 1.5, 1.5, 3.5, 3.5: correlation 2 / sqrt(5).
+    tied = answers([1.1, 1.2, 1.3, 1.4], [1.0, 1.0, 2.0, 2.0], [1] * 4, [1, 2, 3, 4])
+    assert spearman(tied) == pytest.approx(2 / 5**0.5)
+    assert spearman(answers([1.1, 1.2, 1.3], [1.5, 1.5, 1.5], [1] * 3, [1, 2, 3])) == 0.0
+
+
+def test_spearman_never_ranks_across_contexts() -> None:
+    split = answers([1.1, 1.2, 1.3], [1.3, 1.2, 1.1], [1] * 3, [1, 2, 3])
+    apart = Answers(
+        measured_log=split.measured_log, predicted_log=split.predicted_log, victim=split.victim,
+        neighbour=split.neighbour, context=np.array([0, 1, 2]),
+    )  # fmt: skip
+    assert spearman(split) == pytest.approx(-1.0)
+    assert np.isnan(spearman(apart))
+
+
+def full(slowdown: dict[tuple[int, int], float], guess: dict[tuple[int, int], float]) -> Answers:
+    keys = list(slowdown)
+    return answers([slowdown[k] for k in keys], [guess[k] for k in keys], [k[0] for k in keys], [k[1] for k in keys])
+
+
+def test_regret_is_what_the_chosen_partner_costs() -> None:
+    # Job 1 has partners 2, 3, 4 with both-way speeds 2.0, 1.5, 1.0; nobody else has three partners.
+    values = {2: 1.0, 3: 0.75, 4: 0.5}
+    measured = {(1, j): 1 / y for j, y in values.items()} | {(j, 1): 1 / y for j, y in values.items()}
+    perfect = full(measured, measured)
+    wrong = full(measured, {k: (1.0 if 3 in k else 2.0) for k in measured})  # takes 3: 1.5 of 2.0
+    blind = full(measured, dict.fromkeys(measured, 1.3))  # any of the three: mean 1.5 of 2.0
+    assert regret(perfect) == pytest.approx(0)
+    assert regret(wrong) == pytest.approx(25)
+    assert regret(blind) == pytest.approx(25)
+
+
+def test_regret_needs_both_directions() -> None:
+    assert np.isnan(regret(full({(1, 2): 1.0, (1, 3): 1.1, (1, 4): 1.2}, {(1, 2): 1.0, (1, 3): 1.1, (1, 4): 1.2})))
+
+
+def test_score_holds_them_all() -> None:
+    one = score(answers([2.0, 1.0, 1.5], [2.0, 1.0, 1.5], [1, 1, 1], [1, 2, 3]), coverage=0.9)
+    assert (one.rows, one.mae, one.mape, one.r2, one.coverage) == (3, 0, 0, 1, 0.9)
+    assert one.spearman == pytest.approx(1)
