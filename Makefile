@@ -38,7 +38,7 @@ bench: install          ## speed, as figures and ratios of one run, appended to 
 	@$(BIN)/pytest -q -m bench tests/bench
 
 model: install          ## the shipped default model, from the shipped table
-	@$(BIN)/interfere train --data cpu --work .venv/model-work --publish interfere/predict/default
+	@SOURCE_DATE_EPOCH=0 $(BIN)/interfere train --data cpu --work .venv/model-work --publish interfere/predict/default
 
 clean:
 	rm -rf .venv interfere-work

@@ -79,6 +79,12 @@ class KernelStat:
     def __post_init__(self) -> None:
         _check(_text(self, "name") + _numbers(self, "mean_s", "count", nan=False) + _numbers(self, "gap_s"))
 
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        """From JSON: lists become tuples, null means absent. Raises TypeError on missing or unknown fields."""
+        values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in data.items() if v is not None}
+        return cls(**values)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobProfile:
@@ -150,13 +156,10 @@ class JobProfile:
         if unknown := sorted(set(data) - known):
             raise InvalidInputError("unknown fields in a profile", value=unknown, remedy=f"use {sorted(known)}")
         values = {k: v for k, v in data.items() if v is not None}
-        values["kernels"] = tuple(
-            KernelStat(**{k: tuple(v) if k in ("grid", "block") else v for k, v in kernel.items() if v is not None})
-            for kernel in values.get("kernels", ())
-        )
-        for name in ("busy_s", "idle_s"):
-            values[name] = tuple(float(v) for v in values.get(name, ()))
         try:
+            values["kernels"] = tuple(KernelStat.from_dict(kernel) for kernel in values.get("kernels", ()))
+            for name in ("busy_s", "idle_s"):
+                values[name] = tuple(float(v) for v in values.get(name, ()))
             return cls(**values)
         except TypeError as error:
             raise InvalidInputError(

@@ -1,4 +1,4 @@
-"""What every command prints: one JSON document on standard output with `--json`, readable text without; logs on stderr."""
+"""What every command prints: one JSON document on standard output with `--json`, else text; logs on standard error."""
 
 import json
 import math
@@ -35,4 +35,4 @@ def emit(document: dict[str, Any], human: Table | str, *, as_json: bool) -> None
 
 def progress_note(text: str) -> None:
     """A line about what is going on, on standard error."""
-    err.print(text, style="dim")
+    err.print(text, style="dim", soft_wrap=True)

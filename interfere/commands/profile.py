@@ -59,7 +59,7 @@ def campaign_bar() -> Iterator[Callable[["CampaignProgress"], None]]:
             left = f"{int(now.seconds_left) // 60}:{int(now.seconds_left) % 60:02d} left"
             bar.update(task, completed=now.done, total=max(1, now.total), description=f"{left} · {now.text}")
             if now.warning:
-                err.print(f"warning: {now.warning}", style="yellow")
+                err.print(f"warning: {now.warning}", style="yellow", soft_wrap=True)
             if not err.is_terminal and time.monotonic() - last >= NOTE_EVERY_S:
                 last = time.monotonic()
                 progress_note(f"{now.done}/{now.total} · {left} · {now.text}")

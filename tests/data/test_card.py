@@ -9,13 +9,14 @@ from tests.data.sample import JOBS, TABLE
 
 
 def test_the_card_is_honest_about_the_device_and_names_its_figures() -> None:
-    text = card(TABLE, command="interfere profile campaign --workloads a,b")
+    text = card(TABLE, command="interfere profile campaign --workloads a,b", note="9 blocks measured")
     for part in (
         "One CPU core, time-sliced",
         "a processor",
         "2 jobs, 4 ordered pairs",
         "ok 3, unstable 1, infeasible 0",
         "CC BY 4.0",
+        "- 9 blocks measured",
         "interfere profile campaign --workloads a,b",
         "1.50 / 1.90 / 2.00",
         "ICC(1,1)",

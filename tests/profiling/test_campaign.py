@@ -45,8 +45,11 @@ def test_a_campaign_from_nothing_to_a_table(tmp_path: Path) -> None:
     assert {p.name for p in (tmp_path / "t").iterdir()} == {
         "jobs.parquet", "pairs.parquet", "raw.parquet", "card.md", "raw",
     }  # fmt: skip
-    assert "--workloads" in (tmp_path / "t" / "card.md").read_text()
     blocks = RawLog(tmp_path / "t" / "raw").blocks()
+    card = (tmp_path / "t" / "card.md").read_text()
+    assert f"--workloads {BUSY},{WAITING}" in card
+    refused = sum(bool(block.reason) for block in blocks)
+    assert f"{len(blocks)} blocks measured, {refused} of them refused" in card
     assert len(blocks) >= 6
     assert all(len(side) > 0 for block in blocks if not block.reason for side in block.chunks)
     raw = pq.read_table(tmp_path / "t" / "raw.parquet").to_pylist()

@@ -10,6 +10,7 @@ from interfere.profiling.pairs import (
     all_pairs,
     blocks_left,
     is_unstable,
+    lost_passes,
     next_attempt,
     order,
     rows,
@@ -37,7 +38,7 @@ def run(plan: Plan, measured: Blocks, *, noise: float = 0.0, limit: int = 1000) 
 
 
 def to_rows(*blocks: Block) -> tuple[PairMeasurement, ...]:
-    return rows(blocks, device_type="cpu-core", device_name="x", campaign="t", source="cpu")
+    return rows(blocks, passes=2, device_type="cpu-core", device_name="x", campaign="t", source="cpu")
 
 
 def test_every_unordered_pair_with_itself() -> None:
@@ -81,7 +82,8 @@ def test_a_refused_block_is_repeated_twice_at_the_end_of_its_pass() -> None:
         measured.setdefault(frozenset(pair), []).append(made)
         visited.append((pair, attempt))
     assert visited[6:] == [(("a", "b"), 1), (("a", "b"), 2)]
-    assert is_unstable(measured[frozenset("ab")])
+    assert lost_passes(measured[frozenset("ab")]) == (0,)
+    assert is_unstable(measured[frozenset("ab")], 1)
     assert next_attempt(PLAN, measured[frozenset("ab")], 1) is None
     assert blocks_left(plan, measured) == 0
 
@@ -93,6 +95,14 @@ def test_an_unstable_pair_keeps_its_reason_and_has_no_slowdown() -> None:
     assert [row.reason for row in made] == ["clock"] * 2
     assert all(math.isnan(row.slowdown) for row in made)
     assert made[0].passes == (1.4,)
+
+
+def test_a_pair_that_lost_only_an_extra_block_keeps_what_it_has_and_gets_no_more() -> None:
+    good = [block("a", "b", (1.4, 1.2), pass_index=k) for k in range(2)]
+    lost = [block("a", "b", (3.0, 3.0), pass_index=2, attempt=k, reason="clock") for k in range(3)]
+    assert [row.slowdown for row in to_rows(*good, *lost)] == pytest.approx([1.4, 1.2])
+    assert not is_unstable([*good, *lost], 2)
+    assert next_attempt(PLAN, [*good, *lost], 3) is None
 
 
 def test_two_rows_of_a_pair_whichever_role_each_had() -> None:

@@ -1,0 +1,39 @@
+"""`PolicyClient`: ask an interfere server in records, not protobuf. Works in a bare install (numpy, grpcio, protobuf).
+
+    with PolicyClient("127.0.0.1:50051") as client:
+        answer = client.predict(["resnet-train", "lstm-infer"])
+        plan = client.match(Snapshot(pending=(Job(id="j1", workload="resnet-train"),), devices=(...,)))
+
+Errors are those of `interfere.errors`, whichever side raised them.
+"""
+
+from interfere.client.fallback import AloneFallback, Fallback
+from interfere.client.policy import PolicyClient
+from interfere.client.queries import (
+    JobRef,
+    MatrixAnswer,
+    MatrixQuery,
+    ModelInfo,
+    ObservationAnswer,
+    PairAnswer,
+    PairQuery,
+    ProfileSummary,
+    RankAnswer,
+    RankQuery,
+)
+
+__all__ = [
+    "AloneFallback",
+    "Fallback",
+    "JobRef",
+    "MatrixAnswer",
+    "MatrixQuery",
+    "ModelInfo",
+    "ObservationAnswer",
+    "PairAnswer",
+    "PairQuery",
+    "PolicyClient",
+    "ProfileSummary",
+    "RankAnswer",
+    "RankQuery",
+]

@@ -1,0 +1,168 @@
+"""What a scheduler sees, on the wire: jobs, devices, limits, snapshots, and the ranking of one job's places."""
+
+from interfere.client.convert.scalars import ACTION, MODE, Inspection, number, numbers, set_numbers
+from interfere.client.queries import RankAnswer, RankQuery
+from interfere.records import NAN, ActionKind, Device, Job, Limits, Ranking, Snapshot
+from interfere.v1 import policy_pb2 as pb
+
+_JOB_OPTIONAL = ("memory_peak_bytes", "max_slowdown")
+
+
+def job_to_proto(job: Job) -> pb.Job:
+    """A job that waits or runs."""
+    message = pb.Job(id=job.id, workload=job.workload, profile_id=job.profile_id, weight=job.weight)
+    set_numbers(message, job, *_JOB_OPTIONAL)
+    return message
+
+
+def job_from_proto(message: pb.Job) -> Job:
+    """A job that waits or runs; raises InvalidInputError."""
+    inspection = Inspection()
+    optional = inspection.read("", lambda: numbers(message, *_JOB_OPTIONAL)) or {}
+    weight = inspection.read("", lambda: number(message, "weight", 1.0))
+    job = inspection.read(
+        "",
+        lambda: Job(
+            id=message.id,
+            workload=message.workload,
+            profile_id=message.profile_id,
+            weight=1.0 if weight is None else weight,
+            **optional,
+        ),
+    )
+    inspection.done()
+    assert job is not None
+    return job
+
+
+def device_to_proto(device: Device) -> pb.Device:
+    """A device and its residents."""
+    message = pb.Device(
+        id=device.id,
+        type=device.type,
+        node=device.node,
+        mode=MODE[device.mode],
+        residents=[job_to_proto(job) for job in device.residents],
+    )
+    set_numbers(message, device, "memory_bytes")
+    return message
+
+
+def device_from_proto(message: pb.Device) -> Device:
+    """A device and its residents; raises InvalidInputError."""
+    inspection = Inspection()
+    residents = inspection.read_all("residents", message.residents, job_from_proto)
+    mode = inspection.read("", lambda: MODE.word(message.mode, "mode")) or "timeslice"
+    memory = inspection.read("", lambda: number(message, "memory_bytes"))
+    device = inspection.read(
+        "",
+        lambda: Device(
+            id=message.id,
+            type=message.type,
+            node=message.node,
+            memory_bytes=NAN if memory is None else memory,
+            mode=mode,
+            residents=residents,
+        ),
+    )
+    inspection.done()
+    assert device is not None
+    return device
+
+
+def limits_to_proto(limits: Limits) -> pb.Limits:
+    """What a plan may do."""
+    message = pb.Limits(
+        allowed=sorted(ACTION[kind] for kind in limits.allowed),
+        max_devices=limits.max_devices,
+        allow_extrapolation=limits.allow_extrapolation,
+    )
+    set_numbers(message, limits, "max_slowdown")
+    return message
+
+
+def limits_from_proto(message: pb.Limits) -> Limits:
+    """What a plan may do; no action listed means all. Raises InvalidInputError."""
+    words = [ACTION.word(kind, f"allowed[{k}]") for k, kind in enumerate(message.allowed)]
+    return Limits(
+        allowed=frozenset(map(ActionKind, words)) or frozenset(ActionKind),
+        max_devices=message.max_devices if message.HasField("max_devices") else None,
+        allow_extrapolation=message.allow_extrapolation,
+        **numbers(message, "max_slowdown"),
+    )
+
+
+def snapshot_to_proto(snapshot: Snapshot, *, validate_only: bool = False) -> pb.MatchRequest:
+    """A whole request to Match."""
+    return pb.MatchRequest(
+        scope=snapshot.scope,
+        snapshot_id=snapshot.snapshot_id,
+        pending=[job_to_proto(job) for job in snapshot.pending],
+        devices=[device_to_proto(device) for device in snapshot.devices],
+        limits=limits_to_proto(snapshot.limits),
+        validate_only=validate_only,
+    )
+
+
+def snapshot_from_proto(message: pb.MatchRequest) -> Snapshot:
+    """The snapshot in a request to Match; raises InvalidInputError with every broken rule."""
+    inspection = Inspection()
+    pending = inspection.read_all("pending", message.pending, job_from_proto)
+    devices = inspection.read_all("devices", message.devices, device_from_proto)
+    limits = inspection.read("limits", lambda: limits_from_proto(message.limits))
+    inspection.done()
+    return Snapshot(
+        scope=message.scope or "default",
+        snapshot_id=message.snapshot_id,
+        pending=pending,
+        devices=devices,
+        limits=limits or Limits(),
+    )
+
+
+def rank_query_to_proto(query: RankQuery) -> pb.RankPlacementsRequest:
+    """One job and where it might go."""
+    return pb.RankPlacementsRequest(
+        job=job_to_proto(query.job),
+        devices=[device_to_proto(device) for device in query.devices],
+        limits=limits_to_proto(query.limits),
+    )
+
+
+def rank_query_from_proto(message: pb.RankPlacementsRequest) -> RankQuery:
+    """One job and where it might go; raises InvalidInputError."""
+    inspection = Inspection()
+    job = inspection.read("job", lambda: job_from_proto(message.job))
+    devices = inspection.read_all("devices", message.devices, device_from_proto)
+    limits = inspection.read("limits", lambda: limits_from_proto(message.limits))
+    inspection.done()
+    assert job is not None
+    assert limits is not None
+    return RankQuery(job=job, devices=devices, limits=limits)
+
+
+def rank_answer_to_proto(answer: RankAnswer) -> pb.RankPlacementsResponse:
+    """Best device first."""
+    rankings = []
+    for ranking in answer.rankings:
+        message = pb.Ranking(device_id=ranking.device_id, feasible=ranking.feasible, reason=ranking.reason)
+        set_numbers(message, ranking, "slowdown", "worst_resident_slowdown", "cost")
+        rankings.append(message)
+    return pb.RankPlacementsResponse(rankings=rankings, model_version=answer.model_version)
+
+
+def rank_answer_from_proto(message: pb.RankPlacementsResponse) -> RankAnswer:
+    """Best device first; the cost of a device that is not feasible is infinite."""
+    return RankAnswer(
+        rankings=tuple(
+            Ranking(
+                device_id=one.device_id,
+                feasible=one.feasible,
+                cost=number(one, "cost", float("inf")),
+                reason=one.reason,
+                **numbers(one, "slowdown", "worst_resident_slowdown"),
+            )
+            for one in message.rankings
+        ),
+        model_version=message.model_version,
+    )

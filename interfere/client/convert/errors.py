@@ -1,0 +1,101 @@
+"""Errors on the wire: a google.rpc.Status with BadRequest for everybody and our ErrorDetail for our own client.
+
+Law: error_from_status(…, status_of(e)) has the class, what, value, remedy and violations of e, up to `DETAIL_BYTES`.
+"""
+
+from dataclasses import replace
+
+from google.protobuf.message import DecodeError
+from google.rpc import code_pb2, error_details_pb2, status_pb2
+
+from interfere import errors
+from interfere.errors import InterfereError, InvalidInputError, UnavailableError, Violation
+from interfere.v1 import policy_pb2 as pb
+
+# Trailing metadata over 8 KiB is refused by gRPC's defaults. The details travel twice, in base64, beside the message.
+DETAIL_BYTES = 1800
+TEXT = 300  # characters of one value or remedy that travel
+
+_BY_CODE: dict[str, type[InterfereError]] = {
+    "INVALID_ARGUMENT": errors.InvalidInputError,
+    "NOT_FOUND": errors.NotFoundError,
+    "ALREADY_EXISTS": errors.ConflictError,
+    "RESOURCE_EXHAUSTED": errors.LimitError,
+    "FAILED_PRECONDITION": errors.UnfitError,
+    "UNAVAILABLE": errors.UnavailableError,
+    "DEADLINE_EXCEEDED": errors.UnavailableError,
+    "CANCELLED": errors.UnavailableError,
+}
+_BY_KIND: dict[str, type[InterfereError]] = {
+    kind.__name__: kind for kind in (*_BY_CODE.values(), errors.TableError, errors.ModelError)
+}
+
+
+def status_of(error: InterfereError) -> status_pb2.Status:
+    """Code, message and details of an error."""
+    detail = pb.ErrorDetail(
+        kind=type(error).__name__,
+        what=_cut(error.what),
+        value="" if error.value is None else _cut(str(error.value)),
+        remedy=_cut(error.remedy),
+    )
+    status = status_pb2.Status(code=code_pb2.Code.Value(error.code), message=_cut(str(error), 2 * TEXT))
+    fields = error_details_pb2.BadRequest()
+    for violation in error.violations if isinstance(error, InvalidInputError) else ():
+        short = replace(
+            violation,
+            field=_cut(violation.field),
+            what=_cut(violation.what),
+            value=_cut(violation.value),
+            remedy=_cut(violation.remedy),
+        )
+        described = fields.field_violations.add(
+            field=short.field, description=f"{short.what} (got {short.value}); {short.remedy}"
+        )
+        if fields.ByteSize() > DETAIL_BYTES and len(fields.field_violations) > 1:
+            fields.field_violations.remove(described)
+            break
+        detail.violations.add(field=short.field, what=short.what, value=short.value, remedy=short.remedy)
+    if fields.field_violations:
+        status.details.add().Pack(fields)
+    status.details.add().Pack(detail)
+    return status
+
+
+def error_from_status(code: str, message: str, details: bytes | None, target: str) -> InterfereError:
+    """The same error again; without our details, the class that fits the code."""
+    if (detail := _our_detail(details)) is not None and detail.kind in _BY_KIND:
+        kind = _BY_KIND[detail.kind]
+        value = detail.value or None
+        if issubclass(kind, InvalidInputError):
+            violations = tuple(
+                Violation(field=v.field, what=v.what, value=v.value, remedy=v.remedy) for v in detail.violations
+            )
+            return kind(detail.what, value=value, remedy=detail.remedy, violations=violations)
+        return kind(detail.what, value=value, remedy=detail.remedy)
+    if code == "DEADLINE_EXCEEDED":
+        return UnavailableError("no answer in time", value=target, remedy="give more time (timeout_s), or ask for less")
+    if code in ("UNAVAILABLE", "CANCELLED"):
+        remedy = "start it with: interfere serve; or give its address (--target)"
+        return UnavailableError(f"the policy server does not answer ({_cut(message)})", value=target, remedy=remedy)
+    if code == "RESOURCE_EXHAUSTED":
+        remedy = "send a smaller request, or fewer at once"
+        return errors.LimitError(f"the policy server refused: {_cut(message)}", value=target, remedy=remedy)
+    kind = _BY_CODE.get(code, InterfereError)
+    return kind(f"{code}: {_cut(message)}", value=target, remedy="see the log of the server")
+
+
+def _our_detail(details: bytes | None) -> pb.ErrorDetail | None:
+    try:
+        status = status_pb2.Status.FromString(details or b"")
+    except DecodeError:
+        return None
+    for packed in status.details:
+        detail = pb.ErrorDetail()
+        if packed.Unpack(detail):
+            return detail
+    return None
+
+
+def _cut(text: str, limit: int = TEXT) -> str:
+    return text if len(text) <= limit else text[: limit - 1] + "…"

@@ -1,0 +1,53 @@
+"""What the served model says of itself, on the wire."""
+
+from dataclasses import asdict
+
+from interfere.client.convert.scalars import MODE
+from interfere.client.queries import ModelDomain, ModelInfo, OnlineState, Score, TrainingTable
+from interfere.v1 import policy_pb2 as pb
+
+
+def model_to_proto(info: ModelInfo) -> pb.GetModelResponse:
+    """Versions, training data, domains, state."""
+    return pb.GetModelResponse(
+        version=info.version,
+        model=info.model,
+        matrix_model=info.matrix_model,
+        fingerprint=info.fingerprint,
+        created_at=info.created_at,
+        workloads=info.workloads,
+        domains=[pb.Domain(device_type=d.device_type, mode=MODE[d.mode], metric=d.metric) for d in info.domains],
+        calibrated=info.calibrated,
+        trained_on=[pb.TrainingTable(**asdict(table)) for table in info.trained_on],
+        scores=[pb.Score(**asdict(score)) for score in info.scores],
+        online=pb.OnlineState(**asdict(info.online)),
+        server_version=info.server_version,
+    )
+
+
+def model_from_proto(message: pb.GetModelResponse) -> ModelInfo:
+    """Versions, training data, domains, state."""
+    online = message.online
+    return ModelInfo(
+        version=message.version,
+        model=message.model,
+        matrix_model=message.matrix_model,
+        fingerprint=message.fingerprint,
+        created_at=message.created_at,
+        workloads=tuple(message.workloads),
+        domains=tuple(
+            ModelDomain(device_type=d.device_type, mode=MODE.word(d.mode, "mode"), metric=d.metric)
+            for d in message.domains
+        ),
+        calibrated=message.calibrated,
+        trained_on=tuple(TrainingTable(table=t.table, rows=t.rows, sha256=t.sha256) for t in message.trained_on),
+        scores=tuple(Score(split=s.split, model=s.model, metric=s.metric, value=s.value) for s in message.scores),
+        online=OnlineState(
+            observations=online.observations,
+            pending_solo=online.pending_solo,
+            solo_rates=online.solo_rates,
+            corrected_jobs=online.corrected_jobs,
+            corrected_pairs=online.corrected_pairs,
+        ),
+        server_version=message.server_version,
+    )

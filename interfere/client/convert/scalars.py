@@ -1,0 +1,117 @@
+"""The small change of conversion: optional numbers, words and enums, and the paths of what is wrong."""
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from enum import StrEnum
+from typing import Any, TypeVar
+
+from interfere.errors import InvalidInputError, Violation
+from interfere.records import MODES, NAN, ActionKind, ObservationResult, SolveStatus, Source
+from interfere.v1 import policy_pb2 as pb
+
+T = TypeVar("T")
+E = TypeVar("E", bound=StrEnum)
+
+
+class Inspection:
+    """Collects broken rules with their paths, so that all are reported at once."""
+
+    def __init__(self) -> None:
+        self._found: list[Violation] = []
+
+    def read(self, path: str, build: Callable[[], T]) -> T | None:
+        """What `build` gives, or None after noting its violations under `path`."""
+        try:
+            return build()
+        except InvalidInputError as error:
+            own = error.violations or (
+                Violation(field="", what=error.what, value=str(error.value), remedy=error.remedy),
+            )
+            self._found += [replace(v, field=_joined(path, v.field)) for v in own]
+            return None
+
+    def note(self, violation: Violation) -> None:
+        """One that was found elsewhere."""
+        self._found.append(violation)
+
+    def read_all(self, path: str, messages: Iterable[Any], build: Callable[[Any], T]) -> tuple[T, ...]:
+        """Each message of a repeated field; broken ones are noted and left out."""
+        read = [self.read(f"{path}[{k}]", lambda m=m: build(m)) for k, m in enumerate(messages)]  # type: ignore[misc]
+        return tuple(one for one in read if one is not None)
+
+    def done(self) -> None:
+        """Raise InvalidInputError when anything was broken."""
+        if self._found:
+            raise InvalidInputError.from_violations(self._found)
+
+
+def _joined(path: str, field: str) -> str:
+    return f"{path}.{field}" if path and field and field[0] != "[" else path + field
+
+
+def number(message: Any, name: str, default: float = NAN) -> float:
+    """An optional number: `default` when absent. A number that is sent must be finite."""
+    if not message.HasField(name):
+        return default
+    value = float(getattr(message, name))
+    if not math.isfinite(value):
+        raise InvalidInputError.from_violations(
+            [
+                Violation(
+                    field=name, what="must be finite", value=repr(value), remedy="leave it out when it is not known"
+                )
+            ]
+        )
+    return value
+
+
+def numbers(message: Any, *names: str) -> dict[str, float]:
+    """Optional numbers by name, all their violations at once."""
+    inspection = Inspection()
+    values = {name: inspection.read("", lambda name=name: number(message, name)) for name in names}  # type: ignore[misc]
+    inspection.done()
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def set_numbers(message: Any, record: object, *names: str) -> None:
+    """Write the finite ones; an absent number is not sent."""
+    for name in names:
+        value = getattr(record, name)
+        if math.isfinite(value):
+            setattr(message, name, value)
+
+
+class Words(Mapping[str, Any]):
+    """A two-way table between the words of an enumeration and its numbers on the wire."""
+
+    def __init__(self, prefix: str, enum: Any, words: Iterable[str], unspecified: str | None = None) -> None:
+        self._number = {word: int(enum.Value(f"{prefix}_{word.upper()}")) for word in words}
+        self._word = {number: word for word, number in self._number.items()}
+        if unspecified is not None:
+            self._word[0] = unspecified
+
+    def __getitem__(self, word: str) -> Any:  # an enum value of protobuf, which its stubs type one by one
+        return self._number[word]
+
+    def __iter__(self) -> Any:
+        return iter(self._number)
+
+    def __len__(self) -> int:
+        return len(self._number)
+
+    def word(self, number_: int, field: str) -> str:
+        """The word of a number; a number nobody defined is a violation of `field`."""
+        if number_ not in self._word:
+            remedy = f"one of {', '.join(self._number)}"
+            raise InvalidInputError.from_violations(
+                [Violation(field=field, what="unknown value", value=str(number_), remedy=remedy)]
+            )
+        return self._word[number_]
+
+
+MODE = Words("SHARING_MODE", pb.SharingMode, MODES, unspecified="timeslice")
+ACTION = Words("ACTION_KIND", pb.ActionKind, ActionKind)
+SOURCE = Words("PREDICTION_SOURCE", pb.PredictionSource, Source)
+STATUS = Words("SOLVE_STATUS", pb.SolveStatus, SolveStatus)
+RESULT = Words("OBSERVATION_RESULT", pb.ObservationResult, ObservationResult)

@@ -1,0 +1,202 @@
+"""Plain JSON for people and scripts: documents to records, with the path of everything wrong, and records to documents.
+
+Law: the keys are the field names of the records; a key nobody knows is an error, an absent one takes its default.
+"""
+
+import json
+import math
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, asdict, fields
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, TypeVar
+
+from interfere.client.convert.scalars import Inspection
+from interfere.client.queries import JobRef, ObservationAnswer, PairAnswer, PairQuery
+from interfere.errors import InvalidInputError, Violation
+from interfere.records import ActionKind, Device, Job, JobProfile, KernelStat, Limits, Plan, Progress, Snapshot
+
+T = TypeVar("T")
+Reader = Callable[[Any], Any]
+
+
+def read_json(source: str) -> Any:
+    """The document in a file, or on standard input for `-`. Raises InvalidInputError."""
+    try:
+        text = sys.stdin.read() if source == "-" else Path(source).read_text(encoding="utf-8")
+        return json.loads(text)
+    except OSError as error:
+        raise InvalidInputError(
+            f"the file cannot be read ({error.strerror})",
+            value=source,
+            remedy="give a JSON file, or - for standard input",
+        ) from None
+    except ValueError as error:
+        raise InvalidInputError(f"not JSON ({error})", value=source, remedy="send one JSON document") from None
+
+
+def read_snapshot(document: object) -> Snapshot:
+    """{"pending": [{"id", "workload", ...}], "devices": [{"id", "type", "residents": [...]}], "limits": {...}, ...}."""
+    return _record(Snapshot, document, pending=_many(_job), devices=_many(_device), limits=_limits)
+
+
+def read_pair_query(document: object) -> PairQuery:
+    """{"jobs": ["workload", {"profile_id": ...}, {"profile": {...}}], "pairs": [[victim, neighbour], ...], ...}."""
+    return _record(PairQuery, document, jobs=_many(_ref), pairs=_many(_pair))
+
+
+def read_windows(document: object) -> tuple[Progress, ...]:
+    """{"observations": [...]}, or the list itself."""
+    if isinstance(document, Mapping) and set(document) == {"observations"}:
+        document = document["observations"]
+    inspection = Inspection()
+    windows: tuple[Progress, ...] | None = inspection.read("observations", lambda: _many(_window)(document))
+    inspection.done()
+    return windows or ()
+
+
+def plan_document(plan: Plan) -> dict[str, Any]:
+    """All of a plan, under the names of its fields."""
+    return asdict(plan)
+
+
+def snapshot_document(snapshot: Snapshot) -> dict[str, Any]:
+    """All of a snapshot; `read_snapshot` reads it back."""
+    document = asdict(snapshot)
+    document["limits"]["allowed"] = sorted(snapshot.limits.allowed)
+    return document
+
+
+def pair_document(answer: PairAnswer, names: list[str]) -> dict[str, Any]:
+    """One entry a pair, its jobs by name."""
+    said = answer.prediction
+    rows = zip(
+        answer.victim.tolist(), answer.neighbour.tolist(), said.median.tolist(), said.lower.tolist(),
+        said.upper.tolist(), said.feasibility.tolist(), said.source, said.reason, strict=True,
+    )  # fmt: skip
+    return {
+        "model_version": answer.model_version,
+        "device_type": answer.device_type,
+        "predictions": [
+            {
+                "victim": names[victim], "neighbour": names[neighbour], "slowdown": median, "lower": lower,
+                "upper": upper, "feasibility": feasibility, "source": source.value, "reason": reason,
+            }
+            for victim, neighbour, median, lower, upper, feasibility, source, reason in rows
+        ],
+    }  # fmt: skip
+
+
+def answers_document(answers: tuple[ObservationAnswer, ...]) -> dict[str, Any]:
+    """One entry an observation."""
+    return {"observations": [asdict(answer) for answer in answers]}
+
+
+# --- readers of parts ------------------------------------------------------------------------------------------------
+
+
+def _record(kind: type[T], document: object, **readers: Reader) -> T:
+    """Build `kind` from an object; `readers` take the fields that are not a text, number or truth value."""
+    if not isinstance(document, Mapping):
+        raise _wrong("must be an object", document, f"send {{…}} with the fields of {kind.__name__}")
+    known = {f.name: f for f in fields(kind)}  # type: ignore[arg-type]  # T is one of our dataclasses
+    inspection = Inspection()
+    values: dict[str, Any] = {}
+    for name, value in document.items():
+        if name not in known:
+            near = get_close_matches(str(name), known, n=1)
+            remedy = f"did you mean {near[0]}?" if near else f"one of {', '.join(known)}"
+            inspection.note(Violation(field=str(name), what="unknown field", value=_short(value), remedy=remedy))
+        elif value is not None:
+            reader = readers.get(name) or _plain(known[name].type)
+            values[name] = inspection.read(name, lambda v=value, read=reader: read(v))  # type: ignore[misc]
+    for name, field in known.items():
+        if name not in values and field.default is MISSING and field.default_factory is MISSING:
+            inspection.note(Violation(field=name, what="is needed", value="nothing", remedy="add it"))
+    inspection.done()
+    return kind(**values)
+
+
+def _wrong(what: str, value: object, remedy: str) -> InvalidInputError:
+    """A violation at the place that its reader adds."""
+    return InvalidInputError.from_violations([Violation(field="", what=what, value=_short(value), remedy=remedy)])
+
+
+def _short(value: object) -> str:
+    return repr(value)[:80]
+
+
+def _plain(kind: object) -> Reader:
+    """Reader of one text, number or truth value."""
+
+    def read(value: object) -> object:
+        if kind is float and isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
+            return float(value)
+        if kind is not float and isinstance(value, kind if isinstance(kind, type) else int):
+            return value
+        name = kind.__name__ if isinstance(kind, type) else "int"
+        words = {"float": "a finite number", "str": "a text", "bool": "true or false", "int": "a whole number"}
+        raise _wrong(f"must be {words.get(name, name)}", value, "send one, or leave it out")
+
+    return read
+
+
+def _many(read: Reader) -> Reader:
+    """Reader of a list, with the place of every broken item."""
+
+    def read_all(value: object) -> tuple[Any, ...]:
+        if not isinstance(value, list):
+            raise _wrong("must be a list", value, "send […]")
+        inspection = Inspection()
+        items = inspection.read_all("", value, read)
+        inspection.done()
+        return items
+
+    return read_all
+
+
+_texts = _many(_plain(str))
+_seconds = _many(_plain(float))
+_sizes = _many(_plain(int))
+
+
+def _job(value: object) -> Job:
+    return _record(Job, value)
+
+
+def _device(value: object) -> Device:
+    return _record(Device, value, residents=_many(_job))
+
+
+def _limits(value: object) -> Limits:
+    return _record(Limits, value, allowed=lambda names: frozenset(_many(_action)(names)))
+
+
+def _action(value: object) -> ActionKind:
+    if value not in list(ActionKind):
+        raise _wrong("unknown action", value, f"one of {', '.join(ActionKind)}")
+    return ActionKind(str(value))
+
+
+def _pair(value: object) -> tuple[int, int]:
+    places = _sizes(value)
+    if len(places) != 2:
+        raise _wrong("must be [victim, neighbour]", value, "two places in jobs, counted from 0")
+    return places[0], places[1]
+
+
+def _ref(value: object) -> JobRef:
+    return JobRef(workload=value) if isinstance(value, str) else _record(JobRef, value, profile=_profile)
+
+
+def _profile(value: object) -> JobProfile:
+    return _record(JobProfile, value, busy_s=_seconds, idle_s=_seconds, kernels=_many(_kernel))
+
+
+def _kernel(value: object) -> KernelStat:
+    return _record(KernelStat, value, grid=_sizes, block=_sizes)
+
+
+def _window(value: object) -> Progress:
+    return _record(Progress, value, company=_texts)

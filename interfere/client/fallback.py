@@ -1,0 +1,122 @@
+"""What to answer when the server is away: the same records, saying so, so that a scheduler has one road to walk.
+
+Law: nothing here predicts. Jobs start alone on empty devices, in order, and everything else waits or abstains.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+
+from interfere.client.queries import ObservationAnswer, PairAnswer, PairQuery, RankAnswer, RankQuery
+from interfere.errors import UnavailableError
+from interfere.records import (
+    NAN,
+    Action,
+    ActionKind,
+    Device,
+    Job,
+    Limits,
+    ObservationResult,
+    Plan,
+    Prediction,
+    Progress,
+    Ranking,
+    Snapshot,
+    SolveStatus,
+    Source,
+)
+
+
+class Fallback(Protocol):
+    """Answers in place of a server that is away."""
+
+    def predict(self, query: PairQuery, error: UnavailableError) -> PairAnswer:
+        """In place of PredictSlowdowns."""
+
+    def match(self, snapshot: Snapshot, error: UnavailableError) -> Plan:
+        """In place of Match."""
+
+    def rank(self, query: RankQuery, error: UnavailableError) -> RankAnswer:
+        """In place of RankPlacements."""
+
+    def observe(self, windows: Sequence[Progress], error: UnavailableError) -> tuple[ObservationAnswer, ...]:
+        """In place of ReportObservations."""
+
+
+class AloneFallback:
+    """Nobody shares while the server is away. Versions are empty; reasons start with `policy server away`."""
+
+    def predict(self, query: PairQuery, error: UnavailableError) -> PairAnswer:
+        """Every pair abstains."""
+        n = len(query.jobs)
+        pairs = query.pairs or tuple((i, j) for i in range(n) for j in range(n) if i != j)
+        absent = np.full(len(pairs), np.nan)
+        places = np.array(pairs, dtype=np.int64).reshape(-1, 2)
+        return PairAnswer(
+            victim=places[:, 0],
+            neighbour=places[:, 1],
+            prediction=Prediction(
+                median=absent, lower=absent, upper=absent, feasibility=absent,
+                source=(Source.ABSTAINED,) * len(pairs), reason=(_why(error),) * len(pairs),
+            ),
+            model_version="",
+            device_type=query.device_type,
+        )  # fmt: skip
+
+    def match(self, snapshot: Snapshot, error: UnavailableError) -> Plan:
+        """Alone on empty devices that hold them, in the order of the queue; the rest waits."""
+        free = [device for device in snapshot.devices if not device.residents]
+        take = len(free) if snapshot.limits.max_devices is None else snapshot.limits.max_devices
+        actions = []
+        for job in snapshot.pending:
+            device = next((d for d in free if _may_start(job, d, snapshot.limits)), None) if take > 0 else None
+            if device is None:
+                actions.append(Action(kind=ActionKind.WAIT, job_id=job.id, reason=_why(error)))
+                continue
+            free.remove(device)
+            take -= 1
+            actions.append(
+                Action(
+                    kind=ActionKind.START_ALONE, job_id=job.id, device_id=device.id, slowdown=1.0, slowdown_lower=1.0,
+                    slowdown_upper=1.0, cost=0.0, reason=f"{_why(error)}; a device is free",
+                )
+            )  # fmt: skip
+        waiting = sum(action.kind is ActionKind.WAIT for action in actions)
+        return Plan(
+            decision_id="", model_version="", actions=tuple(actions), pairs=(), refused=(), refused_total=0, cost=0.0,
+            greedy_cost=0.0, greedy_waiting=waiting, lower_bound=NAN, gap=NAN, status=SolveStatus.HEURISTIC,
+        )  # fmt: skip
+
+    def rank(self, query: RankQuery, error: UnavailableError) -> RankAnswer:
+        """Empty devices first; none with residents is feasible."""
+        ranked = []
+        for device in query.devices:
+            fits = not device.residents and _may_start(query.job, device, query.limits)
+            ranked.append(
+                Ranking(
+                    device_id=device.id, feasible=fits, slowdown=1.0 if fits else NAN, worst_resident_slowdown=NAN,
+                    cost=0.0 if fits else float("inf"), reason=_why(error),
+                )
+            )  # fmt: skip
+        return RankAnswer(rankings=tuple(sorted(ranked, key=lambda r: not r.feasible)), model_version="")
+
+    def observe(self, windows: Sequence[Progress], error: UnavailableError) -> tuple[ObservationAnswer, ...]:
+        """Nothing was delivered: keep the windows and send them again, their ids make that safe."""
+        return tuple(
+            ObservationAnswer(
+                observation_id=window.observation_id,
+                result=ObservationResult.REJECTED,
+                reason=f"{_why(error)}; not delivered: send it again",
+            )
+            for window in windows
+        )
+
+
+def _may_start(job: Job, device: Device, limits: Limits) -> bool:
+    """Alone is allowed, and the job is not known to be larger than the device."""
+    return ActionKind.START_ALONE in limits.allowed and not job.memory_peak_bytes > device.memory_bytes
+
+
+def _why(error: UnavailableError) -> str:
+    return f"policy server away ({error.what})"

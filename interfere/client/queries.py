@@ -1,0 +1,259 @@
+"""Questions and answers that only exist on the wire: which jobs a prediction is about, and what comes back."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from interfere.errors import InvalidInputError, Violation
+from interfere.records import (
+    METRICS,
+    MODES,
+    NAN,
+    Device,
+    Job,
+    JobProfile,
+    Limits,
+    MatrixPrediction,
+    ObservationResult,
+    Prediction,
+    Progress,
+    Ranking,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobRef:
+    """A job to predict for: exactly one of its workload, a profile id, or the facts themselves."""
+
+    workload: str = ""
+    profile_id: str = ""
+    profile: JobProfile | None = None
+
+    def __post_init__(self) -> None:
+        given = [bool(self.workload), bool(self.profile_id), self.profile is not None]
+        if sum(given) != 1:
+            value = f"{sum(given)} of them"
+            remedy = "give workload, profile_id or profile"
+            raise InvalidInputError.from_violations(
+                [Violation(field="workload", what="exactly one way to name a job", value=value, remedy=remedy)]
+            )
+
+    @property
+    def name(self) -> str:
+        """What people call it."""
+        return self.profile.workload if self.profile else self.workload or self.profile_id
+
+
+def mode_violations(mode: str) -> list[Violation]:
+    """One violation unless `mode` is a sharing mode."""
+    if mode in MODES:
+        return []
+    return [Violation(field="mode", what="unknown sharing mode", value=repr(mode), remedy=f"one of {', '.join(MODES)}")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairQuery:
+    """Ordered pairs to predict; `pairs` (victim, neighbour) index `jobs`; none means all of different places."""
+
+    jobs: tuple[JobRef, ...]
+    pairs: tuple[tuple[int, int], ...] = ()
+    device_type: str = ""  # empty: the only one the model knows
+    mode: str = "timeslice"
+    device_memory_bytes: float = NAN
+    allow_extrapolation: bool = False
+
+    def __post_init__(self) -> None:
+        bad = mode_violations(self.mode) + _memory(self.device_memory_bytes)
+        for k, (victim, neighbour) in enumerate(self.pairs):
+            for side, place in (("victim", victim), ("neighbour", neighbour)):
+                if not 0 <= place < len(self.jobs):
+                    bad.append(
+                        Violation(
+                            field=f"pairs[{k}].{side}", what=f"must index one of the {len(self.jobs)} jobs",
+                            value=str(place), remedy="count from 0",
+                        )
+                    )  # fmt: skip
+        if not self.jobs:
+            bad.append(Violation(field="jobs", what="must not be empty", value="[]", remedy="name at least one job"))
+        if bad:
+            raise InvalidInputError.from_violations(bad)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairAnswer:
+    """Answers in the order of the pairs asked; `victim[k]`, `neighbour[k]` index the jobs of the query."""
+
+    victim: NDArray[np.int64]  # int64[p]
+    neighbour: NDArray[np.int64]  # int64[p]
+    prediction: Prediction
+    model_version: str
+    device_type: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MatrixQuery:
+    """All victims beside all neighbours; no neighbours means the victims again."""
+
+    victims: tuple[JobRef, ...]
+    neighbours: tuple[JobRef, ...] = ()
+    device_type: str = ""
+    mode: str = "timeslice"
+    quantile: float = 0.5
+    device_memory_bytes: float = NAN
+    allow_extrapolation: bool = False
+
+    def __post_init__(self) -> None:
+        bad = mode_violations(self.mode) + _memory(self.device_memory_bytes)
+        if not self.victims:
+            bad.append(Violation(field="victims", what="must not be empty", value="[]", remedy="name at least one job"))
+        if not 0.0 < self.quantile < 1.0:
+            bad.append(
+                Violation(
+                    field="quantile",
+                    what="must lie between 0 and 1",
+                    value=repr(self.quantile),
+                    remedy="0.5 is the median",
+                )
+            )
+        if bad:
+            raise InvalidInputError.from_violations(bad)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MatrixAnswer:
+    """Both directions with the version that answered."""
+
+    matrix: MatrixPrediction
+    model_version: str
+    device_type: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankQuery:
+    """One job and where it might go."""
+
+    job: Job
+    devices: tuple[Device, ...]
+    limits: Limits = field(default_factory=Limits)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankAnswer:
+    """Best device first."""
+
+    rankings: tuple[Ranking, ...]
+    model_version: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unreadable:
+    """An observation that breaks a rule: answered by itself, its batch goes on."""
+
+    observation_id: str
+    reason: str
+
+
+Reported = Progress | Unreadable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObservationAnswer:
+    """What became of one observation; `reason` says why where it was not applied."""
+
+    observation_id: str
+    result: ObservationResult
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProfileSummary:
+    """A line about one profile."""
+
+    profile_id: str
+    workload: str
+    device_type: str
+    source: str
+    step_time_s: float
+    newest: bool
+    registered: bool  # else it is the model's own
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelDomain:
+    """A device type, sharing mode and metric the model can answer for."""
+
+    device_type: str
+    mode: str
+    metric: str = METRICS[0]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingTable:
+    """One table the model was trained on."""
+
+    table: str
+    rows: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Score:
+    """One number of the published comparison."""
+
+    split: str
+    model: str
+    metric: str
+    value: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OnlineState:
+    """What was learned since the model was loaded."""
+
+    observations: int
+    pending_solo: int
+    solo_rates: int
+    corrected_jobs: int
+    corrected_pairs: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelInfo:
+    """What is served, what it was trained on, what it can answer for."""
+
+    version: str
+    model: str
+    matrix_model: str
+    fingerprint: str
+    created_at: str
+    workloads: tuple[str, ...]
+    domains: tuple[ModelDomain, ...]
+    calibrated: bool
+    trained_on: tuple[TrainingTable, ...]
+    scores: tuple[Score, ...]
+    online: OnlineState
+    server_version: str
+
+
+def scores_of(nested: Mapping[str, Mapping[str, Mapping[str, float | None]]]) -> tuple[Score, ...]:
+    """Flat scores of a manifest's {split: {model: {metric: value}}}; values that are absent are left out."""
+    return tuple(
+        Score(split=split, model=model, metric=metric, value=float(value))
+        for split, models in nested.items()
+        for model, metrics in models.items()
+        for metric, value in metrics.items()
+        if value is not None
+    )
+
+
+def _memory(memory_bytes: float) -> list[Violation]:
+    if np.isnan(memory_bytes) or (np.isfinite(memory_bytes) and memory_bytes >= 1):
+        return []
+    return [
+        Violation(
+            field="device_memory_bytes", what="must be a finite number of bytes ≥ 1", value=repr(memory_bytes),
+            remedy="send a number, or leave it out",
+        )
+    ]  # fmt: skip

@@ -1,0 +1,85 @@
+"""The card of a table: what was measured, where and how, and how far to trust it."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+from interfere.data.parquet import replace_file
+from interfere.data.quality import MIN_ICC, quality
+from interfere.data.tables import Table
+
+CARD = "card.md"
+DEVICE_NOTES = {
+    "cpu-core": (
+        "**One CPU core, time-sliced.** Two processes pinned to the same core share it as two contexts share a GPU in "
+        "time slices. It is not a GPU: no memory capacity, no SMs, another scheduler. Good for trying things out."
+    ),
+}
+PROTOCOL = """\
+Block = A · AB · B · AB on persistent pinned processes, edges cut, whole steps only; random order of the pairs and
+swapped roles from pass to pass. `slowdown` = step time beside the neighbour ÷ step time alone, geometric mean over
+blocks; `lower`, `upper` = 95 % t interval of the mean. A block is refused when the other loop ran 95 % of the time or
+less, with too few steps, a clock drift of 3 % or more, or over 10 % of the core taken by third processes, and repeated
+twice; a pair that still lacks a block of a pass that all pairs get is `unstable` and never imputed."""
+
+
+def card(table: Table, *, command: str = "", note: str = "") -> str:
+    """Markdown. `command` is the one that measures it again; `note` a line on how the measuring went."""
+    figures = quality(table)
+    devices = sorted({pair.device_type for pair in table.pairs} | {job.device_type for job in table.jobs})
+    times = [pair.measured_at_s for pair in table.pairs if pair.measured_at_s == pair.measured_at_s]
+    day = datetime.fromtimestamp(max(times), UTC).date().isoformat() if times else "unknown"
+    machines = sorted({pair.device_name for pair in table.pairs if pair.device_name}) or ["unknown"]
+    blocks = [len(pair.passes) for pair in table.ok_pairs if pair.victim != pair.neighbour]
+    per_row = (f"{min(blocks)} to {max(blocks)}" if max(blocks) > min(blocks) else f"{blocks[0]}") if blocks else "no"
+    lines = [
+        f"# Table `{table.name}`",
+        "",
+        f"- device type: {', '.join(devices)}; sharing mode: {', '.join(sorted({p.mode for p in table.pairs}))}",
+        f"- machine: {'; '.join(machines)}",
+        f"- measured: {day}; source: {', '.join(sorted({p.source for p in table.pairs}))}",
+        f"- {len(table.jobs)} jobs, {len(table.pairs)} ordered pairs, {per_row} blocks a row",
+        f"- rows by status: {', '.join(f'{name} {count}' for name, count in figures.rows_by_status)}",
+        *((f"- {note}",) if note else ()),
+        "",
+        *(text for name, text in DEVICE_NOTES.items() if name in devices),
+        "",
+        "## Quality",
+        "| figure | value |",
+        "|---|---|",
+        f"| agreement of two single blocks, ICC(1,1) of log slowdown ({figures.icc_rows} rows) | {figures.icc:.3f} |",
+        f"| additive fit, R² of log slowdown ~ victim + neighbour | {figures.additive_r2:.3f} |",
+        f"| slowdown median / p90 / max | {figures.slowdown_median:.2f} / {figures.slowdown_p90:.2f} / "
+        f"{figures.slowdown_max:.2f} |",
+        f"| rows past 2 × | {figures.over_two_frac:.0%} |",
+        f"| core taken by third processes, p90 | {figures.steal_p90:.1%} |",
+        "",
+        f"Below an ICC of {MIN_ICC} training refuses a table. What the additive fit explains needs no interaction.",
+        "",
+        "## Protocol",
+        PROTOCOL,
+        "",
+        "## Jobs",
+        "| workload | step alone | sd between windows | busy |",
+        "|---|---|---|---|",
+        *(
+            f"| {job.workload} | {job.step_time_s * 1e3:.2f} ms | {job.step_time_sd_s / job.step_time_s:.1%} | "
+            f"{job.busy_frac:.0%} |"
+            for job in table.jobs
+        ),
+        "",
+        "## Files",
+        "`jobs.parquet` profiles alone · `pairs.parquet` ordered pairs · `raw.parquet` every block and side, refused "
+        "ones included, from which each slowdown is computed. Times in seconds, sizes in bytes.",
+        "",
+        *((f"Measure again: `{command}`", "") if command else ()),
+        "Licence: CC BY 4.0, the interfere contributors.",
+        "",
+    ]
+    return "\n".join(lines).replace("nan%", "–").replace("nan", "–")
+
+
+def write_card(path: Path, table: Table, *, command: str = "", note: str = "") -> Path:
+    """Write `card.md` into the table's folder."""
+    text = card(table, command=command, note=note)
+    replace_file(path / CARD, lambda temporary: Path(temporary).write_text(text))
+    return path / CARD

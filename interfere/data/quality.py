@@ -1,0 +1,94 @@
+"""Is a table worth learning from? Agreement between passes, and how much of it is additive.
+
+`icc` = one-way random intraclass correlation of a single block, ICC(1,1) of Shrout and Fleiss (1979), on log slowdown:
+``(MSB − MSW) / (MSB + (k − 1) MSW)`` over rows with k blocks each. `additive R²` = share of the variance of log
+slowdown that ``mean + victim + neighbour`` explains, by least squares on the table itself.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from interfere.data.tables import Table
+from interfere.records import NAN, PairMeasurement, PairStatus
+
+MIN_ICC = 0.5  # below this a model would learn noise: training refuses
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quality:
+    """The figures of a table; NaN where there are too few rows."""
+
+    rows_by_status: tuple[tuple[str, int], ...]
+    icc: float
+    icc_rows: int  # rows with two blocks or more
+    additive_r2: float
+    slowdown_median: float
+    slowdown_p90: float
+    slowdown_max: float
+    over_two_frac: float  # share of rows past 2 ×, what a fair share of two busy jobs gives
+    steal_p90: float
+
+
+def icc(passes: Sequence[Sequence[float] | NDArray[np.float64]]) -> float:
+    """ICC(1,1) of n rows with k values each (k equal, ≥ 2; n ≥ 2); NaN for less, or where nothing varies."""
+    values = np.asarray(passes, dtype=np.float64)
+    if values.ndim != 2 or values.shape[0] < 2 or values.shape[1] < 2:
+        return NAN
+    n, k = values.shape
+    means = values.mean(axis=1)
+    between = k * float(((means - means.mean()) ** 2).sum()) / (n - 1)
+    within = float(((values - means[:, None]) ** 2).sum()) / (n * (k - 1))
+    total = between + (k - 1) * within
+    return (between - within) / total if total > 0 else NAN
+
+
+def additive_fit(victims: Sequence[str], neighbours: Sequence[str], log_slowdown: Sequence[float]) -> float:
+    """R² of `log slowdown ~ mean + victim + neighbour`; NaN where nothing varies."""
+    y = np.asarray(log_slowdown, dtype=np.float64)
+    if len(y) < 2 or not float(np.ptp(y)):
+        return NAN
+    rows = np.arange(len(y))
+    columns = [np.ones((len(y), 1))]
+    for names in (victims, neighbours):
+        _, index = np.unique(np.asarray(names), return_inverse=True)
+        dummies = np.zeros((len(y), int(index.max()) + 1))
+        dummies[rows, index] = 1.0
+        columns.append(dummies)
+    design = np.hstack(columns)
+    fitted = design @ np.linalg.lstsq(design, y, rcond=None)[0]
+    return 1.0 - float(((y - fitted) ** 2).sum() / ((y - y.mean()) ** 2).sum())
+
+
+def block_slowdowns(pair: PairMeasurement) -> tuple[float, ...]:
+    """One slowdown per block. A self pair keeps both sides of each block in `passes`: their geometric mean."""
+    if pair.victim != pair.neighbour or len(pair.passes) % 2:
+        return pair.passes
+    sides = zip(pair.passes[::2], pair.passes[1::2], strict=True)
+    return tuple(float(np.sqrt(one * other)) for one, other in sides)
+
+
+def quality(table: Table) -> Quality:
+    """All figures of one table."""
+    ok = table.ok_pairs
+    slowdown = np.array([pair.slowdown for pair in ok])
+    blocks = [np.log(b[:2]) for pair in ok if len(b := block_slowdowns(pair)) >= 2]
+    steal = np.array([pair.steal_frac for pair in ok if pair.steal_frac == pair.steal_frac])
+    counts = tuple((status.value, sum(pair.status is status for pair in table.pairs)) for status in PairStatus)
+
+    def at(values: NDArray[np.float64], q: float) -> float:
+        return float(np.quantile(values, q)) if len(values) else NAN
+
+    return Quality(
+        rows_by_status=counts,
+        icc=icc(blocks),
+        icc_rows=len(blocks),
+        additive_r2=additive_fit([p.victim for p in ok], [p.neighbour for p in ok], np.log(slowdown).tolist()),
+        slowdown_median=at(slowdown, 0.5),
+        slowdown_p90=at(slowdown, 0.9),
+        slowdown_max=at(slowdown, 1.0),
+        over_two_frac=float((slowdown > 2).mean()) if len(ok) else NAN,
+        steal_p90=at(steal, 0.9),
+    )

@@ -1,0 +1,81 @@
+"""Which core is measured, and how processes are kept on it.
+
+Where the system cannot pin a process (macOS, some containers) nothing is measured: a shared core is the whole
+meaning of the `cpu-core` device, and numbers from wandering processes would only look like data.
+"""
+
+import contextlib
+import os
+import platform
+from collections.abc import Iterator
+from pathlib import Path
+
+from interfere.errors import UnfitError
+
+SAMPLE_S = 0.3  # long enough for 30 ticks of the kernel's 10 ms accounting
+REMEDY = "use a Linux host or container that allows sched_setaffinity, or work from the shipped table"
+
+
+def allowed_cores() -> tuple[int, ...]:
+    """Cores this process may use. Raises UnfitError where the system has no such notion."""
+    if not hasattr(os, "sched_getaffinity"):
+        raise UnfitError("this system cannot pin a process to a core", value=platform.system(), remedy=REMEDY)
+    return tuple(sorted(os.sched_getaffinity(0)))
+
+
+def pick_core(core: int | None = None) -> int:
+    """The asked core, or the idlest allowed one; proven by pinning this thread to it for a moment."""
+    allowed = allowed_cores()
+    if core is not None and core not in allowed:
+        raise UnfitError(
+            f"core {core} is not open to this process",
+            value=f"allowed: {', '.join(map(str, allowed))}",
+            remedy="choose one of those",
+        )
+    chosen = core if core is not None else _idlest(allowed)
+    try:
+        os.sched_setaffinity(0, {chosen})
+        os.sched_setaffinity(0, allowed)
+    except OSError as error:
+        raise UnfitError("pinning to a core was refused", value=f"core {chosen}: {error}", remedy=REMEDY) from None
+    return chosen
+
+
+def _idlest(allowed: tuple[int, ...]) -> int:
+    import psutil
+
+    if len(allowed) == 1:
+        return allowed[0]
+    loads = psutil.cpu_percent(interval=SAMPLE_S, percpu=True)
+    # Ties go to the last core: interrupts and other people's programs tend to live on the first.
+    return min(allowed, key=lambda core: (round(loads[core] / 10) if core < len(loads) else 0, -core))
+
+
+def pin_process(core: int) -> None:
+    """Keep every thread of this process, and all threads it starts later, on one core."""
+    for thread in os.listdir("/proc/self/task"):
+        with contextlib.suppress(ProcessLookupError):  # the thread ended meanwhile
+            os.sched_setaffinity(int(thread), {core})
+
+
+@contextlib.contextmanager
+def away_from(core: int) -> Iterator[None]:
+    """Keep the calling thread off the measured core meanwhile; on a one-core machine it has to stay."""
+    allowed = allowed_cores()
+    others = set(allowed) - {core}
+    if others:
+        os.sched_setaffinity(0, others)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, allowed)
+
+
+def processor_name() -> str:
+    """The processor as the system names it."""
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        for line in info.read_text(errors="replace").splitlines():
+            if line.startswith(("model name", "Hardware", "Model")):
+                return line.partition(":")[2].strip()[:256] or "unknown processor"
+    return platform.processor() or platform.machine() or "unknown processor"

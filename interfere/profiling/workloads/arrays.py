@@ -1,0 +1,161 @@
+"""Array work in NumPy and the standard library: one resource each, some behind requests or stalls.
+
+FLOPs and bytes are declared, since no profiler sees into NumPy: the textbook count of the operation beside each.
+"""
+
+from interfere.profiling.workloads.workload import Pause, Step, Workload
+
+GEMM_N, GEMM_CALLS = 384, 4
+STREAM_N = 4_000_000  # float64: three arrays of 32 MB, beyond the caches
+GATHER_TABLE, GATHER_N = 4_000_000, 200_000
+FRAMES, FRAME_N = 512, 1024
+SORT_N = 500_000
+
+
+def build_gemm() -> Step:
+    """Dense float32 products that stay in cache: compute-bound."""
+    import numpy as np
+
+    rng = np.random.default_rng(0)
+    left, right = (rng.standard_normal((GEMM_N, GEMM_N), dtype=np.float32) for _ in range(2))
+    product = np.empty_like(left)
+
+    def step(pause: Pause) -> None:  # noqa: ARG001 - never waits
+        for _ in range(GEMM_CALLS):
+            np.matmul(left, right, out=product)
+
+    return step
+
+
+def build_stream() -> Step:
+    """STREAM's add (McCalpin 1995): bandwidth-bound."""
+    import numpy as np
+
+    one, two = np.ones(STREAM_N), np.ones(STREAM_N)
+    total = np.empty(STREAM_N)
+
+    def step(pause: Pause) -> None:  # noqa: ARG001 - never waits
+        np.add(one, two, out=total)
+
+    return step
+
+
+def build_gather() -> Step:
+    """Random look-ups in a table of 32 MB, then 4 ms until the next query."""
+    import numpy as np
+
+    rng = np.random.default_rng(0)
+    table, picks = rng.random(GATHER_TABLE), rng.integers(GATHER_TABLE, size=(4, GATHER_N))
+    found = np.empty(GATHER_N)
+
+    def step(pause: Pause) -> None:
+        for pick in picks:
+            np.take(table, pick, out=found, mode="clip")
+        pause(0.004)
+
+    return step
+
+
+def build_spectrogram() -> Step:
+    """Windowed FFTs of three audio packets, 2 ms apart."""
+    import numpy as np
+
+    sound = np.random.default_rng(0).standard_normal((FRAMES, FRAME_N))
+    window = np.hanning(FRAME_N)
+
+    def step(pause: Pause) -> None:
+        for _ in range(3):
+            np.log1p(np.abs(np.fft.rfft(sound * window, axis=1)))
+            pause(0.002)
+
+    return step
+
+
+def build_request_server() -> Step:
+    """Four small requests (parse, hash, answer), gaps of 0.5-4 ms: light and latency-bound."""
+    import hashlib
+    import json
+
+    body = json.dumps({"items": [{"id": i, "name": f"item {i}", "price": i * 0.01} for i in range(400)]})
+
+    def step(pause: Pause) -> None:
+        for gap_s in (0.0005, 0.004, 0.001, 0.0025):
+            items = json.loads(body)["items"]
+            answer = json.dumps(sorted(items, key=lambda item: -item["price"]))
+            hashlib.sha256(answer.encode()).hexdigest()
+            pause(gap_s)
+
+    return step
+
+
+def build_analytics() -> Step:
+    """A query sorts and aggregates for long, then the analyst's tool thinks for 8 ms: long burst, long pause."""
+    import numpy as np
+
+    rng = np.random.default_rng(0)
+    keys, amounts = rng.integers(1000, size=SORT_N), rng.random(SORT_N)
+
+    def step(pause: Pause) -> None:
+        order = np.argsort(amounts)
+        np.bincount(keys[order], weights=amounts[order])
+        pause(0.008)
+
+    return step
+
+
+WORKLOADS = (
+    Workload(
+        name="gemm",
+        description="dense matrix products in NumPy: always busy, compute-bound",
+        framework="numpy",
+        build=build_gemm,
+        flops_per_step=GEMM_CALLS * 2.0 * GEMM_N**3,  # one multiply and one add for each of n³ terms
+        bytes_per_step=GEMM_CALLS * 3.0 * GEMM_N**2 * 4,  # two operands and one result, once
+        operator="numpy::matmul",
+        operator_count=GEMM_CALLS,
+    ),
+    Workload(
+        name="stream",
+        description="STREAM add in NumPy: always busy, bandwidth-bound",
+        framework="numpy",
+        build=build_stream,
+        flops_per_step=float(STREAM_N),
+        bytes_per_step=3.0 * STREAM_N * 8,
+        operator="numpy::add",
+    ),
+    Workload(
+        name="gather",
+        description="random look-ups in a 32 MB table, 4 ms between queries",
+        framework="numpy",
+        build=build_gather,
+        flops_per_step=0.0,
+        bytes_per_step=4.0 * GATHER_N * (8 + 8 + 8),  # index, entry, result
+        operator="numpy::take",
+        operator_count=4,
+    ),
+    Workload(
+        name="spectrogram",
+        description="FFTs of audio packets, 2 ms apart",
+        framework="numpy",
+        build=build_spectrogram,
+        flops_per_step=3 * FRAMES * 2.5 * FRAME_N * 10,  # 2.5 n log2 n for a real transform (FFTW's convention)
+        bytes_per_step=3.0 * FRAMES * FRAME_N * 8 * 4,  # input, windowed copy, spectrum, logarithm
+        operator="numpy::rfft",
+        operator_count=3,
+    ),
+    Workload(
+        name="request-server",
+        description="small JSON requests, gaps of 0.5-4 ms: light and latency-bound",
+        framework="python",
+        build=build_request_server,
+        operator="python::request",
+        operator_count=4,
+    ),
+    Workload(
+        name="analytics",
+        description="sort and aggregate, then an 8 ms pause: long burst, long pause",
+        framework="numpy",
+        build=build_analytics,
+        operator="numpy::argsort",
+    ),
+)

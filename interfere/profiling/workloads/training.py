@@ -1,0 +1,124 @@
+"""Other training loops in torch: recommendation with embeddings, a VAE, a graph network, a policy that plays."""
+
+from interfere.profiling.workloads.workload import Pause, Step, Workload
+
+
+def build_dlrm_train() -> Step:
+    """Sparse embeddings, a dot interaction, a small MLP (Naumov et al. 2019); waits 3 ms for the feature store."""
+    import torch
+    from torch import nn
+    from torch.nn import functional
+
+    tables = [nn.EmbeddingBag(100_000, 32, mode="sum", sparse=True) for _ in range(4)]
+    bottom = nn.Sequential(nn.Linear(13, 64), nn.ReLU(), nn.Linear(64, 32))
+    top = nn.Sequential(nn.Linear(32 + 10, 64), nn.ReLU(), nn.Linear(64, 1))
+    parameters = [p for module in (*tables, bottom, top) for p in module.parameters()]
+    optimizer = torch.optim.SGD(parameters, lr=0.01)
+    dense, click = torch.randn(512, 13), torch.rand(512, 1).round()
+    rows, columns = torch.triu_indices(5, 5, 1)
+    batches = [torch.randint(100_000, (4, 512, 8)) for _ in range(16)]
+    turn = 0
+
+    def step(pause: Pause) -> None:
+        nonlocal turn
+        pause(0.003)
+        ids, turn = batches[turn], (turn + 1) % len(batches)
+        optimizer.zero_grad()
+        hidden = bottom(dense)
+        vectors = torch.stack([hidden, *(table(i) for table, i in zip(tables, ids, strict=True))], 1)
+        dots = torch.bmm(vectors, vectors.transpose(1, 2))[:, rows, columns]
+        functional.binary_cross_entropy_with_logits(top(torch.cat([hidden, dots], 1)), click).backward()
+        optimizer.step()
+
+    return step
+
+
+def build_vae_train() -> Step:
+    """A variational autoencoder on MNIST shapes (Kingma and Welling 2014); 2 ms of logging after each step."""
+    import torch
+    from torch import nn
+    from torch.nn import functional
+
+    encoder = nn.Sequential(nn.Linear(784, 256), nn.ReLU(), nn.Linear(256, 32))
+    decoder = nn.Sequential(nn.Linear(16, 256), nn.ReLU(), nn.Linear(256, 784))
+    optimizer = torch.optim.Adam([*encoder.parameters(), *decoder.parameters()], lr=1e-3)
+    images = torch.rand(64, 784)
+
+    def step(pause: Pause) -> None:
+        optimizer.zero_grad()
+        mean, log_var = encoder(images).chunk(2, 1)
+        drawn = mean + torch.randn_like(mean) * (0.5 * log_var).exp()
+        rebuilt = functional.binary_cross_entropy_with_logits(decoder(drawn), images, reduction="sum")
+        (rebuilt - 0.5 * (1 + log_var - mean**2 - log_var.exp()).sum()).backward()
+        optimizer.step()
+        pause(0.002)
+
+    return step
+
+
+def build_gnn_train() -> Step:
+    """Two rounds of messages along random edges, gathered and scattered: always busy, memory-bound."""
+    import torch
+    from torch import nn
+
+    nodes, edges, width = 8192, 40000, 32
+    source, target = torch.randint(nodes, (edges,)), torch.randint(nodes, (edges,))
+    first, second = nn.Linear(width, width), nn.Linear(width, 8)
+    optimizer = torch.optim.SGD([*first.parameters(), *second.parameters()], lr=0.01)
+    features, labels = torch.randn(nodes, width), torch.randint(8, (nodes,))
+
+    def spread(hidden: torch.Tensor) -> torch.Tensor:
+        return torch.zeros_like(hidden).index_add_(0, target, hidden[source])
+
+    def step(pause: Pause) -> None:  # noqa: ARG001 - never waits
+        optimizer.zero_grad()
+        logits = second(spread(first(spread(features)).relu()))
+        nn.functional.cross_entropy(logits, labels).backward()
+        optimizer.step()
+
+    return step
+
+
+def build_rl_rollout() -> Step:
+    """A policy picks ten actions; the simulator, elsewhere, needs 0.5 ms for each: very short bursts."""
+    import torch
+    from torch import nn
+
+    policy = nn.Sequential(nn.Linear(64, 128), nn.Tanh(), nn.Linear(128, 128), nn.Tanh(), nn.Linear(128, 8)).eval()
+    seen = torch.randn(4, 64)
+
+    def step(pause: Pause) -> None:
+        for _ in range(10):
+            with torch.inference_mode():
+                policy(seen).softmax(-1).multinomial(1)
+            pause(0.0005)
+
+    return step
+
+
+WORKLOADS = (
+    Workload(
+        name="dlrm-train",
+        description="recommendation with embeddings (DLRM-like), 3 ms wait for features before each batch",
+        framework="torch",
+        build=build_dlrm_train,
+    ),
+    Workload(
+        name="vae-train",
+        description="variational autoencoder training, 2 ms of logging after each step",
+        framework="torch",
+        build=build_vae_train,
+    ),
+    Workload(
+        name="gnn-train",
+        description="graph network training, gather and scatter along edges: always busy",
+        framework="torch",
+        build=build_gnn_train,
+    ),
+    Workload(
+        name="rl-rollout",
+        description="policy rollout: ten tiny inferences, 0.5 ms of simulator after each",
+        framework="torch",
+        build=build_rl_rollout,
+    ),
+)

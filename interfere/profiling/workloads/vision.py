@@ -1,0 +1,103 @@
+"""Vision: a small residual network trained from memory, and trained behind a storage that stalls."""
+
+from collections.abc import Callable
+from typing import Any
+
+from interfere.profiling.workloads.workload import Pause, Step, Workload
+
+SIDE, CLASSES = 32, 10  # images of CIFAR-10's shape
+
+
+def _resnet(widths: tuple[int, ...]) -> tuple[Any, Callable[[Any], Any]]:
+    """Parameters and forward of a residual network with one block a width (He et al. 2016, section 4.2, narrowed)."""
+    from torch import nn
+
+    stem = nn.Conv2d(3, widths[0], 3, padding=1)
+    blocks = []
+    for before, after in zip((widths[0], *widths), widths, strict=False):
+        stride = 1 if before == after else 2
+        body = nn.Sequential(
+            nn.Conv2d(before, after, 3, stride=stride, padding=1, bias=False),
+            nn.BatchNorm2d(after),
+            nn.ReLU(),
+            nn.Conv2d(after, after, 3, padding=1, bias=False),
+            nn.BatchNorm2d(after),
+        )
+        skip = nn.Identity() if before == after else nn.Conv2d(before, after, 1, stride=stride, bias=False)
+        blocks.append((body, skip))
+    head = nn.Linear(widths[-1], CLASSES)
+
+    def forward(images: Any) -> Any:
+        hidden = stem(images).relu()
+        for body, skip in blocks:
+            hidden = (body(hidden) + skip(hidden)).relu()
+        return head(hidden.mean((2, 3)))
+
+    modules = nn.ModuleList([stem, head, *(part for block in blocks for part in block)])
+    return list(modules.parameters()), forward
+
+
+def _trainer(widths: tuple[int, ...]) -> Callable[[Any, Any], None]:
+    import torch
+    from torch.nn import functional
+
+    parameters, forward = _resnet(widths)
+    optimizer = torch.optim.SGD(parameters, lr=0.01, momentum=0.9)
+
+    def train(images: Any, labels: Any) -> None:
+        optimizer.zero_grad()
+        functional.cross_entropy(forward(images), labels).backward()
+        optimizer.step()
+
+    return train
+
+
+def build_resnet_train() -> Step:
+    """Batches that are already in memory: always busy."""
+    import torch
+
+    train = _trainer((16, 32, 64))
+    images, labels = torch.randn(8, 3, SIDE, SIDE), torch.randint(CLASSES, (8,))
+
+    def step(pause: Pause) -> None:  # noqa: ARG001 - never waits
+        train(images, labels)
+
+    return step
+
+
+def build_resnet_input() -> Step:
+    """Read (a stall of the storage), decompress, augment, train: the usual input-bound loop."""
+    import zlib
+
+    import numpy as np
+    import torch
+
+    rng = np.random.default_rng(0)
+    train = _trainer((16, 32))
+    labels = torch.randint(CLASSES, (4,))
+    smooth = np.cumsum(rng.integers(-2, 3, (4, 3, SIDE, SIDE)), axis=-1).astype(np.uint8)
+    files = [zlib.compress(image.tobytes()) for image in smooth]
+
+    def step(pause: Pause) -> None:
+        pause(0.006)  # seconds until the storage answers
+        images = np.stack([np.frombuffer(zlib.decompress(file), np.uint8).reshape(3, SIDE, SIDE) for file in files])
+        flipped = images[..., ::-1].astype(np.float32) / 255.0
+        train(torch.from_numpy(flipped), labels)
+
+    return step
+
+
+WORKLOADS = (
+    Workload(
+        name="resnet-train",
+        description="small ResNet training, CIFAR shapes, batch in memory: always busy",
+        framework="torch",
+        build=build_resnet_train,
+    ),
+    Workload(
+        name="resnet-input",
+        description="data loading with input stalls: read (6 ms wait), decompress, augment, train a small ResNet",
+        framework="torch",
+        build=build_resnet_input,
+    ),
+)

@@ -1,0 +1,27 @@
+"""What a workload is: a name, and a `build` that returns one step to repeat.
+
+A step does its work and calls `pause(seconds)` wherever the real job would wait: for input, for a request, for a
+network. That is how the profiler sees busy and idle stretches, and how jobs leave room for one another.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from interfere.records import NAN
+
+Pause = Callable[[float], None]
+Step = Callable[[Pause], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workload:
+    """One repeatable job. `build` runs once in the worker process and returns the step."""
+
+    name: str
+    description: str
+    build: Callable[[], Step]
+    framework: str = ""  # "torch": operators, FLOPs and bytes are counted; otherwise the declared ones are taken
+    flops_per_step: float = NAN
+    bytes_per_step: float = NAN
+    operator: str = ""  # the one operator that does the work, for workloads that no profiler sees into
+    operator_count: float = 1.0  # its calls per step

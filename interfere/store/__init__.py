@@ -1,0 +1,1 @@
+"""What must outlive the server: profiles, observations, decisions; one protocol, one conformance suite."""

@@ -1,0 +1,1 @@
+"""Generated from serving/proto by `make gen`; never edited by hand."""

@@ -1,0 +1,599 @@
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class SharingMode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    SHARING_MODE_UNSPECIFIED: _ClassVar[SharingMode]
+    SHARING_MODE_TIMESLICE: _ClassVar[SharingMode]
+    SHARING_MODE_MPS: _ClassVar[SharingMode]
+    SHARING_MODE_MIG: _ClassVar[SharingMode]
+    SHARING_MODE_STREAM: _ClassVar[SharingMode]
+    SHARING_MODE_PRIORITY: _ClassVar[SharingMode]
+
+class ActionKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    ACTION_KIND_UNSPECIFIED: _ClassVar[ActionKind]
+    ACTION_KIND_START_ALONE: _ClassVar[ActionKind]
+    ACTION_KIND_START_SHARED: _ClassVar[ActionKind]
+    ACTION_KIND_WAIT: _ClassVar[ActionKind]
+
+class PredictionSource(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    PREDICTION_SOURCE_UNSPECIFIED: _ClassVar[PredictionSource]
+    PREDICTION_SOURCE_MEASURED: _ClassVar[PredictionSource]
+    PREDICTION_SOURCE_MODEL: _ClassVar[PredictionSource]
+    PREDICTION_SOURCE_ABSTAINED: _ClassVar[PredictionSource]
+
+class SolveStatus(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    SOLVE_STATUS_UNSPECIFIED: _ClassVar[SolveStatus]
+    SOLVE_STATUS_OPTIMAL: _ClassVar[SolveStatus]
+    SOLVE_STATUS_BOUNDED: _ClassVar[SolveStatus]
+    SOLVE_STATUS_HEURISTIC: _ClassVar[SolveStatus]
+    SOLVE_STATUS_INFEASIBLE: _ClassVar[SolveStatus]
+
+class ObservationResult(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    OBSERVATION_RESULT_UNSPECIFIED: _ClassVar[ObservationResult]
+    OBSERVATION_RESULT_APPLIED: _ClassVar[ObservationResult]
+    OBSERVATION_RESULT_DUPLICATE: _ClassVar[ObservationResult]
+    OBSERVATION_RESULT_PENDING_SOLO: _ClassVar[ObservationResult]
+    OBSERVATION_RESULT_REJECTED: _ClassVar[ObservationResult]
+SHARING_MODE_UNSPECIFIED: SharingMode
+SHARING_MODE_TIMESLICE: SharingMode
+SHARING_MODE_MPS: SharingMode
+SHARING_MODE_MIG: SharingMode
+SHARING_MODE_STREAM: SharingMode
+SHARING_MODE_PRIORITY: SharingMode
+ACTION_KIND_UNSPECIFIED: ActionKind
+ACTION_KIND_START_ALONE: ActionKind
+ACTION_KIND_START_SHARED: ActionKind
+ACTION_KIND_WAIT: ActionKind
+PREDICTION_SOURCE_UNSPECIFIED: PredictionSource
+PREDICTION_SOURCE_MEASURED: PredictionSource
+PREDICTION_SOURCE_MODEL: PredictionSource
+PREDICTION_SOURCE_ABSTAINED: PredictionSource
+SOLVE_STATUS_UNSPECIFIED: SolveStatus
+SOLVE_STATUS_OPTIMAL: SolveStatus
+SOLVE_STATUS_BOUNDED: SolveStatus
+SOLVE_STATUS_HEURISTIC: SolveStatus
+SOLVE_STATUS_INFEASIBLE: SolveStatus
+OBSERVATION_RESULT_UNSPECIFIED: ObservationResult
+OBSERVATION_RESULT_APPLIED: ObservationResult
+OBSERVATION_RESULT_DUPLICATE: ObservationResult
+OBSERVATION_RESULT_PENDING_SOLO: ObservationResult
+OBSERVATION_RESULT_REJECTED: ObservationResult
+
+class KernelStat(_message.Message):
+    __slots__ = ("name", "mean_s", "gap_s", "count", "grid", "block")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    MEAN_S_FIELD_NUMBER: _ClassVar[int]
+    GAP_S_FIELD_NUMBER: _ClassVar[int]
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    GRID_FIELD_NUMBER: _ClassVar[int]
+    BLOCK_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    mean_s: float
+    gap_s: float
+    count: float
+    grid: _containers.RepeatedScalarFieldContainer[int]
+    block: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, name: _Optional[str] = ..., mean_s: _Optional[float] = ..., gap_s: _Optional[float] = ..., count: _Optional[float] = ..., grid: _Optional[_Iterable[int]] = ..., block: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class JobProfile(_message.Message):
+    __slots__ = ("workload", "device_type", "step_time_s", "source", "step_time_sd_s", "busy_frac", "busy_s", "idle_s", "flops_per_step", "bytes_per_step", "memory_peak_bytes", "memory_working_set_bytes", "kernels")
+    WORKLOAD_FIELD_NUMBER: _ClassVar[int]
+    DEVICE_TYPE_FIELD_NUMBER: _ClassVar[int]
+    STEP_TIME_S_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    STEP_TIME_SD_S_FIELD_NUMBER: _ClassVar[int]
+    BUSY_FRAC_FIELD_NUMBER: _ClassVar[int]
+    BUSY_S_FIELD_NUMBER: _ClassVar[int]
+    IDLE_S_FIELD_NUMBER: _ClassVar[int]
+    FLOPS_PER_STEP_FIELD_NUMBER: _ClassVar[int]
+    BYTES_PER_STEP_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_PEAK_BYTES_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_WORKING_SET_BYTES_FIELD_NUMBER: _ClassVar[int]
+    KERNELS_FIELD_NUMBER: _ClassVar[int]
+    workload: str
+    device_type: str
+    step_time_s: float
+    source: str
+    step_time_sd_s: float
+    busy_frac: float
+    busy_s: _containers.RepeatedScalarFieldContainer[float]
+    idle_s: _containers.RepeatedScalarFieldContainer[float]
+    flops_per_step: float
+    bytes_per_step: float
+    memory_peak_bytes: float
+    memory_working_set_bytes: float
+    kernels: _containers.RepeatedCompositeFieldContainer[KernelStat]
+    def __init__(self, workload: _Optional[str] = ..., device_type: _Optional[str] = ..., step_time_s: _Optional[float] = ..., source: _Optional[str] = ..., step_time_sd_s: _Optional[float] = ..., busy_frac: _Optional[float] = ..., busy_s: _Optional[_Iterable[float]] = ..., idle_s: _Optional[_Iterable[float]] = ..., flops_per_step: _Optional[float] = ..., bytes_per_step: _Optional[float] = ..., memory_peak_bytes: _Optional[float] = ..., memory_working_set_bytes: _Optional[float] = ..., kernels: _Optional[_Iterable[_Union[KernelStat, _Mapping]]] = ...) -> None: ...
+
+class JobRef(_message.Message):
+    __slots__ = ("workload", "profile_id", "profile")
+    WORKLOAD_FIELD_NUMBER: _ClassVar[int]
+    PROFILE_ID_FIELD_NUMBER: _ClassVar[int]
+    PROFILE_FIELD_NUMBER: _ClassVar[int]
+    workload: str
+    profile_id: str
+    profile: JobProfile
+    def __init__(self, workload: _Optional[str] = ..., profile_id: _Optional[str] = ..., profile: _Optional[_Union[JobProfile, _Mapping]] = ...) -> None: ...
+
+class OrderedPair(_message.Message):
+    __slots__ = ("victim", "neighbour")
+    VICTIM_FIELD_NUMBER: _ClassVar[int]
+    NEIGHBOUR_FIELD_NUMBER: _ClassVar[int]
+    victim: int
+    neighbour: int
+    def __init__(self, victim: _Optional[int] = ..., neighbour: _Optional[int] = ...) -> None: ...
+
+class PredictSlowdownsRequest(_message.Message):
+    __slots__ = ("jobs", "pairs", "device_type", "mode", "device_memory_bytes", "allow_extrapolation")
+    JOBS_FIELD_NUMBER: _ClassVar[int]
+    PAIRS_FIELD_NUMBER: _ClassVar[int]
+    DEVICE_TYPE_FIELD_NUMBER: _ClassVar[int]
+    MODE_FIELD_NUMBER: _ClassVar[int]
+    DEVICE_MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
+    ALLOW_EXTRAPOLATION_FIELD_NUMBER: _ClassVar[int]
+    jobs: _containers.RepeatedCompositeFieldContainer[JobRef]
+    pairs: _containers.RepeatedCompositeFieldContainer[OrderedPair]
+    device_type: str
+    mode: SharingMode
+    device_memory_bytes: float
+    allow_extrapolation: bool
+    def __init__(self, jobs: _Optional[_Iterable[_Union[JobRef, _Mapping]]] = ..., pairs: _Optional[_Iterable[_Union[OrderedPair, _Mapping]]] = ..., device_type: _Optional[str] = ..., mode: _Optional[_Union[SharingMode, str]] = ..., device_memory_bytes: _Optional[float] = ..., allow_extrapolation: _Optional[bool] = ...) -> None: ...
+
+class PairPrediction(_message.Message):
+    __slots__ = ("victim", "neighbour", "median", "lower", "upper", "feasibility", "source", "reason")
+    VICTIM_FIELD_NUMBER: _ClassVar[int]
+    NEIGHBOUR_FIELD_NUMBER: _ClassVar[int]
+    MEDIAN_FIELD_NUMBER: _ClassVar[int]
+    LOWER_FIELD_NUMBER: _ClassVar[int]
+    UPPER_FIELD_NUMBER: _ClassVar[int]
+    FEASIBILITY_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    victim: int
+    neighbour: int
+    median: float
+    lower: float
+    upper: float
+    feasibility: float
+    source: PredictionSource
+    reason: str
+    def __init__(self, victim: _Optional[int] = ..., neighbour: _Optional[int] = ..., median: _Optional[float] = ..., lower: _Optional[float] = ..., upper: _Optional[float] = ..., feasibility: _Optional[float] = ..., source: _Optional[_Union[PredictionSource, str]] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class PredictSlowdownsResponse(_message.Message):
+    __slots__ = ("predictions", "model_version", "device_type")
+    PREDICTIONS_FIELD_NUMBER: _ClassVar[int]
+    MODEL_VERSION_FIELD_NUMBER: _ClassVar[int]
+    DEVICE_TYPE_FIELD_NUMBER: _ClassVar[int]
+    predictions: _containers.RepeatedCompositeFieldContainer[PairPrediction]
+    model_version: str
+    device_type: str
+    def __init__(self, predictions: _Optional[_Iterable[_Union[PairPrediction, _Mapping]]] = ..., model_version: _Optional[str] = ..., device_type: _Optional[str] = ...) -> None: ...
+
+class PredictMatrixRequest(_message.Message):
+    __slots__ = ("victims", "neighbours", "device_type", "mode", "quantile", "device_memory_bytes", "allow_extrapolation")
+    VICTIMS_FIELD_NUMBER: _ClassVar[int]
+    NEIGHBOURS_FIELD_NUMBER: _ClassVar[int]
+    DEVICE_TYPE_FIELD_NUMBER: _ClassVar[int]
+    MODE_FIELD_NUMBER: _ClassVar[int]
+    QUANTILE_FIELD_NUMBER: _ClassVar[int]
+    DEVICE_MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
+    ALLOW_EXTRAPOLATION_FIELD_NUMBER: _ClassVar[int]
+    victims: _containers.RepeatedCompositeFieldContainer[JobRef]
+    neighbours: _containers.RepeatedCompositeFieldContainer[JobRef]
+    device_type: str
+    mode: SharingMode
+    quantile: float
+    device_memory_bytes: float
+    allow_extrapolation: bool
+    def __init__(self, victims: _Optional[_Iterable[_Union[JobRef, _Mapping]]] = ..., neighbours: _Optional[_Iterable[_Union[JobRef, _Mapping]]] = ..., device_type: _Optional[str] = ..., mode: _Optional[_Union[SharingMode, str]] = ..., quantile: _Optional[float] = ..., device_memory_bytes: _Optional[float] = ..., allow_extrapolation: _Optional[bool] = ...) -> None: ...
+
+class PredictMatrixResponse(_message.Message):
+    __slots__ = ("victims", "neighbours", "victim_slowdown", "neighbour_slowdown", "feasible", "model_version", "device_type")
+    VICTIMS_FIELD_NUMBER: _ClassVar[int]
+    NEIGHBOURS_FIELD_NUMBER: _ClassVar[int]
+    VICTIM_SLOWDOWN_FIELD_NUMBER: _ClassVar[int]
+    NEIGHBOUR_SLOWDOWN_FIELD_NUMBER: _ClassVar[int]
+    FEASIBLE_FIELD_NUMBER: _ClassVar[int]
+    MODEL_VERSION_FIELD_NUMBER: _ClassVar[int]
+    DEVICE_TYPE_FIELD_NUMBER: _ClassVar[int]
+    victims: int
+    neighbours: int
+    victim_slowdown: bytes
+    neighbour_slowdown: bytes
+    feasible: bytes
+    model_version: str
+    device_type: str
+    def __init__(self, victims: _Optional[int] = ..., neighbours: _Optional[int] = ..., victim_slowdown: _Optional[bytes] = ..., neighbour_slowdown: _Optional[bytes] = ..., feasible: _Optional[bytes] = ..., model_version: _Optional[str] = ..., device_type: _Optional[str] = ...) -> None: ...
+
+class Job(_message.Message):
+    __slots__ = ("id", "workload", "profile_id", "memory_peak_bytes", "weight", "max_slowdown")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    WORKLOAD_FIELD_NUMBER: _ClassVar[int]
+    PROFILE_ID_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_PEAK_BYTES_FIELD_NUMBER: _ClassVar[int]
+    WEIGHT_FIELD_NUMBER: _ClassVar[int]
+    MAX_SLOWDOWN_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    workload: str
+    profile_id: str
+    memory_peak_bytes: float
+    weight: float
+    max_slowdown: float
+    def __init__(self, id: _Optional[str] = ..., workload: _Optional[str] = ..., profile_id: _Optional[str] = ..., memory_peak_bytes: _Optional[float] = ..., weight: _Optional[float] = ..., max_slowdown: _Optional[float] = ...) -> None: ...
+
+class Device(_message.Message):
+    __slots__ = ("id", "type", "node", "memory_bytes", "mode", "residents")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    TYPE_FIELD_NUMBER: _ClassVar[int]
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
+    MODE_FIELD_NUMBER: _ClassVar[int]
+    RESIDENTS_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    type: str
+    node: str
+    memory_bytes: float
+    mode: SharingMode
+    residents: _containers.RepeatedCompositeFieldContainer[Job]
+    def __init__(self, id: _Optional[str] = ..., type: _Optional[str] = ..., node: _Optional[str] = ..., memory_bytes: _Optional[float] = ..., mode: _Optional[_Union[SharingMode, str]] = ..., residents: _Optional[_Iterable[_Union[Job, _Mapping]]] = ...) -> None: ...
+
+class Limits(_message.Message):
+    __slots__ = ("allowed", "max_slowdown", "max_devices", "allow_extrapolation")
+    ALLOWED_FIELD_NUMBER: _ClassVar[int]
+    MAX_SLOWDOWN_FIELD_NUMBER: _ClassVar[int]
+    MAX_DEVICES_FIELD_NUMBER: _ClassVar[int]
+    ALLOW_EXTRAPOLATION_FIELD_NUMBER: _ClassVar[int]
+    allowed: _containers.RepeatedScalarFieldContainer[ActionKind]
+    max_slowdown: float
+    max_devices: int
+    allow_extrapolation: bool
+    def __init__(self, allowed: _Optional[_Iterable[_Union[ActionKind, str]]] = ..., max_slowdown: _Optional[float] = ..., max_devices: _Optional[int] = ..., allow_extrapolation: _Optional[bool] = ...) -> None: ...
+
+class MatchRequest(_message.Message):
+    __slots__ = ("scope", "snapshot_id", "pending", "devices", "limits", "validate_only")
+    SCOPE_FIELD_NUMBER: _ClassVar[int]
+    SNAPSHOT_ID_FIELD_NUMBER: _ClassVar[int]
+    PENDING_FIELD_NUMBER: _ClassVar[int]
+    DEVICES_FIELD_NUMBER: _ClassVar[int]
+    LIMITS_FIELD_NUMBER: _ClassVar[int]
+    VALIDATE_ONLY_FIELD_NUMBER: _ClassVar[int]
+    scope: str
+    snapshot_id: str
+    pending: _containers.RepeatedCompositeFieldContainer[Job]
+    devices: _containers.RepeatedCompositeFieldContainer[Device]
+    limits: Limits
+    validate_only: bool
+    def __init__(self, scope: _Optional[str] = ..., snapshot_id: _Optional[str] = ..., pending: _Optional[_Iterable[_Union[Job, _Mapping]]] = ..., devices: _Optional[_Iterable[_Union[Device, _Mapping]]] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., validate_only: _Optional[bool] = ...) -> None: ...
+
+class Action(_message.Message):
+    __slots__ = ("kind", "job_id", "device_id", "partner_id", "slowdown", "slowdown_lower", "slowdown_upper", "partner_slowdown", "cost", "reason")
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    DEVICE_ID_FIELD_NUMBER: _ClassVar[int]
+    PARTNER_ID_FIELD_NUMBER: _ClassVar[int]
+    SLOWDOWN_FIELD_NUMBER: _ClassVar[int]
+    SLOWDOWN_LOWER_FIELD_NUMBER: _ClassVar[int]
+    SLOWDOWN_UPPER_FIELD_NUMBER: _ClassVar[int]
+    PARTNER_SLOWDOWN_FIELD_NUMBER: _ClassVar[int]
+    COST_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    kind: ActionKind
+    job_id: str
+    device_id: str
+    partner_id: str
+    slowdown: float
+    slowdown_lower: float
+    slowdown_upper: float
+    partner_slowdown: float
+    cost: float
+    reason: str
+    def __init__(self, kind: _Optional[_Union[ActionKind, str]] = ..., job_id: _Optional[str] = ..., device_id: _Optional[str] = ..., partner_id: _Optional[str] = ..., slowdown: _Optional[float] = ..., slowdown_lower: _Optional[float] = ..., slowdown_upper: _Optional[float] = ..., partner_slowdown: _Optional[float] = ..., cost: _Optional[float] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class Pairing(_message.Message):
+    __slots__ = ("job_id", "partner_id", "device_id", "weight")
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    PARTNER_ID_FIELD_NUMBER: _ClassVar[int]
+    DEVICE_ID_FIELD_NUMBER: _ClassVar[int]
+    WEIGHT_FIELD_NUMBER: _ClassVar[int]
+    job_id: str
+    partner_id: str
+    device_id: str
+    weight: float
+    def __init__(self, job_id: _Optional[str] = ..., partner_id: _Optional[str] = ..., device_id: _Optional[str] = ..., weight: _Optional[float] = ...) -> None: ...
+
+class Refusal(_message.Message):
+    __slots__ = ("job_id", "partner_id", "reason")
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    PARTNER_ID_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    job_id: str
+    partner_id: str
+    reason: str
+    def __init__(self, job_id: _Optional[str] = ..., partner_id: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class MatchResponse(_message.Message):
+    __slots__ = ("decision_id", "model_version", "actions", "pairs", "refused", "refused_total", "cost", "greedy_cost", "greedy_waiting", "lower_bound", "gap", "status")
+    DECISION_ID_FIELD_NUMBER: _ClassVar[int]
+    MODEL_VERSION_FIELD_NUMBER: _ClassVar[int]
+    ACTIONS_FIELD_NUMBER: _ClassVar[int]
+    PAIRS_FIELD_NUMBER: _ClassVar[int]
+    REFUSED_FIELD_NUMBER: _ClassVar[int]
+    REFUSED_TOTAL_FIELD_NUMBER: _ClassVar[int]
+    COST_FIELD_NUMBER: _ClassVar[int]
+    GREEDY_COST_FIELD_NUMBER: _ClassVar[int]
+    GREEDY_WAITING_FIELD_NUMBER: _ClassVar[int]
+    LOWER_BOUND_FIELD_NUMBER: _ClassVar[int]
+    GAP_FIELD_NUMBER: _ClassVar[int]
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    decision_id: str
+    model_version: str
+    actions: _containers.RepeatedCompositeFieldContainer[Action]
+    pairs: _containers.RepeatedCompositeFieldContainer[Pairing]
+    refused: _containers.RepeatedCompositeFieldContainer[Refusal]
+    refused_total: int
+    cost: float
+    greedy_cost: float
+    greedy_waiting: int
+    lower_bound: float
+    gap: float
+    status: SolveStatus
+    def __init__(self, decision_id: _Optional[str] = ..., model_version: _Optional[str] = ..., actions: _Optional[_Iterable[_Union[Action, _Mapping]]] = ..., pairs: _Optional[_Iterable[_Union[Pairing, _Mapping]]] = ..., refused: _Optional[_Iterable[_Union[Refusal, _Mapping]]] = ..., refused_total: _Optional[int] = ..., cost: _Optional[float] = ..., greedy_cost: _Optional[float] = ..., greedy_waiting: _Optional[int] = ..., lower_bound: _Optional[float] = ..., gap: _Optional[float] = ..., status: _Optional[_Union[SolveStatus, str]] = ...) -> None: ...
+
+class RankPlacementsRequest(_message.Message):
+    __slots__ = ("job", "devices", "limits")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    DEVICES_FIELD_NUMBER: _ClassVar[int]
+    LIMITS_FIELD_NUMBER: _ClassVar[int]
+    job: Job
+    devices: _containers.RepeatedCompositeFieldContainer[Device]
+    limits: Limits
+    def __init__(self, job: _Optional[_Union[Job, _Mapping]] = ..., devices: _Optional[_Iterable[_Union[Device, _Mapping]]] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ...) -> None: ...
+
+class Ranking(_message.Message):
+    __slots__ = ("device_id", "feasible", "slowdown", "worst_resident_slowdown", "cost", "reason")
+    DEVICE_ID_FIELD_NUMBER: _ClassVar[int]
+    FEASIBLE_FIELD_NUMBER: _ClassVar[int]
+    SLOWDOWN_FIELD_NUMBER: _ClassVar[int]
+    WORST_RESIDENT_SLOWDOWN_FIELD_NUMBER: _ClassVar[int]
+    COST_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    device_id: str
+    feasible: bool
+    slowdown: float
+    worst_resident_slowdown: float
+    cost: float
+    reason: str
+    def __init__(self, device_id: _Optional[str] = ..., feasible: _Optional[bool] = ..., slowdown: _Optional[float] = ..., worst_resident_slowdown: _Optional[float] = ..., cost: _Optional[float] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class RankPlacementsResponse(_message.Message):
+    __slots__ = ("rankings", "model_version")
+    RANKINGS_FIELD_NUMBER: _ClassVar[int]
+    MODEL_VERSION_FIELD_NUMBER: _ClassVar[int]
+    rankings: _containers.RepeatedCompositeFieldContainer[Ranking]
+    model_version: str
+    def __init__(self, rankings: _Optional[_Iterable[_Union[Ranking, _Mapping]]] = ..., model_version: _Optional[str] = ...) -> None: ...
+
+class Progress(_message.Message):
+    __slots__ = ("job_id", "workload", "device_type", "start_s", "end_s", "company", "steps", "slowdown", "device_id", "mode")
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    WORKLOAD_FIELD_NUMBER: _ClassVar[int]
+    DEVICE_TYPE_FIELD_NUMBER: _ClassVar[int]
+    START_S_FIELD_NUMBER: _ClassVar[int]
+    END_S_FIELD_NUMBER: _ClassVar[int]
+    COMPANY_FIELD_NUMBER: _ClassVar[int]
+    STEPS_FIELD_NUMBER: _ClassVar[int]
+    SLOWDOWN_FIELD_NUMBER: _ClassVar[int]
+    DEVICE_ID_FIELD_NUMBER: _ClassVar[int]
+    MODE_FIELD_NUMBER: _ClassVar[int]
+    job_id: str
+    workload: str
+    device_type: str
+    start_s: float
+    end_s: float
+    company: _containers.RepeatedScalarFieldContainer[str]
+    steps: float
+    slowdown: float
+    device_id: str
+    mode: SharingMode
+    def __init__(self, job_id: _Optional[str] = ..., workload: _Optional[str] = ..., device_type: _Optional[str] = ..., start_s: _Optional[float] = ..., end_s: _Optional[float] = ..., company: _Optional[_Iterable[str]] = ..., steps: _Optional[float] = ..., slowdown: _Optional[float] = ..., device_id: _Optional[str] = ..., mode: _Optional[_Union[SharingMode, str]] = ...) -> None: ...
+
+class Observation(_message.Message):
+    __slots__ = ("observation_id", "progress")
+    OBSERVATION_ID_FIELD_NUMBER: _ClassVar[int]
+    PROGRESS_FIELD_NUMBER: _ClassVar[int]
+    observation_id: str
+    progress: Progress
+    def __init__(self, observation_id: _Optional[str] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ...) -> None: ...
+
+class ReportObservationsRequest(_message.Message):
+    __slots__ = ("observations",)
+    OBSERVATIONS_FIELD_NUMBER: _ClassVar[int]
+    observations: _containers.RepeatedCompositeFieldContainer[Observation]
+    def __init__(self, observations: _Optional[_Iterable[_Union[Observation, _Mapping]]] = ...) -> None: ...
+
+class ObservationAnswer(_message.Message):
+    __slots__ = ("observation_id", "result", "reason")
+    OBSERVATION_ID_FIELD_NUMBER: _ClassVar[int]
+    RESULT_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    observation_id: str
+    result: ObservationResult
+    reason: str
+    def __init__(self, observation_id: _Optional[str] = ..., result: _Optional[_Union[ObservationResult, str]] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class ReportObservationsResponse(_message.Message):
+    __slots__ = ("answers",)
+    ANSWERS_FIELD_NUMBER: _ClassVar[int]
+    answers: _containers.RepeatedCompositeFieldContainer[ObservationAnswer]
+    def __init__(self, answers: _Optional[_Iterable[_Union[ObservationAnswer, _Mapping]]] = ...) -> None: ...
+
+class RegisterProfilesRequest(_message.Message):
+    __slots__ = ("profiles",)
+    PROFILES_FIELD_NUMBER: _ClassVar[int]
+    profiles: _containers.RepeatedCompositeFieldContainer[JobProfile]
+    def __init__(self, profiles: _Optional[_Iterable[_Union[JobProfile, _Mapping]]] = ...) -> None: ...
+
+class RegisterProfilesResponse(_message.Message):
+    __slots__ = ("profile_ids",)
+    PROFILE_IDS_FIELD_NUMBER: _ClassVar[int]
+    profile_ids: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, profile_ids: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class GetProfileRequest(_message.Message):
+    __slots__ = ("profile_id",)
+    PROFILE_ID_FIELD_NUMBER: _ClassVar[int]
+    profile_id: str
+    def __init__(self, profile_id: _Optional[str] = ...) -> None: ...
+
+class GetProfileResponse(_message.Message):
+    __slots__ = ("profile",)
+    PROFILE_FIELD_NUMBER: _ClassVar[int]
+    profile: JobProfile
+    def __init__(self, profile: _Optional[_Union[JobProfile, _Mapping]] = ...) -> None: ...
+
+class ListProfilesRequest(_message.Message):
+    __slots__ = ("workload", "device_type")
+    WORKLOAD_FIELD_NUMBER: _ClassVar[int]
+    DEVICE_TYPE_FIELD_NUMBER: _ClassVar[int]
+    workload: str
+    device_type: str
+    def __init__(self, workload: _Optional[str] = ..., device_type: _Optional[str] = ...) -> None: ...
+
+class ProfileSummary(_message.Message):
+    __slots__ = ("profile_id", "workload", "device_type", "source", "step_time_s", "newest", "registered")
+    PROFILE_ID_FIELD_NUMBER: _ClassVar[int]
+    WORKLOAD_FIELD_NUMBER: _ClassVar[int]
+    DEVICE_TYPE_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    STEP_TIME_S_FIELD_NUMBER: _ClassVar[int]
+    NEWEST_FIELD_NUMBER: _ClassVar[int]
+    REGISTERED_FIELD_NUMBER: _ClassVar[int]
+    profile_id: str
+    workload: str
+    device_type: str
+    source: str
+    step_time_s: float
+    newest: bool
+    registered: bool
+    def __init__(self, profile_id: _Optional[str] = ..., workload: _Optional[str] = ..., device_type: _Optional[str] = ..., source: _Optional[str] = ..., step_time_s: _Optional[float] = ..., newest: _Optional[bool] = ..., registered: _Optional[bool] = ...) -> None: ...
+
+class ListProfilesResponse(_message.Message):
+    __slots__ = ("profiles",)
+    PROFILES_FIELD_NUMBER: _ClassVar[int]
+    profiles: _containers.RepeatedCompositeFieldContainer[ProfileSummary]
+    def __init__(self, profiles: _Optional[_Iterable[_Union[ProfileSummary, _Mapping]]] = ...) -> None: ...
+
+class GetModelRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class Domain(_message.Message):
+    __slots__ = ("device_type", "mode", "metric")
+    DEVICE_TYPE_FIELD_NUMBER: _ClassVar[int]
+    MODE_FIELD_NUMBER: _ClassVar[int]
+    METRIC_FIELD_NUMBER: _ClassVar[int]
+    device_type: str
+    mode: SharingMode
+    metric: str
+    def __init__(self, device_type: _Optional[str] = ..., mode: _Optional[_Union[SharingMode, str]] = ..., metric: _Optional[str] = ...) -> None: ...
+
+class TrainingTable(_message.Message):
+    __slots__ = ("table", "rows", "sha256")
+    TABLE_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    SHA256_FIELD_NUMBER: _ClassVar[int]
+    table: str
+    rows: int
+    sha256: str
+    def __init__(self, table: _Optional[str] = ..., rows: _Optional[int] = ..., sha256: _Optional[str] = ...) -> None: ...
+
+class Score(_message.Message):
+    __slots__ = ("split", "model", "metric", "value")
+    SPLIT_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    METRIC_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    split: str
+    model: str
+    metric: str
+    value: float
+    def __init__(self, split: _Optional[str] = ..., model: _Optional[str] = ..., metric: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
+
+class OnlineState(_message.Message):
+    __slots__ = ("observations", "pending_solo", "solo_rates", "corrected_jobs", "corrected_pairs")
+    OBSERVATIONS_FIELD_NUMBER: _ClassVar[int]
+    PENDING_SOLO_FIELD_NUMBER: _ClassVar[int]
+    SOLO_RATES_FIELD_NUMBER: _ClassVar[int]
+    CORRECTED_JOBS_FIELD_NUMBER: _ClassVar[int]
+    CORRECTED_PAIRS_FIELD_NUMBER: _ClassVar[int]
+    observations: int
+    pending_solo: int
+    solo_rates: int
+    corrected_jobs: int
+    corrected_pairs: int
+    def __init__(self, observations: _Optional[int] = ..., pending_solo: _Optional[int] = ..., solo_rates: _Optional[int] = ..., corrected_jobs: _Optional[int] = ..., corrected_pairs: _Optional[int] = ...) -> None: ...
+
+class GetModelResponse(_message.Message):
+    __slots__ = ("version", "model", "matrix_model", "fingerprint", "created_at", "workloads", "domains", "calibrated", "trained_on", "scores", "online", "server_version")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    MATRIX_MODEL_FIELD_NUMBER: _ClassVar[int]
+    FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
+    CREATED_AT_FIELD_NUMBER: _ClassVar[int]
+    WORKLOADS_FIELD_NUMBER: _ClassVar[int]
+    DOMAINS_FIELD_NUMBER: _ClassVar[int]
+    CALIBRATED_FIELD_NUMBER: _ClassVar[int]
+    TRAINED_ON_FIELD_NUMBER: _ClassVar[int]
+    SCORES_FIELD_NUMBER: _ClassVar[int]
+    ONLINE_FIELD_NUMBER: _ClassVar[int]
+    SERVER_VERSION_FIELD_NUMBER: _ClassVar[int]
+    version: str
+    model: str
+    matrix_model: str
+    fingerprint: str
+    created_at: str
+    workloads: _containers.RepeatedScalarFieldContainer[str]
+    domains: _containers.RepeatedCompositeFieldContainer[Domain]
+    calibrated: bool
+    trained_on: _containers.RepeatedCompositeFieldContainer[TrainingTable]
+    scores: _containers.RepeatedCompositeFieldContainer[Score]
+    online: OnlineState
+    server_version: str
+    def __init__(self, version: _Optional[str] = ..., model: _Optional[str] = ..., matrix_model: _Optional[str] = ..., fingerprint: _Optional[str] = ..., created_at: _Optional[str] = ..., workloads: _Optional[_Iterable[str]] = ..., domains: _Optional[_Iterable[_Union[Domain, _Mapping]]] = ..., calibrated: _Optional[bool] = ..., trained_on: _Optional[_Iterable[_Union[TrainingTable, _Mapping]]] = ..., scores: _Optional[_Iterable[_Union[Score, _Mapping]]] = ..., online: _Optional[_Union[OnlineState, _Mapping]] = ..., server_version: _Optional[str] = ...) -> None: ...
+
+class Violation(_message.Message):
+    __slots__ = ("field", "what", "value", "remedy")
+    FIELD_FIELD_NUMBER: _ClassVar[int]
+    WHAT_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    REMEDY_FIELD_NUMBER: _ClassVar[int]
+    field: str
+    what: str
+    value: str
+    remedy: str
+    def __init__(self, field: _Optional[str] = ..., what: _Optional[str] = ..., value: _Optional[str] = ..., remedy: _Optional[str] = ...) -> None: ...
+
+class ErrorDetail(_message.Message):
+    __slots__ = ("kind", "what", "value", "remedy", "violations")
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    WHAT_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    REMEDY_FIELD_NUMBER: _ClassVar[int]
+    VIOLATIONS_FIELD_NUMBER: _ClassVar[int]
+    kind: str
+    what: str
+    value: str
+    remedy: str
+    violations: _containers.RepeatedCompositeFieldContainer[Violation]
+    def __init__(self, kind: _Optional[str] = ..., what: _Optional[str] = ..., value: _Optional[str] = ..., remedy: _Optional[str] = ..., violations: _Optional[_Iterable[_Union[Violation, _Mapping]]] = ...) -> None: ...

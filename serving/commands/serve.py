@@ -1,0 +1,57 @@
+"""Serve a trained model over gRPC."""
+
+import json
+import logging
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+
+from interfere.commands.output import JsonFlag, emit, progress_note
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command()
+def serve(
+    model: Annotated[
+        Path | None, typer.Option(help="Model folder. Default: WORK/models/champion, else the shipped model.")
+    ] = None,
+    host: Annotated[str | None, typer.Option(help="Address to listen on. Default: 127.0.0.1.")] = None,
+    port: Annotated[int | None, typer.Option(help="Port; 0 takes a free one. Default: 50051.")] = None,
+    store: Annotated[Path | None, typer.Option(help="SQLite file of the store. Default: WORK/store.db.")] = None,
+    work: Annotated[Path | None, typer.Option(help="Workspace. Default: ./interfere-work.")] = None,
+    metrics_port: Annotated[int | None, typer.Option(help="Port of Prometheus /metrics. Default: none.")] = None,
+    config: Annotated[Path | None, typer.Option(help="TOML file with any of the settings.")] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Serve a trained model over gRPC until SIGTERM or Ctrl-C.
+
+    Every setting also has a variable: INTERFERE_THREADS, INTERFERE_MAX_CONCURRENT_RPCS, INTERFERE_GRACE_S, ...
+    """
+    from interfere.config import load_settings
+    from serving.server import start_server
+
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    settings = load_settings(
+        config, model=model, host=host, port=port, store=store, work=work, metrics_port=metrics_port
+    )
+    running = start_server(settings)
+    ready = {
+        "address": running.address,
+        "port": running.port,
+        "metrics_port": running.metrics_port,
+        "model_version": running.model_version,
+        "model": str(running.model_path),
+        "store": str(running.store_path),
+        "pid": os.getpid(),
+    }
+    if as_json:
+        typer.echo(json.dumps(ready))  # one line: whoever starts a server reads until the first newline
+    else:
+        lines = [f"{name.replace('_', ' ')}: {value}" for name, value in ready.items() if value is not None]
+        emit(ready, escape("\n".join(lines)), as_json=False)
+        progress_note(f"try: interfere match --example --target {running.address}")
+    running.run_until_signal()

@@ -1,0 +1,159 @@
+"""The composition: settings in, a running server out. The only place where encoder, model, store and gRPC meet."""
+
+import logging
+import signal
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import grpc
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+from prometheus_client import start_http_server
+
+import interfere.predict
+from features.pair import Encoder
+from interfere.config import Settings
+from interfere.errors import ModelError, UnfitError
+from interfere.predict.measured import MeasuredPredictor, measured_table
+from interfere.predict.onnx import load_model
+from interfere.store.sqlite import SqliteStore
+from interfere.v1 import policy_pb2 as pb
+from interfere.v1 import policy_pb2_grpc as rpc
+from serving.interceptors import CallInterceptor
+from serving.metrics import Metrics
+from serving.service import PolicyCore
+from serving.servicer import PolicyServicer
+
+_log = logging.getLogger(__name__)
+SERVICE = pb.DESCRIPTOR.services_by_name["PolicyService"].full_name
+SHIPPED = Path(interfere.predict.__file__).parent / "default"
+_LOOPBACK = ("127.0.0.1", "localhost", "::1", "[::1]")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunningServer:
+    """A server that answers, until `stop`."""
+
+    host: str
+    port: int
+    metrics_port: int | None
+    model_path: Path
+    model_version: str
+    store_path: Path
+    _grace_s: float
+    _server: grpc.Server
+    _health: health.HealthServicer
+    _resources: ExitStack
+
+    @property
+    def address(self) -> str:
+        """What a client gives as its target."""
+        return f"{self.host}:{self.port}"
+
+    def stop(self) -> None:
+        """Say NOT_SERVING, let running requests end, close the store. May be called twice."""
+        self._health.enter_graceful_shutdown()
+        self._server.stop(self._grace_s).wait()
+        self._resources.close()
+
+    def run_until_signal(self) -> None:
+        """Block until SIGTERM or SIGINT, then stop. Call it in the main thread."""
+        asked = threading.Event()
+        for name in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(name, lambda *_: asked.set())
+        asked.wait()
+        self.stop()
+
+
+def start_server(settings: Settings) -> RunningServer:
+    """Load, check, listen. Raises ModelError, UnfitError or UnavailableError; then nothing is left open."""
+    folder = model_folder(settings)
+    model = load_model(folder, Encoder())
+    metrics = Metrics()
+    with ExitStack() as resources:
+        store = SqliteStore(settings.store_path)
+        resources.callback(store.close)
+        core = PolicyCore(
+            predictor=MeasuredPredictor(model, measured_table(folder, model.manifest)),
+            manifest=model.manifest,
+            shipped=model.profiles,
+            store=store,
+            metrics=metrics,
+        )
+        server, alive = _listener(settings, core, metrics)
+        resources.callback(lambda: server.stop(None).wait())
+        port = _bind(server, settings.host, settings.port)
+        metrics_port = _serve_metrics(settings, metrics, resources)
+        server.start()
+        for name in ("", SERVICE):
+            alive.set(name, health_pb2.HealthCheckResponse.SERVING)
+        if settings.host not in _LOOPBACK:
+            _log.warning("no TLS and no authentication: whoever reaches %s:%d may ask", settings.host, port)
+        return RunningServer(
+            host=settings.host, port=port, metrics_port=metrics_port, model_path=folder, model_version=model.version,
+            store_path=settings.store_path, _grace_s=settings.grace_s, _server=server, _health=alive,
+            _resources=resources.pop_all(),
+        )  # fmt: skip
+
+
+def model_folder(settings: Settings) -> Path:
+    """The folder that is asked for, else the workspace's champion, else the shipped model."""
+    if settings.model is not None:
+        return settings.model
+    for folder in (settings.champion_path, SHIPPED):
+        if (folder / "manifest.json").is_file():
+            return folder
+    raise ModelError("there is no model yet", value=settings.champion_path, remedy="train one: interfere train")
+
+
+def _listener(settings: Settings, core: PolicyCore, metrics: Metrics) -> tuple[grpc.Server, health.HealthServicer]:
+    size = settings.message_mib * 2**20
+    server = grpc.server(
+        ThreadPoolExecutor(max_workers=settings.threads, thread_name_prefix="rpc"),
+        interceptors=[CallInterceptor(metrics)],
+        maximum_concurrent_rpcs=settings.max_concurrent_rpcs,
+        options=[
+            ("grpc.max_receive_message_length", size),
+            ("grpc.max_send_message_length", size),
+            ("grpc.so_reuseport", 0),  # a second server on the port must fail, not take half of the calls
+        ],
+    )
+    alive = health.HealthServicer()
+    rpc.add_PolicyServiceServicer_to_server(PolicyServicer(core), server)
+    health_pb2_grpc.add_HealthServicer_to_server(alive, server)
+    reflection.enable_server_reflection((SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
+    return server, alive
+
+
+def _bind(server: grpc.Server, host: str, port: int) -> int:
+    try:
+        bound = int(server.add_insecure_port(f"{host}:{port}"))
+    except RuntimeError:
+        bound = 0
+    if bound == 0:
+        raise UnfitError(
+            "cannot listen there: the port is in use, or the address is not one of this machine",
+            value=f"{host}:{port}",
+            remedy="stop the other server, or take another port (--port 0 takes a free one)",
+        )
+    return bound
+
+
+def _serve_metrics(settings: Settings, metrics: Metrics, resources: ExitStack) -> int | None:
+    if settings.metrics_port is None:
+        return None
+    try:
+        httpd, thread = start_http_server(settings.metrics_port, settings.host, metrics.registry)
+    except OSError as error:
+        raise UnfitError(
+            f"cannot serve metrics there ({error.strerror})",
+            value=f"{settings.host}:{settings.metrics_port}",
+            remedy="take another port: --metrics-port 0 takes a free one",
+        ) from None
+    resources.callback(thread.join)
+    resources.callback(httpd.server_close)
+    resources.callback(httpd.shutdown)
+    return int(httpd.server_address[1])

@@ -1,0 +1,303 @@
+"""The core of the server, free of gRPC: questions in records, answers in records.
+
+It owns the store, the catalogue of profiles and the online model, and guards them with one lock. Law: whatever was
+acknowledged is on disk, and a restart forgets nothing.
+"""
+
+import hashlib
+import secrets
+import threading
+import time
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+import interfere
+from interfere.client.convert.cluster import snapshot_to_proto
+from interfere.client.convert.plans import plan_from_proto, plan_to_proto
+from interfere.client.queries import (
+    MatrixAnswer,
+    MatrixQuery,
+    ModelDomain,
+    ModelInfo,
+    ObservationAnswer,
+    PairAnswer,
+    PairQuery,
+    ProfileSummary,
+    RankAnswer,
+    RankQuery,
+    Reported,
+    TrainingTable,
+    scores_of,
+)
+from interfere.errors import ConflictError, InvalidInputError, LimitError, Violation
+from interfere.policy.planner import plan
+from interfere.policy.rank import rank
+from interfere.policy.validate import validate_snapshot
+from interfere.predict.manifest import Manifest
+from interfere.protocols import Predictor
+from interfere.records import (
+    Job,
+    JobProfile,
+    PairBatch,
+    Plan,
+    Prediction,
+    Snapshot,
+    Source,
+)
+from interfere.store.protocol import Store, StoredDecision
+from interfere.v1 import policy_pb2 as pb
+from serving.learning import ObservationLedger
+from serving.metrics import Metrics
+from serving.profiles import ProfileCatalogue
+
+MAX_PAIRS = 20_000  # of one PredictSlowdowns: less than a second of one core even for trees
+MAX_CELLS = 7_000_000  # of one PredictMatrix: 9 bytes each stay under 64 MiB
+MAX_PENDING = 1_000  # of one Match: 800 on 500 devices took 48 s of one core and 0.3 GiB
+MAX_DEVICES = 4_000  # of one Match: the matching holds a few float64[2 pending + devices, same]
+
+
+class PolicyCore:
+    """All rpcs. Thread-safe."""
+
+    def __init__(
+        self,
+        *,
+        predictor: Predictor,
+        manifest: Manifest,
+        shipped: Mapping[tuple[str, str], JobProfile],
+        store: Store,
+        metrics: Metrics,
+    ) -> None:
+        """`shipped` are the model's own profiles."""
+        self._predictor, self._manifest, self._store, self._metrics = predictor, manifest, store, metrics
+        self._lock = threading.Lock()
+        self._profiles = ProfileCatalogue(store.profiles, shipped.values())
+        self._learned = ObservationLedger(predictor, store.observations, self._profiles, metrics)
+        metrics.serving(predictor.version)
+
+    # --- predictions ------------------------------------------------------------------------------------------------
+
+    def predict(self, query: PairQuery) -> PairAnswer:
+        """Every pair answered or abstained; raises only on a broken request."""
+        device_type = self._device_type(query.device_type)
+        n = len(query.jobs)
+        asked = len(query.pairs) or n * (n - 1)
+        if asked > MAX_PAIRS:
+            raise LimitError("too many pairs", value=asked, remedy=f"at most {MAX_PAIRS}; PredictMatrix takes millions")
+        places = query.pairs or [(i, j) for i in range(n) for j in range(n) if i != j]
+        victim, neighbour = np.array(places, dtype=np.int64).reshape(-1, 2).T
+        with self._lock:
+            found = [
+                self._profiles.of_ref(ref, device_type, extrapolate=query.allow_extrapolation) for ref in query.jobs
+            ]
+            prediction = self._predict_known(query, device_type, found, victim, neighbour)
+        return PairAnswer(
+            victim=victim, neighbour=neighbour, prediction=prediction, model_version=self._predictor.version,
+            device_type=device_type,
+        )  # fmt: skip
+
+    def _predict_known(
+        self,
+        query: PairQuery,
+        device_type: str,
+        found: Sequence[tuple[JobProfile | None, str]],
+        victim: NDArray[np.int64],
+        neighbour: NDArray[np.int64],
+    ) -> Prediction:
+        """The model's answer where both jobs have profiles; elsewhere the reason why one of them has none."""
+        place = np.cumsum([profile is not None for profile, _ in found]) - 1
+        missing = np.array([profile is None for profile, _ in found], dtype=bool)
+        ask = ~(missing[victim] | missing[neighbour])
+        said = self._learned.model.predict_pairs(
+            PairBatch(
+                jobs=tuple(profile for profile, _ in found if profile is not None),
+                victim=place[victim[ask]],
+                neighbour=place[neighbour[ask]],
+                device_type=device_type,
+                mode=query.mode,
+                device_memory_bytes=query.device_memory_bytes,
+                allow_extrapolation=query.allow_extrapolation,
+            )
+        )
+        if ask.all():
+            return said
+
+        def spread(values: NDArray[np.float64]) -> NDArray[np.float64]:
+            full = np.full(len(ask), np.nan)
+            full[ask] = values
+            return full
+
+        source, reason = np.full(len(ask), Source.ABSTAINED, dtype=object), np.full(len(ask), "", dtype=object)
+        source[ask], reason[ask] = said.source, said.reason
+        for k in np.flatnonzero(~ask):
+            reason[k] = found[victim[k]][1] or found[neighbour[k]][1]
+        return Prediction(
+            median=spread(said.median), lower=spread(said.lower), upper=spread(said.upper),
+            feasibility=spread(said.feasibility), source=tuple(source), reason=tuple(reason),
+        )  # fmt: skip
+
+    def predict_matrix(self, query: MatrixQuery) -> MatrixAnswer:
+        """Both directions. A matrix does not abstain: every job without a profile is a violation with its path."""
+        device_type = self._device_type(query.device_type)
+        sides = {"victims": query.victims, "neighbours": query.neighbours or query.victims}
+        cells = len(sides["victims"]) * len(sides["neighbours"])
+        if cells > MAX_CELLS:
+            raise LimitError(
+                "too large a matrix", value=f"{cells} cells", remedy=f"split it: at most {MAX_CELLS} cells"
+            )
+        with self._lock:
+            bad: list[Violation] = []
+            jobs: dict[str, list[JobProfile]] = {"victims": [], "neighbours": []}
+            for side, refs in sides.items():
+                for k, ref in enumerate(refs):
+                    profile, reason = self._profiles.of_ref(ref, device_type, extrapolate=query.allow_extrapolation)
+                    if profile is None:
+                        what, _, remedy = reason.partition(": ")
+                        bad.append(Violation(field=f"{side}[{k}]", what=what, value=repr(ref.name), remedy=remedy))
+                    else:
+                        jobs[side].append(profile)
+                if bad and not query.neighbours:
+                    break  # the same jobs again
+            if bad:
+                raise InvalidInputError.from_violations(bad)
+            matrix = self._learned.model.predict_matrix(
+                jobs["victims"], jobs["neighbours"], device_type, query.mode, quantile=query.quantile,
+                device_memory_bytes=query.device_memory_bytes, allow_extrapolation=query.allow_extrapolation,
+            )  # fmt: skip
+        return MatrixAnswer(matrix=matrix, model_version=self._predictor.version, device_type=device_type)
+
+    def _device_type(self, asked: str) -> str:
+        if asked:
+            return asked
+        known = sorted({domain.device_type for domain in self._manifest.domains})
+        if len(known) == 1:
+            return known[0]
+        raise InvalidInputError.from_violations(
+            [Violation(field="device_type", what="is needed", value="''", remedy=f"one of {', '.join(known)}")]
+        )
+
+    # --- decisions --------------------------------------------------------------------------------------------------
+
+    def match(self, snapshot: Snapshot, *, validate_only: bool = False) -> Plan | None:
+        """The decision for a snapshot, stored under its id when it has one; None when only validated."""
+        if len(snapshot.pending) > MAX_PENDING or len(snapshot.devices) > MAX_DEVICES:
+            raise LimitError(
+                "too large a snapshot",
+                value=f"{len(snapshot.pending)} pending jobs, {len(snapshot.devices)} devices",
+                remedy=f"send the first {MAX_PENDING} of the queue, and at most {MAX_DEVICES} devices a scope",
+            )
+        with self._lock:
+            self._check(snapshot)
+            if validate_only:
+                return None
+            if not snapshot.snapshot_id:
+                return self._decide(snapshot)
+            digest = hashlib.sha256(snapshot_to_proto(snapshot).SerializeToString(deterministic=True)).hexdigest()
+            stored = self._store.decisions.find(snapshot.scope, snapshot.snapshot_id)
+            if stored is None:
+                decision = self._decide(snapshot)
+                self._store.decisions.put(
+                    StoredDecision(
+                        scope=snapshot.scope,
+                        snapshot_id=snapshot.snapshot_id,
+                        digest=digest,
+                        content=plan_to_proto(decision).SerializeToString(),
+                    )
+                )
+                return decision
+            if stored.digest != digest:
+                raise ConflictError(
+                    f"snapshot id {snapshot.snapshot_id!r} was decided for another content",
+                    value=f"scope {snapshot.scope!r}",
+                    remedy="give every new snapshot a new id; an id is for retries of the same bytes",
+                )
+            return plan_from_proto(pb.MatchResponse.FromString(stored.content))
+
+    def _decide(self, snapshot: Snapshot) -> Plan:
+        start_s = time.perf_counter()
+        decision = plan(snapshot, self._learned.model, self._profiles.of_job, secrets.token_hex(8))
+        self._metrics.matched(time.perf_counter() - start_s, decision.gap)
+        return decision
+
+    def _check(self, snapshot: Snapshot) -> None:
+        bad = [
+            Violation(field=name, what="must be printable and short", value=repr(value[:40]), remedy="≤ 256 characters")
+            for name, value in (("scope", snapshot.scope), ("snapshot_id", snapshot.snapshot_id))
+            if len(value) > 256 or not value.isprintable()
+        ]
+        bad += validate_snapshot(snapshot)
+        bad += self._unknown_ids({f"pending[{k}]": job for k, job in enumerate(snapshot.pending)})
+        bad += self._unknown_ids(
+            {
+                f"devices[{k}].residents[{r}]": job
+                for k, device in enumerate(snapshot.devices)
+                for r, job in enumerate(device.residents)
+            }
+        )
+        if bad:
+            raise InvalidInputError.from_violations(bad)
+
+    def _unknown_ids(self, jobs: Mapping[str, Job]) -> list[Violation]:
+        return [
+            Violation(
+                field=f"{path}.profile_id", what="no profile has this id", value=repr(job.profile_id),
+                remedy="leave it out to use the workload's newest, or register the profile first",
+            )
+            for path, job in jobs.items()
+            if job.profile_id and not self._profiles.knows(job.profile_id)
+        ]  # fmt: skip
+
+    def rank(self, query: RankQuery) -> RankAnswer:
+        """Every device for one job, best first."""
+        with self._lock:
+            if bad := self._unknown_ids({"job": query.job}):
+                raise InvalidInputError.from_violations(bad)
+            rankings = rank(query.job, query.devices, self._learned.model, self._profiles.of_job, query.limits)
+        return RankAnswer(rankings=rankings, model_version=self._predictor.version)
+
+    # --- facts ------------------------------------------------------------------------------------------------------
+
+    def observe(self, reported: Sequence[Reported]) -> tuple[ObservationAnswer, ...]:
+        """Each answered by itself. What was applied or waits is stored before this returns; rejected ones are not."""
+        with self._lock:
+            return self._learned.observe(reported)
+
+    def register(self, profiles: Sequence[JobProfile]) -> tuple[str, ...]:
+        """Store all or none; used from now on."""
+        with self._lock:
+            return self._profiles.add(profiles)
+
+    def profile(self, profile_id: str) -> JobProfile:
+        """One profile; raises NotFoundError."""
+        with self._lock:
+            return self._profiles.get(profile_id)
+
+    def profiles(self, workload: str, device_type: str) -> tuple[ProfileSummary, ...]:
+        """A line about each."""
+        with self._lock:
+            return self._profiles.summaries(workload, device_type)
+
+    def model(self) -> ModelInfo:
+        """What is served, and what it has learned."""
+        with self._lock:
+            online = self._learned.state()
+        about = self._manifest
+        return ModelInfo(
+            version=about.version,
+            model=about.model,
+            matrix_model=about.matrix_model,
+            fingerprint=about.fingerprint,
+            created_at=about.created_at,
+            workloads=about.workloads,
+            domains=tuple(ModelDomain(device_type=d.device_type, mode=d.mode, metric=d.metric) for d in about.domains),
+            calibrated=about.intervals.calibrated,
+            trained_on=tuple(
+                TrainingTable(table=str(t["table"]), rows=int(t["rows"]), sha256=str(t["sha256"]))
+                for t in about.trained_on
+            ),
+            scores=scores_of(about.scores),
+            online=online,
+            server_version=interfere.__version__,
+        )

@@ -1,0 +1,62 @@
+"""gRPC on one side, the core on the other: each method reads, asks, writes."""
+
+import grpc
+
+from interfere.client.convert import cluster, model, observations, plans, predictions, profiles
+from interfere.client.convert.scalars import Inspection
+from interfere.v1 import policy_pb2 as pb
+from interfere.v1 import policy_pb2_grpc as rpc
+from serving.service import PolicyCore
+
+Context = grpc.ServicerContext
+
+
+class PolicyServicer(rpc.PolicyServiceServicer):  # type: ignore[misc]  # protoc writes no types for services
+    """Errors rise through it; the interceptor turns them into statuses."""
+
+    def __init__(self, core: PolicyCore) -> None:
+        self._core = core
+
+    def PredictSlowdowns(self, request: pb.PredictSlowdownsRequest, context: Context) -> pb.PredictSlowdownsResponse:
+        """Ordered pairs."""
+        return predictions.pair_answer_to_proto(self._core.predict(predictions.pair_query_from_proto(request)))
+
+    def PredictMatrix(self, request: pb.PredictMatrixRequest, context: Context) -> pb.PredictMatrixResponse:
+        """All victims beside all neighbours."""
+        query = predictions.matrix_query_from_proto(request)
+        return predictions.matrix_answer_to_proto(self._core.predict_matrix(query))
+
+    def Match(self, request: pb.MatchRequest, context: Context) -> pb.MatchResponse:
+        """One decision."""
+        plan = self._core.match(cluster.snapshot_from_proto(request), validate_only=request.validate_only)
+        return plans.plan_to_proto(plan) if plan else pb.MatchResponse()
+
+    def RankPlacements(self, request: pb.RankPlacementsRequest, context: Context) -> pb.RankPlacementsResponse:
+        """One job against every device."""
+        return cluster.rank_answer_to_proto(self._core.rank(cluster.rank_query_from_proto(request)))
+
+    def ReportObservations(
+        self, request: pb.ReportObservationsRequest, context: Context
+    ) -> pb.ReportObservationsResponse:
+        """A batch of measurements."""
+        return observations.answers_to_proto(self._core.observe(observations.report_from_proto(request)))
+
+    def RegisterProfiles(self, request: pb.RegisterProfilesRequest, context: Context) -> pb.RegisterProfilesResponse:
+        """All or none."""
+        inspection = Inspection()
+        facts = inspection.read_all("profiles", request.profiles, profiles.profile_from_proto)
+        inspection.done()
+        return pb.RegisterProfilesResponse(profile_ids=self._core.register(facts))
+
+    def GetProfile(self, request: pb.GetProfileRequest, context: Context) -> pb.GetProfileResponse:
+        """One profile."""
+        return pb.GetProfileResponse(profile=profiles.profile_to_proto(self._core.profile(request.profile_id)))
+
+    def ListProfiles(self, request: pb.ListProfilesRequest, context: Context) -> pb.ListProfilesResponse:
+        """A line about each profile."""
+        found = self._core.profiles(request.workload, request.device_type)
+        return pb.ListProfilesResponse(profiles=[profiles.summary_to_proto(one) for one in found])
+
+    def GetModel(self, request: pb.GetModelRequest, context: Context) -> pb.GetModelResponse:
+        """What is served."""
+        return model.model_to_proto(self._core.model())

@@ -1,0 +1,1 @@
+"""Fits, scores, exports, tracks and publishes the models that predict slowdowns."""

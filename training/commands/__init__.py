@@ -1,0 +1,1 @@
+"""Commands of the training station; each imports its libraries when it runs."""

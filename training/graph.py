@@ -1,0 +1,73 @@
+"""ONNX graphs with the inputs, outputs and metadata that the server expects, built the same way for every model."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+OPSET = 17  # oldest with every operator used here; onnxruntime ≥ 1.22 runs it
+ML_OPSET = 3  # TreeEnsembleRegressor as the LightGBM converter writes it
+IR_VERSION = 10  # what onnxruntime 1.22 reads at most
+
+PAIR_INPUTS = ("pairs", "victim", "neighbour")
+MATRIX_INPUTS = ("victims", "victim_id", "neighbours", "neighbour_id")
+Shape = Sequence[str | int | None]
+
+
+def pair_inputs() -> dict[str, tuple[type[np.generic], Shape]]:
+    """Names, types and shapes of `pair.onnx`'s inputs."""
+    return {"pairs": (np.float32, ["p", "f"]), "victim": (np.int64, ["p"]), "neighbour": (np.int64, ["p"])}
+
+
+def matrix_inputs() -> dict[str, tuple[type[np.generic], Shape]]:
+    """Names, types and shapes of `matrix.onnx`'s inputs."""
+    return {
+        "victims": (np.float32, ["v", "F"]),
+        "victim_id": (np.int64, ["v"]),
+        "neighbours": (np.float32, ["n", "F"]),
+        "neighbour_id": (np.int64, ["n"]),
+    }
+
+
+def serialise(
+    nodes: Sequence[Any],
+    inputs: Mapping[str, tuple[type[np.generic], Shape]],
+    outputs: Mapping[str, Shape],
+    constants: Mapping[str, NDArray[Any]],
+) -> bytes:
+    """A checked model of these nodes; outputs are float32."""
+    import onnx
+    import onnx.helper as h
+    from onnx import numpy_helper
+
+    graph = h.make_graph(
+        list(nodes),
+        "interfere",
+        [
+            h.make_tensor_value_info(name, h.np_dtype_to_tensor_dtype(np.dtype(kind)), list(shape))
+            for name, (kind, shape) in inputs.items()
+        ],
+        [h.make_tensor_value_info(name, onnx.TensorProto.FLOAT, list(shape)) for name, shape in outputs.items()],
+        [numpy_helper.from_array(value, name) for name, value in constants.items()],
+    )
+    opsets = [h.make_opsetid("", OPSET), h.make_opsetid("ai.onnx.ml", ML_OPSET)]
+    model = h.make_model(graph, opset_imports=opsets, producer_name="interfere", ir_version=IR_VERSION)
+    onnx.checker.check_model(model)
+    return bytes(model.SerializeToString())
+
+
+def stamp(graph: bytes, fingerprint: str) -> bytes:
+    """The same graph with the encoder's fingerprint in its metadata, and without notes about the exporting machine."""
+    import onnx
+
+    model = onnx.load_from_string(graph)
+    onnx.helper.set_model_props(model, {"fingerprint": fingerprint})
+    for node in model.graph.node:
+        node.ClearField("doc_string")
+        node.ClearField("metadata_props")
+    for value in (*model.graph.value_info, *model.graph.input, *model.graph.output, *model.graph.initializer):
+        value.ClearField("metadata_props")
+        value.ClearField("doc_string")
+    model.graph.ClearField("metadata_props")
+    return bytes(model.SerializeToString(deterministic=True))

@@ -1,0 +1,21 @@
+"""All models by name, the simplest first: where two are equally good, the earlier one wins."""
+
+from collections.abc import Mapping
+
+from interfere.errors import InvalidInputError
+from training.baselines import AdditiveModel, MeanModel
+from training.gbdt import GbdtModel
+from training.mlp import MlpModel
+from training.model import ModelSettings
+
+MODELS: Mapping[str, ModelSettings] = {
+    model.name: model for model in (MeanModel(), AdditiveModel(), GbdtModel(), MlpModel())
+}
+
+
+def chosen(names: str = "") -> tuple[ModelSettings, ...]:
+    """Models of a comma-separated list; all when it is empty. Raises InvalidInputError on an unknown name."""
+    wanted = [name.strip() for name in names.split(",") if name.strip()] or list(MODELS)
+    if unknown := sorted(set(wanted) - set(MODELS)):
+        raise InvalidInputError("unknown models", value=", ".join(unknown), remedy=f"choose among {', '.join(MODELS)}")
+    return tuple(model for name, model in MODELS.items() if name in wanted)

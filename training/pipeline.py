@@ -1,0 +1,246 @@
+"""From tables to a published model: read, judge, compare, choose, fit, export, prove, publish, register.
+
+Nothing is published, and no alias moves, before every check has passed.
+"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from features.pair import Encoder
+from interfere.data.quality import MIN_ICC, quality
+from interfere.data.tables import Table, read_table, table_digest
+from interfere.errors import UnfitError
+from interfere.protocols import PairEncoder
+from training import plots, registry
+from training.card import Trained, model_card
+from training.dataset import Dataset, Pair, Rows, build_dataset, hold_out, require_enough
+from training.evaluation import Evaluation, answers_of, champion_of, evaluate_models, markdown
+from training.export import export_matrix, export_pair, run_matrix, run_pairs, session_of
+from training.intervals import HIGH, LOW, residual_grid
+from training.model import FittedMatrixModel, FittedModel
+from training.models import MODELS
+from training.publish import Publication, job_rows, publish, require_replaceable
+from training.scores import Scores, score, speed
+from training.tracking import Run, environment, prepare, tracked
+
+HELD_OUT = "held_out"
+MATRIX_STAND_IN = "mlp"  # fills matrices for a champion that does not factorise over jobs
+
+SplitScore = tuple[str, str, Scores]  # split, model, scores
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingResult:
+    """What a training made."""
+
+    champion: str
+    scores: tuple[SplitScore, ...]  # splits `pair`, `job`, and `held_out` when pairs were held out
+    folder: Path  # the published model
+    version: str  # of that folder
+    run_id: str
+    registered: registry.Registered
+    rows: int  # ordered pairs fitted
+    worst_parity: float  # log slowdown
+
+    @property
+    def table(self) -> str:
+        """All scores as Markdown."""
+        return markdown(self.scores)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """Tables as read, with what the card says of them."""
+
+    tables: tuple[Table, ...]
+    icc: tuple[float, ...]
+    digests: tuple[str, ...]
+
+
+def train(
+    tables: Sequence[Path],
+    work: Path,
+    *,
+    seed: int = 0,
+    name: str = "default",
+    publish_to: Path | None = None,
+    held_out: frozenset[Pair] = frozenset(),
+    report: Callable[[str], None] | None = None,
+) -> TrainingResult:
+    """Train all models on the tables, publish and register the best.
+
+    `held_out`: unordered pairs that no model is fitted or chosen on, scored apart. The folder goes to `publish_to`,
+    else to `models/challenger` of the workspace; the first model of a workspace also becomes its champion. Raises
+    TableError for a broken table, UnfitError for data or places that will not do, ModelError for a failed export.
+    """
+    say = report or (lambda _: None)
+    encoder = Encoder()
+    source = read_source(tables)
+    fitted_on, unseen = hold_out(build_dataset(source.tables, encoder), held_out)
+    require_enough(fitted_on)
+    folder = publish_to or registry.challenger_folder(work)
+    require_replaceable(folder)
+    prepare(work)
+    say(f"{len(fitted_on)} ordered pairs of {len(fitted_on.workloads)} workloads, {len(unseen)} held out")
+    evaluations = evaluate_models(fitted_on, tuple(MODELS.values()), seed=seed, report=say)
+    champion = champion_of(evaluations)
+    say(f"champion: {champion}; fitting every model on all rows")
+    final = {model: settings.fit(fitted_on, seed) for model, settings in MODELS.items()}
+    scores = (
+        *((e.split, e.model, e.scores) for e in evaluations),
+        *_held_out_scores(final, unseen, _pair_residuals(fitted_on, evaluations)),
+    )
+
+    say("exporting and checking against the fitted models")
+    publication = publication_of(
+        champion, final, fitted_on, source, encoder, evaluations=evaluations, scores=scores, seed=seed
+    )
+
+    say("recording the run")
+    with tracked(work, name) as run:
+        _record(run, fitted_on, evaluations, scores, publication, seed=seed)
+        version = publish(folder, publication, fitted_on, source.tables, encoder)
+        run.folder(registry.PUBLISHED, folder)
+        registered = registry.register(run, publication.pair_graph, columns=len(fitted_on.pair_names), version=version)
+    if registered.champion and folder != registry.champion_folder(work):
+        registry.copy_folder(folder, registry.champion_folder(work))
+    return TrainingResult(
+        champion=champion,
+        scores=scores,
+        folder=folder,
+        version=version,
+        run_id=run.id,
+        registered=registered,
+        rows=len(fitted_on),
+        worst_parity=publication.worst_parity,
+    )
+
+
+def read_source(paths: Sequence[Path]) -> Source:
+    """All tables; refuses one whose blocks do not agree with each other."""
+    tables = tuple(read_table(path) for path in paths)
+    agreement = tuple(quality(table).icc for table in tables)
+    for table, icc in zip(tables, agreement, strict=True):
+        if icc < MIN_ICC:  # NaN, from single blocks, passes: nothing is known against it
+            raise UnfitError(
+                f"table {table.name}: its passes disagree, a model would learn noise",
+                value=f"ICC {icc:.2f} between blocks, at least {MIN_ICC} is needed",
+                remedy="measure again on a quiet machine with more passes: interfere profile campaign",
+            )
+    return Source(tables=tables, icc=agreement, digests=tuple(table_digest(path) for path in paths))
+
+
+def _pair_residuals(dataset: Dataset, evaluations: Sequence[Evaluation]) -> dict[str, NDArray[np.float64]]:
+    return {e.model: e.residual(dataset) for e in evaluations if e.split == "pair"}
+
+
+def _held_out_scores(
+    final: Mapping[str, FittedModel], unseen: Dataset, pair_residuals: Mapping[str, NDArray[np.float64]]
+) -> tuple[SplitScore, ...]:
+    """Newest row of each held-out pair; coverage by the interval that the model's `pair` residuals give."""
+    newest = unseen.latest()
+    if len(newest) == 0:
+        return ()
+    index = np.arange(len(newest))
+    found = []
+    for name, model in final.items():
+        answers = answers_of(newest, index, model.predict(newest.rows), np.zeros_like(index))
+        low, high = np.quantile(pair_residuals[name], [LOW, HIGH])
+        residual = answers.measured_log - answers.predicted_log
+        coverage = float(((residual >= low) & (residual <= high)).mean())
+        found.append((HELD_OUT, name, score(answers, coverage=coverage)))
+    return tuple(found)
+
+
+def publication_of(
+    champion: str,
+    final: Mapping[str, FittedModel],
+    dataset: Dataset,
+    source: Source,
+    encoder: PairEncoder,
+    *,
+    evaluations: Sequence[Evaluation],
+    scores: Sequence[SplitScore],
+    seed: int,
+) -> Publication:
+    """Export the champion, whichever model it is, prove the graphs equal, and write its card. Raises ModelError."""
+    matrix_of = final[champion] if hasattr(final[champion], "to_matrix_onnx") else final[MATRIX_STAND_IN]
+    pair = export_pair(final[champion], dataset, encoder, seed=seed)
+    matrix = export_matrix(cast(FittedMatrixModel, matrix_of), dataset, encoder, seed=seed)
+    residual = {e.split: residual_grid(e.residual(dataset)) for e in evaluations if e.model == champion}
+    trained_on = tuple(
+        Trained(table=table.name, rows=int((dataset.table == t).sum()), sha256=digest, icc=icc)
+        for t, (table, digest, icc) in enumerate(zip(source.tables, source.digests, source.icc, strict=True))
+    )
+    distance = _matrix_distance(dataset, source.tables, encoder, pair.content, matrix.content)
+    worst = max(pair.worst, matrix.worst)
+    card = model_card(
+        dataset, champion=champion, matrix=matrix_of.name, matrix_mae=distance, scores=scores, trained_on=trained_on,
+        seed=seed, worst_parity=worst,
+    )  # fmt: skip
+    return Publication(
+        model=champion,
+        matrix_model=matrix_of.name,
+        matrix_mae_vs_pair=distance,
+        worst_parity=worst,
+        pair_graph=pair.content,
+        matrix_graph=matrix.content,
+        card=card,
+        pair_residuals=residual["pair"],
+        job_residuals=residual["job"],
+        scores=scores,
+        trained_on=trained_on,
+    )
+
+
+def _matrix_distance(
+    dataset: Dataset, tables: Sequence[Table], encoder: PairEncoder, pair: bytes, matrix: bytes
+) -> float:
+    """Mean |y_matrix - y_pair| over all ordered pairs of known workloads, mean over domains."""
+    ids = np.arange(1, len(dataset.workloads) + 1)
+    i, j = (side.ravel() for side in np.indices((len(ids), len(ids))))
+    apart = []
+    for domain in range(len(dataset.domains)):
+        jobs = job_rows(dataset, domain, tables, encoder)
+        rows = Rows(pairs=encoder.encode_pairs(jobs[i], jobs[j]), victim=ids[i], neighbour=ids[j])
+        ahead, _ = run_matrix(session_of(matrix), jobs, ids, jobs, ids)
+        apart.append(np.abs(speed(ahead.ravel()) - speed(run_pairs(session_of(pair), rows))).mean())
+    return float(np.mean(apart))
+
+
+def _record(
+    run: Run, dataset: Dataset, evaluations: Sequence[Evaluation], scores: Sequence[SplitScore],
+    publication: Publication, *, seed: int,
+) -> None:  # fmt: skip
+    """Parent: data, champion, comparison, figures, card. One child a model: its settings and scores."""
+    run.parameters(
+        {
+            "seed": seed, "champion": publication.model, "matrix_model": publication.matrix_model,
+            "rows": len(dataset), "workloads": len(dataset.workloads), "fingerprint": dataset.fingerprint,
+            "tables": ", ".join(f"{t.table}@{t.sha256[:12]}" for t in publication.trained_on),
+        }
+    )  # fmt: skip
+    for name, settings in MODELS.items():
+        mine = {split: one for split, model, one in scores if model == name}
+        with run.child(name) as child:
+            child.parameters(asdict(settings))  # type: ignore[call-overload]  # all settings are dataclasses
+            child.metrics({f"{split}.{k}": v for split, one in mine.items() for k, v in asdict(one).items()})
+        if name == publication.model:
+            run.metrics({f"{split}.{k}": v for split, one in mine.items() for k, v in asdict(one).items()})
+    rows = [{"split": split, "model": model, **asdict(one)} for split, model, one in scores]
+    run.table("comparison.json", {key: [row[key] for row in rows] for key in rows[0]})
+    run.text("comparison.md", markdown(scores))
+    run.text("card.md", publication.card)
+    run.text("environment.txt", environment())
+    own = [e for e in evaluations if e.model == publication.model]
+    run.figure("predicted_vs_measured.png", plots.predicted_vs_measured(dataset, own))
+    run.figure("error_by_job.png", plots.error_by_job(dataset, own))
+    for k, domain in enumerate(dataset.domains):
+        where = re.sub(r"[^\w.-]+", "-", f"{domain.device_type}_{domain.mode}")  # a device type is free text
+        run.figure(f"slowdown_{where}.png", plots.slowdown_heatmap(dataset, k))
