@@ -25,7 +25,7 @@ check: install          ## style, types, the arrows of the house, the wire contr
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check --quiet .
 	@$(BIN)/mypy
-	@PYTHONPATH=. $(BIN)/lint-imports --no-cache --contract-output quiet 2>/dev/null || PYTHONPATH=. $(BIN)/lint-imports --no-cache
+	@PYTHONPATH=. $(BIN)/lint-imports --no-cache
 	@if command -v npm >/dev/null; then cd serving/proto && npm ci --silent --no-audit --no-fund && npx --no-install buf lint; \
 	 else echo "buf lint left out: npm is missing"; fi
 	@$(BIN)/python -m tests.generated
