@@ -1,4 +1,4 @@
-"""`interfere quickstart` end to end, with real processes, where no core can be pinned: it works from the shipped table."""
+"""`interfere quickstart` end to end, with real processes, where no core can be pinned: it uses the shipped table."""
 
 import json
 import os

@@ -1,0 +1,132 @@
+"""The shipped model through ONNX Runtime: one answer however it is asked, and no folder served that is not whole."""
+
+import hashlib
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import interfere.predict
+from features.pair import Encoder
+from interfere.errors import ModelError, UnfitError
+from interfere.predict.onnx import SHORT_LIST, OnnxPredictor, load_model
+from interfere.records import JobProfile, PairBatch, Source
+
+SHIPPED = Path(interfere.predict.__file__).parent / "default"
+DOMAIN = ("cpu-core", "timeslice")
+
+
+@pytest.fixture(scope="module")
+def model() -> OnnxPredictor:
+    return load_model(SHIPPED, Encoder())
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return Path(shutil.copytree(SHIPPED, tmp_path / "model"))
+
+
+def batch(model: OnnxPredictor, jobs: tuple[JobProfile, ...], **more: object) -> PairBatch:
+    n = len(jobs)
+    values = {"device_type": DOMAIN[0], "mode": DOMAIN[1], **more}
+    return PairBatch(jobs=jobs, victim=np.repeat(np.arange(n), n), neighbour=np.tile(np.arange(n), n), **values)
+
+
+def test_one_pair_or_many_or_a_small_matrix_give_the_same_number(model: OnnxPredictor) -> None:
+    jobs = tuple(model.profiles.values())[:6]
+    whole = model.predict_pairs(batch(model, jobs))
+    single = [
+        model.predict_pairs(replace(batch(model, jobs), victim=np.array([i]), neighbour=np.array([j]))).median[0]
+        for i in range(6)
+        for j in range(6)
+    ]
+    matrix = model.predict_matrix(jobs, jobs, *DOMAIN)
+    np.testing.assert_allclose(single, whole.median, rtol=1e-6)
+    np.testing.assert_allclose(matrix.victim_slowdown.ravel(), whole.median, rtol=1e-6)
+    np.testing.assert_allclose(matrix.neighbour_slowdown, matrix.victim_slowdown.T, rtol=1e-6)
+    assert set(whole.source) == {Source.MODEL}
+
+
+def test_intervals_hold_their_median_and_widen_for_a_new_job(model: OnnxPredictor) -> None:
+    known = tuple(model.profiles.values())[:2]
+    new = (known[0], replace(known[1], workload="never seen"))
+    old, cold = model.predict_pairs(batch(model, known)), model.predict_pairs(batch(model, new))
+    assert (old.lower < old.median).all()
+    assert (old.median < old.upper).all()
+    assert cold.upper[1] / cold.lower[1] > old.upper[1] / old.lower[1]
+
+
+def test_a_large_matrix_comes_from_the_towers_in_both_directions(model: OnnxPredictor) -> None:
+    base = tuple(model.profiles.values())
+    jobs = tuple(replace(base[k % len(base)], workload=f"w{k}", step_time_s=0.01 + k * 1e-5) for k in range(70))
+    assert 2 * len(jobs) ** 2 > SHORT_LIST
+    matrix = model.predict_matrix(jobs, jobs, *DOMAIN)
+    np.testing.assert_allclose(matrix.neighbour_slowdown, matrix.victim_slowdown.T, rtol=1e-5)
+    part = model.predict_matrix(jobs[3:68], jobs, *DOMAIN)
+    np.testing.assert_allclose(part.victim_slowdown, matrix.victim_slowdown[3:68], rtol=1e-5)
+    upper = model.predict_matrix(jobs, jobs, *DOMAIN, quantile=0.95)
+    assert (upper.victim_slowdown > matrix.victim_slowdown).all()
+
+
+def test_memory_that_does_not_fit_is_infeasible_and_unknown_memory_is_not(model: OnnxPredictor) -> None:
+    job = next(iter(model.profiles.values()))
+    jobs = (replace(job, memory_peak_bytes=6e9), replace(job, memory_peak_bytes=float("nan")))
+    answer = model.predict_pairs(batch(model, jobs, device_memory_bytes=8e9))
+    assert answer.feasibility[0] == 0.0
+    assert np.isnan(answer.feasibility[1:]).all()
+    assert model.predict_matrix(jobs, jobs, *DOMAIN, device_memory_bytes=8e9).feasible.tolist() == [[0, 1], [1, 1]]
+    assert model.predict_pairs(batch(model, jobs, device_memory_bytes=16e9)).feasibility[0] == 1.0
+
+
+def test_an_unseen_domain_abstains_with_a_remedy_unless_asked(model: OnnxPredictor) -> None:
+    jobs = tuple(model.profiles.values())[:2]
+    answer = model.predict_pairs(batch(model, jobs, device_type="h200"))
+    assert set(answer.source) == {Source.ABSTAINED}
+    assert np.isnan(answer.median).all()
+    assert "import or measure" in answer.reason[0]
+    with pytest.raises(UnfitError, match="h200"):
+        model.predict_matrix(jobs, jobs, "h200", "timeslice")
+    asked = model.predict_pairs(batch(model, jobs, device_type="h200", allow_extrapolation=True))
+    assert np.isfinite(asked.median).all()
+
+
+@pytest.mark.parametrize("name", ["pair.onnx", "matrix.onnx", "arrays.npz", "profiles.json"])
+def test_a_truncated_file_is_refused_by_name(folder: Path, name: str) -> None:
+    data = (folder / name).read_bytes()
+    (folder / name).write_bytes(data[: len(data) // 2])
+    with pytest.raises(ModelError, match=name.replace(".", r"\.")):
+        load_model(folder, Encoder())
+
+
+def test_a_truncated_graph_with_a_matching_manifest_is_refused_too(folder: Path) -> None:
+    data = (folder / "pair.onnx").read_bytes()[:-2000]
+    (folder / "pair.onnx").write_bytes(data)
+    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest["files"]["pair.onnx"] = hashlib.sha256(data).hexdigest()
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(ModelError, match="pair"):
+        load_model(folder, Encoder())
+
+
+@pytest.mark.parametrize(
+    ("edit", "message"),
+    [
+        ({"fingerprint": "0123456789abcdef"}, "another feature encoder"),
+        ({"format": 99}, "another format"),
+        ({"intervals": {}}, "cannot be read"),
+        ({"files": {}}, "cannot be read"),
+    ],
+)
+def test_a_manifest_that_does_not_fit_is_refused(folder: Path, edit: dict, message: str) -> None:
+    manifest = json.loads((folder / "manifest.json").read_text()) | edit
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(ModelError, match=message):
+        load_model(folder, Encoder())
+
+
+def test_a_folder_without_a_manifest_is_no_model(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match=r"manifest\.json"):
+        load_model(tmp_path, Encoder())
