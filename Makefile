@@ -35,7 +35,7 @@ gen: install            ## regenerate the protobuf code
 	  serving/proto/interfere/v1/policy.proto
 
 bench: install          ## speed, as figures and ratios of one run, appended to tests/bench/history.jsonl
-	@$(BIN)/pytest -q -m bench tests/bench
+	@OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/pytest -q -m bench tests/bench
 
 model: install          ## the shipped default model, from the shipped table
 	@SOURCE_DATE_EPOCH=0 $(BIN)/interfere train --data cpu --work .venv/model-work --publish interfere/predict/default

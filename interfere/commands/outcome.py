@@ -26,6 +26,8 @@ from interfere.commands.pairings import (
 from interfere.errors import UnfitError
 from interfere.records import PairMeasurement, PairStatus
 
+CAPTION = "A measured pair is predicted by its measurement, a hidden one by the model."
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
@@ -109,7 +111,7 @@ def prediction_error(pairing: Pairing, predicted: Table, rows: Sequence[PairMeas
 
 def grid(lines: Sequence[Line]) -> Grid:
     """The comparison as people read it."""
-    table = Grid(box=SIMPLE_HEAD, pad_edge=False, caption_justify="left")
+    table = Grid(box=SIMPLE_HEAD, pad_edge=False, caption_justify="left", caption=CAPTION)
     table.add_column("pairing", no_wrap=True)
     headings: Sequence[tuple[str, Callable[[Worth], str]]] = (
         ("mean slowdown", lambda w: _show(w.mean_slowdown, ".3f")),

@@ -32,11 +32,11 @@ HELD_OUT_SHARE = 1 / 3  # of this run's pairs of different jobs
 @app.command()
 def quickstart(
     work: Annotated[Path | None, typer.Option(help="Workspace. Default: ./interfere-work.")] = None,
-    full: Annotated[bool, typer.Option("--full", help="Twelve workloads instead of eight; six minutes more.")] = False,
+    full: Annotated[bool, typer.Option("--full", help="Twelve workloads instead of eight; twice as long.")] = False,
     seed: Annotated[int, typer.Option(min=0, help="Which pairs are held out, which random pairing is run.")] = 0,
     as_json: JsonFlag = False,
 ) -> None:
-    """Profile, train, serve, match, and run the chosen and a random pairing for real. About five minutes."""
+    """Profile, train, serve, match, and run the chosen and a random pairing for real. Five to six minutes."""
     from interfere.config import load_settings
 
     place = load_settings(work=work).work
@@ -87,8 +87,8 @@ def _go(work: Path, workloads: str, seed: int, console: "Console") -> dict[str, 
     unstable = sum(row.status.value != "ok" for row in table.pairs)
     if unstable:
         progress_note(
-            f"{unstable} of {len(table.pairs)} measurements stayed unstable and are left out, never filled in: other "
-            "programs took the core"
+            f"{unstable} of {len(table.pairs)} measurements stayed unstable; they are left out, never filled in "
+            "(reasons in the table)"
         )
     lines = outcome.compare(names, chosen, predicted, measured)
     lines += _again(chosen, names, seed, predicted, fresh)

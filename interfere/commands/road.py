@@ -14,6 +14,7 @@ from interfere.client import PolicyClient
 from interfere.errors import InterfereError, UnfitError
 
 NEEDED = ("torch", "psutil", "pyarrow", "mlflow", "lightgbm", "onnxruntime", "rustworkx")
+BLOCK_S = "2.0"  # four windows of half a second
 DISK_BYTES = 300 * 2**20  # tables, MLflow's database and artifacts, models: 20 MiB a run, with room to spare
 
 
@@ -74,15 +75,17 @@ def command(*arguments: str) -> dict[str, Any]:
 def measure_all(work: Path, table: Path, workloads: str) -> dict[str, Any]:
     """Stations 1 and 2: every workload alone, every pair together, two blocks each."""
     return command(
-        "profile", "campaign", "--workloads", workloads, "--quick", "--work", str(work), "--out", str(table)
+        "profile", "campaign", "--workloads", workloads, "--quick", "--block-s", BLOCK_S, "--work", str(work),
+        "--out", str(table),
     )  # fmt: skip
 
 
 def measure_pairs(work: Path, table: Path, pairs: Sequence[tuple[str, str]]) -> dict[str, Any]:
-    """Stations 1 and 2 again, for a few chosen pairs, afresh."""
+    """Stations 1 and 2 again, for a few chosen pairs, afresh, three blocks each."""
     names = [f"{victim}+{neighbour}" for victim, neighbour in pairs]
     return command(
-        "profile", "pairs", *names, "--quick", "--fresh", "--solo-s", "0.6", "--work", str(work), "--out", str(table)
+        "profile", "pairs", *names, "--quick", "--passes", "3", "--block-s", BLOCK_S, "--fresh", "--solo-s", "0.6",
+        "--work", str(work), "--out", str(table),
     )  # fmt: skip
 
 

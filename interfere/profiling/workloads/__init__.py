@@ -11,18 +11,18 @@ from interfere.profiling.workloads.workload import Pause, Step, Workload
 
 BUILT_IN = {w.name: w for w in (*vision.WORKLOADS, *language.WORKLOADS, *training.WORKLOADS, *arrays.WORKLOADS)}
 
-# Subsets that keep the variety of pauses: what a run of a few minutes measures.
+# Subsets that keep the variety, from always busy to mostly idle: what a run of a few minutes measures.
 EIGHT = (
     "resnet-train",
     "resnet-input",
+    "bert-infer",
     "bert-serve",
     "gpt-decode",
-    "dlrm-train",
-    "gemm",
+    "stream",
     "request-server",
-    "analytics",
+    "rl-rollout",
 )
-TWELVE = (*EIGHT, "lstm-train", "stream", "spectrogram", "rl-rollout")
+TWELVE = (*EIGHT, "dlrm-train", "lstm-train", "gemm", "spectrogram")
 
 
 def names(spec: str) -> tuple[str, ...]:
