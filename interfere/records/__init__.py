@@ -1,0 +1,52 @@
+"""The nouns of the house: frozen, validated once, passed across every seam.
+
+Letters: `n` jobs, `p` ordered pairs, `f` features. SI seconds and bytes. Absent numbers are NaN, never 0.
+`slowdown[i, j]` = metric of i beside j ÷ metric of i alone (1 = no interference); speed = 1/slowdown.
+"""
+
+from interfere.records.checks import MAX_SLOWDOWN, METRICS, MIN_SLOWDOWN, MODES, NAN
+from interfere.records.cluster import (
+    Action,
+    ActionKind,
+    Device,
+    Job,
+    Limits,
+    Pairing,
+    Plan,
+    Ranking,
+    Refusal,
+    Snapshot,
+    SolveStatus,
+)
+from interfere.records.facts import JobProfile, KernelStat, PairMeasurement, PairStatus
+from interfere.records.observations import ObservationResult, Progress
+from interfere.records.predictions import MatrixPrediction, PairBatch, Prediction, Source
+
+__all__ = [
+    "MAX_SLOWDOWN",
+    "METRICS",
+    "MIN_SLOWDOWN",
+    "MODES",
+    "NAN",
+    "Action",
+    "ActionKind",
+    "Device",
+    "Job",
+    "JobProfile",
+    "KernelStat",
+    "Limits",
+    "MatrixPrediction",
+    "ObservationResult",
+    "PairBatch",
+    "PairMeasurement",
+    "PairStatus",
+    "Pairing",
+    "Plan",
+    "Prediction",
+    "Progress",
+    "Ranking",
+    "Refusal",
+    "Snapshot",
+    "SolveStatus",
+    "Source",
+]

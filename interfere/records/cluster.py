@@ -1,0 +1,180 @@
+"""The cluster as a scheduler sends it, and the decision it gets back."""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from interfere.errors import Violation
+from interfere.records.checks import (
+    MODES,
+    NAN,
+    check,
+    number_violations,
+    text_violations,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """A job that waits or runs. Only `id` and `workload` are needed."""
+
+    id: str
+    workload: str
+    profile_id: str = ""
+    memory_peak_bytes: float = NAN
+    weight: float = 1.0
+    max_slowdown: float = NAN  # its own cap, on the upper end of the interval
+
+    def __post_init__(self) -> None:
+        bad = text_violations(self, "id", "workload") + number_violations(self, "memory_peak_bytes")
+        bad += number_violations(self, "weight", low=1e-6, nan=False) + number_violations(self, "max_slowdown", low=1.0)
+        check(bad)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Device:
+    """A device and who runs on it now."""
+
+    id: str
+    type: str
+    node: str = ""
+    memory_bytes: float = NAN
+    mode: str = "timeslice"
+    residents: tuple[Job, ...] = ()
+
+    def __post_init__(self) -> None:
+        bad = text_violations(self, "id", "type") + number_violations(self, "memory_bytes", low=1.0)
+        if self.mode not in MODES:
+            bad.append(
+                Violation(
+                    field="mode",
+                    what="unknown sharing mode",
+                    value=repr(self.mode),
+                    remedy=f"one of {', '.join(MODES)}",
+                )
+            )
+        check(bad)
+
+
+class ActionKind(StrEnum):
+    """What a plan may ask a scheduler to do."""
+
+    START_ALONE = "start_alone"
+    START_SHARED = "start_shared"
+    WAIT = "wait"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What a plan may do and how far it may go."""
+
+    allowed: frozenset[ActionKind] = frozenset(ActionKind)
+    max_slowdown: float = NAN  # cap for every job; the tighter of this and the job's own holds
+    max_devices: int | None = None  # empty devices that may be taken
+    allow_extrapolation: bool = False
+
+    def __post_init__(self) -> None:
+        bad = number_violations(self, "max_slowdown", low=1.0)
+        if self.max_devices is not None and self.max_devices < 0:
+            bad.append(
+                Violation(
+                    field="max_devices",
+                    what="must be ≥ 0",
+                    value=repr(self.max_devices),
+                    remedy="leave it out for no limit",
+                )
+            )
+        if ActionKind.WAIT not in self.allowed:
+            bad.append(
+                Violation(
+                    field="allowed",
+                    what="wait cannot be forbidden",
+                    value=", ".join(sorted(self.allowed)) or "nothing",
+                    remedy="add wait: a job that fits nowhere has to",
+                )
+            )
+        check(bad)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """What the scheduler sees now: the truth for its scope."""
+
+    pending: tuple[Job, ...]
+    devices: tuple[Device, ...]
+    scope: str = "default"
+    snapshot_id: str = ""
+    limits: Limits = field(default_factory=Limits)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Action:
+    """What to do with one pending job, and why."""
+
+    kind: ActionKind
+    job_id: str
+    device_id: str = ""
+    partner_id: str = ""
+    slowdown: float = NAN  # predicted, of this job
+    slowdown_lower: float = NAN
+    slowdown_upper: float = NAN
+    partner_slowdown: float = NAN
+    cost: float = NAN  # weighted excess time of the group
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pairing:
+    """Two jobs that will share a device: a pending one and its partner, pending or resident."""
+
+    job_id: str
+    partner_id: str
+    device_id: str
+    weight: float  # weighted excess time: w_i (s_ij - 1) + w_j (s_ji - 1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """A pair that was not allowed, with the rule that binds."""
+
+    job_id: str
+    partner_id: str
+    reason: str
+
+
+class SolveStatus(StrEnum):
+    """How good a matching is known to be."""
+
+    OPTIMAL = "OPTIMAL"
+    BOUNDED = "BOUNDED"
+    HEURISTIC = "HEURISTIC"
+    INFEASIBLE = "INFEASIBLE"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """One decision. `cost`: Σ over newly shared devices of w_i (s_ij - 1) + w_j (s_ji - 1); waiting jobs apart."""
+
+    decision_id: str
+    model_version: str
+    actions: tuple[Action, ...]  # one per pending job, in its order
+    pairs: tuple[Pairing, ...]
+    refused: tuple[Refusal, ...]  # at most the first `MAX_REFUSALS` of them
+    refused_total: int
+    cost: float
+    greedy_cost: float
+    greedy_waiting: int  # jobs that greedy would leave waiting
+    lower_bound: float
+    gap: float
+    status: SolveStatus
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ranking:
+    """One candidate device for one job, as per-pod schedulers need it. Lower cost is better."""
+
+    device_id: str
+    feasible: bool
+    slowdown: float  # predicted, of the job; 1 on an empty device
+    worst_resident_slowdown: float
+    cost: float
+    reason: str

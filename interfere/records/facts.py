@@ -1,0 +1,201 @@
+"""What was measured: kernels, a job alone, an ordered pair. Facts only, no derived features."""
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import Any, Self
+
+from interfere.errors import InvalidInputError, Violation
+from interfere.records.checks import (
+    MAX_SLOWDOWN,
+    METRICS,
+    MIN_SLOWDOWN,
+    MODES,
+    NAN,
+    check,
+    number_violations,
+    text_violations,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelStat:
+    """One kernel identity (name, grid, block) of a job alone: FIKIT's SK and SG tables, one row.
+
+    On a CPU the "kernels" are the operators of the profiler, without grid and block.
+    """
+
+    name: str
+    mean_s: float  # SK: mean run time
+    gap_s: float = NAN  # SG: mean idle time until the next kernel
+    count: float = 1.0  # launches per step
+    grid: tuple[int, ...] = ()
+    block: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        check(
+            text_violations(self, "name")
+            + number_violations(self, "mean_s", "count", nan=False)
+            + number_violations(self, "gap_s")
+        )
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        """From JSON: lists become tuples, null means absent. Raises TypeError on missing or unknown fields."""
+        values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in data.items() if v is not None}
+        return cls(**values)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobProfile:
+    """What one workload does alone on one device type: facts only, no derived features."""
+
+    workload: str
+    device_type: str
+    step_time_s: float  # mean time of one step (or request) alone
+    source: str = "user"  # cpu, cuda, static, gavel, ...
+    step_time_sd_s: float = NAN  # between blocks
+    busy_frac: float = NAN  # share of wall time on the device
+    busy_s: tuple[float, ...] = ()  # consecutive busy stretches, a sample of the timeline
+    idle_s: tuple[float, ...] = ()  # the idle stretch after each busy one
+    flops_per_step: float = NAN
+    bytes_per_step: float = NAN  # memory traffic, as declared or counted from operand shapes
+    memory_peak_bytes: float = NAN
+    memory_working_set_bytes: float = NAN
+    kernels: tuple[KernelStat, ...] = ()
+
+    def __post_init__(self) -> None:
+        bad = text_violations(self, "workload", "device_type", "source")
+        bad += number_violations(self, "step_time_s", low=1e-9, nan=False)
+        bad += number_violations(
+            self,
+            "step_time_sd_s",
+            "busy_frac",
+            "flops_per_step",
+            "bytes_per_step",
+            "memory_peak_bytes",
+            "memory_working_set_bytes",
+        )
+        for name in ("busy_s", "idle_s"):
+            if not all(math.isfinite(v) and v >= 0 for v in getattr(self, name)):
+                bad.append(
+                    Violation(field=name, what="must hold finite seconds ≥ 0", value="a bad entry", remedy="drop it")
+                )
+        if len(self.busy_s) != len(self.idle_s):
+            bad.append(
+                Violation(
+                    field="idle_s",
+                    what="must be as long as busy_s",
+                    value=f"{len(self.idle_s)} ≠ {len(self.busy_s)}",
+                    remedy="send one idle stretch after each busy one (0 where there is none)",
+                )
+            )
+        check(bad)
+
+    @property
+    def profile_id(self) -> str:
+        """Content hash: equal facts have equal ids."""
+        return hashlib.sha256(json.dumps(self.to_dict(), sort_keys=True).encode()).hexdigest()[:16]
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready; NaN becomes null."""
+
+        def clean(value: Any) -> Any:
+            if isinstance(value, float) and math.isnan(value):
+                return None
+            if isinstance(value, dict):
+                return {k: clean(v) for k, v in value.items()}
+            return [clean(v) for v in value] if isinstance(value, list | tuple) else value
+
+        return {k: clean(v) for k, v in asdict(self).items()}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        """Inverse of `to_dict`; unknown keys are an error."""
+        known = set(cls.__dataclass_fields__)
+        if unknown := sorted(set(data) - known):
+            raise InvalidInputError("unknown fields in a profile", value=unknown, remedy=f"use {sorted(known)}")
+        values = {k: v for k, v in data.items() if v is not None}
+        try:
+            values["kernels"] = tuple(KernelStat.from_dict(kernel) for kernel in values.get("kernels", ()))
+            for name in ("busy_s", "idle_s"):
+                values[name] = tuple(float(v) for v in values.get(name, ()))
+            return cls(**values)
+        except TypeError as error:
+            raise InvalidInputError(
+                "a profile is incomplete", value=str(error), remedy="give workload, device_type, step_time_s"
+            ) from None
+
+
+class PairStatus(StrEnum):
+    """How a measurement ended. `unstable` and `infeasible` rows are kept and never imputed."""
+
+    OK = "ok"
+    UNSTABLE = "unstable"
+    INFEASIBLE = "infeasible"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairMeasurement:
+    """Measured slowdown of one victim beside one neighbour. A self pair is one row with both sides in `passes`."""
+
+    victim: str
+    neighbour: str
+    device_type: str
+    mode: str
+    metric: str = "step_time_mean"
+    slowdown: float = NAN  # geometric mean over passes; NaN unless status is ok
+    lower: float = NAN  # 95 % interval of the mean
+    upper: float = NAN
+    passes: tuple[float, ...] = ()  # slowdown in each block of each pass
+    status: PairStatus = PairStatus.OK
+    reason: str = ""
+    overlap_frac: float = NAN  # share of the victim's window in which the neighbour ran
+    steal_frac: float = NAN  # share of wall time that third processes took
+    source: str = "user"
+    campaign: str = ""
+    device_name: str = ""  # the very machine: processor or card
+    measured_at_s: float = NAN  # unix time
+
+    def __post_init__(self) -> None:
+        bad = text_violations(self, "victim", "neighbour", "device_type", "source")
+        if self.mode not in MODES:
+            bad.append(
+                Violation(
+                    field="mode",
+                    what="unknown sharing mode",
+                    value=repr(self.mode),
+                    remedy=f"one of {', '.join(MODES)}",
+                )
+            )
+        if self.metric not in METRICS:
+            bad.append(
+                Violation(
+                    field="metric",
+                    what="unknown metric",
+                    value=repr(self.metric),
+                    remedy=f"one of {', '.join(METRICS)}",
+                )
+            )
+        if self.status is PairStatus.OK and not MIN_SLOWDOWN <= self.slowdown <= MAX_SLOWDOWN:
+            bad.append(
+                Violation(
+                    field="slowdown",
+                    what=f"must lie in [{MIN_SLOWDOWN}, {MAX_SLOWDOWN:g}] when status is ok",
+                    value=repr(self.slowdown),
+                    remedy="mark the row unstable or infeasible with its reason",
+                )
+            )
+        if self.status is not PairStatus.OK and not self.reason:
+            bad.append(
+                Violation(field="reason", what="a row that is not ok needs its reason", value="''", remedy="say why")
+            )
+        check(bad)
+
+    @property
+    def feasible(self) -> bool:
+        """False only where the pair cannot share the device at all."""
+        return self.status is not PairStatus.INFEASIBLE

@@ -1,0 +1,55 @@
+"""What is asked of a predictor, and what it answers."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from interfere.records.checks import NAN
+from interfere.records.facts import JobProfile
+
+
+class Source(StrEnum):
+    """Where a prediction comes from."""
+
+    MEASURED = "measured"
+    MODEL = "model"
+    ABSTAINED = "abstained"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairBatch:
+    """Ordered pairs to predict: `victim[k]` and `neighbour[k]` index `jobs`."""
+
+    jobs: tuple[JobProfile, ...]
+    victim: NDArray[np.int64]  # int64[p]
+    neighbour: NDArray[np.int64]  # int64[p]
+    device_type: str
+    mode: str
+    device_memory_bytes: float = NAN
+    allow_extrapolation: bool = False
+
+    def __len__(self) -> int:
+        return len(self.victim)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prediction:
+    """Slowdowns of `p` ordered pairs. Where a pair abstains its numbers are NaN and `reason` says why and what next."""
+
+    median: NDArray[np.float64]  # float64[p]
+    lower: NDArray[np.float64]  # float64[p], 5 % quantile
+    upper: NDArray[np.float64]  # float64[p], 95 % quantile
+    feasibility: NDArray[np.float64]  # float64[p], probability that both fit; NaN where memory is unknown
+    source: tuple[Source, ...]
+    reason: tuple[str, ...]  # empty unless abstained
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MatrixPrediction:
+    """Both directions for v victims × n neighbours."""
+
+    victim_slowdown: NDArray[np.float32]  # float32[v, n]: victim i beside neighbour j
+    neighbour_slowdown: NDArray[np.float32]  # float32[v, n]: neighbour j beside victim i
+    feasible: NDArray[np.uint8]  # uint8[v, n]: 0 only where both are known not to fit
