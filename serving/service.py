@@ -4,6 +4,7 @@ It owns the store, the catalogue of profiles and the online model, and guards th
 acknowledged is on disk, and a restart forgets nothing.
 """
 
+import bisect
 import hashlib
 import secrets
 import threading
@@ -54,8 +55,10 @@ from serving.profiles import ProfileCatalogue
 
 MAX_PAIRS = 20_000  # of one PredictSlowdowns: less than a second of one core even for trees
 MAX_CELLS = 7_000_000  # of one PredictMatrix: 9 bytes each stay under 64 MiB
-MAX_PENDING = 1_000  # of one Match: 800 on 500 devices took 48 s of one core and 0.3 GiB
-MAX_DEVICES = 4_000  # of one Match: the matching holds a few float64[2 pending + devices, same]
+# Of one Match, in pairs that the exact matching weighs: 140,000 (400 jobs on 250 free devices) took 7 s of one core,
+# 400,000 took 11 s, 560,000 took 48 s, and every other request waits meanwhile.
+MAX_CHOICES = 250_000
+MAX_DEVICES = 4_000
 
 
 class PolicyCore:
@@ -182,12 +185,7 @@ class PolicyCore:
 
     def match(self, snapshot: Snapshot, *, validate_only: bool = False) -> Plan | None:
         """The decision for a snapshot, stored under its id when it has one; None when only validated."""
-        if len(snapshot.pending) > MAX_PENDING or len(snapshot.devices) > MAX_DEVICES:
-            raise LimitError(
-                "too large a snapshot",
-                value=f"{len(snapshot.pending)} pending jobs, {len(snapshot.devices)} devices",
-                remedy=f"send the first {MAX_PENDING} of the queue, and at most {MAX_DEVICES} devices a scope",
-            )
+        _check_size(snapshot)
         with self._lock:
             self._check(snapshot)
             if validate_only:
@@ -301,3 +299,22 @@ class PolicyCore:
             online=online,
             server_version=interfere.__version__,
         )
+
+
+def _check_size(snapshot: Snapshot) -> None:
+    """Raise LimitError for more than the matching can weigh in a few seconds."""
+    free = sum(not device.residents for device in snapshot.devices)
+    seats = sum(len(device.residents) == 1 for device in snapshot.devices)
+
+    def choices(pending: int) -> int:
+        return pending * (pending - 1) // 2 + pending * seats + pending * max(0, pending - free)
+
+    n, devices = len(snapshot.pending), len(snapshot.devices)
+    if devices <= MAX_DEVICES and choices(n) <= MAX_CHOICES:
+        return
+    fits = bisect.bisect_right(range(n + 1), MAX_CHOICES, key=choices) - 1
+    raise LimitError(
+        "too large a snapshot",
+        value=f"{n} pending jobs on {devices} devices, {choices(n):,} possible pairs",
+        remedy=f"send the first {fits} of the queue, and at most {MAX_DEVICES} devices a scope",
+    )

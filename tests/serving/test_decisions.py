@@ -178,7 +178,11 @@ def test_the_same_id_at_once_from_many_threads_is_decided_once(client: PolicyCli
 
 def test_a_snapshot_past_the_stated_size_is_refused_at_once(client: PolicyClient) -> None:
     pending = tuple(Job(id=str(k), workload="gemm") for k in range(1001))
-    with pytest.raises(LimitError, match="1001 pending jobs"):
+    with pytest.raises(LimitError, match="1001 pending jobs") as refused:
         client.match(snapshot(pending=pending))
+    fits = int(refused.value.remedy.split("first ")[1].split()[0])
+    assert client.validate(snapshot(pending=pending[:fits])) is None
+    with pytest.raises(LimitError):
+        client.validate(snapshot(pending=pending[: fits + 1]))
     with pytest.raises(LimitError, match="4001 devices"):
         client.match(snapshot(devices=tuple(Device(id=str(k), type="t") for k in range(4001))))
