@@ -75,16 +75,17 @@ def test_one_pair(client: PolicyClient) -> None:
     )
 
 
-def test_one_decision(client: PolicyClient) -> None:
+@pytest.mark.parametrize(("jobs", "devices", "repeats"), [(60, 40, 5), (400, 250, 1)])
+def test_one_decision(client: PolicyClient, jobs: int, devices: int, repeats: int) -> None:
     info = client.model()
     where = info.domains[0]
     snapshot = Snapshot(
-        pending=tuple(Job(id=f"j{k}", workload=info.workloads[k % len(info.workloads)]) for k in range(60)),
-        devices=tuple(Device(id=f"d{k}", type=where.device_type, mode=where.mode) for k in range(40)),
+        pending=tuple(Job(id=f"j{k}", workload=info.workloads[k % len(info.workloads)]) for k in range(jobs)),
+        devices=tuple(Device(id=f"d{k}", type=where.device_type, mode=where.mode) for k in range(devices)),
     )
-    solve_s = median_s(lambda: client.match(snapshot), 5)
+    solve_s = median_s(lambda: client.match(snapshot), repeats)
     base_s = reference_s()
     record(
-        "serving match 60 jobs 40 devices",
+        f"serving match {jobs} jobs {devices} devices",
         {"median_s": solve_s, "reference_s": base_s, "median_per_reference": solve_s / base_s},
     )
