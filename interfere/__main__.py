@@ -1,6 +1,6 @@
 """`python -m interfere` is the console script."""
 
-from interfere.cli import main
+from interfere.cli import console_script
 
 if __name__ == "__main__":
-    main()
+    console_script()

@@ -6,6 +6,7 @@ and refused before any of its code runs; a missing extra is one line with its re
 
 import ast
 import json
+import os
 import sys
 from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
@@ -18,6 +19,7 @@ import interfere
 from interfere.errors import InterfereError, InvalidInputError, UnfitError
 
 GROUP = "interfere.commands"
+ENCODER = "features"  # what training and serving import, and registers no command of its own
 HOME = Path(interfere.__file__).resolve().parents[1]
 EXTRAS = {
     "serve": ("onnxruntime", "scipy", "rustworkx", "grpc_health", "grpc_reflection", "prometheus_client"),
@@ -26,17 +28,22 @@ EXTRAS = {
 }
 
 
-def module_path(entry: EntryPoint) -> Path:
-    """File of a command's module, found without importing it. Raises UnfitError when the package is not ours."""
-    top, *rest = entry.module.split(".")
-    spec = find_spec(top)
+def require_own(package: str) -> None:
+    """Raise UnfitError when importing `package` would run somebody else's code; nothing is imported to find out."""
+    spec = find_spec(package)
     folders = [Path(p).resolve() for p in (spec.submodule_search_locations or [])] if spec else []
-    if folders != [HOME / top]:
+    if folders != [HOME / package]:
         raise UnfitError(
-            f"the package '{top}' on the import path is not interfere's own ({HOME / top})",
+            f"the package '{package}' on the import path is not interfere's own ({HOME / package})",
             value=", ".join(map(str, folders)) or "nothing found",
             remedy="run from another folder, or take that folder off PYTHONPATH",
         )
+
+
+def module_path(entry: EntryPoint) -> Path:
+    """File of a command's module, found without importing it. Raises UnfitError when its package is not ours."""
+    top, *rest = entry.module.split(".")
+    require_own(top)
     return HOME.joinpath(top, *rest).with_suffix(".py")
 
 
@@ -77,6 +84,15 @@ def main(arguments: list[str] | None = None) -> None:
         sys.exit(_run(arguments[0], arguments[1:]))
 
 
+def console_script() -> None:
+    """`main` for a shell: a reader that leaves early (`| head`) is no error of ours."""
+    try:
+        main()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the flush at exit must not fail again
+        sys.exit(1)
+
+
 def _print_help() -> None:
     typer.echo(f"{interfere.__doc__}\n\nUsage: interfere COMMAND [OPTIONS]   (each COMMAND has --help)\n")
     for name, entry in commands().items():
@@ -88,7 +104,8 @@ def _run(name: str, arguments: list[str]) -> int:
     as_json = "--json" in arguments
     try:
         entry = commands()[name]
-        module_path(entry)
+        for package in (entry.module.partition(".")[0], ENCODER):
+            require_own(package)
         typer.main.get_command(entry.load())(arguments, prog_name=f"interfere {name}")
     except InterfereError as error:
         return _report(error, as_json=as_json)
