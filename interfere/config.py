@@ -97,7 +97,7 @@ def load_settings(file: Path | None = None, *, environ: Mapping[str, str] | None
                 bad.append(Violation(field=path, what="wrong kind of value", value=repr(value), remedy=remedy))
     if bad:
         raise InvalidInputError.from_violations(bad)
-    return Settings(**values)  # type: ignore[arg-type]
+    return Settings(**values)  # type: ignore[arg-type]  # typed one by one above
 
 
 def _typed(name: str, value: object) -> object:

@@ -110,7 +110,7 @@ def _record(kind: type[T], document: object, **readers: Reader) -> T:
             inspection.note(Violation(field=str(name), what="unknown field", value=_short(value), remedy=remedy))
         elif value is not None:
             reader = readers.get(name) or _plain(known[name].type)
-            values[name] = inspection.read(name, lambda v=value, read=reader: read(v))  # type: ignore[misc]
+            values[name] = inspection.read(name, lambda v=value, read=reader: read(v))  # type: ignore[misc]  # defaults bind the loop
     for name, field in known.items():
         if name not in values and field.default is MISSING and field.default_factory is MISSING:
             inspection.note(Violation(field=name, what="is needed", value="nothing", remedy="add it"))

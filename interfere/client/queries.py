@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 from interfere.errors import InvalidInputError, Violation
 from interfere.records import (
     METRICS,
-    MODES,
     NAN,
     Device,
     Job,
@@ -21,6 +20,7 @@ from interfere.records import (
     Progress,
     Ranking,
 )
+from interfere.records.checks import mode_violations
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,13 +44,6 @@ class JobRef:
     def name(self) -> str:
         """What people call it."""
         return self.profile.workload if self.profile else self.workload or self.profile_id
-
-
-def mode_violations(mode: str) -> list[Violation]:
-    """One violation unless `mode` is a sharing mode."""
-    if mode in MODES:
-        return []
-    return [Violation(field="mode", what="unknown sharing mode", value=repr(mode), remedy=f"one of {', '.join(MODES)}")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -44,3 +44,10 @@ def number_violations(record: object, *names: str, low: float = 0.0, nan: bool =
             )
         )
     return bad
+
+
+def mode_violations(mode: str) -> list[Violation]:
+    """One violation unless `mode` is a sharing mode."""
+    if mode in MODES:
+        return []
+    return [Violation(field="mode", what="unknown sharing mode", value=repr(mode), remedy=f"one of {', '.join(MODES)}")]

@@ -5,9 +5,9 @@ from enum import StrEnum
 
 from interfere.errors import Violation
 from interfere.records.checks import (
-    MODES,
     NAN,
     check,
+    mode_violations,
     number_violations,
     text_violations,
 )
@@ -43,15 +43,7 @@ class Device:
 
     def __post_init__(self) -> None:
         bad = text_violations(self, "id", "type") + number_violations(self, "memory_bytes", low=1.0)
-        if self.mode not in MODES:
-            bad.append(
-                Violation(
-                    field="mode",
-                    what="unknown sharing mode",
-                    value=repr(self.mode),
-                    remedy=f"one of {', '.join(MODES)}",
-                )
-            )
+        bad += mode_violations(self.mode)
         check(bad)
 
 

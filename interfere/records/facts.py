@@ -13,9 +13,9 @@ from interfere.records.checks import (
     MAX_SLOWDOWN,
     METRICS,
     MIN_SLOWDOWN,
-    MODES,
     NAN,
     check,
+    mode_violations,
     number_violations,
     text_violations,
 )
@@ -162,15 +162,7 @@ class PairMeasurement:
 
     def __post_init__(self) -> None:
         bad = text_violations(self, "victim", "neighbour", "device_type", "source")
-        if self.mode not in MODES:
-            bad.append(
-                Violation(
-                    field="mode",
-                    what="unknown sharing mode",
-                    value=repr(self.mode),
-                    remedy=f"one of {', '.join(MODES)}",
-                )
-            )
+        bad += mode_violations(self.mode)
         if self.metric not in METRICS:
             bad.append(
                 Violation(

@@ -8,9 +8,9 @@ from interfere.errors import Violation
 from interfere.records.checks import (
     MAX_SLOWDOWN,
     MIN_SLOWDOWN,
-    MODES,
     NAN,
     check,
+    mode_violations,
     number_violations,
     text_violations,
 )
@@ -66,15 +66,7 @@ class Progress:
                     remedy="check the clock and the solo rate",
                 )
             )
-        if self.mode not in MODES:
-            bad.append(
-                Violation(
-                    field="mode",
-                    what="unknown sharing mode",
-                    value=repr(self.mode),
-                    remedy=f"one of {', '.join(MODES)}",
-                )
-            )
+        bad += mode_violations(self.mode)
         check(bad)
 
 
