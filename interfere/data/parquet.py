@@ -1,7 +1,8 @@
 """Parquet files in and out: whole or not at all, and every failure one TableError that names the file.
 
 Laws: a file appears under its name only when it is complete (temporary file, then rename); a reader sees exactly the
-columns of its schema, or an error that names the one that is missing, surplus or of another type.
+columns of its schema, or an error that names the one that is missing, surplus or of another type. Facts that joined
+the schema later may be missing: the rows then lack them.
 """
 
 import os
@@ -10,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from interfere.data.schema import VERSION, VERSION_KEY
+from interfere.data.schema import LATER, VERSION, VERSION_KEY
 from interfere.errors import TableError, UnfitError
 
 REMEASURE = "restore the file, or measure it again with `interfere profile campaign`"
@@ -55,8 +56,7 @@ def read_rows(path: Path, schema: Any) -> list[dict[str, Any]]:
         found = pq.read_schema(path)
         _check_version(path, found)
         _check_columns(path, found, schema)
-        table = pq.ParquetFile(path).read(columns=list(schema.names))
-        rows: list[dict[str, Any]] = table.cast(schema).to_pylist()
+        rows: list[dict[str, Any]] = pq.ParquetFile(path).read(columns=list(found.names)).to_pylist()
     except (pa.ArrowException, OSError, ValueError) as error:
         if isinstance(error, TableError):
             raise
@@ -77,6 +77,8 @@ def _check_version(path: Path, found: Any) -> None:
 
 def _check_columns(path: Path, found: Any, schema: Any) -> None:
     for name in schema.names:
+        if name not in found.names and name in LATER:
+            continue
         if name not in found.names:
             raise TableError(f"{path.name}, column {name}: missing", value=path, remedy=REMEASURE)
         # Lists come back with another name of their inner field: compare what they hold.
@@ -93,12 +95,15 @@ def _check_columns(path: Path, found: Any, schema: Any) -> None:
 
 
 def _same_type(one: Any, other: Any) -> bool:
+    """Does a file's type `one` hold what the schema's type `other` says?"""
     import pyarrow as pa
 
     if pa.types.is_list(one) and pa.types.is_list(other):
         return _same_type(one.value_type, other.value_type)
     if pa.types.is_struct(one) and pa.types.is_struct(other):
-        return [f.name for f in one] == [f.name for f in other] and all(
-            _same_type(a.type, b.type) for a, b in zip(one, other, strict=True)
+        names = [f.name for f in one]
+        expected = [f for f in other if f.name in names or f.name not in LATER]
+        return names == [f.name for f in expected] and all(
+            _same_type(a.type, b.type) for a, b in zip(one, expected, strict=True)
         )
     return bool(one == other)

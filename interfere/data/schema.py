@@ -6,11 +6,44 @@ the same name; `pairs.feasible` alone is derived, for readers who filter without
 
 from typing import Any
 
+from interfere.records import COUNTERS
+
 VERSION = 1
 VERSION_KEY = b"interfere.schema"
 MAX_STEP_S = 3_600.0  # a step longer than an hour is a time in another unit
 MAX_BYTES = 1e16
 JOB_KEY = ("workload", "device_type")
+# Facts that joined the schema after tables had been written: a file without them reads as null.
+LATER_JOB = (
+    "memory_model_bytes",
+    "memory_activation_bytes",
+    "memory_gradient_bytes",
+    "memory_optimizer_bytes",
+    "static_step_time_s",
+    "static_memory_peak_bytes",
+    *COUNTERS,
+    "power_w",
+)
+LATER_KERNEL = (
+    "sd_s",
+    "flops",
+    "bytes",
+    "sm_used",
+    "occupancy_frac",
+    "compute_frac",
+    "memory_frac",
+    "compute_bound",
+)
+MEMORY = (
+    "memory_peak_bytes",
+    "memory_working_set_bytes",
+    "memory_model_bytes",
+    "memory_activation_bytes",
+    "memory_gradient_bytes",
+    "memory_optimizer_bytes",
+    "static_memory_peak_bytes",
+)
+LATER = frozenset((*LATER_JOB, *LATER_KERNEL, "family"))
 PAIR_KEY = ("victim", "neighbour", "device_type", "mode", "metric")
 
 
@@ -27,6 +60,7 @@ def jobs_schema() -> Any:
             ("count", number),
             ("grid", pa.list_(pa.int32())),
             ("block", pa.list_(pa.int32())),
+            *((name, number) for name in LATER_KERNEL),
         ]
     )
     return _versioned(
@@ -44,6 +78,8 @@ def jobs_schema() -> Any:
             ("memory_peak_bytes", number),
             ("memory_working_set_bytes", number),
             ("kernels", pa.list_(kernel)),
+            *((name, number) for name in LATER_JOB),
+            ("family", text),
         ]
     )
 

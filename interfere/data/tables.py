@@ -14,7 +14,7 @@ from typing import Any
 from interfere.data import schema
 from interfere.data.parquet import read_rows, write_rows
 from interfere.errors import InvalidInputError, TableError, Violation
-from interfere.records import NAN, JobProfile, KernelStat, PairMeasurement, PairStatus
+from interfere.records import COUNTERS, NAN, JobProfile, KernelStat, PairMeasurement, PairStatus
 
 JOBS, PAIRS = "jobs.parquet", "pairs.parquet"
 
@@ -112,8 +112,8 @@ def _job_ranges(job: JobProfile) -> Iterator[Violation]:
     limits = (
         ("step_time_s", schema.MAX_STEP_S, "give seconds, not milliseconds"),
         ("busy_frac", 1.05, "give a share of one core or device: at most 1, and 5 % for two clocks that disagree"),
-        ("memory_peak_bytes", schema.MAX_BYTES, "give bytes"),
-        ("memory_working_set_bytes", schema.MAX_BYTES, "give bytes"),
+        *((name, schema.MAX_BYTES, "give bytes") for name in schema.MEMORY),
+        *((name, 1.0, "give a share: divide by 100") for name in COUNTERS),
     )
     for name, high, remedy in limits:
         if getattr(job, name) > high:
@@ -169,7 +169,7 @@ def _numbers(row: dict[str, Any], *skip: str) -> dict[str, Any]:
 
 
 def _job(row: dict[str, Any]) -> JobProfile:
-    texts, lists = ("workload", "device_type", "source"), ("busy_s", "idle_s", "kernels")
+    texts, lists = ("workload", "device_type", "source", "family"), ("busy_s", "idle_s", "kernels")
     kernels = tuple(
         KernelStat(
             **_numbers(kernel, "name", "grid", "block"),
@@ -180,7 +180,7 @@ def _job(row: dict[str, Any]) -> JobProfile:
         for kernel in row["kernels"] or ()
     )
     return JobProfile(
-        **{name: _text(row[name]) for name in texts},
+        **{name: _text(row.get(name)) for name in texts},
         **_numbers(row, *texts, *lists),
         busy_s=_list("busy_s", row["busy_s"]),
         idle_s=_list("idle_s", row["idle_s"]),

@@ -18,11 +18,12 @@ from interfere.records.cluster import (
     Snapshot,
     SolveStatus,
 )
-from interfere.records.facts import JobProfile, KernelStat, PairMeasurement, PairStatus
+from interfere.records.facts import COUNTERS, JobProfile, KernelStat, PairMeasurement, PairStatus
 from interfere.records.observations import ObservationResult, Progress
 from interfere.records.predictions import MatrixPrediction, PairBatch, Prediction, Source
 
 __all__ = [
+    "COUNTERS",
     "MAX_SLOWDOWN",
     "METRICS",
     "MIN_SLOWDOWN",

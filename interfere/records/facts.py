@@ -34,19 +34,41 @@ class KernelStat:
     count: float = 1.0  # launches per step
     grid: tuple[int, ...] = ()
     block: tuple[int, ...] = ()
+    sd_s: float = NAN  # spread of the run time between launches
+    flops: float = NAN  # of one launch
+    bytes: float = NAN  # device memory traffic of one launch
+    sm_used: float = NAN  # multiprocessors that one launch fills
+    occupancy_frac: float = NAN  # achieved warps over the most a multiprocessor holds
+    compute_frac: float = NAN  # throughput of the busiest compute pipe over its peak
+    memory_frac: float = NAN  # throughput of device memory over its peak
+    compute_bound: float = NAN  # 1 compute-bound, 0 memory-bound, as whoever measured classed it
 
     def __post_init__(self) -> None:
         check(
             text_violations(self, "name")
             + number_violations(self, "mean_s", "count", nan=False)
-            + number_violations(self, "gap_s")
-        )
+            + number_violations(
+                self, "gap_s", "sd_s", "flops", "bytes", "sm_used", "occupancy_frac", "compute_frac", "memory_frac",
+                "compute_bound",
+            )
+        )  # fmt: skip
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
         """From JSON: lists become tuples, null means absent. Raises TypeError on missing or unknown fields."""
         values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in data.items() if v is not None}
         return cls(**values)
+
+
+# Shares in [0, 1] that a monitoring system reports of a job alone.
+COUNTERS = (
+    "gpu_util_frac",
+    "memory_util_frac",
+    "sm_active_frac",
+    "sm_occupancy_frac",
+    "tensor_active_frac",
+    "dram_active_frac",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +88,20 @@ class JobProfile:
     memory_peak_bytes: float = NAN
     memory_working_set_bytes: float = NAN
     kernels: tuple[KernelStat, ...] = ()
+    memory_model_bytes: float = NAN  # parameters and buffers
+    memory_activation_bytes: float = NAN  # most of them alive at once
+    memory_gradient_bytes: float = NAN
+    memory_optimizer_bytes: float = NAN
+    static_step_time_s: float = NAN  # what a static trace expects on this device type, nothing run
+    static_memory_peak_bytes: float = NAN  # the same trace's peak: without context and workspaces
+    gpu_util_frac: float = NAN  # share of time in which any kernel ran (NVML utilization.gpu)
+    memory_util_frac: float = NAN  # share of time in which device memory was read or written (NVML utilization.memory)
+    sm_active_frac: float = NAN  # a warp resident, mean over time and multiprocessors (DCGM SM active)
+    sm_occupancy_frac: float = NAN  # resident warps over the most possible (DCGM SM occupancy)
+    tensor_active_frac: float = NAN  # tensor cores busy (DCGM tensor active)
+    dram_active_frac: float = NAN  # device memory interface busy (DCGM DRAM active)
+    power_w: float = NAN  # mean draw of the device
+    family: str = ""  # the architecture, where the source names one: splits hold families out, no feature reads it
 
     def __post_init__(self) -> None:
         bad = text_violations(self, "workload", "device_type", "source")
@@ -78,7 +114,17 @@ class JobProfile:
             "bytes_per_step",
             "memory_peak_bytes",
             "memory_working_set_bytes",
+            "memory_model_bytes",
+            "memory_activation_bytes",
+            "memory_gradient_bytes",
+            "memory_optimizer_bytes",
+            "static_step_time_s",
+            "static_memory_peak_bytes",
+            "power_w",
+            *COUNTERS,
         )
+        if self.family:
+            bad += text_violations(self, "family")
         for name in ("busy_s", "idle_s"):
             if not all(math.isfinite(v) and v >= 0 for v in getattr(self, name)):
                 bad.append(
@@ -97,8 +143,8 @@ class JobProfile:
 
     @property
     def profile_id(self) -> str:
-        """Content hash: equal facts have equal ids."""
-        return hashlib.sha256(json.dumps(self.to_dict(), sort_keys=True).encode()).hexdigest()[:16]
+        """Content hash: equal facts have equal ids, also under a later release that knows more kinds of facts."""
+        return hashlib.sha256(json.dumps(_present(self.to_dict()), sort_keys=True).encode()).hexdigest()[:16]
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready; NaN becomes null."""
@@ -128,6 +174,13 @@ class JobProfile:
             raise InvalidInputError(
                 "a profile is incomplete", value=str(error), remedy="give workload, device_type, step_time_s"
             ) from None
+
+
+def _present(value: Any) -> Any:
+    """Without what is absent, at every depth."""
+    if isinstance(value, dict):
+        return {name: _present(inner) for name, inner in value.items() if inner is not None}
+    return [_present(inner) for inner in value] if isinstance(value, list) else value
 
 
 class PairStatus(StrEnum):

@@ -71,23 +71,39 @@ OBSERVATION_RESULT_PENDING_SOLO: ObservationResult
 OBSERVATION_RESULT_REJECTED: ObservationResult
 
 class KernelStat(_message.Message):
-    __slots__ = ("name", "mean_s", "gap_s", "count", "grid", "block")
+    __slots__ = ("name", "mean_s", "gap_s", "count", "grid", "block", "sd_s", "flops", "bytes", "sm_used", "occupancy_frac", "compute_frac", "memory_frac", "compute_bound")
     NAME_FIELD_NUMBER: _ClassVar[int]
     MEAN_S_FIELD_NUMBER: _ClassVar[int]
     GAP_S_FIELD_NUMBER: _ClassVar[int]
     COUNT_FIELD_NUMBER: _ClassVar[int]
     GRID_FIELD_NUMBER: _ClassVar[int]
     BLOCK_FIELD_NUMBER: _ClassVar[int]
+    SD_S_FIELD_NUMBER: _ClassVar[int]
+    FLOPS_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    SM_USED_FIELD_NUMBER: _ClassVar[int]
+    OCCUPANCY_FRAC_FIELD_NUMBER: _ClassVar[int]
+    COMPUTE_FRAC_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_FRAC_FIELD_NUMBER: _ClassVar[int]
+    COMPUTE_BOUND_FIELD_NUMBER: _ClassVar[int]
     name: str
     mean_s: float
     gap_s: float
     count: float
     grid: _containers.RepeatedScalarFieldContainer[int]
     block: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, name: _Optional[str] = ..., mean_s: _Optional[float] = ..., gap_s: _Optional[float] = ..., count: _Optional[float] = ..., grid: _Optional[_Iterable[int]] = ..., block: _Optional[_Iterable[int]] = ...) -> None: ...
+    sd_s: float
+    flops: float
+    bytes: float
+    sm_used: float
+    occupancy_frac: float
+    compute_frac: float
+    memory_frac: float
+    compute_bound: float
+    def __init__(self, name: _Optional[str] = ..., mean_s: _Optional[float] = ..., gap_s: _Optional[float] = ..., count: _Optional[float] = ..., grid: _Optional[_Iterable[int]] = ..., block: _Optional[_Iterable[int]] = ..., sd_s: _Optional[float] = ..., flops: _Optional[float] = ..., bytes: _Optional[float] = ..., sm_used: _Optional[float] = ..., occupancy_frac: _Optional[float] = ..., compute_frac: _Optional[float] = ..., memory_frac: _Optional[float] = ..., compute_bound: _Optional[float] = ...) -> None: ...
 
 class JobProfile(_message.Message):
-    __slots__ = ("workload", "device_type", "step_time_s", "source", "step_time_sd_s", "busy_frac", "busy_s", "idle_s", "flops_per_step", "bytes_per_step", "memory_peak_bytes", "memory_working_set_bytes", "kernels")
+    __slots__ = ("workload", "device_type", "step_time_s", "source", "step_time_sd_s", "busy_frac", "busy_s", "idle_s", "flops_per_step", "bytes_per_step", "memory_peak_bytes", "memory_working_set_bytes", "kernels", "memory_model_bytes", "memory_activation_bytes", "memory_gradient_bytes", "memory_optimizer_bytes", "static_step_time_s", "gpu_util_frac", "memory_util_frac", "sm_active_frac", "sm_occupancy_frac", "tensor_active_frac", "dram_active_frac", "power_w", "static_memory_peak_bytes", "family")
     WORKLOAD_FIELD_NUMBER: _ClassVar[int]
     DEVICE_TYPE_FIELD_NUMBER: _ClassVar[int]
     STEP_TIME_S_FIELD_NUMBER: _ClassVar[int]
@@ -101,6 +117,20 @@ class JobProfile(_message.Message):
     MEMORY_PEAK_BYTES_FIELD_NUMBER: _ClassVar[int]
     MEMORY_WORKING_SET_BYTES_FIELD_NUMBER: _ClassVar[int]
     KERNELS_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_MODEL_BYTES_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_ACTIVATION_BYTES_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_GRADIENT_BYTES_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_OPTIMIZER_BYTES_FIELD_NUMBER: _ClassVar[int]
+    STATIC_STEP_TIME_S_FIELD_NUMBER: _ClassVar[int]
+    GPU_UTIL_FRAC_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_UTIL_FRAC_FIELD_NUMBER: _ClassVar[int]
+    SM_ACTIVE_FRAC_FIELD_NUMBER: _ClassVar[int]
+    SM_OCCUPANCY_FRAC_FIELD_NUMBER: _ClassVar[int]
+    TENSOR_ACTIVE_FRAC_FIELD_NUMBER: _ClassVar[int]
+    DRAM_ACTIVE_FRAC_FIELD_NUMBER: _ClassVar[int]
+    POWER_W_FIELD_NUMBER: _ClassVar[int]
+    STATIC_MEMORY_PEAK_BYTES_FIELD_NUMBER: _ClassVar[int]
+    FAMILY_FIELD_NUMBER: _ClassVar[int]
     workload: str
     device_type: str
     step_time_s: float
@@ -114,7 +144,21 @@ class JobProfile(_message.Message):
     memory_peak_bytes: float
     memory_working_set_bytes: float
     kernels: _containers.RepeatedCompositeFieldContainer[KernelStat]
-    def __init__(self, workload: _Optional[str] = ..., device_type: _Optional[str] = ..., step_time_s: _Optional[float] = ..., source: _Optional[str] = ..., step_time_sd_s: _Optional[float] = ..., busy_frac: _Optional[float] = ..., busy_s: _Optional[_Iterable[float]] = ..., idle_s: _Optional[_Iterable[float]] = ..., flops_per_step: _Optional[float] = ..., bytes_per_step: _Optional[float] = ..., memory_peak_bytes: _Optional[float] = ..., memory_working_set_bytes: _Optional[float] = ..., kernels: _Optional[_Iterable[_Union[KernelStat, _Mapping]]] = ...) -> None: ...
+    memory_model_bytes: float
+    memory_activation_bytes: float
+    memory_gradient_bytes: float
+    memory_optimizer_bytes: float
+    static_step_time_s: float
+    gpu_util_frac: float
+    memory_util_frac: float
+    sm_active_frac: float
+    sm_occupancy_frac: float
+    tensor_active_frac: float
+    dram_active_frac: float
+    power_w: float
+    static_memory_peak_bytes: float
+    family: str
+    def __init__(self, workload: _Optional[str] = ..., device_type: _Optional[str] = ..., step_time_s: _Optional[float] = ..., source: _Optional[str] = ..., step_time_sd_s: _Optional[float] = ..., busy_frac: _Optional[float] = ..., busy_s: _Optional[_Iterable[float]] = ..., idle_s: _Optional[_Iterable[float]] = ..., flops_per_step: _Optional[float] = ..., bytes_per_step: _Optional[float] = ..., memory_peak_bytes: _Optional[float] = ..., memory_working_set_bytes: _Optional[float] = ..., kernels: _Optional[_Iterable[_Union[KernelStat, _Mapping]]] = ..., memory_model_bytes: _Optional[float] = ..., memory_activation_bytes: _Optional[float] = ..., memory_gradient_bytes: _Optional[float] = ..., memory_optimizer_bytes: _Optional[float] = ..., static_step_time_s: _Optional[float] = ..., gpu_util_frac: _Optional[float] = ..., memory_util_frac: _Optional[float] = ..., sm_active_frac: _Optional[float] = ..., sm_occupancy_frac: _Optional[float] = ..., tensor_active_frac: _Optional[float] = ..., dram_active_frac: _Optional[float] = ..., power_w: _Optional[float] = ..., static_memory_peak_bytes: _Optional[float] = ..., family: _Optional[str] = ...) -> None: ...
 
 class JobRef(_message.Message):
     __slots__ = ("workload", "profile_id", "profile")

@@ -16,6 +16,7 @@ from interfere.client.queries import (
     Score,
     TrainingTable,
 )
+from interfere.data.schema import LATER_JOB, LATER_KERNEL
 from interfere.records import (
     METRICS,
     MODES,
@@ -63,6 +64,7 @@ kernels = st.builds(
     count=numbers(),
     grid=tuples(counts),
     block=tuples(counts),
+    **{name: optional() for name in LATER_KERNEL},
 )
 
 
@@ -74,6 +76,7 @@ def profiles(draw: st.DrawFn) -> JobProfile:
         step_time_sd_s=draw(optional()), busy_frac=draw(optional()), busy_s=tuple(b for b, _ in stretches),
         idle_s=tuple(i for _, i in stretches), flops_per_step=draw(optional()), bytes_per_step=draw(optional()),
         memory_peak_bytes=draw(optional()), memory_working_set_bytes=draw(optional()), kernels=draw(tuples(kernels, 2)),
+        family=draw(st.just("") | names), **{name: draw(optional()) for name in LATER_JOB},
     )  # fmt: skip
 
 

@@ -11,16 +11,25 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from interfere.data.schema import VERSION_KEY
+from interfere.data.schema import LATER_JOB, LATER_KERNEL, VERSION_KEY
 from interfere.data.tables import Table, read_table, table_digest, write_table
 from interfere.errors import TableError, UnfitError
-from interfere.records import MAX_SLOWDOWN, MIN_SLOWDOWN, JobProfile, KernelStat, PairMeasurement, PairStatus
+from interfere.records import (
+    COUNTERS,
+    MAX_SLOWDOWN,
+    MIN_SLOWDOWN,
+    JobProfile,
+    KernelStat,
+    PairMeasurement,
+    PairStatus,
+)
 from tests.data.sample import JOBS, PAIR, PAIRS, TABLE
 
 NAN = float("nan")
 NAMES = st.text(st.characters(exclude_categories=("C", "Z")), min_size=1, max_size=12)
 SECONDS = st.floats(1e-6, 100.0)
 MAYBE = st.one_of(st.just(NAN), st.floats(0, 1e12))
+SHARE = st.one_of(st.just(NAN), st.floats(0, 1))
 WHOLE = st.lists(st.integers(1, 1024), max_size=3).map(tuple)
 
 
@@ -41,14 +50,17 @@ def tables(draw: st.DrawFn) -> Table:
     jobs = []
     for name in names:
         stretches = draw(st.lists(st.tuples(SECONDS, SECONDS), max_size=4))
-        kernel = st.builds(KernelStat, name=NAMES, mean_s=SECONDS, gap_s=MAYBE, count=SECONDS, grid=WHOLE, block=WHOLE)
+        later = dict.fromkeys(LATER_KERNEL, MAYBE)
+        kernel = st.builds(
+            KernelStat, name=NAMES, mean_s=SECONDS, gap_s=MAYBE, count=SECONDS, grid=WHOLE, block=WHOLE, **later
+        )
         job = JobProfile(
             workload=name,
             device_type="cpu-core",
             step_time_s=draw(SECONDS),
             source=draw(NAMES),
             step_time_sd_s=draw(MAYBE),
-            busy_frac=draw(st.one_of(st.just(NAN), st.floats(0, 1))),
+            busy_frac=draw(SHARE),
             busy_s=tuple(busy for busy, _ in stretches),
             idle_s=tuple(idle for _, idle in stretches),
             flops_per_step=draw(MAYBE),
@@ -56,6 +68,8 @@ def tables(draw: st.DrawFn) -> Table:
             memory_peak_bytes=draw(MAYBE),
             memory_working_set_bytes=draw(MAYBE),
             kernels=tuple(draw(st.lists(kernel, max_size=3))),
+            family=draw(st.just("") | NAMES),
+            **{name: draw(SHARE if name in COUNTERS else MAYBE) for name in LATER_JOB},
         )
         jobs.append(job)
     keys = draw(st.lists(st.tuples(st.sampled_from(names), st.sampled_from(names)), max_size=6, unique=True))
@@ -192,6 +206,25 @@ def test_a_missing_a_surplus_and_a_retyped_column_are_named(folder: Path) -> Non
     assert "column slowdown: type string" in refusal(folder)
 
 
+def test_an_older_file_lacks_the_facts_that_joined_later(folder: Path) -> None:
+    path = folder / "jobs.parquet"
+    table = pq.read_table(path).drop_columns([*LATER_JOB, "family"])
+    kernels = [
+        [{name: value for name, value in kernel.items() if name not in LATER_KERNEL} for kernel in row]
+        for row in table["kernels"].to_pylist()
+    ]
+    old = table.schema.metadata
+    table = table.set_column(table.schema.get_field_index("kernels"), "kernels", pa.array(kernels))
+    grid = pa.list_(pa.int32())
+    kernel = pa.struct(
+        [(n, pa.string() if n == "name" else grid if n in ("grid", "block") else pa.float64()) for n in kernels[0][0]]
+    )
+    field = pa.field("kernels", pa.list_(kernel))
+    table = table.cast(table.schema.set(table.schema.get_field_index("kernels"), field))
+    pq.write_table(table.replace_schema_metadata(old), path)
+    assert same(asdict(read_table(folder)), asdict(replace(TABLE, name=folder.name)))
+
+
 @pytest.mark.parametrize("version", [b"2", None])
 def test_another_schema_version_is_refused(folder: Path, version: bytes | None) -> None:
     path = folder / "jobs.parquet"
@@ -206,6 +239,8 @@ def test_another_schema_version_is_refused(folder: Path, version: bytes | None) 
         (replace(TABLE, pairs=(*PAIRS, PAIR)), "same as row 0"),
         (replace(TABLE, jobs=JOBS[:1]), "no profile"),
         (replace(TABLE, pairs=(replace(PAIR, overlap_frac=50.0),)), "overlap_frac"),
+        (replace(TABLE, jobs=(replace(JOBS[0], sm_active_frac=61.0), JOBS[1])), "sm_active_frac"),
+        (replace(TABLE, jobs=(replace(JOBS[0], memory_gradient_bytes=1e17), JOBS[1])), "memory_gradient_bytes"),
     ],
 )
 def test_a_broken_table_is_not_written_and_the_old_one_stays(folder: Path, table: Table, said: str) -> None:

@@ -3,7 +3,7 @@
 from interfere.client.convert.scalars import Inspection, number, numbers, set_numbers
 from interfere.client.queries import JobRef, ProfileSummary
 from interfere.errors import InvalidInputError, Violation
-from interfere.records import JobProfile, KernelStat
+from interfere.records import COUNTERS, JobProfile, KernelStat
 from interfere.v1 import policy_pb2 as pb
 
 _OPTIONAL = (
@@ -13,13 +13,32 @@ _OPTIONAL = (
     "bytes_per_step",
     "memory_peak_bytes",
     "memory_working_set_bytes",
+    "memory_model_bytes",
+    "memory_activation_bytes",
+    "memory_gradient_bytes",
+    "memory_optimizer_bytes",
+    "static_step_time_s",
+    "static_memory_peak_bytes",
+    *COUNTERS,
+    "power_w",
+)
+_KERNEL_OPTIONAL = (
+    "gap_s",
+    "sd_s",
+    "flops",
+    "bytes",
+    "sm_used",
+    "occupancy_frac",
+    "compute_frac",
+    "memory_frac",
+    "compute_bound",
 )
 
 
 def kernel_to_proto(kernel: KernelStat) -> pb.KernelStat:
     """One kernel identity."""
     message = pb.KernelStat(name=kernel.name, mean_s=kernel.mean_s, grid=kernel.grid, block=kernel.block)
-    set_numbers(message, kernel, "gap_s", "count")
+    set_numbers(message, kernel, "count", *_KERNEL_OPTIONAL)
     return message
 
 
@@ -31,7 +50,7 @@ def kernel_from_proto(message: pb.KernelStat) -> KernelStat:
         count=number(message, "count", 1.0),
         grid=tuple(message.grid),
         block=tuple(message.block),
-        **numbers(message, "gap_s"),
+        **numbers(message, *_KERNEL_OPTIONAL),
     )
 
 
@@ -42,6 +61,7 @@ def profile_to_proto(profile: JobProfile) -> pb.JobProfile:
         device_type=profile.device_type,
         step_time_s=profile.step_time_s,
         source=profile.source,
+        family=profile.family,
         busy_s=profile.busy_s,
         idle_s=profile.idle_s,
         kernels=[kernel_to_proto(kernel) for kernel in profile.kernels],
@@ -62,6 +82,7 @@ def profile_from_proto(message: pb.JobProfile) -> JobProfile:
             device_type=message.device_type,
             step_time_s=message.step_time_s,
             source=message.source or "user",
+            family=message.family,
             busy_s=tuple(message.busy_s),
             idle_s=tuple(message.idle_s),
             kernels=kernels,
