@@ -1,4 +1,4 @@
-"""List, check and describe tables of measurements."""
+"""Import, list, check and describe tables of measurements."""
 
 from pathlib import Path
 from typing import Annotated
@@ -7,9 +7,11 @@ import typer
 from rich.markdown import Markdown
 from rich.table import Table as Grid
 
+from interfere.commands import data_import
 from interfere.commands.output import JsonFlag, emit, out
 
 app = typer.Typer(help=__doc__, no_args_is_help=True, add_completion=False, rich_markup_mode=None)
+app.add_typer(data_import.app, name="import")
 
 Work = Annotated[Path, typer.Option(envvar="INTERFERE_WORK", help="The workspace.")]
 Folder = Annotated[Path | None, typer.Argument(help="Folder of a table, or of several with a manifest.")]
@@ -37,6 +39,21 @@ def list_tables(work: Work = Path("interfere-work"), as_json: JsonFlag = False) 
         rows.append({"name": table.name, "jobs": len(table.jobs), "pairs": len(table.pairs), "folder": str(path)})
         grid.add_row(*map(str, rows[-1].values()))
     emit({"tables": rows}, grid if rows else "no tables yet: interfere profile campaign", as_json=as_json)
+
+
+@app.command()
+def sources(as_json: JsonFlag = False) -> None:
+    """Public tables that can be imported: upstream address, licence, sha256."""
+    from dataclasses import asdict
+
+    from interfere.data.sources import public_tables
+
+    text = "\n\n".join(
+        f"{t.kind}: {t.file}, {t.what}\n  from {t.upstream}\n  licence {t.licence}\n  sha256 {t.sha256}"
+        + (f"\n  {t.note}" if t.note else "")
+        for t in public_tables()
+    )
+    emit({"sources": [asdict(table) for table in public_tables()]}, text, as_json=as_json)
 
 
 @app.command()

@@ -1,4 +1,4 @@
-"""Schema v1 of the tables at rest, as Arrow schemas: `jobs.parquet`, `pairs.parquet`, `raw.parquet`.
+"""Schema v1 of the tables at rest, as Arrow schemas: `jobs.parquet`, `pairs.parquet`, `raw.parquet`, `trace.parquet`.
 
 SI seconds and bytes; an absent number is null on disk and NaN in a record. Law: a column is a field of a record, with
 the same name; `pairs.feasible` alone is derived, for readers who filter without our code.
@@ -137,6 +137,27 @@ def raw_schema() -> Any:
             ("steal_frac", number),
             ("drift_frac", number),
             ("reason", text),
+        ]
+    )
+
+
+def trace_schema() -> Any:
+    """One row per TraceJob; `start_s` is that of the whole trace."""
+    import pyarrow as pa
+
+    number, text = pa.float64(), pa.string()
+    return _versioned(
+        [
+            ("job_id", text),
+            ("workload", text),
+            ("arrival_s", number),
+            ("gpus", pa.int32()),
+            ("duration_s", number),
+            ("total_steps", number),
+            ("user", text),
+            ("vc", text),
+            ("status", text),
+            ("start_s", number),
         ]
     )
 

@@ -1,0 +1,72 @@
+"""Import published tables, traces, profiler exports and monitoring data: one command a format.
+
+Each writes a folder with `jobs.parquet` and `pairs.parquet`, or `trace.parquet`, and a `card.md` that counts and
+explains every row that is not simply as published.
+"""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.table import Table as Grid
+
+from interfere.commands.output import JsonFlag, emit
+
+if TYPE_CHECKING:
+    from interfere.data.importers.imported import Imported
+
+app = typer.Typer(help=__doc__, no_args_is_help=True, add_completion=False, rich_markup_mode=None)
+
+Out = Annotated[Path, typer.Option("--out", help="Folder to write: new, empty, or an earlier import.")]
+
+
+@app.command()
+def gavel(
+    path: Annotated[Path, typer.Argument(help="Gavel's oracle_throughputs.json or simulation_throughputs.json.")],
+    out: Out,
+    as_json: JsonFlag = False,
+) -> None:
+    """Gavel's throughputs of training jobs, alone and in pairs."""
+    from interfere.data.importers.gavel import import_gavel
+
+    _write(out, import_gavel(path), as_json=as_json)
+
+
+@app.command()
+def lucid(
+    path: Annotated[Path, typer.Argument(help="Folder with Lucid's colocate_info.csv and single_data.csv.")],
+    out: Out,
+    as_json: JsonFlag = False,
+) -> None:
+    """Lucid's pairs and solo profiles on an RTX 3090."""
+    from interfere.data.importers.lucid import import_lucid
+
+    _write(out, import_lucid(path), as_json=as_json)
+
+
+def _write(out: Path, imported: "Imported", *, as_json: bool) -> None:
+    """Write the import and say what came in, what did not, and from which bytes."""
+    from interfere.data.importers.card import comparison
+    from interfere.data.importers.writing import write_import
+
+    files = write_import(out, imported)
+    misfits = sum(not pair.feasible for pair in imported.pairs)
+    counts = {
+        "jobs": len(imported.trace.jobs if imported.trace else imported.jobs),
+        "pairs": len(imported.pairs),
+        "feasible": len(imported.pairs) - misfits,
+        "infeasible": misfits,
+    }
+    read = [{"file": str(f.path), "sha256": f.sha256, "published": comparison(f)} for f in imported.files]
+    notes = [{"fate": n.fate.value, "count": n.count, "what": n.what, "why": n.why} for n in imported.notices]
+    grid = Grid("", "count", "what")
+    for name, count in counts.items():
+        grid.add_row("imported", str(count), name)
+    for note in imported.notices:
+        grid.add_row(note.fate.value, str(note.count), note.what)
+    for file in imported.files:
+        grid.add_row("read", "", f"{file.path.name}: {comparison(file)}")
+    for path in files:
+        grid.add_row("wrote", "", str(path))
+    document = {"kind": imported.kind, "read": read, **counts, "notices": notes, "files": [str(p) for p in files]}
+    emit(document, grid, as_json=as_json)
