@@ -44,19 +44,48 @@ def lucid(
     _write(out, import_lucid(path), as_json=as_json)
 
 
+@app.command()
+def helios(
+    path: Annotated[Path, typer.Argument(help="Job CSV of a Helios cluster, or Lucid's of Venus.")],
+    out: Out,
+    vc_config: Annotated[Path | None, typer.Option(help="CSV with the nodes of each virtual cluster: vc, num.")] = None,
+    gpus_per_node: Annotated[int, typer.Option(min=1, help="Devices of one node.")] = 8,
+    as_json: JsonFlag = False,
+) -> None:
+    """Job trace of SenseTime's Helios clusters."""
+    from interfere.data.importers.helios import import_helios
+
+    imported = import_helios(path, vc_config=vc_config, gpus_per_node=gpus_per_node, name=out.resolve().name)
+    _write(out, imported, as_json=as_json)
+
+
+@app.command()
+def philly(
+    path: Annotated[Path, typer.Argument(help="One of Gavel's .trace files.")],
+    out: Out,
+    throughputs: Annotated[Path | None, typer.Option(help="Gavel's throughputs: they give each job its time.")] = None,
+    device: Annotated[str, typer.Option(help="Device type whose throughputs count.")] = "v100",
+    as_json: JsonFlag = False,
+) -> None:
+    """Gavel's job traces with the arrivals of Philly."""
+    from interfere.data.importers.philly import import_philly
+
+    imported = import_philly(path, throughputs=throughputs, device_type=device, name=out.resolve().name)
+    _write(out, imported, as_json=as_json)
+
+
 def _write(out: Path, imported: "Imported", *, as_json: bool) -> None:
     """Write the import and say what came in, what did not, and from which bytes."""
     from interfere.data.importers.card import comparison
     from interfere.data.importers.writing import write_import
 
     files = write_import(out, imported)
-    misfits = sum(not pair.feasible for pair in imported.pairs)
-    counts = {
-        "jobs": len(imported.trace.jobs if imported.trace else imported.jobs),
-        "pairs": len(imported.pairs),
-        "feasible": len(imported.pairs) - misfits,
-        "infeasible": misfits,
-    }
+    if imported.trace is not None:
+        counts = {"jobs": len(imported.trace.jobs)}
+    else:
+        misfits = sum(not pair.feasible for pair in imported.pairs)
+        counts = {"jobs": len(imported.jobs), "pairs": len(imported.pairs)}
+        counts |= {"feasible": len(imported.pairs) - misfits, "infeasible": misfits}
     read = [{"file": str(f.path), "sha256": f.sha256, "published": comparison(f)} for f in imported.files]
     notes = [{"fate": n.fate.value, "count": n.count, "what": n.what, "why": n.why} for n in imported.notices]
     grid = Grid("", "count", "what")

@@ -1,4 +1,4 @@
-"""Schema v1 of the tables at rest, as Arrow schemas: `jobs.parquet`, `pairs.parquet`, `raw.parquet`, `trace.parquet`.
+"""Schema v1 of the tables at rest, as Arrow schemas: jobs, pairs, raw, and traces with their clusters.
 
 SI seconds and bytes; an absent number is null on disk and NaN in a record. Law: a column is a field of a record, with
 the same name; `pairs.feasible` alone is derived, for readers who filter without our code.
@@ -160,6 +160,13 @@ def trace_schema() -> Any:
             ("start_s", number),
         ]
     )
+
+
+def clusters_schema() -> Any:
+    """One row per TraceCluster."""
+    import pyarrow as pa
+
+    return _versioned([("vc", pa.string()), ("nodes", pa.int32()), ("gpus_per_node", pa.int32())])
 
 
 def _versioned(fields: list[tuple[str, Any]]) -> Any:

@@ -5,17 +5,20 @@ known duration is NaN there, never 0; reading what was written gives equal recor
 """
 
 import math
+from collections import Counter
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from interfere.data.parquet import read_rows, write_rows
-from interfere.data.schema import trace_schema
+from interfere.data.schema import clusters_schema, trace_schema
 from interfere.errors import InvalidInputError, TableError
 from interfere.records import NAN
 from interfere.records.checks import check, number_violations, text_violations
 
-TRACE = "trace.parquet"
+TRACE, CLUSTERS = "trace.parquet", "clusters.parquet"
+TEXTS = ("job_id", "workload", "user", "vc", "status")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,7 +26,7 @@ class TraceJob:
     """One submission. `duration_s` is the run time alone on its devices, queueing excluded."""
 
     job_id: str
-    workload: str  # as the tables of measurements name it, where one knows it
+    workload: str  # as the tables of measurements name it; empty where the source does not say
     arrival_s: float  # after the start of the trace
     gpus: int
     duration_s: float = NAN
@@ -33,8 +36,8 @@ class TraceJob:
     status: str = ""  # how it ended, in the source's word
 
     def __post_init__(self) -> None:
-        bad = text_violations(self, "job_id", "workload")
-        for name in ("user", "vc", "status"):
+        bad = text_violations(self, "job_id")
+        for name in TEXTS[1:]:
             if getattr(self, name):
                 bad += text_violations(self, name)
         bad += number_violations(self, "arrival_s", nan=False) + number_violations(self, "duration_s", "total_steps")
@@ -43,54 +46,74 @@ class TraceJob:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TraceCluster:
+    """The devices of one virtual cluster."""
+
+    vc: str
+    nodes: int
+    gpus_per_node: int
+
+    def __post_init__(self) -> None:
+        check(text_violations(self, "vc") + number_violations(self, "nodes", "gpus_per_node", low=1.0, nan=False))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JobTrace:
-    """Jobs in order of arrival."""
+    """Jobs in order of arrival, and the cluster they ran on where the source says."""
 
     name: str
     jobs: tuple[TraceJob, ...]
-    start_s: float = NAN  # unix time of arrival 0, where the source says
+    start_s: float = NAN  # unix time of arrival 0
+    clusters: tuple[TraceCluster, ...] = ()
 
     def __post_init__(self) -> None:
-        seen: set[str] = set()
-        for before, job in zip((None, *self.jobs), self.jobs, strict=False):
-            if before is not None and job.arrival_s < before.arrival_s:
+        for before, job in pairwise(self.jobs):
+            if job.arrival_s < before.arrival_s:
                 raise InvalidInputError(
                     "a trace must be in order of arrival", value=job.job_id, remedy="sort the jobs by arrival_s"
                 )
-            if job.job_id in seen:
-                raise InvalidInputError("a job is in the trace twice", value=job.job_id, remedy="keep one of the two")
-            seen.add(job.job_id)
+        for what, names in (("job", [j.job_id for j in self.jobs]), ("virtual cluster", [c.vc for c in self.clusters])):
+            if twice := sorted(name for name, count in Counter(names).items() if count > 1):
+                raise InvalidInputError(f"a {what} is in the trace twice", value=twice[0], remedy="keep one of the two")
 
 
 def write_trace(folder: Path, trace: JobTrace) -> None:
-    """Write `trace.parquet` into `folder`, whole or not at all."""
-    rows = [{**_nulls(asdict(job)), "start_s": _nulls({"v": trace.start_s})["v"]} for job in trace.jobs]
-    write_rows(folder / TRACE, rows, trace_schema())
+    """Write `trace.parquet` and `clusters.parquet` into `folder`, each whole or not at all."""
+    start_s = None if math.isnan(trace.start_s) else trace.start_s
+    write_rows(folder / CLUSTERS, [asdict(cluster) for cluster in trace.clusters], clusters_schema())
+    write_rows(folder / TRACE, [{**_nulls(asdict(job)), "start_s": start_s} for job in trace.jobs], trace_schema())
 
 
 def read_trace(folder: Path) -> JobTrace:
     """The trace in `folder`. Raises TableError that names file and row."""
-    path = folder / TRACE
-    jobs: list[TraceJob] = []
-    start_s = NAN
-    for number, row in enumerate(read_rows(path, trace_schema())):
-        values = {name: _value(name, value) for name, value in row.items()}
-        start_s = values.pop("start_s")
-        try:
-            jobs.append(TraceJob(**values))
-        except InvalidInputError as error:
-            raise TableError(
-                f"{TRACE}, row {number}: {error.what}", value=f"{error.value} in {folder}", remedy=error.remedy
-            ) from None
+    rows = read_rows(folder / TRACE, trace_schema())
+    jobs = [_record(folder / TRACE, k, TraceJob, row) for k, row in enumerate(rows)]
+    clusters = enumerate(read_rows(folder / CLUSTERS, clusters_schema()))
     try:
-        return JobTrace(name=folder.resolve().name, jobs=tuple(jobs), start_s=start_s)
+        return JobTrace(
+            name=folder.resolve().name,
+            jobs=tuple(jobs),
+            start_s=_value("start_s", rows[0]["start_s"]) if rows else NAN,
+            clusters=tuple(_record(folder / CLUSTERS, k, TraceCluster, row) for k, row in clusters),
+        )
+    except TableError:
+        raise
     except InvalidInputError as error:
         raise TableError(f"{TRACE}: {error.what}", value=f"{error.value} in {folder}", remedy=error.remedy) from None
 
 
+def _record(path: Path, row: int, make: Any, values: dict[str, Any]) -> Any:
+    try:
+        return make(**{name: _value(name, value) for name, value in values.items() if name != "start_s"})
+    except InvalidInputError as error:
+        raise TableError(
+            f"{path.name}, row {row}: {error.what}", value=f"{error.value} in {path.parent}", remedy=error.remedy
+        ) from None
+
+
 def _value(name: str, value: Any) -> Any:
     if value is None:
-        return "" if name in ("job_id", "workload", "user", "vc", "status") else 0 if name == "gpus" else NAN
+        return "" if name in TEXTS else 0 if name in ("gpus", "nodes", "gpus_per_node") else NAN
     return value
 
 

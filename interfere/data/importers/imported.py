@@ -1,7 +1,9 @@
 """What one import gives: records, what was left out and why, and which files it was read from."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import pairwise
 from pathlib import Path
 
 from interfere.data.traces import JobTrace
@@ -55,3 +57,13 @@ class Imported:
 def notices(*found: Notice) -> tuple[Notice, ...]:
     """Those that count something."""
     return tuple(notice for notice in found if notice.count)
+
+
+def unsorted(arrivals_s: Sequence[float]) -> Notice:
+    """Jobs of a trace that its file has out of order."""
+    return Notice(
+        fate=Fate.REPAIRED,
+        what="jobs listed after a later one",
+        count=sum(after < before for before, after in pairwise(arrivals_s)),
+        why="sorted by arrival",
+    )

@@ -118,7 +118,8 @@ class CsvFile:
 def read_csv(path: Path, needed: Sequence[str], *, delimiter: str = ",", header: bool = True) -> CsvFile:
     """All rows of a CSV file that has at least the columns `needed`; without `header` it has exactly these."""
     text, source = read_text(path)
-    reader = csv.reader(_lines(path, text), delimiter=delimiter, strict=True)
+    quoting = csv.QUOTE_MINIMAL if delimiter == "," else csv.QUOTE_NONE
+    reader = csv.reader(_lines(path, text), delimiter=delimiter, quoting=quoting, strict=True)
     columns = tuple(needed)
     rows: list[Row] = []
     try:

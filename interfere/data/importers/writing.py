@@ -11,10 +11,10 @@ from interfere.data.card import CARD
 from interfere.data.importers.card import TITLE, import_card
 from interfere.data.importers.imported import Imported
 from interfere.data.tables import JOBS, PAIRS, Table, write_table
-from interfere.data.traces import TRACE, write_trace
+from interfere.data.traces import CLUSTERS, TRACE, write_trace
 from interfere.errors import ConflictError, UnfitError
 
-OURS = (JOBS, PAIRS, TRACE, CARD)
+OURS = (JOBS, PAIRS, TRACE, CLUSTERS, CARD)
 
 
 def write_import(out: Path, imported: Imported) -> tuple[Path, ...]:
