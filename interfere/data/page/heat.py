@@ -17,7 +17,9 @@ STEPS = (1.05, 1.15, 1.3, 1.5, 1.75, 2.0, 2.5, 3.5)
 FASTER = tuple(1 / step for step in STEPS[2::-1])
 EDGES = (*FASTER, *STEPS)
 CLASSES = ("d3", "d2", "d1", "u0", "u1", "u2", "u3", "u4", "u5", "u6", "u7", "u8")
-PRINTED = 16  # neighbours up to which values are readable inside the cells
+# Neighbours up to which the values of a cell can be read and the map fits a page: (most, class of the table).
+SIZES = ((16, "wide"), (28, "medium"), (44, "dense"))
+PRINTED = 28
 MARKS = {PairStatus.UNSTABLE: "?", PairStatus.INFEASIBLE: "×"}
 
 
@@ -38,15 +40,15 @@ def says(pair: PairMeasurement) -> str:
 
 def heat_map(domain: Domain) -> Html:
     """A table with row and column headings, scrollable where it is wider than the page."""
-    dense = len(domain.neighbours) > PRINTED
     corner = tag("td", tag("span", "victim ↓  beside →", class_="dim"), class_="corner")
     head = (tag("th", tag("span", short(name)), scope="col", title=name) for name in domain.neighbours)
     rows = [tag("tr", corner, *head)]
+    size = next((name for most, name in SIZES if len(domain.neighbours) <= most), "dense tiny")
     for victim in domain.victims:
         cells = (_cell(domain, victim, neighbour) for neighbour in domain.neighbours)
         rows.append(tag("tr", tag("th", short(victim), scope="row", title=victim), *cells))
     caption = tag("caption", f"Slowdown of each victim beside each neighbour, {domain.device_type}", class_="hidden")
-    grid = tag("table", caption, *rows, class_="heat dense" if dense else "heat")
+    grid = tag("table", caption, *rows, class_=f"heat {size}")
     return tag("div", grid, class_="scroll", tabindex="0", role="region", aria_label="heat map")
 
 
@@ -64,7 +66,8 @@ def legend(domain: Domain) -> Html:
     """The steps that occur, and the signs that do."""
     used = {colour(pair.slowdown) for pair in domain.table.ok_pairs}
     low, high = (min(map(CLASSES.index, used)), max(map(CLASSES.index, used))) if used else (3, 2)
-    parts = [_key(name, _range(k)) for k, name in enumerate(CLASSES) if low <= k <= high]
+    parts = [tag("span", "times alone:")] if used else []
+    parts += [_key(name, _range(k)) for k, name in enumerate(CLASSES) if low <= k <= high]
     counts = {status: count for status, count in domain.figures.rows_by_status if count}
     for status, mark in MARKS.items():
         if status.value in counts:
@@ -80,7 +83,7 @@ def _range(k: int) -> str:
     if k == 0:
         return f"< {ratio(EDGES[0])}"
     if k == len(EDGES):
-        return f"> {ratio(EDGES[-1])} ×"
+        return f"> {ratio(EDGES[-1])}"
     return f"{ratio(EDGES[k - 1])}–{ratio(EDGES[k])}"
 
 

@@ -10,7 +10,7 @@ from itertools import pairwise
 from interfere.data.page.facts import Memory
 from interfere.data.page.heat import says
 from interfere.data.page.markup import Html, tag
-from interfere.data.page.words import gib, ratio, times
+from interfere.data.page.words import gib, ratio, share, times
 from interfere.records import PairMeasurement, PairStatus
 
 TICKS = (0.2, 0.3, 0.5, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 7.0, 10.0, 20.0, 30.0, 50.0, 100.0)
@@ -54,7 +54,7 @@ def intervals(pairs: Sequence[PairMeasurement]) -> Html:
         marks.append(tag("text", f"{tick:g} ×", x=LEFT - 6, y=y(tick) + 4, text_anchor="end"))
     for quarter in (0.0, 0.25, 0.5, 0.75, 1.0):
         anchor = {0.0: "start", 1.0: "end"}.get(quarter, "middle")
-        marks.append(tag("text", f"{quarter:.0%}", x=x(quarter), y=height - 16, text_anchor=anchor))
+        marks.append(tag("text", share(quarter), x=x(quarter), y=height - 16, text_anchor=anchor))
     marks.append(tag("text", "share of rows at or below", x=x(0.5), y=height - 2, text_anchor="middle"))
     radius = max(1.2, min(3.5, 350.0 / max(1, len(ranked))))
     for rank, pair in enumerate(ranked):
@@ -127,6 +127,9 @@ def memory_sums(memory: Memory) -> Html:
         marks.append(tag("line", class_="limit", x1=x(capacity), x2=x(capacity), y1=6.0, y2=58.0))
         end = "end" if x(capacity) > WIDTH * 0.8 else "start"
         marks.append(tag("text", f"capacity {gib(capacity)}", x=x(capacity), y=72.0, text_anchor=end))
+    elif memory.sums:
+        most = memory.sums[0].bytes
+        marks.append(tag("text", gib(most), x=x(most), y=72.0, text_anchor="middle"))
     marks.append(tag("text", "0", x=left, y=72.0, text_anchor="middle"))
     label = "sums of the peak memory of each pair against the capacity"
     return tag("svg", *marks, class_="plot", viewBox=f"0 0 {WIDTH:g} {height:g}", role="img", aria_label=label)

@@ -8,7 +8,7 @@ from interfere.data.page import plots
 from interfere.data.page.facts import FAR, Domain, effects, memory
 from interfere.data.page.heat import PRINTED, heat_map, legend
 from interfere.data.page.markup import Html, tag
-from interfere.data.page.words import figure, gib, plural, share, times
+from interfere.data.page.words import DASH, figure, gib, plural, share, times
 from interfere.data.quality import MIN_ICC
 from interfere.records import PairStatus
 
@@ -153,8 +153,8 @@ def _outliers(domain: Domain) -> list[Html]:
             o.pair.neighbour,
             times(o.pair.slowdown),
             times(o.expected),
-            f"{o.units:+.1f}",
-            f"{plural(len(o.pair.passes), 'value')}",
+            f"{o.units:+.1f}".replace("-", "−"),
+            plural(len(o.pair.passes), "value") if o.pair.passes else DASH,
         )
         for o in shown
     ]
@@ -166,7 +166,10 @@ def _outliers(domain: Domain) -> list[Html]:
 def _feasibility(domain: Domain) -> list[Html]:
     known, counts = memory(domain), dict(domain.figures.rows_by_status)
     infeasible, capacity = counts[PairStatus.INFEASIBLE.value], known.capacity_bytes
-    lines = [f"{plural(infeasible, 'row')} of {len(domain.table.pairs):,} could not share the device."]
+    all_rows = plural(len(domain.table.pairs), "row")
+    lines = [
+        f"{infeasible:,} of {all_rows} could not share the device." if infeasible else f"All {all_rows} could share."
+    ]
     if not known.sums:
         lines.append("No peak memory is known, so sums cannot be compared with a capacity.")
         return [tag("h3", "Feasibility"), tag("p", " ".join(lines), class_="dim")]
@@ -174,7 +177,8 @@ def _feasibility(domain: Domain) -> list[Html]:
         lines.append(f"{plural(known.static_jobs, 'peak')} come from a static trace: without context and workspaces.")
     if math.isnan(capacity):
         lines.append(f"The capacity of {domain.device_type} is not known.")
-        return [tag("h3", "Feasibility"), tag("p", " ".join(lines), class_="dim"), plots.memory_sums(known)]
+        drawn = [plots.memory_sums(known)] if infeasible else []
+        return [tag("h3", "Feasibility"), tag("p", " ".join(lines), class_="dim"), *drawn]
     lines.append(
         f"By the sum of the peaks of {plural(len(known.sums), 'unordered pair')} against {gib(capacity)}: "
         f"{known.count(fits=True, feasible=True)} fit and could share, {known.count(fits=False, feasible=False)} do "

@@ -4,8 +4,8 @@ import math
 from datetime import UTC, datetime
 
 DASH = "–"
-_GIB = 2**30
-MAX_NAME = 30  # characters of a name in a heading of the heat map
+NBSP = "\u00a0"  # a number and its unit stay on one line
+MAX_NAME = 34  # characters of a name in a heading of the heat map
 
 
 def ratio(value: float) -> str:
@@ -17,12 +17,12 @@ def ratio(value: float) -> str:
 
 def times(value: float) -> str:
     """A slowdown with its sign: 1.58 ×."""
-    return DASH if math.isnan(value) else f"{ratio(value)} ×"
+    return DASH if math.isnan(value) else f"{ratio(value)}{NBSP}×"
 
 
 def share(value: float, digits: int = 0) -> str:
     """A fraction in per cent."""
-    return DASH if math.isnan(value) else f"{value:.{digits}%}".replace("%", " %")
+    return DASH if math.isnan(value) else f"{value:.{digits}%}".replace("%", f"{NBSP}%")
 
 
 def figure(value: float, digits: int = 2) -> str:
@@ -36,15 +36,22 @@ def seconds(value: float) -> str:
         return DASH
     for unit, scale in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
         if value >= scale:
-            return f"{value / scale:.3g} {unit}"
-    return f"{value * 1e9:.3g} ns"
+            return f"{_three(value / scale)}{NBSP}{unit}"
+    return f"{_three(value * 1e9)}{NBSP}ns"
+
+
+def _three(value: float) -> str:
+    """Three digits, trailing zeros kept: a column of them reads as equally exact."""
+    return f"{value:.2f}" if value < 9.995 else f"{value:.1f}" if value < 99.95 else f"{value:.0f}"
 
 
 def gib(value: float) -> str:
-    """Bytes as GiB, small ones as MiB."""
+    """Bytes as GiB, small ones as MiB or KiB."""
     if math.isnan(value):
         return DASH
-    return f"{value / _GIB:.1f} GiB" if value >= _GIB else f"{value / 2**20:.0f} MiB"
+    if value >= 2**30:
+        return f"{value / 2**30:.1f}{NBSP}GiB"
+    return f"{value / 2**20:.0f}{NBSP}MiB" if value >= 2**20 else f"{value / 2**10:.0f}{NBSP}KiB"
 
 
 def day(unix_s: float) -> str:
