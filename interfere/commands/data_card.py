@@ -1,5 +1,6 @@
 """Describe a table in the terminal, and as a page to look at."""
 
+import webbrowser
 from pathlib import Path
 from typing import Annotated
 
@@ -36,5 +37,5 @@ def card(
     else:
         out.print(Markdown(describe(table)))
         progress_note(f"wrote {path}")
-    if show:
-        typer.launch(str(path.resolve()))
+    if show and not webbrowser.open(path.resolve().as_uri()):
+        progress_note("no browser found here: open the page from a machine that has one")

@@ -14,7 +14,8 @@ from interfere.records import JobProfile
 HOW_TO_READ = (
     ("slowdown", "time of a step beside the neighbour ÷ time of the same step alone. 1 × is no effect, 2 × is half the "
      "speed. The row names who is slowed (victim), the column who runs beside it (neighbour)."),
-    ("interval", "where the mean over more repeats would lie, 95 times in 100. A row without one was measured once."),
+    ("interval", "where the mean over more repeats would lie, 95 times in 100. A row without one has too few repeats, or "
+     "its source gives none."),
     ("ICC", "intraclass correlation of single blocks, ICC(1,1): the share of the variance of log slowdown that lies "
      "between pairs and not between repeats. 1 is perfect agreement, 0 is noise."),
     ("additive R²", "share of the variance of log slowdown that a number per victim and a number per neighbour "
@@ -38,6 +39,8 @@ OPTIONAL: tuple[tuple[str, str, Callable[[float], str]], ...] = (
 
 def jobs_alone(of: Table) -> Html:
     """Profiles; facts that no job has take no column."""
+    if not of.jobs:
+        return tag("p", "No profiles.", class_="dim")
     columns: list[tuple[str, Callable[[JobProfile], str]]] = [
         ("workload", lambda j: j.workload),
         ("device", lambda j: j.device_type),

@@ -55,7 +55,7 @@ def verdict(domain: Domain) -> Html:
     if not domain.table.ok_pairs:
         return tag("p", tag("b", "Nothing measured."), " No row of this domain has a slowdown.", class_="verdict bad")
     if math.isnan(icc):
-        text = " No row has two blocks, so nothing says how well a repeat would agree."
+        text = " Fewer than two rows were repeated: nothing says how well a repeat would agree."
         return tag("p", tag("b", "Agreement unknown."), text, class_="verdict unsure")
     if icc < MIN_ICC:
         text = f" ICC {figure(icc)} is below {MIN_ICC}: repeats disagree too much, training refuses it."
@@ -113,10 +113,14 @@ def _effects(domain: Domain) -> list[Html]:
     caption = tag("caption", "What each job suffers and causes", class_="hidden")
     grid = tag("table", caption, tag("thead", tag("tr", *heads)), tag("tbody", *body), class_="plain effects")
     explained = (
-        f"The additive fit gives each job two numbers: what it suffers beside an average neighbour, and what it causes "
-        f"to an average victim. They explain {share(domain.fit.r2)} of the variance of log slowdown; the rest is how "
-        "particular pairs get along."
+        "The additive fit gives each job two numbers: what it suffers beside an average neighbour, and what it causes "
+        "to an average victim."
     )
+    if not math.isnan(domain.fit.r2):
+        explained += (
+            f" They explain {share(domain.fit.r2)} of the variance of log slowdown; the rest is how particular pairs "
+            "get along."
+        )
     wrap = tag("div", grid, class_="scroll", tabindex="0", role="region", aria_label="effects")
     return [tag("h3", "Who suffers, who hurts"), tag("p", explained, class_="dim"), wrap]
 
@@ -126,11 +130,15 @@ def _intervals(domain: Domain) -> list[Html]:
     text = (
         f"None of the {plural(ok, 'row')} has an interval: nothing says how far a repeat would land."
         if without == ok
-        else f"Dot: the slowdown; whisker: its 95 % interval. {share(without / ok)} of {plural(ok, 'row')} have none."
+        else f"Dot: the slowdown; whisker: its 95 % interval. {_share_without(without, ok)}"
     )
     drawn = tag("div", plots.intervals(domain.table.ok_pairs), class_="scroll", tabindex="0", role="region",
                 aria_label="intervals")  # fmt: skip
     return [tag("h3", "Spread and intervals"), tag("p", text, class_="dim"), drawn]
+
+
+def _share_without(without: int, ok: int) -> str:
+    return f"{share(without / ok, 1)} of {plural(ok, 'row')} have none." if without else "Every row has one."
 
 
 def _outliers(domain: Domain) -> list[Html]:
@@ -167,9 +175,7 @@ def _feasibility(domain: Domain) -> list[Html]:
     known, counts = memory(domain), dict(domain.figures.rows_by_status)
     infeasible, capacity = counts[PairStatus.INFEASIBLE.value], known.capacity_bytes
     all_rows = plural(len(domain.table.pairs), "row")
-    lines = [
-        f"{infeasible:,} of {all_rows} could not share the device." if infeasible else f"All {all_rows} could share."
-    ]
+    lines = [f"{infeasible:,} of {all_rows} could not share the device." if infeasible else "Every pair could share."]
     if not known.sums:
         lines.append("No peak memory is known, so sums cannot be compared with a capacity.")
         return [tag("h3", "Feasibility"), tag("p", " ".join(lines), class_="dim")]
