@@ -24,6 +24,9 @@ class Metrics:
         self._handling = Histogram(
             "grpc_server_handling_seconds", "Time of a call.", labels, buckets=_SECONDS, registry=self.registry
         )
+        self._in_flight = Gauge(
+            "interfere_requests_in_flight", "Calls begun and not ended.", labels, registry=self.registry
+        )
         self._solve = Histogram(
             "interfere_match_solve_seconds", "Time of a decision.", buckets=_SECONDS, registry=self.registry
         )
@@ -46,9 +49,11 @@ class Metrics:
     def call_started(self, service: str, method: str) -> None:
         """A unary call begins."""
         self._started.labels("unary", service, method).inc()
+        self._in_flight.labels("unary", service, method).inc()
 
     def call_ended(self, service: str, method: str, code: str, seconds: float) -> None:
         """A unary call ends with a status code."""
+        self._in_flight.labels("unary", service, method).dec()
         self._handled.labels("unary", service, method, code).inc()
         self._handling.labels("unary", service, method).observe(seconds)
 

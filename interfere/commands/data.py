@@ -4,11 +4,11 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.markdown import Markdown
 from rich.table import Table as Grid
 
 from interfere.commands import data_import
-from interfere.commands.output import JsonFlag, emit, out
+from interfere.commands.data_card import card
+from interfere.commands.output import JsonFlag, emit
 
 app = typer.Typer(help=__doc__, no_args_is_help=True, add_completion=False, rich_markup_mode=None)
 app.add_typer(data_import.app, name="import")
@@ -71,17 +71,7 @@ def check(folder: Folder = None, as_json: JsonFlag = False) -> None:
     emit({"tables": rows, "manifest_files": files}, text, as_json=as_json)
 
 
-@app.command()
-def card(folder: Annotated[Path, typer.Argument(help="Folder of a table.")], as_json: JsonFlag = False) -> None:
-    """Describe a table: what was measured, where, and how far to trust it. Computed anew from its rows."""
-    from interfere.data.card import card as describe
-    from interfere.data.tables import read_table
-
-    text = describe(read_table(folder))
-    if as_json:
-        emit({"card": text}, "", as_json=True)
-    else:
-        out.print(Markdown(text))
+app.command()(card)
 
 
 @app.command()

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from interfere.data.additive import fit_additive
 from interfere.data.tables import Table
 from interfere.records import NAN, PairMeasurement, PairStatus
 
@@ -47,19 +48,7 @@ def icc(passes: Sequence[Sequence[float] | NDArray[np.float64]]) -> float:
 
 def additive_fit(victims: Sequence[str], neighbours: Sequence[str], log_slowdown: Sequence[float]) -> float:
     """R² of `log slowdown ~ mean + victim + neighbour`; NaN where nothing varies."""
-    y = np.asarray(log_slowdown, dtype=np.float64)
-    if len(y) < 2 or not float(np.ptp(y)):
-        return NAN
-    rows = np.arange(len(y))
-    columns = [np.ones((len(y), 1))]
-    for names in (victims, neighbours):
-        _, index = np.unique(np.asarray(names), return_inverse=True)
-        dummies = np.zeros((len(y), int(index.max()) + 1))
-        dummies[rows, index] = 1.0
-        columns.append(dummies)
-    design = np.hstack(columns)
-    fitted = design @ np.linalg.lstsq(design, y, rcond=None)[0]
-    return 1.0 - float(((y - fitted) ** 2).sum() / ((y - y.mean()) ** 2).sum())
+    return fit_additive(victims, neighbours, log_slowdown).r2
 
 
 def block_slowdowns(pair: PairMeasurement) -> tuple[float, ...]:

@@ -2,7 +2,6 @@
 
 import socket
 import threading
-import time
 import urllib.request
 from collections.abc import Callable
 from dataclasses import replace
@@ -37,6 +36,18 @@ def violations(error: grpc.RpcError) -> list[str]:
         if packed.Unpack(fields):
             return [violation.field for violation in fields.field_violations]
     return []
+
+
+def scrape(server: RunningServer) -> str:
+    """The page of metrics as Prometheus gets it."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{server.metrics_port}/metrics") as answer:
+        return answer.read().decode()
+
+
+def in_flight(method: str, calls: float) -> str:
+    """The line of that page that counts the running calls of a method."""
+    labels = f'grpc_method="{method}",grpc_service="interfere.v1.PolicyService",grpc_type="unary"'
+    return f"interfere_requests_in_flight{{{labels}}} {calls}"
 
 
 @pytest.mark.parametrize(
@@ -166,14 +177,14 @@ def test_metrics(serve: Callable[..., RunningServer], settings: Settings) -> Non
         from tests.serving.test_observations import window
 
         client.observe([window("1", "infer", "gemm", slowdown=2.0), window("2", "nobody", "gemm", slowdown=2.0)])
-    with urllib.request.urlopen(f"http://127.0.0.1:{server.metrics_port}/metrics") as answer:
-        text = answer.read().decode()
+    text = scrape(server)
     call = 'grpc_method="PredictSlowdowns",grpc_service="interfere.v1.PolicyService",grpc_type="unary"'
     for line in (
         f"grpc_server_started_total{{{call}}} 2.0",
         f'grpc_server_handled_total{{grpc_code="OK",{call}}} 1.0',
         f'grpc_server_handled_total{{grpc_code="RESOURCE_EXHAUSTED",{call}}} 1.0',
         f"grpc_server_handling_seconds_count{{{call}}} 2.0",
+        in_flight("PredictSlowdowns", 0.0),  # also after a refusal
         "interfere_match_solve_seconds_count 1.0",
         "interfere_match_gap_ratio_count 1.0",
         "interfere_prediction_error_ratio_count 1.0",
@@ -190,8 +201,8 @@ def test_two_servers_in_one_process_do_not_share_counters(
     servers = [serve(replace(settings, metrics_port=0, work=tmp_path / str(k))) for k in range(2)]
     with PolicyClient(servers[0].address) as client:
         client.model()
-    with urllib.request.urlopen(f"http://127.0.0.1:{servers[1].metrics_port}/metrics") as answer:
-        assert "GetModel" not in answer.read().decode()
+    assert "GetModel" in scrape(servers[0])
+    assert "GetModel" not in scrape(servers[1])
 
 
 def test_health_says_so_before_the_server_goes(server: RunningServer) -> None:
@@ -225,24 +236,23 @@ def test_more_requests_than_allowed_are_refused(serve: Callable[..., RunningServ
     assert set(outcomes) == {"answered", "refused"}
 
 
-def test_stop_lets_a_running_request_end(server: RunningServer) -> None:
+def test_stop_lets_a_running_request_end(serve: Callable[..., RunningServer], settings: Settings) -> None:
+    server = serve(replace(settings, metrics_port=0, grace_s=60))
     got: list[int] = []
 
     def ask() -> None:
-        with PolicyClient(server.address) as client:
-            client.wait_ready()
-            started.set()
-            got.append(client.predict_matrix([*WORKLOADS] * 300).matrix.victim_slowdown.size)
+        with PolicyClient(server.address, timeout_s=60) as client:
+            got.append(client.predict_matrix([*WORKLOADS] * 600).matrix.victim_slowdown.size)  # about a second
 
-    started = threading.Event()
     thread = threading.Thread(target=ask)
     thread.start()
-    started.wait(10)
-    time.sleep(0.05)
+    running = in_flight("PredictMatrix", 1.0)
+    while running not in scrape(server):
+        assert thread.is_alive()  # else the request ended between two looks: nothing to show
     server.stop()
     server.stop()
-    thread.join(10)
-    assert got == [1200 * 1200]
+    thread.join(60)
+    assert got == [2400 * 2400]
 
 
 # --- what keeps it from starting -------------------------------------------------------------------------------------
