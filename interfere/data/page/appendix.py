@@ -14,8 +14,8 @@ from interfere.records import JobProfile
 HOW_TO_READ = (
     ("slowdown", "time of a step beside the neighbour ÷ time of the same step alone. 1 × is no effect, 2 × is half the "
      "speed. The row names who is slowed (victim), the column who runs beside it (neighbour)."),
-    ("interval", "where the mean over more repeats would lie, 95 times in 100. A row without one has too few repeats, or "
-     "its source gives none."),
+    ("interval", "where the mean over more repeats would lie, 95 times in 100. A row without one has too few repeats, "
+     "or its source gives none."),
     ("ICC", "intraclass correlation of single blocks, ICC(1,1): the share of the variance of log slowdown that lies "
      "between pairs and not between repeats. 1 is perfect agreement, 0 is noise."),
     ("additive R²", "share of the variance of log slowdown that a number per victim and a number per neighbour "
