@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from interfere.data.shipped import datasets_folder
-from interfere.data.tables import write_table
+from interfere.data.tables import table_digest, write_table
 from tests.data.sample import TABLE
 
 
@@ -44,10 +44,49 @@ def test_check_accepts_the_shipped_tables_and_names_a_corrupt_file(tmp_path: Pat
     assert json.loads(as_json.stdout)["error"]["code"] == "INVALID_ARGUMENT"
 
 
-def test_card_describes_a_table(tmp_path: Path) -> None:
+def test_card_describes_a_table_and_writes_its_page(tmp_path: Path) -> None:
+    own = tmp_path / "own"
+    write_table(own, TABLE)
+    (own / "card.md").write_text("counted & explained: 3 rows dropped")
+    shown = interfere("card", own, cwd=tmp_path)
+    assert "time-sliced" in shown.stdout
+    assert "wrote interfere-work/cards/own.html" in shown.stderr
+    document = json.loads(interfere("card", own, "--out", tmp_path / "my.html", "--json", cwd=tmp_path).stdout)
+    assert "CC BY 4.0" in document["card"]
+    assert document["page"] == str(tmp_path / "my.html")
+    text = (tmp_path / "my.html").read_text(encoding="utf-8")
+    assert text == (tmp_path / "interfere-work" / "cards" / "own.html").read_text(encoding="utf-8")
+    assert table_digest(own) in text
+    assert "counted &amp; explained" in text
+    interfere("card", own, "--work", tmp_path / "work", cwd=tmp_path)
+    assert (tmp_path / "work" / "cards" / "own.html").is_file()
+    assert {p.name for p in own.iterdir()} == {"jobs.parquet", "pairs.parquet", "card.md"}
+
+
+def test_card_opens_the_page_where_there_is_a_browser(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_table(tmp_path / "own", TABLE)
-    assert "time-sliced" in interfere("card", tmp_path / "own", cwd=tmp_path).stdout
-    assert "CC BY 4.0" in json.loads(interfere("card", tmp_path / "own", "--json", cwd=tmp_path).stdout)["card"]
+    browser = tmp_path / "browser"
+    browser.write_text(f'#!/bin/sh\necho "$1" > "{tmp_path}/opened"\n')
+    browser.chmod(0o755)
+    monkeypatch.setenv("BROWSER", str(browser))
+    assert interfere("card", tmp_path / "own", cwd=tmp_path).returncode == 0
+    assert not (tmp_path / "opened").exists()
+    interfere("card", tmp_path / "own", "--open", cwd=tmp_path)
+    page = tmp_path / "interfere-work" / "cards" / "own.html"
+    assert (tmp_path / "opened").read_text().strip() == page.resolve().as_uri()
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setenv("BROWSER", "false-browser")
+    alone = interfere("card", tmp_path / "own", "--open", cwd=tmp_path)
+    assert (alone.returncode, "no browser found" in alone.stderr) == (0, True)
+
+
+@pytest.mark.parametrize("out", [".", "own/jobs.parquet/card.html"])
+def test_a_page_that_cannot_be_written_is_one_error(tmp_path: Path, out: str) -> None:
+    write_table(tmp_path / "own", TABLE)
+    done = interfere("card", tmp_path / "own", "--out", out, cwd=tmp_path)
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: cannot write here")
+    assert "Traceback" not in done.stderr
 
 
 def test_manifest_is_written_and_then_checks(tmp_path: Path) -> None:

@@ -42,13 +42,13 @@ def heat_map(domain: Domain) -> Html:
     """A table with row and column headings, scrollable where it is wider than the page."""
     corner = tag("td", tag("span", "victim ↓  beside →", class_="dim"), class_="corner")
     head = (tag("th", tag("span", short(name)), scope="col", title=name) for name in domain.neighbours)
-    rows = [tag("tr", corner, *head)]
+    rows = []
     size = next((name for most, name in SIZES if len(domain.neighbours) <= most), "dense tiny")
     for victim in domain.victims:
         cells = (_cell(domain, victim, neighbour) for neighbour in domain.neighbours)
         rows.append(tag("tr", tag("th", short(victim), scope="row", title=victim), *cells))
     caption = tag("caption", f"Slowdown of each victim beside each neighbour, {domain.device_type}", class_="hidden")
-    grid = tag("table", caption, *rows, class_=f"heat {size}")
+    grid = tag("table", caption, tag("thead", tag("tr", corner, *head)), tag("tbody", *rows), class_=f"heat {size}")
     return tag("div", grid, class_="scroll", tabindex="0", role="region", aria_label="heat map")
 
 

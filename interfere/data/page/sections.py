@@ -36,8 +36,7 @@ def table(heads: tuple[str, ...], rows: Sequence[tuple[str, ...]], *, numbers: f
 def section(domain: Domain, anchor: str) -> Html:
     """Everything about one domain."""
     parts = [tag("h2", title(domain)), verdict(domain), tiles(domain)]
-    if domain.table.ok_pairs or domain.cells:
-        parts += [tag("h3", "Slowdown, victim × neighbour"), _map_note(domain), legend(domain), heat_map(domain)]
+    parts += [tag("h3", "Slowdown, victim × neighbour"), _map_note(domain), legend(domain), heat_map(domain)]
     if domain.table.ok_pairs:
         parts += [*_effects(domain), *_intervals(domain), *_outliers(domain)]
     parts += _feasibility(domain)
@@ -180,7 +179,7 @@ def _feasibility(domain: Domain) -> list[Html]:
         lines.append("No peak memory is known, so sums cannot be compared with a capacity.")
         return [tag("h3", "Feasibility"), tag("p", " ".join(lines), class_="dim")]
     if known.static_jobs:
-        lines.append(f"{plural(known.static_jobs, 'peak')} come from a static trace: without context and workspaces.")
+        lines.append(f"A static trace gave {plural(known.static_jobs, 'peak')}: without context and workspaces.")
     if math.isnan(capacity):
         lines.append(f"The capacity of {domain.device_type} is not known.")
         drawn = [plots.memory_sums(known)] if infeasible else []

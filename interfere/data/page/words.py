@@ -63,8 +63,8 @@ def short(name: str) -> str:
     """At most MAX_NAME characters; what is cut lies in the middle, since batch sizes stand at the end."""
     if len(name) <= MAX_NAME:
         return name
-    head = MAX_NAME // 2
-    return f"{name[:head].rstrip()}…{name[head + 1 - MAX_NAME :].lstrip()}"
+    head = MAX_NAME * 2 // 5
+    return f"{name[:head]}…{name[head + 1 - MAX_NAME :]}"
 
 
 def plural(count: int, noun: str) -> str:
