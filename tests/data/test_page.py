@@ -452,3 +452,11 @@ write_page(Path(sys.argv[1]), read_table(shipped_table("cpu")))
     done = subprocess.run([sys.executable, "-c", code, out], capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 0, done.stderr
     assert out.read_text(encoding="utf-8") == page(read_table(shipped_table("cpu")))
+
+
+def test_groups_never_measured_together_stand_together_and_are_named() -> None:
+    apart = joined(table_of(["a", "b", "c"], holes=False), table_of(["x", "y"], holes=False))
+    (domain,) = domains(apart)
+    assert set(domain.victims[:3]) == set(domain.neighbours[:3]) == {"a", "b", "c"}
+    assert "fall into 2 groups never measured together" in parsed(apart).words
+    assert "never measured together" not in parsed(TABLE).words

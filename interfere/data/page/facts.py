@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from interfere.data.additive import AdditiveFit, fit_of, replicate_sd
+from interfere.data.additive import AdditiveFit, Effect, fit_of, replicate_sd
 from interfere.data.quality import Quality, quality
 from interfere.data.tables import Table
 from interfere.devices import device_type as known_device
@@ -40,7 +40,7 @@ class Domain:
     table: Table  # the rows and profiles of this domain alone
     figures: Quality
     fit: AdditiveFit
-    victims: tuple[str, ...]  # who suffers most comes first, who was never measured last
+    victims: tuple[str, ...]  # group by group, who suffers most comes first; who was never measured last
     neighbours: tuple[str, ...]  # who hurts most comes first
     cells: Mapping[tuple[str, str], PairMeasurement]  # by victim and neighbour; a missing pair has none
     outliers: tuple[Outlier, ...]  # every ok row, farthest first
@@ -80,8 +80,8 @@ def _domain(table: Table, device_type: str, mode: str, metric: str) -> Domain:
         table=own,
         figures=quality(own),
         fit=fit,
-        victims=_ordered({p.victim for p in pairs}, dict(fit.victims)),
-        neighbours=_ordered({p.neighbour for p in pairs}, dict(fit.neighbours)),
+        victims=_ordered({p.victim for p in pairs}, fit.suffers),
+        neighbours=_ordered({p.neighbour for p in pairs}, fit.causes),
         cells={(p.victim, p.neighbour): p for p in pairs},
         outliers=_outliers(own, fit, noise_sd),
         noise_sd=noise_sd,
@@ -89,8 +89,9 @@ def _domain(table: Table, device_type: str, mode: str, metric: str) -> Domain:
     )
 
 
-def _ordered(names: set[str], effects: Mapping[str, float]) -> tuple[str, ...]:
-    return tuple(sorted(names, key=lambda name: (-effects.get(name, -math.inf), name)))
+def _ordered(names: set[str], effects: tuple[Effect, ...]) -> tuple[str, ...]:
+    place = {effect.name: (effect.group, -effect.log_slowdown) for effect in effects}
+    return tuple(sorted(names, key=lambda name: (place.get(name, (len(names), 0.0)), name)))
 
 
 def _noise(own: Table, fit: AdditiveFit) -> tuple[float, bool]:
@@ -205,9 +206,8 @@ def sorted_table(table: Table) -> Table:
 
 
 def effects(domain: Domain) -> Iterator[tuple[str, float, float]]:
-    """Name, slowdown it suffers beside an average neighbour, slowdown it causes to an average victim."""
-    suffers, causes = dict(domain.fit.victims), dict(domain.fit.neighbours)
+    """Name, slowdown it suffers beside an average neighbour, slowdown it causes to an average victim of its group."""
+    suffers, causes = ({e.name: e.log_slowdown for e in side} for side in (domain.fit.suffers, domain.fit.causes))
     names = (*domain.victims, *(name for name in domain.neighbours if name not in set(domain.victims)))
     for name in names:
-        effect = suffers.get(name, NAN), causes.get(name, NAN)
-        yield name, math.exp(domain.fit.mean + effect[0]), math.exp(domain.fit.mean + effect[1])
+        yield name, math.exp(suffers.get(name, NAN)), math.exp(causes.get(name, NAN))

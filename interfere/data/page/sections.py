@@ -120,6 +120,8 @@ def _effects(domain: Domain) -> list[Html]:
             f" They explain {share(domain.fit.r2)} of the variance of log slowdown; the rest is how particular pairs "
             "get along."
         )
+    if domain.fit.groups > 1:
+        explained += f" The jobs fall into {domain.fit.groups} groups never measured together: compare within a group."
     wrap = tag("div", grid, class_="scroll", tabindex="0", role="region", aria_label="effects")
     return [tag("h3", "Who suffers, who hurts"), tag("p", explained, class_="dim"), wrap]
 
