@@ -15,6 +15,7 @@ from interfere.records import PairMeasurement, PairStatus
 
 TICKS = (0.2, 0.3, 0.5, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 7.0, 10.0, 20.0, 30.0, 50.0, 100.0)
 WIDTH, LEFT, RIGHT = 920.0, 46.0, 12.0  # SVG user units
+BEYOND = 2.0  # how far past the slowdowns an axis follows the intervals
 MIN_TICK_GAP = 17.0  # user units between two labels of 11
 
 
@@ -32,17 +33,31 @@ def ticks(low: float, high: float, span: float) -> tuple[float, ...]:
 def _bounds(values: Sequence[float]) -> tuple[float, float]:
     """Ends of a logarithmic axis that holds the values and 1."""
     finite = [value for value in values if math.isfinite(value)]
-    return min(0.95, *finite, 0.95) / 1.03, max(1.1, *finite, 1.1) * 1.03
+    return min(0.95, *finite) / 1.03, max(1.1, *finite) * 1.03
+
+
+def interval_axis(pairs: Sequence[PairMeasurement]) -> tuple[float, float]:
+    """Holds every slowdown, and intervals up to twice beyond: two blocks can give one that would flatten the rest."""
+    low, high = _bounds([p.slowdown for p in pairs])
+    ends = _bounds([v for p in pairs for v in (p.slowdown, p.lower, p.upper)])
+    return max(ends[0], low / BEYOND), min(ends[1], high * BEYOND)
+
+
+def cut_off(pairs: Sequence[PairMeasurement]) -> int:
+    """Intervals that leave the drawing."""
+    low, high = interval_axis(pairs)
+    return sum(p.lower < low or p.upper > high for p in pairs)
 
 
 def intervals(pairs: Sequence[PairMeasurement]) -> Html:
     """Every row as a dot, sorted, with a whisker from lower to upper where it has one."""
     ranked = sorted(pairs, key=lambda p: (p.slowdown, p.victim, p.neighbour))
     height, top, bottom = 260.0, 10.0, 34.0
-    low, high = _bounds([v for p in ranked for v in (p.slowdown, p.lower, p.upper)])
+    low, high = interval_axis(ranked)
 
     def y(slowdown: float) -> float:
-        return top + (height - top - bottom) * math.log(high / slowdown) / math.log(high / low)
+        inside = min(high, max(low, slowdown))
+        return top + (height - top - bottom) * math.log(high / inside) / math.log(high / low)
 
     def x(rank_frac: float) -> float:
         return LEFT + (WIDTH - LEFT - RIGHT) * rank_frac

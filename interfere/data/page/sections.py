@@ -133,6 +133,8 @@ def _intervals(domain: Domain) -> list[Html]:
         if without == ok
         else f"Dot: the slowdown; whisker: its 95 % interval. {_share_without(without, ok)}"
     )
+    if cut := plots.cut_off(domain.table.ok_pairs):
+        text += f" {plural(cut, 'interval')} longer than the drawing: hover for the ends."
     drawn = tag("div", plots.intervals(domain.table.ok_pairs), class_="scroll", tabindex="0", role="region",
                 aria_label="intervals")  # fmt: skip
     return [tag("h3", "Spread and intervals"), tag("p", text, class_="dim"), drawn]

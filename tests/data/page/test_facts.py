@@ -8,7 +8,9 @@ import pytest
 from interfere import devices
 from interfere.data.importers.gavel import import_gavel
 from interfere.data.importers.lucid import import_lucid
+from interfere.data.page import page
 from interfere.data.page.facts import domains, memory
+from interfere.data.page.plots import interval_axis
 from interfere.data.tables import Table
 from interfere.devices import DeviceType
 from interfere.records import NAN, JobProfile, PairMeasurement, PairStatus
@@ -162,3 +164,34 @@ def test_lucid_as_published() -> None:
     assert all(name.startswith("NeuMF") for name in domain.victims[-4:])
     (grid,) = parsed(table).all("table", "heat")
     assert len(grid.all("td", "cell")) == 35 * 41
+
+
+def test_what_could_not_run_in_one_direction_could_not_run() -> None:
+    ok = PairMeasurement(victim="b", neighbour="a", device_type="gpu", mode="mps", slowdown=1.2)
+    no = replace(ok, victim="a", neighbour="b", status=PairStatus.INFEASIBLE, slowdown=NAN, reason="out of memory")
+    for pairs in ((ok, no), (replace(ok, victim="a", neighbour="b"), replace(no, victim="b", neighbour="a"))):
+        (domain,) = domains(Table(name="t", jobs=table_of(["a", "b"]).jobs, pairs=pairs))
+        assert [s.status for s in memory(domain).sums] == [PairStatus.INFEASIBLE]
+
+
+def test_many_pairs_at_odds_with_their_memory_are_folded_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(devices.KNOWN, "gpu", DeviceType(name="gpu", memory_bytes=GIB, source="test"))
+    root = parsed(table_of("abcdef", holes=False))  # 21 unordered pairs, each over 1 GiB, and each ran
+    assert [s.text for s in root.all("summary")] == ["9 more"]
+    rows = [len(t.all("tr")) - 1 for t in root.all("table", "plain") if "by memory" in t.words]
+    assert rows == [12, 9]
+    assert len(root.all("line", "sum")) == 21
+    assert "0 fit and could share" in root.words
+    assert "21 do not fit yet could" in root.words
+
+
+def test_one_wild_interval_does_not_flatten_the_others() -> None:
+    wild = replace(TABLE, pairs=(replace(TABLE.pairs[0], lower=0.01, upper=90.0), *TABLE.pairs[1:]))
+    low, high = interval_axis(wild.ok_pairs)
+    assert low < 1.0
+    assert 2.0 < high < 5.0
+    assert "1 interval longer than the drawing" in parsed(wild).words
+    assert "[0.01, 90.0]" in page(wild)
+    heights = [float(line.attributes["y2"] or "") for line in parsed(wild).all("line", "whisker")]
+    assert all(0 <= y <= 260 for y in heights)
+    assert "longer than the drawing" not in parsed(TABLE).words
