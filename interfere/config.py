@@ -64,6 +64,9 @@ _KINDS: dict[str, Any] = {
     "max_concurrent_rpcs": int, "message_mib": int, "grace_s": float, "target": str, "timeout_s": float,
 }  # fmt: skip
 
+# Variables of the same prefix that are no settings: where tests find public data, where a job leaves its step marks.
+_NOT_SETTINGS = {"INTERFERE_DATA", "INTERFERE_PROGRESS"}
+
 
 def help_lines() -> str:
     """One line a setting: name, default, meaning."""
@@ -79,7 +82,9 @@ def load_settings(file: Path | None = None, *, environ: Mapping[str, str] | None
     values: dict[str, object] = {}
     bad: list[Violation] = []
     from_environ = {
-        name.removeprefix(PREFIX).lower(): value for name, value in environ.items() if name.startswith(PREFIX)
+        name.removeprefix(PREFIX).lower(): value
+        for name, value in environ.items()
+        if name.startswith(PREFIX) and name not in _NOT_SETTINGS
     }
     named = {name: value for name, value in given.items() if value is not None}
     for where, source in ((str(file), _read(file)), ("environment", from_environ), ("options", named)):

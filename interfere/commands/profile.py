@@ -13,6 +13,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from rich.table import Table as Grid
 
 from interfere.commands.output import JsonFlag, emit, err, progress_note
+from interfere.commands.profile_static import static
 from interfere.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -119,6 +120,9 @@ def campaign(
         campaign=f"{device}-all",
     )  # fmt: skip
     _measure(config, as_json=as_json)
+
+
+app.command()(static)
 
 
 @app.command()

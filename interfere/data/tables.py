@@ -52,6 +52,15 @@ def write_table(path: Path, table: Table) -> None:
     write_rows(path / PAIRS, pairs, schema.pairs_schema())
 
 
+def add_jobs(path: Path, jobs: Sequence[JobProfile]) -> Table:
+    """Add profiles to the table in folder `path`, which is made if need be; one of the same key is replaced."""
+    known = read_table(path) if (path / JOBS).exists() or (path / PAIRS).exists() else None
+    newest = {(job.workload, job.device_type): job for job in (*(known.jobs if known else ()), *jobs)}
+    table = Table(name=path.resolve().name, jobs=tuple(newest.values()), pairs=known.pairs if known else ())
+    write_table(path, table)
+    return table
+
+
 def table_digest(path: Path) -> str:
     """sha256 over both files, in hexadecimal: what a model card cites."""
     digest = hashlib.sha256()

@@ -1,0 +1,61 @@
+"""`profile static`: what a model would cost on a device, without running it."""
+
+import math
+from collections import defaultdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.table import Table as Grid
+
+from interfere.commands.output import JsonFlag, emit
+
+if TYPE_CHECKING:
+    from interfere.records import JobProfile
+
+MIB = float(2**20)
+SHOWN = 8  # operators in the table
+
+
+def static(
+    model: Annotated[str, typer.Argument(help='module:factory, or a published name: "ResNet-50 (batch size 32)".')],
+    device: Annotated[str, typer.Option(help="Device type: k80 to b200.")] = "h100",
+    workload: Annotated[str, typer.Option(help="Name in the profile. Default: the model's.")] = "",
+    out: Annotated[Path | None, typer.Option(help="Table folder that the profile is added to.")] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Trace a PyTorch model under fake tensors: FLOPs, traffic, memory by phase, roofline time. Nothing runs."""
+    from interfere.data.tables import add_jobs
+    from interfere.devices import KNOWN, device_type
+    from interfere.errors import NotFoundError
+    from interfere.profiling.static.worker import profile_named
+
+    if device_type(device).name not in KNOWN:
+        raise NotFoundError(
+            "no ceilings are known of this device type", value=device, remedy=f"one of {', '.join(KNOWN)}"
+        )
+    profile = profile_named(model, device, workload=workload)
+    if out is not None:
+        add_jobs(out, (profile,))
+    emit({"profile": profile.to_dict(), "written": str(out) if out else None}, _grid(profile, out), as_json=as_json)
+
+
+def _grid(profile: "JobProfile", out: Path | None) -> Grid:
+    grid = Grid("", "", title=f"{profile.workload} on {profile.device_type}, nothing run", show_header=False)
+    grid.caption = f"wrote {out}" if out else None
+    grid.add_row("step, by the roofline", f"{profile.step_time_s * 1e3:.3g} ms")
+    grid.add_row("arithmetic", f"{profile.flops_per_step / 1e9:,.4g} GFLOP a step")
+    grid.add_row("memory traffic", f"{profile.bytes_per_step / 2**30:,.4g} GiB a step")
+    for name in ("model", "gradient", "optimizer", "activation"):
+        grid.add_row(f"{name} memory", f"{getattr(profile, f'memory_{name}_bytes') / MIB:,.0f} MiB")
+    peak = f"{profile.static_memory_peak_bytes / MIB:,.0f} MiB, without context and workspaces"
+    grid.add_row("peak memory", peak)
+    times: dict[str, float] = defaultdict(float)
+    calls: dict[str, float] = defaultdict(float)
+    for kernel in profile.kernels:
+        times[kernel.name] += kernel.mean_s * kernel.count
+        calls[kernel.name] += kernel.count
+    total_s = math.fsum(times.values())
+    for name, seconds in sorted(times.items(), key=lambda item: -item[1])[:SHOWN]:
+        grid.add_row(name, f"{seconds / total_s:.0%} of the step, {calls[name]:,.0f} calls")
+    return grid

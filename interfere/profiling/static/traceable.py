@@ -1,0 +1,75 @@
+"""What can be traced without running: modules, optimizers, and one step that uses them.
+
+A factory builds all three. It is called under fake tensors, so building a model of any size allocates nothing.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from interfere.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+LearningStep = Callable[[], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traceable:
+    """One job as a static trace sees it. Without optimizers it is inference."""
+
+    modules: "tuple[nn.Module, ...]"
+    step: LearningStep
+    optimizers: "tuple[torch.optim.Optimizer, ...]" = ()
+    repeats: int = 1  # times that one reported step repeats `step`, e.g. the batches of an epoch
+
+
+Factory = Callable[[], Traceable]
+
+
+def training(
+    model: "nn.Module",
+    loss: "Callable[[], torch.Tensor]",
+    optimizer: "torch.optim.Optimizer",
+    *,
+    amp: bool = False,
+    repeats: int = 1,
+) -> Traceable:
+    """Forward, backward and update of one model; `amp` computes in half precision where autocast does."""
+    import torch
+
+    def step() -> None:
+        optimizer.zero_grad()
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=amp):
+            value = loss()
+        value.backward()
+        optimizer.step()
+
+    return Traceable(modules=(model,), step=step, optimizers=(optimizer,), repeats=repeats)
+
+
+def inference(model: "nn.Module", forward: "Callable[[], torch.Tensor]", *, amp: bool = False) -> Traceable:
+    """Forward only."""
+    import torch
+
+    model.eval()
+
+    def step() -> None:
+        with torch.inference_mode(), torch.autocast("cpu", dtype=torch.bfloat16, enabled=amp):
+            forward()
+
+    return Traceable(modules=(model,), step=step)
+
+
+def made_by(factory: object, name: str) -> Traceable:
+    """What `factory` gives. Raises InvalidInputError when that is no Traceable."""
+    made = factory() if callable(factory) else factory
+    if not isinstance(made, Traceable):
+        raise InvalidInputError(
+            f"{name} gave nothing that can be traced",
+            value=type(made).__name__,
+            remedy="return interfere.profiling.static.training(model, loss, optimizer)",
+        )
+    return made

@@ -1,0 +1,65 @@
+"""`profile static`, as a user runs it; the traced code runs in a process of its own."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from interfere.data.tables import read_table
+from interfere.errors import UnfitError
+from interfere.profiling.static.worker import profile_named
+
+MODULE = "tests.profiling.static.factories"
+
+
+def interfere(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "interfere", "profile", "static", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+
+
+def test_a_users_factory_becomes_a_profile_in_a_table(tmp_path: Path) -> None:
+    for device in ("h100", "v100"):
+        done = interfere(
+            f"{MODULE}:linear", "--device", device, "--out", str(tmp_path / "t"), "--workload", "mine", "--json"
+        )
+        assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    assert document["profile"]["workload"] == "mine"
+    assert document["written"] == str(tmp_path / "t")
+    jobs = read_table(tmp_path / "t").jobs
+    assert [(job.workload, job.device_type) for job in jobs] == [("mine", "h100"), ("mine", "v100")]
+    again = interfere(f"{MODULE}:linear_adam", "--device", "v100", "--out", str(tmp_path / "t"), "--workload", "mine")
+    assert again.returncode == 0, again.stderr
+    assert "peak memory" in again.stdout
+    assert len(read_table(tmp_path / "t").jobs) == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((f"{MODULE}:linear", "--device", "tpu-v9"), "tpu-v9"),
+        (("GPT-9 (batch size 1)",), "module:factory"),
+        ((f"{MODULE}:nothing",), "cannot be imported"),
+        (("no.such.module:factory",), "cannot be imported"),
+        ((f"{MODULE}:data_dependent",), "cannot be traced"),
+        ((f"{MODULE}:leaves",), "exit code 7"),
+    ],
+)
+def test_bad_input_is_one_message(arguments: tuple[str, ...], said: str) -> None:
+    done = interfere(*arguments)
+    assert done.returncode == 1
+    assert said in done.stderr
+    assert "remedy" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_factory_that_never_comes_back_is_ended() -> None:
+    with pytest.raises(UnfitError, match="not traced within"):
+        profile_named(f"{MODULE}:waits", "h100", limit_s=4.0)
