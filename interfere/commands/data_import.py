@@ -113,6 +113,26 @@ def orion(
     _write(out, import_orion(path, device_type=device, name=name, step_time_s=step_s), as_json=as_json)
 
 
+@app.command()
+def dcgm(
+    path: Annotated[
+        Path, typer.Argument(help="Saved answer of Prometheus' query_range, or a folder of them (*.json).")
+    ],
+    out: Out,
+    by: Annotated[str, typer.Option(help="Label that names the workload of a job.")] = "pod",
+    step_metric: Annotated[str, typer.Option(help="Counter of training steps, in the same files.")] = "",
+    rates: Annotated[Path | None, typer.Option(help="CSV of step times alone: workload, step_time_s.")] = None,
+    device: Annotated[str, typer.Option(help="Device type; default: by the label modelName.")] = "",
+    mode: Annotated[str, typer.Option(help="How jobs share a device on this site.")] = "timeslice",
+    as_json: JsonFlag = False,
+) -> None:
+    """DCGM exporter metrics out of Prometheus: profiles of jobs seen alone, slowdowns where steps are counted."""
+    from interfere.data.importers.dcgm import import_dcgm
+
+    imported = import_dcgm(path, by=by, step_metric=step_metric, rates=rates, device_type=device, mode=mode)
+    _write(out, imported, as_json=as_json)
+
+
 def _write(out: Path, imported: "Imported", *, as_json: bool) -> None:
     """Write the import and say what came in, what did not, and from which bytes."""
     from interfere.data.importers.card import comparison
