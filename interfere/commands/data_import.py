@@ -15,6 +15,9 @@ from interfere.commands.output import JsonFlag, emit
 if TYPE_CHECKING:
     from interfere.data.importers.imported import Imported
 
+Name = Annotated[str, typer.Option(help="Workload of a single file; default: the file's name.")]
+StepTime = Annotated[float | None, typer.Option(min=1e-9, help="Measured time of one step, of a single file.")]
+
 app = typer.Typer(help=__doc__, no_args_is_help=True, add_completion=False, rich_markup_mode=None)
 
 Out = Annotated[Path, typer.Option("--out", help="Folder to write: new, empty, or an earlier import.")]
@@ -71,6 +74,62 @@ def philly(
     from interfere.data.importers.philly import import_philly
 
     imported = import_philly(path, throughputs=throughputs, device_type=device, name=out.resolve().name)
+    _write(out, imported, as_json=as_json)
+
+
+@app.command()
+def nsight(
+    path: Annotated[Path, typer.Argument(help="CSV of Nsight Compute (raw or details page), or a folder of them.")],
+    out: Out,
+    device: Annotated[str, typer.Option(help="Device type; default: the one the file names.")] = "",
+    name: Name = "",
+    steps: Annotated[int, typer.Option(min=1, help="Steps that each file covers.")] = 1,
+    step_time_s: StepTime = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Kernel tables from Nsight Compute: one profile a file."""
+    from interfere.data.importers.nsight import import_nsight
+    from interfere.records import NAN
+
+    step_s = NAN if step_time_s is None else step_time_s
+    imported = import_nsight(path, device_type=device, name=name, steps=steps, step_time_s=step_s)
+    _write(out, imported, as_json=as_json)
+
+
+@app.command()
+def orion(
+    path: Annotated[Path, typer.Argument(help="Orion's kernel CSV of one job, or a folder of them.")],
+    out: Out,
+    device: Annotated[str, typer.Option(help="Device type; Orion published V100.")] = "v100",
+    name: Name = "",
+    step_time_s: StepTime = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Orion's kernel profiles: one profile a file."""
+    from interfere.data.importers.orion import import_orion
+    from interfere.records import NAN
+
+    step_s = NAN if step_time_s is None else step_time_s
+    _write(out, import_orion(path, device_type=device, name=name, step_time_s=step_s), as_json=as_json)
+
+
+@app.command()
+def dcgm(
+    path: Annotated[
+        Path, typer.Argument(help="Saved answer of Prometheus' query_range, or a folder of them (*.json).")
+    ],
+    out: Out,
+    by: Annotated[str, typer.Option(help="Label that names the workload of a job.")] = "pod",
+    step_metric: Annotated[str, typer.Option(help="Counter of training steps, in the same files.")] = "",
+    rates: Annotated[Path | None, typer.Option(help="CSV of step times alone: workload, step_time_s.")] = None,
+    device: Annotated[str, typer.Option(help="Device type; default: by the label modelName.")] = "",
+    mode: Annotated[str, typer.Option(help="How jobs share a device on this site.")] = "timeslice",
+    as_json: JsonFlag = False,
+) -> None:
+    """DCGM exporter metrics out of Prometheus: profiles of jobs seen alone, slowdowns where steps are counted."""
+    from interfere.data.importers.dcgm import import_dcgm
+
+    imported = import_dcgm(path, by=by, step_metric=step_metric, rates=rates, device_type=device, mode=mode)
     _write(out, imported, as_json=as_json)
 
 

@@ -77,7 +77,7 @@ class JobProfile:
 
     workload: str
     device_type: str
-    step_time_s: float  # mean time of one step (or request) alone
+    step_time_s: float  # mean time of one step (or request) alone; NaN where only the device was watched
     source: str = "user"  # cpu, cuda, static, gavel, ...
     step_time_sd_s: float = NAN  # between blocks
     busy_frac: float = NAN  # share of wall time on the device
@@ -105,7 +105,7 @@ class JobProfile:
 
     def __post_init__(self) -> None:
         bad = text_violations(self, "workload", "device_type", "source")
-        bad += number_violations(self, "step_time_s", low=1e-9, nan=False)
+        bad += number_violations(self, "step_time_s", low=1e-9)
         bad += number_violations(
             self,
             "step_time_sd_s",
@@ -165,6 +165,8 @@ class JobProfile:
         if unknown := sorted(set(data) - known):
             raise InvalidInputError("unknown fields in a profile", value=unknown, remedy=f"use {sorted(known)}")
         values = {k: v for k, v in data.items() if v is not None}
+        if "step_time_s" in data:
+            values.setdefault("step_time_s", NAN)
         try:
             values["kernels"] = tuple(KernelStat.from_dict(kernel) for kernel in values.get("kernels", ()))
             for name in ("busy_s", "idle_s"):

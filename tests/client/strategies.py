@@ -72,7 +72,7 @@ kernels = st.builds(
 def profiles(draw: st.DrawFn) -> JobProfile:
     stretches = draw(st.lists(st.tuples(numbers(), numbers()), max_size=4))
     return JobProfile(
-        workload=draw(names), device_type=draw(names), step_time_s=draw(numbers(1e-9)), source=draw(names),
+        workload=draw(names), device_type=draw(names), step_time_s=draw(optional(1e-9)), source=draw(names),
         step_time_sd_s=draw(optional()), busy_frac=draw(optional()), busy_s=tuple(b for b, _ in stretches),
         idle_s=tuple(i for _, i in stretches), flops_per_step=draw(optional()), bytes_per_step=draw(optional()),
         memory_peak_bytes=draw(optional()), memory_working_set_bytes=draw(optional()), kernels=draw(tuples(kernels, 2)),
@@ -82,7 +82,7 @@ def profiles(draw: st.DrawFn) -> JobProfile:
 
 refs = st.builds(JobRef, workload=names) | st.builds(JobRef, profile_id=names) | st.builds(JobRef, profile=profiles())
 summaries = st.builds(
-    ProfileSummary, profile_id=names, workload=names, device_type=names, source=names, step_time_s=numbers(1e-9),
+    ProfileSummary, profile_id=names, workload=names, device_type=names, source=names, step_time_s=optional(1e-9),
     newest=st.booleans(), registered=st.booleans(),
 )  # fmt: skip
 jobs = st.builds(

@@ -3,10 +3,11 @@
 from interfere.client.convert.scalars import Inspection, number, numbers, set_numbers
 from interfere.client.queries import JobRef, ProfileSummary
 from interfere.errors import InvalidInputError, Violation
-from interfere.records import COUNTERS, JobProfile, KernelStat
+from interfere.records import COUNTERS, NAN, JobProfile, KernelStat
 from interfere.v1 import policy_pb2 as pb
 
 _OPTIONAL = (
+    "step_time_s",
     "step_time_sd_s",
     "busy_frac",
     "flops_per_step",
@@ -59,7 +60,6 @@ def profile_to_proto(profile: JobProfile) -> pb.JobProfile:
     message = pb.JobProfile(
         workload=profile.workload,
         device_type=profile.device_type,
-        step_time_s=profile.step_time_s,
         source=profile.source,
         family=profile.family,
         busy_s=profile.busy_s,
@@ -74,13 +74,12 @@ def profile_from_proto(message: pb.JobProfile) -> JobProfile:
     """All facts of one profile; raises InvalidInputError with every broken rule."""
     inspection = Inspection()
     kernels = inspection.read_all("kernels", message.kernels, kernel_from_proto)
-    optional = inspection.read("", lambda: numbers(message, *_OPTIONAL)) or {}
+    optional = inspection.read("", lambda: numbers(message, *_OPTIONAL)) or dict.fromkeys(_OPTIONAL, NAN)
     profile = inspection.read(
         "",
         lambda: JobProfile(
             workload=message.workload,
             device_type=message.device_type,
-            step_time_s=message.step_time_s,
             source=message.source or "user",
             family=message.family,
             busy_s=tuple(message.busy_s),
@@ -122,15 +121,16 @@ def _printable(name: str, message: pb.JobRef) -> str:
 
 def summary_to_proto(summary: ProfileSummary) -> pb.ProfileSummary:
     """A line about one profile."""
-    return pb.ProfileSummary(
+    message = pb.ProfileSummary(
         profile_id=summary.profile_id,
         workload=summary.workload,
         device_type=summary.device_type,
         source=summary.source,
-        step_time_s=summary.step_time_s,
         newest=summary.newest,
         registered=summary.registered,
     )
+    set_numbers(message, summary, "step_time_s")
+    return message
 
 
 def summary_from_proto(message: pb.ProfileSummary) -> ProfileSummary:
@@ -140,7 +140,7 @@ def summary_from_proto(message: pb.ProfileSummary) -> ProfileSummary:
         workload=message.workload,
         device_type=message.device_type,
         source=message.source,
-        step_time_s=message.step_time_s,
+        step_time_s=number(message, "step_time_s"),
         newest=message.newest,
         registered=message.registered,
     )

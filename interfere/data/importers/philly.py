@@ -4,6 +4,7 @@ Tab-separated, no header: job type, command, name of the steps argument, needs a
 GPUs. How long a job runs follows from a throughput: duration = total steps / steps per second on that many devices.
 """
 
+import math
 from pathlib import Path
 
 from interfere.data.importers.gavel import Throughputs, read_throughputs
@@ -29,7 +30,7 @@ def import_philly(
     rates = _rates(read, device_type) if read else {}
     jobs = [_job(row, rates) for row in file.rows]
     arrived = [job.arrival_s for job in jobs]
-    missing = sum(job.duration_s != job.duration_s for job in jobs)
+    missing = sum(math.isnan(job.duration_s) for job in jobs)
     why = f"no throughput of the job type on that many {device_type}" if read else "no throughputs were given"
     return Imported(
         kind="philly",

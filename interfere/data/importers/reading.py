@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NoReturn
+from typing import Any, NoReturn
 
 from interfere.data.importers.imported import SourceFile
 from interfere.errors import TableError
@@ -118,8 +118,11 @@ class CsvFile:
 def read_csv(path: Path, needed: Sequence[str], *, delimiter: str = ",", header: bool = True) -> CsvFile:
     """All rows of a CSV file that has at least the columns `needed`; without `header` it has exactly these."""
     text, source = read_text(path)
-    quoting: Literal[0, 3] = csv.QUOTE_MINIMAL if delimiter == "," else csv.QUOTE_NONE
-    reader = csv.reader(_lines(path, text), delimiter=delimiter, quoting=quoting, strict=True)
+    lines = _lines(path, text)
+    if delimiter == ",":
+        reader = csv.reader(lines, strict=True)
+    else:  # quotes are part of the commands in tab-separated traces
+        reader = csv.reader(lines, delimiter=delimiter, quoting=csv.QUOTE_NONE)
     columns = tuple(needed)
     rows: list[Row] = []
     try:
