@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table as Grid
 
-from interfere.commands.output import JsonFlag, emit
+from interfere.commands.output import JsonFlag, emit, progress_note
 
 if TYPE_CHECKING:
     from interfere.data.importers.imported import Imported
@@ -20,6 +20,9 @@ StepTime = Annotated[float | None, typer.Option(min=1e-9, help="Measured time of
 
 app = typer.Typer(help=__doc__, no_args_is_help=True, add_completion=False, rich_markup_mode=None)
 
+Static = Annotated[
+    bool, typer.Option(help="Trace known architectures for the facts that a table of speeds lacks; needs torch.")
+]
 Out = Annotated[Path, typer.Option("--out", help="Folder to write: new, empty, or an earlier import.")]
 
 
@@ -27,24 +30,26 @@ Out = Annotated[Path, typer.Option("--out", help="Folder to write: new, empty, o
 def gavel(
     path: Annotated[Path, typer.Argument(help="Gavel's oracle_throughputs.json or simulation_throughputs.json.")],
     out: Out,
+    static: Static = True,
     as_json: JsonFlag = False,
 ) -> None:
     """Gavel's throughputs of training jobs, alone and in pairs."""
     from interfere.data.importers.gavel import import_gavel
 
-    _write(out, import_gavel(path), as_json=as_json)
+    _write(out, _with_static(import_gavel(path), static=static), as_json=as_json)
 
 
 @app.command()
 def lucid(
     path: Annotated[Path, typer.Argument(help="Folder with Lucid's colocate_info.csv and single_data.csv.")],
     out: Out,
+    static: Static = True,
     as_json: JsonFlag = False,
 ) -> None:
     """Lucid's pairs and solo profiles on an RTX 3090."""
     from interfere.data.importers.lucid import import_lucid
 
-    _write(out, import_lucid(path), as_json=as_json)
+    _write(out, _with_static(import_lucid(path), static=static), as_json=as_json)
 
 
 @app.command()
@@ -131,6 +136,29 @@ def dcgm(
 
     imported = import_dcgm(path, by=by, step_metric=step_metric, rates=rates, device_type=device, mode=mode)
     _write(out, imported, as_json=as_json)
+
+
+def _with_static(imported: "Imported", *, static: bool) -> "Imported":
+    """Static profiles for the architectures that the catalogue knows; without torch, a note that there are none."""
+    from dataclasses import replace
+
+    if not static:
+        return imported
+    try:
+        import torch  # noqa: F401 - the only question is whether it is there
+    except ImportError:
+        progress_note("torch is missing: imported without static profiles (pip install 'interfere[profile]')")
+        return imported
+    from interfere.profiling.static.profiles import attach_static
+
+    progress_note("tracing the architectures of the catalogue")
+    attached = attach_static(imported.jobs)
+    fact = (
+        f"FLOPs, traffic, memory by phase and kernels of {len(attached.traced)} workloads come from a static trace of "
+        "the architecture that the name stands for (source ends in +static): nothing of it was measured"
+    )
+    missing = f"no traceable architecture: {', '.join(attached.unknown)}" if attached.unknown else ""
+    return replace(imported, jobs=attached.jobs, facts=(*imported.facts, fact, *([missing] if missing else [])))
 
 
 def _write(out: Path, imported: "Imported", *, as_json: bool) -> None:

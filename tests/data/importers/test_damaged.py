@@ -17,10 +17,10 @@ from tests.data.importers.public import public
 # Each public file: its folder, its name, the import of it (`{}` is the copy, or the folder of copies), a name inside it
 # that a rename breaks, and a number inside it.
 FILES = (
-    ("gavel", "oracle_throughputs.json", "gavel {file}", '"null"', "8.108348261420462"),
+    ("gavel", "oracle_throughputs.json", "gavel {file} --no-static", '"null"', "8.108348261420462"),
     ("gavel", "philly_103959.trace", "philly {file}", "\t", "251674.000000"),
-    ("lucid", "colocate_info.csv", "lucid {folder}", "speed1", "1.055"),
-    ("lucid", "single_data.csv", "lucid {folder}", "gmem_util", "1986.707"),
+    ("lucid", "colocate_info.csv", "lucid {folder} --no-static", "speed1", "1.055"),
+    ("lucid", "single_data.csv", "lucid {folder} --no-static", "gmem_util", "1986.707"),
     ("venus", "jobs_4vc.csv", "helios {file}", "submit_time", ",131,"),
     ("venus", "vc_config.csv", "helios {folder}/jobs_4vc.csv --vc-config {file}", "num", "20"),
     ("orion", "resnet50_4_fwd.csv", "orion {file}", "Duration", "100480"),
