@@ -16,7 +16,7 @@ from interfere.data.importers.device_names import device_type_of
 from interfere.data.importers.imported import Fate, Imported, Notice, SourceFile, notices
 from interfere.data.importers.kernels import MAX_NAME, SUM_FACT, Launch, check_single, csv_files, kernel_profile
 from interfere.data.importers.ncu_table import read_table_text
-from interfere.data.importers.reading import NUMBER, Row, check_columns
+from interfere.data.importers.reading import MAX_WHOLE, NUMBER, Row, check_columns
 from interfere.errors import InvalidInputError, TableError
 from interfere.records import NAN, JobProfile
 
@@ -263,6 +263,6 @@ def _size(row: Row, column: str) -> tuple[int, ...]:
     if not text:
         return ()
     found = SIZE.fullmatch(text)
-    if not found:
+    if not found or max(map(float, found.groups())) > MAX_WHOLE:  # also the most blocks that CUDA launches
         row.fail(column, "three whole numbers expected", "such as (256, 1, 1)")
     return tuple(int(one) for one in found.groups())

@@ -64,7 +64,7 @@ def _rates(read: Throughputs, device_type: str) -> dict[tuple[str, int], float]:
 
 
 def _job(row: Row, rates: dict[tuple[str, int], float]) -> TraceJob:
-    workload, steps, gpus = row.text("job_type"), row.whole("total_steps", low=1), row.whole("gpus", low=1)
+    workload, steps, gpus = row.text("job_type"), row.whole("total_steps", low=1, high=2**53), row.whole("gpus", low=1)
     rate = rates.get((workload, gpus))
     return TraceJob(
         job_id=str(row.row),

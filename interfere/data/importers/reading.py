@@ -20,6 +20,7 @@ from interfere.data.importers.imported import SourceFile
 from interfere.errors import TableError
 
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+MAX_WHOLE = 2**31 - 1  # what a column of whole numbers holds at rest
 RESTORE = "fetch the file again (`interfere data sources` says where from)"
 FOREIGN = (  # first bytes of what is no text in UTF-8
     (b"\x1f\x8b", "is compressed with gzip", "unpack it first: gunzip"),
@@ -94,9 +95,9 @@ class Row:
             self.fail(column, f"must be {side}" + (f" and at most {high:g}" if high < math.inf else ""), RESTORE)
         return value
 
-    def whole(self, column: str, *, low: int = 0) -> int:
-        """A whole number, at least `low`."""
-        value = self.number(column, low=low)
+    def whole(self, column: str, *, low: int = 0, high: int = MAX_WHOLE) -> int:
+        """A whole number in [low, high]."""
+        value = self.number(column, low=low, high=high)
         if value != int(value):
             self.fail(column, "a whole number expected", RESTORE)
         return int(value)

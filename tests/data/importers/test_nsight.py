@@ -125,6 +125,7 @@ def test_a_file_that_names_no_device_needs_one(tmp_path: Path) -> None:
         (RAW.replace('"40","1,000.50"', '"400","1,000.50"'), "row 5, column gpu__dram_throughput"),
         (RAW.replace("gpu__time_duration.sum", "time"), "column gpu__time_duration.sum: missing"),
         (RAW.replace("(80, 2, 1)", "80x2", 1), "row 5, column Grid Size"),
+        (RAW.replace("(80, 2, 1)", "(99999999999, 2, 1)", 1), "row 5, column Grid Size"),
         (RAW.replace('"Kernel Name"', '"Kernel"'), "column Kernel Name: missing"),
         (RAW.replace('"30","50"', '"30"'), "row 5, column sm__warps_active"),
         (RAW.replace('"ID","Process ID"', '"ID","ID"'), "row 3, column ID: named twice"),
