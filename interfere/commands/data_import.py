@@ -131,7 +131,11 @@ def dcgm(
     mode: Annotated[str, typer.Option(help="How jobs share a device on this site.")] = "timeslice",
     as_json: JsonFlag = False,
 ) -> None:
-    """DCGM exporter metrics out of Prometheus: profiles of jobs seen alone, slowdowns where steps are counted."""
+    """DCGM exporter metrics out of Prometheus: profiles of jobs seen alone, slowdowns where steps are counted.
+
+    Save the answer of: curl -G HOST/api/v1/query_range --data-urlencode 'query={__name__=~"DCGM_FI_.*|STEP_METRIC"}'
+    -d start=UNIX -d end=UNIX -d step=15
+    """
     from interfere.data.importers.dcgm import import_dcgm
 
     imported = import_dcgm(path, by=by, step_metric=step_metric, rates=rates, device_type=device, mode=mode)
