@@ -16,9 +16,9 @@ loss 0.5
 "dram__bytes_write.sum","gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed","gpu__time_duration.sum",\
 "sm__throughput.avg.pct_of_peak_sustained_elapsed","sm__warps_active.avg.pct_of_peak_sustained_active"
 "","","","","","","Kbyte","byte","%","usecond","%","%"
-"0","42","gemm","(128, 1, 1)","(80, 2, 1)","NVIDIA A100-SXM4-80GB","2,000.00","500","40","1,000.50","30","50"
-"1","42","gemm","(128, 1, 1)","(80, 2, 1)","NVIDIA A100-SXM4-80GB","2,000.00","500","60","2,000.50","50","n/a"
-"2","42","gemm","(128, 1, 1)","(1, 1, 1)","NVIDIA A100-SXM4-80GB","n/a","500","1","10","1","2"
+"0","42","gemm","(128, 1, 1)","(80, 2, 1)","NVIDIA A100-SXM4-40GB","2,000.00","500","40","1,000.50","30","50"
+"1","42","gemm","(128, 1, 1)","(80, 2, 1)","NVIDIA A100-SXM4-40GB","2,000.00","500","60","2,000.50","50","n/a"
+"2","42","gemm","(128, 1, 1)","(1, 1, 1)","NVIDIA A100-SXM4-40GB","n/a","500","1","10","1","2"
 ==PROF== Disconnected from process 42
 """
 LONG_HEAD = (

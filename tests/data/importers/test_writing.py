@@ -94,7 +94,7 @@ def test_sources_name_address_licence_and_digest_of_each_table() -> None:
 
 def test_the_command_says_what_came_in_and_what_did_not(tmp_path: Path) -> None:
     (tmp_path / "t.json").write_text('{"k80": {"A3C": {"null": 4.0, "A3C": [0.0, 0.0]}}}')
-    command = ["import", "gavel", str(tmp_path / "t.json"), "--out", str(tmp_path / "out")]
+    command = ["import", "gavel", str(tmp_path / "t.json"), "--no-static", "--out", str(tmp_path / "out")]
     document = json.loads(CliRunner().invoke(app, [*command, "--json"]).stdout)
     assert (document["jobs"], document["pairs"], document["feasible"], document["infeasible"]) == (1, 1, 0, 1)
     assert document["notices"][0]["fate"] == "flagged"
