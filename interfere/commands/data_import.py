@@ -23,7 +23,17 @@ app = typer.Typer(help=__doc__, no_args_is_help=True, add_completion=False, rich
 Static = Annotated[
     bool, typer.Option(help="Trace known architectures for the facts that a table of speeds lacks; needs torch.")
 ]
-Out = Annotated[Path, typer.Option("--out", help="Folder to write: new, empty, or an earlier import.")]
+
+
+def _free(out: Path) -> Path:
+    """Refuse a target that holds something else before anything is read or traced."""
+    from interfere.data.importers.writing import check_target
+
+    check_target(out)
+    return out
+
+
+Out = Annotated[Path, typer.Option("--out", callback=_free, help="Folder to write: new, empty, or an earlier import.")]
 
 
 @app.command()

@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 from interfere.commands.data_import import app
 from interfere.data.tables import read_table
 from interfere.data.traces import read_trace
+from interfere.errors import ConflictError
 from tests.data.importers import test_dcgm, test_helios, test_nsight, test_orion, test_philly
 from tests.data.importers.site import answer, write
 
@@ -61,3 +62,11 @@ def test_options_of_dcgm(tmp_path: Path) -> None:
     (tmp_path / "rates.csv").write_text("workload,step_time_s\nA,0.25\n")
     run("dcgm", path, *options, "--rates", tmp_path / "rates.csv", out=tmp_path / "rated")
     assert {job.workload: job.step_time_s for job in read_table(tmp_path / "rated").jobs}["A"] == 0.25
+
+
+def test_a_target_in_use_is_refused_before_anything_is_read(tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "mine.txt").write_text("keep")
+    done = CliRunner().invoke(app, ["gavel", str(tmp_path / "nowhere.json"), "--out", str(tmp_path / "out")])
+    assert isinstance(done.exception, ConflictError)
+    assert (tmp_path / "out" / "mine.txt").read_text() == "keep"
