@@ -7,7 +7,7 @@ from interfere.records import JobProfile, KernelStat
 
 # First match wins; substrings of lower-case kernel and operator names as CUDA libraries and ATen spell them.
 FAMILIES: tuple[tuple[str, tuple[str, ...]], ...] = (
-    ("memcpy", ("memcpy", "memset", "copy_", "::to", "contiguous")),
+    ("memcpy", ("memcpy", "memset", "copy_", "::to", "contiguous", "clone", "::cat")),
     ("attention", ("attention", "flash", "fmha", "softmax")),
     ("rnn", ("lstm", "gru", "rnn")),
     ("conv", ("conv", "winograd", "implicit")),
@@ -16,7 +16,10 @@ FAMILIES: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("norm", ("norm",)),
     ("embedding", ("embedding", "gather", "index", "scatter", "take")),
     ("reduce", ("reduce", "sum", "mean", "max", "min", "sort", "topk", "cumsum")),
-    ("elementwise", ("elementwise", "add", "mul", "div", "sub", "relu", "gelu", "tanh", "sigmoid", "exp", "fill")),
+    ("elementwise", (
+        "elementwise", "add", "mul", "div", "sub", "relu", "gelu", "tanh", "sigmoid", "exp", "fill", "threshold",
+        "dropout", "silu", "swish", "where", "sqrt", "pow",
+    )),
 )  # fmt: skip
 
 COLUMNS = (
@@ -25,9 +28,14 @@ COLUMNS = (
     "top5_time_frac",
     "log_distinct_kernels",
     "log_kernels_per_step",
+    "log_launches_per_s",
     "log_kernel_mean_s",
+    "log_kernel_sd_s",  # between kernels, by launches
+    "log_kernel_p10_s",
     "log_kernel_p50_s",
     "log_kernel_p90_s",
+    "log_kernel_p99_s",
+    "kernel_cv",  # between launches of one kernel, weighted by time
     "log_kernel_gap_mean_s",
 )
 
@@ -56,10 +64,22 @@ def encode(profile: JobProfile) -> tuple[float, ...]:
         ratio(math.fsum(ordered[:5]), total_s),
         log1p(float(len(profile.kernels))),
         log1p(launches),
+        log1p(ratio(launches, profile.step_time_s)),
         log_s(ratio(total_s, launches)),
-        *(log_s(quantile(sorted(k.mean_s for k in profile.kernels), q)) for q in (0.5, 0.9)),
+        log_s(_spread(profile.kernels, ratio(total_s, launches), launches)),
+        *(log_s(quantile(sorted(k.mean_s for k in profile.kernels), q)) for q in (0.1, 0.5, 0.9, 0.99)),
+        _cv(profile.kernels),
         log_s(_gap(profile.kernels)),
     )
+
+
+def _spread(kernels: tuple[KernelStat, ...], mean_s: float, launches: float) -> float:
+    return math.sqrt(ratio(math.fsum(k.count * (k.mean_s - mean_s) ** 2 for k in kernels), launches))
+
+
+def _cv(kernels: tuple[KernelStat, ...]) -> float:
+    known = [k for k in kernels if k.mean_s > 0 and not math.isnan(k.sd_s)]
+    return ratio(math.fsum(k.count * k.sd_s for k in known), math.fsum(k.count * k.mean_s for k in known))
 
 
 def _gap(kernels: tuple[KernelStat, ...]) -> float:

@@ -1,12 +1,38 @@
-"""How much memory a job holds and touches, in log MiB."""
+"""How much memory a job holds, for what, and touches: log MiB, and its share of the device."""
 
-from features.spec import log1p
+import math
+
+from features.spec import log1p, ratio
+from interfere.devices import device_type
 from interfere.records import JobProfile
 
 MIB = float(2**20)
-COLUMNS = ("log_memory_peak_mib", "log_working_set_mib")
+COLUMNS = (
+    "log_memory_peak_mib",  # measured; where nobody measured it, what a static trace expects
+    "log_working_set_mib",
+    "log_memory_model_mib",
+    "log_memory_gradient_mib",
+    "log_memory_optimizer_mib",
+    "log_memory_activation_mib",
+    "memory_peak_device_frac",
+)
 
 
-def encode(profile: JobProfile) -> tuple[float, ...]:
+def peak_bytes(profile: JobProfile) -> float:
+    """Measured peak, else the static one, else NaN."""
+    measured = profile.memory_peak_bytes
+    return profile.static_memory_peak_bytes if math.isnan(measured) else measured
+
+
+def encode(profile: JobProfile, device_name: str) -> tuple[float, ...]:
     """Values of `COLUMNS`."""
-    return (log1p(profile.memory_peak_bytes / MIB), log1p(profile.memory_working_set_bytes / MIB))
+    peak = peak_bytes(profile)
+    parts = (
+        peak,
+        profile.memory_working_set_bytes,
+        profile.memory_model_bytes,
+        profile.memory_gradient_bytes,
+        profile.memory_optimizer_bytes,
+        profile.memory_activation_bytes,
+    )
+    return (*(log1p(part / MIB) for part in parts), ratio(peak, device_type(device_name).memory_bytes))

@@ -1,6 +1,8 @@
 """Where a job sits under its device's roofline (Williams et al., CACM 2009): rates, intensity, shares of the peaks."""
 
-from features.spec import log1p, ratio
+import math
+
+from features.spec import log1p, log_s, ratio
 from interfere.devices import device_type
 from interfere.records import JobProfile
 
@@ -13,6 +15,9 @@ COLUMNS = (
     "peak_bandwidth_frac",
     "device_log_peak_gflop_per_s",
     "device_log_bandwidth_gbyte_per_s",
+    "log_static_step_time_s",
+    "log_step_over_static",  # how far the measured step is from what the operators alone would need
+    "static_busy_frac",  # the same as a share: at most 1
 )
 
 
@@ -29,4 +34,7 @@ def encode(profile: JobProfile, device_name: str) -> tuple[float, ...]:
         ratio(bytes_per_s, device.memory_bandwidth_bytes_s),
         log1p(device.peak_flops / GIGA),
         log1p(device.memory_bandwidth_bytes_s / GIGA),
+        log_s(profile.static_step_time_s),
+        log_s(profile.step_time_s) - log_s(profile.static_step_time_s),
+        min(1.0, busy) if (busy := ratio(profile.static_step_time_s, profile.step_time_s)) >= 0 else math.nan,
     )

@@ -8,7 +8,7 @@ import hashlib
 import math
 from collections.abc import Sequence
 
-VERSION = 1
+VERSION = 2
 FLOOR_S = 1e-6  # below a microsecond a stretch is scheduler noise; keeps logarithms finite
 
 

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from interfere.data.tables import read_table
-from interfere.protocols import PairEncoder
 from training.dataset import Dataset, build_dataset, require_enough
+from training.facts import Facts, views
 from training.intervals import cross_coverage
 from training.model import ModelSettings
 from training.models import MODELS, chosen
@@ -105,18 +105,25 @@ def champion_of(evaluations: Sequence[Evaluation]) -> str:
 
 def evaluate(
     tables: Sequence[Path],
-    encoder: PairEncoder,
     *,
     seed: int = 0,
     models: str = "",
     splits: Sequence[str] = SPLITS,
+    facts: Sequence[Facts] = tuple(Facts),
     report: Report = lambda _: None,
-) -> tuple[Evaluation, ...]:
-    """Read tables and evaluate; nothing is written. Raises TableError, UnfitError or InvalidInputError."""
+) -> dict[Facts, tuple[Evaluation, ...]]:
+    """Read tables and evaluate on each choice of facts; nothing is written.
+
+    Raises TableError, UnfitError or InvalidInputError.
+    """
     wanted = chosen(models)
-    dataset = build_dataset([read_table(path) for path in tables], encoder)
-    require_enough(dataset)
-    return evaluate_models(dataset, wanted, splits=splits, seed=seed, report=report)
+    found = {}
+    for view in views([read_table(path) for path in tables], facts):
+        dataset = build_dataset(view.tables, view.encoder)
+        require_enough(dataset)
+        report(f"facts: {view.facts}")
+        found[view.facts] = evaluate_models(dataset, wanted, splits=splits, seed=seed, report=report)
+    return found
 
 
 def markdown(scores: Sequence[tuple[str, str, Scores]]) -> str:

@@ -5,7 +5,7 @@ import math
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
+from rich.console import Console, Group
 from rich.table import Table
 
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output.")]
@@ -25,7 +25,7 @@ def jsonable(value: Any) -> Any:
     return value.item() if hasattr(value, "item") else value
 
 
-def emit(document: dict[str, Any], human: Table | str, *, as_json: bool) -> None:
+def emit(document: dict[str, Any], human: Table | Group | str, *, as_json: bool) -> None:
     """Print `document` (with --json) or `human` (without) on standard output."""
     if as_json:
         typer.echo(json.dumps(jsonable(document), indent=2))

@@ -1,5 +1,6 @@
 """Models side by side, and who wins."""
 
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -7,11 +8,13 @@ import numpy as np
 import pytest
 
 from features.pair import Encoder
-from interfere.data.tables import write_table
+from interfere.data.tables import Table, write_table
 from interfere.errors import InvalidInputError, TableError, UnfitError
+from interfere.records import JobProfile
 from tests.training.worlds import additive, world
 from training.dataset import Dataset, build_dataset
 from training.evaluation import champion_of, evaluate, evaluate_models, markdown
+from training.facts import Facts, views
 from training.gbdt import GbdtModel
 from training.mlp import MlpModel
 from training.models import MODELS, chosen
@@ -57,23 +60,67 @@ def test_the_same_seed_gives_identical_metrics(small_dataset: Dataset) -> None:
     assert first == again != other
 
 
-def test_evaluate_reads_tables_and_writes_nothing(small_folder: Path, encoder: Encoder) -> None:
+def test_evaluate_reads_tables_and_writes_nothing(small_folder: Path) -> None:
     before = sorted(small_folder.parent.rglob("*"))
     lines: list[str] = []
-    found = evaluate([small_folder], encoder, models="mean", splits=("pair",), report=lines.append)
+    found = evaluate([small_folder], models="mean", splits=("pair",), facts=(Facts.ALL,), report=lines.append)[
+        Facts.ALL
+    ]
     assert sorted(small_folder.parent.rglob("*")) == before
-    assert len(lines) == 1
+    assert len(lines) == 2
     text = markdown([(e.split, e.model, e.scores) for e in found])
     assert f"| pair | mean | {found[0].scores.mae:.4f} |" in text
 
 
-def test_bad_requests_are_refused(small_folder: Path, tmp_path: Path, encoder: Encoder) -> None:
+def test_bad_requests_are_refused(small_folder: Path, tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError, match="choose among mean, additive, gbdt, mlp"):
-        evaluate([small_folder], encoder, models="mean,oracle")
+        evaluate([small_folder], models="mean,oracle")
     with pytest.raises(TableError):
-        evaluate([tmp_path / "nowhere"], encoder)
+        evaluate([tmp_path / "nowhere"])
     tiny = tmp_path / "tiny"
     tiny.mkdir()
     write_table(tiny, world(additive, 3))
     with pytest.raises(UnfitError, match="at least 10"):
-        evaluate([tiny], encoder)
+        evaluate([tiny])
+
+
+def test_fewer_facts_are_scored_beside_all_of_them(small: Table, small_folder: Path, tmp_path: Path) -> None:
+    traced = replace(small, jobs=tuple(_as_if_traced(job) for job in small.jobs))
+    write_table(tmp_path / "traced", traced)
+    measured = evaluate([small_folder], models="mean,gbdt", splits=("pair",))
+    found = evaluate([tmp_path / "traced"], models="mean,gbdt", splits=("pair",))
+    assert list(measured) == [Facts.ALL, Facts.UTILISATION]  # nothing static to leave out
+    assert list(found) == list(Facts)
+    mean, gbdt = ({name: made[k].scores.mae for name, made in found.items()} for k in (0, 1))
+    assert len(set(mean.values())) == 1  # reads no fact
+    assert len(set(gbdt.values())) == 3
+
+
+def test_a_view_shows_only_its_facts(small: Table) -> None:
+    traced = replace(small, jobs=tuple(_as_if_traced(job) for job in small.jobs))
+    everything, measured, poor = views([traced])
+    job = traced.jobs[0]
+    shown = {
+        view.facts: dict(
+            zip(
+                view.encoder.job_names,
+                view.encoder.encode_jobs([view.tables[0].jobs[0]], job.device_type, "timeslice")[0].tolist(),
+                strict=True,
+            )
+        )
+        for view in (everything, measured, poor)
+    }
+    assert shown[Facts.ALL]["log_static_step_time_s"] == pytest.approx(math.log(0.5))
+    assert math.isnan(shown[Facts.MEASURED]["log_static_step_time_s"])
+    assert shown[Facts.MEASURED]["busy_frac"] == pytest.approx(job.busy_frac)
+    assert math.isnan(shown[Facts.UTILISATION]["busy_frac"])
+    assert shown[Facts.UTILISATION]["log_step_time_s"] == pytest.approx(math.log(job.step_time_s))
+    assert shown[Facts.UTILISATION]["gpu_util_frac"] == pytest.approx(0.25)
+
+
+def _as_if_traced(job: JobProfile) -> JobProfile:
+    """The job as an import leaves it: measured facts, and static ones that `without_static` knows."""
+    return replace(
+        job, source="cpu+static", gpu_util_frac=0.25, static_step_time_s=0.5, static_memory_peak_bytes=1e8,
+        memory_model_bytes=len(job.workload) * 1e7,
+    )  # fmt: skip

@@ -249,8 +249,12 @@ def test_a_workspace_that_cannot_be_made_is_one_clear_error(
 
 def test_evaluate_prints_one_document(small_folder: Path) -> None:
     made = document("evaluate", "--data", str(small_folder), "--split", "job", "--models", "mean,additive", "--json")
-    assert list(made["scores"]) == ["job"]
-    assert set(made["scores"]["job"]) == {"mean", "additive"}
+    assert list(made["scores"]) == ["all", "utilisation"]
+    assert list(made["scores"]["all"]) == ["job"]
+    assert set(made["scores"]["all"]["job"]) == {"mean", "additive"}
+    one = document("evaluate", "--data", str(small_folder), "--models", "mean", "--facts", "utilisation", "--json")
+    assert list(one["scores"]) == ["utilisation"]
+    assert list(one["scores"]["utilisation"]) == ["pair", "job"]
 
 
 def document(*arguments: str) -> dict:

@@ -19,9 +19,12 @@ def scores_document(scores: Sequence[tuple[str, str, Scores]]) -> dict[str, dict
     return found
 
 
-def scores_table(scores: Sequence[tuple[str, str, Scores]]) -> Table:
+def scores_table(scores: Sequence[tuple[str, str, Scores]], *, title: str | None = None) -> Table:
     """One row per split and model."""
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), caption=LEGEND, caption_justify="left")
+    table = Table(
+        box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), title=title, title_justify="left", caption=LEGEND,
+        caption_justify="left",
+    )  # fmt: skip
     for heading in ("split", "model", *(heading for _, heading, _ in COLUMNS)):
         table.add_column(heading, no_wrap=True)
     for split, model, one in scores:
