@@ -23,6 +23,7 @@ open between records (a daemon that closes every descriptor is safe); threads, f
 from __future__ import annotations
 
 import atexit
+import contextlib
 import json
 import os
 import socket
@@ -105,10 +106,8 @@ class Writer:
         if self.warned:
             return
         self.warned = True
-        try:
+        with contextlib.suppress(Exception):  # there may be no standard error left
             sys.stderr.write(f"interfere: step marks are lost, the job goes on: {self.path}: {error}\n")
-        except Exception:  # noqa: S110 - no standard error left to say it on
-            pass
 
 
 _writer: Writer | None = None
@@ -196,7 +195,7 @@ def _flush() -> None:
 
 
 def _forget() -> None:
-    global _writer, _begun  # noqa: PLW0603 - a child counts for itself, under a lock of its own
+    global _writer, _begun  # a child counts for itself, under a lock of its own
     _writer, _begun = None, False
 
 
