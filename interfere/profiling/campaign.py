@@ -4,6 +4,7 @@ Laws: every block is on disk before the next one starts; the table is a pure fun
 gone when the call returns, however it returns.
 """
 
+import math
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
@@ -255,5 +256,8 @@ def raw_rows(measured: Iterable[Sequence[Block]]) -> list[dict[str, object]]:
         for side, other in (block.sides, block.sides[::-1]):
             row = {name: value for name, value in asdict(block).items() if name not in ("sides", "chunks")}
             facts = asdict(side)
-            kept.append({"victim": facts.pop("workload"), "neighbour": other.workload, **row, **facts})
+            row = {"victim": facts.pop("workload"), "neighbour": other.workload, **row, **facts}
+            kept.append(
+                {name: None if isinstance(value, float) and math.isnan(value) else value for name, value in row.items()}
+            )
     return kept
