@@ -67,7 +67,7 @@ def card(table: Table, *, command: str = "", note: str = "") -> str:
         f"Below an ICC of {MIN_ICC} training refuses a table. What the additive fit explains needs no interaction.",
         "",
         "## Protocol",
-        "\n\n".join(PROTOCOLS.get(source, PROTOCOL) for source in sources),
+        "\n\n".join(dict.fromkeys(PROTOCOLS.get(source, PROTOCOL) for source in sources)),
         "",
         "## Jobs",
         "| workload | step alone | sd between windows | busy |",

@@ -42,7 +42,7 @@ class Ended:
             with contextlib.suppress(ValueError):
                 return f"killed by {signal.Signals(-self.exit_code).name}"
         code = f"exit code {self.exit_code}"
-        return f"{code}, {self.left} processes it had started still running" if self.left else code
+        return f"{code}, processes it had started still running: {self.left}" if self.left else code
 
 
 class Run:
