@@ -174,14 +174,15 @@ class Keeper:
 
 
 def _asked_to_end(*_: object) -> None:
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # once: the tree is being ended
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.SIG_IGN)  # once: the tree is being ended
     sys.exit(1)  # through the `finally` of `run`
 
 
 def main(arguments: list[str]) -> None:
     """Serve one order."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the profiler's; it closes our standard input
-    signal.signal(signal.SIGTERM, _asked_to_end)
+    for number in (signal.SIGTERM, signal.SIGINT):  # handlers, as an ignored signal would stay ignored in the command
+        signal.signal(number, _asked_to_end)
     line = sys.stdin.buffer.readline()
     if not line.endswith(b"\n"):
         return  # the profiler was gone before it had told what to do

@@ -2,6 +2,8 @@
 
 Laws: a descendant that was orphaned stays a descendant (child subreaper), whatever sessions and groups it made; CPU
 time of those that ended is not lost, whoever waited for them; after `end` returns an empty list there is none left.
+What another program's daemon starts on a command's behalf (docker run, srun, systemd-run) is no descendant: its client
+is, and is asked to end like everyone.
 """
 
 import contextlib

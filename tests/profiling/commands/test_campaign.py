@@ -116,7 +116,7 @@ def test_a_short_program_counts_when_it_held_steps_enough(tmp_path: Path) -> Non
         if enough:
             assert 0.004 < run_commands(alone, lambda now: None).table.jobs[0].step_time_s < 0.01
         else:
-            with pytest.raises(UnfitError, match="ended by itself after .* 12 steps, exit code 0"):
+            with pytest.raises(UnfitError, match=r"ended by itself after .* 12 steps, exit code 0"):
                 run_commands(alone, lambda now: None)
 
 

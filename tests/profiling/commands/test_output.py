@@ -1,5 +1,6 @@
 """The log never outgrows its bounds, and steps are found however the output is cut into pieces."""
 
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -35,7 +36,7 @@ TEXT = b"step 1\rstep 2\r\nwarn\nstep 2 again\nstep 30\nstep 4\nstep x\n"
 @given(st.lists(st.integers(0, len(TEXT)), max_size=8))
 def test_cutting_the_stream_changes_nothing(cuts: list[int]) -> None:
     edges = [0, *sorted(cuts), len(TEXT)]
-    pieces = [TEXT[a:b] for a, b in zip(edges, edges[1:], strict=False)]
+    pieces = [TEXT[a:b] for a, b in pairwise(edges)]
     counter = StepScanner(r"step (\S+)")
     # 1, then 2, repeated, then 30; an epoch of 4 steps after that; the word is no counter.
     assert sum(map(counter.steps, pieces)) == 1 + 1 + 0 + 28 + 4

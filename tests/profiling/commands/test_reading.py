@@ -50,7 +50,7 @@ def test_what_others_took_of_the_core_is_what_we_did_not_use() -> None:
     assert stolen_frac((first, second), [SHARED]) == pytest.approx(0.0, abs=1e-6), "0.5 + 0.5 of a busy core"
     assert stolen_frac((first, second), [ALONE]) == pytest.approx(0.5, abs=1e-6)
     assert np.isnan(stolen_frac((replace(first, samples=np.empty((0, 3))), second), [ALONE]))
-    sides, steal, reason = read_pair((first, second), (ALONE, SHARED, OTHER), 0.0, pinned=True)
+    _, steal, reason = read_pair((first, second), (ALONE, SHARED, OTHER), 0.0, pinned=True)
     assert steal == pytest.approx(1 / 3, abs=1e-3)
     assert "other processes took 33% of the core" in reason
 

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
 import psutil
@@ -33,18 +34,22 @@ def start(command: Command, folder: Path, *, core: int | None = None, grace_s: f
     return Run(command, folder / "runs" / "0", core=core, grace_s=grace_s)
 
 
+def first_process(run: Run) -> psutil.Process:
+    return psutil.Process(json.loads((run.folder / EVENTS).read_text().splitlines()[0])["pid"])
+
+
 def test_marks_samples_and_the_core(tmp_path: Path) -> None:
     core, at_home = max(os.sched_getaffinity(0)), os.sched_getaffinity(0)
     with start(program(BUSY, env=(("SECRET", "hush"),)), tmp_path, core=core) as run:
         until(lambda: len(run.marks) > 40, run)
-        below = psutil.Process(json.loads((run.folder / EVENTS).read_text().splitlines()[0])["pid"])
+        below = first_process(run)
         assert below.cpu_affinity() == [core]
         assert below.environ()["SECRET"] == "hush"
     assert os.sched_getaffinity(0) == at_home
     assert not leftovers(tmp_path)
     samples = run.samples()
     assert samples[-1]["monotonic_s"] - samples[0]["monotonic_s"] > 0.5
-    gaps = [b["monotonic_s"] - a["monotonic_s"] for a, b in zip(samples, samples[1:], strict=False)]
+    gaps = [b["monotonic_s"] - a["monotonic_s"] for a, b in pairwise(samples)]
     assert max(gaps) < 2.0
     last = samples[-1]
     assert (last["count"], last["strayed"]) == (1, 0)
@@ -60,10 +65,11 @@ def test_marks_samples_and_the_core(tmp_path: Path) -> None:
 def test_steps_from_output_are_the_steps_made(tmp_path: Path) -> None:
     with start(program(PRINTING, step_regex=r"step (\d+)"), tmp_path) as run:
         until(lambda: run.marks and run.marks[-1].steps > 200, run)
+        environment = first_process(run).environ()
         marks = run.marks
         rate = (marks[-1].steps - marks[0].steps) / (marks[-1].monotonic_s - marks[0].monotonic_s)
+    assert "INTERFERE_PROGRESS" not in environment, "steps are never counted twice"
     assert 150 < rate < 500, "steps of 2 ms and a little, printed by fives"
-    assert not (set(os.environ) & {"INTERFERE_PROGRESS"})
     assert run.log.read_text().startswith("loading the data\nepoch 1 step 5 ")
     assert not leftovers(tmp_path)
 
@@ -117,14 +123,33 @@ def test_what_cannot_be_started_is_one_error(tmp_path: Path, argv: tuple[str, ..
 
 def test_a_killed_keeper_is_told_and_its_command_ended(tmp_path: Path) -> None:
     forks = "import os, time\nif os.fork() == 0:\n    os.setsid()\nwhile True: time.sleep(1)"
-    with (
-        pytest.raises(UnfitError, match="keeper of command job ended by itself"),
-        start(program(forks), tmp_path) as run,
-    ):
+    run = start(program(forks), tmp_path)
+    with run:
         keepers = [p for p in psutil.Process().children() if "interfere.profiling.commands.keeper" in p.cmdline()]
         until(lambda: len(keepers[0].children(recursive=True)) == 2, run)
         keepers[0].kill()
-        until(lambda: False, run)
+        with pytest.raises(UnfitError, match="keeper of command job ended by itself"):
+            until(lambda: False, run)
+    assert not leftovers(tmp_path)
+
+
+def test_a_polite_program_gets_the_time_to_say_its_last_words(tmp_path: Path) -> None:
+    polite = """
+import os, signal, sys, time
+def save(*_):
+    time.sleep(0.3)
+    print("saved the checkpoint")
+    sys.exit(0)
+signal.signal(signal.SIGTERM, save)
+if os.fork() == 0: os.kill(os.getpid(), signal.SIGSTOP)  # one that is held hears no SIGTERM
+print("ready", flush=True)
+while True: time.sleep(1)
+"""
+    with start(program(polite), tmp_path, grace_s=20.0) as run:
+        until(lambda: run.log.read_text(), run)
+        begin = time.monotonic()
+    assert time.monotonic() - begin < 10.0, "nobody waits for a grace that is not needed"
+    assert run.log.read_text().split("\n").count("saved the checkpoint") == 2
     assert not leftovers(tmp_path)
 
 
