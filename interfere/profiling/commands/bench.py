@@ -176,9 +176,7 @@ class Bench:
             if steps >= run.command.warm_steps and since_s >= run.command.warm_s:
                 return
             if time.monotonic() - begin > self.conditions.limit_s:
-                remedy = "mark its steps with interfere.progress, or give a --step-regex that its output matches"
-                what = f"made {steps:g} steps after its first" if run.marks else "marked no step"
-                raise Refusal(run, f"{what} within {self.conditions.limit_s:g} s ({remedy})")
+                raise Refusal(run, _never_warm(run, steps, self.conditions.limit_s))
 
     def _window(self, phase: str, *runs: Run, may_end: bool = False) -> Window:
         """At least `window_s`, and until each run has made steps enough."""
@@ -211,6 +209,13 @@ class Bench:
             return statistics.median(probe_s() for _ in range(PROBES))
         finally:
             os.sched_setaffinity(0, at_home)
+
+
+def _never_warm(run: Run, steps: float, limit_s: float) -> str:
+    if run.marks:
+        return f"made {steps:g} steps after its first within {limit_s:g} s (a higher --limit-s gives it more time)"
+    remedy = "mark its steps with interfere.progress, or give a --step-regex that its output matches"
+    return f"marked no step within {limit_s:g} s ({remedy})"
 
 
 def _enough(run: Run, start_s: float) -> bool:

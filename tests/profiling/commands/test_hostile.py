@@ -62,8 +62,8 @@ def config(out: Path, *commands: Command, **changes: object) -> CommandConfig:
         (FLOODING, "marked no step within 1 s.*its log ends: .*nothing but words"),
         (LEAVING, "exit code 0, processes it had started still running: 1; its log ends: the parent"),
         (IGNORING + "import time\nwhile True: time.sleep(1)", "marked no step within 1 s"),
-        ("from interfere import progress\nprogress.step()\nimport time\ntime.sleep(600)", "made 0 steps after its first"),
-        (BUSY.replace("0.003", "0.4"), "steps with .* marks in a window of 1 s, 20 and 6 are needed"),
+        (WAITING.replace("while True", "for _ in '1'") + "time.sleep(600)", "made 0 steps after its first"),
+        (BUSY.replace("0.003", "0.1"), "steps with .* marks in a window of 1 s, 20 and 6 are needed"),
     ],
     ids=["never steps", "exits 3", "floods", "forks and dies", "deaf", "hangs", "too slow"],
 )  # fmt: skip

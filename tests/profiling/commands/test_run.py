@@ -146,7 +146,7 @@ print("ready", flush=True)
 while True: time.sleep(1)
 """
     with start(program(polite), tmp_path, grace_s=20.0) as run:
-        until(lambda: run.log.read_text(), run)
+        until(run.log.read_text, run)
         begin = time.monotonic()
     assert time.monotonic() - begin < 10.0, "nobody waits for a grace that is not needed"
     assert run.log.read_text().split("\n").count("saved the checkpoint") == 2
