@@ -1,10 +1,11 @@
 """Commands alone, then in pairs, into one table; killed and run again, it goes on, and more commands may join later.
 
 Laws: a command that cannot be measured is a failure with its reason and never stops the others; the table holds every
-command and pair measured in its folder so far, and nothing of one that failed; one name is one command line for ever.
+command and pair measured in its folder so far, and nothing of one that failed; a measured name is one command line.
 """
 
 import json
+import shlex
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -13,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from interfere.data.card import write_card
-from interfere.data.parquet import write_rows
+from interfere.data.parquet import replace_file, write_rows
 from interfere.data.schema import raw_schema
 from interfere.data.tables import Table, read_table, write_table
 from interfere.devices import CPU_CORE
-from interfere.errors import ConflictError, InvalidInputError, NotFoundError, UnfitError
+from interfere.errors import ConflictError, InvalidInputError, NotFoundError, TableError, UnfitError
 from interfere.profiling import affinity
 from interfere.profiling.campaign import CampaignProgress, raw_rows
 from interfere.profiling.commands.bench import Bench, Conditions
@@ -127,8 +128,9 @@ def run_commands(config: CommandConfig, report: Report) -> Outcome:
     core = affinity.pick_core(config.core) if config.on_core else None
     with locked(config.out / "raw") as raw:
         raw.bind(_identity(config), resume=config.resume)
-        _remember(raw.folder / "commands.json", config.commands)
         session = _Session(config, raw, core, report)
+        for command in config.commands:
+            session.names.check(command)
         with nullcontext() if core is None else affinity.away_from(core):
             session.alone()
             session.together()
@@ -148,19 +150,38 @@ def _identity(config: CommandConfig) -> dict[str, object]:
     }
 
 
-def _remember(path: Path, commands: tuple[Command, ...]) -> None:
-    """Keep which command line a name stands for. Raises ConflictError when it stood for another one."""
-    known: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
-    for command in commands:
-        kept = {**asdict(command), "argv": list(command.argv), "env": sorted(name for name, _ in command.env)}
-        if known.setdefault(command.name, kept) != kept:
-            differs = [field for field, value in kept.items() if known[command.name].get(field) != value]
+class _Names:
+    """Which command line every measured name stands for, in one file. A command that failed may be corrected."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            self.known: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
+        except ValueError as error:
+            raise TableError(
+                f"{path.name} is not ours", value=f"{path}: {error}", remedy="delete it; commands are told by name then"
+            ) from None
+
+    def check(self, command: Command) -> None:
+        """Raises ConflictError when the name was measured as another command."""
+        kept = self.known.get(command.name, _facts(command))
+        if differs := [field for field, value in _facts(command).items() if kept.get(field) != value]:
             raise ConflictError(
-                f"the name {command.name} stands for another command in this folder: its {', '.join(differs)}",
-                value=f"{path.parent.parent}: {' '.join(known[command.name]['argv'])}",
+                f"the name {command.name} stands for another command in this folder: its {', '.join(differs)} differs",
+                value=f"{self.path.parent.parent}: {shlex.join(kept['argv'])}",
                 remedy="choose another name or folder (--name, --out)",
             )
-    path.write_text(json.dumps(known, indent=2) + "\n")
+
+    def keep(self, command: Command) -> None:
+        """From now on."""
+        self.known[command.name] = _facts(command)
+        text = json.dumps(self.known, indent=2) + "\n"
+        replace_file(self.path, lambda temporary: Path(temporary).write_text(text))
+
+
+def _facts(command: Command) -> dict[str, Any]:
+    """As kept: of the environment its names only, as values may be secrets."""
+    return {**asdict(command), "argv": list(command.argv), "env": sorted(name for name, _ in command.env)}
 
 
 class _Session:
@@ -168,7 +189,7 @@ class _Session:
 
     def __init__(self, config: CommandConfig, raw: RawLog, core: int | None, report: Report) -> None:
         self.config, self.raw, self.report = config, raw, report
-        self.solos = raw.solos()
+        self.names, self.solos = _Names(raw.folder / "commands.json"), raw.solos()
         self.blocks: dict[frozenset[str], list[Block]] = {}
         for block in raw.blocks():
             self.blocks.setdefault(block.key, []).append(block)
@@ -199,6 +220,7 @@ class _Session:
                 self.failures.append(Failure(name=command.name, reason=f"{error.what}: {error.value}"))
                 self._tell(f"alone: {command.name}", str(error), solos_left=len(missing) - index - 1)
                 continue
+            self.names.keep(command)
             self.raw.append_solo(self.solos[command.name])
             self.done += 1
             self.start_s = (time.monotonic() - begin) / self.config.repeats

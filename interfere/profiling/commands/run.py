@@ -149,11 +149,6 @@ class Run:
         if not self._gone:
             self._sweep()
 
-    def why(self) -> str:
-        """How it ended by itself and its last words, in one line."""
-        words = last_lines(self.log)
-        return f"{self.ended}; " + (f"its log ends: {words}" if words else "it printed nothing")
-
     def samples(self) -> list[dict[str, Any]]:
         """What the keeper sampled, whole lines only."""
         try:

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from interfere.data.tables import read_table
-from interfere.errors import ConflictError, InvalidInputError, NotFoundError, UnfitError
+from interfere.errors import ConflictError, InvalidInputError, NotFoundError, TableError, UnfitError
 from interfere.profiling import campaign as workloads
 from interfere.profiling.campaign import CampaignProgress
 from interfere.profiling.commands.campaign import CommandConfig, run_commands
@@ -88,12 +88,26 @@ def test_it_goes_on_and_others_may_join(tmp_path: Path) -> None:
     joined = run_commands(config(tmp_path / "t", BUSY_ONE, pairs=()), lambda now: None)
     assert [job.workload for job in joined.table.jobs] == ["waiting", "busy"]
     assert len(joined.table.pairs) == 1
+    assert {
+        name: kept["argv"] for name, kept in json.loads((tmp_path / "t/raw/commands.json").read_text()).items()
+    } == {command.name: list(command.argv) for command in (WAITING_ONE, BUSY_ONE)}
     with pytest.raises(ConflictError, match="waiting stands for another command in this folder: its argv"):
         run_commands(config(tmp_path / "t", replace(WAITING_ONE, argv=("true",))), lambda now: None)
     with pytest.raises(ConflictError, match="its device_type is"):
         run_commands(config(tmp_path / "t", BUSY_ONE, device_type="h100", mode="mps"), lambda now: None)
     with pytest.raises(ConflictError, match="already holds"):
         run_commands(config(tmp_path / "t", BUSY_ONE, resume=False), lambda now: None)
+
+
+def test_a_command_that_failed_may_be_corrected(tmp_path: Path) -> None:
+    typo = replace(WAITING_ONE, argv=("/no/such/program",))
+    with pytest.raises(UnfitError, match="cannot be started"):
+        run_commands(config(tmp_path / "t", typo, pairs=()), lambda now: None)
+    outcome = run_commands(config(tmp_path / "t", WAITING_ONE, pairs=()), lambda now: None)
+    assert not outcome.failures
+    (tmp_path / "t" / "raw" / "commands.json").write_text("{torn")
+    with pytest.raises(TableError, match=r"commands.json is not ours"):
+        run_commands(config(tmp_path / "t", WAITING_ONE, pairs=()), lambda now: None)
 
 
 def test_on_another_device_nothing_is_pinned_and_the_host_says_nothing(tmp_path: Path) -> None:

@@ -99,14 +99,15 @@ time.sleep(60)
 
 
 def test_an_end_is_data(tmp_path: Path) -> None:
-    for name, code, said in (
-        ("three", "print('no data set'); raise SystemExit(3)", "exit code 3; its log ends: no data set"),
-        ("fault", "import os; os.kill(os.getpid(), 11)", "killed by SIGSEGV; it printed nothing"),
-        ("fine", "pass", "exit code 0; it printed nothing"),
+    for name, code, said, printed in (
+        ("three", "print('no data set'); raise SystemExit(3)", "exit code 3", "no data set\n"),
+        ("fault", "import os; os.kill(os.getpid(), 11)", "killed by SIGSEGV", ""),
+        ("fine", "pass", "exit code 0", ""),
     ):
         with start(program(code), tmp_path / name) as run:
             until(lambda run=run: run.ended, run)  # type: ignore[misc]  # bound now
-        assert run.why() == said
+        assert str(run.ended) == said
+        assert run.log.read_text() == printed
         assert not leftovers(tmp_path)
 
 
