@@ -26,7 +26,7 @@ BUSY_ONE, WAITING_ONE = program(BUSY, "busy"), program(WAITING, "waiting")
 
 def config(out: Path, *commands: Command, **changes: object) -> CommandConfig:
     values: dict[str, object] = {
-        "out": out, "commands": commands, "window_s": 0.6, "repeats": 1, "passes": 1, "max_blocks": 1, "grace_s": 1.0,
+        "out": out, "commands": commands, "window_s": 0.5, "repeats": 1, "passes": 1, "max_blocks": 1, "grace_s": 1.0,
     }  # fmt: skip
     return CommandConfig(**{**values, **changes})  # type: ignore[arg-type]  # fields by name
 
@@ -35,7 +35,7 @@ def test_two_programs_alone_and_together(tmp_path: Path) -> None:
     seen: list[CampaignProgress] = []
     pairs = (("busy", "busy"), ("busy", "waiting"))
     outcome = run_commands(
-        config(tmp_path / "t", BUSY_ONE, WAITING_ONE, pairs=pairs, passes=2, max_blocks=2, repeats=2), seen.append
+        config(tmp_path / "t", BUSY_ONE, WAITING_ONE, pairs=pairs, passes=2, max_blocks=2), seen.append
     )
     table = outcome.table
     assert not outcome.failures
@@ -127,7 +127,7 @@ def test_on_another_device_nothing_is_pinned_and_the_host_says_nothing(tmp_path:
 def test_a_short_program_counts_when_it_held_steps_enough(tmp_path: Path) -> None:
     for steps, enough in ((200, True), (12, False)):
         short = WAITING.replace("while True", f"for _ in range({steps})")
-        alone = config(tmp_path / str(steps), program(short, "short"), window_s=30.0, pairs=())
+        alone = config(tmp_path / str(steps), program(short, "short"), window_s=30.0, repeats=2, pairs=())
         if enough:
             assert 0.004 < run_commands(alone, lambda now: None).table.jobs[0].step_time_s < 0.01
         else:
