@@ -101,7 +101,8 @@ def _print_help() -> None:
 
 def _run(name: str, arguments: list[str]) -> int:
     """Exit status of one command; usage errors are typer's own (2)."""
-    as_json = "--json" in arguments
+    own = arguments[: arguments.index("--")] if "--" in arguments else arguments  # the rest is another program's
+    as_json = "--json" in own
     try:
         entry = commands()[name]
         for package in (entry.module.partition(".")[0], ENCODER):

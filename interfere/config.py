@@ -64,8 +64,8 @@ _KINDS: dict[str, Any] = {
     "max_concurrent_rpcs": int, "message_mib": int, "grace_s": float, "target": str, "timeout_s": float,
 }  # fmt: skip
 
-# Variables of the same prefix that are no settings: where tests find public data, where a job leaves its step marks.
-_NOT_SETTINGS = {"INTERFERE_DATA", "INTERFERE_PROGRESS"}
+# Variables of the same prefix that are no settings: where tests find public data, what a job under measurement carries.
+_NOT_SETTINGS = {"INTERFERE_DATA", "INTERFERE_PROGRESS", "INTERFERE_PROGRESS_EVERY_S", "INTERFERE_PROGRESS_RUN"}
 
 
 def help_lines() -> str:

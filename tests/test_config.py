@@ -19,6 +19,11 @@ def test_later_sources_win(tmp_path: Path) -> None:
     assert settings.store_path == Path("interfere-work/store.db")
 
 
+def test_what_a_job_under_measurement_carries_is_no_setting() -> None:
+    carried = {"INTERFERE_PROGRESS": "/spool", "INTERFERE_PROGRESS_EVERY_S": "1", "INTERFERE_DATA": "/data"}
+    assert load_settings(environ=carried) == Settings()
+
+
 def test_every_field_has_a_kind_a_help_line_and_a_default() -> None:
     assert set(_KINDS) == {f.name for f in fields(Settings)}
     assert all(f.metadata["help"] for f in fields(Settings))

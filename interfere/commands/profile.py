@@ -13,6 +13,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from rich.table import Table as Grid
 
 from interfere.commands.output import JsonFlag, emit, err, progress_note
+from interfere.commands.profile_command import command
 from interfere.commands.profile_static import static
 from interfere.errors import InvalidInputError
 
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from interfere.profiling.campaign import CampaignConfig, CampaignProgress
 
 app = typer.Typer(help=__doc__, no_args_is_help=True, add_completion=False, rich_markup_mode=None)
+
+app.command()(command)
 
 NOTE_EVERY_S = 10.0  # lines of progress where standard error is no terminal
 
@@ -94,7 +97,7 @@ def pairs(
     """Measure a few chosen pairs, and profile their workloads first."""
     from interfere.profiling import campaign
 
-    chosen = tuple(_pair(text) for text in pair)
+    chosen = tuple(pair_of(text) for text in pair)
     config = campaign.CampaignConfig(
         out=out or work / "tables" / name, workloads=tuple(dict.fromkeys(n for p in chosen for n in p)), pairs=chosen,
         passes=passes, max_blocks=passes if quick else max(passes, max_blocks), block_s=block_s, seed=seed, core=core,
@@ -140,7 +143,8 @@ def workloads(as_json: JsonFlag = False) -> None:
     )
 
 
-def _pair(text: str) -> tuple[str, str]:
+def pair_of(text: str) -> tuple[str, str]:
+    """Two names joined by a plus. Raises InvalidInputError."""
     victim, plus, neighbour = (part.strip() for part in text.partition("+"))
     if not (victim and plus and neighbour):
         raise InvalidInputError("not a pair", value=repr(text), remedy="write victim+neighbour, e.g. gemm+stream")

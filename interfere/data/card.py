@@ -21,11 +21,22 @@ blocks; `lower`, `upper` = 95 % t interval of the mean. A block is refused when 
 less, with too few steps, a clock drift of 3 % or more, or over 10 % of the core taken by third processes, and repeated
 twice; a pair that still lacks a block of a pass that all pairs get is `unstable` and never imputed."""
 
+COMMAND_PROTOCOL = """\
+Programs that are not ours, restarted for every block. Block = A · AB · B: one alone, the other started and warmed up
+beside it, the first ended; start-up and warm-up cut, whole steps between step marks only; random order of the pairs and
+swapped roles from pass to pass. `slowdown` = step time beside the neighbour ÷ step time alone, geometric mean over
+blocks; `lower`, `upper` = 95 % t interval of the mean. A block is refused when a command ended or left the core, with
+under 20 steps in a window, a clock drift of 3 % or more, or over 10 % of the core taken by third processes, and
+repeated twice; a pair that still lacks a block is `unstable` and never imputed. On other devices than a CPU core
+nothing is pinned, and clock and third processes are not watched."""
+PROTOCOLS = {"cpu": PROTOCOL, "command": COMMAND_PROTOCOL}
+
 
 def card(table: Table, *, command: str = "", note: str = "") -> str:
     """Markdown. `command` is the one that measures it again; `note` a line on how the measuring went."""
     figures = quality(table)
     devices = sorted({pair.device_type for pair in table.pairs} | {job.device_type for job in table.jobs})
+    sources = sorted({pair.source for pair in table.pairs} | {job.source for job in table.jobs})
     times = [pair.measured_at_s for pair in table.pairs if pair.measured_at_s == pair.measured_at_s]
     day = datetime.fromtimestamp(max(times), UTC).date().isoformat() if times else "unknown"
     machines = sorted({pair.device_name for pair in table.pairs if pair.device_name}) or ["unknown"]
@@ -36,7 +47,7 @@ def card(table: Table, *, command: str = "", note: str = "") -> str:
         "",
         f"- device type: {', '.join(devices)}; sharing mode: {', '.join(sorted({p.mode for p in table.pairs}))}",
         f"- machine: {'; '.join(machines)}",
-        f"- measured: {day}; source: {', '.join(sorted({p.source for p in table.pairs}))}",
+        f"- measured: {day}; source: {', '.join(sources)}",
         f"- {len(table.jobs)} jobs, {len(table.pairs)} ordered pairs, {per_row} blocks a row",
         f"- rows by status: {', '.join(f'{name} {count}' for name, count in figures.rows_by_status)}",
         *((f"- {note}",) if note else ()),
@@ -56,7 +67,7 @@ def card(table: Table, *, command: str = "", note: str = "") -> str:
         f"Below an ICC of {MIN_ICC} training refuses a table. What the additive fit explains needs no interaction.",
         "",
         "## Protocol",
-        PROTOCOL,
+        "\n\n".join(dict.fromkeys(PROTOCOLS.get(source, PROTOCOL) for source in sources)),
         "",
         "## Jobs",
         "| workload | step alone | sd between windows | busy |",

@@ -4,8 +4,9 @@ Laws: every block is on disk before the next one starts; the table is a pure fun
 gone when the call returns, however it returns.
 """
 
+import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -211,11 +212,12 @@ def _measure(
 
 def _write(config: CampaignConfig, solos: dict[str, JobProfile], blocks: dict[frozenset[str], list[Block]]) -> Table:
     device_name = affinity.processor_name()
+    measured = [blocks[frozenset(pair)] for pair in _measured(config, blocks)]
     pairs = tuple(
         row
-        for pair in _measured(config, blocks)
+        for known in measured
         for row in rows(
-            blocks[frozenset(pair)],
+            known,
             passes=config.passes,
             device_type=CPU_CORE.name,
             device_name=device_name,
@@ -225,7 +227,7 @@ def _write(config: CampaignConfig, solos: dict[str, JobProfile], blocks: dict[fr
     )
     jobs = tuple(solos[name] for name in config.workloads)
     write_table(config.out, Table(name=config.out.name, jobs=jobs, pairs=pairs))
-    write_rows(config.out / "raw.parquet", list(_raw_rows(config, blocks)), raw_schema())
+    write_rows(config.out / "raw.parquet", raw_rows(measured), raw_schema())
     table = read_table(config.out)
     write_card(config.out, table, command=config.command, note=_went(config, blocks))
     return table
@@ -247,13 +249,15 @@ def _went(config: CampaignConfig, blocks: dict[frozenset[str], list[Block]]) -> 
     )
 
 
-def _raw_rows(config: CampaignConfig, blocks: dict[frozenset[str], list[Block]]) -> list[dict[str, object]]:
+def raw_rows(measured: Iterable[Sequence[Block]]) -> list[dict[str, object]]:
     """One row per block and side, without its chunks: they stay in `raw/blocks.jsonl`."""
     kept = []
-    for pair in _measured(config, blocks):
-        for block in blocks[frozenset(pair)]:
-            for side, other in (block.sides, block.sides[::-1]):
-                row = {name: value for name, value in asdict(block).items() if name not in ("sides", "chunks")}
-                facts = asdict(side)
-                kept.append({"victim": facts.pop("workload"), "neighbour": other.workload, **row, **facts})
+    for block in (block for blocks in measured for block in blocks):
+        for side, other in (block.sides, block.sides[::-1]):
+            row = {name: value for name, value in asdict(block).items() if name not in ("sides", "chunks")}
+            facts = asdict(side)
+            row = {"victim": facts.pop("workload"), "neighbour": other.workload, **row, **facts}
+            kept.append(
+                {name: None if isinstance(value, float) and math.isnan(value) else value for name, value in row.items()}
+            )
     return kept

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import combinations_with_replacement
 
 import numpy as np
+from numpy.typing import NDArray
 
 from interfere.data.quality import block_slowdowns
 from interfere.profiling.fleet import Fleet
@@ -19,6 +20,7 @@ from interfere.profiling.protocol import (
     LONGER_REMEDY,
     MIN_STEPS,
     RETRIES,
+    Window,
     estimate,
     geometric_mean,
     half_width_log,
@@ -132,14 +134,7 @@ def measure_block(
     length = max(window_s, EDGE_S + SETTLED_STEPS * step_s) * stretch
     traces, windows, drift = fleet.run_block(*pair, length)
     read = estimate(pair, traces, windows, drift)
-    begin = windows[0].start_s
-    kept: list[tuple[Chunk, ...]] = []
-    for trace in traces:
-        rows: list[Chunk] = []
-        for k, window in enumerate(windows):
-            for start, wall, cpu, steps in chunks(trace, window.start_s, window.end_s):
-                rows.append((float(k), round(start - begin, 6), round(wall, 6), round(cpu, 6), float(steps)))
-        kept.append(tuple(rows))
+    kept = kept_chunks(traces, windows)
     return Block(
         pass_index=pass_index,
         attempt=attempt,
@@ -149,12 +144,33 @@ def measure_block(
         steal_frac=read.steal_frac,
         drift_frac=read.drift_frac,
         reason=read.reason,
-        chunks=(kept[0], kept[1]),
+        chunks=kept,
     )
 
 
+def kept_chunks(
+    traces: Sequence[NDArray[np.float64]], windows: Sequence[Window]
+) -> tuple[tuple[Chunk, ...], tuple[Chunk, ...]]:
+    """The chunks of both sides of a block, as its raw line keeps them."""
+    begin, kept = windows[0].start_s, []
+    for trace in traces:
+        rows: list[Chunk] = []
+        for k, window in enumerate(windows):
+            for start, wall, cpu, steps in chunks(trace, window.start_s, window.end_s):
+                rows.append((float(k), round(start - begin, 6), round(wall, 6), round(cpu, 6), float(steps)))
+        kept.append(tuple(rows))
+    return kept[0], kept[1]
+
+
 def rows(
-    blocks: Sequence[Block], *, passes: int, device_type: str, device_name: str, campaign: str, source: str
+    blocks: Sequence[Block],
+    *,
+    passes: int,
+    device_type: str,
+    device_name: str,
+    campaign: str,
+    source: str,
+    mode: str = "timeslice",
 ) -> tuple[PairMeasurement, ...]:
     """The one or two rows of an unordered pair from its blocks."""
     passed = [block for block in blocks if not block.reason]
@@ -169,7 +185,7 @@ def rows(
             victim=victim,
             neighbour=neighbour,
             device_type=device_type,
-            mode="timeslice",
+            mode=mode,
             passes=values,
             status=PairStatus.UNSTABLE if unstable else PairStatus.OK,
             slowdown=NAN if unstable else geometric_mean(values),

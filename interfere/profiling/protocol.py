@@ -77,9 +77,10 @@ class Estimate:
     reason: str
 
 
-def _side(
+def read_side(
     name: str, own: NDArray[np.float64], other: NDArray[np.float64], alone: Sequence[Window], shared: Sequence[Window]
 ) -> Side:
+    """What one job did in its windows alone and in the shared ones, from its own trace and the other's."""
     alone_spans = [s for w in alone if (s := whole_steps(own, w.start_s + EDGE_S, w.end_s))]
     shared_spans = [s for w in shared if (s := whole_steps(own, w.start_s + EDGE_S, w.end_s))]
     wall = sum(s.wall_s for s in shared_spans)
@@ -120,8 +121,8 @@ def estimate(
     by_phase = {phase: [w for w in windows if w.phase == phase] for phase in ("A", "AB", "B")}
     first, second = traces
     sides = (
-        _side(names[0], first, second, by_phase["A"], by_phase["AB"]),
-        _side(names[1], second, first, by_phase["B"], by_phase["AB"]),
+        read_side(names[0], first, second, by_phase["A"], by_phase["AB"]),
+        read_side(names[1], second, first, by_phase["B"], by_phase["AB"]),
     )
     steal = stolen_frac(traces, windows)
     return Estimate(sides=sides, steal_frac=steal, drift_frac=drift_frac, reason=_refusal(sides, steal, drift_frac))

@@ -53,9 +53,11 @@ class RawLog:
             self.identity_path.write_text(json.dumps(identity, indent=2) + "\n")
             return
         found = _parsed(self.identity_path, self.identity_path.read_text())
-        if not resume and self.blocks_path.exists():
+        if not resume and (self.blocks_path.exists() or self.solo_path.exists()):
             raise ConflictError(
-                "this folder already holds a campaign", value=self.folder.parent, remedy="resume it, or choose another"
+                "this folder already holds measurements",
+                value=self.folder.parent,
+                remedy="resume it, or choose another",
             )
         for name, value in identity.items():
             if found.get(name) != value:

@@ -1,0 +1,124 @@
+"""Which commands are measured: named command lines, one from the shell or several from a TOML file.
+
+A file holds one table a command::
+
+    [train-resnet]
+    command = "python train.py --epochs 1"    # or a list of words; no shell: write ["bash", "-c", "..."] for one
+    step_regex = 'step (\\d+)'                 # where the program does not mark its steps itself
+    warm_steps = 10
+    warm_s = 3.0
+    cwd = "jobs"                              # relative to this file
+    env = { CUDA_VISIBLE_DEVICES = "0" }
+"""
+
+import re
+import shlex
+import tomllib
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from interfere.errors import InvalidInputError, Violation
+from interfere.records.checks import check, number_violations, text_violations
+
+WARM_STEPS, WARM_S = (
+    5,
+    1.0,
+)  # caches, allocators and autotuners settle within a few steps; --warm-s for those that do not
+PAIR_SIGN = "+"  # what joins two names on the command line
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    """One program to run, under the name that the table gives it. Raises InvalidInputError naming every bad field."""
+
+    name: str
+    argv: tuple[str, ...]
+    cwd: str = ""  # empty: the current folder
+    env: tuple[tuple[str, str], ...] = ()  # on top of the profiler's own environment
+    step_regex: str = ""  # empty: the program marks its steps through interfere.progress
+    warm_steps: int = WARM_STEPS  # steps, counted from the first mark, that are cut from every start
+    warm_s: float = WARM_S  # and at least so many seconds after the first mark
+
+    def __post_init__(self) -> None:
+        bad = text_violations(self, "name") + number_violations(self, "warm_steps", "warm_s", nan=False)
+        if PAIR_SIGN in self.name:
+            bad.append(_bad("name", f"holds a {PAIR_SIGN}", self.name, "it joins two names; choose another"))
+        if not self.argv or not self.argv[0] or any("\0" in word for word in self.argv):
+            bad.append(_bad("command", "is no command line", self.argv, "give the program and its arguments"))
+        if self.cwd and not Path(self.cwd).is_dir():
+            bad.append(_bad("cwd", "is no folder", self.cwd, "give the folder to start in, or leave it out"))
+        bad += [
+            _bad("env", "is no variable", f"{name}={value}", "give NAME = 'text'")
+            for name, value in self.env
+            if not name or "=" in name or "\0" in name + value
+        ]
+        try:
+            groups = re.compile(self.step_regex.encode()).groups
+        except re.error as error:
+            bad.append(_bad("step_regex", f"is no regular expression ({error})", self.step_regex, "see Python's re"))
+        else:
+            if groups > 1:
+                what, remedy = f"has {groups} groups", "one at most, the step counter; write (?:...) for the others"
+                bad.append(_bad("step_regex", what, self.step_regex, remedy))
+        check(bad)
+
+    @property
+    def line(self) -> str:
+        """The command as one types it."""
+        return shlex.join(self.argv)
+
+
+def _bad(field: str, what: str, value: object, remedy: str) -> Violation:
+    return Violation(field=field, what=what, value=repr(value), remedy=remedy)
+
+
+def read_commands(path: Path) -> tuple[Command, ...]:
+    """The commands of a TOML file, in its order. Raises InvalidInputError naming the command and the key."""
+    try:
+        tables = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InvalidInputError(
+            f"the file of commands cannot be read ({error.strerror})", value=path, remedy="check --spec"
+        ) from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InvalidInputError(f"not TOML: {error}", value=path, remedy='write [name] and command = "..."') from None
+    if not tables:
+        raise InvalidInputError("the file names no command", value=path, remedy='write [name] and command = "..."')
+    return tuple(_command(path, name, table) for name, table in tables.items())
+
+
+def _command(path: Path, name: str, table: Any) -> Command:
+    known = {f.name for f in fields(Command)} - {"name", "argv"} | {"command"}
+    kinds: dict[str, tuple[type, ...]] = {"command": (str, list), "cwd": (str,), "env": (dict,), "step_regex": (str,)}
+    where = f"{path}: [{name}]"
+    if not isinstance(table, dict):
+        raise InvalidInputError("a key outside of a table", value=where, remedy=f"write [{name}] and command = ...")
+    for key, value in table.items():
+        if key not in known:
+            raise InvalidInputError(
+                f"unknown key {key!r}", value=where, remedy=f"one of {', '.join(sorted(known))}"
+            )  # fmt: skip
+        if not isinstance(value, kinds.get(key, (int, float))) or isinstance(value, bool):
+            raise InvalidInputError(
+                f"{key} is of the wrong kind", value=f"{value!r} in {where}", remedy="see the docs of --spec"
+            )
+    words = table.get("command", "")
+    try:
+        argv = tuple(shlex.split(words)) if isinstance(words, str) else tuple(map(str, words))
+        values: dict[str, Any] = {key: value for key, value in table.items() if key not in ("command", "env", "cwd")}
+        return Command(
+            name=name,
+            argv=argv,
+            env=tuple((key, str(value)) for key, value in table.get("env", {}).items()),
+            cwd=str(path.parent / table["cwd"]) if "cwd" in table else "",
+            **values,
+        )
+    except InvalidInputError as error:
+        raise InvalidInputError(
+            f"{where}: {error.what}", value=error.value, remedy=error.remedy, violations=error.violations
+        ) from None
+    except ValueError as error:  # an open quotation mark
+        raise InvalidInputError(
+            f"{where}: command: {error}", value=words, remedy="close it, or give a list of words"
+        ) from None
