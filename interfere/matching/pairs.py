@@ -1,140 +1,290 @@
-"""Least-cost general matching, alone allowed, on at most `max_devices` devices: exact, by Edmonds' blossom algorithm.
+"""Least-cost general matching with a proof: alone allowed, forbidden pairs, any n, at most `max_devices` devices.
 
-Pairing i and j instead of leaving both alone saves solo_i + solo_j - cost_ij, so the cheapest partition is a matching
-of most weight. At most m devices means at least n - m pairs: a price per device is raised until few enough are used
-(Eisner & Severance's parametric search). The least cost is convex in the number of devices; where two matchings tie
-at the critical price, swapping alternating components of one into the other yields exactly m devices.
+1. Prices of the fractional problem give a lower bound, and every edge a reduced cost (`prices`).
+2. The edges of small reduced cost are matched exactly (`blossom`): an upper bound.
+3. An edge whose reduced cost exceeds upper - lower bound is in no better matching. All others are matched exactly.
+A caller who gives less time gets the best found so far, and how far it can be from the best.
 """
 
-from dataclasses import dataclass
+import time
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from interfere.errors import InvalidInputError
+from interfere.matching.blossom import SparseProblem, devices
+from interfere.matching.prices import BLOCK, Prices, bound_of, price, reduced_blocks
 from interfere.matching.records import Matching, check_costs, cost_of, infeasible
+from interfere.matching.rough import rough_matching, swapped
 from interfere.records import SolveStatus
 
-UNITS = 2**40  # whole steps in the largest finite cost: rustworkx wants integer weights and adds them in 128 bits
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+FIRST_EDGES = 0.8  # edges a job that the first exact solve takes
+MOST_FIRST_EDGES = 6.0  # of the about ten a job that prices rest on
+WIDER = 4.0  # times the reduced cost that the next one takes, where these hold no matching
+PASSES = 150  # passes over all pairs that prices cost: 60-110 were measured at 1,000 to 10,000 jobs
+UNITS, MOST_UNITS = 2.0**36, 2.0**46  # in the dearest best edge of a job, and in the largest cost: sums stay below 2^53
+PRICE_STEPS = 40  # of the search for the price of a device; each halves what is left
 
 
 def match_pairs(
-    cost: NDArray[np.float64], solo: NDArray[np.float64] | None = None, *, max_devices: int | None = None
+    cost: Floats,
+    solo: Floats | None = None,
+    *,
+    max_devices: int | None = None,
+    gap: float = 0.0,
+    time_limit_s: float | None = None,
+    warm: Matching | None = None,
+    current: Ints | None = None,
+    switching_cost: float = 0.0,
 ) -> Matching:
     """Cheapest partition of n jobs into pairs and, where `solo` is finite, jobs alone.
 
-    `cost` float64[n, n], its diagonal ignored; `solo` float64[n], or None when nobody may stay alone. Raises
-    InvalidInputError on NaN, asymmetry or wrong shapes; the status is INFEASIBLE when no such partition exists.
+    `cost` float64[n, n], its diagonal ignored; `solo` float64[n], or None when nobody may stay alone. Stops once the
+    relative `gap` is proved, or soon after `time_limit_s`. `warm` is the matching of a problem that differs in few
+    jobs. `current` int64[n] is the partition in force: every job that leaves its partner costs `switching_cost` more,
+    and the answer's cost includes it. Raises InvalidInputError on NaN, asymmetry or wrong shapes; the status is
+    INFEASIBLE when no such partition exists, BOUNDED when a better one may.
     """
+    began = time.perf_counter()
     cost = np.asarray(cost, dtype=np.float64)
-    n = len(cost)
+    n = len(cost) if cost.ndim else 0
     alone = np.full(n, np.inf) if solo is None else np.asarray(solo, dtype=np.float64)
     check_costs(cost, alone)
-    problem = _Problem.of(cost, alone)
-    mate = problem.solve(0, 1)
-    if mate is not None and max_devices is not None and _devices(mate) > max_devices:
-        mate = _within(problem, mate, max_devices)
-    if mate is None:
-        return infeasible(n)
-    total = cost_of(mate, cost, alone)
-    return Matching(mate=mate, cost=total, lower_bound=total, status=SolveStatus.OPTIMAL)
+    _check_options(n, gap, time_limit_s, warm, current, switching_cost)
+    if current is not None and switching_cost > 0:
+        cost, alone = _with_switching(cost, alone, np.asarray(current), switching_cost)
+    limit_s = np.inf if time_limit_s is None else began + time_limit_s
+    scale = _scale(cost, alone)
+    problem = _Pairs.of(cost, alone, scale, gap=gap, deadline_s=limit_s)
+    start = None
+    if warm is not None and len(warm.y) == n:
+        start = Prices(y=warm.y * scale, bound=-np.inf, done=False, keys=warm.edges)
+    found = problem.solve(start)
+    if found.status is not SolveStatus.INFEASIBLE and max_devices is not None and devices(found.mate) > max_devices:
+        found = problem.within(max_devices, found)
+    if found.status is SolveStatus.INFEASIBLE:
+        return replace(found, seconds=time.perf_counter() - began)
+    total = cost_of(found.mate, cost, alone)
+    optimal = found.status is SolveStatus.OPTIMAL
+    return replace(
+        found,
+        cost=total,
+        lower_bound=total
+        if optimal
+        else min(total, (found.lower_bound - n) / scale),  # each rounding moved half a unit
+        y=found.y / scale,
+        alone_price=found.alone_price / scale,
+        seconds=time.perf_counter() - began,
+    )
 
 
-def _devices(mate: NDArray[np.int64]) -> int:
-    """Groups of a partition: pairs and jobs alone."""
-    return len(mate) - int((mate > np.arange(len(mate))).sum())
+def _scale(cost: Floats, solo: Floats) -> float:
+    """Units of one: fine for what jobs may have to pay, and such that no sum of the largest costs loses a unit."""
+    n = len(cost)
+    least, top = np.full(n, np.inf), float(np.abs(solo[np.isfinite(solo)]).max(initial=0.0))
+    height = max(1, BLOCK // max(1, n))
+    for first in range(0, n, height):
+        block = cost[first : first + height].copy()
+        at = np.arange(len(block))
+        block[at, first + at] = np.inf
+        least[first : first + height] = block.min(axis=1)
+        block[np.isinf(block)] = 0.0
+        top = max(top, float(block.max()), -float(block.min()))
+    least = np.minimum(least, solo)
+    usual = np.abs(least[np.isfinite(least)]).max(initial=0.0)
+    return float(min(UNITS / max(usual, 1e-300), MOST_UNITS / top)) if top > 0 else 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class _Problem:
-    """Costs in whole units. `must[i]`: job i may not stay alone (its solo units are 0 then)."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Pairs:
+    """The problem in whole units."""
 
-    n: int
-    rows: list[int]
-    columns: list[int]
-    saving: list[int]  # solo_i + solo_j - cost_ij
-    must: NDArray[np.bool_]
+    matrix: Floats  # float64[n, n], diagonal 2·solo
+    solo: Floats  # float64[n]
+    gap: float
+    deadline_s: float
 
     @classmethod
-    def of(cls, cost: NDArray[np.float64], solo: NDArray[np.float64]) -> "_Problem":
-        rows, columns = np.nonzero(np.triu(np.isfinite(cost), 1))
-        values, must = cost[rows, columns], np.isinf(solo)
-        free = np.where(must, 0.0, solo)
-        top = max(np.abs(values).max(initial=0.0), np.abs(free).max(initial=0.0))
-        scale = UNITS / top if top > 0 else 1.0
-        pair_units = np.rint(values * scale).astype(np.int64)
-        free_units = np.rint(free * scale).astype(np.int64)
-        saving = free_units[rows] + free_units[columns] - pair_units
-        return cls(n=len(cost), rows=rows.tolist(), columns=columns.tolist(), saving=saving.tolist(), must=must)
+    def of(cls, cost: Floats, solo: Floats, scale: float, *, gap: float, deadline_s: float) -> "_Pairs":
+        """Rounded to units."""
+        matrix = np.multiply(cost, scale)
+        np.rint(matrix, out=matrix)
+        units = np.rint(solo * scale)
+        np.fill_diagonal(matrix, 2.0 * units)
+        return cls(matrix=matrix, solo=units, gap=gap, deadline_s=deadline_s)
 
-    def solve(self, price: int, per: int, *, most_pairs: bool = False) -> NDArray[np.int64] | None:
-        """mate int64[n] of least cost + price / per for each device; None when a job that must pair cannot."""
-        import rustworkx
+    def solve(self, start: Prices | None) -> Matching:
+        n = len(self.solo)
+        if n == 0:
+            return Matching(mate=np.arange(0), cost=0.0, lower_bound=0.0, status=SolveStatus.OPTIMAL)
+        if self.deadline_s < np.inf and (hurried := self._hurried(start)) is not None:
+            return hurried
+        prices = price(self.matrix, start=start, deadline_s=self.deadline_s)
+        if prices is None:
+            return infeasible(n)
+        if not prices.done:
+            rough = self._rough(prices)
+            if rough is not None:
+                return rough
+        return self._exact(prices, None) or infeasible(n)
 
-        weight = [saving * per + price for saving in self.saving]
-        if self.must.any():
-            bonus = 1 + 2 * sum(sorted((abs(w) for w in weight), reverse=True)[: self.n])
-            due = self.must.astype(int).tolist()
-            weight = [w + bonus * (due[i] + due[j]) for w, i, j in zip(weight, self.rows, self.columns, strict=True)]
-        graph = rustworkx.PyGraph(multigraph=False)
-        graph.add_nodes_from(range(self.n))
-        graph.extend_from_weighted_edge_list(
-            [edge for edge in zip(self.rows, self.columns, weight, strict=True) if most_pairs or edge[2] > 0]
-        )
-        mate = np.arange(self.n)
-        for i, j in rustworkx.max_weight_matching(graph, max_cardinality=most_pairs, weight_fn=int):
-            mate[i], mate[j] = j, i
-        return None if (self.must & (mate == np.arange(self.n))).any() else mate
+    def within(self, most: int, found: Matching) -> Matching:
+        """At most `most` devices, that is 2·most - n jobs alone: a price on being alone, then the exact search."""
+        n = len(self.solo)
+        lonely = 2 * most - n
+        if lonely < 0:
+            return infeasible(n)
+        dearer, prices, paid = self._device_price(lonely)
+        if prices is None:
+            prices, paid = Prices(y=found.y, bound=bound_of(self.matrix, found.y), done=True), 0.0
+            dearer = self
+        return dearer._exact(prices, _Cap(most=most, lonely=lonely, paid=paid)) or infeasible(n)
 
-    def total_saving(self, mate: NDArray[np.int64]) -> int:
-        """Whole units that `mate` saves against everybody alone."""
-        place = mate.tolist()
-        return sum(s for i, j, s in zip(self.rows, self.columns, self.saving, strict=True) if place[i] == j)
+    def _device_price(self, lonely: int) -> tuple["_Pairs", Prices | None, float]:
+        """The problem at the price of a job alone whose bound is best, its prices, and that price."""
+        finite = self.matrix[np.isfinite(self.matrix)]
+        low, high = 0.0, 2.0 * float(np.ptp(finite)) + 1.0 if len(finite) else 1.0
+        best: tuple[_Pairs, Prices | None, float] = (self, None, 0.0)
+        known: Prices | None = None
+        matrix = self.matrix.copy()  # one array serves all prices: they differ in its diagonal
+        for _ in range(PRICE_STEPS):
+            paid = float(np.floor((low + high) / 2))
+            np.fill_diagonal(matrix, 2.0 * (self.solo + paid))
+            trial = replace(self, matrix=matrix, solo=self.solo + paid)
+            prices = price(matrix, known=known, deadline_s=self.deadline_s)
+            if prices is None:
+                return best
+            known = prices
+            if best[1] is None or prices.bound - paid * lonely > best[1].bound - best[2] * lonely:
+                best = (trial, prices, paid)
+            if prices.alone == lonely or high - low < 1.0 or time.perf_counter() > self.deadline_s:
+                break
+            low, high = (paid, high) if prices.alone > lonely else (low, paid)
+        np.fill_diagonal(best[0].matrix, 2.0 * best[0].solo)
+        return best
 
+    def _exact(self, prices: Prices, cap: "_Cap | None") -> Matching | None:
+        """Match edges of growing reduced cost until the rest cannot matter; None when no partition exists."""
+        bound = prices.bound - (cap.paid * cap.lonely if cap else 0.0)
+        solo = np.where(np.isfinite(self.solo), np.maximum(0.0, self.solo - prices.y), np.inf)
+        share, whole = FIRST_EDGES, prices.keys is None  # whole: the edges hold every one up to `reach`
+        i, j, extra, reach = self._first_edges(prices, share)
+        while True:
+            edges = SparseProblem.of(i, j, extra, solo)
+            mate = edges.solve()
+            if mate is not None and cap and devices(mate) > cap.most:
+                mate = edges.within(mate, cap.most)
+            if mate is None and reach == np.inf:
+                return None
+            if mate is None and share < MOST_FIRST_EDGES:
+                share *= 2
+                i, j, extra, reach = self._first_edges(prices, share)
+                continue
+            if mate is None:
+                reach = max(1.0, reach * WIDER) if len(i) < len(self.solo) ** 2 // 8 else np.inf
+            else:
+                best = self._answer(mate, prices, bound, cap)
+                missing = best.cost - bound
+                if missing <= (reach if whole else 0.0):
+                    return replace(best, lower_bound=best.cost, status=SolveStatus.OPTIMAL)
+                if best.gap <= self.gap or time.perf_counter() > self.deadline_s:
+                    return best
+                reach = missing
+            i, j, extra = self._edges(prices.y, reach)
+            whole = True
 
-def _within(problem: _Problem, many: NDArray[np.int64], max_devices: int) -> NDArray[np.int64] | None:
-    """The cheapest partition on exactly `max_devices` devices, given the cheapest one, which uses more."""
-    few = problem.solve(0, 1, most_pairs=True)
-    if few is None or _devices(few) > max_devices:
-        return None
-    while _devices(few) != max_devices:
-        # The price at which both cost the same. If nothing is cheaper there, both are optimal at it.
-        per = _devices(many) - _devices(few)
-        price = problem.total_saving(many) - problem.total_saving(few)
-        best = problem.solve(price, per)
-        if best is None:
-            raise AssertionError("a partition existed a moment ago")
-        if _value(problem, best, price, per) == _value(problem, many, price, per):
-            return _swap(many, few, max_devices)
-        if _devices(best) > max_devices:
-            many = best
+    def _first_edges(self, prices: Prices, share: float) -> tuple[Ints, Ints, Floats, float]:
+        """`share` edges a job, the cheapest that the prices rest on, and how far they reach."""
+        n = len(self.solo)
+        if prices.keys is None:
+            i, j, extra = self._edges(prices.y, np.inf)
         else:
-            few = best
-    return few
+            i, j = np.divmod(prices.keys, n)
+            ahead = i < j
+            i, j = i[ahead], j[ahead]
+            extra = np.maximum(0.0, self.matrix[i, j] - prices.y[i] - prices.y[j])
+        at = min(len(extra) - 1, int(share * n))
+        reach = float(np.partition(extra, at)[at]) if len(extra) else 0.0
+        near = extra <= reach
+        return i[near], j[near], extra[near], reach
+
+    def _edges(self, y: Floats, reach: float) -> tuple[Ints, Ints, Floats]:
+        """i < j and reduced cost of all finite edges up to `reach`."""
+        parts = []
+        for rows, block in reduced_blocks(self.matrix, y):
+            i, j = np.nonzero(block <= reach) if reach < np.inf else np.nonzero(np.isfinite(block))
+            ahead = i + rows.start < j
+            parts.append((i[ahead] + rows.start, j[ahead], block[i[ahead], j[ahead]]))
+        i, j, extra = (np.concatenate([part[k] for part in parts]) for k in range(3))
+        return i.astype(np.int64), j.astype(np.int64), np.maximum(0.0, extra)
+
+    def _answer(self, mate: Ints, prices: Prices, bound: float, cap: "_Cap | None") -> Matching:
+        paid = cap.paid if cap else 0.0
+        total = cost_of(mate, self.matrix, self.solo - paid)
+        return Matching(
+            mate=mate, cost=total, lower_bound=min(bound, total), status=SolveStatus.BOUNDED, y=prices.y,
+            alone_price=paid, edges=prices.keys,
+        )  # fmt: skip
+
+    def _hurried(self, start: Prices | None) -> Matching | None:
+        """An answer of simple means where the time will not do for prices; None where it will, or they give none."""
+        began = time.perf_counter()
+        y = start.y if start is not None else self.matrix.min(axis=1) / 2
+        bound = bound_of(self.matrix, y) if np.isfinite(y).all() else -np.inf
+        pass_s = time.perf_counter() - began
+        if not np.isfinite(bound) or began + PASSES * pass_s < self.deadline_s:
+            return None
+        return self._rough(Prices(y=y, bound=bound, done=False))
+
+    def _rough(self, prices: Prices) -> Matching | None:
+        mate = rough_matching(self.matrix, self.solo, prices.y)
+        if not np.isfinite(cost_of(mate, self.matrix, self.solo)):
+            return None
+        mate = swapped(self.matrix, mate, self.deadline_s)
+        return self._answer(mate, prices, prices.bound, None)
 
 
-def _value(problem: _Problem, mate: NDArray[np.int64], price: int, per: int) -> int:
-    """What a partition saves at a price: what `solve` makes as large as it can."""
-    return problem.total_saving(mate) * per + price * (problem.n - _devices(mate))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Cap:
+    most: int  # devices
+    lonely: int  # most jobs alone
+    paid: float  # price of a job alone, part of the problem's solo costs
 
 
-def _swap(many: NDArray[np.int64], few: NDArray[np.int64], devices: int) -> NDArray[np.int64]:
-    """Take alternating components of `few` into `many`, each of which saves a device, until `devices` are used.
+def _with_switching(cost: Floats, alone: Floats, current: Ints, each: float) -> tuple[Floats, Floats]:
+    """Charge `each` for every job that leaves its partner, or its being alone."""
+    me = np.arange(len(current))
+    charged = cost + 2.0 * each
+    charged[me, current] = cost[me, current]
+    return charged, np.where(current == me, alone, alone + each)
 
-    Both are optimal at one price, so every component of their difference is worth nothing there.
-    """
-    mate, seen = many.copy(), np.zeros(len(many), dtype=bool)
-    for start in range(len(many)):
-        if _devices(mate) == devices:
-            break
-        component, stack = [], [start]
-        while stack:
-            i = stack.pop()
-            if not seen[i]:
-                seen[i] = True
-                component.append(i)
-                stack += [int(many[i]), int(few[i])]
-        trial = mate.copy()
-        trial[component] = few[component]
-        if _devices(trial) < _devices(mate):
-            mate = trial
-    return mate
+
+def _check_options(
+    n: int, gap: float, time_limit_s: float | None, warm: Matching | None, current: Ints | None, switching_cost: float
+) -> None:
+    if not gap >= 0 or not switching_cost >= 0 or not np.isfinite(switching_cost):
+        raise InvalidInputError(
+            "gap and switching_cost must be ≥ 0", value=f"{gap}, {switching_cost}", remedy="leave them out for none"
+        )
+    if time_limit_s is not None and not time_limit_s > 0:
+        raise InvalidInputError("time_limit_s must be positive", value=time_limit_s, remedy="leave it out for no limit")
+    if warm is not None and len(warm.mate) != n:
+        raise InvalidInputError(
+            "warm is a matching of another size", value=f"{len(warm.mate)} ≠ {n} jobs", remedy="leave it out"
+        )
+    if current is not None:
+        mate = np.asarray(current)
+        if (
+            mate.shape != (n,)
+            or not np.issubdtype(mate.dtype, np.integer)
+            or (n and (mate.min() < 0 or mate.max() >= n))
+        ):
+            raise InvalidInputError("current must be int[n] of partners", value=mate.shape, remedy="own index: alone")
+        if n and (mate[mate] != np.arange(n)).any():
+            raise InvalidInputError(
+                "current is no partition into pairs", value=mate[:8].tolist(), remedy="mate[mate[i]] = i"
+            )

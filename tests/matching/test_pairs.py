@@ -9,8 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from interfere.errors import InvalidInputError
+from interfere.matching.blossom import SparseProblem, devices
 from interfere.matching.pairs import match_pairs
+from interfere.matching.records import cost_of
+from interfere.matching.verify import verify
 from interfere.records import SolveStatus
+from tests.matching.families import any_costs, real, some_changed
 
 
 def partitions(jobs: list[int]) -> Iterator[list[tuple[int, ...]]]:
@@ -60,6 +64,8 @@ def test_as_cheap_as_brute_force(block: int) -> None:
         assert found.status is SolveStatus.OPTIMAL, seed
         assert found.cost == pytest.approx(best, abs=1e-9), seed
         assert found.gap == 0.0
+        assert found.lower_bound == found.cost
+        assert verify(cost, solo, found, max_devices=devices).problems == (), seed
         me = np.arange(len(cost))
         assert (found.mate[found.mate] == me).all()
         assert devices is None or len(cost) - int((found.mate > me).sum()) <= devices
@@ -97,3 +103,123 @@ def test_a_device_more_never_costs_more() -> None:
     costs = [match_pairs(cost, np.zeros(11), max_devices=m).cost for m in range(6, 12)]
     assert all(a >= b for a, b in itertools.pairwise(costs))
     assert costs[-1] == 0.0
+
+
+# --- large problems ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("make", "n"), [(real, 301), (real, 500), (any_costs, 501), (real, 900), (any_costs, 700)])
+def test_large_problems_cost_what_the_dense_blossom_algorithm_finds(make: object, n: int) -> None:
+    cost = make(n, 3)
+    solo = np.full(n, float(np.median(cost[np.isfinite(cost)]))) if n % 2 else None
+    found = match_pairs(cost, solo)
+    assert found.status is SolveStatus.OPTIMAL
+    assert verify(cost, solo, found).problems == ()
+    if n <= 500:
+        i, j = np.nonzero(np.triu(np.isfinite(cost), 1))
+        mate = SparseProblem.of(i, j, cost[i, j], np.full(n, np.inf) if solo is None else solo).solve()
+        assert found.cost == pytest.approx(cost_of(mate, cost, np.zeros(n) if solo is None else solo), rel=1e-9)
+
+
+@pytest.mark.parametrize("most", [260, 300, 390])
+def test_a_limit_of_devices_on_a_large_problem_is_met_and_proved(most: int) -> None:
+    cost = real(500, 4)
+    solo = np.zeros(500)
+    found = match_pairs(cost, solo, max_devices=most)
+    assert found.status is SolveStatus.OPTIMAL
+    assert devices(found.mate) == most
+    checked = verify(cost, solo, found, max_devices=most)
+    assert checked.problems == ()
+    assert checked.bound >= found.cost * (1 - 1e-3)
+    tied = match_pairs(np.ones((400, 400)), np.zeros(400), max_devices=301)
+    assert (devices(tied.mate), tied.cost) == (301, pytest.approx(99.0))
+
+
+def test_forbidden_pairs_and_jobs_that_may_stay_alone_on_a_large_problem() -> None:
+    rng = np.random.default_rng(8)
+    cost = real(450, 5)
+    away = rng.random((450, 450)) < 0.75
+    cost[away | away.T] = np.inf
+    solo = np.where(rng.random(450) < 0.5, np.inf, rng.random(450) * 20)
+    found = match_pairs(cost, solo)
+    assert found.status is SolveStatus.OPTIMAL
+    assert verify(cost, solo, found).problems == ()
+    cost[7], cost[:, 7], solo[7] = np.inf, np.inf, np.inf
+    assert match_pairs(cost, solo).status is SolveStatus.INFEASIBLE
+    odd = match_pairs(real(451, 1))
+    assert odd.status is SolveStatus.INFEASIBLE
+
+
+def test_a_warm_start_finds_the_same_cost() -> None:
+    before = real(600, 6)
+    warm = match_pairs(before)
+    after = some_changed(before, 7)
+    cold, again = match_pairs(after), match_pairs(after, warm=warm)
+    assert again.status is SolveStatus.OPTIMAL
+    assert again.cost == pytest.approx(cold.cost, rel=1e-12)
+    assert verify(after, None, again).problems == ()
+
+
+def test_moves_must_pay_for_themselves() -> None:
+    before = real(400, 9)
+    current = match_pairs(before).mate
+    after = some_changed(before, 10)
+    moved = [
+        int((match_pairs(after, current=current, switching_cost=c).mate != current).sum()) for c in (0.0, 0.5, 1e3)
+    ]
+    assert moved[0] > moved[1] > moved[2] == 0
+    paid = match_pairs(after, current=current, switching_cost=0.5)
+    assert paid.cost == pytest.approx(cost_of(paid.mate, after, np.zeros(400)) + 0.5 * moved[1], rel=1e-9)
+
+
+@pytest.mark.parametrize("limit_s", [0.0001, 0.02, 0.2])
+def test_a_short_budget_still_gives_a_matching_and_a_bound_that_holds(limit_s: float) -> None:
+    cost = real(900, 2)
+    best = match_pairs(cost)
+    found = match_pairs(cost, time_limit_s=limit_s)
+    assert found.status in (SolveStatus.BOUNDED, SolveStatus.OPTIMAL)
+    assert found.lower_bound <= best.cost * (1 + 1e-9)
+    assert found.cost >= best.cost * (1 - 1e-9)
+    assert found.gap < 0.6
+    assert verify(cost, None, found).problems == ()
+    if limit_s < 0.001:
+        assert found.status is SolveStatus.BOUNDED
+        assert found.gap > 0
+
+
+def test_a_gap_that_will_do_ends_the_search_and_is_kept() -> None:
+    cost = real(500, 12)
+    found = match_pairs(cost, gap=0.05)
+    assert found.gap <= 0.05
+    assert found.cost <= match_pairs(cost).cost * 1.05
+
+
+def test_equal_input_gives_equal_output() -> None:
+    cost = real(400, 13)
+    first, second = match_pairs(cost), match_pairs(cost.copy())
+    assert (first.mate == second.mate).all()
+    assert (first.y == second.y).all()
+
+
+def test_outliers_do_not_spoil_the_proof() -> None:
+    cost = real(320, 14)
+    cost[3, 4] = cost[4, 3] = 1e9
+    found = match_pairs(cost)
+    assert found.status is SolveStatus.OPTIMAL
+    assert verify(cost, None, found).problems == ()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"gap": -1.0}, "gap"),
+        ({"switching_cost": float("nan")}, "switching"),
+        ({"time_limit_s": 0.0}, "time_limit_s"),
+        ({"current": np.array([1, 2, 0, 3])}, "partition"),
+        ({"current": np.array([0.5] * 4)}, "current"),
+        ({"warm": match_pairs(np.ones((2, 2)))}, "another size"),
+    ],
+)
+def test_bad_options_are_named(options: dict, message: str) -> None:
+    with pytest.raises(InvalidInputError, match=message):
+        match_pairs(np.ones((4, 4)), **options)

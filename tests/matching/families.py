@@ -1,0 +1,35 @@
+"""Random costs that matching is measured on."""
+
+import numpy as np
+
+
+def real(n: int, seed: int) -> np.ndarray:
+    """Weighted excess of jobs of 40 kinds: low rank, many want the same light partners, with noise. The hard family."""
+    r = np.random.default_rng(seed)
+    k = r.integers(0, 40, n)
+    pressure, sensitivity = r.random((40, 4))[k], r.random((40, 4))[k]
+    w = r.choice([1, 2, 4], n)
+    total = pressure.sum(1)
+    excess = sensitivity @ pressure.T + np.maximum(0, total[:, None] + total[None, :] - 2) * 0.3
+    c = w[:, None] * excess * np.exp(r.normal(0, 0.1, (n, n)))
+    c = c + c.T
+    np.fill_diagonal(c, np.inf)
+    return c
+
+
+def any_costs(n: int, seed: int) -> np.ndarray:
+    """Uniform on [0, 1], symmetric."""
+    c = np.triu(np.random.default_rng(seed).random((n, n)), 1)
+    c = c + c.T
+    np.fill_diagonal(c, np.inf)
+    return c
+
+
+def some_changed(cost: np.ndarray, seed: int, share: float = 0.01) -> np.ndarray:
+    """The same with new costs for some jobs."""
+    n = len(cost)
+    jobs = np.random.default_rng(seed).choice(n, max(1, round(share * n)), replace=False)
+    other, changed = real(n, seed + 1000), cost.copy()
+    changed[jobs], changed[:, jobs] = other[jobs], other[jobs].T
+    changed[np.ix_(jobs, jobs)] = other[np.ix_(jobs, jobs)]
+    return changed
