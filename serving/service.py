@@ -55,9 +55,9 @@ from serving.profiles import ProfileCatalogue
 
 MAX_PAIRS = 20_000  # of one PredictSlowdowns: less than a second of one core even for trees
 MAX_CELLS = 7_000_000  # of one PredictMatrix: 9 bytes each stay under 64 MiB
-# Of one Match, in pairs that the exact matching weighs while other requests wait: 400 jobs on 250 free devices are
-# 140,000 and take 1.8 s of one core (make bench); the time grows faster than their number.
-MAX_CHOICES = 250_000
+# Of one Match, in pairs that the matching weighs while other requests wait: 1,000 jobs on 600 free devices are 900,000
+# and take 2.6 s of one core, 400 on 250 are 140,000 and take 0.5 s (make bench).
+MAX_CHOICES = 1_000_000
 MAX_DEVICES = 4_000
 
 

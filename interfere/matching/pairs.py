@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from interfere.errors import InvalidInputError
 from interfere.matching.blossom import SparseProblem, devices
-from interfere.matching.prices import BLOCK, Prices, bound_of, price, reduced_blocks
+from interfere.matching.prices import BLOCK, Prices, bound_of, extended, price, reduced_blocks
 from interfere.matching.records import Matching, check_costs, cost_of, infeasible
 from interfere.matching.rough import rough_matching, swapped
 from interfere.records import SolveStatus
@@ -23,9 +23,12 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 FIRST_EDGES = 0.8  # edges a job that the first exact solve takes
+GROWTH = 1.3  # of them, where they hold no matching
 MOST_FIRST_EDGES = 6.0  # of the about ten a job that prices rest on
 WIDER = 4.0  # times the reduced cost that the next one takes, where these hold no matching
-PASSES = 150  # passes over all pairs that prices cost: 60-110 were measured at 1,000 to 10,000 jobs
+PASSES, PASSES_SMALL = 20, 40_000  # passes over all pairs that a whole solve costs: 60 at 1,000 jobs, 16 from 3,000 on
+SAMPLED = 0.5  # share of these after which the prices of a sample have reached every job
+ASCENTS = 12  # passes that halve every job's slack; more raise the bound by less than 1 %
 UNITS, MOST_UNITS = 2.0**36, 2.0**46  # in the dearest best edge of a job, and in the largest cost: sums stay below 2^53
 PRICE_STEPS = 40  # of the search for the price of a device; each halves what is left
 
@@ -58,8 +61,7 @@ def match_pairs(
     if current is not None and switching_cost > 0:
         cost, alone = _with_switching(cost, alone, np.asarray(current), switching_cost)
     limit_s = np.inf if time_limit_s is None else began + time_limit_s
-    scale = _scale(cost, alone)
-    problem = _Pairs.of(cost, alone, scale, gap=gap, deadline_s=limit_s)
+    problem, scale = _in_units(cost, alone, gap=gap, deadline_s=limit_s)
     start = None
     if warm is not None and len(warm.y) == n:
         start = Prices(y=warm.y * scale, bound=-np.inf, done=False, keys=warm.edges)
@@ -82,23 +84,6 @@ def match_pairs(
     )
 
 
-def _scale(cost: Floats, solo: Floats) -> float:
-    """Units of one: fine for what jobs may have to pay, and such that no sum of the largest costs loses a unit."""
-    n = len(cost)
-    least, top = np.full(n, np.inf), float(np.abs(solo[np.isfinite(solo)]).max(initial=0.0))
-    height = max(1, BLOCK // max(1, n))
-    for first in range(0, n, height):
-        block = cost[first : first + height].copy()
-        at = np.arange(len(block))
-        block[at, first + at] = np.inf
-        least[first : first + height] = block.min(axis=1)
-        block[np.isinf(block)] = 0.0
-        top = max(top, float(block.max()), -float(block.min()))
-    least = np.minimum(least, solo)
-    usual = np.abs(least[np.isfinite(least)]).max(initial=0.0)
-    return float(min(UNITS / max(usual, 1e-300), MOST_UNITS / top)) if top > 0 else 1.0
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Pairs:
     """The problem in whole units."""
@@ -107,15 +92,6 @@ class _Pairs:
     solo: Floats  # float64[n]
     gap: float
     deadline_s: float
-
-    @classmethod
-    def of(cls, cost: Floats, solo: Floats, scale: float, *, gap: float, deadline_s: float) -> "_Pairs":
-        """Rounded to units."""
-        matrix = np.multiply(cost, scale)
-        np.rint(matrix, out=matrix)
-        units = np.rint(solo * scale)
-        np.fill_diagonal(matrix, 2.0 * units)
-        return cls(matrix=matrix, solo=units, gap=gap, deadline_s=deadline_s)
 
     def solve(self, start: Prices | None) -> Matching:
         n = len(self.solo)
@@ -181,7 +157,7 @@ class _Pairs:
             if mate is None and reach == np.inf:
                 return None
             if mate is None and share < MOST_FIRST_EDGES:
-                share *= 2
+                share *= GROWTH
                 i, j, extra, reach = self._first_edges(prices, share)
                 continue
             if mate is None:
@@ -233,11 +209,22 @@ class _Pairs:
     def _hurried(self, start: Prices | None) -> Matching | None:
         """An answer of simple means where the time will not do for prices; None where it will, or they give none."""
         began = time.perf_counter()
-        y = start.y if start is not None else self.matrix.min(axis=1) / 2
-        bound = bound_of(self.matrix, y) if np.isfinite(y).all() else -np.inf
-        pass_s = time.perf_counter() - began
-        if not np.isfinite(bound) or began + PASSES * pass_s < self.deadline_s:
+        y = np.floor(start.y if start is not None else self.matrix.min(axis=1) / 2)
+        if not np.isfinite(y).all():
             return None
+        bound = bound_of(self.matrix, y)
+        whole_s = (PASSES + PASSES_SMALL / len(y)) * (time.perf_counter() - began)
+        if began + whole_s < self.deadline_s:
+            return None
+        if began + SAMPLED * whole_s < self.deadline_s:
+            y = extended(self.matrix, self.deadline_s)
+            bound = bound_of(self.matrix, y)
+        for _ in range(ASCENTS if start is None else 0):
+            if time.perf_counter() > began + (self.deadline_s - began) / 2:
+                break
+            least = np.concatenate([block.min(axis=1) for _, block in reduced_blocks(self.matrix, y)])
+            higher = y + least / 2  # every pair keeps y_i + y_j ≤ cost where it did
+            bound, y = max((bound, y), (bound_of(self.matrix, higher), higher), key=lambda pair: pair[0])
         return self._rough(Prices(y=y, bound=bound, done=False))
 
     def _rough(self, prices: Prices) -> Matching | None:
@@ -246,6 +233,32 @@ class _Pairs:
             return None
         mate = swapped(self.matrix, mate, self.deadline_s)
         return self._answer(mate, prices, prices.bound, None)
+
+
+def _in_units(cost: Floats, solo: Floats, *, gap: float, deadline_s: float) -> tuple[_Pairs, float]:
+    """The problem rounded to whole units, and how many of them are one.
+
+    Fine for what jobs may have to pay, and such that no sum of the largest costs loses a unit.
+    """
+    n = len(cost)
+    matrix = cost.copy()
+    np.fill_diagonal(matrix, np.inf)
+    least = np.minimum(matrix.min(axis=1, initial=np.inf), solo)
+    usual = float(np.abs(least[np.isfinite(least)]).max(initial=0.0))
+    top = float(np.abs(solo[np.isfinite(solo)]).max(initial=0.0))
+    height = max(1, BLOCK // max(1, n))
+    for first in range(0, n, height):
+        block = matrix[first : first + height]
+        finite = np.isfinite(block)
+        top = max(
+            top, float(np.max(block, where=finite, initial=0.0)), -float(np.min(block, where=finite, initial=0.0))
+        )
+    scale = float(min(UNITS / max(usual, 1e-300), MOST_UNITS / top)) if top > 0 else 1.0
+    matrix *= scale
+    np.rint(matrix, out=matrix)
+    units = np.rint(solo * scale)
+    np.fill_diagonal(matrix, 2.0 * units)
+    return _Pairs(matrix=matrix, solo=units, gap=gap, deadline_s=deadline_s), scale
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -58,7 +58,7 @@ def price(
         return _by_candidates(matrix, known.y, known.keys, deadline_s)
     if start is not None and start.keys is not None:
         return _by_candidates(matrix, *_carried(matrix, start.y, start.keys), deadline_s)
-    y = _extended(matrix, deadline_s)
+    y = extended(matrix, deadline_s)
     if time.perf_counter() > deadline_s:
         return Prices(y=y, bound=bound_of(matrix, y), done=False)
     return _by_candidates(matrix, y, _cheapest(matrix, y), deadline_s)
@@ -103,7 +103,7 @@ def _dense(matrix: Floats) -> Prices | None:
     return Prices(y=y, bound=bound_of(matrix, y), done=True, alone=int((column == np.arange(n)).sum()))
 
 
-def _extended(matrix: Floats, deadline_s: float) -> Floats:
+def extended(matrix: Floats, deadline_s: float) -> Floats:
     """Prices of a third of the jobs, and what these leave to the others."""
     n = len(matrix)
     some = np.sort(np.random.default_rng(n).permutation(n)[: max(DENSE, n // SHARE)])

@@ -75,7 +75,7 @@ def test_one_pair(client: PolicyClient) -> None:
     )
 
 
-@pytest.mark.parametrize(("jobs", "devices", "repeats"), [(60, 40, 5), (400, 250, 1)])
+@pytest.mark.parametrize(("jobs", "devices", "repeats"), [(60, 40, 5), (400, 250, 1), (1000, 600, 1)])
 def test_one_decision(client: PolicyClient, jobs: int, devices: int, repeats: int) -> None:
     info = client.model()
     where = info.domains[0]

@@ -25,11 +25,11 @@ def any_costs(n: int, seed: int) -> np.ndarray:
     return c
 
 
-def some_changed(cost: np.ndarray, seed: int, share: float = 0.01) -> np.ndarray:
-    """The same with new costs for some jobs."""
+def some_changed(cost: np.ndarray, other: np.ndarray, seed: int, share: float = 0.01) -> np.ndarray:
+    """`cost` with the costs of some jobs taken from `other`."""
     n = len(cost)
     jobs = np.random.default_rng(seed).choice(n, max(1, round(share * n)), replace=False)
-    other, changed = real(n, seed + 1000), cost.copy()
+    changed = cost.copy()
     changed[jobs], changed[:, jobs] = other[jobs], other[jobs].T
     changed[np.ix_(jobs, jobs)] = other[np.ix_(jobs, jobs)]
     return changed

@@ -153,7 +153,7 @@ def test_forbidden_pairs_and_jobs_that_may_stay_alone_on_a_large_problem() -> No
 def test_a_warm_start_finds_the_same_cost() -> None:
     before = real(600, 6)
     warm = match_pairs(before)
-    after = some_changed(before, 7)
+    after = some_changed(before, real(600, 107), 7)
     cold, again = match_pairs(after), match_pairs(after, warm=warm)
     assert again.status is SolveStatus.OPTIMAL
     assert again.cost == pytest.approx(cold.cost, rel=1e-12)
@@ -163,7 +163,7 @@ def test_a_warm_start_finds_the_same_cost() -> None:
 def test_moves_must_pay_for_themselves() -> None:
     before = real(400, 9)
     current = match_pairs(before).mate
-    after = some_changed(before, 10)
+    after = some_changed(before, real(400, 110), 10)
     moved = [
         int((match_pairs(after, current=current, switching_cost=c).mate != current).sum()) for c in (0.0, 0.5, 1e3)
     ]
