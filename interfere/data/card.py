@@ -29,6 +29,9 @@ blocks; `lower`, `upper` = 95 % t interval of the mean. A block is refused when 
 under 20 steps in a window, a clock drift of 3 % or more, or over 10 % of the core taken by third processes, and
 repeated twice; a pair that still lacks a block is `unstable` and never imputed. On other devices than a CPU core
 nothing is pinned, and clock and third processes are not watched."""
+IMPORT_PROTOCOL = (
+    "As its publisher measured it: the `card.md` of the import says how it was read and what is not as published."
+)
 PROTOCOLS = {"cpu": PROTOCOL, "command": COMMAND_PROTOCOL}
 
 
@@ -37,6 +40,7 @@ def card(table: Table, *, command: str = "", note: str = "") -> str:
     figures = quality(table)
     devices = sorted({pair.device_type for pair in table.pairs} | {job.device_type for job in table.jobs})
     sources = sorted({pair.source for pair in table.pairs} | {job.source for job in table.jobs})
+    ours = set(sources) <= set(PROTOCOLS)
     times = [pair.measured_at_s for pair in table.pairs if pair.measured_at_s == pair.measured_at_s]
     day = datetime.fromtimestamp(max(times), UTC).date().isoformat() if times else "unknown"
     machines = sorted({pair.device_name for pair in table.pairs if pair.device_name}) or ["unknown"]
@@ -67,7 +71,7 @@ def card(table: Table, *, command: str = "", note: str = "") -> str:
         f"Below an ICC of {MIN_ICC} training refuses a table. What the additive fit explains needs no interaction.",
         "",
         "## Protocol",
-        "\n\n".join(dict.fromkeys(PROTOCOLS.get(source, PROTOCOL) for source in sources)),
+        "\n\n".join(dict.fromkeys(PROTOCOLS.get(source, IMPORT_PROTOCOL) for source in sources)),
         "",
         "## Jobs",
         "| workload | step alone | sd between windows | busy |",
@@ -79,11 +83,12 @@ def card(table: Table, *, command: str = "", note: str = "") -> str:
         ),
         "",
         "## Files",
-        "`jobs.parquet` profiles alone · `pairs.parquet` ordered pairs · `raw.parquet` every block and side, refused "
-        "ones included, from which each slowdown is computed. Times in seconds, sizes in bytes.",
+        "`jobs.parquet` profiles alone · `pairs.parquet` ordered pairs"
+        + (" · `raw.parquet` every block and side, refused ones included, from which each slowdown is computed" * ours)
+        + ". Times in seconds, sizes in bytes.",
         "",
         *((f"Measure again: `{command}`", "") if command else ()),
-        "Licence: CC BY 4.0, the interfere contributors.",
+        "Licence: CC BY 4.0, the interfere contributors." if ours else "Licence: that of its publisher.",
         "",
     ]
     return "\n".join(lines).replace("nan%", "–").replace("nan", "–")

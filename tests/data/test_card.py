@@ -40,3 +40,14 @@ def test_the_card_of_another_device_claims_no_core() -> None:
 def test_the_card_is_written_beside_its_table(tmp_path: Path) -> None:
     path = write_card(tmp_path / "new", TABLE)
     assert path.read_text() == card(TABLE)
+
+
+def test_an_imported_table_is_not_said_to_be_measured_or_licensed_by_us() -> None:
+    pairs = tuple(replace(pair, source="gavel") for pair in TABLE.pairs)
+    jobs = tuple(replace(job, source="gavel+static") for job in TABLE.jobs)
+    text = card(replace(TABLE, pairs=pairs, jobs=jobs))
+    assert "As its publisher measured it" in text
+    assert "Licence: that of its publisher." in text
+    assert "CC BY" not in text
+    assert "raw.parquet" not in text
+    assert "CC BY 4.0" in card(TABLE)
