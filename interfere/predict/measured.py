@@ -29,6 +29,11 @@ class Measured:
     lower: float
     upper: float
 
+    @property
+    def repeated(self) -> bool:
+        """Is there an interval of its own? One measurement has none."""
+        return self.lower < self.upper
+
 
 def measured_table(folder: Path, manifest: Manifest) -> dict[PairKey, Measured]:
     """The measured rows that a published folder carries (`arrays.npz`)."""
@@ -70,8 +75,13 @@ class MeasuredPredictor:
         names = [job.workload for job in batch.jobs]
         for k, (i, j) in enumerate(zip(batch.victim.tolist(), batch.neighbour.tolist(), strict=True)):
             row = self._table.get(PairKey(names[i], names[j], batch.device_type, batch.mode))
-            if row is not None:
-                median[k], lower[k], upper[k], source[k] = row.slowdown, row.lower, row.upper, Source.MEASURED
+            if row is None:
+                continue
+            if row.repeated:
+                lower[k], upper[k] = row.lower, row.upper
+            else:  # measured once: as far off as the model may be is the best that is known
+                lower[k], upper[k] = row.slowdown * lower[k] / median[k], row.slowdown * upper[k] / median[k]
+            median[k], source[k] = row.slowdown, Source.MEASURED
         return replace(answer, median=median, lower=lower, upper=upper, source=tuple(source))
 
     def predict_matrix(
@@ -90,17 +100,27 @@ class MeasuredPredictor:
             victims, neighbours, device_type, mode, quantile=quantile, device_memory_bytes=device_memory_bytes,
             allow_extrapolation=allow_extrapolation,
         )  # fmt: skip
+        spread = (np.ones_like(answer.victim_slowdown), np.ones_like(answer.neighbour_slowdown))
+        if quantile != 0.5 and not all(row.repeated for row in self._table.values()):
+            middle = self._inner.predict_matrix(
+                victims, neighbours, device_type, mode, quantile=0.5, allow_extrapolation=True
+            )
+            spread = (
+                answer.victim_slowdown / middle.victim_slowdown,
+                answer.neighbour_slowdown / middle.neighbour_slowdown,
+            )
         places = _places(victims), _places(neighbours)
         for (victim, neighbour, device, how), row in self._table.items():
             if (device, how) != (device_type, mode):
                 continue
             value = float(np.interp(quantile, (0.025, 0.5, 0.975), (row.lower, row.slowdown, row.upper)))
-            for rows, columns, target in (
-                (places[0].get(victim), places[1].get(neighbour), answer.victim_slowdown),
-                (places[0].get(neighbour), places[1].get(victim), answer.neighbour_slowdown),
+            for rows, columns, target, model in (
+                (places[0].get(victim), places[1].get(neighbour), answer.victim_slowdown, spread[0]),
+                (places[0].get(neighbour), places[1].get(victim), answer.neighbour_slowdown, spread[1]),
             ):
                 if rows is not None and columns is not None:
-                    target[np.ix_(rows, columns)] = value
+                    cells = np.ix_(rows, columns)
+                    target[cells] = value if row.repeated else row.slowdown * model[cells]
         return answer
 
 

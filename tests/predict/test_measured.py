@@ -49,3 +49,16 @@ def test_quantiles_follow_the_interval_of_the_measurement() -> None:
         for q in (0.025, 0.5, 0.975)
     ]
     assert levels == pytest.approx([1.2, 1.3, 1.5])
+
+
+def test_a_pair_measured_once_is_as_uncertain_as_the_models_answer() -> None:
+    once = Measured(slowdown=1.3, lower=1.3, upper=1.3)
+    one = MeasuredPredictor(TablePredictor(TABLE, spread=1.25), {PairKey("a", "b", DEVICE, "timeslice"): once})
+    batch = PairBatch(jobs=JOBS, victim=np.array([0]), neighbour=np.array([1]), device_type=DEVICE, mode="timeslice")
+    answer = one.predict_pairs(batch)
+    assert (answer.median[0], answer.source[0]) == (1.3, Source.MEASURED)
+    assert (answer.lower[0], answer.upper[0]) == (pytest.approx(1.3 / 1.25), pytest.approx(1.3 * 1.25))
+    for q, expected in ((0.05, 1.3 / 1.25), (0.5, 1.3), (0.95, 1.3 * 1.25)):
+        ahead = one.predict_matrix(JOBS[:1], JOBS[1:2], DEVICE, "timeslice", quantile=q).victim_slowdown.item()
+        back = one.predict_matrix(JOBS[1:2], JOBS[:1], DEVICE, "timeslice", quantile=q).neighbour_slowdown.item()
+        assert ahead == back == pytest.approx(expected, rel=1e-6)
