@@ -22,7 +22,10 @@ MODEL, GRADIENT, OPTIMIZER, ACTIVATION = "model", "gradient", "optimizer", "acti
 REMEDIES = (  # (what torch says, what helps); the first that fits
     ("sparse", "build it with sparse=False: fake tensors know no sparse gradients"),
     ("cuda", "build it on the CPU: the device type is only named, nothing runs on it"),
-    ("_local_scalar_dense", "no .item(), no branch on a value, no gradient scaler inside the step: there are no values"),
+    (
+        "_local_scalar_dense",
+        "no .item(), no branch on a value, no gradient scaler inside the step: there are no values",
+    ),
     ("allow_non_fake_inputs", "make every tensor and module inside the factory, none at import"),
     ("", "build and run it on fake tensors: no data-dependent shapes, no numpy"),
 )

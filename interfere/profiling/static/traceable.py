@@ -35,6 +35,7 @@ def training(
     optimizer: "torch.optim.Optimizer",
     *,
     amp: bool = False,
+    clip_norm: float | None = None,
     repeats: int = 1,
 ) -> Traceable:
     """Forward, backward and update of one model; `amp` computes in half precision where autocast does."""
@@ -45,6 +46,8 @@ def training(
         with torch.autocast("cpu", dtype=torch.bfloat16, enabled=amp):
             value = loss()
         value.backward()
+        if clip_norm is not None:
+            torch.nn.utils.clip_grad_norm_(model.parameters(), clip_norm, foreach=True)  # torch's default on a GPU
         optimizer.step()
 
     return Traceable(modules=(model,), step=step, optimizers=(optimizer,), repeats=repeats)

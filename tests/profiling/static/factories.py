@@ -16,7 +16,7 @@ def linear(batch: int = BATCH, *, adam: bool = False, amp: bool = False) -> Trac
     model = nn.Linear(WIDTH, WIDTH, bias=False)
     x = torch.randn(batch, WIDTH)
     maker = torch.optim.Adam if adam else torch.optim.SGD
-    return training(model, lambda: model(x).sum(), maker(model.parameters(), lr=0.1, foreach=True), amp=amp)
+    return training(model, lambda: model(x).sum(), maker(model.parameters(), lr=0.1), amp=amp)
 
 
 def linear_adam() -> Traceable:
@@ -46,7 +46,7 @@ def _attention(*, fused: bool) -> Traceable:
             return functional.scaled_dot_product_attention(q, k, v).sum()
         return ((q @ k.transpose(-1, -2) / 8.0).softmax(-1) @ v).sum()
 
-    return training(project, loss, torch.optim.SGD(project.parameters(), lr=0.1, foreach=True))
+    return training(project, loss, torch.optim.SGD(project.parameters(), lr=0.1))
 
 
 def attention_fused() -> Traceable:
@@ -64,7 +64,7 @@ def recurrent() -> Traceable:
     model = nn.LSTM(32, 48)
     x = torch.randn(20, 4, 32)
     return training(
-        model, lambda: model(x)[0].square().sum(), torch.optim.SGD(model.parameters(), lr=0.1, foreach=True)
+        model, lambda: model(x)[0].square().sum(), torch.optim.SGD(model.parameters(), lr=0.1)
     )
 
 
@@ -74,7 +74,7 @@ def seven_billion() -> Traceable:
     layer = nn.TransformerEncoderLayer(4096, 32, 4 * 4096, batch_first=True, norm_first=True)
     model = nn.Sequential(embed, nn.TransformerEncoder(layer, 32, enable_nested_tensor=False), head)
     words, following = torch.randint(32_000, (1, 2048)), torch.randint(32_000, (2048,))
-    optimizer = torch.optim.AdamW(model.parameters(), foreach=True)
+    optimizer = torch.optim.AdamW(model.parameters())
     return training(model, lambda: functional.cross_entropy(model(words)[0], following), optimizer)
 
 
