@@ -14,7 +14,7 @@ from interfere.profiling.static.traceable import Traceable, training
 
 WIKITEXT_WORDS = 33_278
 SOURCE_WORDS, TARGET_WORDS = 2_909, 3_149  # seen more than 5 times in Multi30k, as jadore801120's port counts them
-MULTI30K_LENGTH = 32
+USUAL_LENGTH, LONGEST = 32, 52  # words of a sentence: of most batches, and the limit that the same port prints
 BERT_WORDS, SQUAD_LENGTH = 30_522, 384
 DROPOUT = 0.1
 
@@ -105,15 +105,16 @@ class TranslationModel(nn.Module):
 
 
 def transformer_multi30k(batch: int, amp: bool = False, tied: bool = True) -> Traceable:
-    """Teacher-forced translation of sentences of 32 words; Gavel's command ties the output matrix, Lucid's does not."""
+    """Teacher-forced translation; Gavel's command ties the output matrix, Lucid's does not."""
     model = TranslationModel(tied=tied)
-    source = torch.randint(SOURCE_WORDS, (batch, MULTI30K_LENGTH))
-    target, next_words = (torch.randint(TARGET_WORDS, (batch, MULTI30K_LENGTH)) for _ in range(2))
 
-    def loss() -> Tensor:
+    def loss(length: int = USUAL_LENGTH) -> Tensor:
+        source = torch.randint(SOURCE_WORDS, (batch, length))
+        target, next_words = (torch.randint(TARGET_WORDS, (batch, length)) for _ in range(2))
         return functional.cross_entropy(model(source, target).flatten(0, 1), next_words.flatten(), reduction="sum")
 
-    return training(model, loss, torch.optim.Adam(model.parameters()), amp=amp)
+    optimizer = torch.optim.Adam(model.parameters())
+    return training(model, loss, optimizer, amp=amp, largest=lambda: loss(LONGEST))
 
 
 class BertModel(nn.Module):
