@@ -36,6 +36,7 @@ class OpCost:
     serial: float = 1.0  # launches one after the other: the time steps of a recurrent layer
     half: bool  # computes in 16 bit
     product: bool  # matrix products, convolutions, attention: what tensor cores run
+    convolution: bool = False  # cuDNN runs those in TF32 unless told otherwise (torch.backends.cudnn.allow_tf32)
 
 
 def cost_of(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> OpCost | None:
@@ -60,6 +61,7 @@ def cost_of(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) 
         serial=_time_steps(args, inputs) if name.startswith(_RECURRENT) else 1.0,
         half=written[0].element_size() == 2,
         product=product,
+        convolution=product and name.startswith(("convolution", "_convolution", "cudnn_convolution")),
     )
 
 

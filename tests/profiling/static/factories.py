@@ -63,9 +63,7 @@ def recurrent() -> Traceable:
     """LSTM over 20 steps of 4 samples."""
     model = nn.LSTM(32, 48)
     x = torch.randn(20, 4, 32)
-    return training(
-        model, lambda: model(x)[0].square().sum(), torch.optim.SGD(model.parameters(), lr=0.1)
-    )
+    return training(model, lambda: model(x)[0].square().sum(), torch.optim.SGD(model.parameters(), lr=0.1))
 
 
 def seven_billion() -> Traceable:
