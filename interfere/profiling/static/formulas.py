@@ -22,7 +22,7 @@ _FREE = (
 )  # fmt: skip
 _ATTENTION = ("scaled_dot_product", "flash_attention", "efficient_attention")
 _GATHERS = ("embedding", "index", "index_select", "gather", "embedding_bag", "_embedding_bag", "take_along_dim")
-_RECURRENT = ("mkldnn_rnn_layer", "_cudnn_rnn", "miopen_rnn")  # whole layers: an LSTM on a CPU, any kind on a GPU
+_RECURRENT = "recurrent"  # our own operator, see there
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +58,7 @@ def cost_of(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) 
         flops=flops if product else elements,
         bytes=read + made,
         blocks=_product_blocks(flops, written[0]) if product else max(1.0, elements / ELEMENTS),
-        serial=_time_steps(args, inputs) if name.startswith(_RECURRENT) else 1.0,
+        serial=float(args[0].shape[0] * args[3]) if name.startswith(_RECURRENT) else 1.0,
         half=written[0].element_size() == 2,
         product=product,
         convolution=product and name.startswith(("convolution", "_convolution", "cudnn_convolution")),
@@ -79,20 +79,10 @@ def _flops(
         # QKᵀ and PV; backward repeats the first and has four products of its own.
         return 2.0 * rows * key.shape[-2] * query.shape[-1] * (5 if "backward" in name else 2), True
     if name.startswith(_RECURRENT):
-        weights = sum(t.numel() for t in _gate_weights(args))
-        samples = math.prod(inputs[0].shape[:-1])
+        weights = sum(t.numel() for t in args[1] if t.dim() == 2)  # to the gates, from input and from hidden
+        samples = math.prod(args[0].shape[:-1])
         return 2.0 * weights * samples * (2 if "backward" in name else 1), True
     return 0.0, False
-
-
-def _gate_weights(args: tuple[Any, ...]) -> list[Any]:
-    """Two matrices a layer and direction: from input and from hidden state to the gates."""
-    return [t for t in tensors(args[1:5]) if t.dim() == 2]
-
-
-def _time_steps(args: tuple[Any, ...], inputs: list[Any]) -> float:
-    """Steps that wait for one another; layers after one another too, as all of them read the whole sequence."""
-    return float(inputs[0].shape[0]) * max(1, len(_gate_weights(args)) // 2)
 
 
 def _product_blocks(flops: float, out: Any) -> float:

@@ -1,7 +1,8 @@
 """Makes a trace on the CPU dispatch what PyTorch dispatches on a GPU, where the two differ in kind.
 
-On a CPU dropout is three operators and keeps a float mask, attention with dropout is written out, an encoder layer in
-inference is one operator that nobody can look into, and optimizers and gradient norms take one parameter at a time.
+On a CPU dropout is three operators and keeps a float mask, attention with dropout is written out, recurrent layers are
+taken apart, an encoder layer in inference is one operator that nobody can look into, and optimizers take one parameter
+at a time.
 """
 
 from collections.abc import Iterator
@@ -11,10 +12,12 @@ from typing import Any
 
 @contextmanager
 def dispatched_as_on_a_gpu() -> Iterator[None]:
-    """Dropout and attention as one kernel each, encoder layers as their parts."""
+    """Dropout, attention and recurrent layers as one operator each, encoder layers as their parts."""
     import torch
     from torch.nn import functional
     from torch.overrides import TorchFunctionMode
+
+    from interfere.profiling.static import recurrent
 
     class OneKernel(TorchFunctionMode):  # type: ignore[misc]  # torch is not typed here
         def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -23,6 +26,8 @@ def dispatched_as_on_a_gpu() -> Iterator[None]:
                 return _dropout(*args, **kwargs)
             if func is functional.scaled_dot_product_attention and kwargs.get("dropout_p"):
                 kwargs = {**kwargs, "dropout_p": 0.0}  # the fused kernels draw the mask inside: no traffic, no FLOPs
+            if func in recurrent.GATES and isinstance(args[2], list | tuple):  # a packed batch has its states there
+                return recurrent.whole(func, *args)
             return func(*args, **kwargs)
 
     def _dropout(x: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
