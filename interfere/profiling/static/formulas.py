@@ -22,7 +22,7 @@ _FREE = (
 )  # fmt: skip
 _ATTENTION = ("scaled_dot_product", "flash_attention", "efficient_attention")
 _GATHERS = ("embedding", "index", "index_select", "gather", "embedding_bag", "_embedding_bag", "take_along_dim")
-_RECURRENT = "recurrent"  # our own operator, see there
+_RECURRENT = "rnn"  # our own operator: see `recurrent`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +54,7 @@ def cost_of(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) 
     made = float(sum(_bytes(t) for t in _distinct(written)))
     read = made if name in _GATHERS else float(sum(_bytes(t) for t in _distinct(inputs)))
     return OpCost(
-        name=name,
+        name=f"{space}::{name}",
         flops=flops if product else elements,
         bytes=read + made,
         blocks=_product_blocks(flops, written[0]) if product else max(1.0, elements / ELEMENTS),

@@ -44,7 +44,7 @@ def static_profile(found: StaticTrace, workload: str, device: str) -> JobProfile
     where = device_with_ceilings(device)
     kernels = tuple(
         KernelStat(
-            name=f"aten::{cost.name}",
+            name=cost.name,
             mean_s=op_time_s(cost, where),
             count=float(calls * found.repeats),
             flops=cost.flops,

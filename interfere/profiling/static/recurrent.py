@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 GATES = {torch.lstm: 4, torch.gru: 3, torch.rnn_tanh: 1, torch.rnn_relu: 1}
-NAME = "interfere::recurrent"
+NAME = "interfere::rnn"
 
 torch.library.define(
     NAME,
@@ -46,7 +46,7 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None
 def _gradients(ctx: Any, gradient: Tensor, *_: Tensor) -> tuple[Any, ...]:
     x, reserve, *rest = ctx.saved_tensors
     weights, states = rest[: ctx.weights], rest[ctx.weights :]
-    made = torch.ops.interfere.recurrent_backward(x, weights, states, ctx.stacked, reserve, gradient)
+    made = torch.ops.interfere.rnn_backward(x, weights, states, ctx.stacked, reserve, gradient)
     return made[0], made[1 : 1 + ctx.weights], made[1 + ctx.weights :], None, None, None
 
 
@@ -66,7 +66,7 @@ def whole(
         x, weights, states = x.to(half), [w.to(half) for w in weights], [s.to(half) for s in states]
     ways, width = 1 + both_ways, weights[1].shape[0] // GATES[func]
     kept = (GATES[func] + 1) * width if train else 0
-    out, last, cell, _ = torch.ops.interfere.recurrent(
+    out, last, cell, _ = torch.ops.interfere.rnn(
         x.transpose(0, 1) if batch_first else x, list(weights), states, layers * ways, ways * states[0].shape[-1], kept
     )
     out = out.transpose(0, 1) if batch_first else out

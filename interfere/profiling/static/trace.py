@@ -22,6 +22,7 @@ MODEL, GRADIENT, OPTIMIZER, ACTIVATION = "model", "gradient", "optimizer", "acti
 REMEDIES = (  # (what torch says, what helps); the first that fits
     ("sparse", "build it with sparse=False: fake tensors know no sparse gradients"),
     ("cuda", "build it on the CPU: the device type is only named, nothing runs on it"),
+    ("nvidia", "build it on the CPU: the device type is only named, nothing runs on it"),  # no driver
     (
         "_local_scalar_dense",
         "no .item(), no branch on a value, no gradient scaler inside the step: there are no values",
