@@ -21,22 +21,18 @@ def static(
     model: Annotated[str, typer.Argument(help='module:factory, or a published name: "ResNet-50 (batch size 32)".')],
     device: Annotated[str, typer.Option(help="Device type: k80 to b200.")] = "h100",
     workload: Annotated[str, typer.Option(help="Name in the profile. Default: the model's.")] = "",
-    out: Annotated[Path | None, typer.Option(help="Table folder that the profile is added to.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Table folder to add it to; a measured job gains the static facts.")
+    ] = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Trace a PyTorch model under fake tensors: FLOPs, traffic, memory by phase, roofline time. Nothing runs."""
-    from interfere.data.tables import add_jobs
-    from interfere.devices import KNOWN, device_type
-    from interfere.errors import NotFoundError
+    from interfere.profiling.static.adding import add_static
     from interfere.profiling.static.worker import profile_named
 
-    if device_type(device).name not in KNOWN:
-        raise NotFoundError(
-            "no ceilings are known of this device type", value=device, remedy=f"one of {', '.join(KNOWN)}"
-        )
     profile = profile_named(model, device, workload=workload)
     if out is not None:
-        add_jobs(out, (profile,))
+        add_static(out, profile)
     emit({"profile": profile.to_dict(), "written": str(out) if out else None}, _grid(profile, out), as_json=as_json)
 
 

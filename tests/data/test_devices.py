@@ -1,8 +1,11 @@
-"""Unknown devices are devices too."""
+"""Known devices by any of their names, and unknown ones, which are devices too."""
 
 import math
 
-from interfere.devices import CPU_CORE, device_type
+import pytest
+
+from interfere.devices import CPU_CORE, GPUS, KNOWN, device_type, device_with_ceilings, has_ceilings
+from interfere.errors import NotFoundError
 
 
 def test_a_known_device_is_found_and_an_unknown_one_has_no_ceilings() -> None:
@@ -11,3 +14,40 @@ def test_a_known_device_is_found_and_an_unknown_one_has_no_ceilings() -> None:
     assert unknown.name == "tpu-v9"
     assert math.isnan(unknown.peak_flops)
     assert math.isnan(unknown.memory_bytes)
+
+
+@pytest.mark.parametrize("name", ["cpu-core", "tpu-v9", ""])
+def test_no_roofline_is_drawn_without_ceilings(name: str) -> None:
+    assert not has_ceilings(device_type(name))
+    with pytest.raises(NotFoundError, match="no ceilings") as caught:
+        device_with_ceilings(name)
+    assert "h100" in caught.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("product", "name"),
+    [
+        ("Tesla V100-SXM2-16GB", "v100"), ("Tesla V100-PCIE-32GB", "v100-pcie-32gb"), ("Tesla T4", "t4"),
+        ("NVIDIA GeForce RTX 3090", "rtx3090"), ("NVIDIA A100 80GB PCIe", "a100-80gb-pcie"),
+        ("NVIDIA H100 80GB HBM3", "h100"), ("NVIDIA  H200 ", "h200"), ("V100", "v100"),
+    ],
+)  # fmt: skip
+def test_a_product_is_known_as_the_driver_spells_it(product: str, name: str) -> None:
+    assert device_with_ceilings(product) is KNOWN[name]
+
+
+@pytest.mark.parametrize("name", GPUS)
+def test_ceilings_of_a_gpu_are_whole_plausible_and_cited(name: str) -> None:
+    device = KNOWN[name]
+    assert "NVIDIA" in device.source
+    assert device.half_flops >= device.peak_flops > 1e12
+    assert math.isnan(device.tf32_flops) or device.peak_flops <= device.tf32_flops <= 0.51 * device.half_flops
+    assert 1e11 < device.memory_bandwidth_bytes_s < 1e13
+    assert device.memory_bytes > 8e9
+    assert device.multiprocessors > 10
+    assert device.l2_bytes > 1e6
+
+
+def test_no_two_devices_share_a_name() -> None:
+    names = [name for device in KNOWN.values() for name in (device.name, *device.aliases)]
+    assert len(names) == len(set(names))

@@ -1,7 +1,7 @@
-"""Recommendation, image generation and reinforcement learning.
+"""Recommendation and image generation.
 
 Autoencoder over items (Kuchaiev and Ginsburg 2017), NeuMF (He et al. 2017), DCGAN (Radford et al. 2016), CycleGAN (Zhu
-et al. 2017), A3C (Mnih et al. 2016).
+et al. 2017), each with the sizes that the measured programs set.
 """
 
 import math
@@ -15,29 +15,29 @@ from interfere.profiling.static.traceable import Traceable, training
 
 ITEMS, USERS = 20_108, 116_677  # ML-20M after the usual filtering, and its training users (Liang et al. 2018)
 MOVIES, VIEWERS = 3_706, 6_040  # ML-1M
-ROLLOUT, ACTIONS, FRAME = 20, 6, 42  # A3C on Pong: steps, actions, pixels a side
 
 
-def autoencoder(batch: int, amp: bool = False, hidden: int = 600) -> Traceable:
-    """One pass over all users, in batches of dense item vectors: what Gavel counts as a step."""
+def autoencoder(batch: int, amp: bool = False, hidden: int = 200) -> Traceable:
+    """One pass over all users, which is what Gavel's script reports as a step; item vectors taken as dense."""
     model = nn.Sequential(nn.Linear(ITEMS, hidden), nn.Tanh(), nn.Linear(hidden, ITEMS))
     seen = torch.rand(batch, ITEMS)
-    optimizer = torch.optim.Adam(model.parameters(), foreach=True)
 
     def loss() -> Tensor:
-        return -(functional.log_softmax(model(seen), -1) * seen).sum(-1).mean()
+        noisy = functional.dropout(seen, 0.5)
+        return functional.binary_cross_entropy_with_logits(model(noisy), seen, reduction="sum")
 
-    return training(model, loss, optimizer, amp=amp, repeats=math.ceil(USERS / batch))
+    return training(model, loss, torch.optim.Adam(model.parameters()), amp=amp, repeats=math.ceil(USERS / batch))
 
 
 class NeuMf(nn.Module):
-    """Factors multiplied, and factors through an MLP."""
+    """Factors multiplied, and four times wider factors through an MLP that halves three times."""
 
-    def __init__(self, width: int = 64) -> None:
+    def __init__(self, width: int = 32) -> None:
         super().__init__()
-        self.users = nn.ModuleList(nn.Embedding(VIEWERS, w) for w in (width, 2 * width))
-        self.items = nn.ModuleList(nn.Embedding(MOVIES, w) for w in (width, 2 * width))
-        self.deep = nn.Sequential(nn.Linear(4 * width, 2 * width), nn.ReLU(), nn.Linear(2 * width, width), nn.ReLU())
+        self.users = nn.ModuleList(nn.Embedding(VIEWERS, w) for w in (width, 4 * width))
+        self.items = nn.ModuleList(nn.Embedding(MOVIES, w) for w in (width, 4 * width))
+        layers = ((nn.Linear(w * width, w * width // 2), nn.ReLU()) for w in (8, 4, 2))
+        self.deep = nn.Sequential(*(part for layer in layers for part in layer))
         self.score = nn.Linear(2 * width, 1)
 
     def forward(self, user: Tensor, item: Tensor) -> Tensor:
@@ -46,10 +46,10 @@ class NeuMf(nn.Module):
 
 
 def neumf(batch: int, amp: bool = False) -> Traceable:
-    """Clicks or not."""
+    """Clicks or not; Lucid's script trains it by SGD with momentum."""
     model = NeuMf()
     user, item, click = torch.randint(VIEWERS, (batch,)), torch.randint(MOVIES, (batch,)), torch.rand(batch, 1)
-    optimizer = torch.optim.Adam(model.parameters(), foreach=True)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9, weight_decay=5e-4)
 
     def loss() -> Tensor:
         return functional.binary_cross_entropy_with_logits(model(user, item), click)
@@ -84,8 +84,8 @@ def cyclegan(batch: int = 1, amp: bool = False, pixels: int = 256) -> Traceable:
     """Two generators of nine residual blocks, two patch critics, cycle and identity losses."""
     first, second, critic_first, critic_second = _translator(), _translator(), _patches(), _patches()
     here, there = torch.randn(batch, 3, pixels, pixels), torch.randn(batch, 3, pixels, pixels)
-    makers = torch.optim.Adam([*first.parameters(), *second.parameters()], foreach=True)
-    critics = torch.optim.Adam([*critic_first.parameters(), *critic_second.parameters()], foreach=True)
+    makers = torch.optim.Adam([*first.parameters(), *second.parameters()])
+    critics = torch.optim.Adam([*critic_first.parameters(), *critic_second.parameters()])
 
     def step() -> None:
         with torch.autocast("cpu", dtype=torch.bfloat16, enabled=amp):
@@ -114,8 +114,8 @@ def cyclegan(batch: int = 1, amp: bool = False, pixels: int = 256) -> Traceable:
 
 def adversarial(maker: nn.Module, critic: nn.Module, noise: Tensor, real: Tensor, *, amp: bool) -> Traceable:
     """Critic on real and made images, then the maker against the critic."""
-    makers = torch.optim.Adam(maker.parameters(), foreach=True)
-    critics = torch.optim.Adam(critic.parameters(), foreach=True)
+    makers = torch.optim.Adam(maker.parameters())
+    critics = torch.optim.Adam(critic.parameters())
 
     def judged(images: Tensor, truth: float) -> Tensor:
         score = critic(images)
@@ -154,8 +154,8 @@ def _translator(width: int = 64) -> nn.Module:
         layers += [nn.Conv2d(width * k, width * k * 2, 3, 2, 1), nn.InstanceNorm2d(width * k * 2), nn.ReLU()]
     layers += [_Block(width * 4) for _ in range(9)]
     for k in (4, 2):
-        up = nn.ConvTranspose2d(width * k, width * k // 2, 3, 2, 1, output_padding=1)
-        layers += [up, nn.InstanceNorm2d(width * k // 2), nn.ReLU()]
+        bigger = nn.Upsample(scale_factor=2)
+        layers += [bigger, nn.Conv2d(width * k, width * k // 2, 3, 1, 1), nn.InstanceNorm2d(width * k // 2), nn.ReLU()]
     return nn.Sequential(*layers, nn.ReflectionPad2d(3), nn.Conv2d(width, 3, 7), nn.Tanh())
 
 
@@ -168,33 +168,3 @@ def _patches(width: int = 64) -> nn.Module:
             nn.LeakyReLU(0.2),
         ]
     return nn.Sequential(*layers, nn.Conv2d(width * 8, 1, 4, 1, 1))
-
-
-class ActorCritic(nn.Module):
-    """Four small convolutions, an LSTM cell, two heads."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        convolutions = [nn.Conv2d(i, 32, 3, 2, 1) for i in (1, 32, 32, 32)]
-        self.see = nn.Sequential(*(layer for conv in convolutions for layer in (conv, nn.ELU())), nn.Flatten())
-        self.remember = nn.LSTMCell(32 * 3 * 3, 256)
-        self.act, self.value = nn.Linear(256, ACTIONS), nn.Linear(256, 1)
-
-
-def a3c(batch: int = 4) -> Traceable:
-    """A rollout of 20 steps of each of `batch` workers, then one update."""
-    model = ActorCritic()
-    frames, returns = torch.randn(ROLLOUT, batch, 1, FRAME, FRAME), torch.randn(ROLLOUT, batch, 1)
-    optimizer = torch.optim.Adam(model.parameters(), foreach=True)
-
-    def loss() -> Tensor:
-        state = (torch.zeros(batch, 256), torch.zeros(batch, 256))
-        total = torch.zeros(())
-        for frame, gain in zip(frames, returns, strict=True):
-            state = model.remember(model.see(frame), state)
-            advantage = gain - model.value(state[0])
-            chosen = functional.log_softmax(model.act(state[0]), -1)[:, :1]
-            total = total + advantage.square().mean() - (chosen * advantage.detach()).mean()
-        return total
-
-    return training(model, loss, optimizer)

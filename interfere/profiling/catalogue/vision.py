@@ -15,11 +15,11 @@ from interfere.profiling.static.traceable import Traceable, training
 CIFAR, IMAGENET = (32, 10), (224, 1000)  # (pixels a side, classes)
 
 
-def classify(model: nn.Module, batch: int, data: tuple[int, int], amp: bool) -> Traceable:
-    """Cross entropy and SGD with momentum on square colour images."""
+def classify(model: nn.Module, batch: int, data: tuple[int, int], amp: bool, momentum: float = 0.9) -> Traceable:
+    """Cross entropy and SGD on square colour images; Gavel's and Lucid's CIFAR-10 scripts use momentum."""
     pixels, classes = data
     images, labels = torch.randn(batch, 3, pixels, pixels), torch.randint(classes, (batch,))
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=5e-4, foreach=True)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=momentum, weight_decay=5e-4)
     return training(model, lambda: functional.cross_entropy(model(images), labels), optimizer, amp=amp)
 
 
@@ -71,9 +71,9 @@ def resnet18(batch: int, amp: bool = False, data: tuple[int, int] = CIFAR) -> Tr
     return classify(_resnet((2, 2, 2, 2), False, *data), batch, data, amp)
 
 
-def resnet50(batch: int, amp: bool = False, data: tuple[int, int] = IMAGENET) -> Traceable:
-    """ResNet-50."""
-    return classify(_resnet((3, 4, 6, 3), True, *data), batch, data, amp)
+def resnet50(batch: int, amp: bool = False, momentum: float = 0.9) -> Traceable:
+    """ResNet-50 on ImageNet."""
+    return classify(_resnet((3, 4, 6, 3), True, *IMAGENET), batch, IMAGENET, amp, momentum)
 
 
 def vgg11(batch: int, amp: bool = False) -> Traceable:
@@ -133,7 +133,7 @@ def mobilenet_v2(batch: int, amp: bool = False) -> Traceable:
     return classify(nn.Sequential(*layers), batch, CIFAR, amp)
 
 
-def mobilenet_v3(batch: int, amp: bool = False) -> Traceable:
+def mobilenet_v3(batch: int, amp: bool = False, momentum: float = 0.9) -> Traceable:
     """MobileNetV3-Large on ImageNet: (kernel, wide, out, squeeze, hard swish, stride) of each block."""
     blocks = (
         (3, 16, 16, 0, 0, 1), (3, 64, 24, 0, 0, 2), (3, 72, 24, 0, 0, 1), (5, 72, 40, 1, 0, 2), (5, 120, 40, 1, 0, 1),
@@ -148,7 +148,7 @@ def mobilenet_v3(batch: int, amp: bool = False) -> Traceable:
         i = o
     layers += [conv_norm(i, 960, 1, act=nn.Hardswish), nn.AdaptiveAvgPool2d(1), nn.Flatten()]
     layers += [nn.Linear(960, 1280), nn.Hardswish(), nn.Linear(1280, 1000)]
-    return classify(nn.Sequential(*layers), batch, IMAGENET, amp)
+    return classify(nn.Sequential(*layers), batch, IMAGENET, amp, momentum)
 
 
 def efficientnet_b0(batch: int, amp: bool = False) -> Traceable:

@@ -22,7 +22,7 @@ _FREE = (
 )  # fmt: skip
 _ATTENTION = ("scaled_dot_product", "flash_attention", "efficient_attention")
 _GATHERS = ("embedding", "index", "index_select", "gather", "embedding_bag", "_embedding_bag", "take_along_dim")
-_RECURRENT = "mkldnn_rnn_layer"  # a whole LSTM layer; a GRU falls into its matrix products by itself
+_RECURRENT = "rnn"  # our own operator: see `recurrent`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +36,7 @@ class OpCost:
     serial: float = 1.0  # launches one after the other: the time steps of a recurrent layer
     half: bool  # computes in 16 bit
     product: bool  # matrix products, convolutions, attention: what tensor cores run
+    convolution: bool = False  # cuDNN runs those in TF32 unless told otherwise (torch.backends.cudnn.allow_tf32)
 
 
 def cost_of(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> OpCost | None:
@@ -53,13 +54,14 @@ def cost_of(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) 
     made = float(sum(_bytes(t) for t in _distinct(written)))
     read = made if name in _GATHERS else float(sum(_bytes(t) for t in _distinct(inputs)))
     return OpCost(
-        name=name,
+        name=f"{space}::{name}",
         flops=flops if product else elements,
         bytes=read + made,
         blocks=_product_blocks(flops, written[0]) if product else max(1.0, elements / ELEMENTS),
-        serial=float(inputs[0].shape[0]) if _RECURRENT in name else 1.0,
+        serial=float(args[0].shape[0] * args[3]) if name.startswith(_RECURRENT) else 1.0,
         half=written[0].element_size() == 2,
         product=product,
+        convolution=product and name.startswith(("convolution", "_convolution", "cudnn_convolution")),
     )
 
 
@@ -76,9 +78,9 @@ def _flops(
         rows = math.prod(query.shape[:-1])
         # QKᵀ and PV; backward repeats the first and has four products of its own.
         return 2.0 * rows * key.shape[-2] * query.shape[-1] * (5 if "backward" in name else 2), True
-    if _RECURRENT in name:
-        weights = sum(t.numel() for t in tensors(args[1:5]) if t.dim() == 2)  # to the gates, from input and from hidden
-        samples = math.prod(inputs[0].shape[:-1])
+    if name.startswith(_RECURRENT):
+        weights = sum(t.numel() for t in args[1] if t.dim() == 2)  # to the gates, from input and from hidden
+        samples = math.prod(args[0].shape[:-1])
         return 2.0 * weights * samples * (2 if "backward" in name else 1), True
     return 0.0, False
 
@@ -109,4 +111,5 @@ def _distinct(found: list[Any]) -> list[Any]:
 
 
 def _bytes(tensor: Any) -> int:
-    return int(tensor.numel()) * int(tensor.element_size())
+    """What a kernel must fetch: an expanded tensor is no longer than its storage."""
+    return min(int(tensor.numel()) * int(tensor.element_size()), int(tensor.untyped_storage().nbytes()))

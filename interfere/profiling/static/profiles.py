@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from interfere.devices import KNOWN, device_type
+from interfere.devices import device_type, device_with_ceilings, has_ceilings
 from interfere.profiling.catalogue import find
 from interfere.profiling.static.roofline import compute_time_s, memory_time_s, op_time_s
 from interfere.profiling.static.trace import StaticTrace, trace
@@ -40,11 +40,11 @@ class Attached:
 
 
 def static_profile(found: StaticTrace, workload: str, device: str) -> JobProfile:
-    """Profile of a traced job on a device type, nothing measured. NaN times where the device's ceilings are unknown."""
-    where = device_type(device)
+    """Profile of a traced job on a device type, nothing measured. Raises NotFoundError for unknown ceilings."""
+    where = device_with_ceilings(device)
     kernels = tuple(
         KernelStat(
-            name=f"aten::{cost.name}",
+            name=cost.name,
             mean_s=op_time_s(cost, where),
             count=float(calls * found.repeats),
             flops=cost.flops,
@@ -87,7 +87,8 @@ def attach_static(jobs: Sequence[JobProfile], *, lookup: Callable[[str], Factory
 
     made = []
     for job in jobs:
-        found = traced(job.workload) if _lacks_static(job) and job.device_type in KNOWN else None
+        known = has_ceilings(device_type(job.device_type))
+        found = traced(job.workload) if known and _lacks_static(job) else None
         made.append(job if found is None else _filled(job, static_profile(found, job.workload, job.device_type)))
     gained = {job.workload for job in made if job.source.endswith(MARK)}
     return Attached(
@@ -95,6 +96,19 @@ def attach_static(jobs: Sequence[JobProfile], *, lookup: Callable[[str], Factory
         traced=tuple(sorted(gained)),
         unknown=tuple(sorted({job.workload for job in jobs} - gained)),
     )
+
+
+def merged(jobs: Sequence[JobProfile], static: JobProfile) -> JobProfile:
+    """`static` as it belongs beside `jobs`: into the measured profile of the same key, else by itself.
+
+    What a profiler measured is kept; of two static traces the newer counts.
+    """
+    key = (static.workload, static.device_type)
+    measured = next((job for job in jobs if (job.workload, job.device_type) == key and job.source != "static"), None)
+    if measured is None:
+        return static
+    bare = without_static(measured)
+    return _filled(bare, static) if _lacks_static(bare) else measured
 
 
 def without_static(job: JobProfile) -> JobProfile:

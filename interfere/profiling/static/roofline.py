@@ -17,18 +17,21 @@ LAUNCH_S = 2e-6  # least time between two kernels of one stream
 
 
 def op_time_s(cost: OpCost, device: DeviceType) -> float:
-    """Seconds of one call; NaN where the device's ceilings are unknown."""
-    compute_s, memory_s = compute_time_s(cost, device), memory_time_s(cost, device)
-    if math.isnan(compute_s) or math.isnan(memory_s):
-        return math.nan
-    return max(compute_s, memory_s) + LAUNCH_S * cost.serial
+    """Seconds of one call on a device whose ceilings are known."""
+    return max(compute_time_s(cost, device), memory_time_s(cost, device)) + LAUNCH_S * cost.serial
 
 
 def compute_time_s(cost: OpCost, device: DeviceType) -> float:
     """Seconds that arithmetic alone needs."""
-    peak = device.half_flops if cost.half and cost.product else device.peak_flops
-    fill = min(1.0, cost.blocks / device.multiprocessors) if not math.isnan(device.multiprocessors) else 1.0
-    return cost.flops / (COMPUTE_SHARE * peak * fill)
+    fill = min(1.0, cost.blocks / device.multiprocessors)
+    return cost.flops / (COMPUTE_SHARE * peak_flops(cost, device) * fill)
+
+
+def peak_flops(cost: OpCost, device: DeviceType) -> float:
+    """Of the widest unit that the operator's precision may use; PyTorch's defaults decide about TF32."""
+    if cost.half and cost.product:
+        return device.half_flops
+    return device.tf32_flops if cost.convolution and not math.isnan(device.tf32_flops) else device.peak_flops
 
 
 def memory_time_s(cost: OpCost, device: DeviceType) -> float:

@@ -14,10 +14,22 @@ from typing import Any
 
 from interfere.errors import InterfereError, InvalidInputError
 from interfere.profiling.static.formulas import OpCost, cost_of, tensors
+from interfere.profiling.static.gpu import dispatched_as_on_a_gpu, step_all_at_once
 from interfere.profiling.static.traceable import Factory, made_by
 
 ROUND_BYTES = 512  # PyTorch's caching allocator hands out memory in such blocks (CUDACachingAllocator, kMinBlockSize)
 MODEL, GRADIENT, OPTIMIZER, ACTIVATION = "model", "gradient", "optimizer", "activation"
+REMEDIES = (  # (what torch says, what helps); the first that fits
+    ("sparse", "build it with sparse=False: fake tensors know no sparse gradients"),
+    ("cuda", "build it on the CPU: the device type is only named, nothing runs on it"),
+    ("nvidia", "build it on the CPU: the device type is only named, nothing runs on it"),  # no driver
+    (
+        "_local_scalar_dense",
+        "no .item(), no branch on a value, no gradient scaler inside the step: there are no values",
+    ),
+    ("allow_non_fake_inputs", "make every tensor and module inside the factory, none at import"),
+    ("", "build and run it on fake tensors: no data-dependent shapes, no numpy"),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,11 +60,18 @@ def trace(factory: Factory, name: str = "the factory") -> StaticTrace:
     """Trace the second step of a job: the first one makes gradients and optimizer state. Raises InvalidInputError."""
     import torch
 
-    with warnings.catch_warnings(), _fake_tensors(), torch.random.fork_rng(devices=()):
+    with (
+        warnings.catch_warnings(),
+        _fake_tensors(),
+        dispatched_as_on_a_gpu(),
+        torch.random.fork_rng(devices=()),
+    ):
         # Copying a module of fake tensors makes torch look at their addresses; nothing depends on the answer.
         warnings.filterwarnings("ignore", message="Accessing the data pointer of FakeTensor")
         try:
             job = made_by(factory, name)
+            for optimizer in job.optimizers:
+                step_all_at_once(optimizer)
             memory = _Memory()
             for module in job.modules:
                 for tensor in (*module.parameters(), *module.buffers()):
@@ -67,15 +86,27 @@ def trace(factory: Factory, name: str = "the factory") -> StaticTrace:
                 memory.restart()
                 with _recorder(memory) as calls:
                     job.step()
+                touched = memory.touched
+                if job.largest is not None:
+                    memory.restart()
+                    with _recorder(memory):
+                        job.largest()
         except InterfereError:
             raise
         except Exception as error:  # whatever somebody's model raises
             line = (str(error).splitlines() or [""])[0]
+            told = f"{error!r}".lower()
             raise InvalidInputError(
                 f"{name} cannot be traced",
                 value=f"{type(error).__name__}: {line}",
-                remedy="build and run it on fake tensors: no data-dependent shapes, no .item(), no numpy",
+                remedy=next(remedy for sign, remedy in REMEDIES if sign in told),
             ) from error
+        if not calls:
+            raise InvalidInputError(
+                f"{name} computed nothing in its second step",
+                value="0 operators",
+                remedy="let every call of the step do the whole work",
+            )
         return StaticTrace(
             calls=tuple(calls.items()),
             model_bytes=memory.peak[MODEL],
@@ -83,7 +114,7 @@ def trace(factory: Factory, name: str = "the factory") -> StaticTrace:
             optimizer_bytes=memory.peak[OPTIMIZER],
             activation_bytes=memory.peak[ACTIVATION],
             peak_bytes=memory.peak_total,
-            touched_bytes=memory.touched,
+            touched_bytes=touched,
             repeats=job.repeats,
         )
 
@@ -171,6 +202,7 @@ def _gradients_marked(modules: Any, memory: _Memory) -> Iterator[None]:
 def _recorder(memory: _Memory) -> Iterator[Counter[OpCost]]:
     """Counts every operator that reaches the dispatcher."""
     import torch
+    from torch._decomp import decomposition_table
     from torch.utils._python_dispatch import TorchDispatchMode
 
     calls: Counter[OpCost] = Counter()
@@ -178,6 +210,9 @@ def _recorder(memory: _Memory) -> Iterator[Counter[OpCost]]:
     class Recorder(TorchDispatchMode):  # type: ignore[misc]  # torch is not typed here
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             kwargs = kwargs or {}
+            if func is torch.ops.aten.binary_cross_entropy_with_logits.default:
+                with self:  # no kernel of its own anywhere: it calls others, each with a result as large as its input
+                    return decomposition_table[func](*args, **kwargs)
             if torch.is_inference_mode_enabled() and func.namespace == "aten":
                 with self:  # there torch leaves operators whole that are made of others
                     out = func.decompose(*args, **kwargs)

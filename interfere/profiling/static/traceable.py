@@ -24,6 +24,7 @@ class Traceable:
     step: LearningStep
     optimizers: "tuple[torch.optim.Optimizer, ...]" = ()
     repeats: int = 1  # times that one reported step repeats `step`, e.g. the batches of an epoch
+    largest: LearningStep | None = None  # the step on the largest input, where inputs differ: it sets the memory
 
 
 Factory = Callable[[], Traceable]
@@ -35,19 +36,32 @@ def training(
     optimizer: "torch.optim.Optimizer",
     *,
     amp: bool = False,
+    clip_norm: float | None = None,
     repeats: int = 1,
+    largest: "Callable[[], torch.Tensor] | None" = None,
 ) -> Traceable:
-    """Forward, backward and update of one model; `amp` computes in half precision where autocast does."""
+    """Forward, backward and update of one model; `amp` computes in half precision where autocast does.
+
+    `loss` is of a usual input; `largest` is of the largest, where inputs differ in size.
+    """
     import torch
 
-    def step() -> None:
+    def step(loss: "Callable[[], torch.Tensor]" = loss) -> None:
         optimizer.zero_grad()
         with torch.autocast("cpu", dtype=torch.bfloat16, enabled=amp):
             value = loss()
         value.backward()
+        if clip_norm is not None:
+            torch.nn.utils.clip_grad_norm_(model.parameters(), clip_norm, foreach=True)  # torch's default on a GPU
         optimizer.step()
 
-    return Traceable(modules=(model,), step=step, optimizers=(optimizer,), repeats=repeats)
+    return Traceable(
+        modules=(model,),
+        step=step,
+        optimizers=(optimizer,),
+        repeats=repeats,
+        largest=None if largest is None else lambda: step(largest),
+    )
 
 
 def inference(model: "nn.Module", forward: "Callable[[], torch.Tensor]", *, amp: bool = False) -> Traceable:

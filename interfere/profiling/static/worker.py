@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 
+from interfere.devices import device_with_ceilings
 from interfere.errors import InterfereError, InvalidInputError, NotFoundError, UnfitError
 from interfere.profiling import catalogue
 from interfere.records import JobProfile
@@ -21,9 +22,10 @@ LIMIT_S = 600.0  # seven billion parameters take half a minute; past this someth
 def profile_named(name: str, device: str, *, workload: str = "", limit_s: float = LIMIT_S) -> JobProfile:
     """Static profile of a catalogue name or a user's `module:factory` on a device type.
 
-    Raises NotFoundError for an unknown name, InvalidInputError for a factory that cannot be traced, UnfitError for one
-    that ends or outlasts its process.
+    Raises NotFoundError for an unknown name or device, InvalidInputError for a factory that cannot be traced,
+    UnfitError for one that ends or outlasts its process.
     """
+    device_with_ceilings(device)  # before a child starts
     child = subprocess.Popen(
         [sys.executable, "-m", "interfere.profiling.static.worker", name, device, workload or name],
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, start_new_session=True,

@@ -7,9 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from interfere.data.tables import read_table
+from interfere.data.tables import add_jobs, read_table
 from interfere.errors import UnfitError
+from interfere.profiling.raw import locked
+from interfere.profiling.static.adding import add_static
+from interfere.profiling.static.profiles import static_profile, without_static
+from interfere.profiling.static.trace import trace
 from interfere.profiling.static.worker import profile_named
+from interfere.records import JobProfile
+from tests.profiling.static import factories as make
 
 MODULE = "tests.profiling.static.factories"
 
@@ -41,10 +47,30 @@ def test_a_users_factory_becomes_a_profile_in_a_table(tmp_path: Path) -> None:
     assert len(read_table(tmp_path / "t").jobs) == 2
 
 
+def test_a_measured_job_keeps_its_facts_and_gains_the_static_ones(tmp_path: Path) -> None:
+    measured = JobProfile(workload="mine", device_type="v100", step_time_s=0.5, source="gavel")
+    add_jobs(tmp_path / "t", [measured])
+    static = static_profile(trace(make.linear), "mine", "v100")
+    row = add_static(tmp_path / "t", static)
+    assert read_table(tmp_path / "t").jobs == (row,)
+    assert without_static(row) == measured
+    assert row.static_step_time_s == static.step_time_s
+    assert not (tmp_path / "t" / "raw").exists()
+
+
+def test_a_table_that_a_campaign_works_on_is_refused(tmp_path: Path) -> None:
+    static = static_profile(trace(make.linear), "mine", "v100")
+    with locked(tmp_path / "t" / "raw"), pytest.raises(UnfitError, match="another profiler"):
+        add_static(tmp_path / "t", static)
+    add_static(tmp_path / "t", static)
+    assert read_table(tmp_path / "t").jobs == (static,)
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
         ((f"{MODULE}:linear", "--device", "tpu-v9"), "tpu-v9"),
+        ((f"{MODULE}:linear", "--device", "cpu-core"), "no ceilings"),
         (("GPT-9 (batch size 1)",), "module:factory"),
         ((f"{MODULE}:nothing",), "cannot be imported"),
         (("no.such.module:factory",), "cannot be imported"),

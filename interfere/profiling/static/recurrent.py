@@ -1,0 +1,73 @@
+"""A whole stack of recurrent layers as one operator, as cuDNN runs it; on a CPU torch takes it apart step by step.
+
+The operator has shapes and gradients but no kernel: it only ever meets fake tensors. What it keeps for its backward is
+an estimate, the activated gates and the state of every step and layer: cuDNN does not document its reserve space.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+GATES = {torch.lstm: 4, torch.gru: 3, torch.rnn_tanh: 1, torch.rnn_relu: 1}
+NAME = "interfere::rnn"
+
+torch.library.define(
+    NAME,
+    "(Tensor x, Tensor[] weights, Tensor[] states, int stacked, int out, int kept) -> (Tensor, Tensor, Tensor, Tensor)",
+)
+torch.library.define(
+    NAME + "_backward",
+    "(Tensor x, Tensor[] weights, Tensor[] states, int stacked, Tensor reserve, Tensor gradient) -> Tensor[]",
+)
+
+
+def _shapes(
+    x: Tensor, _weights: Sequence[Tensor], states: Sequence[Tensor], stacked: int, out: int, kept: int
+) -> tuple[Tensor, ...]:
+    """float[t, n, i] → outputs float[t, n, out], last states, and float[stacked, t, n, kept] for backward."""
+    steps, samples, _ = x.shape
+    last, cell = (torch.empty_like(states[k], dtype=x.dtype) for k in (0, -1))
+    return x.new_empty(steps, samples, out), last, cell, x.new_empty(stacked, steps, samples, kept)
+
+
+def _gradient_shapes(x: Tensor, weights: Sequence[Tensor], states: Sequence[Tensor], *_: Any) -> list[Tensor]:
+    """Gradients of input, weights and states, in this order."""
+    return [torch.empty_like(tensor) for tensor in (x, *weights, *states)]
+
+
+def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    x, weights, states, stacked, *_ = inputs
+    ctx.stacked, ctx.weights = stacked, len(weights)
+    ctx.save_for_backward(x, output[3], *weights, *states)
+
+
+def _gradients(ctx: Any, gradient: Tensor, *_: Tensor) -> tuple[Any, ...]:
+    x, reserve, *rest = ctx.saved_tensors
+    weights, states = rest[: ctx.weights], rest[ctx.weights :]
+    made = torch.ops.interfere.rnn_backward(x, weights, states, ctx.stacked, reserve, gradient)
+    return made[0], made[1 : 1 + ctx.weights], made[1 + ctx.weights :], None, None, None
+
+
+torch.library.register_fake(NAME, _shapes)
+torch.library.register_fake(NAME + "_backward", _gradient_shapes)
+torch.library.register_autograd(NAME, _gradients, setup_context=_keep)
+
+
+def whole(
+    func: Any, x: Tensor, state: Any, weights: Sequence[Tensor], _bias: bool, layers: int, _dropout: float,
+    train: bool, both_ways: bool, batch_first: bool,
+) -> tuple[Tensor, ...]:  # fmt: skip
+    """What `torch.lstm`, `gru`, `rnn_tanh` and `rnn_relu` give for inputs of one length."""
+    states = list(state) if isinstance(state, tuple | list) else [state]
+    if torch.is_autocast_enabled(x.device.type):
+        half = torch.get_autocast_dtype(x.device.type)
+        x, weights, states = x.to(half), [w.to(half) for w in weights], [s.to(half) for s in states]
+    ways, width = 1 + both_ways, weights[1].shape[0] // GATES[func]
+    kept = (GATES[func] + 1) * width if train else 0
+    out, last, cell, _ = torch.ops.interfere.rnn(
+        x.transpose(0, 1) if batch_first else x, list(weights), states, layers * ways, ways * states[0].shape[-1], kept
+    )
+    out = out.transpose(0, 1) if batch_first else out
+    return (out, last, cell) if func is torch.lstm else (out, last)
