@@ -26,6 +26,7 @@ class SparseProblem:
     saving: Ints  # int64[e], units
     must: NDArray[np.bool_]
     component: Ints  # int64[e]
+    scale: float  # units in a cost of one
 
     @classmethod
     def of(cls, i: Ints, j: Ints, cost: NDArray[np.float64], solo: NDArray[np.float64]) -> "SparseProblem":
@@ -42,7 +43,7 @@ class SparseProblem:
         graph = csr_array((np.ones(len(i), dtype=np.int8), (i, j)), shape=(n, n))
         part = connected_components(graph, directed=False)[1][i].astype(np.int64)
         order = np.argsort(part, kind="stable")
-        return cls(n=n, i=i[order], j=j[order], saving=saving[order], must=must, component=part[order])
+        return cls(n=n, i=i[order], j=j[order], saving=saving[order], must=must, component=part[order], scale=scale)
 
     def solve(self, price: int = 0, per: int = 1, *, most_pairs: bool = False) -> Ints | None:
         """mate int64[n] of least cost + price / per for each device; None when a job that must pair cannot."""
@@ -60,9 +61,19 @@ class SparseProblem:
                 mate[a], mate[b] = b, a
         return None if (self.must & (mate == np.arange(self.n))).any() else mate
 
-    def within(self, many: Ints, most: int) -> Ints | None:
-        """The cheapest partition on exactly `most` devices, given the cheapest one, which uses more; None if none."""
-        few = self.solve(most_pairs=True)
+    def within(self, most: int, charge: float = 0.0) -> Ints | None:
+        """The cheapest partition on at most `most` devices; None if none.
+
+        `charge`: what every solo cost holds too much, a price that keeps partitions near `most` devices cheap.
+        """
+        many = self.solve(-round(2.0 * charge * self.scale))
+        if many is None or devices(many) <= most:
+            return many
+        few = self.solve()
+        if few is None:
+            raise AssertionError("a partition existed a moment ago")
+        if devices(few) > most:
+            many, few = few, self.solve(most_pairs=True)
         if few is None or devices(few) > most:
             return None
         while devices(few) != most:

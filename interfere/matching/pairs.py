@@ -3,6 +3,7 @@
 1. Prices of the fractional problem give a lower bound, and every edge a reduced cost (`prices`).
 2. The edges of small reduced cost are matched exactly (`blossom`): an upper bound.
 3. An edge whose reduced cost exceeds upper - lower bound is in no better matching. All others are matched exactly.
+Where many jobs are alike, counting kinds takes the place of this (`kinds`).
 A caller who gives less time gets the best found so far, and how far it can be from the best.
 """
 
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 
 from interfere.errors import InvalidInputError
 from interfere.matching.blossom import SparseProblem, devices
+from interfere.matching.kinds import kinds_of, match_kinds
 from interfere.matching.prices import BLOCK, Prices, bound_of, extended, price, reduced_blocks
 from interfere.matching.records import Matching, check_costs, cost_of, infeasible
 from interfere.matching.rough import rough_matching, swapped
@@ -30,6 +32,7 @@ PASSES, PASSES_SMALL = 20, 40_000  # passes over all pairs that a whole solve co
 SAMPLED = 0.5  # share of these after which the prices of a sample have reached every job
 ASCENTS = 12  # passes that halve every job's slack; more raise the bound by less than 1 %
 UNITS, MOST_UNITS = 2.0**36, 2.0**46  # in the dearest best edge of a job, and in the largest cost: sums stay below 2^53
+FEW = 100  # jobs up to which the search by reduced costs is faster than counting kinds, however alike they are
 PRICE_STEPS = 40  # of the search for the price of a device; each halves what is left
 
 
@@ -65,9 +68,11 @@ def match_pairs(
     start = None
     if warm is not None and len(warm.y) == n:
         start = Prices(y=warm.y * scale, bound=-np.inf, done=False, keys=warm.edges)
-    found = problem.solve(start)
-    if found.status is not SolveStatus.INFEASIBLE and max_devices is not None and devices(found.mate) > max_devices:
-        found = problem.within(max_devices, found)
+    found = _by_kinds(problem, max_devices)
+    if found is None:
+        found = problem.solve(start)
+        if found.status is not SolveStatus.INFEASIBLE and max_devices is not None and devices(found.mate) > max_devices:
+            found = problem.within(max_devices, found)
     if found.status is SolveStatus.INFEASIBLE:
         return replace(found, seconds=time.perf_counter() - began)
     total = cost_of(found.mate, cost, alone)
@@ -151,9 +156,7 @@ class _Pairs:
         i, j, extra, reach = self._first_edges(prices, share)
         while True:
             edges = SparseProblem.of(i, j, extra, solo)
-            mate = edges.solve()
-            if mate is not None and cap and devices(mate) > cap.most:
-                mate = edges.within(mate, cap.most)
+            mate = edges.within(cap.most, cap.paid) if cap else edges.solve()
             if mate is None and reach == np.inf:
                 return None
             if mate is None and share < MOST_FIRST_EDGES:
@@ -233,6 +236,18 @@ class _Pairs:
             return None
         mate = swapped(self.matrix, mate, self.deadline_s)
         return self._answer(mate, prices, prices.bound, None)
+
+
+def _by_kinds(problem: _Pairs, max_devices: int | None) -> Matching | None:
+    """The answer where many jobs are alike; None where they are not, or where the time did not do for one."""
+    n = len(problem.solo)
+    kind = kinds_of(problem.matrix, problem.solo) if n > FEW else None
+    if kind is None:
+        return None
+    if max_devices is not None and 2 * max_devices < n:
+        return infeasible(n)
+    lonely = None if max_devices is None else 2 * max_devices - n
+    return match_kinds(problem.matrix, problem.solo, kind, lonely=lonely, deadline_s=problem.deadline_s)
 
 
 def _in_units(cost: Floats, solo: Floats, *, gap: float, deadline_s: float) -> tuple[_Pairs, float]:

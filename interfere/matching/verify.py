@@ -96,16 +96,14 @@ def _best(
     cost: NDArray[np.float64], alone: NDArray[np.float64], matching: Matching, reach: float, max_devices: int | None
 ) -> float:
     """Least cost over the edges whose reduced cost does not rule them out; no other partition is cheaper."""
-    n, y = len(cost), matching.y
+    y = matching.y
     extra = cost - y - y[:, None]
     i, j = np.nonzero(np.triu(extra <= reach, 1))
     solo = alone + matching.alone_price - y
     problem = SparseProblem.of(
         i.astype(np.int64), j.astype(np.int64), np.maximum(0.0, extra[i, j]), np.maximum(0.0, solo)
     )
-    mate = problem.solve()
-    if mate is not None and max_devices is not None and n - int((mate > np.arange(n)).sum()) > max_devices:
-        mate = problem.within(mate, max_devices)
+    mate = problem.solve() if max_devices is None else problem.within(max_devices, matching.alone_price)
     if mate is None:
         return np.inf
     return sum(float(cost[a, b]) if a < b else float(alone[a]) for a, b in enumerate(mate.tolist()) if a <= b)

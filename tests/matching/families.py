@@ -33,3 +33,12 @@ def some_changed(cost: np.ndarray, other: np.ndarray, seed: int, share: float = 
     changed[jobs], changed[:, jobs] = other[jobs], other[jobs].T
     changed[np.ix_(jobs, jobs)] = other[np.ix_(jobs, jobs)]
     return changed
+
+
+def few_kinds(n: int, kinds: int, seed: int) -> np.ndarray:
+    """n jobs of some kinds, equal within a kind: what a cluster that runs the same few workloads sends."""
+    r = np.random.default_rng(seed)
+    kind, table = r.integers(0, kinds, n), r.random((kinds, kinds)) * 2
+    c = (table + table.T)[np.ix_(kind, kind)]
+    np.fill_diagonal(c, np.inf)
+    return c
