@@ -1,16 +1,19 @@
-"""Static profiles against what Gavel measured, nothing fitted: ranks of step times, and memory sums against misfits."""
+"""Static profiles against what Gavel and Lucid measured, nothing fitted: ranks of step times, and memory sums against misfits."""
 
 import resource
 import time
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
 from scipy.stats import rankdata, spearmanr
 
 from interfere.data.importers.gavel import import_gavel
+from interfere.data.importers.lucid import import_lucid
 from interfere.profiling.catalogue import find
-from interfere.profiling.static.profiles import attach_static
+from interfere.profiling.static.profiles import MARK, attach_static
 from interfere.profiling.static.trace import trace
+from interfere.records import JobProfile
 from tests.bench.history import record
 from tests.data.importers.public import public
 from tests.profiling.static.factories import seven_billion
@@ -27,7 +30,7 @@ def test_static_profiles_rank_gavels_jobs_and_their_misfits() -> None:
     for device, least in LEAST.items():
         here = {job.workload: job for job in jobs if job.device_type == device}
         compared = [job for name, job in here.items() if name not in NOT_COMPARED]
-        rank = spearmanr([j.step_time_s for j in compared], [j.static_step_time_s for j in compared]).statistic
+        rank = _rank(compared, "step_time_s", "static_step_time_s")
         peaks = {name: job.static_memory_peak_bytes for name, job in here.items()}
         pairs = [pair for pair in imported.pairs if pair.device_type == device]
         total = np.array([peaks[pair.victim] + peaks[pair.neighbour] for pair in pairs])
@@ -38,6 +41,26 @@ def test_static_profiles_rank_gavels_jobs_and_their_misfits() -> None:
         assert len(compared) == 24
         assert rank >= least
         assert auc >= LEAST_AUC
+
+
+@pytest.mark.bench
+def test_static_profiles_rank_lucids_jobs() -> None:
+    """Another card and mixed precision; jobs that keep the device less than half busy wait for their input."""
+    imported = import_lucid(public("lucid/single_data.csv").parent)
+    jobs = [job for job in attach_static(imported.jobs).jobs if job.source.endswith(MARK)]
+    busy = [job for job in jobs if job.gpu_util_frac > 0.5]
+    figures = {
+        "jobs": len(jobs),
+        "spearman": _rank(jobs, "step_time_s", "static_step_time_s"),
+        "busy_jobs": len(busy),
+        "busy_spearman": _rank(busy, "step_time_s", "static_step_time_s"),
+        "memory_spearman": _rank(jobs, "memory_peak_bytes", "static_memory_peak_bytes"),
+    }
+    record("static-lucid", figures)
+    print(figures)
+    assert len(jobs) == 48
+    assert figures["busy_spearman"] >= 0.9
+    assert figures["memory_spearman"] >= 0.75
 
 
 @pytest.mark.bench
@@ -54,6 +77,10 @@ def test_time_and_memory_of_a_trace() -> None:
     print(figures)
     assert big.model_bytes > 6.5e9 * 4
     assert 770e9 <= flops <= 800e9
+
+
+def _rank(jobs: Sequence[JobProfile], measured: str, static: str) -> float:
+    return float(spearmanr([getattr(j, measured) for j in jobs], [getattr(j, static) for j in jobs]).statistic)
 
 
 def _auc(score: np.ndarray, truth: np.ndarray) -> float:

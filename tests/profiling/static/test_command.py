@@ -31,20 +31,19 @@ def interfere(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_a_users_factory_becomes_a_profile_in_a_table(tmp_path: Path) -> None:
-    for device in ("h100", "v100"):
-        done = interfere(
-            f"{MODULE}:linear", "--device", device, "--out", str(tmp_path / "t"), "--workload", "mine", "--json"
-        )
-        assert done.returncode == 0, done.stderr
+    arguments = ("--device", "h100", "--out", str(tmp_path / "t"), "--workload", "mine")
+    done = interfere(f"{MODULE}:linear", *arguments, "--json")
+    assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
     assert document["profile"]["workload"] == "mine"
     assert document["written"] == str(tmp_path / "t")
-    jobs = read_table(tmp_path / "t").jobs
-    assert [(job.workload, job.device_type) for job in jobs] == [("mine", "h100"), ("mine", "v100")]
-    again = interfere(f"{MODULE}:linear_adam", "--device", "v100", "--out", str(tmp_path / "t"), "--workload", "mine")
+    (first,) = read_table(tmp_path / "t").jobs
+    assert (first.workload, first.device_type, first.source) == ("mine", "h100", "static")
+    again = interfere(f"{MODULE}:linear_adam", *arguments)
     assert again.returncode == 0, again.stderr
     assert "peak memory" in again.stdout
-    assert len(read_table(tmp_path / "t").jobs) == 2
+    (second,) = read_table(tmp_path / "t").jobs
+    assert second.memory_optimizer_bytes > first.memory_optimizer_bytes
 
 
 def test_a_measured_job_keeps_its_facts_and_gains_the_static_ones(tmp_path: Path) -> None:
