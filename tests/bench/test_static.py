@@ -1,4 +1,4 @@
-"""Static profiles against what Gavel and Lucid measured, nothing fitted: ranks of step times, and memory sums against misfits."""
+"""Static profiles against what Gavel and Lucid measured, nothing fitted: ranks of times, memory sums against misfits."""
 
 import resource
 import time
