@@ -1,4 +1,4 @@
-"""Static profiles against what Gavel and Lucid measured, nothing fitted: ranks of times, memory sums against misfits."""
+"""Static profiles against what Gavel and Lucid measured, nothing fitted: ranks of times; memory sums of misfits."""
 
 import resource
 import time
