@@ -27,7 +27,7 @@ def profile_named(name: str, device: str, *, workload: str = "", limit_s: float 
     """
     device_with_ceilings(device)  # before a child starts
     child = subprocess.Popen(
-        [sys.executable, "-m", "interfere.profiling.static.worker", name, device, workload or name],
+        [sys.executable, "-P", "-m", "interfere.profiling.static.worker", name, device, workload or name],
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, start_new_session=True,
     )  # fmt: skip
     try:
@@ -67,11 +67,18 @@ def _traced_here(name: str, device: str, workload: str) -> JobProfile:
                 value=name,
                 remedy=f"your own as module:factory, or one of: {'; '.join(catalogue.names())}",
             )
+        sys.path.append(os.getcwd())  # the user's own module; last, so that it hides nothing of ours
         try:
             factory = getattr(importlib.import_module(module), attribute)
         except (ImportError, AttributeError) as error:
             raise NotFoundError(
                 f"{name} cannot be imported", value=error, remedy="start where the module lies, or set PYTHONPATH"
+            ) from None
+        except Exception as error:  # whatever somebody's module raises
+            raise InvalidInputError(
+                f"{name} cannot be imported",
+                value=f"{type(error).__name__}: {error}",
+                remedy="make the module importable by itself",
             ) from None
     return static_profile(trace(factory, name), workload, device)
 

@@ -18,11 +18,21 @@ from interfere.records import JobProfile
 from tests.profiling.static import factories as make
 
 MODULE = "tests.profiling.static.factories"
+MINE = """
+import torch
+from interfere.profiling.static import inference
+
+def linear():
+    model = torch.nn.Linear(8, 8)
+    x = torch.randn(4, 8)
+    return inference(model, lambda: model(x))
+"""
 
 
-def interfere(*arguments: str) -> subprocess.CompletedProcess[str]:
+def interfere(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "interfere", "profile", "static", *arguments],
+        [sys.executable, "-P", "-m", "interfere", "profile", "static", *arguments],
+        cwd=cwd,
         capture_output=True,
         text=True,
         check=False,
@@ -44,6 +54,20 @@ def test_a_users_factory_becomes_a_profile_in_a_table(tmp_path: Path) -> None:
     assert "peak memory" in again.stdout
     (second,) = read_table(tmp_path / "t").jobs
     assert second.memory_optimizer_bytes > first.memory_optimizer_bytes
+
+
+def test_a_users_folder_hides_no_library_and_a_broken_module_is_one_message(tmp_path: Path) -> None:
+    (tmp_path / "numpy").mkdir()
+    (tmp_path / "numpy" / "__init__.py").write_text("raise SystemExit('hostile code ran')")
+    (tmp_path / "mine.py").write_text(MINE)
+    (tmp_path / "broken.py").write_text("factory = 1 / 0")
+    done = interfere("mine:linear", "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["profile"]["workload"] == "mine:linear"
+    failed = interfere("broken:factory", cwd=tmp_path)
+    assert failed.returncode == 1
+    assert "ZeroDivisionError" in failed.stderr
+    assert "Traceback" not in failed.stderr
 
 
 def test_a_measured_job_keeps_its_facts_and_gains_the_static_ones(tmp_path: Path) -> None:
