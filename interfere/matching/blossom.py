@@ -11,6 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from interfere.matching.forced import forced_pairs
+
 UNITS = 2**40  # whole steps in the largest cost: rustworkx wants integer weights and adds them in 128 bits
 
 Ints = NDArray[np.int64]
@@ -27,6 +29,7 @@ class SparseProblem:
     must: NDArray[np.bool_]
     component: Ints  # int64[e]
     scale: float  # units in a cost of one
+    forced: tuple[Ints, Ints] | None  # pairs that every partition contains, not among the edges; None: there is none
 
     @classmethod
     def of(cls, i: Ints, j: Ints, cost: NDArray[np.float64], solo: NDArray[np.float64]) -> "SparseProblem":
@@ -35,6 +38,9 @@ class SparseProblem:
         from scipy.sparse.csgraph import connected_components
 
         n, must = len(solo), np.isinf(solo)
+        forced = forced_pairs(i, j, must)
+        if forced is not None:
+            i, j, cost = i[forced[2]], j[forced[2]], cost[forced[2]]
         free = np.where(must, 0.0, solo)
         top = max(np.abs(cost).max(initial=0.0), np.abs(free).max(initial=0.0))
         scale = UNITS / top if top > 0 else 1.0
@@ -43,11 +49,18 @@ class SparseProblem:
         graph = csr_array((np.ones(len(i), dtype=np.int8), (i, j)), shape=(n, n))
         part = connected_components(graph, directed=False)[1][i].astype(np.int64)
         order = np.argsort(part, kind="stable")
-        return cls(n=n, i=i[order], j=j[order], saving=saving[order], must=must, component=part[order], scale=scale)
+        return cls(
+            n=n, i=i[order], j=j[order], saving=saving[order], must=must, component=part[order],
+            scale=scale, forced=None if forced is None else forced[:2],
+        )  # fmt: skip
 
     def solve(self, price: int = 0, per: int = 1, *, most_pairs: bool = False) -> Ints | None:
         """mate int64[n] of least cost + price / per for each device; None when a job that must pair cannot."""
+        if self.forced is None:
+            return None
         mate = np.arange(self.n)
+        one, other = self.forced
+        mate[one], mate[other] = other, one
         starts = np.flatnonzero(np.diff(self.component, prepend=-1))
         sizes = np.diff(starts, append=len(self.i))
         lone = starts[sizes == 1]  # two jobs and their only edge: most components of a priced problem
@@ -92,7 +105,7 @@ class SparseProblem:
         return few
 
     def _saved(self, mate: Ints) -> int:
-        """Whole units that `mate` saves against everybody alone."""
+        """Whole units that `mate` saves against everybody alone, but for the forced pairs."""
         return sum(self.saving[mate[self.i] == self.j].tolist())
 
     def _value(self, mate: Ints, price: int, per: int) -> int:
