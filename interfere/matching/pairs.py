@@ -195,7 +195,9 @@ class _Pairs:
         """i < j and reduced cost of all finite edges up to `reach`."""
         parts = []
         for rows, block in reduced_blocks(self.matrix, y):
-            i, j = np.nonzero(block <= reach) if reach < np.inf else np.nonzero(np.isfinite(block))
+            # Twice as fast on the flat array.
+            near = np.flatnonzero(block <= reach) if reach < np.inf else np.flatnonzero(np.isfinite(block))
+            i, j = np.divmod(near, len(y))
             ahead = i + rows.start < j
             parts.append((i[ahead] + rows.start, j[ahead], block[i[ahead], j[ahead]]))
         i, j, extra = (np.concatenate([part[k] for part in parts]) for k in range(3))
@@ -269,6 +271,7 @@ def _in_units(cost: Floats, solo: Floats, *, gap: float, deadline_s: float) -> t
             top, float(np.max(block, where=finite, initial=0.0)), -float(np.min(block, where=finite, initial=0.0))
         )
     scale = float(min(UNITS / max(usual, 1e-300), MOST_UNITS / top)) if top > 0 else 1.0
+    scale = float(2.0 ** np.floor(np.log2(scale)))  # prices of another problem are multiplied without rounding
     matrix *= scale
     np.rint(matrix, out=matrix)
     units = np.rint(solo * scale)

@@ -28,7 +28,7 @@ ROUNDS = 60  # pricing rounds; 1-4 are usual
 MANY = 6  # new edges a job in one round: past it only the worst are taken
 MANY_VIOLATIONS = 20  # a price that is too high for more than one in so many others has changed too
 STILL_NEAR = 0.35  # share of its old edges near their price: 0.75 on average, by the choice of what is near
-BLOCK = 4_000_000  # cells of one priced block: 32 MB
+BLOCK = 262_144  # cells of one priced block: 2 MB stay in the cache, a third faster than 32 MB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,13 +55,13 @@ def price(
     if n <= DENSE:
         return _dense(matrix)
     if known is not None and known.keys is not None:
-        return _by_candidates(matrix, known.y, known.keys, deadline_s)
+        return _by_candidates(matrix, known.y, known.keys, np.zeros(n, dtype=bool), deadline_s)
     if start is not None and start.keys is not None:
         return _by_candidates(matrix, *_carried(matrix, start.y, start.keys), deadline_s)
     y = extended(matrix, deadline_s)
     if time.perf_counter() > deadline_s:
         return Prices(y=y, bound=bound_of(matrix, y), done=False)
-    return _by_candidates(matrix, y, _cheapest(matrix, y), deadline_s)
+    return _by_candidates(matrix, y, _cheapest(matrix, y), np.ones(n, dtype=bool), deadline_s)
 
 
 def bound_of(matrix: Floats, y: Floats) -> float:
@@ -69,16 +69,21 @@ def bound_of(matrix: Floats, y: Floats) -> float:
     return float(y.sum() + sum(np.minimum(block.min(axis=1), 0.0).sum() for _, block in reduced_blocks(matrix, y)) / 2)
 
 
-def reduced_blocks(matrix: Floats, y: Floats) -> Iterator[tuple[slice, Floats]]:
-    """(rows, reduced costs of these rows against all columns); each block is overwritten by the next."""
-    n = len(matrix)
-    height = min(n, max(1, BLOCK // max(1, n)))
+def reduced_blocks(matrix: Floats, y: Floats, rows: Ints | None = None) -> Iterator[tuple[slice, Floats]]:
+    """(which of the rows, their reduced costs against all columns); each block is overwritten by the next."""
+    n, count = len(matrix), len(matrix) if rows is None else len(rows)
+    height = min(count, max(1, BLOCK // max(1, n)))
     buffer = np.empty((height, n))
-    for first in range(0, n, height):
-        rows = slice(first, min(n, first + height))
-        block = np.subtract(matrix[rows], y[rows, None], out=buffer[: rows.stop - first])
+    for first in range(0, count, height or 1):
+        at = slice(first, min(count, first + height))
+        block = buffer[: at.stop - first]
+        if rows is None or count == n:
+            np.subtract(matrix[at], y[at, None], out=block)
+        else:
+            np.take(matrix, rows[at], axis=0, out=block, mode="clip")  # any other mode copies once more
+            block -= y[rows[at], None]
         block -= y
-        yield rows, block
+        yield at, block
 
 
 def _dense(matrix: Floats) -> Prices | None:
@@ -118,28 +123,29 @@ def extended(matrix: Floats, deadline_s: float) -> Floats:
     return _finite(y)
 
 
-def _carried(matrix: Floats, start: Floats, keys: Ints) -> tuple[Floats, Ints]:
-    """Old prices and edges, put right in the rows that changed.
+def _carried(matrix: Floats, start: Floats, keys: Ints) -> tuple[Floats, Ints, NDArray[np.bool_]]:
+    """Old prices and edges, put right in the rows that changed, and the rows with violations that no edge tells of.
 
     A row has changed most of whose edges are no longer near their price: it takes the price of its fourth cheapest
     edge, and its cheapest edges join.
     """
-    n, y = len(matrix), np.floor(start)
+    n, y = len(matrix), np.floor(2.0 * start) / 2.0
     i, j = np.divmod(keys, n)
     off = np.abs(matrix[i, j] - y[i] - y[j])
     near = off <= np.quantile(off[np.isfinite(off)], 0.75) if np.isfinite(off).any() else off < 0
     share = np.bincount(i, near, n) / np.maximum(1, np.bincount(i, minlength=n))
-    changed = np.flatnonzero(share < STILL_NEAR)
-    y[changed] = _fourth(matrix, y, changed)
-    violates = np.concatenate([np.count_nonzero(block < 0, axis=1) for _, block in reduced_blocks(matrix, y)])
-    late = np.flatnonzero(violates > n // MANY_VIOLATIONS)
-    y[late] = _fourth(matrix, y, late)
-    changed = np.union1d(changed, late)
-    if len(changed):
-        cheap = np.argpartition(matrix[changed] - y, JOINING, axis=1)[:, :JOINING]
-        keys = _with(keys, np.repeat(changed, JOINING), cheap.ravel(), n)
-        i, j = np.divmod(keys, n)
-    return _finite(y), keys[np.isfinite(matrix[i, j])]
+    changed = share < STILL_NEAR
+    y[changed] = _fourth(matrix, y, np.flatnonzero(changed))
+    _, counts, i, j = _violations(matrix, y, np.arange(n))
+    unknown, late = counts > MANY, counts > n // MANY_VIOLATIONS
+    y[late] = _fourth(matrix, y, np.flatnonzero(late))
+    joining = np.flatnonzero(changed | late)
+    if len(joining):
+        cheap = np.argpartition(matrix[joining] - y, JOINING, axis=1)[:, :JOINING]
+        i, j = np.concatenate([i, np.repeat(joining, JOINING)]), np.concatenate([j, cheap.ravel()])
+    keys = _with(keys, i, j, n)
+    i, j = np.divmod(keys, n)
+    return y, keys[np.isfinite(matrix[i, j])], unknown | late
 
 
 def _fourth(matrix: Floats, y: Floats, rows: Ints) -> Floats:
@@ -155,7 +161,10 @@ def _finite(y: Floats) -> Floats:
     return np.floor(np.where(np.isfinite(y), y, 0.0))
 
 
-def _by_candidates(matrix: Floats, y: Floats, keys: Ints, deadline_s: float) -> Prices | None:
+def _by_candidates(
+    matrix: Floats, y: Floats, keys: Ints, unknown: NDArray[np.bool_], deadline_s: float
+) -> Prices | None:
+    """Optimal prices from near ones and some edges. `unknown` bool[n]: rows in which others may violate `y`."""
     n = len(matrix)
     best = Prices(y=y, bound=-np.inf, done=False)
     for _ in range(ROUNDS):
@@ -166,24 +175,40 @@ def _by_candidates(matrix: Floats, y: Floats, keys: Ints, deadline_s: float) -> 
                 return None
             keys = _with(keys, np.arange(n), whole, n)
             continue
-        y, alone = solved
-        bound, fresh = float(y.sum()), []
-        for rows, block in reduced_blocks(matrix, y):
-            worst = block.min(axis=1)
-            bound += float(np.minimum(worst, 0.0).sum()) / 2
-            low = worst < 0
-            if low.any():
-                part = block[low]
-                limit = np.partition(part, MANY, axis=1)[:, MANY]
-                i, j = np.nonzero((part < 0) & (part <= limit[:, None]))
-                fresh.append(((np.nonzero(low)[0] + rows.start)[i], j))
-        best = max(best, Prices(y=y, bound=bound, done=False), key=lambda prices: prices.bound)
-        if not fresh:
+        before, (y, alone) = y, solved
+        # No other edge violates these prices than those of the unknown rows, and those of which one end rose.
+        rows = np.flatnonzero(unknown | (y > before))
+        worst, counts, i, j = _violations(matrix, y, rows)
+        supported = y
+        if len(rows) < n:  # else each edge is met from both its ends, which share what it lacks
+            supported = y.copy()
+            supported[rows] += worst
+        bound = float(supported.sum()) + (float(worst.sum()) / 2 if len(rows) == n else 0.0)
+        best = max(best, Prices(y=supported, bound=bound, done=False), key=lambda prices: prices.bound)
+        if not len(i):
             return Prices(y=y, bound=bound, done=True, alone=alone, keys=keys)
         if time.perf_counter() > deadline_s:
             return best
-        keys = _with(keys, np.concatenate([i for i, _ in fresh]), np.concatenate([j for _, j in fresh]), n)
+        unknown = np.zeros(n, dtype=bool)
+        unknown[rows[counts > MANY]] = True
+        keys = _with(keys, i, j, n)
     return best
+
+
+def _violations(matrix: Floats, y: Floats, rows: Ints) -> tuple[Floats, Ints, Ints, Ints]:
+    """Of each of some rows its worst violation and how many it has; and both ends of the `MANY` + 1 worst a row."""
+    worst, counts = np.zeros(len(rows)), np.zeros(len(rows), dtype=np.int64)
+    ends = [(rows[:0], rows[:0])]
+    for at, block in reduced_blocks(matrix, y, rows):
+        worst[at] = np.minimum(block.min(axis=1), 0.0)
+        low = np.flatnonzero(worst[at] < 0)
+        part = block[low]
+        negative = part < 0
+        counts[at][low] = np.count_nonzero(negative, axis=1)
+        limit = np.partition(part, MANY, axis=1)[:, MANY]
+        i, j = np.nonzero(negative & (part <= limit[:, None]))
+        ends.append((rows[at][low[i]], j))
+    return worst, counts, np.concatenate([i for i, _ in ends]), np.concatenate([j for _, j in ends])
 
 
 def _cheapest(matrix: Floats, y: Floats) -> Ints:
@@ -202,8 +227,11 @@ def _cheapest(matrix: Floats, y: Floats) -> Ints:
 
 
 def _with(keys: Ints, i: Ints, j: Ints, n: int) -> Ints:
-    """Keys with these edges, both directions."""
-    return np.unique(np.concatenate([keys, i * n + j, j * n + i]))
+    """Sorted keys with these edges, both directions."""
+    fresh = np.unique(np.concatenate([i * n + j, j * n + i]))
+    at = np.searchsorted(keys, fresh)
+    new = np.append(keys, -1)[at] != fresh
+    return np.insert(keys, at[new], fresh[new])
 
 
 def _sparse(matrix: Floats, keys: Ints, y: Floats) -> tuple[Floats, int] | None:
