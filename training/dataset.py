@@ -30,18 +30,24 @@ Pair = tuple[str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rows:
-    """What every model reads; exactly the inputs of `pair.onnx`. Identity k + 1 is workload k, 0 an unknown one."""
+    """What every model reads: the inputs that `pair.onnx` may have. Identity k + 1 is workload k, 0 an unknown one."""
 
     pairs: NDArray[np.float32]  # float32[p, f]
     victim: NDArray[np.int64]  # int64[p]
     neighbour: NDArray[np.int64]  # int64[p]
+    domain: NDArray[np.int64]  # int64[p]: domain k + 1 of the dataset, 0 an unknown one
 
     def __len__(self) -> int:
         return len(self.victim)
 
     def take(self, index: NDArray[Any]) -> "Rows":
         """The rows of an index or a mask."""
-        return Rows(pairs=self.pairs[index], victim=self.victim[index], neighbour=self.neighbour[index])
+        return Rows(
+            pairs=self.pairs[index],
+            victim=self.victim[index],
+            neighbour=self.neighbour[index],
+            domain=self.domain[index],
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +62,9 @@ class Dataset:
     group: NDArray[np.int64]  # int64[p]: index into `pairs`
     domain: NDArray[np.int64]  # int64[p]: index into `domains`
     table: NDArray[np.int64]  # int64[p]: index of the table it came from
+    measured_at_s: NDArray[np.float64]  # float64[p]: unix time; NaN where the table has none
     workloads: tuple[str, ...]
+    families: tuple[str, ...]  # of each workload; "" where its source names none. Splits read them, no model
     domains: tuple[Domain, ...]
     pairs: tuple[Pair, ...]  # unordered, each sorted
     job_names: tuple[str, ...]
@@ -78,6 +86,7 @@ class Dataset:
             group=self.group[index],
             domain=self.domain[index],
             table=self.table[index],
+            measured_at_s=self.measured_at_s[index],
         )
 
     def in_pairs(self, chosen: frozenset[Pair]) -> NDArray[np.bool_]:
@@ -123,6 +132,8 @@ def build_dataset(tables: Sequence[Table], encoder: PairEncoder, *, metric: str 
     domain_of, group_of = {d: k for k, d in enumerate(domains)}, {g: k for k, g in enumerate(groups)}
     vectors = _JobVectors(tables, encoder)
     measured = [row for _, row in listed]
+    family = {job.workload: job.family for table in tables for job in table.jobs if job.family}
+    domain = np.array([domain_of[row.device_type, row.mode, row.metric] for row in measured], dtype=np.int64)
     return Dataset(
         rows=Rows(
             pairs=encoder.encode_pairs(
@@ -131,15 +142,18 @@ def build_dataset(tables: Sequence[Table], encoder: PairEncoder, *, metric: str 
             ),
             victim=np.array([identity[row.victim] for row in measured], dtype=np.int64),
             neighbour=np.array([identity[row.neighbour] for row in measured], dtype=np.int64),
+            domain=domain + 1,
         ),
         log_slowdown=np.array([math.log(row.slowdown) for row in measured]),
         weight=_weights(measured),
         lower=np.array([row.slowdown if math.isnan(row.lower) else row.lower for row in measured]),
         upper=np.array([row.slowdown if math.isnan(row.upper) else row.upper for row in measured]),
         group=np.array([group_of[unordered(row.victim, row.neighbour)] for row in measured], dtype=np.int64),
-        domain=np.array([domain_of[row.device_type, row.mode, row.metric] for row in measured], dtype=np.int64),
+        domain=domain,
         table=np.array([t for t, _ in listed], dtype=np.int64),
+        measured_at_s=np.array([row.measured_at_s for row in measured], dtype=np.float64),
         workloads=tuple(names),
+        families=tuple(family.get(name, "") for name in names),
         domains=tuple(Domain(device_type=d, mode=m, metric=k) for d, m, k in domains),
         pairs=tuple(groups),
         job_names=encoder.job_names,

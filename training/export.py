@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from interfere.errors import ModelError
+from interfere.predict.onnx import wanted_feeds
 from interfere.protocols import PairEncoder
 from training.dataset import Dataset, Rows
 from training.graph import stamp
@@ -39,7 +40,12 @@ def export_pair(model: FittedModel, dataset: Dataset, encoder: PairEncoder, *, s
     for part in (
         dataset.rows,
         model.threshold_rows(dataset.rows),
-        Rows(pairs=encoder.encode_pairs(jobs[i], jobs[j]), victim=ids[i], neighbour=ids[j]),
+        Rows(
+            pairs=encoder.encode_pairs(jobs[i], jobs[j]),
+            victim=ids[i],
+            neighbour=ids[j],
+            domain=np.arange(len(i)) % (len(dataset.domains) + 1),
+        ),
     ):
         if len(part):
             rows += len(part)
@@ -52,15 +58,23 @@ def export_matrix(model: FittedMatrixModel, dataset: Dataset, encoder: PairEncod
     graph = stamp(model.to_matrix_onnx(), encoder.fingerprint)
     jobs, ids = random_jobs(dataset, seed)
     v = len(jobs) // 3  # fewer victims than neighbours: a transposed answer cannot pass
-    ahead, back = run_matrix(session_of(graph), jobs[:v], ids[:v], jobs, ids)
     i, j = (side.ravel() for side in np.indices((v, len(jobs))))
+    session = session_of(graph)
 
-    def expected(one: NDArray[np.int64], other: NDArray[np.int64]) -> NDArray[np.float64]:
-        rows = Rows(pairs=encoder.encode_pairs(jobs[one], jobs[other]), victim=ids[one], neighbour=ids[other])
+    def expected(one: NDArray[np.int64], other: NDArray[np.int64], domain: int) -> NDArray[np.float64]:
+        rows = Rows(
+            pairs=encoder.encode_pairs(jobs[one], jobs[other]),
+            victim=ids[one],
+            neighbour=ids[other],
+            domain=np.full(len(one), domain),
+        )
         return model.predict(rows).reshape(v, len(jobs))
 
-    worst = max(_distance(ahead, expected(i, j)), _distance(back, expected(j, i)))
-    return _passed(graph, 2 * v * len(jobs), worst, f"matrix.onnx of {model.name}")
+    worst = 0.0
+    for domain in range(len(dataset.domains) + 1):
+        ahead, back = run_matrix(session, jobs[:v], ids[:v], jobs, ids, domain)
+        worst = max(worst, _distance(ahead, expected(i, j, domain)), _distance(back, expected(j, i, domain)))
+    return _passed(graph, 2 * v * len(jobs) * (len(dataset.domains) + 1), worst, f"matrix.onnx of {model.name}")
 
 
 def session_of(graph: bytes) -> Any:
@@ -74,8 +88,8 @@ def session_of(graph: bytes) -> Any:
 
 def run_pairs(session: Any, rows: Rows) -> NDArray[np.float64]:
     """float64[p] of a pair graph."""
-    feeds = {"pairs": rows.pairs, "victim": rows.victim, "neighbour": rows.neighbour}
-    return np.asarray(session.run(["log_slowdown"], feeds)[0], dtype=np.float64)
+    feeds = {"pairs": rows.pairs, "victim": rows.victim, "neighbour": rows.neighbour, "domain": rows.domain}
+    return np.asarray(session.run(["log_slowdown"], wanted_feeds(session, feeds))[0], dtype=np.float64)
 
 
 def run_matrix(
@@ -84,12 +98,14 @@ def run_matrix(
     victim_id: NDArray[np.int64],
     neighbours: NDArray[np.float32],
     neighbour_id: NDArray[np.int64],
+    domain: int,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Two float64[v, n] of a matrix graph."""
     feeds = {
         "victims": victims, "victim_id": victim_id, "neighbours": neighbours, "neighbour_id": neighbour_id,
+        "domain": np.array([domain], dtype=np.int64),
     }  # fmt: skip
-    ahead, back = session.run(["log_victim", "log_neighbour"], feeds)
+    ahead, back = session.run(["log_victim", "log_neighbour"], wanted_feeds(session, feeds))
     return np.asarray(ahead, dtype=np.float64), np.asarray(back, dtype=np.float64)
 
 

@@ -9,7 +9,7 @@ that is not above it: for float32 x, x ≤ t exactly when x ≤ floor32(t). One 
 """
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -72,7 +72,7 @@ class FittedGbdt:
         moved = rows.take(np.arange(len(column)) % len(rows))
         pairs = moved.pairs.copy()
         pairs[np.arange(len(column)), column] = np.stack([on, np.nextafter(on, np.float32(np.inf)), near], 1).ravel()
-        return Rows(pairs=pairs, victim=moved.victim, neighbour=moved.neighbour)
+        return replace(moved, pairs=pairs)
 
     def to_onnx(self) -> bytes:
         """Fill what is absent, sum the trees, flatten."""

@@ -10,23 +10,27 @@ OPSET = 17  # oldest with every operator used here; onnxruntime ≥ 1.22 runs it
 ML_OPSET = 3  # TreeEnsembleRegressor as the LightGBM converter writes it
 IR_VERSION = 10  # what onnxruntime 1.22 reads at most
 
-PAIR_INPUTS = ("pairs", "victim", "neighbour")
-MATRIX_INPUTS = ("victims", "victim_id", "neighbours", "neighbour_id")
 Shape = Sequence[str | int | None]
 
 
-def pair_inputs() -> dict[str, tuple[type[np.generic], Shape]]:
-    """Names, types and shapes of `pair.onnx`'s inputs."""
-    return {"pairs": (np.float32, ["p", "f"]), "victim": (np.int64, ["p"]), "neighbour": (np.int64, ["p"])}
+def pair_inputs(*, domain: bool = False) -> dict[str, tuple[type[np.generic], Shape]]:
+    """Names, types and shapes of `pair.onnx`'s inputs; a graph that tells domains apart by name asks for `domain`."""
+    return {
+        "pairs": (np.float32, ["p", "f"]),
+        "victim": (np.int64, ["p"]),
+        "neighbour": (np.int64, ["p"]),
+        **({"domain": (np.int64, ["p"])} if domain else {}),
+    }
 
 
-def matrix_inputs() -> dict[str, tuple[type[np.generic], Shape]]:
-    """Names, types and shapes of `matrix.onnx`'s inputs."""
+def matrix_inputs(*, domain: bool = False) -> dict[str, tuple[type[np.generic], Shape]]:
+    """Names, types and shapes of `matrix.onnx`'s inputs; one domain a matrix."""
     return {
         "victims": (np.float32, ["v", "F"]),
         "victim_id": (np.int64, ["v"]),
         "neighbours": (np.float32, ["n", "F"]),
         "neighbour_id": (np.int64, ["n"]),
+        **({"domain": (np.int64, [1])} if domain else {}),
     }
 
 

@@ -208,8 +208,13 @@ def _matrix_distance(
     apart = []
     for domain in range(len(dataset.domains)):
         jobs = job_rows(dataset, domain, tables, encoder)
-        rows = Rows(pairs=encoder.encode_pairs(jobs[i], jobs[j]), victim=ids[i], neighbour=ids[j])
-        ahead, _ = run_matrix(session_of(matrix), jobs, ids, jobs, ids)
+        rows = Rows(
+            pairs=encoder.encode_pairs(jobs[i], jobs[j]),
+            victim=ids[i],
+            neighbour=ids[j],
+            domain=np.full(len(i), domain + 1),
+        )
+        ahead, _ = run_matrix(session_of(matrix), jobs, ids, jobs, ids, domain + 1)
         apart.append(np.abs(speed(ahead.ravel()) - speed(run_pairs(session_of(pair), rows))).mean())
     return float(np.mean(apart))
 

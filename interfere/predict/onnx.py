@@ -7,7 +7,7 @@ Law: asking for one pair or for many gives the same number as long as the same g
 import json
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -74,7 +74,8 @@ class OnnxPredictor:
             )  # fmt: skip
         rows = self._encode(batch.jobs, batch.device_type, batch.mode)
         ids = self._ids(batch.jobs)
-        log_median = self._run_pairs(rows, ids, batch.victim, batch.neighbour)
+        domain = self._domain(batch.device_type, batch.mode)
+        log_median = self._run_pairs(rows, ids, domain, batch.victim, batch.neighbour)
         known = (ids[batch.victim] > 0) & (ids[batch.neighbour] > 0)
         peaks = np.array([job.memory_peak_bytes for job in batch.jobs], dtype=np.float64)
         return Prediction(
@@ -103,12 +104,13 @@ class OnnxPredictor:
         v, n = len(victims), len(neighbours)
         jobs = (*victims, *neighbours)
         rows, ids = self._encode(jobs, device_type, mode), self._ids(jobs)
+        domain = self._domain(device_type, mode)
         if 2 * v * n <= SHORT_LIST:
             i, j = np.repeat(np.arange(v), n), v + np.tile(np.arange(n), v)
-            both = self._run_pairs(rows, ids, np.concatenate([i, j]), np.concatenate([j, i]))
+            both = self._run_pairs(rows, ids, domain, np.concatenate([i, j]), np.concatenate([j, i]))
             ahead, back = both[: v * n].reshape(v, n), both[v * n :].reshape(v, n)
         else:
-            ahead, back = self._run_matrix(rows, ids, v)
+            ahead, back = self._run_matrix(rows, ids, domain, v)
         shift = self._shift(quantile, (ids[:v, None] > 0) & (ids[None, v:] > 0))
         peaks = np.array([job.memory_peak_bytes for job in jobs], dtype=np.float64)
         fits = fit_probability(peaks[:v, None], peaks[None, v:], device_memory_bytes)
@@ -133,25 +135,39 @@ class OnnxPredictor:
     def _ids(self, jobs: Sequence[JobProfile]) -> NDArray[np.int64]:
         return np.array([self._identity.get(job.workload, 0) for job in jobs], dtype=np.int64)
 
+    def _domain(self, device_type: str, mode: str) -> int:
+        """Place of the domain in the manifest + 1; 0 when the model never saw it."""
+        places = (k + 1 for k, d in enumerate(self.manifest.domains) if d.device_type == device_type and d.mode == mode)
+        return next(places, 0)
+
     def _shift(self, level: float, known: NDArray[np.bool_]) -> NDArray[np.float64]:
         intervals = self.manifest.intervals
         return np.where(known, intervals.quantile(level, known=True), intervals.quantile(level, known=False))
 
     def _run_pairs(
-        self, rows: NDArray[np.float32], ids: NDArray[np.int64], i: NDArray[np.int64], j: NDArray[np.int64]
+        self,
+        rows: NDArray[np.float32],
+        ids: NDArray[np.int64],
+        domain: int,
+        i: NDArray[np.int64],
+        j: NDArray[np.int64],
     ) -> NDArray[np.float64]:
-        feeds = {"pairs": self._encoder.encode_pairs(rows[i], rows[j]), "victim": ids[i], "neighbour": ids[j]}
-        return np.asarray(self._pair.run(["log_slowdown"], feeds)[0], dtype=np.float64).reshape(-1)
+        feeds = {
+            "pairs": self._encoder.encode_pairs(rows[i], rows[j]), "victim": ids[i], "neighbour": ids[j],
+            "domain": np.full(len(i), domain, dtype=np.int64),
+        }  # fmt: skip
+        answer = self._pair.run(["log_slowdown"], wanted_feeds(self._pair, feeds))[0]
+        return np.asarray(answer, dtype=np.float64).reshape(-1)
 
     def _run_matrix(
-        self, rows: NDArray[np.float32], ids: NDArray[np.int64], v: int
+        self, rows: NDArray[np.float32], ids: NDArray[np.int64], domain: int, v: int
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         ahead = np.empty((v, len(rows) - v))
         back = np.empty_like(ahead)
-        columns = {"neighbours": rows[v:], "neighbour_id": ids[v:]}
+        columns = {"neighbours": rows[v:], "neighbour_id": ids[v:], "domain": np.array([domain], dtype=np.int64)}
         for start in range(0, v, BLOCK):
             part = slice(start, min(start + BLOCK, v))
-            feeds = {"victims": rows[part], "victim_id": ids[part], **columns}
+            feeds = wanted_feeds(self._matrix, {"victims": rows[part], "victim_id": ids[part], **columns})
             ahead[part], back[part] = self._matrix.run(["log_victim", "log_neighbour"], feeds)
         return ahead, back
 
@@ -159,6 +175,11 @@ class OnnxPredictor:
 def load_model(folder: Path, encoder: PairEncoder) -> OnnxPredictor:
     """The predictor of a published folder; raises ModelError when it must not be served."""
     return OnnxPredictor(folder, encoder)
+
+
+def wanted_feeds(session: Any, feeds: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
+    """Those that the graph asks for: a graph that reads the domain from its features has no input of that name."""
+    return {one.name: feeds[one.name] for one in session.get_inputs()}
 
 
 def _session(path: Path, fingerprint: str) -> Any:

@@ -1,5 +1,7 @@
 """Trees whose export takes the same branch on every row."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -7,7 +9,7 @@ from hypothesis import strategies as st
 
 from features.pair import Encoder
 from interfere.errors import ModelError
-from training.dataset import Dataset, Rows
+from training.dataset import Dataset
 from training.export import export_pair, run_pairs, session_of
 from training.gbdt import FittedGbdt, GbdtModel, floor32, round_thresholds
 
@@ -42,7 +44,7 @@ def test_rows_on_thresholds_are_told_apart_only_with_the_cure(
 def test_absent_features_follow_the_same_way_in_the_graph(fitted: FittedGbdt, dataset: Dataset) -> None:
     pairs = dataset.rows.pairs.copy()
     pairs[np.random.default_rng(0).random(pairs.shape) < 0.3] = np.nan  # also where training never saw a NaN
-    rows = Rows(pairs=pairs, victim=dataset.rows.victim, neighbour=dataset.rows.neighbour)
+    rows = replace(dataset.rows, pairs=pairs)
     graph = run_pairs(session_of(fitted.to_onnx()), rows)
     np.testing.assert_allclose(graph, fitted.predict(rows), atol=1e-5)
     assert np.abs(graph - fitted.predict(dataset.rows)).max() > 1e-3  # absence does matter

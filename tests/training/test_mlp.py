@@ -1,12 +1,14 @@
 """The two-tower network."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from features.pair import Encoder
 from tests.training.worlds import crossed, world
 from training.baselines import AdditiveModel, MeanModel
-from training.dataset import Dataset, Rows, build_dataset
+from training.dataset import Dataset, build_dataset
 from training.mlp import FittedMlp, MlpModel
 
 QUICK = MlpModel(members=2, epochs=60)
@@ -42,9 +44,7 @@ def test_an_identity_never_trained_is_the_unknown_one(interacting: Dataset) -> N
     seen = interacting.take((interacting.rows.victim != 3) & (interacting.rows.neighbour != 3))
     fitted = QUICK.fit(seen, 0)
     new = interacting.rows.take(interacting.rows.victim == 3)
-    unknown = Rows(
-        pairs=new.pairs, victim=np.zeros_like(new.victim), neighbour=np.where(new.neighbour == 3, 0, new.neighbour)
-    )
+    unknown = replace(new, victim=np.zeros_like(new.victim), neighbour=np.where(new.neighbour == 3, 0, new.neighbour))
     np.testing.assert_array_equal(fitted.predict(new), fitted.predict(unknown))
 
 
@@ -53,14 +53,14 @@ def test_a_column_that_never_varied_says_nothing_later(fitted: FittedMlp, intera
     constant = interacting.job_names.index("mode_timeslice")
     moved = interacting.rows.pairs.copy()
     moved[:, [constant, width + constant]] = 7.0
-    rows = Rows(pairs=moved, victim=interacting.rows.victim, neighbour=interacting.rows.neighbour)
+    rows = replace(interacting.rows, pairs=moved)
     np.testing.assert_array_equal(fitted.predict(rows), fitted.predict(interacting.rows))
 
 
 def test_absent_features_and_absurd_ones_give_numbers(fitted: FittedMlp, interacting: Dataset) -> None:
     for value in (np.nan, 1e9, -1e9):
         pairs = np.full_like(interacting.rows.pairs, value)
-        rows = Rows(pairs=pairs, victim=interacting.rows.victim, neighbour=interacting.rows.neighbour)
+        rows = replace(interacting.rows, pairs=pairs)
         assert np.all(np.abs(fitted.predict(rows)) < 10)
 
 
