@@ -18,7 +18,7 @@ from training.intervals import cross_coverage
 from training.model import ModelSettings
 from training.models import MODELS, chosen
 from training.scores import Answers, Scores, score
-from training.splits import SPLITS, Fold, folds
+from training.splits import CHOOSING, FOLDS_APART, Fold, folds
 
 Report = Callable[[str], None]
 LEGEND = (
@@ -56,7 +56,7 @@ def evaluate_models(
     dataset: Dataset,
     models: Sequence[ModelSettings],
     *,
-    splits: Sequence[str] = SPLITS,
+    splits: Sequence[str] = CHOOSING,
     seed: int = 0,
     report: Report = lambda _: None,
 ) -> tuple[Evaluation, ...]:
@@ -76,8 +76,8 @@ def out_of_fold(dataset: Dataset, model: ModelSettings, split: str, parts: Seque
     index = np.concatenate([part.test for part in parts])
     fold = np.repeat(np.arange(len(parts)), [len(part.test) for part in parts])
     predicted_log = np.concatenate(predicted)
-    # In the job split the folds ask about different new jobs: only answers of one fold may be ranked together.
-    answers = answers_of(dataset, index, predicted_log, fold if split == "job" else np.zeros_like(fold))
+    # Where folds ask about different new jobs, only answers of one fold may be ranked together.
+    answers = answers_of(dataset, index, predicted_log, fold if split in FOLDS_APART else np.zeros_like(fold))
     residual = answers.measured_log - predicted_log
     scores = score(answers, coverage=cross_coverage(residual, fold))
     return Evaluation(split=split, model=model.name, scores=scores, index=index, fold=fold, predicted_log=predicted_log)
@@ -108,7 +108,7 @@ def evaluate(
     *,
     seed: int = 0,
     models: str = "",
-    splits: Sequence[str] = SPLITS,
+    splits: Sequence[str] = CHOOSING,
     facts: Sequence[Facts] = tuple(Facts),
     report: Report = lambda _: None,
 ) -> dict[Facts, tuple[Evaluation, ...]]:

@@ -43,10 +43,10 @@ def evaluate(
     from training.evaluation import evaluate as run
     from training.facts import Facts
     from training.sources import table_folders
-    from training.splits import SPLITS
+    from training.splits import CHOOSING
 
     found = run(
-        table_folders(data, workspace(work)), seed=seed, models=models, splits=(split,) if split else SPLITS,
+        table_folders(data, workspace(work)), seed=seed, models=models, splits=(split,) if split else CHOOSING,
         facts=tuple(Facts) if facts is FactsChoice.EACH else (Facts(facts.value),), report=progress_note,
     )  # fmt: skip
     scores = {name: [(e.split, e.model, e.scores) for e in made] for name, made in found.items()}
