@@ -113,11 +113,11 @@ class FittedGbdt:
 class GbdtModel:
     """Small trees, strong shrinkage: tables here hold hundreds to thousands of rows."""
 
-    rounds: int = 300
-    learning_rate: float = 0.05
-    leaves: int = 6
+    rounds: int = 400
+    learning_rate: float = 0.06
+    leaves: int = 16
     min_rows: int = 4  # per leaf
-    column_share: float = 0.4
+    column_share: float = 0.25
     row_share: float = 0.8
     l2: float = 1.0
     name: ClassVar[str] = "gbdt"

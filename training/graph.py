@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-OPSET = 17  # oldest with every operator used here; onnxruntime ≥ 1.22 runs it
+OPSET = 18  # oldest that torch exports; onnxruntime ≥ 1.22 runs it
 ML_OPSET = 3  # TreeEnsembleRegressor as the LightGBM converter writes it
 IR_VERSION = 10  # what onnxruntime 1.22 reads at most
 
@@ -57,6 +57,30 @@ def serialise(
     )
     opsets = [h.make_opsetid("", OPSET), h.make_opsetid("ai.onnx.ml", ML_OPSET)]
     model = h.make_model(graph, opset_imports=opsets, producer_name="interfere", ir_version=IR_VERSION)
+    onnx.checker.check_model(model)
+    return bytes(model.SerializeToString())
+
+
+def joined(parts: Mapping[str, bytes], nodes: Sequence[Any], outputs: Mapping[str, Shape]) -> bytes:
+    """Graphs side by side on the same inputs, each behind its prefix, then `nodes` on top of their outputs."""
+    import onnx
+    import onnx.helper as h
+    from onnx import compose
+
+    models = [
+        compose.add_prefix(onnx.load_from_string(graph), prefix, rename_inputs=False) for prefix, graph in parts.items()
+    ]
+    inputs = {one.name: one for model in models for one in model.graph.input}
+    opsets = {one.domain: one for model in models for one in model.opset_import}
+    assert all(one.version == opsets[one.domain].version for model in models for one in model.opset_import)
+    graph = h.make_graph(
+        [*(node for model in models for node in model.graph.node), *nodes],
+        "interfere",
+        list(inputs.values()),
+        [h.make_tensor_value_info(name, onnx.TensorProto.FLOAT, list(shape)) for name, shape in outputs.items()],
+        [constant for model in models for constant in model.graph.initializer],
+    )
+    model = h.make_model(graph, opset_imports=list(opsets.values()), producer_name="interfere", ir_version=IR_VERSION)
     onnx.checker.check_model(model)
     return bytes(model.SerializeToString())
 

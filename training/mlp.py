@@ -1,8 +1,5 @@
 """The two-tower model: fits the network of `towers`, both directions at once, and exports it twice."""
 
-import io
-import logging
-import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -41,36 +38,18 @@ class FittedMlp:
 
     def to_onnx(self) -> bytes:
         """`pair.onnx`."""
-        import torch
-
+        from training.torch_graph import export_pairs
         from training.towers import PairGraph
 
         columns = 2 * len(self.towers.centre) + self.extra_columns
-        rows = (torch.zeros(3, columns), torch.zeros(3, dtype=torch.int64), torch.zeros(3, dtype=torch.int64))
-        many = torch.export.Dim("p", min=1)
-        return _export(
-            PairGraph(self.towers),
-            dict(zip(("pairs", "victim", "neighbour"), rows, strict=True)),
-            {"pairs": {0: many}, "victim": {0: many}, "neighbour": {0: many}},
-            ["log_slowdown"],
-        )
+        return export_pairs(PairGraph(self.towers), columns, ["log_slowdown"], domain=False)
 
     def to_matrix_onnx(self) -> bytes:
         """`matrix.onnx`."""
-        import torch
-
+        from training.torch_graph import export_matrix
         from training.towers import MatrixGraph
 
-        width = len(self.towers.centre)
-        inputs = {
-            "victims": torch.zeros(3, width),
-            "victim_id": torch.zeros(3, dtype=torch.int64),
-            "neighbours": torch.zeros(4, width),
-            "neighbour_id": torch.zeros(4, dtype=torch.int64),
-        }
-        v, n = torch.export.Dim("v", min=1), torch.export.Dim("n", min=1)
-        dynamic = {"victims": {0: v}, "victim_id": {0: v}, "neighbours": {0: n}, "neighbour_id": {0: n}}
-        return _export(MatrixGraph(self.towers), inputs, dynamic, ["log_victim", "log_neighbour"])
+        return export_matrix(MatrixGraph(self.towers), len(self.towers.centre), domain=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,25 +146,3 @@ def _validation(group: NDArray[np.int64], members: int, share: float, rng: np.ra
     size = min(len(groups) - 1, max(1, round(share * len(groups))))
     chosen = [rng.choice(groups, size=size, replace=False) for _ in range(members)]
     return np.stack([np.isin(group, part) for part in chosen])
-
-
-def _export(module: Any, inputs: dict[str, Any], dynamic: dict[str, Any], outputs: list[str]) -> bytes:
-    """The module as ONNX, without the exporter's notes to its own developers."""
-    import torch
-
-    logger = logging.getLogger("torch.onnx")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
-    buffer = io.BytesIO()
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            program = torch.onnx.export(
-                module.eval(), (), kwargs=inputs, dynamic_shapes=dynamic, output_names=outputs, dynamo=True,
-                verbose=False,
-            )  # fmt: skip
-    finally:
-        logger.setLevel(level)
-    assert program is not None
-    program.save(buffer)
-    return buffer.getvalue()

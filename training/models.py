@@ -4,12 +4,14 @@ from collections.abc import Mapping
 
 from interfere.errors import InvalidInputError
 from training.baselines import AdditiveModel, MeanModel
+from training.ensemble import EnsembleModel
 from training.gbdt import GbdtModel
+from training.gp import GpModel
 from training.mlp import MlpModel
 from training.model import ModelSettings
 
 MODELS: Mapping[str, ModelSettings] = {
-    model.name: model for model in (MeanModel(), AdditiveModel(), GbdtModel(), MlpModel())
+    model.name: model for model in (MeanModel(), AdditiveModel(), GbdtModel(), MlpModel(), GpModel(), EnsembleModel())
 }
 
 

@@ -1,0 +1,67 @@
+"""Gaussian process and trees in one: a weighted mean of log slowdown, steered by how new the two jobs are."""
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from interfere.predict.space import pair_novelty
+from training.dataset import Dataset, Rows
+from training.gbdt import FittedGbdt, GbdtModel
+from training.gp import FittedGp, GpModel
+from training.graph import joined
+from training.steering import gp_share
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FittedEnsemble:
+    """Both halves."""
+
+    name: str
+    gp: FittedGp
+    gbdt: FittedGbdt
+
+    def predict(self, rows: Rows) -> Floats:
+        """log slowdown, float64[p]."""
+        share = gp_share(self.novelty(rows))
+        return np.asarray(share * self.gp.predict(rows) + (1.0 - share) * self.gbdt.predict(rows))
+
+    def novelty(self, rows: Rows) -> Floats:
+        """Of each pair, float64[p] in [0, 1]."""
+        width = self.gp.columns
+        victims, neighbours = rows.pairs[:, :width], rows.pairs[:, width : 2 * width]
+        return pair_novelty(self.gp.together.novelty(victims), self.gp.together.novelty(neighbours))
+
+    def threshold_rows(self, rows: Rows) -> Rows:
+        """Those of the trees."""
+        return self.gbdt.threshold_rows(rows)
+
+    def to_onnx(self) -> bytes:
+        """`pair.onnx`: both graphs side by side, and their weighted sum."""
+        import onnx.helper as h
+
+        from training.gp_graph import GpShareGraph
+        from training.torch_graph import export_pairs
+
+        shared = export_pairs(GpShareGraph(self.gp), self.gp.pair_columns, ["part", "rest"])
+        nodes = [
+            h.make_node("Mul", ["gbdt/log_slowdown", "gp/rest"], ["gbdt/part"]),
+            h.make_node("Add", ["gp/part", "gbdt/part"], ["log_slowdown"]),
+        ]
+        return joined({"gp/": shared, "gbdt/": self.gbdt.to_onnx()}, nodes, {"log_slowdown": ["p"]})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnsembleModel:
+    """Settings of both halves."""
+
+    gp: GpModel = field(default_factory=GpModel)
+    gbdt: GbdtModel = field(default_factory=GbdtModel)
+    name: ClassVar[str] = "ensemble"
+
+    def fit(self, dataset: Dataset, seed: int) -> FittedEnsemble:
+        """Each half on all rows."""
+        return FittedEnsemble(name=self.name, gp=self.gp.fit(dataset, seed), gbdt=self.gbdt.fit(dataset, seed))
