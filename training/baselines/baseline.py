@@ -15,6 +15,7 @@ from training.baselines.effects import FittedAdditive, MeanModel
 from training.dataset import Dataset, Rows
 
 Floats = NDArray[np.float64]
+Rule = Callable[[Rows], Floats]
 SHARE = 0.5  # of the rows a column must be known for, else the next best one is read
 
 # The same resource as the sources at hand name it, the most direct one first. Static shares are of a roofline: time
@@ -59,7 +60,7 @@ class FittedRule:
     """A rule where it has an answer, the mean of the domain elsewhere."""
 
     name: str
-    rule: Callable[[Rows], Floats]  # log slowdown, NaN where its inputs are absent
+    rule: Rule  # log slowdown, NaN where its inputs are absent
     mean: FittedAdditive
 
     def predict(self, rows: Rows) -> Floats:
@@ -72,9 +73,24 @@ class FittedRule:
         return ~np.isnan(self.rule(rows))
 
 
-def guarded(name: str, dataset: Dataset, rule: Callable[[Rows], Floats]) -> FittedRule:
+def guarded(name: str, dataset: Dataset, rule: Rule) -> FittedRule:
     """The rule with the mean of `dataset` behind it."""
     return FittedRule(name=name, rule=rule, mean=MeanModel().fit(dataset, 0))
+
+
+def by_domain(name: str, dataset: Dataset, fit: Callable[[Dataset], Rule]) -> FittedRule:
+    """`fit` on each domain's rows, as sources do that fit once a device; on all rows for a domain that has none."""
+    overall = fit(dataset)
+    own = {int(d): fit(dataset.take(dataset.rows.domain == d)) for d in np.unique(dataset.rows.domain)}
+
+    def rule(rows: Rows) -> Floats:
+        found = np.full(len(rows), np.nan)
+        for d in np.unique(rows.domain):
+            here = rows.domain == d
+            found[here] = own.get(int(d), overall)(rows.take(here))
+        return found
+
+    return guarded(name, dataset, rule)
 
 
 def silent(rows: Rows) -> Floats:
