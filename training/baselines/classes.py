@@ -29,7 +29,7 @@ PRUNING = 1e-4  # cost-complexity
 class ThreeClassTree:
     """log ŝ = mean of the cell (class of the victim, class of the neighbour).
 
-    Lucid (Hu et al., ASPLOS 2023, section 3.4; `simulation/analyzer/analyzer.py`): a job's label is 2, 1 or 0 by its
+    Lucid (Hu et al., ASPLOS 2023; `simulation/analyzer/analyzer.py`): a job's label is 2, 1 or 0 by its
     mean speed in company, a pruned decision tree tells it from the utilisation of the device and of its memory and from
     the memory used. Lucid packs jobs by the sum of labels and predicts no speed: the cell's mean is that speed.
     """

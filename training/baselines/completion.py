@@ -22,7 +22,7 @@ VALIDATION = 0.1  # share of the unordered pairs that chooses the threshold
 class GavelCompletion:
     """ŷ[i, j] = the completed row, at j, of the other job whose completed row points the way that i's does.
 
-    Gavel (Narayanan et al., OSDI 2020, section 6; `scheduler/throughput_estimator.py`): speeds of jobs beside reference
+    Gavel (Narayanan et al., OSDI 2020; `scheduler/throughput_estimator.py`): speeds of jobs beside reference
     jobs on every device type; probabilistic matrix factorisation fills what was not profiled, the job is taken for its
     nearest reference by cosine, and that reference's throughputs are used. Here every trained job is a reference and a
     column is found by domain and neighbour (the published code strides the reference columns over the full matrix). A

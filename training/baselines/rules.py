@@ -8,14 +8,14 @@ import numpy as np
 from training.baselines.baseline import FittedRule, Floats, guarded
 from training.dataset import Dataset, Rows
 
-UNSEEN_SPEED = 0.95  # Eva, section 4.3: default co-location throughput
+UNSEEN_SPEED = 0.95  # Eva: throughput of a pair that was never seen
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DefaultThroughput:
     """ŷ = the speed that was measured for this very pair on this device type and mode, 0.95 for every other.
 
-    Eva (Chang and Venkataraman, EuroSys 2025, section 4.3): a table of pairwise throughputs with 0.95 where nothing is
+    Eva (Chang and Venkataraman, EuroSys 2025): a table of pairwise throughputs with 0.95 where nothing is
     known; beside several others a job's throughput is the product of the pairwise ones, beside one it has one factor.
     """
 

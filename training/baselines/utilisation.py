@@ -26,7 +26,7 @@ FASTEST = 0.5  # a line may leave the range of slowdowns: none is below this, th
 class LinearUtilisation:
     """s = c0 + c1·compute[victim] + c2·compute[neighbour] + c3·bandwidth[victim] + c4·bandwidth[neighbour].
 
-    gpulet (Choi et al., USENIX ATC 2022, section 4.4): a linear regression of the interference factor on the solo
+    gpulet (Choi et al., USENIX ATC 2022): a linear regression of the interference factor on the solo
     utilisation of L2 and of DRAM bandwidth of both, one set of constants a GPU type. Here the utilisation of compute
     units, or the nearest thing known, stands for L2, which no monitoring tool reports.
     """
@@ -53,7 +53,7 @@ class LinearUtilisation:
 class BandwidthSum:
     """s = 1 + k[victim] · bandwidth[neighbour]; one k for all victims that were never seen.
 
-    iGniter (Xu et al., IEEE TPDS 2023, section 3): active time grows by k_i times the sum of the L2 utilisation of the
+    iGniter (Xu et al., IEEE TPDS 2023; `igniter-algorithm.py`): active time grows by k_i times the sum of the L2 utilisation of the
     others, k_i fitted per workload from runs in company. Memory bandwidth stands for L2; its launch delays and clock
     frequency need a kernel count and a power model of each device, and are left out.
     """
