@@ -1,39 +1,70 @@
-"""Every model on every split, out of fold, side by side; and which of them is best.
+"""Every model on every split, out of fold, side by side; and which of them training would publish.
 
 The champion has the lowest ½ · (MAE on `pair` + MAE on `job`), both out of fold; the simpler model wins a tie. Pairs
 that were held out by the caller are no part of it.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
-from interfere.data.tables import read_table
-from training.dataset import Dataset, build_dataset, require_enough
-from training.facts import Facts, views
-from training.intervals import cross_coverage
+from interfere.errors import UnfitError
+from training.baselines.baseline import Baseline, Choosy
+from training.dataset import Dataset, Rows
+from training.intervals import HIGH, LOW
 from training.model import ModelSettings
-from training.models import MODELS, chosen
-from training.scores import Answers, Scores, score
+from training.models import MODELS
+from training.scores import Answers, Interval, Scores, mae, score
 from training.splits import CHOOSING, FOLDS_APART, Fold, folds
 
 Report = Callable[[str], None]
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+LEVEL = HIGH - LOW  # of the intervals that are scored
+INNER_FOLDS = 2  # of the training rows that choose what to publish: a choice needs the order of models, not figures
 LEGEND = (
-    "MAE of speed, MAPE of slowdown, R² of log slowdown, mean Spearman per victim, regret of each job's best partner, "
-    "coverage of the 90 % interval"
+    "MAE ± its standard error over victims, RMSE and 90th percentile of the error of speed, MAPE of slowdown, R² of "
+    "log slowdown, mean Spearman per victim, regret of each job's best partner, coverage and mean width (in speed) of "
+    "the 90 % interval over all rows and those of the worst tenth of jobs, AUC of feasible against infeasible pairs"
 )
 COLUMNS = (  # field, heading, format
     ("mae", "MAE", ".4f"),
+    ("mae_se", "±", ".4f"),
+    ("rmse", "RMSE", ".4f"),
+    ("p90", "P90", ".4f"),
     ("mape", "MAPE %", ".2f"),
     ("r2", "R²", ".3f"),
     ("spearman", "Spearman", ".3f"),
     ("regret", "regret %", ".2f"),
     ("coverage", "coverage", ".3f"),
+    ("width", "width", ".3f"),
+    ("worst_coverage", "worst 10 %", ".3f"),
+    ("worst_width", "their width", ".3f"),
+    ("auc", "AUC", ".3f"),
     ("rows", "rows", "d"),
 )
+
+
+@runtime_checkable
+class WithInterval(Protocol):
+    """A fitted model that knows how wide its answers are."""
+
+    def interval(self, rows: Rows, level: float) -> tuple[Floats, Floats]:
+        """(low, high) log slowdown, float64[p] each, that holds `level` of the measurements."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoldScore:
+    """One fold of one evaluation."""
+
+    hides: str  # the family or device type; "" for a random part
+    rows: int
+    mae: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,49 +74,89 @@ class Evaluation:
     split: str
     model: str
     scores: Scores
-    index: NDArray[np.int64]  # int64[t]: rows of the dataset
-    fold: NDArray[np.int64]  # int64[t]
-    predicted_log: NDArray[np.float64]  # float64[t]
+    index: Ints  # int64[t]: rows of the dataset
+    fold: Ints  # int64[t]
+    predicted_log: Floats  # float64[t]
+    folds: tuple[FoldScore, ...]
+    per_device: tuple[tuple[str, float], ...]  # device type, MAE
+    stand_in: float  # share of the tests that a baseline left to the mean, for want of its inputs
 
-    def residual(self, dataset: Dataset) -> NDArray[np.float64]:
+    def residual(self, dataset: Dataset) -> Floats:
         """log s - log ŝ, float64[t]."""
         return np.asarray(dataset.log_slowdown[self.index] - self.predicted_log)
 
 
 def evaluate_models(
     dataset: Dataset,
-    models: Sequence[ModelSettings],
+    models: Sequence[ModelSettings | Baseline],
     *,
     splits: Sequence[str] = CHOOSING,
     seed: int = 0,
+    count: int | None = None,
     report: Report = lambda _: None,
 ) -> tuple[Evaluation, ...]:
-    """Out-of-fold predictions and scores, by split, then model."""
+    """Out-of-fold predictions and scores, by split, then model; `count` as in `folds`."""
     found = []
     for split in splits:
-        parts = folds(dataset, split, seed)
+        parts = folds(dataset, split, seed, count)
         for model in models:
             found.append(out_of_fold(dataset, model, split, parts, seed))
             report(f"{split} split, {model.name}: MAE of speed {found[-1].scores.mae:.4f}")
     return tuple(found)
 
 
-def out_of_fold(dataset: Dataset, model: ModelSettings, split: str, parts: Sequence[Fold], seed: int) -> Evaluation:
+def out_of_fold(
+    dataset: Dataset, model: ModelSettings | Baseline, split: str, parts: Sequence[Fold], seed: int
+) -> Evaluation:
     """One model, fitted once per fold."""
-    predicted = [model.fit(dataset.take(part.train), seed).predict(dataset.rows.take(part.test)) for part in parts]
+    predicted, known, own, subjects = [], [], [], []
+    for part in parts:
+        rows = dataset.rows.take(part.test)
+        fitted = model.fit(dataset.take(part.train), seed)
+        predicted.append(fitted.predict(rows))
+        known.append(fitted.answers(rows) if isinstance(fitted, Choosy) else np.ones(len(rows), dtype=bool))
+        own.append(fitted.interval(rows, LEVEL) if isinstance(fitted, WithInterval) else None)
+        subjects.append(subject_of(dataset, part))
     index = np.concatenate([part.test for part in parts])
     fold = np.repeat(np.arange(len(parts)), [len(part.test) for part in parts])
     predicted_log = np.concatenate(predicted)
     # Where folds ask about different new jobs, only answers of one fold may be ranked together.
     answers = answers_of(dataset, index, predicted_log, fold if split in FOLDS_APART else np.zeros_like(fold))
-    residual = answers.measured_log - predicted_log
-    scores = score(answers, coverage=cross_coverage(residual, fold))
-    return Evaluation(split=split, model=model.name, scores=scores, index=index, fold=fold, predicted_log=predicted_log)
+    offered = [one for one in own if one is not None]
+    low, high = (
+        (np.concatenate(ends) for ends in zip(*offered, strict=True))
+        if len(offered) == len(parts)
+        else cross_interval(predicted_log, answers.measured_log - predicted_log, fold)
+    )
+    interval = Interval(low=low, high=high, subject=np.concatenate(subjects))
+    return Evaluation(
+        split=split,
+        model=model.name,
+        scores=score(answers, interval),
+        index=index,
+        fold=fold,
+        predicted_log=predicted_log,
+        folds=tuple(
+            FoldScore(hides=part.hides, rows=len(part.test), mae=mae(_only(answers, fold == k)))
+            for k, part in enumerate(parts)
+        ),
+        per_device=_per_device(dataset, index, answers),
+        stand_in=float(1 - np.concatenate(known).mean()),
+    )
 
 
-def answers_of(
-    dataset: Dataset, index: NDArray[np.int64], predicted_log: NDArray[np.float64], apart: NDArray[np.int64]
-) -> Answers:
+def cross_interval(predicted_log: Floats, residual: Floats, fold: Ints) -> tuple[Floats, Floats]:
+    """(low, high) log slowdown from the quantiles of the residuals of all other folds; NaN with one fold."""
+    low, high = np.full(len(fold), np.nan), np.full(len(fold), np.nan)
+    for k in np.unique(fold):
+        here = fold == k
+        if not here.all():
+            below, above = np.quantile(residual[~here], [LOW, HIGH])
+            low[here], high[here] = predicted_log[here] + below, predicted_log[here] + above
+    return low, high
+
+
+def answers_of(dataset: Dataset, index: Ints, predicted_log: Floats, apart: Ints) -> Answers:
     """Predictions for the rows `index` beside what was measured; contexts never mix domains, tables or `apart`."""
     keys = np.stack([dataset.domain[index], dataset.table[index], apart])
     return Answers(
@@ -103,37 +174,56 @@ def champion_of(evaluations: Sequence[Evaluation]) -> str:
     return min(names, key=lambda name: float(np.mean([e.scores.mae for e in evaluations if e.model == name])))
 
 
-def evaluate(
-    tables: Sequence[Path],
-    *,
-    seed: int = 0,
-    models: str = "",
-    splits: Sequence[str] = CHOOSING,
-    facts: Sequence[Facts] = tuple(Facts),
-    report: Report = lambda _: None,
-) -> dict[Facts, tuple[Evaluation, ...]]:
-    """Read tables and evaluate on each choice of facts; nothing is written.
+def published_model(dataset: Dataset, models: Sequence[ModelSettings], seed: int) -> str:
+    """Name of the model that training on these rows would publish.
 
-    Raises TableError, UnfitError or InvalidInputError.
+    `dataset` holds training rows only: the choice is made on `INNER_FOLDS` folds of each of the splits `pair` and `job`
+    of them, so far as they can be split, and never sees what will be tested. The simplest model where they cannot.
     """
-    wanted = chosen(models)
-    found = {}
-    for view in views([read_table(path) for path in tables], facts):
-        dataset = build_dataset(view.tables, view.encoder)
-        require_enough(dataset)
-        report(f"facts: {view.facts}")
-        found[view.facts] = evaluate_models(dataset, wanted, splits=splits, seed=seed, report=report)
-    return found
+    found: list[Evaluation] = []
+    for split in CHOOSING if len(models) > 1 else ():
+        try:
+            found += evaluate_models(dataset, models, splits=(split,), seed=seed, count=INNER_FOLDS)
+        except UnfitError:
+            continue
+    return champion_of(found) if found else models[0].name
 
 
 def markdown(scores: Sequence[tuple[str, str, Scores]]) -> str:
     """Table of (split, model, scores)."""
-    lines = [
-        "| split | model | " + " | ".join(heading for _, heading, _ in COLUMNS) + " |",
-        "|---|---|" + "---|" * len(COLUMNS),
-    ]
-    for split, model, one in scores:
-        values = asdict(one)
-        cells = ["-" if values[name] != values[name] else format(values[name], form) for name, _, form in COLUMNS]
-        lines.append(f"| {split} | {model} | " + " | ".join(cells) + " |")
+    headings, cells = cells_of([one for _, _, one in scores])
+    lines = [f"| split | model | {' | '.join(headings)} |", "|---|---|" + "---|" * len(headings)]
+    for (split, model, _), row in zip(scores, cells, strict=True):
+        lines.append(f"| {split} | {model} | {' | '.join(row)} |")
     return "\n".join(lines)
+
+
+def cells_of(scores: Sequence[Scores]) -> tuple[list[str], list[list[str]]]:
+    """Headings and one row of texts per score; columns without any number are left out, - where there is none."""
+    values = [asdict(one) for one in scores]
+    shown = [column for column in COLUMNS if not all(math.isnan(row[column[0]]) for row in values)]
+    rows = [["-" if math.isnan(row[name]) else format(row[name], form) for name, _, form in shown] for row in values]
+    return [heading for _, heading, _ in shown], rows
+
+
+def subject_of(dataset: Dataset, part: Fold) -> Ints:
+    """int64[t]: the job that no training row shows, the victim where both were seen."""
+    train, test = dataset.rows.take(part.train), dataset.rows.take(part.test)
+    seen = np.concatenate([train.victim, train.neighbour])
+    asks_neighbour = np.isin(test.victim, seen) & ~np.isin(test.neighbour, seen)
+    return np.where(asks_neighbour, test.neighbour, test.victim)
+
+
+def _per_device(dataset: Dataset, index: Ints, answers: Answers) -> tuple[tuple[str, float], ...]:
+    types = np.array([domain.device_type for domain in dataset.domains])[dataset.domain[index]]
+    return tuple((name, mae(_only(answers, types == name))) for name in sorted(set(types.tolist())))
+
+
+def _only(answers: Answers, rows: NDArray[np.bool_]) -> Answers:
+    return Answers(
+        measured_log=answers.measured_log[rows],
+        predicted_log=answers.predicted_log[rows],
+        victim=answers.victim[rows],
+        neighbour=answers.neighbour[rows],
+        context=answers.context[rows],
+    )

@@ -26,7 +26,7 @@ from training.intervals import HIGH, LOW, residual_grid
 from training.model import FittedMatrixModel, FittedModel
 from training.models import MODELS
 from training.publish import Publication, job_rows, publish, require_replaceable
-from training.scores import Scores, score, speed
+from training.scores import Interval, Scores, score, speed
 from training.tracking import Run, environment, prepare, tracked
 
 HELD_OUT = "held_out"
@@ -152,9 +152,9 @@ def _held_out_scores(
     for name, model in final.items():
         answers = answers_of(newest, index, model.predict(newest.rows), np.zeros_like(index))
         low, high = np.quantile(pair_residuals[name], [LOW, HIGH])
-        residual = answers.measured_log - answers.predicted_log
-        coverage = float(((residual >= low) & (residual <= high)).mean())
-        found.append((HELD_OUT, name, score(answers, coverage=coverage)))
+        guess = answers.predicted_log
+        interval = Interval(low=guess + low, high=guess + high, subject=answers.victim)
+        found.append((HELD_OUT, name, score(answers, interval)))
     return tuple(found)
 
 

@@ -1,10 +1,14 @@
-"""Three figures per training: predicted against measured, error by job, and the measured slowdowns themselves."""
+"""Figures: predicted against measured, error by job, the measured slowdowns themselves, and all models of a board."""
 
+import math
+import re
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from training.board import Board
 from training.dataset import Dataset
 from training.evaluation import Evaluation
 from training.scores import speed
@@ -12,7 +16,17 @@ from training.scores import speed
 if TYPE_CHECKING:  # matplotlib is imported when a figure is drawn
     from matplotlib.figure import Figure
 
-MEANING = {"pair": "unseen pair of known jobs", "job": "one job never seen"}
+MEANING = {
+    "pair": "unseen pair of known jobs",
+    "job": "one job never seen",
+    "family": "one family never seen",
+    "neighbour": "neighbour never seen as one",
+    "device": "device type with 20 pairs seen",
+    "time": "pairs measured later",
+    "sparse10": "10 % of pairs seen",
+    "sparse20": "20 % of pairs seen",
+    "sparse40": "40 % of pairs seen",
+}
 
 
 def predicted_vs_measured(dataset: Dataset, evaluations: Sequence[Evaluation]) -> "Figure":
@@ -93,3 +107,41 @@ def slowdown_heatmap(dataset: Dataset, domain: int) -> "Figure":
     bar.set_ticks(ticks, labels=[f"{tick:.2f}" for tick in ticks])
     bar.minorticks_off()
     return figure
+
+
+def errors_of_models(board: Board) -> "Figure":
+    """MAE of every line with its standard error, baselines grey, the published model dark."""
+    from matplotlib.figure import Figure
+
+    lines = board.lines[::-1]
+    figure = Figure(figsize=(7, 1.5 + 0.3 * len(lines)), layout="constrained")
+    axes = figure.subplots()
+    colours = ["C3" if line.name == board.published else "0.7" if line.baseline else "C0" for line in lines]
+    spread = [0.0 if math.isnan(line.scores.mae_se) else line.scores.mae_se for line in lines]
+    axes.barh([line.name for line in lines], [line.scores.mae for line in lines], xerr=spread, color=colours)
+    axes.set(
+        xlabel="mean |measured speed - predicted speed|, ± standard error over victims",
+        title=f"{board.data}, {MEANING[board.split]}, facts: {board.facts}\n"
+        f"baselines grey, published: {board.published}",
+    )
+    return figure
+
+
+def save_boards(boards: Sequence[Board], folder: Path) -> list[Path]:
+    """Per board: errors of all models, and the published one's predictions and errors by job. Returns the files."""
+    folder.mkdir(parents=True, exist_ok=True)
+    made = []
+    for board in boards:
+        published = board.line(board.published).evaluations[:1]
+        figures = {
+            "models": errors_of_models(board),
+            "published": predicted_vs_measured(board.dataset, published),
+            "jobs": error_by_job(board.dataset, published),
+        }
+        for kind, figure in figures.items():
+            name = re.sub(
+                r"[^\w.-]+", "-", f"{board.data}_{board.split}_{board.facts}_{kind}.png"
+            )  # names are free text
+            figure.savefig(folder / name, dpi=120)
+            made.append(folder / name)
+    return made

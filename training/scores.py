@@ -2,7 +2,8 @@
 
 s measured slowdown, ŝ predicted; y = 1/s measured speed, ŷ = 1/ŝ, both clipped to [0.05, 1.6]; sums over test rows
 pooled over folds. A `context` is a set of rows that may be compared with one another (one domain, one fold where the
-predictions of two folds answer different questions).
+predictions of two folds answer different questions). The `subject` of a row is the job it asks about: the one that no
+training row shows, the victim where both were seen.
 """
 
 from dataclasses import dataclass
@@ -23,11 +24,18 @@ class Scores:
 
     rows: int
     mae: float  # mean |y - ŷ|
+    mae_se: float  # its standard error over victims; see `mae_se`
+    rmse: float  # sqrt(mean (y - ŷ)²)
+    p90: float  # 90 % quantile of |y - ŷ|
     mape: float  # 100 · mean |s - ŝ| / s, in %
     r2: float  # 1 - Σ (log s - log ŝ)² / Σ (log s - mean log s)²
     spearman: float  # mean over (context, victim) of rank correlation of s and ŝ over its partners; 0 for constant ŝ
     regret: float  # mean over (context, job) of 100 · (max v - v[chosen]) / max v, in %; see `regret`
-    coverage: float  # share of rows inside the 90 % interval learned from the other folds
+    coverage: float  # share of rows inside their 90 % interval
+    width: float  # mean width of that interval, in speed
+    worst_coverage: float  # coverage of the rows of the worst tenth of jobs; see `worst_tenth`
+    worst_width: float  # mean width of those rows' intervals, in speed
+    auc: float  # feasible pairs ranked above infeasible ones; NaN for a model without such a probability
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,16 +49,34 @@ class Answers:
     context: Ints
 
 
-def score(answers: Answers, *, coverage: float = float("nan")) -> Scores:
-    """Every score at once."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interval:
+    """Where 90 % of the measurements should be, in log slowdown; NaN where nothing was said."""
+
+    low: Floats
+    high: Floats
+    subject: Ints  # int64[t]: the job each row asks about
+
+
+def score(answers: Answers, interval: Interval | None = None, *, auc: float = float("nan")) -> Scores:
+    """Every score at once; without an interval its four are NaN."""
+    nan = float("nan")
+    found = (nan,) * 4 if interval is None else (*covered(answers, interval), *worst_tenth(answers, interval))
     return Scores(
         rows=len(answers.measured_log),
         mae=mae(answers),
+        mae_se=mae_se(answers),
+        rmse=rmse(answers),
+        p90=float(np.quantile(_apart(answers), 0.9)),
         mape=mape(answers),
         r2=r2(answers),
         spearman=spearman(answers),
         regret=regret(answers),
-        coverage=coverage,
+        coverage=found[0],
+        width=found[1],
+        worst_coverage=found[2],
+        worst_width=found[3],
+        auc=auc,
     )
 
 
@@ -61,7 +87,55 @@ def speed(log_slowdown: Floats) -> Floats:
 
 def mae(answers: Answers) -> float:
     """Mean |y - ŷ|."""
-    return float(np.mean(np.abs(speed(answers.measured_log) - speed(answers.predicted_log))))
+    return float(np.mean(_apart(answers)))
+
+
+def mae_se(answers: Answers) -> float:
+    """Standard error of the MAE when the victims are the sample: sqrt(C / (C - 1) · Σ_c (Σ_{k in c} (e_k - MAE))²) / n.
+
+    e = |y - ŷ|, C victims, n rows. NaN for one victim. (Cameron and Miller 2015, "A practitioner's guide to
+    cluster-robust inference", for a mean.)
+    """
+    error = _apart(answers)
+    inside = np.unique(answers.victim, return_inverse=True)[1]
+    sums = np.bincount(inside, weights=error - error.mean())
+    if len(sums) < 2:
+        return float("nan")
+    return float(np.sqrt(len(sums) / (len(sums) - 1) * np.sum(sums**2)) / len(error))
+
+
+def rmse(answers: Answers) -> float:
+    """sqrt(mean (y - ŷ)²)."""
+    return float(np.sqrt(np.mean(_apart(answers) ** 2)))
+
+
+def covered(answers: Answers, interval: Interval) -> tuple[float, float]:
+    """(share of rows inside, mean width in speed) over the rows that have an interval; NaN where none has."""
+    inside, width, known = _held(answers, interval)
+    return (float(inside[known].mean()), float(width[known].mean())) if known.any() else (float("nan"),) * 2
+
+
+def worst_tenth(answers: Answers, interval: Interval) -> tuple[float, float]:
+    """`covered` of the rows of those ceil(jobs / 10) subjects whose share of rows inside is the lowest."""
+    inside, width, known = _held(answers, interval)
+    if not known.any():
+        return (float("nan"),) * 2
+    _, job = np.unique(interval.subject[known], return_inverse=True)
+    share = np.bincount(job, weights=inside[known]) / np.bincount(job)
+    worst = np.argsort(share, kind="stable")[: -(-len(share) // 10)]
+    rows = np.isin(job, worst)
+    return float(inside[known][rows].mean()), float(width[known][rows].mean())
+
+
+def auc(probability: Floats, feasible: NDArray[np.bool_]) -> float:
+    """Probability that a feasible pair is given more than an infeasible one, ties count half; NaN with only one kind.
+
+    Mann-Whitney's U over its maximum.
+    """
+    yes, no = int(feasible.sum()), int((~feasible).sum())
+    if yes == 0 or no == 0:
+        return float("nan")
+    return float((_ranks(probability)[feasible].sum() - yes * (yes + 1) / 2) / (yes * no))
 
 
 def mape(answers: Answers) -> float:
@@ -108,6 +182,16 @@ def regret(answers: Answers) -> float:
             chosen = float(actual[guessed == guessed.max()].mean())
             found.append(100 * (float(actual.max()) - chosen) / float(actual.max()))
     return float(np.mean(found)) if found else float("nan")
+
+
+def _apart(answers: Answers) -> Floats:
+    return np.abs(speed(answers.measured_log) - speed(answers.predicted_log))
+
+
+def _held(answers: Answers, interval: Interval) -> tuple[NDArray[np.bool_], Floats, NDArray[np.bool_]]:
+    """Per row: inside, width in speed, has an interval."""
+    inside = (interval.low <= answers.measured_log) & (answers.measured_log <= interval.high)
+    return inside, speed(interval.low) - speed(interval.high), np.isfinite(interval.low + interval.high)
 
 
 def _by(context: Ints, victim: Ints) -> list[Ints]:

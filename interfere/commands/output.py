@@ -25,12 +25,12 @@ def jsonable(value: Any) -> Any:
     return value.item() if hasattr(value, "item") else value
 
 
-def emit(document: dict[str, Any], human: Table | Group | str, *, as_json: bool) -> None:
-    """Print `document` (with --json) or `human` (without) on standard output."""
+def emit(document: dict[str, Any] | list[Any], human: Table | Group | str, *, as_json: bool) -> None:
+    """Print `document` (with --json) or `human` (without) on standard output; lines of a text are never broken."""
     if as_json:
         typer.echo(json.dumps(jsonable(document), indent=2))
     else:
-        out.print(human)
+        out.print(human, soft_wrap=isinstance(human, str))
 
 
 def progress_note(text: str) -> None:

@@ -1,23 +1,22 @@
 """Models side by side, and who wins."""
 
 import math
-from dataclasses import replace
-from pathlib import Path
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
 
 from features.pair import Encoder
-from interfere.data.tables import Table, write_table
-from interfere.errors import InvalidInputError, TableError, UnfitError
-from interfere.records import JobProfile
-from tests.training.worlds import additive, world
-from training.dataset import Dataset, build_dataset
-from training.evaluation import champion_of, evaluate, evaluate_models, markdown
+from interfere.data.tables import Table
+from tests.training.worlds import additive, as_if_traced, world
+from training.baselines import AdditiveModel, FittedAdditive
+from training.dataset import Dataset, Rows, build_dataset
+from training.evaluation import champion_of, cross_interval, evaluate_models, published_model, subject_of
 from training.facts import Facts, views
 from training.gbdt import GbdtModel
 from training.mlp import MlpModel
 from training.models import MODELS, chosen
+from training.splits import folds
 
 
 def test_the_additive_model_wins_an_additive_world(encoder: Encoder) -> None:
@@ -60,44 +59,79 @@ def test_the_same_seed_gives_identical_metrics(small_dataset: Dataset) -> None:
     assert first == again != other
 
 
-def test_evaluate_reads_tables_and_writes_nothing(small_folder: Path) -> None:
-    before = sorted(small_folder.parent.rglob("*"))
-    lines: list[str] = []
-    found = evaluate([small_folder], models="mean", splits=("pair",), facts=(Facts.ALL,), report=lines.append)[
-        Facts.ALL
-    ]
-    assert sorted(small_folder.parent.rglob("*")) == before
-    assert len(lines) == 2
-    text = markdown([(e.split, e.model, e.scores) for e in found])
-    assert f"| pair | mean | {found[0].scores.mae:.4f} |" in text
+def test_a_model_that_knows_its_intervals_is_scored_on_them(dataset: Dataset) -> None:
+    (own,) = evaluate_models(dataset, [Certain()], splits=("pair",))
+    (crossed,) = evaluate_models(dataset, chosen("additive"), splits=("pair",))
+    assert own.predicted_log.tolist() == crossed.predicted_log.tolist()
+    assert own.scores.coverage == 1.0
+    assert own.scores.width > 0.9 > crossed.scores.width
+    assert 0.8 < crossed.scores.coverage < 1
 
 
-def test_bad_requests_are_refused(small_folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(InvalidInputError, match="choose among mean, additive, gbdt, mlp"):
-        evaluate([small_folder], models="mean,oracle")
-    with pytest.raises(TableError):
-        evaluate([tmp_path / "nowhere"])
-    tiny = tmp_path / "tiny"
-    tiny.mkdir()
-    write_table(tiny, world(additive, 3))
-    with pytest.raises(UnfitError, match="at least 10"):
-        evaluate([tiny])
+def test_crossed_intervals_come_from_the_other_folds() -> None:
+    guess, residual = np.zeros(4), np.array([1.0, 1.0, -5.0, -5.0])
+    low, high = cross_interval(guess, residual, np.array([0, 0, 1, 1]))
+    assert low.tolist() == high.tolist() == [-5, -5, 1, 1]
+    assert np.isnan(cross_interval(guess, residual, np.zeros(4, dtype=int))).all()
 
 
-def test_fewer_facts_are_scored_beside_all_of_them(small: Table, small_folder: Path, tmp_path: Path) -> None:
-    traced = replace(small, jobs=tuple(_as_if_traced(job) for job in small.jobs))
-    write_table(tmp_path / "traced", traced)
-    measured = evaluate([small_folder], models="mean,gbdt", splits=("pair",))
-    found = evaluate([tmp_path / "traced"], models="mean,gbdt", splits=("pair",))
-    assert list(measured) == [Facts.ALL, Facts.UTILISATION]  # nothing static to leave out
-    assert list(found) == list(Facts)
-    mean, gbdt = ({name: made[k].scores.mae for name, made in found.items()} for k in (0, 1))
-    assert len(set(mean.values())) == 1  # reads no fact
-    assert len(set(gbdt.values())) == 3
+def test_the_worst_tenth_in_the_job_split_is_of_unseen_jobs(dataset: Dataset) -> None:
+    found = []
+    for part in folds(dataset, "job", 0):
+        seen = set(dataset.rows.victim[part.train]) | set(dataset.rows.neighbour[part.train])
+        rows = dataset.rows.take(part.test)
+        asked = subject_of(dataset, part)
+        assert not set(asked) & seen
+        assert ((asked == rows.victim) | (asked == rows.neighbour)).all()
+        found.append(set(asked))
+    assert set.union(*found) == set(dataset.rows.victim)
+
+
+def test_an_evaluation_tells_folds_and_device_types_apart(encoder: Encoder) -> None:
+    fast = world(additive, 7, name="fast", device_type="fast")
+    fast = replace(fast, jobs=tuple(replace(job, device_type="fast") for job in fast.jobs))
+    both = build_dataset([world(additive, 7), fast], encoder)
+    (one,) = evaluate_models(both, chosen("mean"), splits=("device",))
+    assert [part.hides for part in one.folds] == ["cpu-core", "fast"]
+    assert dict(one.per_device)["fast"] == pytest.approx(one.folds[1].mae)
+    total = sum(part.mae * part.rows for part in one.folds) / sum(part.rows for part in one.folds)
+    assert total == pytest.approx(one.scores.mae)
+
+
+def test_what_is_published_is_chosen_on_the_rows_it_is_given(encoder: Encoder, dataset: Dataset) -> None:
+    made = build_dataset([world(additive, 8)], encoder)
+    assert published_model(made, chosen("mean,additive"), 0) == "additive"
+    rng = np.random.default_rng(0)
+    noise = replace(made, log_slowdown=rng.permutation(made.log_slowdown))
+    assert published_model(noise, chosen("mean,additive,gbdt"), 0) == "mean"
+    alone = made.take(made.rows.victim == made.rows.neighbour)
+    assert published_model(alone.take(np.arange(3)), chosen("mean,additive"), 0) == "mean"  # too few to choose on
+
+
+@dataclass(frozen=True)
+class Certain:
+    """The additive model, sure that everything lies between a slowdown of 0.1 and one of 100."""
+
+    name: str = "additive"
+
+    def fit(self, dataset: Dataset, seed: int) -> "FittedCertain":
+        return FittedCertain(AdditiveModel().fit(dataset, seed))
+
+
+@dataclass(frozen=True)
+class FittedCertain:
+    inner: FittedAdditive
+
+    def predict(self, rows: Rows) -> np.ndarray:
+        return self.inner.predict(rows)
+
+    def interval(self, rows: Rows, level: float) -> tuple[np.ndarray, np.ndarray]:
+        assert level == pytest.approx(0.9)
+        return np.full(len(rows), np.log(0.1)), np.full(len(rows), np.log(100.0))
 
 
 def test_a_view_shows_only_its_facts(small: Table) -> None:
-    traced = replace(small, jobs=tuple(_as_if_traced(job) for job in small.jobs))
+    traced = replace(small, jobs=tuple(as_if_traced(job) for job in small.jobs))
     everything, measured, poor = views([traced])
     job = traced.jobs[0]
     shown = {
@@ -116,11 +150,3 @@ def test_a_view_shows_only_its_facts(small: Table) -> None:
     assert math.isnan(shown[Facts.UTILISATION]["busy_frac"])
     assert shown[Facts.UTILISATION]["log_step_time_s"] == pytest.approx(math.log(job.step_time_s))
     assert shown[Facts.UTILISATION]["gpu_util_frac"] == pytest.approx(0.25)
-
-
-def _as_if_traced(job: JobProfile) -> JobProfile:
-    """The job as an import leaves it: measured facts, and static ones that `without_static` knows."""
-    return replace(
-        job, source="cpu+static", gpu_util_frac=0.25, static_step_time_s=0.5, static_memory_peak_bytes=1e8,
-        memory_model_bytes=len(job.workload) * 1e7,
-    )  # fmt: skip

@@ -2,16 +2,19 @@
 
 import io
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from features.pair import Encoder
 from tests.training.worlds import additive, world
+from training.board import evaluate
 from training.dataset import Dataset, build_dataset, hold_out
 from training.evaluation import Evaluation, evaluate_models
+from training.facts import Facts
 from training.models import chosen
-from training.plots import error_by_job, predicted_vs_measured, slowdown_heatmap
+from training.plots import error_by_job, errors_of_models, predicted_vs_measured, save_boards, slowdown_heatmap
 
 
 @pytest.fixture(scope="module")
@@ -65,3 +68,17 @@ def test_a_single_unmeasured_workload_is_left_out(encoder: Encoder) -> None:
     made = build_dataset([world(additive, 5)], encoder)
     some = made.take((made.rows.victim != 5) & (made.rows.neighbour != 5))
     assert slowdown_heatmap(replace(some), 0).axes[0].images[0].get_array().shape == (4, 4)
+
+
+def test_a_board_becomes_three_figures_with_every_model_in_the_first(small_folder: Path, tmp_path: Path) -> None:
+    (board,) = evaluate(
+        [small_folder], name="a/b c", models="mean", splits=("pair",), facts=(Facts.UTILISATION,), seeds=(0, 1)
+    )
+    (axes,) = errors_of_models(board).axes
+    assert [label.get_text() for label in axes.get_yticklabels()] == [line.name for line in board.lines][::-1]
+    assert [bar.get_width() for bar in axes.patches] == [line.scores.mae for line in board.lines][::-1]
+    made = save_boards([board], tmp_path / "new" / "plots")
+    assert [path.name for path in made] == [
+        f"a-b-c_pair_utilisation_{kind}.png" for kind in ("models", "published", "jobs")
+    ]
+    assert all(path.read_bytes().startswith(b"\x89PNG") for path in made)

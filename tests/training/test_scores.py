@@ -3,7 +3,22 @@
 import numpy as np
 import pytest
 
-from training.scores import Answers, mae, mape, r2, regret, score, spearman, speed
+from training.scores import (
+    Answers,
+    Interval,
+    auc,
+    covered,
+    mae,
+    mae_se,
+    mape,
+    r2,
+    regret,
+    rmse,
+    score,
+    spearman,
+    speed,
+    worst_tenth,
+)
 
 
 def answers(measured: list[float], predicted: list[float], victim: list[int], neighbour: list[int]) -> Answers:
@@ -81,7 +96,56 @@ def test_regret_needs_both_directions() -> None:
     assert np.isnan(regret(full({(1, 2): 1.0, (1, 3): 1.1, (1, 4): 1.2}, {(1, 2): 1.0, (1, 3): 1.1, (1, 4): 1.2})))
 
 
+def test_rmse_and_the_ninetieth_percentile_are_of_speed() -> None:
+    ten = answers([2.0] * 10, [2.0] * 8 + [1.0, 1.0], [1] * 10, list(range(10)))  # two of ten are off by 0.5
+    assert rmse(ten) == pytest.approx((0.2 * 0.25) ** 0.5)
+    assert score(ten).p90 == pytest.approx(0.5)
+
+
+def test_the_standard_error_counts_victims_not_rows() -> None:
+    # Errors 0.5, 0.5 for victim 1 and 0, 0 for victim 2: mean 0.25, sums of deviations +0.5 and -0.5.
+    two = answers([2.0] * 4, [1.0, 1.0, 2.0, 2.0], [1, 1, 2, 2], [1, 2, 1, 2])
+    assert mae_se(two) == pytest.approx((2 / 1 * (0.25 + 0.25)) ** 0.5 / 4)
+    by_row = answers([2.0] * 4, [1.0, 1.0, 2.0, 2.0], [1, 2, 3, 4], [1, 2, 1, 2])
+    assert mae_se(by_row) < mae_se(two)
+    assert np.isnan(mae_se(answers([2.0, 1.0], [1.0, 1.0], [1, 1], [1, 2])))
+
+
+def test_coverage_and_width_count_only_rows_with_an_interval() -> None:
+    rows = answers([2.0, 2.0, 2.0], [2.0, 2.0, 2.0], [1, 2, 3], [1, 1, 1])
+    low, high = np.log([1.0, 1.0, np.nan]), np.log([2.0, 1.6, np.nan])
+    interval = Interval(low=low, high=high, subject=np.array([1, 2, 3]))
+    coverage, width = covered(rows, interval)
+    assert coverage == pytest.approx(0.5)
+    assert width == pytest.approx(((1 - 0.5) + (1 - 0.625)) / 2)
+    nothing = Interval(low=low + np.nan, high=high, subject=interval.subject)
+    assert np.isnan([*covered(rows, nothing), *worst_tenth(rows, nothing)]).all()
+
+
+def test_the_worst_tenth_is_of_the_jobs_asked_about() -> None:
+    # 11 jobs, two rows each: the two worst are job 3 (none inside) and job 7 (one of two).
+    subject = np.repeat(np.arange(11), 2)
+    rows = answers([2.0] * 22, [2.0] * 22, [0] * 22, list(range(22)))
+    high = np.log(np.full(22, 4.0))
+    high[(subject == 3) | (np.arange(22) == 14)] = np.log(1.25)
+    interval = Interval(low=np.zeros(22), high=high, subject=subject)
+    coverage, width = worst_tenth(rows, interval)
+    assert coverage == pytest.approx(1 / 4)
+    assert width == pytest.approx((3 * (1 - 0.8) + 0.75) / 4)
+
+
+def test_auc_by_hand() -> None:
+    feasible = np.array([True, True, False, False])
+    assert auc(np.array([0.9, 0.4, 0.4, 0.1]), feasible) == pytest.approx((1 + 1 + 0.5 + 1) / 4)
+    assert np.isnan(auc(np.array([0.9, 0.4]), np.array([True, True])))
+
+
 def test_score_holds_them_all() -> None:
-    one = score(answers([2.0, 1.0, 1.5], [2.0, 1.0, 1.5], [1, 1, 1], [1, 2, 3]), coverage=0.9)
-    assert (one.rows, one.mae, one.mape, one.r2, one.coverage) == (3, 0, 0, 1, 0.9)
+    rows = answers([2.0, 1.0, 1.5], [2.0, 1.0, 1.5], [1, 1, 1], [1, 2, 3])
+    off = np.array([0.1, 0.1, -0.1])
+    interval = Interval(low=rows.measured_log - 1, high=rows.measured_log + off, subject=rows.victim)
+    one = score(rows, interval, auc=0.8)
+    assert (one.rows, one.mae, one.rmse, one.p90, one.mape, one.r2, one.auc) == (3, 0, 0, 0, 0, 1, 0.8)
+    assert one.coverage == one.worst_coverage == pytest.approx(2 / 3)
     assert one.spearman == pytest.approx(1)
+    assert np.isnan([score(rows).coverage, score(rows).worst_width, score(rows).auc]).all()

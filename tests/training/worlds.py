@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from interfere.data.tables import Table
 from interfere.records import JobProfile, KernelStat, PairMeasurement, PairStatus
@@ -74,3 +75,11 @@ def additive(i: int, j: int) -> float:
 def crossed(i: int, j: int) -> float:
     """Additive, and more where both are odd."""
     return additive(i, j) * (1.4 if i % 2 and j % 2 else 1.0)
+
+
+def as_if_traced(job: JobProfile) -> JobProfile:
+    """The job as an import leaves it: measured facts, and static ones that `without_static` knows."""
+    return replace(
+        job, source="cpu+static", gpu_util_frac=0.25, static_step_time_s=0.5, static_memory_peak_bytes=1e8,
+        memory_model_bytes=len(job.workload) * 1e7,
+    )  # fmt: skip

@@ -7,8 +7,14 @@ from typing import Any
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from training.evaluation import COLUMNS, LEGEND
+from training.evaluation import COLUMNS
 from training.scores import Scores
+
+SHORT = tuple(c for c in COLUMNS if c[0] in {"mae", "mape", "r2", "spearman", "regret", "coverage", "rows"})  # 80 wide
+LEGEND = (
+    "MAE of speed, MAPE of slowdown, R² of log slowdown, mean Spearman per victim, regret of each job's best partner, "
+    "coverage of the 90 % interval"
+)
 
 
 def scores_document(scores: Sequence[tuple[str, str, Scores]]) -> dict[str, dict[str, Any]]:
@@ -19,15 +25,12 @@ def scores_document(scores: Sequence[tuple[str, str, Scores]]) -> dict[str, dict
     return found
 
 
-def scores_table(scores: Sequence[tuple[str, str, Scores]], *, title: str | None = None) -> Table:
+def scores_table(scores: Sequence[tuple[str, str, Scores]]) -> Table:
     """One row per split and model."""
-    table = Table(
-        box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), title=title, title_justify="left", caption=LEGEND,
-        caption_justify="left",
-    )  # fmt: skip
-    for heading in ("split", "model", *(heading for _, heading, _ in COLUMNS)):
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), caption=LEGEND, caption_justify="left")
+    for heading in ("split", "model", *(heading for _, heading, _ in SHORT)):
         table.add_column(heading, no_wrap=True)
     for split, model, one in scores:
         values = asdict(one)
-        table.add_row(split, model, *(format(values[name], form) for name, _, form in COLUMNS))
+        table.add_row(split, model, *(format(values[name], form) for name, _, form in SHORT))
     return table

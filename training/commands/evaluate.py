@@ -1,12 +1,13 @@
-"""Score models on measured tables, out of fold, beside the cheap baselines; nothing is written."""
+"""Score models on measured tables, out of fold, beside the cheap baselines; only plots are written."""
 
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from interfere.commands.output import JsonFlag, emit, progress_note
-from training.commands.options import Data, Seed, Work, workspace
+from training.commands.options import Work, workspace
 
 app = typer.Typer(add_completion=False)
 
@@ -22,34 +23,50 @@ class FactsChoice(StrEnum):
 
 @app.command()
 def evaluate(
-    data: Data,
+    data: Annotated[
+        list[str],
+        typer.Option(
+            "--data", help="NAME=TABLE, or TABLE: a folder, or one of the workspace or shipped. Repeatable: each is "
+            "scored by itself, tables of one NAME together.",
+        ),
+    ],
     work: Work = None,
-    seed: Seed = 0,
-    split: Annotated[str, typer.Option(help="pair or job; both when left out.")] = "",
-    models: Annotated[str, typer.Option(help="Comma-separated names; all when left out.")] = "",
+    seed: Annotated[
+        list[int] | None, typer.Option(min=0, help="Of folds and fits; repeat for a mean.  [default: 0]")
+    ] = None,
+    split: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="What the models have not seen: pair, job, family, neighbour, device, time, sparse10, sparse20 or "
+            "sparse40. Repeatable.  [default: pair and job]"
+        ),
+    ] = None,
+    folds: Annotated[int | None, typer.Option(min=1, help="Number of random parts of a split.")] = None,
+    models: Annotated[
+        str, typer.Option(help="Comma-separated names; all when left out. Baselines are always scored.")
+    ] = "",
     facts: Annotated[FactsChoice, typer.Option(help="What the models may read; each in turn by default.")] = (
         FactsChoice.EACH
     ),
+    plots: Annotated[Path | None, typer.Option(help="Folder for figures (PNG).", show_default=False)] = None,
     as_json: JsonFlag = False,
-) -> None:
-    """Score models on measured tables, out of fold, beside the cheap baselines; nothing is written.
+) -> None:  # fmt: skip
+    """Score models on measured tables, out of fold, beside the cheap baselines.
 
     The same models are scored on all facts, without what was traced from the architecture (where there is any), and on
-    utilisation and memory alone: what a site has that changes nothing.
+    utilisation and memory alone: what a site has that changes nothing. The published model is the one that training
+    would choose from the training rows alone.
     """
-    from rich.console import Group
-
-    from training.commands.documents import scores_document, scores_table
-    from training.evaluation import evaluate as run
+    from training.board import documents, evaluate_named, markdown
     from training.facts import Facts
-    from training.sources import table_folders
+    from training.plots import save_boards
     from training.splits import CHOOSING
 
-    found = run(
-        table_folders(data, workspace(work)), seed=seed, models=models, splits=(split,) if split else CHOOSING,
+    boards = evaluate_named(
+        data, workspace(work), seeds=tuple(seed or (0,)), models=models, splits=tuple(split or CHOOSING), count=folds,
         facts=tuple(Facts) if facts is FactsChoice.EACH else (Facts(facts.value),), report=progress_note,
     )  # fmt: skip
-    scores = {name: [(e.split, e.model, e.scores) for e in made] for name, made in found.items()}
-    document = {"seed": seed, "scores": {str(name): scores_document(one) for name, one in scores.items()}}
-    tables = [scores_table(one, title=f"facts: {name}") for name, one in scores.items()]
-    emit(document, Group(*tables), as_json=as_json)
+    if plots is not None:
+        progress_note("\n".join(map(str, save_boards(boards, plots))))
+    found = documents(boards)
+    emit(found[0] if len(found) == 1 else found, markdown(boards), as_json=as_json)
