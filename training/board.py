@@ -100,6 +100,7 @@ def evaluate(
     Nothing is written, and nothing is fitted before every split is known to be possible. Raises TableError, UnfitError
     or InvalidInputError.
     """
+    splits, seeds = tuple(dict.fromkeys(splits)), tuple(dict.fromkeys(seeds))
     wanted = [*BASELINES, *(model for model in chosen(models) if model.name not in EXPORTABLE)]
     datasets = {
         view.facts: build_dataset(view.tables, view.encoder)
@@ -123,7 +124,7 @@ def evaluate(
             lines = tuple(_line(evaluations) for evaluations in zip(*runs, strict=True))
             found.append(
                 Board(
-                    data=name, facts=shown, split=split, seeds=tuple(seeds), published=published, lines=lines,
+                    data=name, facts=shown, split=split, seeds=seeds, published=published, lines=lines,
                     dataset=dataset,
                 )
             )  # fmt: skip

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from interfere.errors import InvalidInputError
 from training.board import Board
 from training.dataset import Dataset
 from training.evaluation import Evaluation
@@ -127,9 +128,22 @@ def errors_of_models(board: Board) -> "Figure":
     return figure
 
 
+def figure_folder(folder: Path) -> None:
+    """Make the folder before the work starts. Raises InvalidInputError where it cannot be written."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / ".write").touch()
+        (folder / ".write").unlink()
+    except OSError as error:
+        raise InvalidInputError(
+            f"figures cannot be written there ({error.strerror or error})",
+            value=str(folder),
+            remedy="choose a folder you may write to with --plots",
+        ) from error
+
+
 def save_boards(boards: Sequence[Board], folder: Path) -> list[Path]:
     """Per board: errors of all models, and the published one's predictions and errors by job. Returns the files."""
-    folder.mkdir(parents=True, exist_ok=True)
     made = []
     for board in boards:
         published = board.line(board.published).evaluations[:1]

@@ -8,13 +8,21 @@ import numpy as np
 import pytest
 
 from features.pair import Encoder
+from interfere.errors import InvalidInputError
 from tests.training.worlds import additive, world
 from training.board import evaluate
 from training.dataset import Dataset, build_dataset, hold_out
 from training.evaluation import Evaluation, evaluate_models
 from training.facts import Facts
 from training.models import chosen
-from training.plots import error_by_job, errors_of_models, predicted_vs_measured, save_boards, slowdown_heatmap
+from training.plots import (
+    error_by_job,
+    errors_of_models,
+    figure_folder,
+    predicted_vs_measured,
+    save_boards,
+    slowdown_heatmap,
+)
 
 
 @pytest.fixture(scope="module")
@@ -77,8 +85,17 @@ def test_a_board_becomes_three_figures_with_every_model_in_the_first(small_folde
     (axes,) = errors_of_models(board).axes
     assert [label.get_text() for label in axes.get_yticklabels()] == [line.name for line in board.lines][::-1]
     assert [bar.get_width() for bar in axes.patches] == [line.scores.mae for line in board.lines][::-1]
+    figure_folder(tmp_path / "new" / "plots")
     made = save_boards([board], tmp_path / "new" / "plots")
     assert [path.name for path in made] == [
         f"a-b-c_pair_utilisation_{kind}.png" for kind in ("models", "published", "jobs")
     ]
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in made)
+
+
+def test_a_folder_that_cannot_be_written_is_refused_at_once(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(InvalidInputError, match="--plots"):
+        figure_folder(tmp_path / "file" / "plots")
+    figure_folder(tmp_path / "plots")
+    assert list((tmp_path / "plots").iterdir()) == []

@@ -53,9 +53,9 @@ class LinearUtilisation:
 class BandwidthSum:
     """s = 1 + k[victim] · bandwidth[neighbour]; one k for all victims that were never seen.
 
-    iGniter (Xu et al., IEEE TPDS 2023; `igniter-algorithm.py`): active time grows by k_i times the sum of the L2 utilisation of the
-    others, k_i fitted per workload from runs in company. Memory bandwidth stands for L2; its launch delays and clock
-    frequency need a kernel count and a power model of each device, and are left out.
+    iGniter (Xu et al., IEEE TPDS 2023; `igniter-algorithm.py`): active time grows by k_i times the sum of the L2
+    utilisation of the others, k_i fitted per workload from runs in company. Memory bandwidth stands for L2; its launch
+    delays and clock frequency need a kernel count and a power model of each device, and are left out.
     """
 
     name: ClassVar[str] = "igniter-bandwidth"

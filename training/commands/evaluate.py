@@ -32,13 +32,13 @@ def evaluate(
     ],
     work: Work = None,
     seed: Annotated[
-        list[int] | None, typer.Option(min=0, help="Of folds and fits; repeat for a mean.  [default: 0]")
+        list[int] | None, typer.Option(min=0, help="Of folds and fits, 0 when left out; repeat for a mean.")
     ] = None,
     split: Annotated[
         list[str] | None,
         typer.Option(
             help="What the models have not seen: pair, job, family, neighbour, device, time, sparse10, sparse20 or "
-            "sparse40. Repeatable.  [default: pair and job]"
+            "sparse40; pair and job when left out. Repeatable."
         ),
     ] = None,
     folds: Annotated[int | None, typer.Option(min=1, help="Number of random parts of a split.")] = None,
@@ -59,9 +59,11 @@ def evaluate(
     """
     from training.board import documents, evaluate_named, markdown
     from training.facts import Facts
-    from training.plots import save_boards
+    from training.plots import figure_folder, save_boards
     from training.splits import CHOOSING
 
+    if plots is not None:
+        figure_folder(plots)
     boards = evaluate_named(
         data, workspace(work), seeds=tuple(seed or (0,)), models=models, splits=tuple(split or CHOOSING), count=folds,
         facts=tuple(Facts) if facts is FactsChoice.EACH else (Facts(facts.value),), report=progress_note,
