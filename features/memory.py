@@ -1,14 +1,12 @@
 """How much memory a job holds, for what, and touches: log MiB, and its share of the device."""
 
-import math
-
 from features.spec import log1p, ratio
 from interfere.devices import device_type
 from interfere.records import JobProfile
 
 MIB = float(2**20)
 COLUMNS = (
-    "log_memory_peak_mib",  # measured; where nobody measured it, what a static trace expects
+    "log_memory_peak_mib",
     "log_working_set_mib",
     "log_memory_model_mib",
     "log_memory_gradient_mib",
@@ -18,15 +16,9 @@ COLUMNS = (
 )
 
 
-def peak_bytes(profile: JobProfile) -> float:
-    """Measured peak, else the static one, else NaN."""
-    measured = profile.memory_peak_bytes
-    return profile.static_memory_peak_bytes if math.isnan(measured) else measured
-
-
 def encode(profile: JobProfile, device_name: str) -> tuple[float, ...]:
     """Values of `COLUMNS`."""
-    peak = peak_bytes(profile)
+    peak = profile.expected_peak_bytes
     parts = (
         peak,
         profile.memory_working_set_bytes,

@@ -40,7 +40,7 @@ def expected(victim: str, neighbour: str, step_time_s: float | None = None) -> f
 
 
 def publish(folder: Path, *, encoder: PairEncoder | None = None, version: str = "0123456789ab") -> Path:
-    """Write the folder, in format 1."""
+    """Write the folder, in format 2."""
     encoder = encoder or Encoder()
     folder.mkdir(parents=True, exist_ok=True)
     width, wide = len(encoder.job_names), len(encoder.pair_names)
@@ -55,6 +55,7 @@ def publish(folder: Path, *, encoder: PairEncoder | None = None, version: str = 
     np.savez(
         folder / "arrays.npz",
         features_0=encoder.encode_jobs(profiles, DEVICE_TYPE, MODE),
+        partners=np.array([[0] + [4] * len(WORKLOADS)] * 2),
         measured_victim=np.array([v for v, _ in names], dtype=np.int64),
         measured_neighbour=np.array([n for _, n in names], dtype=np.int64),
         measured_domain=np.zeros(len(names), dtype=np.int64),
@@ -64,11 +65,14 @@ def publish(folder: Path, *, encoder: PairEncoder | None = None, version: str = 
     )
     files = ("pair.onnx", "matrix.onnx", "arrays.npz", "profiles.json", "card.md")
     manifest = {
-        "format": 1, "model": "additive", "version": version, "created_at": "2026-01-01T00:00:00Z",
+        "format": 2, "model": "additive", "version": version, "created_at": "2026-01-01T00:00:00Z",
         "fingerprint": encoder.fingerprint, "job_features": encoder.job_names, "pair_features": encoder.pair_names,
         "workloads": WORKLOADS,
         "domains": [{"device_type": DEVICE_TYPE, "mode": MODE, "metric": "step_time_mean"}],
-        "intervals": {"calibrated": False, "levels": LEVELS, "pair": RESIDUALS, "job": [2 * r for r in RESIDUALS]},
+        "intervals": {
+            "calibrated": False, "levels": LEVELS, "grids": [[[w * r for r in RESIDUALS]] * 2 for w in (2, 1.5, 1)],
+        },
+        "feasibility": None,
         "scores": {"pair": {"additive": {"mae": 0.05, "rows": 16}}},
         "matrix_model": "additive", "matrix_mae_vs_pair": 0.0,
         "trained_on": [{"table": "tiny", "rows": 16, "sha256": "0" * 64}],

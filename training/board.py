@@ -13,9 +13,10 @@ import numpy as np
 
 from interfere.data.tables import read_table
 from training.baselines import BASELINES
-from training.dataset import Dataset, build_dataset, require_enough
+from training.dataset import METRIC, Dataset, build_dataset, require_enough
 from training.evaluation import LEGEND, Evaluation, Report, cells_of, evaluate_models, published_model
 from training.facts import Facts, views
+from training.feasibility import out_of_fold_auc, tried
 from training.models import MODELS, chosen
 from training.scores import Scores
 from training.sources import table_folders
@@ -52,6 +53,7 @@ class Board:
     published: str
     lines: tuple[Line, ...]
     dataset: Dataset
+    fits: tuple[float, float]  # AUC of what fits: of the model, and of the memory sum alone; NaN without misfits
 
     def line(self, name: str) -> Line:
         """The line of a model."""
@@ -61,7 +63,8 @@ class Board:
         """For programs; the key `folds` has one entry a seed and fold."""
         return {
             "data": self.data, "facts": str(self.facts), "split": self.split, "seeds": list(self.seeds),
-            "published": self.published, "models": [_line_document(line, self.seeds) for line in self.lines],
+            "published": self.published, "feasibility_auc": {"model": self.fits[0], "memory_sum": self.fits[1]},
+            "models": [_line_document(line, self.seeds) for line in self.lines],
         }  # fmt: skip
 
     def markdown(self) -> str:
@@ -79,6 +82,10 @@ class Board:
             ),
         ]
         notes = [f"Published: {self.published}, chosen on training rows alone."]
+        if not math.isnan(self.fits[0]):
+            notes.append(
+                f"Feasible against infeasible pairs, AUC: {self.fits[0]:.3f} (memory sum alone {self.fits[1]:.3f})."
+            )
         if left := [f"{line.name} {line.stand_in:.0%}" for line in self.lines if line.stand_in > 0]:
             notes.append(f"† the mean stood in, for want of the baseline's inputs, on: {', '.join(left)} of the rows.")
         return "\n".join([*rows, "", *notes, ""])
@@ -102,10 +109,9 @@ def evaluate(
     """
     splits, seeds = tuple(dict.fromkeys(splits)), tuple(dict.fromkeys(seeds))
     wanted = [*BASELINES, *(model for model in chosen(models) if model.name not in EXPORTABLE)]
-    datasets = {
-        view.facts: build_dataset(view.tables, view.encoder)
-        for view in views([read_table(path) for path in tables], facts)
-    }
+    shown_facts = views([read_table(path) for path in tables], facts)
+    datasets = {view.facts: build_dataset(view.tables, view.encoder) for view in shown_facts}
+    attempts = {view.facts: tried(view.tables, view.encoder, metric=METRIC) for view in shown_facts}
     for dataset in datasets.values():
         require_enough(dataset)
         for split in splits:
@@ -121,11 +127,13 @@ def evaluate(
                 evaluate_models(dataset, wanted, splits=(split,), seed=seed, count=count, report=_said(report, seed))
                 for seed in seeds
             ]
+            aucs = [out_of_fold_auc(attempts[shown], split, seed, count) for seed in seeds]
+            fits = (float(np.mean([own for own, _ in aucs])), float(np.mean([by_sum for _, by_sum in aucs])))
             lines = tuple(_line(evaluations) for evaluations in zip(*runs, strict=True))
             found.append(
                 Board(
                     data=name, facts=shown, split=split, seeds=seeds, published=published, lines=lines,
-                    dataset=dataset,
+                    dataset=dataset, fits=fits,
                 )
             )  # fmt: skip
     return tuple(found)

@@ -11,6 +11,8 @@ WHAT = {
     "mean": "one number for all pairs",
     "additive": "a sum of the victim's and the neighbour's effect, ridge regression on log slowdown",
     "gbdt": "gradient-boosted trees (LightGBM) on pair features",
+    "gp": "a Gaussian process that factorises over jobs",
+    "ensemble": "a Gaussian process and gradient-boosted trees (LightGBM), weighted by how new the jobs are",
     "mlp": "a two-tower network, one shared encoder of jobs, average of its members",
 }
 
@@ -69,7 +71,7 @@ Features: encoder `{dataset.fingerprint}`, {len(dataset.job_names)} columns a jo
 ## Scores on rows never fitted
 `pair`: both jobs known, their pair not. `job`: one of the two jobs never seen. `held_out`: pairs the caller kept
 away from fitting and choosing. Speed = 1 / slowdown, clipped to [0.05, 1.6]. The champion has the lowest mean of its
-MAE over `pair` and `job`; the simpler model wins a tie.
+MAE over `pair` and `job`; the ensemble is preferred within 5 %, else the simpler of two equals.
 
 {markdown(scores)}
 
@@ -77,7 +79,9 @@ MAE over `pair` and `job`; the simpler model wins a tie.
 
 ## Limits
 - Another device type or sharing mode is refused unless extrapolation is asked for: levels do not transfer.
-- Intervals are quantiles of held-out residuals per split, not calibrated per job (`calibrated: false`).
+- Intervals are quantiles of held-out residuals by evidence (0, 1 to 3, 4 and more measured partners of the less known
+  job) and domain, wider for novel jobs. They hold on average over jobs, not for each one.
+- A pair with a job too unlike all of the above is not predicted: measure it first.
 - Exported graphs equal their models within {worst_parity:.0e} in log slowdown, also on split thresholds (gate 1e-5).
 - Seed {seed}; the same tables and seed give the same model.
 """

@@ -6,7 +6,7 @@ Law 3: rows of one unordered pair share one group, on every device type and in e
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -111,15 +111,24 @@ def newest_profiles(tables: Sequence[Table]) -> dict[tuple[str, str], JobProfile
     return {(job.workload, job.device_type): job for table in tables for job in table.jobs}
 
 
-def build_dataset(tables: Sequence[Table], encoder: PairEncoder, *, metric: str = METRIC) -> Dataset:
-    """All usable rows of all tables, in order. Raises UnfitError for none, TableError for a pair without profile."""
+def build_dataset(
+    tables: Sequence[Table],
+    encoder: PairEncoder,
+    *,
+    metric: str = METRIC,
+    statuses: Collection[PairStatus] = (PairStatus.OK,),
+) -> Dataset:
+    """All rows of all tables with one of `statuses`, in order; one without a slowdown has NaN.
+
+    Raises UnfitError for none, TableError for a pair without profile.
+    """
     names = sorted({job.workload for table in tables for job in table.jobs})
     identity = {name: k + 1 for k, name in enumerate(names)}
     listed = [
         (t, row)
         for t, table in enumerate(tables)
         for row in table.pairs
-        if row.status is PairStatus.OK and row.metric == metric
+        if row.status in statuses and row.metric == metric
     ]
     if not listed:
         raise UnfitError(

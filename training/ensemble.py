@@ -6,7 +6,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from interfere.predict.space import pair_novelty
+from interfere.predict.space import JobSpace
 from training.dataset import Dataset, Rows
 from training.gbdt import FittedGbdt, GbdtModel
 from training.gp import FittedGp, GpModel
@@ -29,11 +29,14 @@ class FittedEnsemble:
         share = gp_share(self.novelty(rows))
         return np.asarray(share * self.gp.predict(rows) + (1.0 - share) * self.gbdt.predict(rows))
 
+    @property
+    def space(self) -> JobSpace:
+        """Where the known jobs lie."""
+        return self.gp.space
+
     def novelty(self, rows: Rows) -> Floats:
         """Of each pair, float64[p] in [0, 1]."""
-        width = self.gp.columns
-        victims, neighbours = rows.pairs[:, :width], rows.pairs[:, width : 2 * width]
-        return pair_novelty(self.gp.together.novelty(victims), self.gp.together.novelty(neighbours))
+        return self.gp.novelty(rows)
 
     def threshold_rows(self, rows: Rows) -> Rows:
         """Those of the trees."""

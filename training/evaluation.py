@@ -1,7 +1,7 @@
 """Every model on every split, out of fold, side by side; and which of them training would publish.
 
-The champion has the lowest ½ · (MAE on `pair` + MAE on `job`), both out of fold; the simpler model wins a tie. Pairs
-that were held out by the caller are no part of it.
+The champion has the lowest ½ · (MAE on `pair` + MAE on `job`), both out of fold, with a preference for the ensemble;
+see `champion_of`. Pairs that were held out by the caller are no part of it.
 """
 
 import math
@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from interfere.errors import UnfitError
 from training.baselines.baseline import Baseline, Choosy
 from training.dataset import Dataset, Rows
-from training.intervals import HIGH, LOW
+from training.ensemble import EnsembleModel
+from training.intervals import HIGH, LOW, grids_of, partner_counts
 from training.model import ModelSettings
 from training.models import MODELS
 from training.scores import Answers, Interval, Scores, mae, score
@@ -25,12 +26,12 @@ Report = Callable[[str], None]
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-LEVEL = HIGH - LOW  # of the intervals that are scored
+PREFERENCE = 0.05  # about the standard error of the MAE over jobs on both public tables
 INNER_FOLDS = 2  # of the training rows that choose what to publish: a choice needs the order of models, not figures
 LEGEND = (
     "MAE ± its standard error over victims, RMSE and 90th percentile of the error of speed, MAPE of slowdown, R² of "
     "log slowdown, mean Spearman per victim, regret of each job's best partner, coverage and mean width (in speed) of "
-    "the 90 % interval over all rows and those of the worst tenth of jobs, AUC of feasible against infeasible pairs"
+    "the 90 % interval over all rows and those of the worst tenth of jobs"
 )
 COLUMNS = (  # field, heading, format
     ("mae", "MAE", ".4f"),
@@ -45,17 +46,16 @@ COLUMNS = (  # field, heading, format
     ("width", "width", ".3f"),
     ("worst_coverage", "worst 10 %", ".3f"),
     ("worst_width", "their width", ".3f"),
-    ("auc", "AUC", ".3f"),
     ("rows", "rows", "d"),
 )
 
 
 @runtime_checkable
-class WithInterval(Protocol):
-    """A fitted model that knows how wide its answers are."""
+class WithNovelty(Protocol):
+    """A fitted model that knows how far from its jobs it is asked."""
 
-    def interval(self, rows: Rows, level: float) -> tuple[Floats, Floats]:
-        """(low, high) log slowdown, float64[p] each, that holds `level` of the measurements."""
+    def novelty(self, rows: Rows) -> Floats:
+        """float64[p] in [0, 1]."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +77,8 @@ class Evaluation:
     index: Ints  # int64[t]: rows of the dataset
     fold: Ints  # int64[t]
     predicted_log: Floats  # float64[t]
+    novelty: Floats  # float64[t]; 0 from a model that cannot tell
+    partners: Ints  # int64[t]: measured partners, in the training rows, of the less known of the two jobs
     folds: tuple[FoldScore, ...]
     per_device: tuple[tuple[str, float], ...]  # device type, MAE
     stand_in: float  # share of the tests that a baseline left to the mean, for want of its inputs
@@ -109,25 +111,24 @@ def out_of_fold(
     dataset: Dataset, model: ModelSettings | Baseline, split: str, parts: Sequence[Fold], seed: int
 ) -> Evaluation:
     """One model, fitted once per fold."""
-    predicted, known, own, subjects = [], [], [], []
+    predicted, known, novelty, partners, subjects = [], [], [], [], []
     for part in parts:
         rows = dataset.rows.take(part.test)
-        fitted = model.fit(dataset.take(part.train), seed)
+        train = dataset.take(part.train)
+        fitted = model.fit(train, seed)
         predicted.append(fitted.predict(rows))
         known.append(fitted.answers(rows) if isinstance(fitted, Choosy) else np.ones(len(rows), dtype=bool))
-        own.append(fitted.interval(rows, LEVEL) if isinstance(fitted, WithInterval) else None)
+        novelty.append(fitted.novelty(rows) if isinstance(fitted, WithNovelty) else np.zeros(len(rows)))
+        counts = partner_counts(train)
+        partners.append(np.minimum(counts[rows.domain, rows.victim], counts[rows.domain, rows.neighbour]))
         subjects.append(subject_of(dataset, part))
     index = np.concatenate([part.test for part in parts])
     fold = np.repeat(np.arange(len(parts)), [len(part.test) for part in parts])
     predicted_log = np.concatenate(predicted)
     # Where folds ask about different new jobs, only answers of one fold may be ranked together.
-    answers = answers_of(dataset, index, predicted_log, fold if split in FOLDS_APART else np.zeros_like(fold))
-    offered = [one for one in own if one is not None]
-    low, high = (
-        (np.concatenate(ends) for ends in zip(*offered, strict=True))
-        if len(offered) == len(parts)
-        else cross_interval(predicted_log, answers.measured_log - predicted_log, fold)
-    )
+    answers = answers_of(dataset, index, predicted_log, fold, apart=split in FOLDS_APART)
+    far, seen = np.concatenate(novelty), np.concatenate(partners)
+    low, high = cross_interval(dataset, index, predicted_log, fold, novelty=far, partners=seen)
     interval = Interval(low=low, high=high, subject=np.concatenate(subjects))
     return Evaluation(
         split=split,
@@ -136,6 +137,8 @@ def out_of_fold(
         index=index,
         fold=fold,
         predicted_log=predicted_log,
+        novelty=far,
+        partners=seen,
         folds=tuple(
             FoldScore(hides=part.hides, rows=len(part.test), mae=mae(_only(answers, fold == k)))
             for k, part in enumerate(parts)
@@ -145,33 +148,56 @@ def out_of_fold(
     )
 
 
-def cross_interval(predicted_log: Floats, residual: Floats, fold: Ints) -> tuple[Floats, Floats]:
-    """(low, high) log slowdown from the quantiles of the residuals of all other folds; NaN with one fold."""
+def cross_interval(
+    dataset: Dataset, index: Ints, predicted_log: Floats, fold: Ints, *, novelty: Floats, partners: Ints
+) -> tuple[Floats, Floats]:
+    """(low, high) log slowdown, calibrated on the residuals of all other folds; NaN with one fold."""
     low, high = np.full(len(fold), np.nan), np.full(len(fold), np.nan)
+    residual, domain = dataset.log_slowdown[index] - predicted_log, dataset.domain[index] + 1
     for k in np.unique(fold):
         here = fold == k
         if not here.all():
-            below, above = np.quantile(residual[~here], [LOW, HIGH])
-            low[here], high[here] = predicted_log[here] + below, predicted_log[here] + above
+            grids = grids_of(
+                residual[~here], novelty=novelty[~here], partners=partners[~here], domain=domain[~here],
+                domains=len(dataset.domains),
+            )  # fmt: skip
+            asked = {"novelty": novelty[here], "partners": partners[here], "domain": domain[here]}
+            low[here] = predicted_log[here] + grids.quantile(LOW, **asked)
+            high[here] = predicted_log[here] + grids.quantile(HIGH, **asked)
     return low, high
 
 
-def answers_of(dataset: Dataset, index: Ints, predicted_log: Floats, apart: Ints) -> Answers:
-    """Predictions for the rows `index` beside what was measured; contexts never mix domains, tables or `apart`."""
-    keys = np.stack([dataset.domain[index], dataset.table[index], apart])
+def answers_of(dataset: Dataset, index: Ints, predicted_log: Floats, fold: Ints, *, apart: bool) -> Answers:
+    """Predictions for the rows `index` beside what was measured; nothing is compared across domains or tables.
+
+    `apart`: answers of two folds may not be ranked together either. A choice is one model's in any case.
+    """
+
+    def kinds(*more: Ints) -> Ints:
+        keys = np.stack([dataset.domain[index], dataset.table[index], *more])
+        return np.unique(keys, axis=1, return_inverse=True)[1].reshape(-1)
+
     return Answers(
         measured_log=dataset.log_slowdown[index],
         predicted_log=predicted_log,
         victim=dataset.rows.victim[index],
         neighbour=dataset.rows.neighbour[index],
-        context=np.unique(keys, axis=1, return_inverse=True)[1].reshape(-1),
+        context=kinds(fold) if apart else kinds(),
+        chooser=kinds(fold),
     )
 
 
 def champion_of(evaluations: Sequence[Evaluation]) -> str:
-    """Name of the model with the lowest mean of its MAE over the splits; the simpler one of equals."""
+    """Name of the model with the lowest mean of its MAE over the splits; the simpler one of equals.
+
+    The ensemble is taken unless another is better by more than `PREFERENCE`: it is the one that is steered where jobs
+    are unlike those seen, which these splits hardly show, and choosing among six by small differences is noise.
+    """
     names = [name for name in MODELS if any(e.model == name for e in evaluations)]
-    return min(names, key=lambda name: float(np.mean([e.scores.mae for e in evaluations if e.model == name])))
+    errors = {name: float(np.mean([e.scores.mae for e in evaluations if e.model == name])) for name in names}
+    best = min(names, key=lambda name: errors[name])
+    preferred = EnsembleModel.name
+    return preferred if errors.get(preferred, math.inf) <= (1 + PREFERENCE) * errors[best] else best
 
 
 def published_model(dataset: Dataset, models: Sequence[ModelSettings], seed: int) -> str:
@@ -226,4 +252,5 @@ def _only(answers: Answers, rows: NDArray[np.bool_]) -> Answers:
         victim=answers.victim[rows],
         neighbour=answers.neighbour[rows],
         context=answers.context[rows],
+        chooser=answers.chooser[rows],
     )

@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from interfere.predict.space import CLIP, JITTER, JobSpace, gaussian
+from interfere.predict.space import CLIP, JITTER, JobSpace, gaussian, pair_novelty
 from training.dataset import Dataset, Rows
 
 Floats = NDArray[np.float64]
@@ -47,6 +47,16 @@ class FittedGp:
     both: Floats  # float64[m, m]
     own: Floats  # float64[D + 1, N + 1]
     from_neighbour: Floats  # float64[D + 1, N + 1]
+
+    @property
+    def space(self) -> JobSpace:
+        """Where the known jobs lie: of the kernel that says what two jobs do together."""
+        return self.together
+
+    def novelty(self, rows: Rows) -> Floats:
+        """Of each pair, float64[p] in [0, 1]."""
+        victims, neighbours = rows.pairs[:, : self.columns], rows.pairs[:, self.columns : 2 * self.columns]
+        return pair_novelty(self.space.novelty(victims), self.space.novelty(neighbours))
 
     def predict(self, rows: Rows) -> Floats:
         """log slowdown, float64[p]."""

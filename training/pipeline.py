@@ -19,10 +19,11 @@ from interfere.errors import UnfitError
 from interfere.protocols import PairEncoder
 from training import plots, registry
 from training.card import Trained, model_card
-from training.dataset import Dataset, Pair, Rows, build_dataset, hold_out, require_enough
+from training.dataset import METRIC, Dataset, Pair, Rows, build_dataset, hold_out, require_enough
 from training.evaluation import Evaluation, answers_of, champion_of, evaluate_models, markdown
 from training.export import export_matrix, export_pair, run_matrix, run_pairs, session_of
-from training.intervals import HIGH, LOW, residual_grid
+from training.feasibility import fit_feasibility, tried
+from training.intervals import HIGH, LOW, calibrated
 from training.model import FittedMatrixModel, FittedModel
 from training.models import MODELS
 from training.publish import Publication, job_rows, publish, require_replaceable
@@ -30,7 +31,7 @@ from training.scores import Interval, Scores, score, speed
 from training.tracking import Run, environment, prepare, tracked
 
 HELD_OUT = "held_out"
-MATRIX_STAND_IN = "mlp"  # fills matrices for a champion that does not factorise over jobs
+MATRIX_STAND_IN = "gp"  # fills matrices for a champion that does not factorise over jobs
 
 SplitScore = tuple[str, str, Scores]  # split, model, scores
 
@@ -150,7 +151,7 @@ def _held_out_scores(
     index = np.arange(len(newest))
     found = []
     for name, model in final.items():
-        answers = answers_of(newest, index, model.predict(newest.rows), np.zeros_like(index))
+        answers = answers_of(newest, index, model.predict(newest.rows), np.zeros_like(index), apart=False)
         low, high = np.quantile(pair_residuals[name], [LOW, HIGH])
         guess = answers.predicted_log
         interval = Interval(low=guess + low, high=guess + high, subject=answers.victim)
@@ -173,7 +174,6 @@ def publication_of(
     matrix_of = final[champion] if hasattr(final[champion], "to_matrix_onnx") else final[MATRIX_STAND_IN]
     pair = export_pair(final[champion], dataset, encoder, seed=seed)
     matrix = export_matrix(cast(FittedMatrixModel, matrix_of), dataset, encoder, seed=seed)
-    residual = {e.split: residual_grid(e.residual(dataset)) for e in evaluations if e.model == champion}
     trained_on = tuple(
         Trained(table=table.name, rows=int((dataset.table == t).sum()), sha256=digest, icc=icc)
         for t, (table, digest, icc) in enumerate(zip(source.tables, source.digests, source.icc, strict=True))
@@ -192,8 +192,9 @@ def publication_of(
         pair_graph=pair.content,
         matrix_graph=matrix.content,
         card=card,
-        pair_residuals=residual["pair"],
-        job_residuals=residual["job"],
+        intervals=calibrated(dataset, [e for e in evaluations if e.model == champion]),
+        feasibility=fit_feasibility(tried(source.tables, encoder, metric=METRIC)),
+        space=getattr(final[champion], "space", None),
         scores=scores,
         trained_on=trained_on,
     )

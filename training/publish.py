@@ -13,7 +13,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -24,11 +24,14 @@ from numpy.typing import NDArray
 from interfere.commands.output import jsonable
 from interfere.data.tables import Table
 from interfere.errors import UnfitError
+from interfere.predict.feasibility import Feasibility
+from interfere.predict.intervals import Intervals
 from interfere.predict.manifest import FORMAT
+from interfere.predict.space import JobSpace
 from interfere.protocols import PairEncoder
 from training.card import Trained
 from training.dataset import Dataset, newest_profiles
-from training.intervals import LEVELS
+from training.intervals import partner_counts
 from training.scores import Scores
 
 
@@ -43,8 +46,9 @@ class Publication:
     pair_graph: bytes
     matrix_graph: bytes
     card: str
-    pair_residuals: NDArray[np.float64]  # float64[q]
-    job_residuals: NDArray[np.float64]  # float64[q]
+    intervals: Intervals
+    feasibility: Feasibility | None
+    space: JobSpace | None  # where the model's jobs lie; None for a model that cannot tell a new one
     scores: Sequence[tuple[str, str, Scores]]
     trained_on: Sequence[Trained]
 
@@ -56,7 +60,7 @@ def publish(
     files = {
         "pair.onnx": publication.pair_graph,
         "matrix.onnx": publication.matrix_graph,
-        "arrays.npz": _arrays(dataset, tables, encoder),
+        "arrays.npz": _arrays(publication, dataset, tables, encoder),
         "profiles.json": _json([job.to_dict() for _, job in sorted(newest_profiles(tables).items())]),
         "card.md": publication.card.encode(),
     }
@@ -123,11 +127,11 @@ def _manifest(publication: Publication, dataset: Dataset, files: Mapping[str, st
         "workloads": dataset.workloads,
         "domains": [asdict(domain) for domain in dataset.domains],
         "intervals": {
-            "calibrated": False,
-            "levels": LEVELS,
-            "pair": publication.pair_residuals.tolist(),
-            "job": publication.job_residuals.tolist(),
+            "calibrated": publication.intervals.calibrated,
+            "levels": publication.intervals.levels.tolist(),
+            "grids": publication.intervals.grids.tolist(),
         },
+        "feasibility": None if publication.feasibility is None else asdict(publication.feasibility),
         "scores": scores,
         "matrix_model": publication.matrix_model,
         "matrix_mae_vs_pair": publication.matrix_mae_vs_pair,
@@ -136,12 +140,14 @@ def _manifest(publication: Publication, dataset: Dataset, files: Mapping[str, st
     }
 
 
-def _arrays(dataset: Dataset, tables: Sequence[Table], encoder: PairEncoder) -> bytes:
-    """Encoded jobs by domain (a row of NaN where a workload has no profile there) and the measured rows."""
-    rows = dataset.latest()
+def _arrays(publication: Publication, dataset: Dataset, tables: Sequence[Table], encoder: PairEncoder) -> bytes:
+    """Encoded jobs by domain (NaN where a workload has no profile there), measured rows, and where jobs lie."""
+    rows, space = dataset.latest(), publication.space
     buffer = io.BytesIO()
     np.savez_compressed(
         buffer,
+        partners=partner_counts(dataset),
+        **({} if space is None else {f"space_{f.name}": getattr(space, f.name) for f in fields(space)}),
         measured_victim=rows.rows.victim - 1,
         measured_neighbour=rows.rows.neighbour - 1,
         measured_domain=rows.domain,

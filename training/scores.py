@@ -30,12 +30,11 @@ class Scores:
     mape: float  # 100 · mean |s - ŝ| / s, in %
     r2: float  # 1 - Σ (log s - log ŝ)² / Σ (log s - mean log s)²
     spearman: float  # mean over (context, victim) of rank correlation of s and ŝ over its partners; 0 for constant ŝ
-    regret: float  # mean over (context, job) of 100 · (max v - v[chosen]) / max v, in %; see `regret`
+    regret: float  # mean over (chooser, job) of 100 · (max v - v[chosen]) / max v, in %; see `regret`
     coverage: float  # share of rows inside their 90 % interval
     width: float  # mean width of that interval, in speed
     worst_coverage: float  # coverage of the rows of the worst tenth of jobs; see `worst_tenth`
     worst_width: float  # mean width of those rows' intervals, in speed
-    auc: float  # feasible pairs ranked above infeasible ones; NaN for a model without such a probability
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +45,8 @@ class Answers:
     predicted_log: Floats
     victim: Ints
     neighbour: Ints
-    context: Ints
+    context: Ints  # rows that may be ranked together
+    chooser: Ints  # rows that one fitted model answered, and may choose among
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +58,7 @@ class Interval:
     subject: Ints  # int64[t]: the job each row asks about
 
 
-def score(answers: Answers, interval: Interval | None = None, *, auc: float = float("nan")) -> Scores:
+def score(answers: Answers, interval: Interval | None = None) -> Scores:
     """Every score at once; without an interval its four are NaN."""
     nan = float("nan")
     found = (nan,) * 4 if interval is None else (*covered(answers, interval), *worst_tenth(answers, interval))
@@ -76,7 +76,6 @@ def score(answers: Answers, interval: Interval | None = None, *, auc: float = fl
         width=found[1],
         worst_coverage=found[2],
         worst_width=found[3],
-        auc=auc,
     )
 
 
@@ -162,19 +161,19 @@ def spearman(answers: Answers) -> float:
 
 
 def regret(answers: Answers) -> float:
-    """Mean over (context, job i) of 100 · (max_j v_ij - v_ic) / max_j v_ij with v_ij = y_ij + y_ji, in %.
+    """Mean over (chooser, job i) of 100 · (max_j v_ij - v_ic) / max_j v_ij with v_ij = y_ij + y_ji, in %.
 
     j runs over partners (at least 3) measured both ways; c is the partner with the largest ŷ_ic + ŷ_ci; where several
     share it, v_ic is their mean: what a blind choice among them gives.
     """
     values: dict[tuple[int, int], dict[int, tuple[float, float]]] = {}
-    keys = list(zip(answers.context.tolist(), answers.victim.tolist(), answers.neighbour.tolist(), strict=True))
+    keys = list(zip(answers.chooser.tolist(), answers.victim.tolist(), answers.neighbour.tolist(), strict=True))
     measured = dict(zip(keys, speed(answers.measured_log).tolist(), strict=True))
     predicted = dict(zip(keys, speed(answers.predicted_log).tolist(), strict=True))
-    for (context, i, j), own in measured.items():
-        if (other := measured.get((context, j, i))) is not None:
-            guess = predicted[context, i, j] + predicted[context, j, i]
-            values.setdefault((context, i), {})[j] = (own + other, guess)
+    for (chooser, i, j), own in measured.items():
+        if (other := measured.get((chooser, j, i))) is not None:
+            guess = predicted[chooser, i, j] + predicted[chooser, j, i]
+            values.setdefault((chooser, i), {})[j] = (own + other, guess)
     found = []
     for partners in values.values():
         if len(partners) >= MIN_PARTNERS:

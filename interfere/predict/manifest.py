@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from interfere.errors import ModelError
+from interfere.predict.feasibility import Feasibility
+from interfere.predict.intervals import Intervals
 
-FORMAT = 1
+FORMAT = 2
 FILES = ("pair.onnx", "matrix.onnx", "arrays.npz", "profiles.json", "card.md")
 REMEDY = "publish it again with: interfere train --publish DIR"
 
@@ -27,20 +28,6 @@ class Domain:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Intervals:
-    """Quantiles of log(measured / predicted) on held-out rows. `pair`: both jobs known; `job`: one of them new."""
-
-    calibrated: bool
-    levels: NDArray[np.float64]  # float64[q], ascending
-    pair: NDArray[np.float64]  # float64[q]
-    job: NDArray[np.float64]  # float64[q]
-
-    def quantile(self, level: float, *, known: bool) -> float:
-        """Log residual at `level`, linear between the stored levels, held constant outside of them."""
-        return float(np.interp(level, self.levels, self.pair if known else self.job))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
     """What a model folder says of itself."""
 
@@ -51,6 +38,7 @@ class Manifest:
     workloads: tuple[str, ...]  # workloads[k] has identity k + 1; 0 is an unknown one
     domains: tuple[Domain, ...]
     intervals: Intervals
+    feasibility: Feasibility | None  # None where no pair of the tables failed to fit
     scores: Mapping[str, Any]
     matrix_model: str
     trained_on: tuple[Mapping[str, Any], ...]
@@ -87,7 +75,7 @@ def read_manifest(folder: Path, fingerprint: str) -> Manifest:
 
 
 def _parse(raw: Mapping[str, Any]) -> Manifest:
-    intervals = raw["intervals"]
+    intervals, fits = raw["intervals"], raw["feasibility"]
     return Manifest(
         model=str(raw["model"]),
         version=str(raw["version"]),
@@ -98,8 +86,12 @@ def _parse(raw: Mapping[str, Any]) -> Manifest:
         intervals=Intervals(
             calibrated=bool(intervals["calibrated"]),
             levels=np.array(intervals["levels"], dtype=np.float64),
-            pair=np.array(intervals["pair"], dtype=np.float64),
-            job=np.array(intervals["job"], dtype=np.float64),
+            grids=np.array(intervals["grids"], dtype=np.float64),
+        ),
+        feasibility=None
+        if fits is None
+        else Feasibility(
+            level=float(fits["level"]), slope=float(fits["slope"]), effect=np.array(fits["effect"], dtype=np.float64)
         ),
         scores=raw["scores"],
         matrix_model=str(raw["matrix_model"]),

@@ -8,6 +8,7 @@ import json
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from interfere.errors import ModelError, UnfitError
-from interfere.predict.feasibility import fit_probability
+from interfere.predict.feasibility import fits_by_sum
+from interfere.predict.intervals import TOO_NOVEL
 from interfere.predict.manifest import REMEDY, Manifest, read_manifest
+from interfere.predict.space import JobSpace, pair_novelty
 from interfere.protocols import PairEncoder
 from interfere.records import NAN, JobProfile, MatrixPrediction, PairBatch, Prediction, Source
 
@@ -24,6 +27,7 @@ SHORT_LIST = 4096  # ordered pairs that the champion answers itself: 4,096 rows 
 BLOCK = 64  # victims per call of matrix.onnx: bounds memory, keeps a block inside the cache
 CACHE = 20_000  # encoded jobs kept
 LOW, HIGH = 0.05, 0.95
+FITS = 0.5  # below this probability a matrix calls a pair infeasible
 
 
 class OnnxPredictor:
@@ -42,6 +46,13 @@ class OnnxPredictor:
         except (ValueError, TypeError, KeyError) as error:
             raise ModelError(f"profiles.json cannot be read ({error!r})", value=folder, remedy=REMEDY) from None
         self.profiles: dict[tuple[str, str], JobProfile] = {(p.workload, p.device_type): p for p in listed}
+        with np.load(folder / "arrays.npz") as arrays:
+            self._partners = arrays["partners"]
+            self._space = (
+                JobSpace(**{f.name: arrays[f"space_{f.name}"] for f in fields(JobSpace)})
+                if "space_points" in arrays
+                else None
+            )
         self._identity = {name: k + 1 for k, name in enumerate(self.manifest.workloads)}
         # Keyed by object identity (hashing a profile walks its timeline); the job is held so that its id stays its own.
         self._cache: OrderedDict[tuple[int, str, str], tuple[JobProfile, NDArray[np.float32]]] = OrderedDict()
@@ -75,17 +86,26 @@ class OnnxPredictor:
         rows = self._encode(batch.jobs, batch.device_type, batch.mode)
         ids = self._ids(batch.jobs)
         domain = self._domain(batch.device_type, batch.mode)
-        log_median = self._run_pairs(rows, ids, domain, batch.victim, batch.neighbour)
-        known = (ids[batch.victim] > 0) & (ids[batch.neighbour] > 0)
-        peaks = np.array([job.memory_peak_bytes for job in batch.jobs], dtype=np.float64)
-        return Prediction(
-            median=np.exp(log_median + self._shift(0.5, known)),
-            lower=np.exp(log_median + self._shift(LOW, known)),
-            upper=np.exp(log_median + self._shift(HIGH, known)),
-            feasibility=fit_probability(peaks[batch.victim], peaks[batch.neighbour], batch.device_memory_bytes),
+        i, j = batch.victim, batch.neighbour
+        log_median = self._run_pairs(rows, ids, domain, i, j)
+        alone = self._novelty(rows)
+        novelty = pair_novelty(alone[i], alone[j])
+        partners = np.minimum(self._partners[domain, ids[i]], self._partners[domain, ids[j]])
+
+        def at(level: float) -> NDArray[np.float64]:
+            shift = self.manifest.intervals.quantile(level, novelty=novelty, partners=partners, domain=domain)
+            return np.asarray(np.exp(log_median + shift))
+
+        answer = Prediction(
+            median=at(0.5),
+            lower=at(LOW),
+            upper=at(HIGH),
+            feasibility=self._fits(_share(batch.jobs, batch.device_memory_bytes), ids, i, j),
             source=(Source.MODEL,) * p,
             reason=("",) * p,
         )
+        strange = novelty > TOO_NOVEL
+        return answer if batch.allow_extrapolation or not strange.any() else _abstain(answer, batch, alone, strange)
 
     def predict_matrix(
         self,
@@ -111,13 +131,19 @@ class OnnxPredictor:
             ahead, back = both[: v * n].reshape(v, n), both[v * n :].reshape(v, n)
         else:
             ahead, back = self._run_matrix(rows, ids, domain, v)
-        shift = self._shift(quantile, (ids[:v, None] > 0) & (ids[None, v:] > 0))
-        peaks = np.array([job.memory_peak_bytes for job in jobs], dtype=np.float64)
-        fits = fit_probability(peaks[:v, None], peaks[None, v:], device_memory_bytes)
+        alone = self._novelty(rows)
+        novelty = pair_novelty(alone[:v, None], alone[None, v:])
+        partners = self._partners[domain, ids]
+        shift = self.manifest.intervals.quantile(
+            quantile, novelty=novelty, partners=np.minimum(partners[:v, None], partners[None, v:]), domain=domain
+        )
+        if not allow_extrapolation:
+            shift = np.where(novelty > TOO_NOVEL, np.nan, shift)
+        fits = self._fits(_share(jobs, device_memory_bytes), ids, np.arange(v)[:, None], np.arange(v, v + n)[None, :])
         return MatrixPrediction(
             victim_slowdown=np.exp(ahead + shift).astype(np.float32),
             neighbour_slowdown=np.exp(back + shift).astype(np.float32),
-            feasible=np.not_equal(fits, 0.0).astype(np.uint8),
+            feasible=(~(fits < FITS)).astype(np.uint8),
         )
 
     def _encode(self, jobs: Sequence[JobProfile], device_type: str, mode: str) -> NDArray[np.float32]:
@@ -140,9 +166,16 @@ class OnnxPredictor:
         places = (k + 1 for k, d in enumerate(self.manifest.domains) if d.device_type == device_type and d.mode == mode)
         return next(places, 0)
 
-    def _shift(self, level: float, known: NDArray[np.bool_]) -> NDArray[np.float64]:
-        intervals = self.manifest.intervals
-        return np.where(known, intervals.quantile(level, known=True), intervals.quantile(level, known=False))
+    def _novelty(self, rows: NDArray[np.float32]) -> NDArray[np.float64]:
+        """Of each job; 0 from a model that cannot tell."""
+        return np.zeros(len(rows)) if self._space is None else self._space.novelty(rows)
+
+    def _fits(
+        self, share: NDArray[np.float64], ids: NDArray[np.int64], i: NDArray[np.int64], j: NDArray[np.int64]
+    ) -> NDArray[np.float64]:
+        """Probability that jobs i and j fit together; NaN where memory is unknown."""
+        together, model = share[i] + share[j], self.manifest.feasibility
+        return fits_by_sum(together) if model is None else model.probability(together, ids[i], ids[j])
 
     def _run_pairs(
         self,
@@ -175,6 +208,34 @@ class OnnxPredictor:
 def load_model(folder: Path, encoder: PairEncoder) -> OnnxPredictor:
     """The predictor of a published folder; raises ModelError when it must not be served."""
     return OnnxPredictor(folder, encoder)
+
+
+def _share(jobs: Sequence[JobProfile], device_memory_bytes: float) -> NDArray[np.float64]:
+    """Each job's peak ÷ the device's memory, float64[n]; NaN where one is unknown."""
+    return np.array([job.expected_peak_bytes for job in jobs], dtype=np.float64) / device_memory_bytes
+
+
+def _abstain(
+    answer: Prediction, batch: PairBatch, alone: NDArray[np.float64], strange: NDArray[np.bool_]
+) -> Prediction:
+    """The answer without numbers where a pair is too novel."""
+
+    def reason(k: int) -> str:
+        both = (int(batch.victim[k]), int(batch.neighbour[k]))
+        job = max(both, key=lambda one: float(alone[one]))
+        return (
+            f"{batch.jobs[job].workload} is unlike every job the model learned from (novelty {alone[job]:.2f}): "
+            "measure this pair first, or set allow_extrapolation"
+        )
+
+    return Prediction(
+        median=np.where(strange, np.nan, answer.median),
+        lower=np.where(strange, np.nan, answer.lower),
+        upper=np.where(strange, np.nan, answer.upper),
+        feasibility=answer.feasibility,
+        source=tuple(Source.ABSTAINED if away else s for s, away in zip(answer.source, strange, strict=True)),
+        reason=tuple(reason(k) if away else "" for k, away in enumerate(strange.tolist())),
+    )
 
 
 def wanted_feeds(session: Any, feeds: Mapping[str, Any]) -> dict[str, NDArray[Any]]:

@@ -142,6 +142,11 @@ class JobProfile:
         check(bad)
 
     @property
+    def expected_peak_bytes(self) -> float:
+        """The measured peak; where nobody measured it, what a static trace expects; else NaN."""
+        return self.static_memory_peak_bytes if math.isnan(self.memory_peak_bytes) else self.memory_peak_bytes
+
+    @property
     def profile_id(self) -> str:
         """Content hash: equal facts have equal ids, also under a later release that knows more kinds of facts."""
         return hashlib.sha256(json.dumps(_present(self.to_dict()), sort_keys=True).encode()).hexdigest()[:16]
