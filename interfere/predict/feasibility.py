@@ -28,7 +28,7 @@ class Feasibility:
         """P(fit) for peaks that sum to `share` of the capacity, elementwise; NaN where that is unknown."""
         with np.errstate(divide="ignore"):
             x = np.log(share)
-        score = self.level + self.slope * x + self.effect[victim] + self.effect[neighbour]
+        score = self.level + self.slope * x + (self.effect[victim] + self.effect[neighbour])
         return np.asarray(1.0 / (1.0 + np.exp(-np.clip(score, -500.0, 500.0))))
 
 

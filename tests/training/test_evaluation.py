@@ -11,7 +11,7 @@ from interfere.data.tables import Table
 from tests.training.worlds import additive, as_if_traced, world
 from training.baselines import AdditiveModel, FittedAdditive
 from training.dataset import Dataset, Rows, build_dataset
-from training.evaluation import champion_of, cross_interval, evaluate_models, published_model, subject_of
+from training.evaluation import Evaluation, champion_of, cross_interval, evaluate_models, published_model, subject_of
 from training.facts import Facts, views
 from training.gbdt import GbdtModel
 from training.mlp import MlpModel
@@ -37,6 +37,16 @@ def test_the_simpler_of_equal_models_is_champion(dataset: Dataset) -> None:
     assert champion_of([better, mean]) == "additive"
 
 
+def test_the_ensemble_is_champion_unless_another_is_clearly_better(dataset: Dataset) -> None:
+    (one,) = evaluate_models(dataset, chosen("additive"), splits=("pair",))
+
+    def scored(name: str, mae: float) -> Evaluation:
+        return replace(one, model=name, scores=replace(one.scores, mae=mae))
+
+    assert champion_of([scored("gp", 0.0200), scored("ensemble", 0.0209)]) == "ensemble"
+    assert champion_of([scored("gp", 0.0200), scored("ensemble", 0.0211)]) == "gp"
+
+
 def test_the_champion_is_best_over_both_splits_not_on_one(dataset: Dataset) -> None:
     found = evaluate_models(dataset, chosen("mean,additive,gbdt"))
     total = {m: np.mean([e.scores.mae for e in found if e.model == m]) for m in ("mean", "additive", "gbdt")}
@@ -59,20 +69,23 @@ def test_the_same_seed_gives_identical_metrics(small_dataset: Dataset) -> None:
     assert first == again != other
 
 
-def test_a_model_that_knows_its_intervals_is_scored_on_them(dataset: Dataset) -> None:
-    (own,) = evaluate_models(dataset, [Certain()], splits=("pair",))
-    (crossed,) = evaluate_models(dataset, chosen("additive"), splits=("pair",))
-    assert own.predicted_log.tolist() == crossed.predicted_log.tolist()
-    assert own.scores.coverage == 1.0
-    assert own.scores.width > 0.9 > crossed.scores.width
-    assert 0.8 < crossed.scores.coverage < 1
-
-
-def test_crossed_intervals_come_from_the_other_folds() -> None:
-    guess, residual = np.zeros(4), np.array([1.0, 1.0, -5.0, -5.0])
-    low, high = cross_interval(guess, residual, np.array([0, 0, 1, 1]))
+def test_intervals_of_a_fold_come_from_the_others(dataset: Dataset) -> None:
+    index, zero = np.arange(4), np.zeros(4)
+    flat = replace(dataset.take(index), log_slowdown=np.array([1.0, 1.0, -5.0, -5.0]))
+    given = {"novelty": zero, "partners": np.full(4, 9)}
+    low, high = cross_interval(flat, index, zero, np.array([0, 0, 1, 1]), **given)
     assert low.tolist() == high.tolist() == [-5, -5, 1, 1]
-    assert np.isnan(cross_interval(guess, residual, np.zeros(4, dtype=int))).all()
+    assert np.isnan(cross_interval(flat, index, zero, np.zeros(4, dtype=int), **given)).all()
+
+
+def test_a_model_that_knows_what_is_novel_is_wider_there(dataset: Dataset) -> None:
+    (same,) = evaluate_models(dataset, chosen("additive"), splits=("pair",))
+    (wary,) = evaluate_models(dataset, [Wary()], splits=("pair",))
+    assert same.predicted_log.tolist() == wary.predicted_log.tolist()
+    assert (same.novelty == 0).all()
+    assert set(wary.novelty.tolist()) == {0.0, 1.0}
+    assert (wary.partners >= 4).all()
+    assert wary.scores.width > 1.5 * same.scores.width
 
 
 def test_the_worst_tenth_in_the_job_split_is_of_unseen_jobs(dataset: Dataset) -> None:
@@ -109,25 +122,24 @@ def test_what_is_published_is_chosen_on_the_rows_it_is_given(encoder: Encoder, d
 
 
 @dataclass(frozen=True)
-class Certain:
-    """The additive model, sure that everything lies between a slowdown of 0.1 and one of 100."""
+class Wary:
+    """The additive model, that calls every second workload novel."""
 
     name: str = "additive"
 
-    def fit(self, dataset: Dataset, seed: int) -> "FittedCertain":
-        return FittedCertain(AdditiveModel().fit(dataset, seed))
+    def fit(self, dataset: Dataset, seed: int) -> "FittedWary":
+        return FittedWary(AdditiveModel().fit(dataset, seed))
 
 
 @dataclass(frozen=True)
-class FittedCertain:
+class FittedWary:
     inner: FittedAdditive
 
     def predict(self, rows: Rows) -> np.ndarray:
         return self.inner.predict(rows)
 
-    def interval(self, rows: Rows, level: float) -> tuple[np.ndarray, np.ndarray]:
-        assert level == pytest.approx(0.9)
-        return np.full(len(rows), np.log(0.1)), np.full(len(rows), np.log(100.0))
+    def novelty(self, rows: Rows) -> np.ndarray:
+        return (rows.victim % 2).astype(float)
 
 
 def test_a_view_shows_only_its_facts(small: Table) -> None:

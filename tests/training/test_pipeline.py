@@ -23,6 +23,7 @@ from interfere.predict.onnx import load_model
 from interfere.records import PairBatch
 from training.dataset import Dataset
 from training.evaluation import evaluate_models
+from training.intervals import partner_counts
 from training.models import MODELS
 from training.pipeline import TrainingResult, publication_of, read_source, train
 from training.publish import publish
@@ -113,9 +114,9 @@ def test_the_manifest_carries_scores_intervals_and_sources(trained: Trained, enc
     assert manifest.scores["pair"]["gbdt"]["mae"] == pytest.approx(
         next(s.mae for split, model, s in trained.result.scores if (split, model) == ("pair", "gbdt"))
     )
-    assert not manifest.intervals.calibrated
-    for grid in (manifest.intervals.pair, manifest.intervals.job):
-        assert np.all(np.diff(grid) >= 0)
+    assert manifest.intervals.grids.shape == (3, 2, len(manifest.intervals.levels))
+    assert np.all(np.diff(manifest.intervals.grids, axis=-1) >= 0)
+    assert manifest.feasibility is None  # every pair of this table fitted
     assert sum(file.stat().st_size for file in trained.result.folder.iterdir()) < 2**20
     text = (trained.result.folder / "card.md").read_text()
     assert "One CPU core, for trying out" in text
@@ -153,7 +154,7 @@ def test_the_first_model_of_a_workspace_is_its_champion(trained: Trained) -> Non
 def test_every_model_can_be_champion(
     name: str, small_folder: Path, small_dataset: Dataset, encoder: Encoder, tmp_path: Path
 ) -> None:
-    needed = [MODELS["mlp"]] if name == "gbdt" else []
+    needed = [MODELS["gp"]] if name in ("gbdt", "ensemble") else []
     final = {m.name: m.fit(small_dataset, 0) for m in (MODELS[name], *needed)}
     quick = evaluate_models(small_dataset, [MODELS["mean"]])
     evaluations = [replace(one, model=name) for one in quick]
@@ -171,9 +172,13 @@ def test_every_model_can_be_champion(
         PairBatch(jobs=jobs, victim=order[rows.victim - 1], neighbour=order[rows.neighbour - 1],
                   device_type="cpu-core", mode="timeslice")
     )  # fmt: skip
-    shift = np.interp(0.5, model.manifest.intervals.levels, model.manifest.intervals.pair)
+    novelty = final[name].novelty(rows) if hasattr(final[name], "novelty") else np.zeros(len(rows))
+    counts = partner_counts(small_dataset)[1]
+    shift = model.manifest.intervals.quantile(
+        0.5, novelty=novelty, partners=np.minimum(counts[rows.victim], counts[rows.neighbour]), domain=1
+    )
     np.testing.assert_allclose(np.log(answer.median), final[name].predict(rows) + shift, atol=1e-4)
-    assert (model.manifest.model, model.manifest.matrix_model) == (name, "mlp" if name == "gbdt" else name)
+    assert (model.manifest.model, model.manifest.matrix_model) == (name, "gp" if name in ("gbdt", "ensemble") else name)
 
 
 def test_the_command_and_the_library_make_the_same_model_twice(

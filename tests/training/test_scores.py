@@ -1,5 +1,7 @@
 """Scores against numbers worked out by hand."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -28,6 +30,7 @@ def answers(measured: list[float], predicted: list[float], victim: list[int], ne
         victim=np.array(victim),
         neighbour=np.array(neighbour),
         context=np.zeros(len(victim), dtype=np.int64),
+        chooser=np.zeros(len(victim), dtype=np.int64),
     )
 
 
@@ -67,10 +70,7 @@ def test_spearman_shares_ranks_among_ties_and_gives_nothing_for_a_constant() -> 
 
 def test_spearman_never_ranks_across_contexts() -> None:
     split = answers([1.1, 1.2, 1.3], [1.3, 1.2, 1.1], [1] * 3, [1, 2, 3])
-    apart = Answers(
-        measured_log=split.measured_log, predicted_log=split.predicted_log, victim=split.victim,
-        neighbour=split.neighbour, context=np.array([0, 1, 2]),
-    )  # fmt: skip
+    apart = replace(split, context=np.array([0, 1, 2]))
     assert spearman(split) == pytest.approx(-1.0)
     assert np.isnan(spearman(apart))
 

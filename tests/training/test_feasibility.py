@@ -1,0 +1,73 @@
+"""Learning what fits from what did not."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from features.pair import Encoder
+from interfere.data.tables import Table
+from interfere.devices import device_type
+from interfere.records import PairMeasurement, PairStatus
+from tests.training.worlds import measurement, profile
+from training.dataset import METRIC
+from training.feasibility import MIN_EITHER, Tried, fit_feasibility, out_of_fold_auc, tried
+
+GPU = "v100"
+GIB = 2.0**30
+
+
+def world(count: int = 8, *, hidden_bytes: float = 0.0) -> Table:
+    """w0 has 2 GiB, each next one 1.5 more; w3 holds `hidden_bytes` that its profile does not tell."""
+    peaks = [(2 + 1.5 * k) * GIB for k in range(count)]
+    true = [p + (hidden_bytes if k == 3 else 0) for k, p in enumerate(peaks)]
+    jobs = tuple(replace(profile(f"w{k}", k, GPU), memory_peak_bytes=p) for k, p in enumerate(peaks))
+    capacity = device_type(GPU).memory_bytes
+
+    def row(i: int, j: int) -> PairMeasurement:
+        where = {"victim": f"w{i}", "neighbour": f"w{j}", "device_type": GPU, "mode": "mps"}
+        if true[i] + true[j] <= capacity:
+            return measurement(where["victim"], where["neighbour"], 1.3, device_type=GPU, mode="mps")
+        return PairMeasurement(**where, status=PairStatus.INFEASIBLE, reason="out of memory")
+
+    return Table(name="memory", jobs=jobs, pairs=tuple(row(i, j) for i in range(count) for j in range(count)))
+
+
+def rows(table: Table) -> Tried:
+    return tried([table], Encoder(), metric=METRIC)
+
+
+def test_pairs_that_could_not_run_are_rows_here_and_nowhere_else() -> None:
+    made = rows(world())
+    assert len(made.dataset) == 64
+    assert 0 < (~made.feasible).sum() < 64
+    assert np.isnan(made.dataset.log_slowdown[~made.feasible]).all()
+
+
+def test_a_hidden_need_is_learned_as_the_jobs_own_effect() -> None:
+    plain, hidden = fit_feasibility(rows(world())), fit_feasibility(rows(world(hidden_bytes=6 * GIB)))
+    assert plain is not None
+    assert hidden is not None
+    assert hidden.effect[4] < plain.effect[4] - 0.3  # identity of w3
+    assert hidden.effect[4] == hidden.effect.min()
+    assert hidden.effect[0] == 0.0
+
+
+def test_what_fits_is_ranked_above_what_does_not_out_of_fold() -> None:
+    made = rows(world(hidden_bytes=6 * GIB))
+    own, by_sum = out_of_fold_auc(made, "pair", 0)
+    assert own > by_sum > 0.9
+    assert out_of_fold_auc(rows(world(count=3)), "pair", 0) == pytest.approx((np.nan, np.nan), nan_ok=True)
+
+
+def test_without_enough_misfits_nothing_is_learned() -> None:
+    made = rows(world(hidden_bytes=6 * GIB))
+    few = made.take(np.concatenate([np.flatnonzero(made.feasible), np.flatnonzero(~made.feasible)[: MIN_EITHER - 1]]))
+    assert fit_feasibility(few) is None
+
+
+def test_memory_that_nobody_knows_teaches_nothing() -> None:
+    table = world()
+    blind = replace(table, jobs=tuple(replace(job, memory_peak_bytes=float("nan")) for job in table.jobs))
+    assert fit_feasibility(rows(blind)) is None
+    assert np.isnan(out_of_fold_auc(rows(blind), "pair", 0)[0])
