@@ -86,7 +86,7 @@ class Board:
             notes.append(
                 f"Feasible against infeasible pairs, AUC: {self.fits[0]:.3f} (memory sum alone {self.fits[1]:.3f})."
             )
-        if left := [f"{line.name} {line.stand_in:.0%}" for line in self.lines if line.stand_in > 0]:
+        if left := [f"{line.name} {line.stand_in:.1%}" for line in self.lines if line.stand_in > 0]:
             notes.append(f"† the mean stood in, for want of the baseline's inputs, on: {', '.join(left)} of the rows.")
         return "\n".join([*rows, "", *notes, ""])
 

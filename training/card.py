@@ -9,7 +9,7 @@ from training.scores import Scores
 
 WHAT = {
     "mean": "one number for all pairs",
-    "additive": "a sum of the victim's and the neighbour's effect, ridge regression on log slowdown",
+    "additive": "a sum of the victim's and the neighbour's effect on speed, ridge regression",
     "gbdt": "gradient-boosted trees (LightGBM) on pair features",
     "gp": "a Gaussian process that factorises over jobs",
     "ensemble": "a Gaussian process and gradient-boosted trees (LightGBM), weighted by how new the jobs are",

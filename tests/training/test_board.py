@@ -47,6 +47,12 @@ def test_figures_are_means_over_the_seeds(small_folder: Path) -> None:
     assert known.spearman == 0.5
 
 
+def test_a_split_or_seed_named_twice_counts_once(small_folder: Path) -> None:
+    (board,) = evaluate([small_folder], models="mean", splits=("pair", "pair"), facts=ALL, seeds=(3, 3))
+    assert board.seeds == (3,)
+    assert len(board.lines[0].evaluations) == 1
+
+
 def test_the_published_model_is_the_choice_of_the_first_fold_s_training_rows(small_folder: Path) -> None:
     (board,) = evaluate([small_folder], models="gbdt", splits=("job",), facts=ALL, seeds=(2, 0))
     training = board.dataset.take(folds(board.dataset, "job", 2)[0].train)

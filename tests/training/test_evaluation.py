@@ -8,7 +8,7 @@ import pytest
 
 from features.pair import Encoder
 from interfere.data.tables import Table
-from tests.training.worlds import additive, as_if_traced, world
+from tests.training.worlds import additive, as_if_traced, summed, world
 from training.baselines import AdditiveModel, FittedAdditive
 from training.dataset import Dataset, Rows, build_dataset
 from training.evaluation import Evaluation, champion_of, cross_interval, evaluate_models, published_model, subject_of
@@ -20,7 +20,7 @@ from training.splits import folds
 
 
 def test_the_additive_model_wins_an_additive_world(encoder: Encoder) -> None:
-    made = build_dataset([world(additive, 8)], encoder)
+    made = build_dataset([world(summed, 8)], encoder)
     found = evaluate_models(made, chosen("mean,additive,gbdt"))
     assert [(e.split, e.model) for e in found] == [
         (s, m) for s in ("pair", "job") for m in ("mean", "additive", "gbdt")

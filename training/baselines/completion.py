@@ -7,9 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from training.baselines.baseline import FittedRule, Floats, guarded
-from training.baselines.effects import AdditiveModel
+from training.baselines.effects import AdditiveModel, FittedAdditive
 from training.dataset import Dataset, Rows
-from training.scores import MIN_SPEED, speed
+from training.scores import MAX_SPEED, MIN_SPEED, speed
 
 RANK, RIDGE = 10, 1e-2  # Gavel, `throughput_estimator.py`: DEFAULT_MATRIX_COMPLETION_K, _MU
 SWEEPS, SMALL = 100, 1e-3  # of alternating least squares, as the library it calls stops
@@ -49,7 +49,7 @@ class GavelCompletion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SoftImpute:
-    """log ŝ = additive effects + Z, Z the low-rank matrix minimising ½ Σ_seen (residual - Z)² + λ ‖Z‖ nuclear.
+    """ŷ = additive effects + Z, Z the low-rank matrix minimising ½ Σ_seen (residual - Z)² + λ ‖Z‖ nuclear.
 
     Mazumder, Hastie and Tibshirani (JMLR 2010, algorithm 1): Z ← S_λ(seen residuals, Z elsewhere), S_λ the singular
     value decomposition with λ taken off; warm starts down a path of λ. Rows and columns are centred first, as the
@@ -64,22 +64,28 @@ class SoftImpute:
         hidden = np.isin(dataset.group, groups[: round(VALIDATION * len(groups))])
         share = self._share(dataset, hidden) if hidden.any() and not hidden.all() else float(PATH[0])
         centre = AdditiveModel().fit(dataset, seed)
-        residual, seen = _matrix(dataset, dataset.log_slowdown - centre.predict(dataset.rows))
+        residual, seen = _matrix(dataset, _missed(dataset, centre))
         completed = _path(residual, seen, PATH[share <= PATH])[-1]
 
         def rule(rows: Rows) -> Floats:
-            return centre.predict(rows) + completed[rows.victim, _column(dataset, rows)]
+            speeds = speed(centre.predict(rows)) + completed[rows.victim, _column(dataset, rows)]
+            return np.asarray(-np.log(np.clip(speeds, MIN_SPEED, MAX_SPEED)))
 
         return guarded(self.name, dataset, rule)
 
     def _share(self, dataset: Dataset, hidden: NDArray[np.bool_]) -> float:
         shown, asked = dataset.take(~hidden), dataset.take(hidden)
         centre = AdditiveModel().fit(shown, 0)
-        residual, seen = _matrix(shown, shown.log_slowdown - centre.predict(shown.rows))
-        wanted = asked.log_slowdown - centre.predict(asked.rows)
+        residual, seen = _matrix(shown, _missed(shown, centre))
+        wanted = _missed(asked, centre)
         place = asked.rows.victim, _column(shown, asked.rows)
         missed = [float(np.mean(np.abs(wanted - one[place]))) for one in _path(residual, seen, PATH)]
         return float(PATH[int(np.argmin(missed))])
+
+
+def _missed(dataset: Dataset, centre: FittedAdditive) -> Floats:
+    """y - ŷ, float64[p]."""
+    return speed(dataset.log_slowdown) - speed(centre.predict(dataset.rows))
 
 
 def factorised(table: Floats, seen: NDArray[np.bool_], rng: np.random.Generator) -> Floats:

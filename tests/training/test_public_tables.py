@@ -1,0 +1,61 @@
+"""Splits and baselines on the public tables: as many folds, and the errors, that are known from earlier work."""
+
+import numpy as np
+import pytest
+
+from features.pair import Encoder
+from interfere.data.importers.gavel import import_gavel
+from interfere.data.importers.imported import Imported
+from interfere.data.importers.lucid import import_lucid
+from interfere.data.tables import Table
+from tests.data.importers.public import public
+from training.baselines import AdditiveModel, MeanModel
+from training.baselines.completion import GavelCompletion, SoftImpute
+from training.dataset import Dataset, build_dataset
+from training.evaluation import evaluate_models
+from training.splits import folds
+
+
+def built(name: str, imported: Imported) -> Dataset:
+    return build_dataset([Table(name=name, jobs=tuple(imported.jobs), pairs=tuple(imported.pairs))], Encoder())
+
+
+@pytest.fixture(scope="module")
+def gavel() -> Dataset:
+    return built("gavel", import_gavel(public("gavel/oracle_throughputs.json")))
+
+
+@pytest.fixture(scope="module")
+def lucid() -> Dataset:
+    return built("lucid", import_lucid(public("lucid")))
+
+
+def errors(dataset: Dataset, split: str, *models: object) -> list[float]:
+    return [one.scores.mae for one in evaluate_models(dataset, models, splits=(split,))]  # type: ignore[arg-type]
+
+
+def test_gavel_has_seven_groups_of_jobs_and_seven_families(gavel: Dataset) -> None:
+    assert [len(folds(gavel, split, 0)) for split in ("pair", "job", "family", "device")] == [5, 7, 7, 3]
+    assert {"ResNet-18", "ResNet-50"} <= {fold.hides for fold in folds(gavel, "family", 0)}
+
+
+def test_lucid_has_eight_groups_of_jobs_and_nine_families(lucid: Dataset) -> None:
+    assert [len(folds(lucid, split, 0)) for split in ("pair", "job", "family")] == [5, 8, 9]
+    victims = {lucid.families[i - 1] for i in np.unique(lucid.rows.victim)}
+    assert not {"PPO", "TD3"} & victims
+
+
+def test_the_simplest_two_err_on_gavel_as_measured_before(gavel: Dataset) -> None:
+    assert errors(gavel, "pair", MeanModel(), AdditiveModel()) == pytest.approx([0.134, 0.044], abs=0.003)
+    assert errors(gavel, "family", MeanModel(), AdditiveModel()) == pytest.approx([0.139, 0.108], abs=0.004)
+
+
+def test_the_simplest_two_err_on_lucid_as_measured_before(lucid: Dataset) -> None:
+    assert errors(lucid, "pair", MeanModel(), AdditiveModel()) == pytest.approx([0.094, 0.052], abs=0.003)
+    assert errors(lucid, "family", MeanModel(), AdditiveModel()) == pytest.approx([0.098, 0.082], abs=0.003)
+
+
+def test_gavel_s_completion_errs_as_measured_before_and_breaks_at_forty_per_cent(gavel: Dataset) -> None:
+    assert errors(gavel, "pair", GavelCompletion()) == pytest.approx([0.061], abs=0.004)
+    broken, soft, simple = errors(gavel, "sparse40", GavelCompletion(), SoftImpute(), AdditiveModel())
+    assert soft < simple < broken
