@@ -30,8 +30,9 @@ PREFERENCE = 0.05  # about the standard error of the MAE over jobs on both publi
 INNER_FOLDS = 2  # of the training rows that choose what to publish: a choice needs the order of models, not figures
 LEGEND = (
     "MAE ± its standard error over victims, RMSE and 90th percentile of the error of speed, MAPE of slowdown, R² of "
-    "log slowdown, mean Spearman per victim, regret of each job's best partner, coverage and mean width (in speed) of "
-    "the 90 % interval over all rows and those of the worst tenth of jobs"
+    "log slowdown, mean Spearman per victim, regret of the partner chosen for each job, among those that one fitted "
+    "model answered and among all, coverage and mean width (in speed) of the 90 % interval over all rows and those of "
+    "the worst tenth of jobs"
 )
 COLUMNS = (  # field, heading, format
     ("mae", "MAE", ".4f"),
@@ -42,6 +43,7 @@ COLUMNS = (  # field, heading, format
     ("r2", "R²", ".3f"),
     ("spearman", "Spearman", ".3f"),
     ("regret", "regret %", ".2f"),
+    ("regret_all", "of all %", ".2f"),
     ("coverage", "coverage", ".3f"),
     ("width", "width", ".3f"),
     ("worst_coverage", "worst 10 %", ".3f"),

@@ -31,6 +31,7 @@ class Scores:
     r2: float  # 1 - Σ (log s - log ŝ)² / Σ (log s - mean log s)²
     spearman: float  # mean over (context, victim) of rank correlation of s and ŝ over its partners; 0 for constant ŝ
     regret: float  # mean over (chooser, job) of 100 · (max v - v[chosen]) / max v, in %; see `regret`
+    regret_all: float  # the same over (context, job): more partners to choose from, answered by several fitted models
     coverage: float  # share of rows inside their 90 % interval
     width: float  # mean width of that interval, in speed
     worst_coverage: float  # coverage of the rows of the worst tenth of jobs; see `worst_tenth`
@@ -71,7 +72,8 @@ def score(answers: Answers, interval: Interval | None = None) -> Scores:
         mape=mape(answers),
         r2=r2(answers),
         spearman=spearman(answers),
-        regret=regret(answers),
+        regret=regret(answers, answers.chooser),
+        regret_all=regret(answers, answers.context),
         coverage=found[0],
         width=found[1],
         worst_coverage=found[2],
@@ -160,20 +162,20 @@ def spearman(answers: Answers) -> float:
     return float(np.mean(found)) if found else float("nan")
 
 
-def regret(answers: Answers) -> float:
-    """Mean over (chooser, job i) of 100 · (max_j v_ij - v_ic) / max_j v_ij with v_ij = y_ij + y_ji, in %.
+def regret(answers: Answers, group: Ints) -> float:
+    """Mean over (group, job i) of 100 · (max_j v_ij - v_ic) / max_j v_ij with v_ij = y_ij + y_ji, in %.
 
     j runs over partners (at least 3) measured both ways; c is the partner with the largest ŷ_ic + ŷ_ci; where several
     share it, v_ic is their mean: what a blind choice among them gives.
     """
     values: dict[tuple[int, int], dict[int, tuple[float, float]]] = {}
-    keys = list(zip(answers.chooser.tolist(), answers.victim.tolist(), answers.neighbour.tolist(), strict=True))
+    keys = list(zip(group.tolist(), answers.victim.tolist(), answers.neighbour.tolist(), strict=True))
     measured = dict(zip(keys, speed(answers.measured_log).tolist(), strict=True))
     predicted = dict(zip(keys, speed(answers.predicted_log).tolist(), strict=True))
-    for (chooser, i, j), own in measured.items():
-        if (other := measured.get((chooser, j, i))) is not None:
-            guess = predicted[chooser, i, j] + predicted[chooser, j, i]
-            values.setdefault((chooser, i), {})[j] = (own + other, guess)
+    for (one, i, j), own in measured.items():
+        if (other := measured.get((one, j, i))) is not None:
+            guess = predicted[one, i, j] + predicted[one, j, i]
+            values.setdefault((one, i), {})[j] = (own + other, guess)
     found = []
     for partners in values.values():
         if len(partners) >= MIN_PARTNERS:

@@ -87,13 +87,14 @@ def test_regret_is_what_the_chosen_partner_costs() -> None:
     perfect = full(measured, measured)
     wrong = full(measured, {k: (1.0 if 3 in k else 2.0) for k in measured})  # takes 3: 1.5 of 2.0
     blind = full(measured, dict.fromkeys(measured, 1.3))  # any of the three: mean 1.5 of 2.0
-    assert regret(perfect) == pytest.approx(0)
-    assert regret(wrong) == pytest.approx(25)
-    assert regret(blind) == pytest.approx(25)
+    assert regret(perfect, perfect.chooser) == pytest.approx(0)
+    assert regret(wrong, wrong.chooser) == pytest.approx(25)
+    assert regret(blind, blind.chooser) == pytest.approx(25)
 
 
 def test_regret_needs_both_directions() -> None:
-    assert np.isnan(regret(full({(1, 2): 1.0, (1, 3): 1.1, (1, 4): 1.2}, {(1, 2): 1.0, (1, 3): 1.1, (1, 4): 1.2})))
+    one_way = full({(1, 2): 1.0, (1, 3): 1.1, (1, 4): 1.2}, {(1, 2): 1.0, (1, 3): 1.1, (1, 4): 1.2})
+    assert np.isnan(regret(one_way, one_way.chooser))
 
 
 def test_rmse_and_the_ninetieth_percentile_are_of_speed() -> None:
@@ -144,8 +145,8 @@ def test_score_holds_them_all() -> None:
     rows = answers([2.0, 1.0, 1.5], [2.0, 1.0, 1.5], [1, 1, 1], [1, 2, 3])
     off = np.array([0.1, 0.1, -0.1])
     interval = Interval(low=rows.measured_log - 1, high=rows.measured_log + off, subject=rows.victim)
-    one = score(rows, interval, auc=0.8)
-    assert (one.rows, one.mae, one.rmse, one.p90, one.mape, one.r2, one.auc) == (3, 0, 0, 0, 0, 1, 0.8)
+    one = score(rows, interval)
+    assert (one.rows, one.mae, one.rmse, one.p90, one.mape, one.r2) == (3, 0, 0, 0, 0, 1)
     assert one.coverage == one.worst_coverage == pytest.approx(2 / 3)
     assert one.spearman == pytest.approx(1)
-    assert np.isnan([score(rows).coverage, score(rows).worst_width, score(rows).auc]).all()
+    assert np.isnan([score(rows).coverage, score(rows).worst_width]).all()
