@@ -26,6 +26,7 @@ from training.intervals import HIGH, LOW, residual_grid
 from training.model import FittedMatrixModel, FittedModel
 from training.models import MODELS
 from training.publish import Publication, job_rows, publish, require_replaceable
+from training.residual_prior import errors_of, fit_prior, prior_bytes
 from training.scores import Interval, Scores, score, speed
 from training.tracking import Run, environment, prepare, tracked
 
@@ -174,6 +175,7 @@ def publication_of(
     pair = export_pair(final[champion], dataset, encoder, seed=seed)
     matrix = export_matrix(cast(FittedMatrixModel, matrix_of), dataset, encoder, seed=seed)
     residual = {e.split: residual_grid(e.residual(dataset)) for e in evaluations if e.model == champion}
+    errors = {e.split: errors_of(dataset, e, seed) for e in evaluations if e.model == champion}
     trained_on = tuple(
         Trained(table=table.name, rows=int((dataset.table == t).sum()), sha256=digest, icc=icc)
         for t, (table, digest, icc) in enumerate(zip(source.tables, source.digests, source.icc, strict=True))
@@ -196,6 +198,7 @@ def publication_of(
         job_residuals=residual["job"],
         scores=scores,
         trained_on=trained_on,
+        residual_prior=prior_bytes(fit_prior(dataset, errors["job"], errors["pair"])),
     )
 
 

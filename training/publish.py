@@ -25,6 +25,7 @@ from interfere.commands.output import jsonable
 from interfere.data.tables import Table
 from interfere.errors import UnfitError
 from interfere.predict.manifest import FORMAT
+from interfere.predict.online import prior
 from interfere.protocols import PairEncoder
 from training.card import Trained
 from training.dataset import Dataset, newest_profiles
@@ -47,6 +48,7 @@ class Publication:
     job_residuals: NDArray[np.float64]  # float64[q]
     scores: Sequence[tuple[str, str, Scores]]
     trained_on: Sequence[Trained]
+    residual_prior: bytes  # where the online correction starts
 
 
 def publish(
@@ -59,6 +61,7 @@ def publish(
         "arrays.npz": _arrays(dataset, tables, encoder),
         "profiles.json": _json([job.to_dict() for _, job in sorted(newest_profiles(tables).items())]),
         "card.md": publication.card.encode(),
+        prior.FILE: publication.residual_prior,
     }
     content = _manifest(publication, dataset, {name: hashlib.sha256(data).hexdigest() for name, data in files.items()})
     version = hashlib.sha256(_json(content)).hexdigest()[:12]

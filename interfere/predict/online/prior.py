@@ -70,7 +70,7 @@ class ResidualPrior:
         """Log slowdown where a job has no profile: mean of the domain and what its company usually does; NaN if new."""
         mean = self.means.get((device_type, mode), math.nan)
         suffered = self.victim_effect.get((victim, device_type, mode), 0.0)
-        return max(0.0, mean + suffered + self.neighbour_effect.get((neighbour, device_type, mode), 0.0))
+        return mean + suffered + self.neighbour_effect.get((neighbour, device_type, mode), 0.0)
 
 
 # For model folders without one. Variances of log errors on unseen jobs of the public tables, rounded: the mean error of
