@@ -53,7 +53,7 @@ class ObservationLedger:
         self._counts = book.counts()
         self._last = max((entry.sequence for entry in book.newest(1)), default=0)
         self.model, self._from = self._folded(self._last)
-        self._alarms = self.model.alarms()
+        self._alarms = self.model.alarms
         metrics.drifting(len(self.model.frozen()))
 
     # --- folding ----------------------------------------------------------------------------------------------------
@@ -140,7 +140,7 @@ class ObservationLedger:
             if not math.isnan(error):
                 self._metrics.predicted(error)
         frozen = self.model.frozen()
-        if (alarms := self.model.alarms()) > self._alarms:
+        if (alarms := self.model.alarms) > self._alarms:
             _log.warning("drift alarm: nothing is learned until they settle of %s", ", ".join(frozen) or "all jobs")
             self._metrics.drift_alarm(alarms - self._alarms)
         self._alarms = alarms

@@ -80,10 +80,12 @@ class OnlineModel:
         self.effects = Effects(prior or default_prior())
         self.solo = SoloRates()
         self.watches: UndoDict[Home, Watch] = UndoDict()
+        self.drifting: UndoDict[Home, Watch] = UndoDict()  # those that are frozen
+        self.alarms = 0  # drift alarms so far, of single jobs and of all together
         self.everyone = global_watch()
         self.seen = 0
         self.held = 0
-        self._marked = (self.everyone, self.seen, self.held)
+        self._marked = (self.everyone, self.seen, self.held, self.alarms)
         self._bases: OrderedDict[_Asked, tuple[JobProfile | None, JobProfile | None, _Base]] = OrderedDict()
 
     @property
@@ -163,9 +165,15 @@ class OnlineModel:
         """Ask the watches, then learn, doubt or keep apart."""
         surprise = self.effects.surprise(window)
         error_ratio = abs(math.expm1(surprise.error))
+        before = self.everyone.alarms, self.watches.get(window.victim, _FRESH)
         self.everyone, everyone = self.everyone.judge(surprise.z)
-        job, verdict = self.watches.get(window.victim, _FRESH).judge(surprise.z)
+        job, verdict = before[1].judge(surprise.z)
+        self.alarms += job.alarms - before[1].alarms + self.everyone.alarms - before[0]
         self.watches[window.victim] = job
+        if job.frozen:
+            self.drifting[window.victim] = job
+        elif window.victim in self.drifting:
+            self.drifting.take(window.victim)
         if everyone is Verdict.HOLD and self.everyone.frozen:
             return self._hold("all jobs drift from what was learned: nothing is learned until they settle", error_ratio)
         if verdict is Verdict.HOLD:
@@ -225,16 +233,16 @@ class OnlineModel:
         """What is known now can be had back by `take_back`, until the next mark."""
         for book in self._books():
             book.mark()
-        self._marked = (self.everyone, self.seen, self.held)
+        self._marked = (self.everyone, self.seen, self.held, self.alarms)
 
     def take_back(self) -> None:
         """Unlearn everything since the mark: what could not be stored must not be known."""
         for book in self._books():
             book.take_back()
-        self.everyone, self.seen, self.held = self._marked
+        self.everyone, self.seen, self.held, self.alarms = self._marked
 
     def _books(self) -> tuple[UndoDict[Any, Any], ...]:
-        return (*self.effects.books(), self.watches, self.solo.rates, self.solo.waiting)
+        return (*self.effects.books(), self.watches, self.drifting, self.solo.rates, self.solo.waiting)
 
     # --- predicting -------------------------------------------------------------------------------------------------
 
@@ -336,11 +344,7 @@ class OnlineModel:
 
     def frozen(self) -> tuple[str, ...]:
         """Workloads that drift: nothing is learned of them until they settle."""
-        return tuple(sorted({home[0] for home, watch in self.watches.items() if watch.frozen}))
-
-    def alarms(self) -> int:
-        """Drift alarms so far, of single jobs and of all together."""
-        return self.everyone.alarms + sum(watch.alarms for watch in self.watches.values())
+        return tuple(sorted({home[0] for home in self.drifting}))
 
     def summary(self) -> dict[str, int]:
         """Counts for GetModel: what this state was built from."""
@@ -351,8 +355,8 @@ class OnlineModel:
             "corrected_jobs": len(self.effects.own),
             "corrected_pairs": len(self.effects.pairs),
             "quarantined": self.held,
-            "frozen_jobs": len(self.frozen()),
-            "alarms": self.alarms(),
+            "frozen_jobs": len(self.drifting),
+            "alarms": self.alarms,
         }
 
 

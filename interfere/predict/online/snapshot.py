@@ -5,6 +5,7 @@ Law: a model restored from the snapshot of another one answers, and goes on lear
 
 import io
 import json
+from collections.abc import Iterable
 from dataclasses import astuple, replace
 from typing import Any
 
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 
 from interfere.predict.online.drift import Watch
 from interfere.predict.online.effects import Block
-from interfere.predict.online.prior import Floats, RolePrior
+from interfere.predict.online.prior import Floats, Home, RolePrior
 from interfere.predict.online.solo import Rate
 from interfere.predict.online.undo import UndoDict
 from interfere.predict.residual import OnlineModel
@@ -30,7 +31,10 @@ def content_of(model: OnlineModel) -> bytes:
         arrays[f"{role}_homes"] = names.rows(blocks, 3)
         arrays[f"{role}_mean"] = np.array([block.mean for block in blocks.values()])
         arrays[f"{role}_covariance"] = np.array([block.covariance for block in blocks.values()])
-    arrays["pair_homes"] = names.rows([(*home, name) for home, name in effects.pairs], 4)
+    homes: dict[Home, int] = {}
+    victims = [homes.setdefault(home, len(homes)) for home, _ in effects.pairs]
+    arrays["pair_victims"] = names.rows(homes, 3)
+    arrays["pair_ends"] = np.column_stack([victims, names.places(name for _, name in effects.pairs)]).astype(np.int32)
     arrays["pairs"] = np.array(list(effects.pairs.values())).reshape(-1, 2)
     arrays["rate_homes"] = names.rows(model.solo.rates, 2)
     arrays["rates"] = np.array([astuple(rate) for rate in model.solo.rates.values()]).reshape(-1, 2)
@@ -39,7 +43,7 @@ def content_of(model: OnlineModel) -> bytes:
         "names": names.list(),
         "watches": [astuple(watch) for watch in model.watches.values()],
         "everyone": astuple(model.everyone),
-        "counts": [model.seen, model.held],
+        "counts": [model.seen, model.held, model.alarms],
         "waiting": [observation_text(window) for waiting in model.solo.waiting.values() for window in waiting],
     }
     arrays["texts"] = np.frombuffer(json.dumps(texts).encode(), dtype=np.uint8)
@@ -68,9 +72,10 @@ def restore(model: OnlineModel, content: bytes) -> None:
             for home, mean, covariance in zip(keys(f"{role}_homes"), means, covariances, strict=True):
                 known = prior.known if home in effects.prior.signatures else prior.new
                 blocks[home] = Block(mean=mean, covariance=covariance, prior=known)
-        for pair, (mean, variance) in zip(keys("pair_homes"), arrays["pairs"].tolist(), strict=True):
-            victim, name = (pair[0], pair[1], pair[2]), pair[3]
-            effects.pairs[victim, name] = (mean, variance)
+        victims = [(a, b, c) for a, b, c in keys("pair_victims")]
+        ends = [(victims[i], names[j]) for i, j in arrays["pair_ends"].tolist()]
+        effects.pairs.load(zip(ends, map(tuple, arrays["pairs"].tolist()), strict=True))
+        for victim, name in ends:
             effects.know_pair(victim, name)
         for (workload, device_type), values in zip(keys("rate_homes"), arrays["rates"].tolist(), strict=True):
             model.solo.rates[workload, device_type] = Rate(*values)
@@ -79,7 +84,10 @@ def restore(model: OnlineModel, content: bytes) -> None:
     for text in texts["waiting"]:
         model.solo.wait(read_window(text))
     model.everyone = _watch(texts["everyone"])
-    model.seen, model.held = texts["counts"]
+    model.seen, model.held, model.alarms = texts["counts"]
+    for home, watch in model.watches.items():
+        if watch.frozen:
+            model.drifting[home] = watch
 
 
 def _watch(values: list[Any]) -> Watch:
@@ -96,6 +104,9 @@ class _Names:
     def rows(self, keys: Any, width: int) -> NDArray[np.int32]:
         found = [[self._place.setdefault(name, len(self._place)) for name in key] for key in keys]
         return np.array(found, dtype=np.int32).reshape(-1, width)
+
+    def places(self, some: Iterable[str]) -> NDArray[np.int32]:
+        return np.array([self._place.setdefault(name, len(self._place)) for name in some], dtype=np.int32)
 
     def list(self) -> list[str]:
         return list(self._place)

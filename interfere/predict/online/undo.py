@@ -3,6 +3,7 @@
 Law: after `mark`, any changes and `take_back`, the dict equals what it was. Its values are never changed in place.
 """
 
+from collections.abc import Iterable
 from typing import TypeVar
 
 K = TypeVar("K")
@@ -24,6 +25,11 @@ class UndoDict(dict[K, V]):
         """Remove and return; None when it is not there."""
         self._remember(key)
         return super().pop(key, None)
+
+    def load(self, items: Iterable[tuple[K, V]]) -> None:
+        """Many at once, into a dict that nothing is taken back in."""
+        assert self._before is None
+        self.update(items)
 
     def mark(self) -> None:
         """What is here now can be had back, until the next mark."""
