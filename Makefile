@@ -4,7 +4,7 @@ PYTHON ?= python3
 TORCH ?= torch==2.13.0
 BIN := .venv/bin
 
-.PHONY: install run test check gen bench model clean
+.PHONY: install run test check gen bench soak model clean
 
 install: .venv/installed
 
@@ -36,6 +36,9 @@ gen: install            ## regenerate the protobuf code
 
 bench: install          ## speed, as figures and ratios of one run, appended to tests/bench/history.jsonl
 	@OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/pytest -q -m bench tests/bench
+
+soak: install           ## faults and loads for minutes: 50 × kill -9 under load, full disk, a million observations
+	@INTERFERE_SOAK_ROUNDS=50 $(BIN)/pytest -q -m 'not bench' --timeout 1800 tests/soak
 
 model: install          ## the shipped default model, from the shipped table
 	@SOURCE_DATE_EPOCH=0 $(BIN)/interfere train --data cpu --work .venv/model-work --publish interfere/predict/default

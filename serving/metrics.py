@@ -42,6 +42,11 @@ class Metrics:
         self._observations = Counter(
             "interfere_observations", "Observations answered.", ("result",), registry=self.registry
         )
+        self._alarms = Counter("interfere_drift_alarms", "Drift alarms.", registry=self.registry)
+        self._drifting = Gauge(
+            "interfere_drifting_workloads", "Workloads of which nothing is learned until they settle.",
+            registry=self.registry,
+        )  # fmt: skip
         self._model = Gauge(
             "interfere_model_info", "1 for the model that is served.", ("version",), registry=self.registry
         )
@@ -69,6 +74,14 @@ class Metrics:
     def predicted(self, error_ratio: float) -> None:
         """A prediction met its measurement."""
         self._error.observe(error_ratio)
+
+    def drift_alarm(self, count: int) -> None:
+        """Jobs began to drift."""
+        self._alarms.inc(count)
+
+    def drifting(self, workloads: int) -> None:
+        """So many drift now."""
+        self._drifting.set(workloads)
 
     def serving(self, version: str) -> None:
         """A model is served from now on."""

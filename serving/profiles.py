@@ -3,6 +3,7 @@
 Law: the same facts are the same object while they are the newest, so that the predictor's cache of encoded jobs holds.
 """
 
+import hashlib
 from collections.abc import Iterable, Sequence
 
 from interfere.client.queries import JobRef, ProfileSummary
@@ -19,6 +20,7 @@ class ProfileCatalogue:
         self._by_id: dict[str, JobProfile] = {}  # oldest first
         self._newest: dict[tuple[str, str], JobProfile] = {}
         self._registered: set[str] = set()
+        self._digest = ""
         for profile in shipped:
             self._learn(profile.profile_id, profile)
         for profile in book.all():
@@ -37,6 +39,14 @@ class ProfileCatalogue:
         kept = self._by_id.pop(profile_id, profile)
         self._by_id[profile_id] = kept
         self._newest[kept.workload, kept.device_type] = kept
+        self._digest = ""
+
+    def digest(self) -> str:
+        """Changes whenever some workload's newest facts do."""
+        if not self._digest:
+            newest = sorted((*key, profile.profile_id) for key, profile in self._newest.items())
+            self._digest = hashlib.sha256(repr(newest).encode()).hexdigest()[:16]
+        return self._digest
 
     def get(self, profile_id: str) -> JobProfile:
         """One profile; raises NotFoundError."""

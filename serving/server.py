@@ -18,6 +18,7 @@ from features.pair import Encoder
 from interfere.config import Settings
 from interfere.errors import ModelError, UnfitError
 from interfere.predict.measured import MeasuredPredictor, measured_table
+from interfere.predict.online.prior import read_prior
 from interfere.predict.onnx import load_model
 from interfere.store.sqlite import SqliteStore
 from interfere.v1 import policy_pb2 as pb
@@ -76,13 +77,17 @@ def start_server(settings: Settings) -> RunningServer:
     with ExitStack() as resources:
         store = SqliteStore(settings.store_path)
         resources.callback(store.close)
+        measured = measured_table(folder, model.manifest)
         core = PolicyCore(
-            predictor=MeasuredPredictor(model, measured_table(folder, model.manifest)),
+            predictor=MeasuredPredictor(model, measured),
             manifest=model.manifest,
             shipped=model.profiles,
             store=store,
             metrics=metrics,
+            prior=read_prior(folder),
+            measured=measured,
         )
+        resources.callback(core.close)
         server, alive = _listener(settings, core, metrics)
         resources.callback(lambda: server.stop(None).wait())
         port = _bind(server, settings.host, settings.port)

@@ -9,7 +9,7 @@ import hashlib
 import secrets
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,7 @@ from interfere.client.queries import (
     ModelDomain,
     ModelInfo,
     ObservationAnswer,
+    ObservationLog,
     PairAnswer,
     PairQuery,
     ProfileSummary,
@@ -37,6 +38,8 @@ from interfere.policy.planner import plan
 from interfere.policy.rank import rank
 from interfere.policy.validate import validate_snapshot
 from interfere.predict.manifest import Manifest
+from interfere.predict.online.prior import ResidualPrior
+from interfere.predict.residual import OnlineModel
 from interfere.protocols import Predictor
 from interfere.records import (
     Job,
@@ -59,6 +62,7 @@ MAX_CELLS = 7_000_000  # of one PredictMatrix: 9 bytes each stay under 64 MiB
 # and take 2.6 s of one core, 400 on 250 are 140,000 and take 0.5 s (make bench).
 MAX_CHOICES = 1_000_000
 MAX_DEVICES = 4_000
+MAX_ENTRIES = 1_000  # of one page of the log
 
 
 class PolicyCore:
@@ -72,12 +76,19 @@ class PolicyCore:
         shipped: Mapping[tuple[str, str], JobProfile],
         store: Store,
         metrics: Metrics,
+        prior: ResidualPrior | None = None,
+        measured: Iterable[tuple[str, str, str, str]] = (),
     ) -> None:
-        """`shipped` are the model's own profiles."""
+        """`shipped` are the model's own profiles, `measured` the pairs that it answers by a measurement, `prior` what
+        the online correction starts from."""
         self._predictor, self._manifest, self._store, self._metrics = predictor, manifest, store, metrics
         self._lock = threading.Lock()
         self._profiles = ProfileCatalogue(store.profiles, shipped.values())
-        self._learned = ObservationLedger(predictor, store.observations, self._profiles, metrics)
+        pairs = tuple(measured)
+        self._learned = ObservationLedger(
+            lambda: OnlineModel(predictor, prior, measured=pairs), store.observations, store.snapshots, self._profiles,
+            metrics,
+        )  # fmt: skip
         metrics.serving(predictor.version)
 
     # --- predictions ------------------------------------------------------------------------------------------------
@@ -261,6 +272,18 @@ class PolicyCore:
         """Each answered by itself. What was applied or waits is stored before this returns; rejected ones are not."""
         with self._lock:
             return self._learned.observe(reported)
+
+    def log(self, at: int | None, limit: int) -> ObservationLog:
+        """The newest entries of the log up to a point, and what was known there."""
+        if limit > MAX_ENTRIES:
+            raise LimitError("too many entries", value=limit, remedy=f"at most {MAX_ENTRIES}; go on from the last one")
+        with self._lock:
+            return self._learned.log(at, limit)
+
+    def close(self) -> None:
+        """Let the next start be quick."""
+        with self._lock:
+            self._learned.keep_snapshot()
 
     def register(self, profiles: Sequence[JobProfile]) -> tuple[str, ...]:
         """Store all or none; used from now on."""

@@ -41,6 +41,11 @@ class PolicyServicer(rpc.PolicyServiceServicer):  # type: ignore[misc]  # protoc
         """A batch of measurements."""
         return observations.answers_to_proto(self._core.observe(observations.report_from_proto(request)))
 
+    def GetObservationLog(self, request: pb.GetObservationLogRequest, context: Context) -> pb.GetObservationLogResponse:
+        """What was reported, and what was known at a point."""
+        at = request.at_sequence if request.HasField("at_sequence") else None
+        return observations.log_to_proto(self._core.log(at, request.limit))
+
     def RegisterProfiles(self, request: pb.RegisterProfilesRequest, context: Context) -> pb.RegisterProfilesResponse:
         """All or none."""
         inspection = Inspection()

@@ -27,6 +27,7 @@ from training.intervals import HIGH, LOW, calibrated
 from training.model import FittedMatrixModel, FittedModel
 from training.models import MODELS
 from training.publish import Publication, job_rows, publish, require_replaceable
+from training.residual_prior import errors_of, fit_prior, prior_bytes
 from training.scores import Interval, Scores, score, speed
 from training.tracking import Run, environment, prepare, tracked
 
@@ -174,6 +175,7 @@ def publication_of(
     matrix_of = final[champion] if hasattr(final[champion], "to_matrix_onnx") else final[MATRIX_STAND_IN]
     pair = export_pair(final[champion], dataset, encoder, seed=seed)
     matrix = export_matrix(cast(FittedMatrixModel, matrix_of), dataset, encoder, seed=seed)
+    errors = {e.split: errors_of(dataset, e, seed) for e in evaluations if e.model == champion}
     trained_on = tuple(
         Trained(table=table.name, rows=int((dataset.table == t).sum()), sha256=digest, icc=icc)
         for t, (table, digest, icc) in enumerate(zip(source.tables, source.digests, source.icc, strict=True))
@@ -197,6 +199,7 @@ def publication_of(
         space=getattr(final[champion], "space", None),
         scores=scores,
         trained_on=trained_on,
+        residual_prior=prior_bytes(fit_prior(dataset, errors["job"], errors["pair"])),
     )
 
 

@@ -27,6 +27,7 @@ from interfere.errors import UnfitError
 from interfere.predict.feasibility import Feasibility
 from interfere.predict.intervals import Intervals
 from interfere.predict.manifest import FORMAT
+from interfere.predict.online import prior
 from interfere.predict.space import JobSpace
 from interfere.protocols import PairEncoder
 from training.card import Trained
@@ -51,6 +52,7 @@ class Publication:
     space: JobSpace | None  # where the model's jobs lie; None for a model that cannot tell a new one
     scores: Sequence[tuple[str, str, Scores]]
     trained_on: Sequence[Trained]
+    residual_prior: bytes  # where the online correction starts
 
 
 def publish(
@@ -63,6 +65,7 @@ def publish(
         "arrays.npz": _arrays(publication, dataset, tables, encoder),
         "profiles.json": _json([job.to_dict() for _, job in sorted(newest_profiles(tables).items())]),
         "card.md": publication.card.encode(),
+        prior.FILE: publication.residual_prior,
     }
     content = _manifest(publication, dataset, {name: hashlib.sha256(data).hexdigest() for name, data in files.items()})
     version = hashlib.sha256(_json(content)).hexdigest()[:12]

@@ -13,9 +13,24 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from interfere.client.convert.scalars import Inspection
-from interfere.client.queries import JobRef, ObservationAnswer, PairAnswer, PairQuery
+from interfere.client.queries import JobRef, ObservationAnswer, ObservationLog, PairAnswer, PairQuery
 from interfere.errors import InvalidInputError, Violation
-from interfere.records import ActionKind, Device, Job, JobProfile, KernelStat, Limits, Plan, Progress, Snapshot
+from interfere.records import (
+    ActionKind,
+    Device,
+    Job,
+    JobProfile,
+    KernelStat,
+    Limits,
+    MemoryUsage,
+    Observation,
+    Outcome,
+    OutcomeKind,
+    Plan,
+    Progress,
+    Rollback,
+    Snapshot,
+)
 
 T = TypeVar("T")
 Reader = Callable[[Any], Any]
@@ -46,14 +61,14 @@ def read_pair_query(document: object) -> PairQuery:
     return _record(PairQuery, document, jobs=_many(_ref), pairs=_many(_pair))
 
 
-def read_windows(document: object) -> tuple[Progress, ...]:
-    """{"observations": [...]}, or the list itself."""
+def read_observations(document: object) -> tuple[Observation, ...]:
+    """{"observations": [...]}, or the list itself. "what" names the kind of one: progress when it is left out."""
     if isinstance(document, Mapping) and set(document) == {"observations"}:
         document = document["observations"]
     inspection = Inspection()
-    windows: tuple[Progress, ...] | None = inspection.read("observations", lambda: _many(_window)(document))
+    found: tuple[Observation, ...] | None = inspection.read("observations", lambda: _many(_observation)(document))
     inspection.done()
-    return windows or ()
+    return found or ()
 
 
 def plan_document(plan: Plan) -> dict[str, Any]:
@@ -93,10 +108,44 @@ def answers_document(answers: tuple[ObservationAnswer, ...]) -> dict[str, Any]:
     return {"observations": [asdict(answer) for answer in answers]}
 
 
+def log_document(log: ObservationLog) -> dict[str, Any]:
+    """Entries with what people look for first, the state, the largest corrections."""
+    names = {kind: name for name, kind in _OBSERVATIONS.items()}
+    return {
+        "entries": [
+            {
+                "sequence": entry.sequence,
+                "received_s": entry.received_s,
+                "what": names[type(entry.observation)],
+                "job": getattr(entry.observation, "job_id", ""),
+                "about": _about(entry.observation),
+                "result": entry.result.value,
+                "reason": entry.reason,
+                "rolled_back": entry.rolled_back,
+                "observation": asdict(entry.observation),
+            }
+            for entry in log.entries
+        ],
+        "online": asdict(log.online),
+        "corrections": [asdict(one) for one in log.corrections],
+    }
+
+
+def _about(one: Observation) -> str:
+    """A few words."""
+    if isinstance(one, Progress):
+        beside = " beside " + ", ".join(one.company) if one.company else " alone"
+        much = f"{one.steps:g} steps" if math.isnan(one.slowdown) else f"slowdown {one.slowdown:g}"
+        return f"{one.workload}{beside} on {one.device_type}: {much} in {one.end_s - one.start_s:g} s"
+    if isinstance(one, MemoryUsage):
+        return f"{one.workload} on {one.device_type}: {one.bytes / 2**30:.2f} GiB"
+    return f"{one.kind.value}: {one.reason}" if isinstance(one, Outcome) else f"to {one.to_sequence}: {one.reason}"
+
+
 # --- readers of parts ------------------------------------------------------------------------------------------------
 
 
-def _record(kind: type[T], document: object, **readers: Reader) -> T:
+def _record(kind: type[T], document: object, /, **readers: Reader) -> T:
     """Build `kind` from an object; `readers` take the fields that are not a text, number or truth value."""
     if not isinstance(document, Mapping):
         raise _wrong("must be an object", document, f"send {{…}} with the fields of {kind.__name__}")
@@ -198,5 +247,38 @@ def _kernel(value: object) -> KernelStat:
     return _record(KernelStat, value, grid=_sizes, block=_sizes)
 
 
-def _window(value: object) -> Progress:
-    return _record(Progress, value, company=_texts)
+_OBSERVATIONS: dict[str, type[Observation]] = {
+    "progress": Progress,
+    "memory_usage": MemoryUsage,
+    "outcome": Outcome,
+    "rollback": Rollback,
+}
+
+
+def _outcome_kind(value: object) -> OutcomeKind:
+    if value not in list(OutcomeKind):
+        raise _wrong("unknown outcome", value, f"one of {', '.join(OutcomeKind)}")
+    return OutcomeKind(str(value))
+
+
+_OBSERVATION_READERS: dict[str, dict[str, Reader]] = {
+    "progress": {"company": _texts},
+    "outcome": {"kind": _outcome_kind},
+}
+
+
+def _observation(value: object) -> Observation:
+    if not isinstance(value, Mapping):
+        raise _wrong("must be an object", value, "send {…} with the fields of an observation")
+    what = value.get("what", "progress")
+    if not isinstance(what, str) or what not in _OBSERVATIONS:
+        raise InvalidInputError.from_violations(
+            [
+                Violation(
+                    field="what", what="unknown kind", value=_short(what), remedy=f"one of {', '.join(_OBSERVATIONS)}"
+                )
+            ]
+        )
+    fields_of = {name: inner for name, inner in value.items() if name != "what"}
+    made: Observation = _record(_OBSERVATIONS[what], fields_of, **_OBSERVATION_READERS.get(what, {}))
+    return made

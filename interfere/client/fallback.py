@@ -17,10 +17,10 @@ from interfere.records import (
     Device,
     Job,
     Limits,
+    Observation,
     ObservationResult,
     Plan,
     Prediction,
-    Progress,
     Ranking,
     Snapshot,
     SolveStatus,
@@ -40,7 +40,7 @@ class Fallback(Protocol):
     def rank(self, query: RankQuery, error: UnavailableError) -> RankAnswer:
         """In place of RankPlacements."""
 
-    def observe(self, windows: Sequence[Progress], error: UnavailableError) -> tuple[ObservationAnswer, ...]:
+    def observe(self, windows: Sequence[Observation], error: UnavailableError) -> tuple[ObservationAnswer, ...]:
         """In place of ReportObservations."""
 
 
@@ -101,7 +101,7 @@ class AloneFallback:
             )  # fmt: skip
         return RankAnswer(rankings=tuple(sorted(ranked, key=lambda r: not r.feasible)), model_version="")
 
-    def observe(self, windows: Sequence[Progress], error: UnavailableError) -> tuple[ObservationAnswer, ...]:
+    def observe(self, windows: Sequence[Observation], error: UnavailableError) -> tuple[ObservationAnswer, ...]:
         """Nothing was delivered: keep the windows and send them again, their ids make that safe."""
         return tuple(
             ObservationAnswer(

@@ -14,6 +14,7 @@ from interfere.client.queries import (
     MatrixQuery,
     ModelInfo,
     ObservationAnswer,
+    ObservationLog,
     PairAnswer,
     PairQuery,
     ProfileSummary,
@@ -21,7 +22,7 @@ from interfere.client.queries import (
     RankQuery,
 )
 from interfere.errors import UnavailableError
-from interfere.records import NAN, Device, Job, JobProfile, Limits, Plan, Progress, Snapshot
+from interfere.records import NAN, Device, Job, JobProfile, Limits, Observation, Plan, Snapshot
 from interfere.v1 import policy_pb2 as pb
 from interfere.v1 import policy_pb2_grpc as rpc
 
@@ -140,14 +141,19 @@ class PolicyClient:
 
     # --- facts ------------------------------------------------------------------------------------------------------
 
-    def observe(self, windows: Sequence[Progress]) -> tuple[ObservationAnswer, ...]:
-        """Report measured windows, in order. Safe to send again."""
+    def observe(self, windows: Sequence[Observation]) -> tuple[ObservationAnswer, ...]:
+        """Report measured windows, memory usages, outcomes or a rollback, in order. Safe to send again."""
         return self._or_else(
             lambda: observations.answers_from_proto(
                 self._call(self._stub.ReportObservations, observations.report_to_proto(windows))
             ),
             lambda fallback, error: fallback.observe(windows, error),
         )
+
+    def observation_log(self, *, at_sequence: int | None = None, limit: int = 20) -> ObservationLog:
+        """The newest entries of the log up to a point, newest first, and what was known there."""
+        request = pb.GetObservationLogRequest(at_sequence=at_sequence, limit=limit)
+        return observations.log_from_proto(self._call(self._stub.GetObservationLog, request))
 
     def register_profiles(self, facts: Sequence[JobProfile]) -> tuple[str, ...]:
         """Store profiles, all or none; their content ids."""

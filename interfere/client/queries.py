@@ -15,9 +15,9 @@ from interfere.records import (
     JobProfile,
     Limits,
     MatrixPrediction,
+    Observation,
     ObservationResult,
     Prediction,
-    Progress,
     Ranking,
 )
 from interfere.records.checks import mode_violations
@@ -148,7 +148,7 @@ class Unreadable:
     reason: str
 
 
-Reported = Progress | Unreadable
+Reported = Observation | Unreadable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -210,6 +210,44 @@ class OnlineState:
     solo_rates: int
     corrected_jobs: int
     corrected_pairs: int
+    quarantined: int = 0
+    alarms: int = 0
+    frozen: tuple[str, ...] = ()
+    outcomes: int = 0
+    memory_usages: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogEntry:
+    """One entry of the observation log; `rolled_back` ones teach nothing any more."""
+
+    sequence: int
+    observation: Observation
+    result: ObservationResult
+    reason: str
+    received_s: float
+    rolled_back: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Correction:
+    """What is special about one ordered pair: log of the factor on its predicted slowdown."""
+
+    victim: str
+    neighbour: str
+    device_type: str
+    mode: str
+    log_factor: float
+    sd: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObservationLog:
+    """The newest entries up to a point, newest first, and what was known there."""
+
+    entries: tuple[LogEntry, ...]
+    online: OnlineState
+    corrections: tuple[Correction, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

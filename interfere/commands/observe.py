@@ -1,36 +1,106 @@
 """Report measured progress of running jobs to a server, which learns from it."""
 
-from typing import Annotated
+from datetime import UTC, datetime
+from typing import Annotated, Any
 
 import typer
+from rich.console import Group
 from rich.markup import escape
 from rich.table import Table
+from typer.core import TyperGroup
 
 from interfere.commands.output import JsonFlag, emit
 
-app = typer.Typer(add_completion=False)
+DEFAULT = "report"
+Target = Annotated[str | None, typer.Option(help="Address of the server. Default: 127.0.0.1:50051.")]
 
 
-@app.command()
-def observe(
-    windows: Annotated[str, typer.Argument(metavar="FILE", help='JSON {"observations": [...]}; - is standard input.')],
-    target: Annotated[str | None, typer.Option(help="Address of the server. Default: 127.0.0.1:50051.")] = None,
+class ReportUnlessNamed(TyperGroup):
+    """`interfere observe FILE` reports; `log` and `rollback` are named."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """What is no command's name is the first argument of `report`."""
+        named = bool(args) and (args[0] in self.commands or args[0] == "--help")
+        return list(super().parse_args(ctx, args if named else [DEFAULT, *args]))
+
+
+app = typer.Typer(add_completion=False, cls=ReportUnlessNamed)
+
+
+@app.callback()
+def observe() -> None:
+    """Report what was measured (FILE), look at what was learned (log), or go back (rollback)."""
+
+
+@app.command(DEFAULT)
+def report(
+    observations: Annotated[
+        str, typer.Argument(metavar="FILE", help='JSON {"observations": [...]}; - is standard input.')
+    ],
+    target: Target = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Report measured progress of running jobs to a server, which learns from it.
 
     One observation: observation_id, job_id, workload, device_type, start_s, end_s, company (workloads; empty = alone),
-    and steps or slowdown. Exit status 1 when any was rejected; the others are stored all the same.
+    and steps or slowdown. With "what": "memory_usage" (bytes, start_s, end_s) or "outcome" (kind, at_s, reason) it is
+    kept for the planner. Exit status 1 when any was rejected; the others are stored all the same.
     """
+    from interfere.client.documents import read_json, read_observations
+
+    _send(read_observations(read_json(observations)), target, as_json=as_json)
+
+
+@app.command()
+def log(
+    at: Annotated[int | None, typer.Option(min=0, help="Entries and state up to this sequence number.")] = None,
+    limit: Annotated[int, typer.Option(min=1, max=1000, help="Newest entries to show.")] = 20,
+    target: Target = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """The log of observations, newest first, and what was known at its end, or at any point of it."""
     from interfere.client import PolicyClient
-    from interfere.client.documents import answers_document, read_json, read_windows
+    from interfere.client.documents import log_document
+    from interfere.config import load_settings
+
+    settings = load_settings(target=target)
+    with PolicyClient(settings.target, timeout_s=settings.timeout_s) as client:
+        document = log_document(client.observation_log(at_sequence=at, limit=limit))
+    table = Table("sequence", "stored", "what", "job", "about", "result", "why")
+    for entry in document["entries"]:
+        stored = datetime.fromtimestamp(entry["received_s"], UTC).strftime("%F %T")
+        result = entry["result"] + (", rolled back" if entry["rolled_back"] else "")
+        row = (str(entry["sequence"]), stored, entry["what"], entry["job"], entry["about"], result, entry["reason"])
+        table.add_row(*map(escape, row))
+    known = ", ".join(f"{value} {name.replace('_', ' ')}" for name, value in document["online"].items() if value)
+    emit(document, Group(table, escape(f"known here: {known or 'nothing'}")), as_json=as_json)
+
+
+@app.command()
+def rollback(
+    to: Annotated[int, typer.Option(min=0, help="Sequence number of the last entry that still counts.")],
+    reason: Annotated[str, typer.Option(help="Why; people read it in the log.")],
+    target: Target = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Forget what was learned after a point of the log. The entries stay in it; reporting goes on."""
+    import secrets
+
+    from interfere.records import Rollback
+
+    _send((Rollback(observation_id=f"rollback-{secrets.token_hex(8)}", to_sequence=to, reason=reason),), target,
+          as_json=as_json)  # fmt: skip
+
+
+def _send(observations: tuple[Any, ...], target: str | None, *, as_json: bool) -> None:
+    from interfere.client import PolicyClient
+    from interfere.client.documents import answers_document
     from interfere.config import load_settings
     from interfere.records import ObservationResult
 
     settings = load_settings(target=target)
-    read = read_windows(read_json(windows))
     with PolicyClient(settings.target, timeout_s=settings.timeout_s) as client:
-        answers = client.observe(read)
+        answers = client.observe(observations)
     table = Table("observation", "result", "why")
     for answer in answers:
         table.add_row(*map(escape, (answer.observation_id, answer.result.value, answer.reason)))

@@ -54,7 +54,7 @@ def read_manifest(folder: Path, fingerprint: str) -> Manifest:
         if raw["format"] != FORMAT:
             raise ModelError("a model folder of another format", value=raw["format"], remedy=REMEDY)
         manifest = _parse(raw)
-        hashes = {name: str(raw["files"][name]) for name in FILES}
+        hashes = {name: str(raw["files"][name]) for name in {*FILES, *raw["files"]} if Path(name).name == name}
     except (ValueError, KeyError, TypeError) as error:
         raise ModelError(f"manifest.json cannot be read ({error!r})", value=path, remedy=REMEDY) from None
     if manifest.fingerprint != fingerprint:

@@ -1,24 +1,26 @@
-"""Online correction: what the scheduler measured moves the next prediction of that job and of that pair.
+"""Online correction: what the scheduler measured moves the next prediction of that pair, and of its jobs elsewhere.
 
-State is a pure fold over observations: the same observations in the same order give the same state.
-With e = log(measured) - log(model) of one shared window (clipped), a job's correction is the shrunken mean of its own
-e, and a pair's is the shrunken mean of what the job's leaves over::
+State is a pure fold over observations: the same observations in the same order give the same state, whatever their
+clocks say. What is learned is in `interfere.predict.online.effects`; this wraps it around a `Predictor`.
 
-    job[v]     = Σ e            / (count + JOB_PRIOR)
-    pair[v, c] = Σ (e - job[v]) / (count + PAIR_PRIOR)
-    corrected  = model · exp(job[v] + pair[v, c])
-
-Law: an observation never moves a prediction away from what was observed, nor past it.
+Laws: an observation never moves the prediction of its pair away from what was observed, nor past it; what was not
+observed, and shares no job with it, stays as it is; intervals never widen.
 """
 
 import math
-from collections import deque
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from interfere.predict.online.drift import Verdict, Watch, global_watch, job_watch
+from interfere.predict.online.effects import Effects, Window
+from interfere.predict.online.prior import Home, ResidualPrior, default_prior
+from interfere.predict.online.solo import SoloRates
+from interfere.predict.online.undo import UndoDict
 from interfere.protocols import Predictor
 from interfere.records import (
     MAX_SLOWDOWN,
@@ -33,52 +35,58 @@ from interfere.records import (
     Source,
 )
 
-# Unshrunk, one unlucky window would mislead every other pair of the job; so one moves its pair by 5/8 of the error.
-JOB_PRIOR = 3.0
-PAIR_PRIOR = 1.0
-CLIP = math.log(3.0)  # one window never counts as more than a threefold error
-PENDING_LIMIT = 100_000  # shared windows kept while their job's solo rate is unknown; the store keeps them all
+CLIP = math.log(3.0)  # no correction is more than threefold: beyond, the model or the measurement is broken
+CACHED = 200_000  # predictions of the model inside, kept for windows of the same pair: 300 bytes each
 
 Resolve = Callable[[str, str], JobProfile | None]
 """(workload, device type) -> its profile, when there is one."""
 
 
-@dataclass(slots=True)
-class _Sum:
-    total: float = 0.0
-    count: int = 0
+class Learned(NamedTuple):
+    """What became of a window, and |measured / predicted - 1| of the prediction that stood before it."""
 
-    def add(self, value: float) -> None:
-        self.total += value
-        self.count += 1
-
-    def shrunk(self, prior: float) -> float:
-        return self.total / (self.count + prior)
+    result: ObservationResult
+    reason: str = ""
+    error_ratio: float = NAN
 
 
-@dataclass(slots=True)
-class _Rate:
-    steps: float = 0.0
-    seconds: float = 0.0
+class _Base(NamedTuple):
+    """The model's own answer for a pair: its log median, and whether it was a measurement."""
 
-    @property
-    def per_s(self) -> float:
-        return self.steps / self.seconds if self.seconds > 0 and self.steps > 0 else NAN
+    log_median: float
+    direct: bool
 
 
-_Where = tuple[str, str, str]  # victim workload, device type, mode
+_Asked = tuple[str, str, str, str]  # victim, neighbour, device type, mode
+_FRESH = job_watch()
 
 
 class OnlineModel:
     """Wraps a `Predictor` and learns from `Progress`. Not thread-safe: the caller holds one lock."""
 
-    def __init__(self, inner: Predictor) -> None:
+    def __init__(
+        self,
+        inner: Predictor,
+        prior: ResidualPrior | None = None,
+        *,
+        measured: Iterable[tuple[str, str, str, str]] = (),
+    ) -> None:
+        """`measured`: (victim, neighbour, device type, mode) of the pairs that `inner` answers by a measurement: what
+        jobs are off by elsewhere does not move those. Without a prior of its own, the default one."""
         self._inner = inner
-        self._solo: dict[tuple[str, str], _Rate] = {}
-        self._job: dict[_Where, _Sum] = {}
-        self._pair: dict[tuple[_Where, str], _Sum] = {}
-        self._pending: dict[tuple[str, str], deque[Progress]] = {}
-        self._seen = 0
+        self._measured: dict[Home, set[str]] = {}
+        for victim, neighbour, device_type, mode in measured:
+            self._measured.setdefault((victim, device_type, mode), set()).add(neighbour)
+        self.effects = Effects(prior or default_prior())
+        self.solo = SoloRates()
+        self.watches: UndoDict[Home, Watch] = UndoDict()
+        self.drifting: UndoDict[Home, Watch] = UndoDict()  # those that are frozen
+        self.alarms = 0  # drift alarms so far, of single jobs and of all together
+        self.everyone = global_watch()
+        self.seen = 0
+        self.held = 0
+        self._marked = (self.everyone, self.seen, self.held, self.alarms)
+        self._bases: OrderedDict[_Asked, tuple[JobProfile | None, JobProfile | None, _Base]] = OrderedDict()
 
     @property
     def version(self) -> str:
@@ -91,108 +99,184 @@ class OnlineModel:
 
     # --- learning ---------------------------------------------------------------------------------------------------
 
-    def observe(self, window: Progress, resolve: Resolve) -> tuple[ObservationResult, str]:
+    def observe(self, window: Progress, resolve: Resolve) -> Learned:
         """Fold one window in. A window alone teaches the solo rate; a shared one without a solo rate waits for it."""
-        home = (window.workload, window.device_type)
-        self._seen += 1
+        self.seen += 1
         if not window.company:
-            return self._learn_solo(window, home, resolve)
-        if math.isnan(window.slowdown) and math.isnan(self._solo_rate(home)):
-            waiting = self._pending.setdefault(home, deque(maxlen=PENDING_LIMIT))
-            waiting.append(window)
-            return ObservationResult.PENDING_SOLO, (
-                f"no window of {window.workload} alone on {window.device_type} yet: it is applied once one arrives"
+            return self._learn_solo(window, resolve)
+        if math.isnan(self.solo.slowdown(window)) and len(window.company) == 1:
+            self.solo.wait(window)
+            return Learned(
+                ObservationResult.PENDING_SOLO,
+                f"no window of {window.workload} alone on {window.device_type} yet: it is applied once one arrives",
             )
         return self._learn_shared(window, resolve)
 
-    def _learn_solo(self, window: Progress, home: tuple[str, str], resolve: Resolve) -> tuple[ObservationResult, str]:
+    def prepare(self, windows: Sequence[Progress], resolve: Resolve) -> None:
+        """Ask the model inside about all pairs of a batch at once, so that `observe` need not ask one by one."""
+        wanted: dict[tuple[str, str], dict[tuple[str, str], None]] = {}
+        for window in windows:
+            if len(window.company) == 1:
+                pair = (window.workload, window.company[0])
+                wanted.setdefault((window.device_type, window.mode), {})[pair] = None
+        for (device_type, mode), pairs in wanted.items():
+            self._ask(list(pairs), device_type, mode, resolve)
+
+    def _learn_solo(self, window: Progress, resolve: Resolve) -> Learned:
         if math.isnan(window.steps):
-            return ObservationResult.REJECTED, "a window alone has no slowdown: send steps"
+            return Learned(ObservationResult.REJECTED, "a window alone has no slowdown: send steps")
         if window.steps <= 0:
-            return ObservationResult.REJECTED, "a window alone without a step teaches no rate: send a longer window"
-        rate = self._solo.setdefault(home, _Rate())
-        rate.steps += window.steps
-        rate.seconds += window.end_s - window.start_s
-        for waiting in self._pending.pop(home, ()):
+            return Learned(
+                ObservationResult.REJECTED, "a window alone without a step teaches no rate: send a longer window"
+            )
+        for waiting in self.solo.learn(window):
             self._learn_shared(waiting, resolve)
-        return ObservationResult.APPLIED, ""
+        return Learned(ObservationResult.APPLIED)
 
-    def _learn_shared(self, window: Progress, resolve: Resolve) -> tuple[ObservationResult, str]:
+    def _learn_shared(self, window: Progress, resolve: Resolve) -> Learned:
         if len(window.company) != 1:
-            return (
-                ObservationResult.REJECTED,
-                f"groups of {len(window.company) + 1} teach no pair: send windows of pairs",
+            return Learned(
+                ObservationResult.REJECTED, f"groups of {len(window.company) + 1} teach no pair: send windows of pairs"
             )
-        measured = self._measured(window)
+        measured = self.solo.slowdown(window)
         if not MIN_SLOWDOWN <= measured <= MAX_SLOWDOWN:
-            return ObservationResult.REJECTED, (
-                f"slowdown {measured:.3g} lies outside [{MIN_SLOWDOWN}, {MAX_SLOWDOWN:g}]: check steps and solo rate"
+            return Learned(
+                ObservationResult.REJECTED,
+                f"slowdown {measured:.3g} lies outside [{MIN_SLOWDOWN}, {MAX_SLOWDOWN:g}]: check steps and solo rate",
             )
-        predicted = self._model_median(window, resolve)
-        if math.isnan(predicted):
-            return ObservationResult.REJECTED, (
+        base = self._base(window, resolve)
+        if math.isnan(base.log_median):
+            return Learned(
+                ObservationResult.REJECTED,
                 f"nothing to correct: no prediction of {window.workload} beside {window.company[0]} on "
-                f"{window.device_type}/{window.mode}; register profiles of both"
+                f"{window.device_type}/{window.mode}; register profiles of both",
             )
-        error = min(max(math.log(measured / predicted), -CLIP), CLIP)
-        where = (window.workload, window.device_type, window.mode)
-        self._job.setdefault(where, _Sum()).add(error)
-        self._pair.setdefault((where, window.company[0]), _Sum()).add(error)
-        return ObservationResult.APPLIED, ""
+        return self._fold(
+            Window(
+                victim=(window.workload, window.device_type, window.mode),
+                neighbour=(window.company[0], window.device_type, window.mode),
+                log_predicted=base.log_median,
+                log_measured=math.log(measured),
+                direct=base.direct,
+            )
+        )
 
-    def _solo_rate(self, home: tuple[str, str]) -> float:
-        rate = self._solo.get(home)
-        return rate.per_s if rate else NAN
+    def _fold(self, window: Window) -> Learned:
+        """Ask the watches, then learn, doubt or keep apart."""
+        surprise = self.effects.surprise(window)
+        error_ratio = abs(math.expm1(surprise.error))
+        before = self.everyone.alarms, self.watches.get(window.victim, _FRESH)
+        self.everyone, everyone = self.everyone.judge(surprise.z)
+        job, verdict = before[1].judge(surprise.z)
+        self.alarms += job.alarms - before[1].alarms + self.everyone.alarms - before[0]
+        self.watches[window.victim] = job
+        if job.frozen:
+            self.drifting[window.victim] = job
+        elif window.victim in self.drifting:
+            self.drifting.take(window.victim)
+        if everyone is Verdict.HOLD and self.everyone.frozen:
+            return self._hold("all jobs drift from what was learned: nothing is learned until they settle", error_ratio)
+        if verdict is Verdict.HOLD:
+            far = f"{math.exp(surprise.error):.3g} × what was expected"
+            if job.frozen:
+                why = f"{window.victim[0]} drifts ({far}): nothing is learned of it until it settles"
+                return self._hold(why, error_ratio)
+            return self._hold(f"{far}, {abs(surprise.z):.0f} standard deviations: kept apart as absurd", error_ratio)
+        if everyone is Verdict.LEARN_ANEW:
+            for home in {*self.effects.own, *self.effects.aggressor}:
+                self.effects.reset(home)
+        if verdict is Verdict.LEARN_ANEW:
+            self.effects.reset(window.victim)
+        self.effects.learn(window)
+        return Learned(ObservationResult.APPLIED, "", error_ratio)
 
-    def _measured(self, window: Progress) -> float:
-        if not math.isnan(window.slowdown):
-            return window.slowdown
-        seconds = window.end_s - window.start_s
-        solo = self._solo_rate((window.workload, window.device_type))
-        return solo * seconds / window.steps if window.steps > 0 else math.inf
+    def _hold(self, why: str, error_ratio: float) -> Learned:
+        self.held += 1
+        return Learned(ObservationResult.QUARANTINED, why, error_ratio)
 
-    def _model_median(self, window: Progress, resolve: Resolve) -> float:
-        jobs = [resolve(name, window.device_type) for name in (window.workload, window.company[0])]
-        if jobs[0] is None or jobs[1] is None:
-            return NAN
-        one = np.array([0], dtype=np.int64)
-        batch = PairBatch(
-            jobs=(jobs[0], jobs[1]), victim=one, neighbour=one + 1, device_type=window.device_type, mode=window.mode,
-            allow_extrapolation=True,
-        )  # fmt: skip
-        return float(self._inner.predict_pairs(batch).median[0])
+    def _base(self, window: Progress, resolve: Resolve) -> _Base:
+        pair = (window.workload, window.company[0])
+        return self._ask([pair], window.device_type, window.mode, resolve)[0]
+
+    def _ask(self, pairs: list[tuple[str, str]], device_type: str, mode: str, resolve: Resolve) -> list[_Base]:
+        """The model's own answers, from memory where the profiles are still the same; NaN where it has none."""
+        found: dict[tuple[str, str], _Base] = {}
+        missing = []
+        for pair in pairs:
+            profiles = resolve(pair[0], device_type), resolve(pair[1], device_type)
+            kept = self._bases.get((*pair, device_type, mode))
+            if kept is not None and kept[0] is profiles[0] and kept[1] is profiles[1]:
+                found[pair] = kept[2]
+            elif profiles[0] is None or profiles[1] is None:
+                found[pair] = _Base(NAN, False)
+            else:
+                missing.append((pair, profiles))
+        if missing:
+            jobs = tuple(profile for _, both in missing for profile in both if profile is not None)
+            batch = PairBatch(
+                jobs=jobs, victim=np.arange(0, len(jobs), 2), neighbour=np.arange(1, len(jobs), 2),
+                device_type=device_type, mode=mode, allow_extrapolation=True,
+            )  # fmt: skip
+            said = self._inner.predict_pairs(batch)
+            for k, (pair, profiles) in enumerate(missing):
+                direct = pair[1] in self._measured.get((pair[0], device_type, mode), ())
+                base = _Base(math.log(float(said.median[k])), direct)
+                found[pair] = base
+                self._bases[*pair, device_type, mode] = (*profiles, base)
+            while len(self._bases) > CACHED:
+                self._bases.popitem(last=False)
+        return [found[pair] for pair in pairs]
+
+    # --- taking back ------------------------------------------------------------------------------------------------
+
+    def mark(self) -> None:
+        """What is known now can be had back by `take_back`, until the next mark."""
+        for book in self._books():
+            book.mark()
+        self._marked = (self.everyone, self.seen, self.held, self.alarms)
+
+    def take_back(self) -> None:
+        """Unlearn everything since the mark: what could not be stored must not be known."""
+        for book in self._books():
+            book.take_back()
+        self.everyone, self.seen, self.held, self.alarms = self._marked
+
+    def _books(self) -> tuple[UndoDict[Any, Any], ...]:
+        return (*self.effects.books(), self.watches, self.drifting, self.solo.rates, self.solo.waiting)
 
     # --- predicting -------------------------------------------------------------------------------------------------
 
-    def correction(self, victim: str, neighbour: str, device_type: str, mode: str) -> float:
-        """Log correction of one ordered pair of workloads; 0 where nothing was observed."""
-        where = (victim, device_type, mode)
-        own = self._job.get(where)
-        if own is None:
-            return 0.0
-        job = own.shrunk(JOB_PRIOR)
-        pair = self._pair.get((where, neighbour), _Sum())
-        return job + (pair.total - pair.count * job) / (pair.count + PAIR_PRIOR)
+    @property
+    def _moved(self) -> bool:
+        return bool(self.effects.own or self.effects.aggressor or self.effects.pairs)
 
     def predict_pairs(self, batch: PairBatch) -> Prediction:
-        """The inner answer times exp(correction), its interval moved along."""
+        """The inner answer times exp(correction), its interval moved along and tightened."""
         answer = self._inner.predict_pairs(batch)
-        if not self._job:
+        if not self._moved or len(batch) == 0:
             return answer
-        names = [job.workload for job in batch.jobs]
-        shift = np.array([
-            self.correction(names[i], names[j], batch.device_type, batch.mode)
-            for i, j in zip(batch.victim.tolist(), batch.neighbour.tolist(), strict=True)
-        ])  # fmt: skip
-        scale = np.exp(shift)
-        # A measurement that was corrected since is no longer the table's: it is the model's best estimate.
-        source = tuple(
-            Source.MODEL if moved and s is Source.MEASURED else s
-            for s, moved in zip(answer.source, shift != 0, strict=True)
-        )
-        return replace(
-            answer, median=answer.median * scale, lower=answer.lower * scale, upper=answer.upper * scale, source=source
-        )
+        effects = self.effects
+        homes: list[Home] = [(job.workload, batch.device_type, batch.mode) for job in batch.jobs]
+        median, lower, upper = answer.median.copy(), answer.lower.copy(), answer.upper.copy()
+        source = list(answer.source)
+        for k, (i, j) in enumerate(zip(batch.victim.tolist(), batch.neighbour.tolist(), strict=True)):
+            victim, neighbour = homes[i], homes[j]
+            direct = neighbour[0] in self._measured.get(victim, ())
+            special = (victim, neighbour[0]) in effects.pairs
+            if not (special or (not direct and (victim in effects.own or neighbour in effects.aggressor))):
+                continue
+            if math.isnan(median[k]):
+                continue
+            log_median = math.log(median[k])
+            shift = effects.expected(victim, neighbour, log_median, direct=direct)
+            narrow = effects.pair_tightening(victim, neighbour, log_median, direct=direct)
+            corrected = median[k] * math.exp(min(max(shift, -CLIP), CLIP))
+            lower[k] = corrected * (lower[k] / median[k]) ** narrow
+            upper[k] = corrected * (upper[k] / median[k]) ** narrow
+            median[k] = corrected
+            if source[k] is Source.MEASURED:  # a measurement that was corrected since is no longer the table's
+                source[k] = Source.MODEL
+        return replace(answer, median=median, lower=lower, upper=upper, source=tuple(source))
 
     def predict_matrix(
         self,
@@ -210,47 +294,74 @@ class OnlineModel:
             victims, neighbours, device_type, mode, quantile=quantile, device_memory_bytes=device_memory_bytes,
             allow_extrapolation=allow_extrapolation,
         )  # fmt: skip
-        if not self._job:
+        if not self._moved or answer.victim_slowdown.size == 0:
             return answer
-        rows, columns = [job.workload for job in victims], [job.workload for job in neighbours]
-        ahead = self._scales(rows, columns, device_type, mode)
-        back = self._scales(columns, rows, device_type, mode).T
+        middle = answer
+        if quantile != 0.5:
+            middle = self._inner.predict_matrix(victims, neighbours, device_type, mode, allow_extrapolation=True)
+        rows: list[Home] = [(job.workload, device_type, mode) for job in victims]
+        columns: list[Home] = [(job.workload, device_type, mode) for job in neighbours]
+        back = self._corrected(columns, rows, answer.neighbour_slowdown.T, middle.neighbour_slowdown.T)
         return replace(
             answer,
-            victim_slowdown=(answer.victim_slowdown * ahead).astype(np.float32),
-            neighbour_slowdown=(answer.neighbour_slowdown * back).astype(np.float32),
+            victim_slowdown=self._corrected(rows, columns, answer.victim_slowdown, middle.victim_slowdown),
+            neighbour_slowdown=np.ascontiguousarray(back.T),
         )
 
-    def _scales(self, victims: list[str], neighbours: list[str], device_type: str, mode: str) -> NDArray[np.float64]:
-        """float64[v, n]: one correction per distinct pair of workloads, spread over the matrix."""
-        scale = np.ones((len(victims), len(neighbours)))
-        seen: dict[str, NDArray[np.float64]] = {}
-        distinct = sorted(set(neighbours))
-        column = np.array([distinct.index(name) for name in neighbours], dtype=np.int64)
+    def _corrected(
+        self, victims: list[Home], neighbours: list[Home], asked: NDArray[np.float32], median: NDArray[np.float32]
+    ) -> NDArray[np.float32]:
+        """float32[v, n]: `asked` is the quantile wanted, `median` the middle it belongs to."""
+        effects = self.effects
+        log_median = np.log(median.astype(np.float64))
+        direct = self._direct(victims, neighbours)
+        shift = np.where(direct, 0.0, effects.shifts(victims, neighbours, log_median))
+        narrow = np.ones_like(shift)
+        if asked is not median:
+            narrow = np.where(direct, 1.0, effects.tightening(victims, neighbours, log_median))
+        places = _places(neighbours)
         for i, victim in enumerate(victims):
-            if (victim, device_type, mode) not in self._job:
-                continue
-            if victim not in seen:
-                seen[victim] = np.exp([self.correction(victim, name, device_type, mode) for name in distinct])
-            scale[i] = seen[victim][column]
-        return scale
+            for name in effects.company.get(victim, set()) & places.keys():
+                for j in places[name]:
+                    shift[i, j] += effects.pair_shift(victim, name, log_median[i, j])
+                    narrow[i, j] = effects.pair_tightening(
+                        victim, neighbours[j], log_median[i, j], direct=bool(direct[i, j])
+                    )
+        bounded = np.exp(np.clip(shift, -CLIP, CLIP))
+        moved: NDArray[np.float64] = median * bounded * (asked / median) ** narrow
+        return moved.astype(np.float32)
+
+    def _direct(self, victims: list[Home], neighbours: list[Home]) -> NDArray[np.bool_]:
+        """bool[v, n]: pairs that the model inside answers by a measurement."""
+        found = np.zeros((len(victims), len(neighbours)), dtype=bool)
+        places = _places(neighbours)
+        for i, (name, device_type, mode) in enumerate(victims):
+            for other in self._measured.get((name, device_type, mode), set()) & places.keys():
+                found[i, places[other]] = True
+        return found
 
     # --- state ------------------------------------------------------------------------------------------------------
 
-    def pending(self) -> int:
-        """Shared windows that wait for a solo rate."""
-        return sum(len(waiting) for waiting in self._pending.values())
-
-    def observations(self) -> int:
-        """Windows folded in so far, whatever became of them."""
-        return self._seen
+    def frozen(self) -> tuple[str, ...]:
+        """Workloads that drift: nothing is learned of them until they settle."""
+        return tuple(sorted({home[0] for home in self.drifting}))
 
     def summary(self) -> dict[str, int]:
         """Counts for GetModel: what this state was built from."""
         return {
-            "observations": self._seen,
-            "pending_solo": self.pending(),
-            "solo_rates": len(self._solo),
-            "corrected_jobs": len(self._job),
-            "corrected_pairs": len(self._pair),
+            "observations": self.seen,
+            "pending_solo": self.solo.pending(),
+            "solo_rates": len(self.solo.rates),
+            "corrected_jobs": len(self.effects.own),
+            "corrected_pairs": len(self.effects.pairs),
+            "quarantined": self.held,
+            "frozen_jobs": len(self.drifting),
+            "alarms": self.alarms,
         }
+
+
+def _places(homes: list[Home]) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = {}
+    for k, (name, _, _) in enumerate(homes):
+        found.setdefault(name, []).append(k)
+    return found

@@ -19,7 +19,15 @@ from interfere.records.cluster import (
     SolveStatus,
 )
 from interfere.records.facts import COUNTERS, JobProfile, KernelStat, PairMeasurement, PairStatus
-from interfere.records.observations import ObservationResult, Progress
+from interfere.records.observations import (
+    MemoryUsage,
+    Observation,
+    ObservationResult,
+    Outcome,
+    OutcomeKind,
+    Progress,
+    Rollback,
+)
 from interfere.records.predictions import MatrixPrediction, PairBatch, Prediction, Source
 
 __all__ = [
@@ -37,7 +45,11 @@ __all__ = [
     "KernelStat",
     "Limits",
     "MatrixPrediction",
+    "MemoryUsage",
+    "Observation",
     "ObservationResult",
+    "Outcome",
+    "OutcomeKind",
     "PairBatch",
     "PairMeasurement",
     "PairStatus",
@@ -47,6 +59,7 @@ __all__ = [
     "Progress",
     "Ranking",
     "Refusal",
+    "Rollback",
     "Snapshot",
     "SolveStatus",
     "Source",

@@ -34,20 +34,7 @@ class Progress:
 
     def __post_init__(self) -> None:
         bad = text_violations(self, "observation_id", "job_id", "workload", "device_type")
-        bad += (
-            number_violations(self, "steps", low=0.0)
-            + number_violations(self, "start_s", nan=False)
-            + number_violations(self, "end_s", nan=False)
-        )
-        if not self.end_s > self.start_s:
-            bad.append(
-                Violation(
-                    field="end_s",
-                    what="must be after start_s",
-                    value=repr(self.end_s),
-                    remedy="send a window of positive length",
-                )
-            )
+        bad += number_violations(self, "steps", low=0.0) + _span_violations(self.start_s, self.end_s)
         if math.isnan(self.steps) == math.isnan(self.slowdown):
             bad.append(
                 Violation(
@@ -70,6 +57,86 @@ class Progress:
         check(bad)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryUsage:
+    """How much device memory a job held in a window: kept for whoever plans memory."""
+
+    observation_id: str
+    job_id: str
+    workload: str
+    device_type: str
+    bytes: float  # most held at any time of the window
+    start_s: float
+    end_s: float
+    device_id: str = ""
+
+    def __post_init__(self) -> None:
+        bad = text_violations(self, "observation_id", "job_id", "workload", "device_type")
+        bad += number_violations(self, "bytes", nan=False)
+        check(bad + _span_violations(self.start_s, self.end_s))
+
+
+class OutcomeKind(StrEnum):
+    """What became of a planned action, or of a job."""
+
+    APPLIED = "applied"
+    LOST_RACE = "lost_race"  # somebody else took the place first
+    REFUSED = "refused"  # the scheduler would not, or could not
+    ENDED = "ended"  # the job is over
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What became of a planned action, or of a job: kept for the planner's ledger."""
+
+    observation_id: str
+    job_id: str
+    kind: OutcomeKind
+    at_s: float
+    decision_id: str = ""  # the decision that planned the action
+    device_id: str = ""
+    reason: str = ""  # finished, failed, out of memory, preempted, ...
+
+    def __post_init__(self) -> None:
+        bad = text_violations(self, "observation_id", "job_id")
+        bad += number_violations(self, "at_s", nan=False)
+        if len(self.reason) > 256 or not self.reason.isprintable():
+            bad.append(
+                Violation(
+                    field="reason",
+                    what="must be printable and short",
+                    value=repr(self.reason[:40]),
+                    remedy="at most 256 characters",
+                )
+            )
+        if self.kind in (OutcomeKind.REFUSED, OutcomeKind.ENDED) and not self.reason:
+            bad.append(Violation(field="reason", what="is needed with refused and ended", value="''", remedy="say why"))
+        check(bad)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rollback:
+    """Go back to a point of the log: later entries stay in it, and teach nothing any more."""
+
+    observation_id: str
+    to_sequence: int  # of the last entry that still counts
+    reason: str
+
+    def __post_init__(self) -> None:
+        bad = text_violations(self, "observation_id", "reason")
+        if self.to_sequence < 0:
+            bad.append(
+                Violation(
+                    field="to_sequence", what="must be 0 or more", value=repr(self.to_sequence),
+                    remedy="a sequence number of `interfere observe log`",
+                )
+            )  # fmt: skip
+        check(bad)
+
+
+Observation = Progress | MemoryUsage | Outcome | Rollback
+
+
 class ObservationResult(StrEnum):
     """What became of one observation."""
 
@@ -77,3 +144,21 @@ class ObservationResult(StrEnum):
     DUPLICATE = "duplicate"
     PENDING_SOLO = "pending_solo"  # kept; applied by itself once the solo rate is known
     REJECTED = "rejected"
+    QUARANTINED = "quarantined"  # kept; teaches nothing: absurd, or its job drifts
+
+
+def _span_violations(start_s: float, end_s: float) -> list[Violation]:
+    """Two finite times ≥ 0, in order."""
+    bad = [
+        Violation(field=name, what="must be a finite number ≥ 0", value=repr(value), remedy="send unix seconds")
+        for name, value in (("start_s", start_s), ("end_s", end_s))
+        if not (math.isfinite(value) and value >= 0)
+    ]
+    if not end_s > start_s:
+        bad.append(
+            Violation(
+                field="end_s", what="must be after start_s", value=repr(end_s),
+                remedy="send a window of positive length",
+            )
+        )  # fmt: skip
+    return bad

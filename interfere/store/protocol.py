@@ -1,4 +1,4 @@
-"""The ledger behind the server: three small books that keep what was acknowledged.
+"""The ledger behind the server: small books that keep what was acknowledged.
 
 Law 1: when a write returns, it is on disk; when it raises, nothing of it is.
 Law 2: observations are only ever added, each id once, and come back in the order in which they were added.
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from interfere.records import JobProfile, Progress
+from interfere.records import JobProfile, Observation, ObservationResult
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,20 +34,65 @@ class ProfileBook(Protocol):
         """Every profile, oldest first."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredObservation:
+    """One entry of the log. `result` and `reason` are what was answered when it came."""
+
+    sequence: int  # from 1, in the order of arrival
+    observation: Observation
+    result: ObservationResult
+    reason: str
+    received_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """An observation to store, with what is answered."""
+
+    observation: Observation
+    result: ObservationResult = ObservationResult.APPLIED
+    reason: str = ""
+
+
 class ObservationBook(Protocol):
-    """Measured windows, append-only."""
+    """The log of what was measured, append-only. Rollbacks are entries too: nothing is ever taken out."""
 
-    def append(self, windows: Sequence[Progress]) -> None:
-        """Store all or none. Raises ConflictError when one of the ids is there already."""
+    def append(self, observations: Sequence[Kept], received_s: float) -> int:
+        """Store all or none; the sequence number of the last. Raises ConflictError when an id is there already."""
 
-    def find(self, observation_ids: Iterable[str]) -> dict[str, Progress]:
+    def find(self, observation_ids: Iterable[str]) -> dict[str, Observation]:
         """Those of the ids that are stored."""
 
-    def all(self) -> Iterator[Progress]:
-        """Every window, in the order of arrival."""
+    def entries(self, *, after: int = 0, upto: int | None = None) -> Iterator[StoredObservation]:
+        """The entries after one and up to another, in the order of arrival, a few thousand in memory at once."""
 
-    def count(self) -> int:
-        """How many there are."""
+    def newest(self, limit: int, *, upto: int | None = None) -> tuple[StoredObservation, ...]:
+        """At most `limit` entries up to one, newest first."""
+
+    def rollbacks(self, *, upto: int | None = None) -> tuple[tuple[int, int], ...]:
+        """(sequence number of a rollback, of the last entry that it leaves), in order."""
+
+    def counts(self, *, upto: int | None = None) -> dict[str, int]:
+        """Entries by kind: progress, memory_usage, outcome, rollback."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredSnapshot:
+    """What was known after an entry of the log. `key` names the model and the facts it was learned against."""
+
+    sequence: int
+    key: str
+    content: bytes
+
+
+class SnapshotBook(Protocol):
+    """Shortcuts to a state of the log; losing all of them loses time only."""
+
+    def put(self, snapshot: StoredSnapshot) -> None:
+        """Store one, forget all but the newest few."""
+
+    def find(self, key: str, *, upto: int | None = None) -> Iterator[StoredSnapshot]:
+        """Those of a key up to an entry, newest first."""
 
 
 class DecisionBook(Protocol):
@@ -61,7 +106,7 @@ class DecisionBook(Protocol):
 
 
 class Store(Protocol):
-    """All three books, closed together."""
+    """All books, closed together."""
 
     @property
     def profiles(self) -> ProfileBook:
@@ -70,6 +115,10 @@ class Store(Protocol):
     @property
     def observations(self) -> ObservationBook:
         """Measured windows."""
+
+    @property
+    def snapshots(self) -> SnapshotBook:
+        """Shortcuts to states."""
 
     @property
     def decisions(self) -> DecisionBook:

@@ -2,9 +2,8 @@
 
 import json
 import math
-from dataclasses import asdict
 
-from interfere.records import JobProfile, Progress
+from interfere.records import JobProfile, MemoryUsage, Observation, Outcome, OutcomeKind, Progress, Rollback
 
 
 def profile_text(profile: JobProfile) -> str:
@@ -17,14 +16,39 @@ def read_profile(text: str) -> JobProfile:
     return JobProfile.from_dict(json.loads(text))
 
 
-def window_text(window: Progress) -> str:
+_KINDS: dict[str, type[Observation]] = {
+    "progress": Progress,
+    "memory_usage": MemoryUsage,
+    "outcome": Outcome,
+    "rollback": Rollback,
+}
+_NAMES = {kind: name for name, kind in _KINDS.items()}
+
+
+def kind_of(observation: Observation) -> str:
+    """The name of its kind, as on the wire."""
+    return _NAMES[type(observation)]
+
+
+def observation_text(observation: Observation) -> str:
     """One line of JSON without what is absent."""
-    values = {k: v for k, v in asdict(window).items() if not (isinstance(v, float) and math.isnan(v))}
-    return json.dumps(values, sort_keys=True, allow_nan=False)
+    values = {name: getattr(observation, name) for name in observation.__dataclass_fields__}
+    present = {k: v for k, v in values.items() if not (isinstance(v, float) and math.isnan(v))}
+    return json.dumps(present, sort_keys=True, allow_nan=False)
+
+
+def read_observation(kind: str, text: str) -> Observation:
+    """Inverse of `observation_text`."""
+    values = json.loads(text)
+    if kind == "progress":
+        values["company"] = tuple(values.get("company", ()))
+    elif kind == "outcome":
+        values["kind"] = OutcomeKind(values["kind"])
+    return _KINDS[kind](**values)
 
 
 def read_window(text: str) -> Progress:
-    """Inverse of `window_text`."""
-    values = json.loads(text)
-    values["company"] = tuple(values.get("company", ()))
-    return Progress(**values)
+    """Inverse of `observation_text` of a window."""
+    window = read_observation("progress", text)
+    assert isinstance(window, Progress)
+    return window

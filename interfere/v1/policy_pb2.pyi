@@ -45,6 +45,15 @@ class ObservationResult(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     OBSERVATION_RESULT_DUPLICATE: _ClassVar[ObservationResult]
     OBSERVATION_RESULT_PENDING_SOLO: _ClassVar[ObservationResult]
     OBSERVATION_RESULT_REJECTED: _ClassVar[ObservationResult]
+    OBSERVATION_RESULT_QUARANTINED: _ClassVar[ObservationResult]
+
+class OutcomeKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    OUTCOME_KIND_UNSPECIFIED: _ClassVar[OutcomeKind]
+    OUTCOME_KIND_APPLIED: _ClassVar[OutcomeKind]
+    OUTCOME_KIND_LOST_RACE: _ClassVar[OutcomeKind]
+    OUTCOME_KIND_REFUSED: _ClassVar[OutcomeKind]
+    OUTCOME_KIND_ENDED: _ClassVar[OutcomeKind]
 SHARING_MODE_UNSPECIFIED: SharingMode
 SHARING_MODE_TIMESLICE: SharingMode
 SHARING_MODE_MPS: SharingMode
@@ -69,6 +78,12 @@ OBSERVATION_RESULT_APPLIED: ObservationResult
 OBSERVATION_RESULT_DUPLICATE: ObservationResult
 OBSERVATION_RESULT_PENDING_SOLO: ObservationResult
 OBSERVATION_RESULT_REJECTED: ObservationResult
+OBSERVATION_RESULT_QUARANTINED: ObservationResult
+OUTCOME_KIND_UNSPECIFIED: OutcomeKind
+OUTCOME_KIND_APPLIED: OutcomeKind
+OUTCOME_KIND_LOST_RACE: OutcomeKind
+OUTCOME_KIND_REFUSED: OutcomeKind
+OUTCOME_KIND_ENDED: OutcomeKind
 
 class KernelStat(_message.Message):
     __slots__ = ("name", "mean_s", "gap_s", "count", "grid", "block", "sd_s", "flops", "bytes", "sm_used", "occupancy_frac", "compute_frac", "memory_frac", "compute_bound")
@@ -453,12 +468,60 @@ class Progress(_message.Message):
     def __init__(self, job_id: _Optional[str] = ..., workload: _Optional[str] = ..., device_type: _Optional[str] = ..., start_s: _Optional[float] = ..., end_s: _Optional[float] = ..., company: _Optional[_Iterable[str]] = ..., steps: _Optional[float] = ..., slowdown: _Optional[float] = ..., device_id: _Optional[str] = ..., mode: _Optional[_Union[SharingMode, str]] = ...) -> None: ...
 
 class Observation(_message.Message):
-    __slots__ = ("observation_id", "progress")
+    __slots__ = ("observation_id", "progress", "memory_usage", "outcome", "rollback")
     OBSERVATION_ID_FIELD_NUMBER: _ClassVar[int]
     PROGRESS_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_USAGE_FIELD_NUMBER: _ClassVar[int]
+    OUTCOME_FIELD_NUMBER: _ClassVar[int]
+    ROLLBACK_FIELD_NUMBER: _ClassVar[int]
     observation_id: str
     progress: Progress
-    def __init__(self, observation_id: _Optional[str] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ...) -> None: ...
+    memory_usage: MemoryUsage
+    outcome: Outcome
+    rollback: Rollback
+    def __init__(self, observation_id: _Optional[str] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., memory_usage: _Optional[_Union[MemoryUsage, _Mapping]] = ..., outcome: _Optional[_Union[Outcome, _Mapping]] = ..., rollback: _Optional[_Union[Rollback, _Mapping]] = ...) -> None: ...
+
+class MemoryUsage(_message.Message):
+    __slots__ = ("job_id", "workload", "device_type", "bytes", "start_s", "end_s", "device_id")
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    WORKLOAD_FIELD_NUMBER: _ClassVar[int]
+    DEVICE_TYPE_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    START_S_FIELD_NUMBER: _ClassVar[int]
+    END_S_FIELD_NUMBER: _ClassVar[int]
+    DEVICE_ID_FIELD_NUMBER: _ClassVar[int]
+    job_id: str
+    workload: str
+    device_type: str
+    bytes: float
+    start_s: float
+    end_s: float
+    device_id: str
+    def __init__(self, job_id: _Optional[str] = ..., workload: _Optional[str] = ..., device_type: _Optional[str] = ..., bytes: _Optional[float] = ..., start_s: _Optional[float] = ..., end_s: _Optional[float] = ..., device_id: _Optional[str] = ...) -> None: ...
+
+class Outcome(_message.Message):
+    __slots__ = ("job_id", "kind", "at_s", "decision_id", "device_id", "reason")
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    AT_S_FIELD_NUMBER: _ClassVar[int]
+    DECISION_ID_FIELD_NUMBER: _ClassVar[int]
+    DEVICE_ID_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    job_id: str
+    kind: OutcomeKind
+    at_s: float
+    decision_id: str
+    device_id: str
+    reason: str
+    def __init__(self, job_id: _Optional[str] = ..., kind: _Optional[_Union[OutcomeKind, str]] = ..., at_s: _Optional[float] = ..., decision_id: _Optional[str] = ..., device_id: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class Rollback(_message.Message):
+    __slots__ = ("to_sequence", "reason")
+    TO_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    to_sequence: int
+    reason: str
+    def __init__(self, to_sequence: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class ReportObservationsRequest(_message.Message):
     __slots__ = ("observations",)
@@ -481,6 +544,56 @@ class ReportObservationsResponse(_message.Message):
     ANSWERS_FIELD_NUMBER: _ClassVar[int]
     answers: _containers.RepeatedCompositeFieldContainer[ObservationAnswer]
     def __init__(self, answers: _Optional[_Iterable[_Union[ObservationAnswer, _Mapping]]] = ...) -> None: ...
+
+class GetObservationLogRequest(_message.Message):
+    __slots__ = ("at_sequence", "limit")
+    AT_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    at_sequence: int
+    limit: int
+    def __init__(self, at_sequence: _Optional[int] = ..., limit: _Optional[int] = ...) -> None: ...
+
+class ObservationLogEntry(_message.Message):
+    __slots__ = ("sequence", "observation", "result", "reason", "received_s", "rolled_back")
+    SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    OBSERVATION_FIELD_NUMBER: _ClassVar[int]
+    RESULT_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    RECEIVED_S_FIELD_NUMBER: _ClassVar[int]
+    ROLLED_BACK_FIELD_NUMBER: _ClassVar[int]
+    sequence: int
+    observation: Observation
+    result: ObservationResult
+    reason: str
+    received_s: float
+    rolled_back: bool
+    def __init__(self, sequence: _Optional[int] = ..., observation: _Optional[_Union[Observation, _Mapping]] = ..., result: _Optional[_Union[ObservationResult, str]] = ..., reason: _Optional[str] = ..., received_s: _Optional[float] = ..., rolled_back: _Optional[bool] = ...) -> None: ...
+
+class Correction(_message.Message):
+    __slots__ = ("victim", "neighbour", "device_type", "mode", "log_factor", "sd")
+    VICTIM_FIELD_NUMBER: _ClassVar[int]
+    NEIGHBOUR_FIELD_NUMBER: _ClassVar[int]
+    DEVICE_TYPE_FIELD_NUMBER: _ClassVar[int]
+    MODE_FIELD_NUMBER: _ClassVar[int]
+    LOG_FACTOR_FIELD_NUMBER: _ClassVar[int]
+    SD_FIELD_NUMBER: _ClassVar[int]
+    victim: str
+    neighbour: str
+    device_type: str
+    mode: SharingMode
+    log_factor: float
+    sd: float
+    def __init__(self, victim: _Optional[str] = ..., neighbour: _Optional[str] = ..., device_type: _Optional[str] = ..., mode: _Optional[_Union[SharingMode, str]] = ..., log_factor: _Optional[float] = ..., sd: _Optional[float] = ...) -> None: ...
+
+class GetObservationLogResponse(_message.Message):
+    __slots__ = ("entries", "online", "corrections")
+    ENTRIES_FIELD_NUMBER: _ClassVar[int]
+    ONLINE_FIELD_NUMBER: _ClassVar[int]
+    CORRECTIONS_FIELD_NUMBER: _ClassVar[int]
+    entries: _containers.RepeatedCompositeFieldContainer[ObservationLogEntry]
+    online: OnlineState
+    corrections: _containers.RepeatedCompositeFieldContainer[Correction]
+    def __init__(self, entries: _Optional[_Iterable[_Union[ObservationLogEntry, _Mapping]]] = ..., online: _Optional[_Union[OnlineState, _Mapping]] = ..., corrections: _Optional[_Iterable[_Union[Correction, _Mapping]]] = ...) -> None: ...
 
 class RegisterProfilesRequest(_message.Message):
     __slots__ = ("profiles",)
@@ -575,18 +688,28 @@ class Score(_message.Message):
     def __init__(self, split: _Optional[str] = ..., model: _Optional[str] = ..., metric: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
 
 class OnlineState(_message.Message):
-    __slots__ = ("observations", "pending_solo", "solo_rates", "corrected_jobs", "corrected_pairs")
+    __slots__ = ("observations", "pending_solo", "solo_rates", "corrected_jobs", "corrected_pairs", "quarantined", "alarms", "frozen", "outcomes", "memory_usages")
     OBSERVATIONS_FIELD_NUMBER: _ClassVar[int]
     PENDING_SOLO_FIELD_NUMBER: _ClassVar[int]
     SOLO_RATES_FIELD_NUMBER: _ClassVar[int]
     CORRECTED_JOBS_FIELD_NUMBER: _ClassVar[int]
     CORRECTED_PAIRS_FIELD_NUMBER: _ClassVar[int]
+    QUARANTINED_FIELD_NUMBER: _ClassVar[int]
+    ALARMS_FIELD_NUMBER: _ClassVar[int]
+    FROZEN_FIELD_NUMBER: _ClassVar[int]
+    OUTCOMES_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_USAGES_FIELD_NUMBER: _ClassVar[int]
     observations: int
     pending_solo: int
     solo_rates: int
     corrected_jobs: int
     corrected_pairs: int
-    def __init__(self, observations: _Optional[int] = ..., pending_solo: _Optional[int] = ..., solo_rates: _Optional[int] = ..., corrected_jobs: _Optional[int] = ..., corrected_pairs: _Optional[int] = ...) -> None: ...
+    quarantined: int
+    alarms: int
+    frozen: _containers.RepeatedScalarFieldContainer[str]
+    outcomes: int
+    memory_usages: int
+    def __init__(self, observations: _Optional[int] = ..., pending_solo: _Optional[int] = ..., solo_rates: _Optional[int] = ..., corrected_jobs: _Optional[int] = ..., corrected_pairs: _Optional[int] = ..., quarantined: _Optional[int] = ..., alarms: _Optional[int] = ..., frozen: _Optional[_Iterable[str]] = ..., outcomes: _Optional[int] = ..., memory_usages: _Optional[int] = ...) -> None: ...
 
 class GetModelResponse(_message.Message):
     __slots__ = ("version", "model", "matrix_model", "fingerprint", "created_at", "workloads", "domains", "calibrated", "trained_on", "scores", "online", "server_version")

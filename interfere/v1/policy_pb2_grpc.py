@@ -75,6 +75,11 @@ class PolicyServiceStub:
                 request_serializer=interfere_dot_v1_dot_policy__pb2.ListProfilesRequest.SerializeToString,
                 response_deserializer=interfere_dot_v1_dot_policy__pb2.ListProfilesResponse.FromString,
                 _registered_method=True)
+        self.GetObservationLog = channel.unary_unary(
+                '/interfere.v1.PolicyService/GetObservationLog',
+                request_serializer=interfere_dot_v1_dot_policy__pb2.GetObservationLogRequest.SerializeToString,
+                response_deserializer=interfere_dot_v1_dot_policy__pb2.GetObservationLogResponse.FromString,
+                _registered_method=True)
         self.GetModel = channel.unary_unary(
                 '/interfere.v1.PolicyService/GetModel',
                 request_serializer=interfere_dot_v1_dot_policy__pb2.GetModelRequest.SerializeToString,
@@ -142,6 +147,13 @@ class PolicyServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetObservationLog(self, request, context):
+        """The log of observations, newest first, and what was known at a point of it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def GetModel(self, request, context):
         """What is served, what it was trained on, what it can answer for, and what it has learned since.
         """
@@ -191,6 +203,11 @@ def add_PolicyServiceServicer_to_server(servicer, server):
                     servicer.ListProfiles,
                     request_deserializer=interfere_dot_v1_dot_policy__pb2.ListProfilesRequest.FromString,
                     response_serializer=interfere_dot_v1_dot_policy__pb2.ListProfilesResponse.SerializeToString,
+            ),
+            'GetObservationLog': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetObservationLog,
+                    request_deserializer=interfere_dot_v1_dot_policy__pb2.GetObservationLogRequest.FromString,
+                    response_serializer=interfere_dot_v1_dot_policy__pb2.GetObservationLogResponse.SerializeToString,
             ),
             'GetModel': grpc.unary_unary_rpc_method_handler(
                     servicer.GetModel,
@@ -415,6 +432,33 @@ class PolicyService:
             '/interfere.v1.PolicyService/ListProfiles',
             interfere_dot_v1_dot_policy__pb2.ListProfilesRequest.SerializeToString,
             interfere_dot_v1_dot_policy__pb2.ListProfilesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetObservationLog(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/interfere.v1.PolicyService/GetObservationLog',
+            interfere_dot_v1_dot_policy__pb2.GetObservationLogRequest.SerializeToString,
+            interfere_dot_v1_dot_policy__pb2.GetObservationLogResponse.FromString,
             options,
             channel_credentials,
             insecure,

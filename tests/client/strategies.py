@@ -3,11 +3,14 @@
 from hypothesis import strategies as st
 
 from interfere.client.queries import (
+    Correction,
     JobRef,
+    LogEntry,
     MatrixQuery,
     ModelDomain,
     ModelInfo,
     ObservationAnswer,
+    ObservationLog,
     OnlineState,
     PairQuery,
     ProfileSummary,
@@ -28,12 +31,17 @@ from interfere.records import (
     JobProfile,
     KernelStat,
     Limits,
+    MemoryUsage,
+    Observation,
     ObservationResult,
+    Outcome,
+    OutcomeKind,
     Pairing,
     Plan,
     Progress,
     Ranking,
     Refusal,
+    Rollback,
     Snapshot,
     SolveStatus,
 )
@@ -159,6 +167,27 @@ def windows(draw: st.DrawFn) -> Progress:
     )  # fmt: skip
 
 
+memory_usages = st.builds(
+    lambda start_s, **given: MemoryUsage(start_s=start_s, end_s=start_s + 1.0, **given),
+    start_s=numbers(0, 1e9), observation_id=names, job_id=names, workload=names, device_type=names,
+    bytes=numbers(0, 1e12), device_id=words,
+)  # fmt: skip
+outcomes = st.builds(
+    Outcome, observation_id=names, job_id=names, kind=st.sampled_from(OutcomeKind), at_s=numbers(0, 1e9),
+    decision_id=words, device_id=words, reason=names,
+)  # fmt: skip
+rollbacks = st.builds(Rollback, observation_id=names, to_sequence=counts, reason=names)
+
+
+def observations() -> st.SearchStrategy[Observation]:
+    """Of every kind."""
+    return st.one_of(windows(), memory_usages, outcomes, rollbacks)
+
+
+log_entries = st.builds(
+    LogEntry, sequence=counts, observation=observations(), result=st.sampled_from(ObservationResult), reason=words,
+    received_s=numbers(0, 1e9), rolled_back=st.booleans(),
+)  # fmt: skip
 answers = tuples(
     st.builds(ObservationAnswer, observation_id=names, result=st.sampled_from(ObservationResult), reason=words)
 )
@@ -170,7 +199,18 @@ models = st.builds(
     scores=tuples(st.builds(Score, split=names, model=names, metric=names, value=numbers(-1e6))),
     online=st.builds(
         OnlineState, observations=counts, pending_solo=counts, solo_rates=counts, corrected_jobs=counts,
-        corrected_pairs=counts,
+        corrected_pairs=counts, quarantined=counts, alarms=counts, frozen=tuples(names), outcomes=counts,
+        memory_usages=counts,
     ),
     server_version=words,
+)  # fmt: skip
+logs = st.builds(
+    ObservationLog, entries=tuples(log_entries, 2), online=models.map(lambda model: model.online),
+    corrections=tuples(
+        st.builds(
+            Correction, victim=names, neighbour=names, device_type=names, mode=modes, log_factor=numbers(-3, 3),
+            sd=numbers(0, 3),
+        ),
+        2,
+    ),
 )  # fmt: skip

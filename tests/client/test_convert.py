@@ -31,8 +31,9 @@ PAIRS = {
     "plan": (some.plans, plans.plan_to_proto, plans.plan_from_proto),
     "pair_query": (some.pair_queries(), predictions.pair_query_to_proto, predictions.pair_query_from_proto),
     "matrix_query": (some.matrix_queries, predictions.matrix_query_to_proto, predictions.matrix_query_from_proto),
-    "window": (some.windows(), observations.progress_to_proto, observations.progress_from_proto),
+    "observation": (some.observations(), observations.observation_to_proto, observations.observation_from_proto),
     "answers": (some.answers, observations.answers_to_proto, observations.answers_from_proto),
+    "log": (some.logs, observations.log_to_proto, observations.log_from_proto),
     "model": (some.models, model.model_to_proto, model.model_from_proto),
 }
 FROM_REQUEST = {
@@ -79,7 +80,7 @@ def test_any_bytes_give_a_record_or_violations(kind: Any, data: st.DataObject) -
         pb.RankPlacementsRequest: some.rank_queries.map(cluster.rank_query_to_proto),
         pb.PredictSlowdownsRequest: some.pair_queries().map(predictions.pair_query_to_proto),
         pb.PredictMatrixRequest: some.matrix_queries.map(predictions.matrix_query_to_proto),
-        pb.ReportObservationsRequest: st.lists(some.windows(), max_size=2).map(observations.report_to_proto),
+        pb.ReportObservationsRequest: st.lists(some.observations(), max_size=2).map(observations.report_to_proto),
         pb.JobProfile: some.profiles().map(profiles.profile_to_proto),
     }[kind]
     raw = bytearray(data.draw(valid).SerializeToString())

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from interfere.client.documents import (
     plan_document,
     read_json,
+    read_observations,
     read_pair_query,
     read_snapshot,
-    read_windows,
     snapshot_document,
 )
 from interfere.commands.output import jsonable
@@ -66,7 +66,9 @@ WINDOW = {
 
 
 def test_windows_come_as_a_list_or_under_their_name() -> None:
-    assert read_windows([WINDOW | {"company": ["x"]}]) == read_windows({"observations": [WINDOW | {"company": ["x"]}]})
+    assert read_observations([WINDOW | {"company": ["x"]}]) == read_observations(
+        {"observations": [WINDOW | {"company": ["x"]}]}
+    )
 
 
 @pytest.mark.parametrize(
@@ -86,9 +88,9 @@ def test_windows_come_as_a_list_or_under_their_name() -> None:
         (read_pair_query, {"jobs": ["a"], "pairs": [[0, 1]]}, "pairs[0].neighbour"),
         (read_pair_query, {"jobs": [{"workload": "a", "profile_id": "b"}]}, "jobs[0].workload"),
         (read_pair_query, {"jobs": [{"profile": {"workload": "a"}}]}, "jobs[0].profile.device_type"),
-        (read_windows, [WINDOW, WINDOW | {"end_s": 0}], "observations[1].end_s"),
-        (read_windows, {"observations": [WINDOW | {"company": "x"}]}, "observations[0].company"),
-        (read_windows, {"observation": []}, "observations"),
+        (read_observations, [WINDOW, WINDOW | {"end_s": 0}], "observations[1].end_s"),
+        (read_observations, {"observations": [WINDOW | {"company": "x"}]}, "observations[0].company"),
+        (read_observations, {"observation": []}, "observations"),
     ],
 )
 def test_everything_wrong_has_its_path(read: Any, document: Any, field: str) -> None:

@@ -112,11 +112,39 @@ def test_observe_moves_the_next_prediction(served: dict[str, Any], folder: Path)
     assert "rejected" in ran.stdout
 
 
+def test_the_log_is_looked_at_and_rolled_back(served: dict[str, Any], folder: Path) -> None:
+    sent = [
+        {"what": "memory_usage", "observation_id": "log-m", "job_id": "j", "workload": "train", "bytes": 2.0**31,
+         "device_type": DEVICE_TYPE, "start_s": 0, "end_s": 10},
+        {"what": "outcome", "observation_id": "log-o", "job_id": "j", "kind": "refused", "at_s": 5,
+         "reason": "drained"},
+    ]  # fmt: skip
+    ask(served, folder, "observe", "-", stdin=json.dumps(sent))
+    log = ask(served, folder, "observe", "log", "--limit", "2")
+    assert [(e["what"], e["about"], e["result"]) for e in log["entries"]] == [
+        ("outcome", "refused: drained", "applied"),
+        ("memory_usage", "train on cpu-core: 2.00 GiB", "applied"),
+    ]
+    end = log["entries"][0]["sequence"]
+    assert ask(served, folder, "observe", "log", "--at", str(end - 1))["online"]["outcomes"] == 0
+    told = ask(served, folder, "observe", "rollback", "--to", str(end), "--reason", "to try it")
+    assert [one["result"] for one in told["observations"]] == ["applied"]
+    seen = interfere("observe", "log", "--target", served["address"], cwd=folder, COLUMNS="200")
+    assert seen.returncode == 0
+    assert f"to {end}: to try it" in seen.stdout
+    assert "known here" in seen.stdout
+    past = interfere("observe", "log", "--at", "999", "--target", served["address"], cwd=folder)
+    assert past.returncode == 1
+    assert "the log ends at" in past.stderr
+    unknown = json.dumps([{"what": "weather"}])
+    assert "observations[0].what" in interfere("observe", "-", stdin=unknown, cwd=folder).stderr
+
+
 def test_tables_for_people(served: dict[str, Any], folder: Path) -> None:
     environ = {"INTERFERE_TARGET": served["address"], "COLUMNS": "200"}
-    said = interfere("predict", "--victim", "infer", "--neighbour", "gemm", cwd=folder, **environ)
+    said = interfere("predict", "--victim", "infer", "--neighbour", "stream", cwd=folder, **environ)
     assert (said.returncode, said.stderr) == (0, "")
-    assert f"{expected('infer', 'gemm'):.2f} ×" in said.stdout
+    assert f"{expected('infer', 'stream'):.2f} ×" in said.stdout
     plan = interfere("match", "--example", cwd=folder, **environ)
     assert plan.returncode == 0
     assert "job-1 train" in plan.stdout

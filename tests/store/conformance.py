@@ -7,9 +7,19 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from interfere.errors import ConflictError
-from interfere.records import JobProfile, KernelStat, Progress
-from interfere.store.protocol import Store, StoredDecision
-from interfere.store.rows import profile_text, read_profile, read_window, window_text
+from interfere.records import (
+    JobProfile,
+    KernelStat,
+    MemoryUsage,
+    Observation,
+    ObservationResult,
+    Outcome,
+    OutcomeKind,
+    Progress,
+    Rollback,
+)
+from interfere.store.protocol import Kept, Store, StoredDecision, StoredSnapshot
+from interfere.store.rows import kind_of, observation_text, profile_text, read_observation, read_profile
 from tests.client import strategies as some
 
 PROFILE = JobProfile(
@@ -26,6 +36,18 @@ def window(observation_id: str, **given_: object) -> Progress:
     return Progress(
         observation_id=observation_id, job_id="j", workload="w", device_type="t", start_s=0.0, end_s=9.0, **values
     )  # type: ignore[arg-type]  # fmt: skip
+
+
+def append(store: Store, *observations: Observation) -> int:
+    """Store them as applied."""
+    return store.observations.append([Kept(observation=one) for one in observations], 1e9)
+
+
+MEMORY = MemoryUsage(
+    observation_id="m", job_id="j", workload="w", device_type="t", bytes=2.0**30, start_s=0.0, end_s=1.0
+)
+OUTCOME = Outcome(observation_id="o", job_id="j", kind=OutcomeKind.REFUSED, at_s=5.0, reason="no memory")
+ROLLBACK = Rollback(observation_id="r", to_sequence=1, reason="a broken reporter")
 
 
 class StoreLaws:
@@ -49,27 +71,63 @@ class StoreLaws:
 
     def test_observations_keep_their_order(self, open_store: Callable[[], Store]) -> None:
         store = open_store()
-        store.observations.append([window("b"), window("a")])
-        store.observations.append([window("0")])
+        append(store, window("b"), window("a"))
+        append(store, window("0"))
         store.close()
         again = open_store().observations
-        assert [w.observation_id for w in again.all()] == ["b", "a", "0"]
-        assert again.count() == 3
+        assert [e.observation.observation_id for e in again.entries()] == ["b", "a", "0"]
+        assert again.counts() == {"progress": 3}
 
     def test_an_id_is_stored_once_and_a_refused_batch_leaves_nothing(self, open_store: Callable[[], Store]) -> None:
         store = open_store()
-        store.observations.append([window("a", steps=1.0)])
+        append(store, window("a", steps=1.0))
         with pytest.raises(ConflictError):
-            store.observations.append([window("new"), window("a", steps=2.0)])
-        assert [(w.observation_id, w.steps) for w in store.observations.all()] == [("a", 1.0)]
+            append(store, window("new"), window("a", steps=2.0))
+        assert [(e.observation.observation_id, e.observation.steps) for e in store.observations.entries()] == [
+            ("a", 1.0)
+        ]
 
     def test_find_gives_the_stored_ones_of_many(self, open_store: Callable[[], Store]) -> None:
         store = open_store()
-        store.observations.append([window(str(k)) for k in range(1200)])
+        append(store, *(window(str(k)) for k in range(1200)))
         found = store.observations.find(str(k) for k in range(600, 1800))
         assert sorted(map(int, found)) == list(range(600, 1200))
-        assert window_text(found["700"]) == window_text(window("700"))
+        assert observation_text(found["700"]) == observation_text(window("700"))
         assert store.observations.find([]) == {}
+
+    def test_every_kind_comes_back_with_what_was_answered(self, open_store: Callable[[], Store]) -> None:
+        store = open_store()
+        kept = [
+            Kept(observation=one, result=ObservationResult.QUARANTINED, reason="why")
+            for one in (window("w"), MEMORY, OUTCOME, ROLLBACK)
+        ]
+        assert store.observations.append(kept, 7.0) == 4
+        store.close()
+        again = open_store().observations
+        found = list(again.entries())
+        assert [repr(e.observation) for e in found] == [repr(one.observation) for one in kept]
+        assert {(e.result, e.reason, e.received_s) for e in found} == {(ObservationResult.QUARANTINED, "why", 7.0)}
+        assert again.counts() == {"progress": 1, "memory_usage": 1, "outcome": 1, "rollback": 1}
+        assert again.counts(upto=2) == {"progress": 1, "memory_usage": 1}
+        assert (again.rollbacks(), again.rollbacks(upto=3)) == (((4, 1),), ())
+
+    def test_parts_of_a_long_log(self, open_store: Callable[[], Store]) -> None:
+        book = open_store().observations
+        for start in range(0, 12_000, 4_000):
+            book.append([Kept(observation=window(str(k))) for k in range(start, start + 4_000)], 0.0)
+        part = [e.sequence for e in book.entries(after=3_000, upto=11_000)]
+        assert part == list(range(3_001, 11_001))
+        assert [e.sequence for e in book.newest(3, upto=100)] == [100, 99, 98]
+
+    def test_the_newest_snapshots_are_kept(self, open_store: Callable[[], Store]) -> None:
+        store = open_store()
+        for k in range(1, 6):
+            store.snapshots.put(StoredSnapshot(sequence=k, key="k", content=bytes([k])))
+        store.close()
+        again = open_store().snapshots
+        assert [(s.sequence, s.content) for s in again.find("k")] == [(5, b"\x05"), (4, b"\x04")]
+        assert [s.sequence for s in again.find("k", upto=4)] == [4]
+        assert list(again.find("other")) == []
 
     def test_decisions_come_back_by_scope_and_id(self, open_store: Callable[[], Store]) -> None:
         store = open_store()
@@ -95,7 +153,7 @@ def test_a_profile_row_loses_nothing(profile: JobProfile) -> None:
     assert repr(read_profile(profile_text(profile))) == repr(profile)
 
 
-@given(some.windows())
-@settings(max_examples=50, deadline=None)
-def test_a_window_row_loses_nothing(one: Progress) -> None:
-    assert repr(read_window(window_text(one))) == repr(one)
+@given(some.observations())
+@settings(max_examples=100, deadline=None)
+def test_an_observation_row_loses_nothing(one: Observation) -> None:
+    assert repr(read_observation(kind_of(one), observation_text(one))) == repr(one)

@@ -11,18 +11,21 @@ from pathlib import Path
 import pytest
 
 from interfere.errors import UnavailableError, UnfitError
+from interfere.store.rows import observation_text
 from interfere.store.sqlite import SqliteStore
 from tests.store.conformance import (
     DECISION,
+    MEMORY,
     OTHER,
     PROFILE,
     StoreLaws,
+    append,
     test_a_profile_row_loses_nothing,
-    test_a_window_row_loses_nothing,
+    test_an_observation_row_loses_nothing,
     window,
 )
 
-__all__ = ["test_a_profile_row_loses_nothing", "test_a_window_row_loses_nothing"]
+__all__ = ["test_a_profile_row_loses_nothing", "test_an_observation_row_loses_nothing"]
 
 
 class TestSqliteStore(StoreLaws):
@@ -61,10 +64,10 @@ def test_a_killed_server_loses_nothing_it_acknowledged(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
     write = (
         "import sys, pathlib; from interfere.store.sqlite import SqliteStore\n"
-        "from tests.store.conformance import window\n"
+        "from tests.store.conformance import append, window\n"
         "store = SqliteStore(pathlib.Path(sys.argv[1]))\n"
         "for k in range(100000):\n"
-        "    store.observations.append([window(str(k))]); print(k, flush=True)"
+        "    append(store, window(str(k))); print(k, flush=True)"
     )
     writer = subprocess.Popen([sys.executable, "-c", write, str(path)], stdout=subprocess.PIPE, text=True)
     assert writer.stdout is not None
@@ -74,7 +77,7 @@ def test_a_killed_server_loses_nothing_it_acknowledged(tmp_path: Path) -> None:
     rest = writer.communicate()[0].splitlines()
     acknowledged = 20 + len(rest) - (1 if rest and not rest[-1].isdigit() else 0)
     store = SqliteStore(path)
-    ids = [int(w.observation_id) for w in store.observations.all()]
+    ids = [int(e.observation.observation_id) for e in store.observations.entries()]
     store.close()
     assert ids == list(range(len(ids)))
     assert acknowledged <= len(ids) <= acknowledged + 1
@@ -107,17 +110,17 @@ def test_a_file_that_is_not_ours_is_refused_and_left_alone(tmp_path: Path, conte
 
 def test_a_full_disk_is_unavailable_and_leaves_the_store_whole(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "s.db")
-    store.observations.append([window("a")])
+    append(store, window("a"))
     with store._file.reading() as connection:  # the disk fills up: SQLite may take no further page
         pages = connection.execute("PRAGMA page_count").fetchone()[0]
         connection.execute(f"PRAGMA max_page_count = {pages}")
     with pytest.raises(UnavailableError, match="free the disk"):
-        store.observations.append([window(str(k)) for k in range(1000)])
-    assert store.observations.count() == 1
+        append(store, *(window(str(k)) for k in range(1000)))
+    assert store.observations.counts() == {"progress": 1}
     with store._file.reading() as connection:
         connection.execute("PRAGMA max_page_count = 100000")
-    store.observations.append([window("b")])
-    assert store.observations.count() == 2
+    append(store, window("b"))
+    assert store.observations.counts() == {"progress": 2}
     store.close()
 
 
@@ -164,3 +167,21 @@ def test_a_file_where_the_folder_should_be(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     with pytest.raises(UnfitError, match="--store FILE"):
         SqliteStore(tmp_path / "folder")
+
+
+def test_a_store_of_format_1_goes_on(tmp_path: Path) -> None:
+    path = tmp_path / "s.db"
+    with sqlite3.connect(path) as old:
+        old.executescript(
+            "CREATE TABLE profile (seq INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, content TEXT);"
+            "CREATE TABLE observation (seq INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, content TEXT);"
+            "CREATE TABLE decision (seq INTEGER PRIMARY KEY, scope TEXT, snapshot_id TEXT, digest TEXT, content BLOB);"
+            "PRAGMA user_version = 1;"
+        )
+        old.execute("INSERT INTO observation (id, content) VALUES ('a', ?)", (observation_text(window("a")),))
+    old.close()
+    store = SqliteStore(path)
+    append(store, MEMORY)
+    assert [repr(e.observation) for e in store.observations.entries()] == [repr(window("a")), repr(MEMORY)]
+    store.close()
+    SqliteStore(path).close()

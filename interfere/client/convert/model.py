@@ -20,14 +20,13 @@ def model_to_proto(info: ModelInfo) -> pb.GetModelResponse:
         calibrated=info.calibrated,
         trained_on=[pb.TrainingTable(**asdict(table)) for table in info.trained_on],
         scores=[pb.Score(**asdict(score)) for score in info.scores],
-        online=pb.OnlineState(**asdict(info.online)),
+        online=online_to_proto(info.online),
         server_version=info.server_version,
     )
 
 
 def model_from_proto(message: pb.GetModelResponse) -> ModelInfo:
     """Versions, training data, domains, state."""
-    online = message.online
     return ModelInfo(
         version=message.version,
         model=message.model,
@@ -42,12 +41,27 @@ def model_from_proto(message: pb.GetModelResponse) -> ModelInfo:
         calibrated=message.calibrated,
         trained_on=tuple(TrainingTable(table=t.table, rows=t.rows, sha256=t.sha256) for t in message.trained_on),
         scores=tuple(Score(split=s.split, model=s.model, metric=s.metric, value=s.value) for s in message.scores),
-        online=OnlineState(
-            observations=online.observations,
-            pending_solo=online.pending_solo,
-            solo_rates=online.solo_rates,
-            corrected_jobs=online.corrected_jobs,
-            corrected_pairs=online.corrected_pairs,
-        ),
+        online=online_from_proto(message.online),
         server_version=message.server_version,
+    )
+
+
+def online_to_proto(online: OnlineState) -> pb.OnlineState:
+    """What was learned."""
+    return pb.OnlineState(**asdict(online))
+
+
+def online_from_proto(message: pb.OnlineState) -> OnlineState:
+    """What was learned."""
+    return OnlineState(
+        observations=message.observations,
+        pending_solo=message.pending_solo,
+        solo_rates=message.solo_rates,
+        corrected_jobs=message.corrected_jobs,
+        corrected_pairs=message.corrected_pairs,
+        quarantined=message.quarantined,
+        alarms=message.alarms,
+        frozen=tuple(message.frozen),
+        outcomes=message.outcomes,
+        memory_usages=message.memory_usages,
     )

@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import Any, TypeVar
 
 from interfere.errors import InvalidInputError, Violation
-from interfere.records import MODES, NAN, ActionKind, ObservationResult, SolveStatus, Source
+from interfere.records import MODES, NAN, ActionKind, ObservationResult, OutcomeKind, SolveStatus, Source
 from interfere.v1 import policy_pb2 as pb
 
 T = TypeVar("T")
@@ -114,4 +114,5 @@ MODE = Words("SHARING_MODE", pb.SharingMode, MODES, unspecified="timeslice")
 ACTION = Words("ACTION_KIND", pb.ActionKind, ActionKind)
 SOURCE = Words("PREDICTION_SOURCE", pb.PredictionSource, Source)
 STATUS = Words("SOLVE_STATUS", pb.SolveStatus, SolveStatus)
+OUTCOME = Words("OUTCOME_KIND", pb.OutcomeKind, OutcomeKind)
 RESULT = Words("OBSERVATION_RESULT", pb.ObservationResult, ObservationResult)

@@ -1,0 +1,111 @@
+"""One SQLite file: its tables, its transactions, and what its errors mean."""
+
+import sqlite3
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from interfere.errors import ConflictError, UnavailableError, UnfitError
+
+FORMAT = 2  # PRAGMA user_version
+BUSY_S = 2.0  # wait for a backup tool's lock before giving up
+_SNAPSHOT = """
+CREATE TABLE snapshot (
+    seq INTEGER NOT NULL, key TEXT NOT NULL, content BLOB NOT NULL, PRIMARY KEY (key, seq))"""
+_SCHEMA = f"""
+CREATE TABLE profile (
+    seq INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, content TEXT NOT NULL);
+CREATE TABLE observation (
+    seq INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, content TEXT NOT NULL,
+    kind TEXT NOT NULL, result TEXT NOT NULL, reason TEXT NOT NULL, received_s REAL NOT NULL);
+CREATE INDEX observation_kind ON observation (kind) WHERE kind <> 'progress';
+CREATE TABLE decision (
+    seq INTEGER PRIMARY KEY AUTOINCREMENT, scope TEXT NOT NULL, snapshot_id TEXT NOT NULL,
+    digest TEXT NOT NULL, content BLOB NOT NULL, UNIQUE (scope, snapshot_id));
+{_SNAPSHOT};
+"""
+# Format 1 kept only windows, without what had been answered.
+_FROM_1 = f"""
+ALTER TABLE observation ADD COLUMN kind TEXT NOT NULL DEFAULT 'progress';
+ALTER TABLE observation ADD COLUMN result TEXT NOT NULL DEFAULT 'applied';
+ALTER TABLE observation ADD COLUMN reason TEXT NOT NULL DEFAULT '';
+ALTER TABLE observation ADD COLUMN received_s REAL NOT NULL DEFAULT 0;
+CREATE INDEX observation_kind ON observation (kind) WHERE kind <> 'progress';
+{_SNAPSHOT};
+"""
+
+
+class SqliteFile:
+    """One connection, one lock, and what SQLite's errors mean."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._mutex = path, threading.Lock()
+        with self._meaning():
+            self._connection = sqlite3.connect(path, timeout=BUSY_S, check_same_thread=False, isolation_level=None)
+
+    def prepare(self) -> None:
+        """Make the tables in a new file; refuse one that is not ours."""
+        with self.transaction() as connection:
+            version = connection.execute("PRAGMA user_version").fetchone()[0]
+            tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+            if version == 0 and tables == 0:
+                for statement in filter(str.strip, _SCHEMA.split(";")):
+                    connection.execute(statement)
+                connection.execute(f"PRAGMA user_version = {FORMAT}")
+            elif version == 1:
+                for statement in filter(str.strip, _FROM_1.split(";")):
+                    connection.execute(statement)
+                connection.execute(f"PRAGMA user_version = {FORMAT}")
+            elif version != FORMAT:
+                raise UnfitError(
+                    "not a store of this version",
+                    value=f"{self._path}, format {version}, this program writes {FORMAT}",
+                    remedy="give another file: --store FILE",
+                )
+        with self._meaning():
+            self._connection.execute("PRAGMA journal_mode = WAL")
+            self._connection.execute("PRAGMA synchronous = FULL")
+
+    @contextmanager
+    def transaction(self) -> Iterator[sqlite3.Connection]:
+        """All of it or nothing."""
+        with self._mutex, self._meaning():
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield self._connection
+                self._connection.execute("COMMIT")
+            except BaseException:
+                if self._connection.in_transaction:
+                    self._connection.execute("ROLLBACK")
+                raise
+
+    @contextmanager
+    def reading(self) -> Iterator[sqlite3.Connection]:
+        """For queries."""
+        with self._mutex, self._meaning():
+            yield self._connection
+
+    def close(self) -> None:
+        with self._mutex:
+            self._connection.close()
+
+    @contextmanager
+    def _meaning(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorname.startswith(("SQLITE_BUSY", "SQLITE_FULL", "SQLITE_IOERR", "SQLITE_LOCKED")):
+                raise UnavailableError(
+                    f"the store cannot be written now ({error})", value=self._path, remedy="free the disk, then retry"
+                ) from None
+            raise self._unfit(error) from None
+        except sqlite3.IntegrityError as error:
+            raise ConflictError("an id is stored already", value=str(error), remedy="use a new id") from None
+        except sqlite3.DatabaseError as error:
+            raise self._unfit(error) from None
+
+    def _unfit(self, error: sqlite3.Error) -> UnfitError:
+        return UnfitError(
+            f"the store cannot be used ({error})", value=self._path, remedy="give another file: --store FILE"
+        )

@@ -1,0 +1,64 @@
+"""How fast the online correction learns new jobs of the user's copy of the public data, beside simpler ways."""
+
+from pathlib import Path
+
+import pytest
+
+from features.pair import Encoder
+from interfere.data.importers.gavel import import_gavel
+from interfere.data.importers.lucid import import_lucid
+from interfere.data.tables import Table
+from tests.bench.history import record
+from tests.data.importers.public import public
+from tests.predict.online.streaming import SIMPLE, STEPS, Residual, Simple, curve, priors, streams
+from training.dataset import build_dataset
+from training.evaluation import out_of_fold
+from training.models import MODELS
+from training.splits import folds
+
+pytestmark = pytest.mark.bench
+ORDERS = 3  # of partners, averaged
+# Own-speed MAE after 0, 1, 4, 8 observed pairs that must hold.
+LIMITS = {"gavel": {0: 0.054, 1: 0.037, 4: 0.030, 8: 0.026}, "lucid": {0: 0.057, 1: 0.050, 4: 0.045, 8: 0.042}}
+MODEL = "ensemble"  # the champion on both tables
+
+
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("name", ["gavel", "lucid"])
+def test_new_jobs_are_learned(name: str) -> None:
+    table = _table(name)
+    dataset = build_dataset([table], Encoder())
+    model = MODELS[MODEL]
+    unseen, seen = (out_of_fold(dataset, model, split, folds(dataset, split, 0), 0) for split in ("job", "pair"))
+    found = list(streams(dataset, unseen, seed=0, orders=ORDERS))
+    prior = priors(dataset, unseen, seen, seed=0)
+    domains = [(where.device_type, where.mode) for where in dataset.domains]
+    curves = {
+        "residual": curve(found, lambda stream, d: Residual(stream, prior[stream.fold], domains[d])),
+        **{kind: curve(found, lambda stream, _, kind=kind: Simple(stream, kind)) for kind in SIMPLE},
+    }
+    figures: dict[str, float] = {"streams": len(found) // ORDERS}
+    for kind, one in curves.items():
+        for k in STEPS:
+            figures[f"{kind} own {k}"] = one.own_mae(k)
+            figures[f"{kind} neighbours {k}"] = one.neighbour_mae(k)
+        print(f"{name:6} {kind:14}", *(f"{k}: {one.own_mae(k):.4f}/{one.neighbour_mae(k):.4f}" for k in STEPS))
+    record(f"online-{name}", figures)
+    residual = curves["residual"]
+    slack = residual.neighbour_se(0, ORDERS)
+    assert all(residual.neighbour_mae(k) <= residual.neighbour_mae(0) + slack for k in STEPS)
+    for simple in ("no update", "pair memory", "unshrunk mean"):
+        assert all(residual.own_mae(k) < curves[simple].own_mae(k) for k in STEPS if k), simple
+    missed = {
+        k: (round(residual.own_mae(k), 4), limit) for k, limit in LIMITS[name].items() if residual.own_mae(k) > limit
+    }
+    assert not missed, f"own-speed MAE above its limit after k pairs: {missed}"
+
+
+def _table(name: str) -> Table:
+    got = (
+        import_gavel(public("gavel/oracle_throughputs.json"))
+        if name == "gavel"
+        else import_lucid(public(Path("lucid")))
+    )
+    return Table(name=name, jobs=got.jobs, pairs=got.pairs)

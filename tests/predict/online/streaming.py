@@ -1,0 +1,204 @@
+"""New jobs streamed against models that never saw them: the error of their speed after k observed pairs.
+
+Every job of every `job` fold, on every device type, draws its partners in a random order: the first 8 are observed one
+by one, both directions, the rest are asked after 0, 1, 2, 4, 8 of them. The model and the prior never saw the job.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from interfere.predict.online.prior import ResidualPrior
+from interfere.predict.residual import OnlineModel
+from interfere.records import PairBatch, Prediction, Progress
+from tests.tables import TablePredictor, profile
+from training.dataset import Dataset
+from training.evaluation import Evaluation
+from training.residual_prior import Errors, errors_of, fit_prior
+from training.scores import speed
+from training.splits import folds
+
+STEPS = (0, 1, 2, 4, 8)
+LAST = STEPS[-1]
+Pair = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stream:
+    """One new job on one device type. Log slowdowns by (victim, neighbour)."""
+
+    fold: int
+    job: str
+    measured: dict[Pair, float]
+    predicted: dict[Pair, float]
+    partners: tuple[str, ...]  # in the order in which they are observed
+
+
+@dataclass(slots=True)
+class Curve:
+    """Sums of |error of speed| by step: own speed, and that of its neighbours."""
+
+    own: dict[int, list[float]]
+    neighbours: dict[int, list[tuple[float, int]]]
+
+    def own_mae(self, k: int) -> float:
+        return float(np.mean(self.own[k]))
+
+    def neighbour_mae(self, k: int) -> float:
+        total = np.array(self.neighbours[k])
+        return float(total[:, 0].sum() / total[:, 1].sum())
+
+    def neighbour_se(self, k: int, seeds: int) -> float:
+        """Standard error over jobs; orders of one job are no new jobs."""
+        means = np.array([total / count for total, count in self.neighbours[k]])
+        return float(means.std(ddof=1) / np.sqrt(len(means) / seeds))
+
+
+class Corrector:
+    """Something that learns from pairs: `observe` both directions of one, `correct` log predictions."""
+
+    def observe(self, pair: Pair, measured: float) -> None:
+        raise NotImplementedError
+
+    def correct(self, pair: Pair) -> float:
+        raise NotImplementedError
+
+
+class Residual(Corrector):
+    """The real one: `OnlineModel` around a table of predictions of models that never saw the job."""
+
+    def __init__(self, stream: Stream, prior: ResidualPrior | None, domain: tuple[str, str]) -> None:
+        device, self._mode = domain
+        table = {pair: float(np.exp(value)) for pair, value in stream.predicted.items()}
+        self.model = OnlineModel(TablePredictor(table, devices=(device,)), prior)
+        names = sorted({name for pair in table for name in pair})
+        self._profiles = {name: profile(name, device_type=device) for name in names}
+        self._device, self._count = device, 0
+
+    def observe(self, pair: Pair, measured: float) -> None:
+        self._count += 1
+        window = Progress(
+            observation_id=str(self._count), job_id="j", workload=pair[0], company=(pair[1],), mode=self._mode,
+            device_type=self._device, start_s=0.0, end_s=1.0, slowdown=float(np.exp(measured)),
+        )  # fmt: skip
+        self.model.observe(window, lambda name, _: self._profiles[name])
+
+    def answer(self, pair: Pair) -> Prediction:
+        one = np.zeros(1, dtype=np.int64)
+        jobs = (self._profiles[pair[0]], self._profiles[pair[1]])
+        return self.model.predict_pairs(
+            PairBatch(jobs=jobs, victim=one, neighbour=one + 1, device_type=self._device, mode=self._mode)
+        )
+
+    def correct(self, pair: Pair) -> float:
+        return float(np.log(self.answer(pair).median[0]))
+
+
+class Simple(Corrector):
+    """What people do instead: nothing, remember pairs, a moving average or the plain mean of each job's errors."""
+
+    def __init__(self, stream: Stream, kind: str) -> None:
+        self._predicted, self._kind = stream.predicted, kind
+        self._own: dict[tuple[str, int], list[float]] = {}
+        self._pairs: dict[Pair, float] = {}
+
+    def observe(self, pair: Pair, measured: float) -> None:
+        error = measured - self._predicted[pair]
+        self._pairs[pair] = error
+        for role, name in enumerate(pair):
+            self._own.setdefault((name, role), []).append(error)
+
+    def correct(self, pair: Pair) -> float:
+        base = self._predicted[pair]
+        if self._kind == "no update":
+            return base
+        if self._kind == "pair memory":
+            return base + self._pairs.get(pair, 0.0)
+        return base + sum(self._level(self._own.get((name, role), [])) / 2 for role, name in enumerate(pair))
+
+    def _level(self, errors: Sequence[float]) -> float:
+        if self._kind == "unshrunk mean":
+            return float(np.mean(errors)) * 2 if errors else 0.0
+        level = 0.0
+        for error in errors:
+            level += 0.3 * (error - level)
+        return level * 2
+
+
+SIMPLE = ("no update", "pair memory", "EMA", "unshrunk mean")
+
+
+def streams(dataset: Dataset, evaluation: Evaluation, *, seed: int, orders: int) -> Iterator[tuple[Stream, int]]:
+    """(stream, domain) of all new jobs that have more than `LAST` partners, in `orders` random orders."""
+    errors = errors_of(dataset, evaluation, seed)
+    names = dataset.workloads
+    measured = errors.log_predicted + errors.error
+    for fold in np.unique(evaluation.fold).tolist():
+        here = evaluation.fold == fold
+        unseen = np.unique(
+            np.concatenate([errors.victim[here & errors.new_victim], errors.neighbour[here & errors.new_neighbour]])
+        )
+        for domain in np.unique(errors.domain[here]).tolist():
+            for job in unseen.tolist():
+                rows = np.flatnonzero(
+                    here & (errors.domain == domain) & ((errors.victim == job) ^ (errors.neighbour == job))
+                )
+                pairs = [(names[errors.victim[k] - 1], names[errors.neighbour[k] - 1]) for k in rows]
+                partners = sorted({name for pair in pairs for name in pair} - {names[job - 1]})
+                if len(partners) <= LAST + 1:
+                    continue
+                made = Stream(
+                    fold=fold, job=names[job - 1], partners=(),
+                    measured=dict(zip(pairs, measured[rows].tolist(), strict=True)),
+                    predicted=dict(zip(pairs, errors.log_predicted[rows].tolist(), strict=True)),
+                )  # fmt: skip
+                for order in range(orders):
+                    rng = np.random.default_rng([order, job, domain])
+                    yield replace(made, partners=tuple(rng.permutation(partners).tolist())), domain
+
+
+def priors(dataset: Dataset, unseen: Evaluation, seen: Evaluation, *, seed: int) -> dict[int, ResidualPrior]:
+    """By fold: fitted without any row of the fold's new jobs."""
+    errors, known = errors_of(dataset, unseen, seed), errors_of(dataset, seen, seed)
+    found = {}
+    for fold, part in enumerate(folds(dataset, "job", seed)):
+        new = np.setdiff1d(
+            np.unique(np.concatenate([dataset.rows.victim, dataset.rows.neighbour])),
+            np.concatenate([dataset.rows.victim[part.train], dataset.rows.neighbour[part.train]]),
+        )
+        found[fold] = fit_prior(dataset.take(part.train), _without(errors, new), _without(known, new))
+    return found
+
+
+def _without(errors: Errors, jobs: np.ndarray) -> Errors:
+    kept = ~(np.isin(errors.victim, jobs) | np.isin(errors.neighbour, jobs))
+    return Errors(**{name: getattr(errors, name)[kept] for name in Errors.__dataclass_fields__})
+
+
+def curve(all_streams: Sequence[tuple[Stream, int]], make: Callable[[Stream, int], Corrector]) -> Curve:
+    """One corrector a stream, asked about the partners that it never observes."""
+    found = Curve(own={k: [] for k in STEPS}, neighbours={k: [] for k in STEPS})
+    for stream, domain in all_streams:
+        corrector = make(stream, domain)
+        for k in range(LAST + 1):
+            if k in STEPS:
+                for partner in stream.partners[LAST:]:
+                    if (pair := (stream.job, partner)) in stream.measured:
+                        found.own[k].append(_off(stream, corrector, pair))
+                beside = [
+                    _off(stream, corrector, (partner, stream.job))
+                    for partner in stream.partners[LAST:]
+                    if (partner, stream.job) in stream.measured
+                ]
+                if beside:
+                    found.neighbours[k].append((sum(beside), len(beside)))
+            if k < LAST:
+                for pair in ((stream.job, stream.partners[k]), (stream.partners[k], stream.job)):
+                    if pair in stream.measured:
+                        corrector.observe(pair, stream.measured[pair])
+    return found
+
+
+def _off(stream: Stream, corrector: Corrector, pair: Pair) -> float:
+    return float(abs(speed(np.array(stream.measured[pair])) - speed(np.array(corrector.correct(pair)))))

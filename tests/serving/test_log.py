@@ -1,0 +1,242 @@
+"""The observation log end to end: what is kept, replayed to any point, rolled back, and met by a new model."""
+
+import sqlite3
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from interfere.client import PolicyClient
+from interfere.config import Settings
+from interfere.errors import NotFoundError
+from interfere.records import MemoryUsage, ObservationResult, Outcome, OutcomeKind, Progress, Rollback
+from interfere.store.observations import SqliteSnapshots
+from serving import learning
+from serving.server import RunningServer
+from tests.models import DEVICE_TYPE, expected, publish
+from tests.serving.test_observations import APPLIED, DUPLICATE, PENDING, REJECTED, median, results, window
+
+DAY_S = 86_400.0
+QUARANTINED = ObservationResult.QUARANTINED
+MEMORY = MemoryUsage(
+    observation_id="m", job_id="j", workload="infer", device_type=DEVICE_TYPE, bytes=2.0**30, start_s=0.0, end_s=9.0
+)
+OUTCOME = Outcome(
+    observation_id="o", job_id="j", kind=OutcomeKind.LOST_RACE, at_s=5.0, decision_id="d", device_id="a", reason="late"
+)
+PAIRS = [(v, n) for v in ("infer", "stream", "gemm") for n in ("infer", "stream", "gemm") if v != n]
+
+
+def medians(client: PolicyClient) -> list[float]:
+    return [median(client, *pair) for pair in PAIRS]
+
+
+def some_windows(count: int, start: int = 0) -> list[Progress]:
+    """Different pairs, all of them somewhat slower than the model says; one window alone in ten."""
+    made = []
+    for k in range(start, start + count):
+        victim, neighbour = PAIRS[k % len(PAIRS)]
+        shared = window(str(k), victim, neighbour, slowdown=expected(victim, neighbour) * (1.05 + 0.03 * (k % 5)))
+        made.append(window(str(k), victim, steps=100.0) if k % 10 == 9 else shared)
+    return made
+
+
+def test_outcomes_and_memory_usage_are_kept_and_listed(serve: Callable[..., RunningServer]) -> None:
+    first = serve()
+    with PolicyClient(first.address) as client:
+        told = client.observe([MEMORY, OUTCOME, MEMORY, replace(OUTCOME, reason="other")])
+        assert [one.result for one in told] == [APPLIED, APPLIED, DUPLICATE, REJECTED]
+    first.stop()
+    with PolicyClient(serve().address) as client:
+        online = client.model().online
+        assert (online.observations, online.outcomes, online.memory_usages, online.corrected_jobs) == (2, 1, 1, 0)
+        entries = client.observation_log().entries
+        assert [(e.sequence, e.observation) for e in entries] == [(2, OUTCOME), (1, MEMORY)]
+        assert results(client, OUTCOME) == [DUPLICATE]  # type: ignore[arg-type]
+
+
+def test_the_state_at_any_point_is_what_it_was_then(client: PolicyClient) -> None:
+    then = {}
+    for one in some_windows(12):
+        client.observe([one])
+        log = client.observation_log()
+        then[log.entries[0].sequence] = log.online, log.corrections
+    for sequence, (online, corrections) in then.items():
+        log = client.observation_log(at_sequence=sequence, limit=3)
+        assert (log.online, log.corrections) == (online, corrections)
+        assert log.entries[0].sequence == sequence
+        assert len(log.entries) == min(3, sequence)
+    assert client.observation_log(at_sequence=0).entries == ()
+    with pytest.raises(NotFoundError, match="ends at 12"):
+        client.observation_log(at_sequence=13)
+
+
+def test_a_rollback_forgets_what_came_after_its_point_and_nothing_else(serve: Callable[..., RunningServer]) -> None:
+    first = serve()
+    with PolicyClient(first.address) as client:
+        client.observe(some_windows(5))
+        known = medians(client)
+        client.observe([window("bad", "infer", "gemm", slowdown=3.0), *some_windows(5, 5)])
+        assert medians(client) != known
+        assert results(client, Rollback(observation_id="r", to_sequence=5, reason="broken reporter")) == [APPLIED]  # type: ignore[arg-type]
+        assert medians(client) == known
+        assert [e.rolled_back for e in client.observation_log().entries] == [False, *[True] * 6, *[False] * 5]
+        assert results(client, some_windows(1, 5)[0]) == [DUPLICATE]  # it stays in the log
+        assert results(client, window("new", "infer", "gemm", slowdown=2.0)) == [APPLIED]
+        assert median(client) != known[PAIRS.index(("infer", "gemm"))]
+        after = medians(client)
+        (far,) = client.observe([Rollback(observation_id="f", to_sequence=99, reason="typing error")])
+        assert far.result is REJECTED
+        assert "the log ends at 13" in far.reason
+    first.stop()
+    with PolicyClient(serve().address) as client:
+        assert medians(client) == after
+
+
+def test_clocks_do_not_matter_only_the_order_of_arrival_does(serve: Callable[..., RunningServer]) -> None:
+    """Out of order, late by a day, from the future, and with a clock that jumped back: the same state."""
+    windows = some_windows(12)
+    shifted = [
+        replace(one, start_s=one.start_s + at, end_s=one.end_s + at)
+        for one, at in zip(windows, [3e9, 0.0, 1e9, 1e9 - DAY_S, 5e8, 2e9] * 2, strict=True)
+    ]
+    first = serve()
+    with PolicyClient(first.address) as client:
+        assert REJECTED not in results(client, *windows)
+        straight = medians(client)
+    first.stop()
+    Path(first.store_path).unlink()
+    with PolicyClient(serve().address) as client:
+        assert REJECTED not in results(client, *shifted)
+        assert medians(client) == straight
+
+
+def test_a_restart_from_a_snapshot_and_one_from_the_whole_log_know_the_same(
+    serve: Callable[..., RunningServer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(learning, "SNAPSHOT_EVERY", 16)
+    first = serve()
+    with PolicyClient(first.address) as client:
+        for start in range(0, 60, 6):
+            client.observe(some_windows(6, start))
+        client.observe([window("waits", "train", "gemm", steps=5.0)])
+        known, online = medians(client), client.model().online
+    first.stop()
+    with sqlite3.connect(first.store_path) as store:
+        assert [row[0] for row in store.execute("SELECT seq FROM snapshot ORDER BY seq")] == [54, 61]
+    store.close()
+
+    def check() -> None:
+        server = serve()
+        with PolicyClient(server.address) as client:
+            assert medians(client) == known
+            assert client.model().online == online
+        server.stop()
+
+    check()
+    with sqlite3.connect(first.store_path) as store:
+        store.execute("DELETE FROM snapshot WHERE seq = 61")
+    store.close()
+    check()
+    monkeypatch.setattr(SqliteSnapshots, "find", lambda self, key, upto=None: iter(()))
+    check()
+
+
+def test_a_rollback_past_a_snapshot_ignores_it(
+    serve: Callable[..., RunningServer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(learning, "SNAPSHOT_EVERY", 4)
+    server = serve()
+    with PolicyClient(server.address) as client:
+        client.observe(some_windows(3))
+        known = medians(client)
+        client.observe(some_windows(9, 3))
+        client.observe([Rollback(observation_id="r", to_sequence=3, reason="why")])
+        assert medians(client) == known
+    server.stop()
+    with PolicyClient(serve().address) as client:
+        assert medians(client) == known
+
+
+@pytest.fixture
+def challenger(tmp_path: Path) -> Path:
+    """Another model: the same graphs under a version of its own."""
+    return publish(tmp_path / "challenger", version="fedcba987654")
+
+
+def test_a_new_champion_meets_every_observation_anew(
+    serve: Callable[..., RunningServer], settings: Settings, challenger: Path
+) -> None:
+    first = serve()
+    with PolicyClient(first.address) as client:
+        client.observe(some_windows(30))
+        known, online = medians(client), client.model().online
+    first.stop()
+    with PolicyClient(serve(replace(settings, model=challenger)).address) as client:
+        assert client.model().version == "fedcba987654"
+        assert medians(client) == known  # it answers as the first one did, so it is as far off
+        assert client.model().online == online
+
+
+def test_an_absurd_window_is_kept_apart(client: PolicyClient) -> None:
+    client.observe([window(str(k), "infer", "gemm", slowdown=expected("infer", "gemm")) for k in range(20)])
+    before = medians(client)
+    (answer,) = client.observe([window("absurd", "infer", "gemm", slowdown=80.0)])
+    assert answer.result is QUARANTINED
+    assert "standard deviations" in answer.reason
+    assert medians(client) == before
+    assert client.observation_log(limit=1).entries[0].result is QUARANTINED
+    assert client.model().online.quarantined == 1
+
+
+def test_a_job_that_drifts_is_frozen_alarmed_and_returns_by_itself(client: PolicyClient) -> None:
+    model = expected("infer", "gemm")
+    client.observe([window(f"calm {k}", "infer", "gemm", slowdown=model) for k in range(40)])
+    others = median(client, "stream", "gemm")
+    told = [results(client, window(f"shift {k}", "infer", "gemm", slowdown=model * 1.7))[0] for k in range(30)]
+    assert QUARANTINED in told
+    assert told[-10:] == [APPLIED] * 10
+    online = client.model().online
+    assert (online.alarms, online.frozen) == (1, ())
+    assert median(client) == pytest.approx(model * 1.7, rel=0.05)
+    assert median(client, "stream", "gemm") == pytest.approx(others, rel=0.25)
+
+
+def test_the_alarm_is_told_while_it_lasts(serve: Callable[..., RunningServer], settings: Settings) -> None:
+    from tests.serving.test_server import scrape
+
+    server = serve(replace(settings, metrics_port=0))
+    with PolicyClient(server.address) as client:
+        model = expected("infer", "gemm")
+        client.observe([window(f"calm {k}", "infer", "gemm", slowdown=model) for k in range(40)])
+        client.observe([window(f"wild {k}", "infer", "gemm", slowdown=model * (1.8 + 2 * (k % 3))) for k in range(8)])
+        assert client.model().online.frozen == ("infer",)
+        page = scrape(server)
+        assert "interfere_drift_alarms_total 1.0" in page
+        assert "interfere_drifting_workloads 1.0" in page
+        told = [results(client, window(f"back {k}", "infer", "gemm", slowdown=model))[0] for k in range(12)]
+        assert told[-1] is APPLIED
+        assert client.model().online.frozen == ()
+        assert "interfere_drifting_workloads 0.0" in scrape(server)
+
+
+def test_a_batch_that_is_half_bad(client: PolicyClient) -> None:
+    client.observe([window("old", "infer", "gemm", slowdown=2.0)])
+    told = client.observe(
+        [
+            window("1", "infer", "gemm", slowdown=2.0),
+            window("old", "infer", "gemm", slowdown=2.0),
+            window("2", "infer", "gemm", "stream", slowdown=2.0),
+            window("3", "train", "gemm", steps=5.0),
+            window("old", "infer", "gemm", slowdown=1.0),
+            MEMORY,
+            window("4", "nobody", "gemm", slowdown=2.0),
+            window("1", "infer", "gemm", slowdown=2.0),
+        ]
+    )
+    assert [one.result for one in told] == [
+        APPLIED, DUPLICATE, REJECTED, PENDING, REJECTED, APPLIED, REJECTED, DUPLICATE
+    ]  # fmt: skip
+    assert all(one.reason for one in told if one.result is not APPLIED)
+    assert client.model().online.observations == 4

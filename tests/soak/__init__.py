@@ -1,0 +1,1 @@
+"""Faults and loads for minutes; `make test` runs a few per cent of them."""

@@ -1,0 +1,91 @@
+"""A server in a process of its own, and a reporter that writes down what was acknowledged."""
+
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from interfere.client import PolicyClient
+from interfere.errors import InterfereError
+from interfere.records import ObservationResult, Progress
+from tests.models import DEVICE_TYPE, expected
+
+PAIRS = [(v, n) for v in ("infer", "stream", "gemm", "train") for n in ("infer", "stream", "gemm")]
+
+
+@dataclass(slots=True)
+class Served:
+    """A running server."""
+
+    process: subprocess.Popen[str]
+    address: str
+
+    def kill(self) -> None:
+        """As the out-of-memory killer does."""
+        self.process.kill()
+        self.process.communicate()
+
+
+@contextmanager
+def serving(model: Path, store: Path) -> Iterator[Served]:
+    """Started by the command line; killed at the end."""
+    process = start(model, store)
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    assert line, process.communicate()[1]
+    served = Served(process, json.loads(line)["address"])
+    try:
+        yield served
+    finally:
+        served.kill()
+
+
+def start(model: Path, store: Path) -> subprocess.Popen[str]:
+    """`interfere serve --json` on a free port."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "interfere", "serve", "--model", str(model), "--port", "0", "--store", str(store),
+         "--json"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+
+
+def shared(name: str, k: int) -> Progress:
+    """A window of one of a few pairs, a little slower than the model says."""
+    victim, neighbour = PAIRS[k % len(PAIRS)]
+    return Progress(
+        observation_id=name, job_id=f"j{k % 7}", workload=victim, device_type=DEVICE_TYPE, company=(neighbour,),
+        start_s=float(k), end_s=float(k + 10), slowdown=expected(victim, neighbour) * (1.0 + 0.02 * (k % 4)),
+    )  # fmt: skip
+
+
+@dataclass(slots=True)
+class Reporter(threading.Thread):
+    """Sends batches until the server is gone. `sent`: all it ever tried, `acknowledged`: what was answered."""
+
+    address: str
+    prefix: str
+    sent: dict[str, Progress] = field(default_factory=dict)
+    acknowledged: dict[str, ObservationResult] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        threading.Thread.__init__(self, daemon=True)
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    def run(self) -> None:
+        k = 0
+        with PolicyClient(self.address, timeout_s=20.0) as client:
+            while True:
+                batch = [shared(f"{self.prefix}-{k + i}", k + i) for i in range(1 + k % 9)]
+                k += len(batch)
+                self.sent.update((one.observation_id, one) for one in batch)
+                try:
+                    answers = client.observe(batch)
+                except InterfereError:
+                    return
+                self.acknowledged.update((one.observation_id, one.result) for one in answers)
