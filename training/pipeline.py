@@ -3,9 +3,8 @@
 Nothing is published, and no alias moves, before every check has passed.
 """
 
-import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
@@ -17,24 +16,26 @@ from interfere.data.quality import MIN_ICC, quality
 from interfere.data.tables import Table, read_table, table_digest
 from interfere.errors import UnfitError
 from interfere.protocols import PairEncoder
-from training import plots, registry
+from training import registry
 from training.card import Trained, model_card
 from training.dataset import METRIC, Dataset, Pair, Rows, build_dataset, hold_out, require_enough
 from training.evaluation import Evaluation, answers_of, champion_of, evaluate_models, markdown
 from training.export import export_matrix, export_pair, run_matrix, run_pairs, session_of
 from training.feasibility import fit_feasibility, tried
+from training.gate import Verdict
 from training.intervals import HIGH, LOW, calibrated
 from training.model import FittedMatrixModel, FittedModel
 from training.models import MODELS
 from training.publish import Publication, job_rows, publish, require_replaceable
+from training.record import SplitScore, record
 from training.residual_prior import errors_of, fit_prior, prior_bytes
-from training.scores import Interval, Scores, score, speed
-from training.tracking import Run, environment, prepare, tracked
+from training.rival import read_rival, verdict_on
+from training.scores import Interval, score, speed
+from training.tracking import prepare, tracked
 
 HELD_OUT = "held_out"
+EXAMPLE_ROWS = 2  # of the input example that the registered model carries
 MATRIX_STAND_IN = "gp"  # fills matrices for a champion that does not factorise over jobs
-
-SplitScore = tuple[str, str, Scores]  # split, model, scores
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +48,7 @@ class TrainingResult:
     version: str  # of that folder
     run_id: str
     registered: registry.Registered
+    verdict: Verdict
     rows: int  # ordered pairs fitted
     worst_parity: float  # log slowdown
 
@@ -73,13 +75,16 @@ def train(
     name: str = "default",
     publish_to: Path | None = None,
     held_out: frozenset[Pair] = frozenset(),
+    tracking: str | None = None,
     report: Callable[[str], None] | None = None,
 ) -> TrainingResult:
     """Train all models on the tables, publish and register the best.
 
     `held_out`: unordered pairs that no model is fitted or chosen on, scored apart. The folder goes to `publish_to`,
-    else to `models/challenger` of the workspace; the first model of a workspace also becomes its champion. Raises
-    TableError for a broken table, UnfitError for data or places that will not do, ModelError for a failed export.
+    else to `models/challenger` of the workspace; the first model of a registry that passes the gate also becomes its
+    champion. `tracking` is the address of an MLflow server; without one the workspace keeps the runs. Raises TableError
+    for a broken table, UnfitError for data or places that will not do, UnavailableError for a server that does not
+    answer, ModelError for a failed export.
     """
     say = report or (lambda _: None)
     encoder = Encoder()
@@ -88,7 +93,7 @@ def train(
     require_enough(fitted_on)
     folder = publish_to or registry.challenger_folder(work)
     require_replaceable(folder)
-    prepare(work)
+    prepare(work, tracking)
     say(f"{len(fitted_on)} ordered pairs of {len(fitted_on.workloads)} workloads, {len(unseen)} held out")
     evaluations = evaluate_models(fitted_on, tuple(MODELS.values()), seed=seed, report=say)
     champion = champion_of(evaluations)
@@ -105,11 +110,20 @@ def train(
     )
 
     say("recording the run")
-    with tracked(work, name) as run:
-        _record(run, fitted_on, evaluations, scores, publication, seed=seed)
+    with tracked(work, name, tracking) as run:
+        with registry.present(run) as now:
+            rival = None if now is None else read_rival(now.number, now.model, now.folder, encoder)
+            verdict = verdict_on(final[champion], rival, fitted_on, unseen, evaluations, seed=seed)
+        for table, path, digest in zip(source.tables, tables, source.digests, strict=True):
+            run.data(table.name, digest, str(path), table.ok_pairs)
+        record(run, fitted_on, evaluations, scores, publication, verdict, final, seed=seed)
         version = publish(folder, publication, fitted_on, source.tables, encoder)
         run.folder(registry.PUBLISHED, folder)
-        registered = registry.register(run, publication.pair_graph, columns=len(fitted_on.pair_names), version=version)
+        first = fitted_on.rows.take(np.arange(EXAMPLE_ROWS))
+        registered = registry.register(
+            run, publication.pair_graph, {field: getattr(first, field) for field in Rows.__dataclass_fields__},
+            model=champion, version=version, verdict=verdict, judged_against=None if now is None else now.number,
+        )  # fmt: skip
     if registered.champion and folder != registry.champion_folder(work):
         registry.copy_folder(folder, registry.champion_folder(work))
     return TrainingResult(
@@ -119,6 +133,7 @@ def train(
         version=version,
         run_id=run.id,
         registered=registered,
+        verdict=verdict,
         rows=len(fitted_on),
         worst_parity=publication.worst_parity,
     )
@@ -221,35 +236,3 @@ def _matrix_distance(
         ahead, _ = run_matrix(session_of(matrix), jobs, ids, jobs, ids, domain + 1)
         apart.append(np.abs(speed(ahead.ravel()) - speed(run_pairs(session_of(pair), rows))).mean())
     return float(np.mean(apart))
-
-
-def _record(
-    run: Run, dataset: Dataset, evaluations: Sequence[Evaluation], scores: Sequence[SplitScore],
-    publication: Publication, *, seed: int,
-) -> None:  # fmt: skip
-    """Parent: data, champion, comparison, figures, card. One child a model: its settings and scores."""
-    run.parameters(
-        {
-            "seed": seed, "champion": publication.model, "matrix_model": publication.matrix_model,
-            "rows": len(dataset), "workloads": len(dataset.workloads), "fingerprint": dataset.fingerprint,
-            "tables": ", ".join(f"{t.table}@{t.sha256[:12]}" for t in publication.trained_on),
-        }
-    )  # fmt: skip
-    for name, settings in MODELS.items():
-        mine = {split: one for split, model, one in scores if model == name}
-        with run.child(name) as child:
-            child.parameters(asdict(settings))  # type: ignore[call-overload]  # all settings are dataclasses
-            child.metrics({f"{split}.{k}": v for split, one in mine.items() for k, v in asdict(one).items()})
-        if name == publication.model:
-            run.metrics({f"{split}.{k}": v for split, one in mine.items() for k, v in asdict(one).items()})
-    rows = [{"split": split, "model": model, **asdict(one)} for split, model, one in scores]
-    run.table("comparison.json", {key: [row[key] for row in rows] for key in rows[0]})
-    run.text("comparison.md", markdown(scores))
-    run.text("card.md", publication.card)
-    run.text("environment.txt", environment())
-    own = [e for e in evaluations if e.model == publication.model]
-    run.figure("predicted_vs_measured.png", plots.predicted_vs_measured(dataset, own))
-    run.figure("error_by_job.png", plots.error_by_job(dataset, own))
-    for k, domain in enumerate(dataset.domains):
-        where = re.sub(r"[^\w.-]+", "-", f"{domain.device_type}_{domain.mode}")  # a device type is free text
-        run.figure(f"slowdown_{where}.png", plots.slowdown_heatmap(dataset, k))

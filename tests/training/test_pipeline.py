@@ -15,7 +15,7 @@ import pytest
 from features.pair import Encoder
 from interfere.cli import main
 from interfere.commands.output import jsonable
-from interfere.data.tables import Table, write_table
+from interfere.data.tables import Table, table_digest, write_table
 from interfere.errors import NotFoundError, TableError, UnfitError
 from interfere.predict.manifest import read_manifest
 from interfere.predict.measured import measured_table
@@ -34,6 +34,7 @@ from training.tracking import connected, database
 @dataclass(frozen=True)
 class Trained:
     work: Path
+    tables: tuple[Path, ...]
     result: TrainingResult
     held_out: frozenset[tuple[str, str]]
 
@@ -54,7 +55,7 @@ def trained(small: Table, small_folder: Path, tmp_path_factory: pytest.TempPathF
     lines: list[str] = []
     result = train([small_folder, later], work, seed=1, name="test", held_out=held_out, report=lines.append)
     assert any(line.startswith("champion: ") for line in lines)
-    return Trained(work=work, result=result, held_out=held_out)
+    return Trained(work=work, tables=(small_folder, later), result=result, held_out=held_out)
 
 
 @pytest.fixture(scope="module")
@@ -130,19 +131,63 @@ def test_runs_hold_parameters_metrics_tables_figures_and_the_registered_model(tr
     children = {r.info.run_name: r for r in runs if r.data.tags.get("mlflow.parentRunId") == trained.result.run_id}
     assert set(children) == set(MODELS)
     assert {r.info.status for r in runs} == {"FINISHED"}
+    folds = [r for r in runs if r.data.tags.get("mlflow.parentRunId") == children["gbdt"].info.run_id]
+    assert {(r.data.params["split"], r.data.params["fold"]) for r in folds} >= {
+        ("pair", "0"),
+        ("pair", "4"),
+        ("job", "5"),
+    }
+    assert all(r.data.metrics["mae"] > 0 and r.data.metrics["rows"] >= 1 for r in folds)
+    parent = client.get_run(trained.result.run_id)
+    inputs = {one.dataset.name: one.dataset.digest for one in parent.inputs.dataset_inputs}
+    assert inputs == {t.name: table_digest(t)[:36] for t in trained.tables}
     assert children["gbdt"].data.params["leaves"] == str(MODELS["gbdt"].leaves)
     expected = next(s.mae for split, model, s in trained.result.scores if (split, model) == ("job", "mlp"))
     assert children["mlp"].data.metrics["job.mae"] == pytest.approx(expected)
     files = {f.path for f in client.list_artifacts(trained.result.run_id)}
     assert files >= {
         "comparison.json", "comparison.md", "card.md", "environment.txt", "published", "error_by_job.png",
-        "predicted_vs_measured.png", "slowdown_cpu-core_timeslice.png",
+        "predicted_vs_measured.png", "slowdown_cpu-core_timeslice.png", "verdict.json",
     }  # fmt: skip
     version = client.get_model_version_by_alias(MODEL, "champion")
     assert (str(version.version), version.run_id) == ("1", trained.result.run_id)
     with connected(trained.work):
         info = mlflow.models.get_model_info(f"models:/{MODEL}@champion")
-    assert info.signature.inputs.input_names() == ["pairs", "victim", "neighbour"]
+        served = mlflow.pyfunc.load_model(f"models:/{MODEL}@champion")
+        example = served.input_example
+        answer = served.predict(example)["log_slowdown"]
+    assert info.signature.inputs.input_names()[:3] == ["pairs", "victim", "neighbour"]
+    assert set(example) == set(info.signature.inputs.input_names())
+    assert answer.shape == (len(example["victim"]),)
+    assert np.isfinite(answer).all()
+
+
+def test_the_trees_say_what_they_go_by(trained: Trained) -> None:
+    client = mlflow.MlflowClient(tracking_uri=database(trained.work))
+    experiment = client.get_experiment_by_name("interfere").experiment_id
+    under = f"tags.`mlflow.parentRunId` = '{trained.result.run_id}'"
+    where = {r.info.run_name: r.info.run_id for r in client.search_runs([experiment], under)}
+    for name in ("gbdt", "ensemble"):
+        assert {f.path for f in client.list_artifacts(where[name])} == {"contributions.json", "contributions.png"}
+    assert not client.list_artifacts(where["gp"])
+
+
+def test_the_verdict_stays_with_run_and_version(trained: Trained) -> None:
+    verdict = trained.result.verdict
+    assert verdict.passed
+    assert verdict.reason == "passed: first model of this registry, not worse than mean and additive"
+    with connected(trained.work):
+        stored = json.loads(mlflow.artifacts.load_text(f"runs:/{trained.result.run_id}/verdict.json"))
+        version = mlflow.MlflowClient().get_model_version(MODEL, "1")
+    assert stored == jsonable(asdict(verdict))
+    assert (version.tags["gate"], version.tags["gate_reason"]) == ("passed", verdict.reason)
+
+
+def test_the_second_training_is_judged_against_the_champion(trained: Trained, second: dict) -> None:
+    """It learned from the pairs that were held out from the first, but they are too few to judge on alone."""
+    verdict = second["verdict"]
+    assert verdict["against"].startswith("champion version 1's recipe (")
+    assert verdict["passed"] == verdict["reason"].startswith("passed: ")
 
 
 def test_the_first_model_of_a_workspace_is_its_champion(trained: Trained) -> None:

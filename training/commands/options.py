@@ -15,6 +15,14 @@ Data = Annotated[
 Work = Annotated[Path | None, typer.Option("--work", help="The workspace. Default: ./interfere-work.")]
 Seed = Annotated[int, typer.Option(min=0, help="Same seed and data, same model.")]
 
+Tracking = Annotated[
+    str | None,
+    typer.Option(
+        "--tracking", envvar="MLFLOW_TRACKING_URI", help="Address of an MLflow server. Default: the workspace itself.",
+        show_default=False,
+    ),
+]  # fmt: skip
+
 
 def workspace(work: Path | None) -> Path:
     """The one given, else of the settings (`INTERFERE_WORK`)."""
