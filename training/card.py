@@ -14,8 +14,6 @@ WHAT = {
     "gp": "a Gaussian process that factorises over jobs",
     "ensemble": "a Gaussian process and gradient-boosted trees (LightGBM), weighted by how new the jobs are",
     "mlp": "a two-tower network, one shared encoder of jobs, average of its members",
-    "gp": "a Gaussian process over ordered pairs that factorises over jobs",
-    "ensemble": "a Gaussian process and gradient-boosted trees, weighted by how new the two jobs are",
 }
 
 
