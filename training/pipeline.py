@@ -24,7 +24,7 @@ from training.export import export_matrix, export_pair, run_matrix, run_pairs, s
 from training.feasibility import fit_feasibility, tried
 from training.gate import Verdict
 from training.intervals import HIGH, LOW, calibrated
-from training.model import FittedMatrixModel, FittedModel
+from training.model import FittedMatrixModel, FittedModel, ModelSettings
 from training.models import MODELS
 from training.publish import Publication, job_rows, publish, require_replaceable
 from training.record import SplitScore, record
@@ -76,6 +76,7 @@ def train(
     publish_to: Path | None = None,
     held_out: frozenset[Pair] = frozenset(),
     tracking: str | None = None,
+    models: Mapping[str, ModelSettings] = MODELS,
     report: Callable[[str], None] | None = None,
 ) -> TrainingResult:
     """Train all models on the tables, publish and register the best.
@@ -95,10 +96,10 @@ def train(
     require_replaceable(folder)
     prepare(work, tracking)
     say(f"{len(fitted_on)} ordered pairs of {len(fitted_on.workloads)} workloads, {len(unseen)} held out")
-    evaluations = evaluate_models(fitted_on, tuple(MODELS.values()), seed=seed, report=say)
+    evaluations = evaluate_models(fitted_on, tuple(models.values()), seed=seed, report=say)
     champion = champion_of(evaluations)
     say(f"champion: {champion}; fitting every model on all rows")
-    final = {model: settings.fit(fitted_on, seed) for model, settings in MODELS.items()}
+    final = {model: settings.fit(fitted_on, seed) for model, settings in models.items()}
     scores = (
         *((e.split, e.model, e.scores) for e in evaluations),
         *_held_out_scores(final, unseen, _pair_residuals(fitted_on, evaluations)),
@@ -116,7 +117,7 @@ def train(
             verdict = verdict_on(final[champion], rival, fitted_on, unseen, evaluations, seed=seed)
         for table, path, digest in zip(source.tables, tables, source.digests, strict=True):
             run.data(table.name, digest, str(path), table.ok_pairs)
-        record(run, fitted_on, evaluations, scores, publication, verdict, final, seed=seed)
+        record(run, fitted_on, evaluations, scores, publication, verdict, models, final, seed=seed)
         version = publish(folder, publication, fitted_on, source.tables, encoder)
         run.folder(registry.PUBLISHED, folder)
         first = fitted_on.rows.take(np.arange(EXAMPLE_ROWS))

@@ -11,8 +11,7 @@ from training.contributions import contributions, contributions_figure, trees_of
 from training.dataset import Dataset
 from training.evaluation import Evaluation, markdown
 from training.gate import Verdict
-from training.model import FittedModel
-from training.models import MODELS
+from training.model import FittedModel, ModelSettings
 from training.publish import Publication
 from training.scores import Scores
 from training.tracking import Run, environment
@@ -27,6 +26,7 @@ def record(
     scores: Sequence[SplitScore],
     publication: Publication,
     verdict: Verdict,
+    models: Mapping[str, ModelSettings],
     final: Mapping[str, FittedModel],
     *,
     seed: int,
@@ -39,10 +39,10 @@ def record(
             "tables": ", ".join(f"{t.table}@{t.sha256[:12]}" for t in publication.trained_on),
         }
     )  # fmt: skip
-    for name in MODELS:
+    for name, settings in models.items():
         mine = {f"{split}.{k}": v for split, model, one in scores if model == name for k, v in asdict(one).items()}
         with run.child(name) as child:
-            child.parameters(asdict(MODELS[name]))  # type: ignore[call-overload]  # all settings are dataclasses
+            child.parameters(asdict(settings))  # type: ignore[call-overload]  # all settings are dataclasses
             child.metrics(mine)
             _folds(child, [e for e in evaluations if e.model == name], seed)
             _contributions(child, final[name], dataset)

@@ -48,7 +48,7 @@ class Rival:
             neighbour=identity[dataset.rows.neighbour],
             domain=domain,
         )
-        return run_pairs(self.graph, rows), domain > 0
+        return (run_pairs(self.graph, rows) if len(rows) else np.zeros(0)), domain > 0
 
     def knows(self, dataset: Dataset) -> NDArray[np.bool_]:
         """bool[p]: rows of pairs it learned from, on any device type."""
@@ -82,7 +82,7 @@ def verdict_on(
         (f"{name} on split {split}", _on_folds(fitted_on, by_name[split, challenger.name], by_name[split, name]))
         for split in splits
         for name in BASELINES
-        if name != challenger.name
+        if name != challenger.name and (split, name) in by_name
     ]
     if rival is None:
         return judge([], FIRST, baselines=baselines, seed=seed)
@@ -110,9 +110,7 @@ def _on_folds(dataset: Dataset, challenger: Evaluation, champion: Evaluation) ->
     )
 
 
-def _fresh(
-    challenger: FittedModel, rival: Rival, fitted_on: Dataset, unseen: Dataset, by_pair: Evaluation
-) -> Contest:  # fmt: skip
+def _fresh(challenger: FittedModel, rival: Rival, fitted_on: Dataset, unseen: Dataset, by_pair: Evaluation) -> Contest:
     """Held-out rows by the challenger itself, rows new since the champion by its folds; the champion by its graph."""
     held_out, new = unseen.take(~rival.knows(unseen)), ~rival.knows(fitted_on)[by_pair.index]
     tested = fitted_on.take(by_pair.index[new])
