@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from interfere.predict.online.drift import Verdict, Watch, global_watch, job_watch
+from interfere.predict.online.drift import SETTLED, Verdict, Watch, global_watch, job_watch
 from interfere.predict.online.effects import Effects, Window
 from interfere.predict.online.prior import Home, ResidualPrior, default_prior
 from interfere.predict.online.solo import SoloRates
@@ -166,7 +166,9 @@ class OnlineModel:
         surprise = self.effects.surprise(window)
         error_ratio = abs(math.expm1(surprise.error))
         before = self.everyone.alarms, self.watches.get(window.victim, _FRESH)
-        self.everyone, everyone = self.everyone.judge(surprise.z)
+        everyone = Verdict.LEARN
+        if before[1].windows >= SETTLED:  # many new jobs, off in one direction, are no drift: they are being learned
+            self.everyone, everyone = self.everyone.judge(surprise.z)
         job, verdict = before[1].judge(surprise.z)
         self.alarms += job.alarms - before[1].alarms + self.everyone.alarms - before[0]
         self.watches[window.victim] = job
