@@ -38,7 +38,7 @@ bench: install          ## speed, as figures and ratios of one run, appended to 
 	@OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/pytest -q -m bench tests/bench
 
 soak: install           ## faults and loads for minutes: 50 × kill -9 under load, full disk, a million observations
-	@INTERFERE_SOAK_ROUNDS=50 $(BIN)/pytest -q -m 'not bench' --timeout 1800 tests/soak
+	@SOAK_ROUNDS=50 $(BIN)/pytest -q -m 'not bench' --timeout 1800 tests/soak
 
 model: install          ## the shipped default model, from the shipped table
 	@SOURCE_DATE_EPOCH=0 $(BIN)/interfere train --data cpu --work .venv/model-work --publish interfere/predict/default

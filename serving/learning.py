@@ -22,7 +22,7 @@ from interfere.client.queries import (
 from interfere.errors import NotFoundError, UnavailableError
 from interfere.predict.online import snapshot
 from interfere.predict.residual import Learned, OnlineModel
-from interfere.records import Observation, ObservationResult, Progress, Rollback
+from interfere.records import JobProfile, Observation, ObservationResult, Progress, Rollback
 from interfere.store.protocol import Kept, ObservationBook, SnapshotBook, StoredSnapshot
 from interfere.store.rows import kind_of, observation_text
 from serving.metrics import Metrics
@@ -86,6 +86,12 @@ class ObservationLedger:
     def _key(self) -> str:
         """What a snapshot depends on besides the log."""
         return f"{snapshot.FORMAT} {self._fresh().version} {self._profiles.digest()}"
+
+    def facts_came(self, profiles: Sequence[JobProfile]) -> None:
+        """What was learned of a job without facts is learned again against its facts."""
+        cold = {(workload, device_type) for workload, device_type, _ in self.model.effects.cold}
+        if any((profile.workload, profile.device_type) in cold for profile in profiles):
+            self.model, self._from = self._folded(self._last)
 
     def keep_snapshot(self) -> None:
         """Store the state of now; a full disk only costs time at the next start."""

@@ -18,6 +18,7 @@ import interfere
 from interfere.client.convert.cluster import snapshot_to_proto
 from interfere.client.convert.plans import plan_from_proto, plan_to_proto
 from interfere.client.queries import (
+    JobRef,
     MatrixAnswer,
     MatrixQuery,
     ModelDomain,
@@ -103,9 +104,7 @@ class PolicyCore:
         places = query.pairs or [(i, j) for i in range(n) for j in range(n) if i != j]
         victim, neighbour = np.array(places, dtype=np.int64).reshape(-1, 2).T
         with self._lock:
-            found = [
-                self._profiles.of_ref(ref, device_type, extrapolate=query.allow_extrapolation) for ref in query.jobs
-            ]
+            found = [self._of_ref(ref, device_type, extrapolate=query.allow_extrapolation) for ref in query.jobs]
             prediction = self._predict_known(query, device_type, found, victim, neighbour)
         return PairAnswer(
             victim=victim, neighbour=neighbour, prediction=prediction, model_version=self._predictor.version,
@@ -166,7 +165,7 @@ class PolicyCore:
             jobs: dict[str, list[JobProfile]] = {"victims": [], "neighbours": []}
             for side, refs in sides.items():
                 for k, ref in enumerate(refs):
-                    profile, reason = self._profiles.of_ref(ref, device_type, extrapolate=query.allow_extrapolation)
+                    profile, reason = self._of_ref(ref, device_type, extrapolate=query.allow_extrapolation)
                     if profile is None:
                         what, _, remedy = reason.partition(": ")
                         bad.append(Violation(field=f"{side}[{k}]", what=what, value=repr(ref.name), remedy=remedy))
@@ -181,6 +180,16 @@ class PolicyCore:
                 device_memory_bytes=query.device_memory_bytes, allow_extrapolation=query.allow_extrapolation,
             )  # fmt: skip
         return MatrixAnswer(matrix=matrix, model_version=self._predictor.version, device_type=device_type)
+
+    def _of_job(self, job: Job, device_type: str) -> JobProfile | None:
+        """The facts of a job; without any, what was learned of its workload stands in for them."""
+        found = self._profiles.of_job(job, device_type)
+        return found or self._learned.model.cold_profile(job.workload, device_type)
+
+    def _of_ref(self, ref: JobRef, device_type: str, *, extrapolate: bool) -> tuple[JobProfile | None, str]:
+        found, reason = self._profiles.of_ref(ref, device_type, extrapolate=extrapolate)
+        cold = self._learned.model.cold_profile(ref.workload, device_type) if found is None and ref.workload else None
+        return (cold, "") if cold else (found, reason)
 
     def _device_type(self, asked: str) -> str:
         if asked:
@@ -226,7 +235,7 @@ class PolicyCore:
 
     def _decide(self, snapshot: Snapshot) -> Plan:
         start_s = time.perf_counter()
-        decision = plan(snapshot, self._learned.model, self._profiles.of_job, secrets.token_hex(8))
+        decision = plan(snapshot, self._learned.model, self._of_job, secrets.token_hex(8))
         self._metrics.matched(time.perf_counter() - start_s, decision.gap)
         return decision
 
@@ -263,7 +272,7 @@ class PolicyCore:
         with self._lock:
             if bad := self._unknown_ids({"job": query.job}):
                 raise InvalidInputError.from_violations(bad)
-            rankings = rank(query.job, query.devices, self._learned.model, self._profiles.of_job, query.limits)
+            rankings = rank(query.job, query.devices, self._learned.model, self._of_job, query.limits)
         return RankAnswer(rankings=rankings, model_version=self._predictor.version)
 
     # --- facts ------------------------------------------------------------------------------------------------------
@@ -288,7 +297,9 @@ class PolicyCore:
     def register(self, profiles: Sequence[JobProfile]) -> tuple[str, ...]:
         """Store all or none; used from now on."""
         with self._lock:
-            return self._profiles.add(profiles)
+            ids = self._profiles.add(profiles)
+            self._learned.facts_came(profiles)
+            return ids
 
     def profile(self, profile_id: str) -> JobProfile:
         """One profile; raises NotFoundError."""

@@ -1,6 +1,7 @@
 """Report measured progress of running jobs to a server, which learns from it."""
 
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -29,7 +30,7 @@ app = typer.Typer(add_completion=False, cls=ReportUnlessNamed)
 
 @app.callback()
 def observe() -> None:
-    """Report what was measured (FILE), look at what was learned (log), or go back (rollback)."""
+    """Report what was measured (FILE), look at what was learned (log), go back (rollback), train on it (export)."""
 
 
 @app.command(DEFAULT)
@@ -90,6 +91,47 @@ def rollback(
 
     _send((Rollback(observation_id=f"rollback-{secrets.token_hex(8)}", to_sequence=to, reason=reason),), target,
           as_json=as_json)  # fmt: skip
+
+
+@app.command()
+def export(
+    out: Annotated[Path, typer.Option(help="Folder of the table.")],
+    store: Annotated[Path | None, typer.Option(help="SQLite file of the store. Default: WORK/store.db.")] = None,
+    model: Annotated[Path | None, typer.Option(help="Model folder whose profiles fill in missing ones.")] = None,
+    work: Annotated[Path | None, typer.Option(help="Workspace. Default: ./interfere-work.")] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """What was observed as a table to train on: interfere train --data DIR. The server may go on meanwhile."""
+    from interfere.config import load_settings
+    from interfere.data.tables import write_table
+    from interfere.errors import UnfitError
+    from interfere.predict.shipped import shipped_profiles
+    from interfere.store.export import observed_table
+    from interfere.store.sqlite import SqliteStore
+
+    settings = load_settings(store=store, work=work)
+    opened = SqliteStore(settings.store_path, read_only=True)
+    try:
+        observed = observed_table(opened, shipped_profiles(model) if model else (), name=out.resolve().name)
+    finally:
+        opened.close()
+    if not observed.table.pairs:
+        missing = ", ".join(observed.without_facts[:5])
+        raise UnfitError(
+            "nothing observed can become a table", value=settings.store_path,
+            remedy=f"register profiles of {missing}, or give --model DIR" if missing else "report windows of pairs",
+        )  # fmt: skip
+    write_table(out, observed.table)
+    document = {
+        "table": str(out), "pairs": len(observed.table.pairs), "jobs": len(observed.table.jobs),
+        "windows": observed.windows, "without_facts": list(observed.without_facts),
+    }  # fmt: skip
+    left = f"; left out for want of a profile: {', '.join(observed.without_facts)}" if observed.without_facts else ""
+    emit(
+        document,
+        escape(f"{out}: {document['pairs']} pairs of {document['jobs']} jobs from {observed.windows} windows{left}"),
+        as_json=as_json,
+    )
 
 
 def _send(observations: tuple[Any, ...], target: str | None, *, as_json: bool) -> None:

@@ -11,12 +11,13 @@ import math
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from statistics import NormalDist
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from interfere.predict.online.drift import Verdict, Watch, global_watch, job_watch
+from interfere.predict.online.drift import SETTLED, Verdict, Watch, global_watch, job_watch
 from interfere.predict.online.effects import Effects, Window
 from interfere.predict.online.prior import Home, ResidualPrior, default_prior
 from interfere.predict.online.solo import SoloRates
@@ -25,6 +26,7 @@ from interfere.protocols import Predictor
 from interfere.records import (
     MAX_SLOWDOWN,
     MIN_SLOWDOWN,
+    MODES,
     NAN,
     JobProfile,
     MatrixPrediction,
@@ -36,6 +38,8 @@ from interfere.records import (
 )
 
 CLIP = math.log(3.0)  # no correction is more than threefold: beyond, the model or the measurement is broken
+LOW, HIGH = 0.05, 0.95  # of a Prediction's interval
+COLD = "cold"  # source of a profile without facts
 CACHED = 200_000  # predictions of the model inside, kept for windows of the same pair: 300 bytes each
 
 Resolve = Callable[[str, str], JobProfile | None]
@@ -86,6 +90,7 @@ class OnlineModel:
         self.seen = 0
         self.held = 0
         self._marked = (self.everyone, self.seen, self.held, self.alarms)
+        self._cold_profiles: dict[tuple[str, str], JobProfile] = {}
         self._bases: OrderedDict[_Asked, tuple[JobProfile | None, JobProfile | None, _Base]] = OrderedDict()
 
     @property
@@ -166,7 +171,9 @@ class OnlineModel:
         surprise = self.effects.surprise(window)
         error_ratio = abs(math.expm1(surprise.error))
         before = self.everyone.alarms, self.watches.get(window.victim, _FRESH)
-        self.everyone, everyone = self.everyone.judge(surprise.z)
+        everyone = Verdict.LEARN
+        if before[1].windows >= SETTLED:  # many new jobs, off in one direction, are no drift: they are being learned
+            self.everyone, everyone = self.everyone.judge(surprise.z)
         job, verdict = before[1].judge(surprise.z)
         self.alarms += job.alarms - before[1].alarms + self.everyone.alarms - before[0]
         self.watches[window.victim] = job
@@ -208,7 +215,7 @@ class OnlineModel:
             if kept is not None and kept[0] is profiles[0] and kept[1] is profiles[1]:
                 found[pair] = kept[2]
             elif profiles[0] is None or profiles[1] is None:
-                found[pair] = _Base(NAN, False)
+                found[pair] = self._cold_base(pair, profiles, device_type, mode)
             else:
                 missing.append((pair, profiles))
         if missing:
@@ -226,6 +233,43 @@ class OnlineModel:
             while len(self._bases) > CACHED:
                 self._bases.popitem(last=False)
         return [found[pair] for pair in pairs]
+
+    def _cold_base(
+        self, pair: tuple[str, str], profiles: tuple[JobProfile | None, JobProfile | None], device_type: str, mode: str
+    ) -> _Base:
+        """The means of workloads and device, where a job of the pair has no facts."""
+        base = _Base(self.effects.prior.cold(*pair, device_type, mode), False)
+        if not math.isnan(base.log_median):
+            for name, profile in zip(pair, profiles, strict=True):
+                if profile is None:
+                    self.effects.cold.add((name, device_type, mode))
+        return base
+
+    def cold_profile(self, workload: str, device_type: str) -> JobProfile | None:
+        """A profile without facts for a job that has none, once something was learned of it."""
+        homes = ((workload, device_type, mode) for mode in MODES)
+        if not any(home in self.effects.cold and self._learned_of(home) for home in homes):
+            return None
+        made = JobProfile(workload=workload, device_type=device_type, step_time_s=NAN, source=COLD)
+        return self._cold_profiles.setdefault((workload, device_type), made)
+
+    def _learned_of(self, home: Home) -> bool:
+        return home in self.effects.own or home in self.effects.aggressor
+
+    def _cold(self, homes: Sequence[Home], jobs: Sequence[JobProfile]) -> NDArray[np.bool_]:
+        return np.array(
+            [job.source == COLD and home in self.effects.cold for home, job in zip(homes, jobs, strict=True)]
+        )
+
+    def _of_means(self, victim: Home, neighbour: Home, level: float) -> float:
+        """Slowdown at a quantile of a pair with a cold job, before anything was observed."""
+        prior = self.effects.prior
+        variance = prior.pair_var + prior.noise_var
+        variance += sum(
+            prior.cold_var(r) for r, h in (("own", victim), ("aggressor", neighbour)) if h in self.effects.cold
+        )
+        middle = prior.cold(victim[0], neighbour[0], victim[1], victim[2])
+        return math.exp(middle + NormalDist().inv_cdf(level) * math.sqrt(variance))
 
     # --- taking back ------------------------------------------------------------------------------------------------
 
@@ -258,7 +302,12 @@ class OnlineModel:
         effects = self.effects
         homes: list[Home] = [(job.workload, batch.device_type, batch.mode) for job in batch.jobs]
         median, lower, upper = answer.median.copy(), answer.lower.copy(), answer.upper.copy()
-        source = list(answer.source)
+        source, reason = list(answer.source), list(answer.reason)
+        cold = self._cold(homes, batch.jobs)
+        for k in np.flatnonzero(cold[batch.victim] | cold[batch.neighbour]).tolist():
+            pair = homes[batch.victim[k]], homes[batch.neighbour[k]]
+            lower[k], median[k], upper[k] = (self._of_means(*pair, level) for level in (LOW, 0.5, HIGH))
+            source[k], reason[k] = Source.MODEL, ""
         for k, (i, j) in enumerate(zip(batch.victim.tolist(), batch.neighbour.tolist(), strict=True)):
             victim, neighbour = homes[i], homes[j]
             direct = neighbour[0] in self._measured.get(victim, ())
@@ -276,7 +325,7 @@ class OnlineModel:
             median[k] = corrected
             if source[k] is Source.MEASURED:  # a measurement that was corrected since is no longer the table's
                 source[k] = Source.MODEL
-        return replace(answer, median=median, lower=lower, upper=upper, source=tuple(source))
+        return replace(answer, median=median, lower=lower, upper=upper, source=tuple(source), reason=tuple(reason))
 
     def predict_matrix(
         self,
@@ -301,6 +350,10 @@ class OnlineModel:
             middle = self._inner.predict_matrix(victims, neighbours, device_type, mode, allow_extrapolation=True)
         rows: list[Home] = [(job.workload, device_type, mode) for job in victims]
         columns: list[Home] = [(job.workload, device_type, mode) for job in neighbours]
+        for i, j in zip(*np.nonzero(self._cold(rows, victims)[:, None] | self._cold(columns, neighbours)), strict=True):
+            for matrix, level in ((answer, quantile), (middle, 0.5)):
+                matrix.victim_slowdown[i, j] = self._of_means(rows[i], columns[j], level)
+                matrix.neighbour_slowdown[i, j] = self._of_means(columns[j], rows[i], level)
         back = self._corrected(columns, rows, answer.neighbour_slowdown.T, middle.neighbour_slowdown.T)
         return replace(
             answer,

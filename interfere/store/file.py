@@ -39,13 +39,20 @@ CREATE INDEX observation_kind ON observation (kind) WHERE kind <> 'progress';
 class SqliteFile:
     """One connection, one lock, and what SQLite's errors mean."""
 
-    def __init__(self, path: Path) -> None:
-        self._path, self._mutex = path, threading.Lock()
+    def __init__(self, path: Path, *, read_only: bool = False) -> None:
+        self._path, self._mutex, self._read_only = path, threading.Lock(), read_only
+        where = f"{path.absolute().as_uri()}?mode={'ro' if read_only else 'rwc'}"
         with self._meaning():
-            self._connection = sqlite3.connect(path, timeout=BUSY_S, check_same_thread=False, isolation_level=None)
+            self._connection = sqlite3.connect(
+                where, uri=True, timeout=BUSY_S, check_same_thread=False, isolation_level=None
+            )
 
     def prepare(self) -> None:
         """Make the tables in a new file; refuse one that is not ours."""
+        if self._read_only:
+            with self.reading() as connection:
+                self._require(connection.execute("PRAGMA user_version").fetchone()[0])
+            return
         with self.transaction() as connection:
             version = connection.execute("PRAGMA user_version").fetchone()[0]
             tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
@@ -57,15 +64,19 @@ class SqliteFile:
                 for statement in filter(str.strip, _FROM_1.split(";")):
                     connection.execute(statement)
                 connection.execute(f"PRAGMA user_version = {FORMAT}")
-            elif version != FORMAT:
-                raise UnfitError(
-                    "not a store of this version",
-                    value=f"{self._path}, format {version}, this program writes {FORMAT}",
-                    remedy="give another file: --store FILE",
-                )
+            else:
+                self._require(version)
         with self._meaning():
             self._connection.execute("PRAGMA journal_mode = WAL")
             self._connection.execute("PRAGMA synchronous = FULL")
+
+    def _require(self, version: int) -> None:
+        if version != FORMAT:
+            raise UnfitError(
+                "not a store of this version",
+                value=f"{self._path}, format {version}, this program writes {FORMAT}",
+                remedy="give another file: --store FILE",
+            )
 
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:

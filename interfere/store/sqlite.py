@@ -17,9 +17,15 @@ KEEP_DECISIONS = 10_000  # a retry comes within minutes; at one decision a secon
 class SqliteStore:
     """Implements `interfere.store.protocol.Store`. Thread-safe; one process a file."""
 
-    def __init__(self, path: Path, *, keep_decisions: int = KEEP_DECISIONS) -> None:
-        """Opens or makes the file. Raises UnfitError when it is in use, not ours, damaged or cannot be written."""
+    def __init__(self, path: Path, *, keep_decisions: int = KEEP_DECISIONS, read_only: bool = False) -> None:
+        """Opens or makes the file; `read_only` opens it beside the server that holds it.
+
+        Raises UnfitError when it is in use, not ours, damaged or cannot be written.
+        """
         self._lock: FileLock | None = None
+        if read_only:
+            self._open(path, keep_decisions, read_only=True)
+            return
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._lock = FileLock(path.with_name(path.name + ".lock"))
@@ -27,7 +33,10 @@ class SqliteStore:
             raise UnfitError(
                 f"the store cannot be made ({error.strerror})", value=path, remedy="give a writable place: --store FILE"
             ) from None
-        self._file = SqliteFile(path)
+        self._open(path, keep_decisions, read_only=False)
+
+    def _open(self, path: Path, keep_decisions: int, *, read_only: bool) -> None:
+        self._file = SqliteFile(path, read_only=read_only)
         try:
             self._file.prepare()
         except InterfereError:

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from interfere.data.tables import read_table
 from tests.models import DEVICE_TYPE, WORKLOADS, expected
 
 INTERFERE = (sys.executable, "-m", "interfere")
@@ -140,11 +141,31 @@ def test_the_log_is_looked_at_and_rolled_back(served: dict[str, Any], folder: Pa
     assert "observations[0].what" in interfere("observe", "-", stdin=unknown, cwd=folder).stderr
 
 
+def test_what_was_observed_becomes_a_table(served: dict[str, Any], model_folder: Path, folder: Path) -> None:
+    sent = [
+        {"observation_id": f"export-{k}", "job_id": "j", "workload": "train", "device_type": DEVICE_TYPE,
+         "company": ["stream"], "start_s": 10 * k, "end_s": 10 * k + 10, "slowdown": 1.2 + 0.01 * k}
+        for k in range(3)
+    ]  # fmt: skip
+    ask(served, folder, "observe", "-", stdin=json.dumps(sent))
+    store = str(folder / served["store"])
+    ran = interfere(
+        "observe", "export", "--store", store, "--model", str(model_folder), "--out", "seen", "--json", cwd=folder
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert json.loads(ran.stdout)["windows"] >= 3
+    rows = {(p.victim, p.neighbour): p for p in read_table(folder / "seen").pairs}
+    assert rows["train", "stream"].passes == (1.2, 1.21, 1.22)
+    nothing = interfere("observe", "export", "--store", "nowhere.db", "--out", "none", cwd=folder)
+    assert nothing.returncode == 1
+    assert not (folder / "none").exists()
+
+
 def test_tables_for_people(served: dict[str, Any], folder: Path) -> None:
     environ = {"INTERFERE_TARGET": served["address"], "COLUMNS": "200"}
-    said = interfere("predict", "--victim", "infer", "--neighbour", "stream", cwd=folder, **environ)
+    said = interfere("predict", "--victim", "infer", "--neighbour", "train", cwd=folder, **environ)
     assert (said.returncode, said.stderr) == (0, "")
-    assert f"{expected('infer', 'stream'):.2f} ×" in said.stdout
+    assert f"{expected('infer', 'train'):.2f} ×" in said.stdout
     plan = interfere("match", "--example", cwd=folder, **environ)
     assert plan.returncode == 0
     assert "job-1 train" in plan.stdout

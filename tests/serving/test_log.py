@@ -5,17 +5,32 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from interfere.client import PolicyClient
 from interfere.config import Settings
 from interfere.errors import NotFoundError
-from interfere.records import MemoryUsage, ObservationResult, Outcome, OutcomeKind, Progress, Rollback
+from interfere.predict.online.prior import FILE, ResidualPrior, default_prior
+from interfere.records import (
+    ActionKind,
+    Device,
+    Job,
+    MemoryUsage,
+    ObservationResult,
+    Outcome,
+    OutcomeKind,
+    Progress,
+    Rollback,
+    Snapshot,
+    Source,
+)
 from interfere.store.observations import SqliteSnapshots
 from serving import learning
 from serving.server import RunningServer
-from tests.models import DEVICE_TYPE, expected, publish
+from tests.models import DEVICE_TYPE, expected, profile, publish
 from tests.serving.test_observations import APPLIED, DUPLICATE, PENDING, REJECTED, median, results, window
+from training.residual_prior import prior_bytes
 
 DAY_S = 86_400.0
 QUARANTINED = ObservationResult.QUARANTINED
@@ -240,3 +255,34 @@ def test_a_batch_that_is_half_bad(client: PolicyClient) -> None:
     ]  # fmt: skip
     assert all(one.reason for one in told if one.result is not APPLIED)
     assert client.model().online.observations == 4
+
+
+def test_a_job_without_facts_is_served_from_what_was_observed_until_its_facts_come(
+    serve: Callable[..., RunningServer], settings: Settings, tmp_path: Path
+) -> None:
+    folder = publish(tmp_path / "with-means")
+    (folder / FILE).write_bytes(prior_bytes(cold_prior()))
+    with PolicyClient(serve(replace(settings, model=folder)).address) as client:
+        (before,) = client.predict(["nobody", "gemm"], pairs=[(0, 1)]).prediction.source
+        assert before is Source.ABSTAINED
+        told = [window(f"cold {k}", "nobody", "gemm", slowdown=1.9) for k in range(8)]
+        assert results(client, *told) == [APPLIED] * 8
+        assert median(client, "nobody", "gemm") == pytest.approx(1.9, rel=0.05)
+        jobs = (Job(id="x", workload="nobody"), Job(id="y", workload="stream"))
+        plan = client.match(Snapshot(pending=jobs, devices=(Device(id="d", type=DEVICE_TYPE),)))
+        assert {action.kind for action in plan.actions} == {ActionKind.START_SHARED}
+        client.register_profiles([profile("nobody")])
+        assert expected("nobody", "gemm") < median(client, "nobody", "gemm") < 2.0
+        assert client.model().online.corrected_jobs == 1
+
+
+def cold_prior() -> ResidualPrior:
+    """The tiny model's jobs suffer 1.5 on average."""
+    homes = [(name, DEVICE_TYPE, "timeslice") for name in ("train", "infer", "gemm", "stream")]
+    return replace(
+        default_prior(),
+        signatures={home: np.zeros(0) for home in homes},
+        means={(DEVICE_TYPE, "timeslice"): 0.4},
+        victim_effect=dict.fromkeys(homes, 0.1),
+        neighbour_effect=dict.fromkeys(homes, 0.0),
+    )

@@ -10,13 +10,13 @@ from interfere.records import ObservationResult
 from interfere.store.sqlite import SqliteStore
 from tests.soak.processes import Reporter, serving
 
-ROUNDS = int(os.environ.get("INTERFERE_SOAK_ROUNDS", "3"))  # make soak: 50
+ROUNDS = int(os.environ.get("SOAK_ROUNDS", "3"))  # make soak: 50
 REPORTERS = 3
 KEPT = (ObservationResult.APPLIED, ObservationResult.QUARANTINED, ObservationResult.DUPLICATE)
 
 
 def test_every_acknowledged_observation_is_there_exactly_once(model_folder: Path, tmp_path: Path) -> None:
-    rng = random.Random(int(os.environ.get("INTERFERE_SOAK_SEED", "0")))
+    rng = random.Random(int(os.environ.get("SOAK_SEED", "0")))
     store, known = tmp_path / "store.db", set()
     for number in range(ROUNDS):
         with serving(model_folder, store) as served:

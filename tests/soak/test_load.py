@@ -19,7 +19,7 @@ from serving.profiles import ProfileCatalogue
 from tests.models import DEVICE_TYPE, profile
 from tests.soak.processes import serving, shared
 
-LONG = "INTERFERE_SOAK_ROUNDS" in os.environ  # make soak
+LONG = "SOAK_ROUNDS" in os.environ  # make soak
 SECONDS = 60.0 if LONG else 2.0
 BATCH = 100
 RATE = 1_000.0  # observations per second that one core must sustain

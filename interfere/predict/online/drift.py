@@ -21,6 +21,7 @@ JOB_ALARM = 12.0
 ALL_ALARM = 60.0  # over all jobs: dozens of windows off by two deviations in one direction
 LIMIT_Z = 5.0  # one window counts for no more
 ABSURD_Z = 8.0  # a single window as far off as this is kept apart
+SETTLED = 10  # windows after which a job has no more of a new one's bias: only then does it speak of all jobs
 RETURN = 5  # windows of one job that decide how it goes on
 ALL_RETURN = 50
 
@@ -45,9 +46,14 @@ class Watch:
     alarms: int = 0
     trusted: int = 0  # windows after a new start that nothing is held against
     recent: tuple[float, ...] = ()
+    windows: int = 0  # judged so far
 
     def judge(self, z: float) -> tuple["Watch", Verdict]:
         """Fold one standardised surprise in."""
+        watch, verdict = self._judged(z)
+        return replace(watch, windows=self.windows + 1), verdict
+
+    def _judged(self, z: float) -> tuple["Watch", Verdict]:
         if self.frozen:
             return self._frozen(z)
         if self.trusted:

@@ -70,6 +70,11 @@ class Effects:
         self.own: UndoDict[Home, Block] = UndoDict()
         self.aggressor: UndoDict[Home, Block] = UndoDict()
         self.pairs: UndoDict[PairKey, PairEffect] = UndoDict()
+        self.cold: set[Home] = set()  # jobs without facts: what they are off by includes what facts would tell
+        self._cold_prior: dict[str, Floats] = {
+            role: getattr(prior, role).new + np.diag([prior.cold_var(role), *[0.0] * (prior.width - 1)])
+            for role in ("own", "aggressor")
+        }
         self.company: dict[Home, set[str]] = {}  # victim -> neighbours that `pairs` may know
 
     def surprise(self, window: Window) -> Surprise:
@@ -140,7 +145,7 @@ class Effects:
             (self.aggressor, window.neighbour, self.prior.aggressor, psi),
         ):
             block = blocks.get(home)
-            covariance = block.covariance if block else self._prior_of(home, role)
+            covariance = block.covariance if block else self.prior_of(home, role)
             mean += float(features @ block.mean) if block else 0.0
             variance += float(features @ covariance @ features)
         return mean, variance, scale
@@ -155,11 +160,13 @@ class Effects:
     def _block(self, blocks: Mapping[Home, Block], home: Home, role: RolePrior) -> Block:
         block = blocks.get(home)
         if block is None:
-            prior = self._prior_of(home, role)
+            prior = self.prior_of(home, role)
             block = Block(mean=np.zeros(self.prior.width), covariance=prior, prior=prior)
         return block
 
-    def _prior_of(self, home: Home, role: RolePrior) -> Floats:
+    def prior_of(self, home: Home, role: RolePrior) -> Floats:
+        if home in self.cold:
+            return self._cold_prior["own" if role is self.prior.own else "aggressor"]
         return role.known if home in self.prior.signatures else role.new
 
     # --- for many pairs at once -------------------------------------------------------------------------------------
@@ -204,8 +211,8 @@ class Effects:
         before = scale * self.prior.pair_var
         if not direct:
             phi, psi = self._features(window)
-            before += float(phi @ self._prior_of(victim, self.prior.own) @ phi)
-            before += float(psi @ self._prior_of(neighbour, self.prior.aggressor) @ psi)
+            before += float(phi @ self.prior_of(victim, self.prior.own) @ phi)
+            before += float(psi @ self.prior_of(neighbour, self.prior.aggressor) @ psi)
         noise = scale * self.prior.noise_var
         return math.sqrt(min((after + noise) / (before + noise), 1.0))
 
@@ -213,7 +220,7 @@ class Effects:
         self, blocks: Mapping[Home, Block], home: Home, role: RolePrior, features: Floats
     ) -> tuple[Floats, Floats]:
         """float64[k] each: variance of features · effect under the prior, and now."""
-        prior = self._prior_of(home, role)
+        prior = self.prior_of(home, role)
         block = blocks.get(home)
         old = np.einsum("kd,de,ke->k", features, prior, features)
         return old, np.einsum("kd,de,ke->k", features, block.covariance, features) if block else old

@@ -72,6 +72,11 @@ class ResidualPrior:
         suffered = self.victim_effect.get((victim, device_type, mode), 0.0)
         return mean + suffered + self.neighbour_effect.get((neighbour, device_type, mode), 0.0)
 
+    def cold_var(self, role: str) -> float:
+        """Variance between jobs of what one suffers (`own`) or adds (`aggressor`): what a cold job is off by."""
+        effects = list((self.victim_effect if role == "own" else self.neighbour_effect).values())
+        return float(np.var(effects)) if effects else 0.0
+
 
 # For model folders without one. Variances of log errors on unseen jobs of the public tables, rounded: the mean error of
 # a job has .007 (own) and .023 (aggressor) on Gavel, .003 and .001 on Lucid; slopes .05-.18; within a job .003-.005.

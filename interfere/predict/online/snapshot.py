@@ -20,7 +20,7 @@ from interfere.predict.online.undo import UndoDict
 from interfere.predict.residual import OnlineModel
 from interfere.store.rows import observation_text, read_window
 
-FORMAT = 1  # raised whenever learning or this layout changes: older snapshots are then left alone
+FORMAT = 2  # raised whenever learning or this layout changes: older snapshots are then left alone
 
 
 def content_of(model: OnlineModel) -> bytes:
@@ -41,6 +41,7 @@ def content_of(model: OnlineModel) -> bytes:
     arrays["watch_homes"] = names.rows(model.watches, 3)
     texts = {
         "names": names.list(),
+        "cold": sorted(effects.cold),
         "watches": [astuple(watch) for watch in model.watches.values()],
         "everyone": astuple(model.everyone),
         "counts": [model.seen, model.held, model.alarms],
@@ -58,6 +59,7 @@ def restore(model: OnlineModel, content: bytes) -> None:
     with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
         texts = json.loads(arrays["texts"].tobytes())
         names = texts["names"]
+        effects.cold.update((workload, device_type, mode) for workload, device_type, mode in texts["cold"])
 
         def keys(which: str) -> list[tuple[str, ...]]:
             return [tuple(names[k] for k in row) for row in arrays[which].tolist()]
@@ -70,8 +72,8 @@ def restore(model: OnlineModel, content: bytes) -> None:
             means: Floats = arrays[f"{role}_mean"]
             covariances: Floats = arrays[f"{role}_covariance"]
             for home, mean, covariance in zip(keys(f"{role}_homes"), means, covariances, strict=True):
-                known = prior.known if home in effects.prior.signatures else prior.new
-                blocks[home] = Block(mean=mean, covariance=covariance, prior=known)
+                where = (home[0], home[1], home[2])
+                blocks[where] = Block(mean=mean, covariance=covariance, prior=effects.prior_of(where, prior))
         victims = [(a, b, c) for a, b, c in keys("pair_victims")]
         ends = [(victims[i], names[j]) for i, j in arrays["pair_ends"].tolist()]
         effects.pairs.load(zip(ends, map(tuple, arrays["pairs"].tolist()), strict=True))
