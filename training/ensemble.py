@@ -67,4 +67,8 @@ class EnsembleModel:
 
     def fit(self, dataset: Dataset, seed: int) -> FittedEnsemble:
         """Each half on all rows."""
-        return FittedEnsemble(name=self.name, gp=self.gp.fit(dataset, seed), gbdt=self.gbdt.fit(dataset, seed))
+        return self.of(self.gp.fit(dataset, seed), self.gbdt.fit(dataset, seed))
+
+    def of(self, gp: FittedGp, gbdt: FittedGbdt) -> FittedEnsemble:
+        """The ensemble of two halves that are fitted already."""
+        return FittedEnsemble(name=self.name, gp=gp, gbdt=gbdt)

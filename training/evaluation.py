@@ -5,7 +5,7 @@ see `champion_of`. Pairs that were held out by the caller are no part of it.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Protocol, runtime_checkable
 
@@ -13,11 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from interfere.errors import UnfitError
-from training.baselines.baseline import Baseline, Choosy
+from training.baselines.baseline import Baseline, Choosy, FittedBaseline
 from training.dataset import Dataset, Rows
 from training.ensemble import EnsembleModel
+from training.gbdt import FittedGbdt
+from training.gp import FittedGp
 from training.intervals import HIGH, LOW, grids_of, partner_counts
-from training.model import ModelSettings
+from training.model import FittedModel, ModelSettings
 from training.models import MODELS
 from training.scores import Answers, Interval, Scores, mae, score
 from training.splits import CHOOSING, FOLDS_APART, Fold, folds
@@ -103,8 +105,9 @@ def evaluate_models(
     found = []
     for split in splits:
         parts = folds(dataset, split, seed, count)
+        fitted = [fit_all(models, dataset.take(part.train), seed) for part in parts]
         for model in models:
-            found.append(out_of_fold(dataset, model, split, parts, seed))
+            found.append(assembled(dataset, model.name, split, parts, [fold[model.name] for fold in fitted]))
             report(f"{split} split, {model.name}: MAE of speed {found[-1].scores.mae:.4f}")
     return tuple(found)
 
@@ -113,15 +116,45 @@ def out_of_fold(
     dataset: Dataset, model: ModelSettings | Baseline, split: str, parts: Sequence[Fold], seed: int
 ) -> Evaluation:
     """One model, fitted once per fold."""
+    fitted = [model.fit(dataset.take(part.train), seed) for part in parts]
+    return assembled(dataset, model.name, split, parts, fitted)
+
+
+def fit_all(
+    models: Sequence[ModelSettings | Baseline], dataset: Dataset, seed: int
+) -> Mapping[str, FittedModel | FittedBaseline]:
+    """Every model by name; an ensemble of models fitted here already is put together, not fitted again."""
+    fitted: dict[str, FittedModel | FittedBaseline] = {}
+    settings = {model.name: model for model in models}
+    for model in models:
+        gp, gbdt = fitted.get("gp"), fitted.get("gbdt")
+        if (
+            isinstance(model, EnsembleModel)
+            and (settings.get("gp"), settings.get("gbdt")) == (model.gp, model.gbdt)
+            and isinstance(gp, FittedGp)
+            and isinstance(gbdt, FittedGbdt)
+        ):
+            fitted[model.name] = model.of(gp, gbdt)
+        else:
+            fitted[model.name] = model.fit(dataset, seed)
+    return fitted
+
+
+def assembled(
+    dataset: Dataset,
+    name: str,
+    split: str,
+    parts: Sequence[Fold],
+    fitted: Sequence[FittedModel | FittedBaseline],
+) -> Evaluation:
+    """Out-of-fold answers of one model, given its fits to the training rows of each fold."""
     predicted, known, novelty, partners, subjects = [], [], [], [], []
-    for part in parts:
+    for part, model in zip(parts, fitted, strict=True):
         rows = dataset.rows.take(part.test)
-        train = dataset.take(part.train)
-        fitted = model.fit(train, seed)
-        predicted.append(fitted.predict(rows))
-        known.append(fitted.answers(rows) if isinstance(fitted, Choosy) else np.ones(len(rows), dtype=bool))
-        novelty.append(fitted.novelty(rows) if isinstance(fitted, WithNovelty) else np.zeros(len(rows)))
-        counts = partner_counts(train)
+        predicted.append(model.predict(rows))
+        known.append(model.answers(rows) if isinstance(model, Choosy) else np.ones(len(rows), dtype=bool))
+        novelty.append(model.novelty(rows) if isinstance(model, WithNovelty) else np.zeros(len(rows)))
+        counts = partner_counts(dataset.take(part.train))
         partners.append(np.minimum(counts[rows.domain, rows.victim], counts[rows.domain, rows.neighbour]))
         subjects.append(subject_of(dataset, part))
     index = np.concatenate([part.test for part in parts])
@@ -134,7 +167,7 @@ def out_of_fold(
     interval = Interval(low=low, high=high, subject=np.concatenate(subjects))
     return Evaluation(
         split=split,
-        model=model.name,
+        model=name,
         scores=score(answers, interval),
         index=index,
         fold=fold,

@@ -134,7 +134,7 @@ def _manifest(publication: Publication, dataset: Dataset, files: Mapping[str, st
             "levels": publication.intervals.levels.tolist(),
             "grids": publication.intervals.grids.tolist(),
         },
-        "feasibility": None if publication.feasibility is None else asdict(publication.feasibility),
+        "feasibility": None if publication.feasibility is None else _fits(publication.feasibility),
         "scores": scores,
         "matrix_model": publication.matrix_model,
         "matrix_mae_vs_pair": publication.matrix_mae_vs_pair,
@@ -172,6 +172,10 @@ def job_rows(dataset: Dataset, domain: int, tables: Sequence[Table], encoder: Pa
         if (profile := profiles.get((name, where.device_type))) is not None:
             rows[k] = encoder.encode_jobs([profile], where.device_type, where.mode)[0]
     return rows
+
+
+def _fits(model: Feasibility) -> dict[str, Any]:
+    return {"level": model.level, "slope": model.slope, "effect": model.effect.tolist()}
 
 
 def _json(content: Any, *, indent: int | None = None) -> bytes:

@@ -1,17 +1,23 @@
 """Learning what fits from what did not."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from features.pair import Encoder
-from interfere.data.tables import Table
+from interfere.data.tables import Table, write_table
 from interfere.devices import device_type
-from interfere.records import PairMeasurement, PairStatus
+from interfere.predict.onnx import load_model
+from interfere.records import PairBatch, PairMeasurement, PairStatus
 from tests.training.worlds import measurement, profile
-from training.dataset import METRIC
+from training.dataset import METRIC, build_dataset
+from training.evaluation import evaluate_models
 from training.feasibility import MIN_EITHER, Tried, fit_feasibility, out_of_fold_auc, tried
+from training.models import MODELS
+from training.pipeline import publication_of, read_source
+from training.publish import publish
 
 GPU = "v100"
 GIB = 2.0**30
@@ -27,7 +33,7 @@ def world(count: int = 8, *, hidden_bytes: float = 0.0) -> Table:
     def row(i: int, j: int) -> PairMeasurement:
         where = {"victim": f"w{i}", "neighbour": f"w{j}", "device_type": GPU, "mode": "mps"}
         if true[i] + true[j] <= capacity:
-            return measurement(where["victim"], where["neighbour"], 1.3, device_type=GPU, mode="mps")
+            return measurement(f"w{i}", f"w{j}", 1.1 + 0.05 * i + 0.03 * j, device_type=GPU, mode="mps")
         return PairMeasurement(**where, status=PairStatus.INFEASIBLE, reason="out of memory")
 
     return Table(name="memory", jobs=jobs, pairs=tuple(row(i, j) for i in range(count) for j in range(count)))
@@ -64,6 +70,34 @@ def test_without_enough_misfits_nothing_is_learned() -> None:
     made = rows(world(hidden_bytes=6 * GIB))
     few = made.take(np.concatenate([np.flatnonzero(made.feasible), np.flatnonzero(~made.feasible)[: MIN_EITHER - 1]]))
     assert fit_feasibility(few) is None
+
+
+def test_the_served_model_answers_with_the_learned_probability(tmp_path: Path) -> None:
+    table, encoder, folder = world(hidden_bytes=6 * GIB), Encoder(), tmp_path / "table"
+    folder.mkdir()
+    write_table(folder, table)
+    dataset = build_dataset([table], encoder)
+    final = {name: MODELS[name].fit(dataset, 0) for name in ("mean",)}
+    evaluations = evaluate_models(dataset, [MODELS["mean"]])
+    source = read_source([folder])
+    made = publication_of("mean", final, dataset, source, encoder, evaluations=evaluations, scores=(), seed=0)
+    publish(tmp_path / "model", made, dataset, source.tables, encoder)
+    model, fitted = load_model(tmp_path / "model", encoder), fit_feasibility(rows(table))
+    assert fitted is not None
+    both = tuple(table.jobs[k] for k in (2, 3))
+    capacity = device_type(GPU).memory_bytes
+    answer = model.predict_pairs(
+        PairBatch(
+            jobs=both, victim=np.array([0, 1]), neighbour=np.array([1, 0]), device_type=GPU, mode="mps",
+            device_memory_bytes=capacity,
+        )
+    )  # fmt: skip
+    share = np.array([sum(job.memory_peak_bytes for job in both) / capacity])
+    expected = fitted.probability(share, np.array([3]), np.array([4]))[0]
+    assert 0 < expected < 1
+    assert answer.feasibility.tolist() == pytest.approx([expected] * 2)
+    matrix = model.predict_matrix(both, both, GPU, "mps", device_memory_bytes=capacity)
+    assert matrix.feasible[0, 1] == (expected >= 0.5)
 
 
 def test_memory_that_nobody_knows_teaches_nothing() -> None:
