@@ -38,6 +38,7 @@ from interfere.errors import ConflictError, InvalidInputError, LimitError, Viola
 from interfere.policy.planner import plan
 from interfere.policy.rank import rank
 from interfere.policy.validate import validate_snapshot
+from interfere.predict.groups import composed, memory_share
 from interfere.predict.manifest import Manifest
 from interfere.predict.online.prior import ResidualPrior
 from interfere.predict.residual import OnlineModel
@@ -98,17 +99,24 @@ class PolicyCore:
         """Every pair answered or abstained; raises only on a broken request."""
         device_type = self._device_type(query.device_type)
         n = len(query.jobs)
-        asked = len(query.pairs) or n * (n - 1)
+        asked = sum(len(places) - 1 for places in query.pairs) or n * (n - 1)
         if asked > MAX_PAIRS:
             raise LimitError("too many pairs", value=asked, remedy=f"at most {MAX_PAIRS}; PredictMatrix takes millions")
-        places = query.pairs or [(i, j) for i in range(n) for j in range(n) if i != j]
-        victim, neighbour = np.array(places, dtype=np.int64).reshape(-1, 2).T
+        places = query.pairs or tuple((i, j) for i in range(n) for j in range(n) if i != j)
+        victim, neighbour = np.array([(i, j) for i, *others in places for j in others], dtype=np.int64).reshape(-1, 2).T
+        sizes = [len(others) for _, *others in places]
         with self._lock:
             found = [self._of_ref(ref, device_type, extrapolate=query.allow_extrapolation) for ref in query.jobs]
             prediction = self._predict_known(query, device_type, found, victim, neighbour)
+        groups = len(places) < len(victim)
+        if groups:
+            share = [memory_share([found[k][0] for k in one], query.device_memory_bytes) for one in places]
+            prediction = composed(prediction, sizes, np.array(share))
         return PairAnswer(
-            victim=victim, neighbour=neighbour, prediction=prediction, model_version=self._predictor.version,
-            device_type=device_type,
+            victim=np.array([one[0] for one in places], dtype=np.int64),
+            neighbour=np.array([one[1] for one in places], dtype=np.int64),
+            further=tuple(one[2:] for one in places) if groups else (),
+            prediction=prediction, model_version=self._predictor.version, device_type=device_type,
         )  # fmt: skip
 
     def _predict_known(

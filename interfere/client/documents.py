@@ -88,7 +88,8 @@ def pair_document(answer: PairAnswer, names: list[str]) -> dict[str, Any]:
     said = answer.prediction
     rows = zip(
         answer.victim.tolist(), answer.neighbour.tolist(), said.median.tolist(), said.lower.tolist(),
-        said.upper.tolist(), said.feasibility.tolist(), said.source, said.reason, strict=True,
+        said.upper.tolist(), said.feasibility.tolist(), said.source, said.reason,
+        answer.further or ((),) * len(said.median), strict=True,
     )  # fmt: skip
     return {
         "model_version": answer.model_version,
@@ -97,8 +98,9 @@ def pair_document(answer: PairAnswer, names: list[str]) -> dict[str, Any]:
             {
                 "victim": names[victim], "neighbour": names[neighbour], "slowdown": median, "lower": lower,
                 "upper": upper, "feasibility": feasibility, "source": source.value, "reason": reason,
+                "further": [names[place] for place in further],
             }
-            for victim, neighbour, median, lower, upper, feasibility, source, reason in rows
+            for victim, neighbour, median, lower, upper, feasibility, source, reason, further in rows
         ],
     }  # fmt: skip
 
@@ -228,11 +230,11 @@ def _action(value: object) -> ActionKind:
     return ActionKind(str(value))
 
 
-def _pair(value: object) -> tuple[int, int]:
+def _pair(value: object) -> tuple[int, ...]:
     places = _sizes(value)
-    if len(places) != 2:
-        raise _wrong("must be [victim, neighbour]", value, "two places in jobs, counted from 0")
-    return places[0], places[1]
+    if len(places) < 2:
+        raise _wrong("must be [victim, neighbour]", value, "two or more places in jobs, counted from 0")
+    return tuple(places)
 
 
 def _ref(value: object) -> JobRef:

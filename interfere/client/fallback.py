@@ -52,10 +52,11 @@ class AloneFallback:
         n = len(query.jobs)
         pairs = query.pairs or tuple((i, j) for i in range(n) for j in range(n) if i != j)
         absent = np.full(len(pairs), np.nan)
-        places = np.array(pairs, dtype=np.int64).reshape(-1, 2)
+        places = np.array([pair[:2] for pair in pairs], dtype=np.int64).reshape(-1, 2)
         return PairAnswer(
             victim=places[:, 0],
             neighbour=places[:, 1],
+            further=tuple(pair[2:] for pair in pairs) if any(len(pair) > 2 for pair in pairs) else (),
             prediction=Prediction(
                 median=absent, lower=absent, upper=absent, feasibility=absent,
                 source=(Source.ABSTAINED,) * len(pairs), reason=(_why(error),) * len(pairs),

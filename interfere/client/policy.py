@@ -73,7 +73,7 @@ class PolicyClient:
         self,
         jobs: Sequence[AnyJob],
         *,
-        pairs: Iterable[tuple[int, int]] = (),
+        pairs: Iterable[tuple[int, ...]] = (),
         device_type: str = "",
         mode: str = "timeslice",
         device_memory_bytes: float = NAN,
@@ -81,7 +81,8 @@ class PolicyClient:
     ) -> PairAnswer:
         """Slowdowns of ordered pairs (victim, neighbour) of places in `jobs`; without `pairs`, of all different places.
 
-        Pairs that cannot be predicted abstain with a reason. An empty device type is the only one the model knows.
+        A longer entry asks about a victim beside several neighbours at once: the product of its pairs, flagged as
+        composed. What cannot be predicted abstains with a reason. An empty device type is the only one the model knows.
         """
         query = PairQuery(
             jobs=_refs(jobs), pairs=tuple(pairs), device_type=device_type, mode=mode,

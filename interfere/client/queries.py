@@ -48,10 +48,13 @@ class JobRef:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairQuery:
-    """Ordered pairs to predict; `pairs` (victim, neighbour) index `jobs`; none means all of different places."""
+    """Ordered pairs to predict; `pairs` (victim, neighbour) index `jobs`; none means all of different places.
+
+    A longer entry (victim, neighbour, neighbour, ...) asks about the victim beside all of them at once.
+    """
 
     jobs: tuple[JobRef, ...]
-    pairs: tuple[tuple[int, int], ...] = ()
+    pairs: tuple[tuple[int, ...], ...] = ()
     device_type: str = ""  # empty: the only one the model knows
     mode: str = "timeslice"
     device_memory_bytes: float = NAN
@@ -59,8 +62,15 @@ class PairQuery:
 
     def __post_init__(self) -> None:
         bad = mode_violations(self.mode) + _memory(self.device_memory_bytes)
-        for k, (victim, neighbour) in enumerate(self.pairs):
-            for side, place in (("victim", victim), ("neighbour", neighbour)):
+        for k, places in enumerate(self.pairs):
+            if len(places) < 2 or len(set(places)) < len(places) > 2:
+                bad.append(
+                    Violation(
+                        field=f"pairs[{k}]", what="must be a victim and different neighbours", value=str(list(places)),
+                        remedy="two places in jobs, or more for a group; give a job twice in jobs for two of it",
+                    )
+                )  # fmt: skip
+            for side, place in zip(("victim", *["neighbour"] * len(places)), places, strict=False):
                 if not 0 <= place < len(self.jobs):
                     bad.append(
                         Violation(
@@ -81,6 +91,7 @@ class PairAnswer:
     victim: NDArray[np.int64]  # int64[p]
     neighbour: NDArray[np.int64]  # int64[p]
     prediction: Prediction
+    further: tuple[tuple[int, ...], ...] = ()  # [p] more neighbours of each; () when there are none at all
     model_version: str
     device_type: str
 

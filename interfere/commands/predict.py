@@ -19,6 +19,7 @@ TargetOption = Annotated[str | None, typer.Option(help="Address of the server. D
 def predict(
     victim: Annotated[list[str] | None, typer.Option(help="Workload that is slowed down (repeatable).")] = None,
     neighbour: Annotated[list[str] | None, typer.Option(help="Workload beside it (repeatable).")] = None,
+    together: Annotated[bool, typer.Option(help="Each victim beside all neighbours at once.")] = False,
     request: Annotated[
         str | None, typer.Option(metavar="FILE", help='JSON {"jobs": [...], "pairs": [[0, 1]]}; - is standard input.')
     ] = None,
@@ -32,7 +33,7 @@ def predict(
     from interfere.client.documents import pair_document
     from interfere.config import load_settings
 
-    query = _query(victim or [], neighbour or [], request, device_type, mode)
+    query = _query(victim or [], neighbour or [], request, device_type, mode, together=together)
     settings = load_settings(target=target)
     with PolicyClient(settings.target, timeout_s=settings.timeout_s) as client:
         answer = client.predict(
@@ -45,11 +46,14 @@ def predict(
         numbers = (
             ("–", "–") if row["reason"] else (f"{row['slowdown']:.2f} ×", f"{row['lower']:.2f} – {row['upper']:.2f}")
         )
-        table.add_row(*map(escape, (row["victim"], row["neighbour"], *numbers, row["source"], row["reason"])))
+        beside = ", ".join((row["neighbour"], *row["further"]))
+        table.add_row(*map(escape, (row["victim"], beside, *numbers, row["source"], row["reason"])))
     emit(document, table, as_json=as_json)
 
 
-def _query(victims: list[str], neighbours: list[str], request: str | None, device_type: str, mode: str) -> "PairQuery":
+def _query(
+    victims: list[str], neighbours: list[str], request: str | None, device_type: str, mode: str, *, together: bool
+) -> "PairQuery":
     from interfere.client.documents import read_json, read_pair_query
     from interfere.client.queries import JobRef, PairQuery
 
@@ -59,9 +63,10 @@ def _query(victims: list[str], neighbours: list[str], request: str | None, devic
         return read_pair_query(read_json(request))
     if not victims or not neighbours:
         raise typer.BadParameter("give --victim and --neighbour, or --request", param_hint="--victim")
+    beside = range(len(victims), len(victims) + len(neighbours))
     return PairQuery(
         jobs=tuple(JobRef(workload=name) for name in (*victims, *neighbours)),
-        pairs=tuple((i, len(victims) + j) for i in range(len(victims)) for j in range(len(neighbours))),
+        pairs=tuple((i, *group) for i in range(len(victims)) for group in ([beside] if together else zip(beside))),
         device_type=device_type,
         mode=mode,
     )

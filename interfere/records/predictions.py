@@ -15,6 +15,7 @@ class Source(StrEnum):
 
     MEASURED = "measured"
     MODEL = "model"
+    COMPOSED = "composed"  # of the answers for pairs: a group nobody measured
     ABSTAINED = "abstained"
 
 

@@ -29,6 +29,7 @@ class PredictionSource(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     PREDICTION_SOURCE_MEASURED: _ClassVar[PredictionSource]
     PREDICTION_SOURCE_MODEL: _ClassVar[PredictionSource]
     PREDICTION_SOURCE_ABSTAINED: _ClassVar[PredictionSource]
+    PREDICTION_SOURCE_COMPOSED: _ClassVar[PredictionSource]
 
 class SolveStatus(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -68,6 +69,7 @@ PREDICTION_SOURCE_UNSPECIFIED: PredictionSource
 PREDICTION_SOURCE_MEASURED: PredictionSource
 PREDICTION_SOURCE_MODEL: PredictionSource
 PREDICTION_SOURCE_ABSTAINED: PredictionSource
+PREDICTION_SOURCE_COMPOSED: PredictionSource
 SOLVE_STATUS_UNSPECIFIED: SolveStatus
 SOLVE_STATUS_OPTIMAL: SolveStatus
 SOLVE_STATUS_BOUNDED: SolveStatus
@@ -186,12 +188,14 @@ class JobRef(_message.Message):
     def __init__(self, workload: _Optional[str] = ..., profile_id: _Optional[str] = ..., profile: _Optional[_Union[JobProfile, _Mapping]] = ...) -> None: ...
 
 class OrderedPair(_message.Message):
-    __slots__ = ("victim", "neighbour")
+    __slots__ = ("victim", "neighbour", "further")
     VICTIM_FIELD_NUMBER: _ClassVar[int]
     NEIGHBOUR_FIELD_NUMBER: _ClassVar[int]
+    FURTHER_FIELD_NUMBER: _ClassVar[int]
     victim: int
     neighbour: int
-    def __init__(self, victim: _Optional[int] = ..., neighbour: _Optional[int] = ...) -> None: ...
+    further: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, victim: _Optional[int] = ..., neighbour: _Optional[int] = ..., further: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class PredictSlowdownsRequest(_message.Message):
     __slots__ = ("jobs", "pairs", "device_type", "mode", "device_memory_bytes", "allow_extrapolation")
@@ -210,7 +214,7 @@ class PredictSlowdownsRequest(_message.Message):
     def __init__(self, jobs: _Optional[_Iterable[_Union[JobRef, _Mapping]]] = ..., pairs: _Optional[_Iterable[_Union[OrderedPair, _Mapping]]] = ..., device_type: _Optional[str] = ..., mode: _Optional[_Union[SharingMode, str]] = ..., device_memory_bytes: _Optional[float] = ..., allow_extrapolation: _Optional[bool] = ...) -> None: ...
 
 class PairPrediction(_message.Message):
-    __slots__ = ("victim", "neighbour", "median", "lower", "upper", "feasibility", "source", "reason")
+    __slots__ = ("victim", "neighbour", "median", "lower", "upper", "feasibility", "source", "reason", "further")
     VICTIM_FIELD_NUMBER: _ClassVar[int]
     NEIGHBOUR_FIELD_NUMBER: _ClassVar[int]
     MEDIAN_FIELD_NUMBER: _ClassVar[int]
@@ -219,6 +223,7 @@ class PairPrediction(_message.Message):
     FEASIBILITY_FIELD_NUMBER: _ClassVar[int]
     SOURCE_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
+    FURTHER_FIELD_NUMBER: _ClassVar[int]
     victim: int
     neighbour: int
     median: float
@@ -227,7 +232,8 @@ class PairPrediction(_message.Message):
     feasibility: float
     source: PredictionSource
     reason: str
-    def __init__(self, victim: _Optional[int] = ..., neighbour: _Optional[int] = ..., median: _Optional[float] = ..., lower: _Optional[float] = ..., upper: _Optional[float] = ..., feasibility: _Optional[float] = ..., source: _Optional[_Union[PredictionSource, str]] = ..., reason: _Optional[str] = ...) -> None: ...
+    further: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, victim: _Optional[int] = ..., neighbour: _Optional[int] = ..., median: _Optional[float] = ..., lower: _Optional[float] = ..., upper: _Optional[float] = ..., feasibility: _Optional[float] = ..., source: _Optional[_Union[PredictionSource, str]] = ..., reason: _Optional[str] = ..., further: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class PredictSlowdownsResponse(_message.Message):
     __slots__ = ("predictions", "model_version", "device_type")

@@ -142,8 +142,10 @@ plans = st.builds(
 def pair_queries(draw: st.DrawFn) -> PairQuery:
     asked = draw(st.lists(refs, min_size=1, max_size=3))
     place = st.integers(0, len(asked) - 1)
+    group = st.permutations(range(len(asked))).filter(lambda places: len(places) > 2).map(tuple)
+    entry = st.one_of(st.tuples(place, place), group) if len(asked) > 2 else st.tuples(place, place)
     return PairQuery(
-        jobs=tuple(asked), pairs=draw(tuples(st.tuples(place, place))), device_type=draw(words), mode=draw(modes),
+        jobs=tuple(asked), pairs=draw(tuples(entry)), device_type=draw(words), mode=draw(modes),
         device_memory_bytes=draw(optional(1.0)), allow_extrapolation=draw(st.booleans()),
     )  # fmt: skip
 

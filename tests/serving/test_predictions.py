@@ -34,6 +34,20 @@ def test_a_measured_pair_is_answered_by_its_measurement(client: PolicyClient) ->
     assert said.source == (Source.MEASURED, Source.MODEL)
 
 
+def test_a_group_is_composed_of_its_pairs(client: PolicyClient) -> None:
+    answer = client.predict(["train", "infer", "gemm"], pairs=[(0, 1), (0, 1, 2), (2, 0, 1)], device_memory_bytes=2.5e9)
+    said = answer.prediction
+    assert said.median[1] == pytest.approx(said.median[0] * 2.5, rel=1e-6)
+    assert said.source == (Source.MODEL, Source.COMPOSED, Source.COMPOSED)
+    assert answer.further == ((), (2,), (1,))
+    assert said.feasibility.tolist() == [1.0, 0.0, 0.0]  # three GiB do not fit, two do
+    silent = client.predict(["train", "nobody", "gemm"], pairs=[(0, 2, 1)]).prediction
+    assert silent.source == (Source.ABSTAINED,)
+    assert "nobody" in silent.reason[0]
+    with pytest.raises(InvalidInputError, match="different neighbours"):
+        client.predict(["train", "infer"], pairs=[(0, 1, 1)])
+
+
 def test_jobs_by_id_and_by_facts(client: PolicyClient) -> None:
     fast = profile("mine", step_time_s=1e-3)
     (profile_id,) = client.register_profiles([fast])

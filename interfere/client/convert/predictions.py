@@ -19,7 +19,10 @@ def pair_query_to_proto(query: PairQuery) -> pb.PredictSlowdownsRequest:
     """Ordered pairs to predict."""
     return pb.PredictSlowdownsRequest(
         jobs=[ref_to_proto(ref) for ref in query.jobs],
-        pairs=[pb.OrderedPair(victim=victim, neighbour=neighbour) for victim, neighbour in query.pairs],
+        pairs=[
+            pb.OrderedPair(victim=victim, neighbour=neighbour, further=further)
+            for victim, neighbour, *further in query.pairs
+        ],
         device_type=query.device_type,
         mode=MODE[query.mode],
         device_memory_bytes=_sent(query.device_memory_bytes),
@@ -36,7 +39,7 @@ def pair_query_from_proto(message: pb.PredictSlowdownsRequest) -> PairQuery:
     inspection.done()  # places in `jobs` mean nothing when one of them could not be read
     return PairQuery(
         jobs=jobs,
-        pairs=tuple((pair.victim, pair.neighbour) for pair in message.pairs),
+        pairs=tuple((pair.victim, pair.neighbour, *pair.further) for pair in message.pairs),
         device_type=message.device_type,
         mode=mode or "timeslice",
         device_memory_bytes=NAN if memory is None else memory,
@@ -49,15 +52,16 @@ def pair_answer_to_proto(answer: PairAnswer) -> pb.PredictSlowdownsResponse:
     said = answer.prediction
     rows = zip(
         answer.victim.tolist(), answer.neighbour.tolist(), said.median.tolist(), said.lower.tolist(),
-        said.upper.tolist(), said.feasibility.tolist(), said.source, said.reason, strict=True,
+        said.upper.tolist(), said.feasibility.tolist(), said.source, said.reason,
+        answer.further or ((),) * len(said.median), strict=True,
     )  # fmt: skip
     return pb.PredictSlowdownsResponse(
         predictions=[
             pb.PairPrediction(
                 victim=victim, neighbour=neighbour, median=_sent(median), lower=_sent(lower), upper=_sent(upper),
-                feasibility=_sent(feasibility), source=SOURCE[source], reason=reason,
+                feasibility=_sent(feasibility), source=SOURCE[source], reason=reason, further=further,
             )
-            for victim, neighbour, median, lower, upper, feasibility, source, reason in rows
+            for victim, neighbour, median, lower, upper, feasibility, source, reason, further in rows
         ],
         model_version=answer.model_version,
         device_type=answer.device_type,
@@ -74,6 +78,7 @@ def pair_answer_from_proto(message: pb.PredictSlowdownsResponse) -> PairAnswer:
     return PairAnswer(
         victim=np.array([row.victim for row in rows], dtype=np.int64),
         neighbour=np.array([row.neighbour for row in rows], dtype=np.int64),
+        further=tuple(tuple(row.further) for row in rows) if any(row.further for row in rows) else (),
         prediction=Prediction(
             median=column("median"),
             lower=column("lower"),
