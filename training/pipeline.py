@@ -77,13 +77,15 @@ def train(
     held_out: frozenset[Pair] = frozenset(),
     tracking: str | None = None,
     models: Mapping[str, ModelSettings] = MODELS,
+    notes: Mapping[str, str] | None = None,
     report: Callable[[str], None] | None = None,
 ) -> TrainingResult:
     """Train all models on the tables, publish and register the best.
 
     `held_out`: unordered pairs that no model is fitted or chosen on, scored apart. The folder goes to `publish_to`,
     else to `models/challenger` of the workspace; the first model of a registry that passes the gate also becomes its
-    champion. `tracking` is the address of an MLflow server; without one the workspace keeps the runs. Raises TableError
+    champion. `tracking` is the address of an MLflow server; without one the workspace keeps the runs.
+    `notes` are further texts for the run, by file name. Raises TableError
     for a broken table, UnfitError for data or places that will not do, UnavailableError for a server that does not
     answer, ModelError for a failed export.
     """
@@ -118,6 +120,8 @@ def train(
         for table, path, digest in zip(source.tables, tables, source.digests, strict=True):
             run.data(table.name, digest, str(path), table.ok_pairs)
         record(run, fitted_on, evaluations, scores, publication, verdict, models, final, seed=seed)
+        for file, text in (notes or {}).items():
+            run.text(file, text)
         version = publish(folder, publication, fitted_on, source.tables, encoder)
         run.folder(registry.PUBLISHED, folder)
         first = fitted_on.rows.take(np.arange(EXAMPLE_ROWS))

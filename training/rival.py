@@ -91,8 +91,8 @@ def verdict_on(
         fresh = _fresh(challenger, rival, fitted_on, unseen, by_name["pair", challenger.name])
         if len(fresh) >= MIN_ROWS and len(fresh.workloads) >= MIN_WORKLOADS:
             return judge([fresh], f"{who} on {len(fresh)} rows neither saw", baselines=baselines, seed=seed)
-    if ("pair", rival.model) not in by_name:  # a recipe that this release does not have: nothing left to compare with
-        return judge([], f"{who} cannot be run by this program", baselines=baselines, seed=seed)
+    if ("pair", rival.model) not in by_name:  # a recipe that was not fitted here: nothing is left to compare with
+        return judge([], f"nothing to compare {who} ({rival.model}) on", baselines=baselines, seed=seed)
     contests = [_on_folds(fitted_on, by_name[split, challenger.name], by_name[split, rival.model]) for split in splits]
     return judge(contests, f"{who}'s recipe ({rival.model}) on the same folds", baselines=baselines, seed=seed)
 

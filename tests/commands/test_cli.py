@@ -11,7 +11,20 @@ import pytest
 import interfere
 from interfere.cli import commands, missing_extra
 
-NAMES = ("data", "evaluate", "match", "observe", "predict", "profile", "promote", "quickstart", "serve", "train", "ui")
+NAMES = (
+    "data",
+    "evaluate",
+    "match",
+    "observe",
+    "predict",
+    "profile",
+    "promote",
+    "quickstart",
+    "retrain",
+    "serve",
+    "train",
+    "ui",
+)
 
 
 def run(*arguments: str, folder: Path | None = None, **environment: str) -> subprocess.CompletedProcess[str]:

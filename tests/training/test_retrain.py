@@ -1,0 +1,195 @@
+"""The batch job on a real store and a real registry: once a change, one at a time, started again after any death."""
+
+import fcntl
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import mlflow
+import pytest
+
+from interfere.cli import main
+from interfere.data.tables import Table, write_table
+from interfere.errors import TableError
+from interfere.records import Progress
+from interfere.store.protocol import Kept
+from interfere.store.sqlite import SqliteStore
+from tests.training.cheap import CHEAP, ONLY_MEAN
+from training.registry import champion_folder
+from training.retrain import EXIT, EXIT_BUSY, BusyError, Outcome, Retrained, retrain
+from training.tracking import connected
+
+FACTOR = 1.5  # what the observed pairs are slower by than they were measured
+
+
+@pytest.fixture(scope="module")
+def sparse(small: Table) -> Table:
+    """The small table without ten of its pairs."""
+    apart = sorted({tuple(sorted((p.victim, p.neighbour))) for p in small.ok_pairs if p.victim != p.neighbour})[:10]
+    return replace(small, pairs=tuple(p for p in small.pairs if tuple(sorted((p.victim, p.neighbour))) not in apart))
+
+
+@pytest.fixture(scope="module")
+def sparse_folder(sparse: Table, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("sparse") / "sparse"
+    folder.mkdir()
+    write_table(folder, sparse)
+    return folder
+
+
+@dataclass(frozen=True)
+class Place:
+    work: Path
+    store: Path
+    server: SqliteStore  # held open, as by a server
+    base: Path
+    first: Retrained
+
+
+@pytest.fixture(scope="module")
+def place(sparse_folder: Path, sparse: Table, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    """Trained once on the base table alone; then a server observed a few of its pairs, slower than measured."""
+    work = tmp_path_factory.mktemp("work")
+    store = work / "store.db"
+    first = retrain([sparse_folder], work, store=store, models=CHEAP)
+    server = SqliteStore(store)
+    seen = [p for p in sparse.ok_pairs if p.victim != p.neighbour][:4]
+    windows = [
+        Progress(
+            observation_id=f"{k} {n}", job_id=f"j{k}", workload=pair.victim, company=(pair.neighbour,),
+            device_type=pair.device_type, mode=pair.mode, slowdown=FACTOR * pair.slowdown * (1 + 0.01 * n),
+            start_s=1e9 + 60.0 * n, end_s=1e9 + 60.0 * n + 60,
+        )
+        for k, pair in enumerate(seen)
+        for n in range(3)
+    ]  # fmt: skip
+    server.observations.append([Kept(observation=window) for window in windows], 2e9)
+    yield Place(work=work, store=store, server=server, base=sparse_folder, first=first)
+    server.close()
+
+
+def contents(folder: Path) -> Mapping[str, bytes]:
+    """All files but the shared memory in which SQLite keeps who is reading."""
+    files = [p for p in sorted(folder.rglob("*")) if p.is_file() and not p.name.endswith("-shm")]
+    return {str(p.relative_to(folder)): p.read_bytes() for p in files}
+
+
+def test_the_first_run_publishes_a_champion(place: Place) -> None:
+    assert (place.first.outcome, place.first.observed.pairs, place.first.drift) == (Outcome.PUBLISHED, 0, None)
+    assert place.first.folder == champion_folder(place.work)
+    assert (place.first.folder / "pair.onnx").is_file()
+
+
+def test_a_dry_run_tells_of_drift_and_writes_nothing(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    before = contents(place.work)
+    with pytest.raises(SystemExit) as stop:
+        main(["retrain", "--data", str(place.base), "--work", str(place.work), "--dry-run", "--json"])
+    assert stop.value.code == 0
+    said = capsys.readouterr()
+    document = json.loads(said.out)
+    assert contents(place.work) == before
+    assert document["outcome"] == "would_train"
+    assert document["observed"] == {"pairs": 4, "windows": 12, "without_facts": []}
+    assert [p["drifted"] for p in document["drift"]["pairs"]] == [True] * 4
+    assert "drift: 4 of 4 observed pairs" in said.err
+
+
+def test_a_dry_run_in_a_new_workspace_leaves_no_workspace(place: Place, tmp_path: Path) -> None:
+    made = retrain([place.base], tmp_path / "new", store=tmp_path / "new" / "store.db", dry_run=True)
+    assert made.outcome is Outcome.WOULD_TRAIN
+    assert not (tmp_path / "new").exists()
+
+
+def test_what_was_observed_is_learned_once_while_the_server_goes_on(place: Place) -> None:
+    made = retrain([place.base], place.work, store=place.store, models=CHEAP)
+    assert made.outcome in (Outcome.PUBLISHED, Outcome.REFUSED)
+    assert made.verdict is not None
+    assert made.verdict.against.startswith("champion version 1")
+    with connected(place.work):
+        text = mlflow.artifacts.load_text(f"runs:/{made.run_id}/drift.md")
+        run = mlflow.MlflowClient().get_run(made.run_id)
+    assert "4 of 4 observed pairs" in text
+    assert {one.dataset.name for one in run.inputs.dataset_inputs} == {"sparse", "observed"}
+
+    again = retrain([place.base], place.work, store=place.store, models=CHEAP)
+    assert again.outcome is Outcome.NOTHING_NEW
+    assert made.outcome.value in again.reason
+    # An entry of the log that teaches nothing about pairs is nothing new.
+    alone = Progress(
+        observation_id="alone", job_id="j", workload="nobody", device_type="cpu-core", slowdown=1.0, start_s=0.0,
+        end_s=1.0,
+    )  # fmt: skip
+    place.server.observations.append([Kept(observation=alone)], 2e9)
+    assert retrain([place.base], place.work, store=place.store, models=CHEAP).outcome is Outcome.NOTHING_NEW
+    # A note that was destroyed costs a training, nothing else.
+    (place.work / "retrain" / "state.json").write_text("{")
+    dry = retrain([place.base], place.work, store=place.store, models=CHEAP, dry_run=True)
+    assert dry.outcome is Outcome.WOULD_TRAIN
+
+
+def test_a_refused_challenger_changes_nothing_that_is_served(place: Place, small_folder: Path) -> None:
+    before = contents(champion_folder(place.work))
+    made = retrain([place.base, small_folder], place.work, store=place.store, models=ONLY_MEAN)
+    assert made.outcome is Outcome.REFUSED
+    assert made.reason.startswith("refused: worse than champion version ")
+    assert " rows neither saw in error" in made.reason
+    assert made.folder is None
+    assert contents(champion_folder(place.work)) == before
+    assert retrain([place.base, small_folder], place.work, store=place.store, models=ONLY_MEAN).outcome is (
+        Outcome.NOTHING_NEW
+    )
+
+
+def test_exit_statuses_tell_a_scheduler_what_happened() -> None:
+    assert set(EXIT) == set(Outcome)
+    assert [EXIT[one] for one in (Outcome.PUBLISHED, Outcome.NOTHING_NEW, Outcome.REFUSED)] == [0, 0, 3]
+    assert EXIT_BUSY == 4
+
+
+def test_of_two_processes_one_is_sent_away_and_a_killed_one_leaves_no_lock(small_folder: Path, tmp_path: Path) -> None:
+    work, lock = tmp_path / "work", tmp_path / "work" / "retrain" / "lock"
+    command = [sys.executable, "-P", "-m", "interfere", "retrain", "--data", str(small_folder), "--work", str(work)]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as first:
+        try:
+            deadline = time.monotonic() + 60
+            while not (lock.exists() and lock.read_text()):
+                assert first.poll() is None
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+            second = subprocess.run([*command, "--json"], capture_output=True, text=True, check=False, timeout=120)
+            assert first.poll() is None, "the first must still be at work"
+        finally:
+            first.kill()
+    assert second.returncode == EXIT_BUSY
+    assert f"process {first.pid}" in second.stderr
+    assert json.loads(second.stdout)["outcome"] == "busy"
+    assert not champion_folder(work).exists()
+    made = retrain([small_folder], work, store=work / "store.db", models=CHEAP)
+    assert made.outcome is Outcome.PUBLISHED
+
+
+def test_a_dry_run_too_says_that_another_is_at_work(small_folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "retrain").mkdir()
+    (tmp_path / "retrain" / "lock").write_text("4711")
+    descriptor = os.open(tmp_path / "retrain" / "lock", os.O_RDWR)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    try:
+        with pytest.raises(BusyError, match="process 4711"):
+            retrain([small_folder], tmp_path, store=tmp_path / "store.db", dry_run=True)
+    finally:
+        os.close(descriptor)
+
+
+def test_a_broken_base_table_stops_the_run_and_nothing_is_noted(small_folder: Path, tmp_path: Path) -> None:
+    broken = tmp_path / "broken"
+    broken.mkdir()
+    for name in ("jobs.parquet", "pairs.parquet"):
+        (broken / name).write_bytes((small_folder / name).read_bytes()[:200])
+    with pytest.raises(TableError, match=r"jobs\.parquet"):
+        retrain([broken], tmp_path / "work", store=tmp_path / "store.db")
+    assert not (tmp_path / "work" / "retrain" / "state.json").exists()
