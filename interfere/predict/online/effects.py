@@ -71,9 +71,10 @@ class Effects:
         self.aggressor: UndoDict[Home, Block] = UndoDict()
         self.pairs: UndoDict[PairKey, PairEffect] = UndoDict()
         self.cold: set[Home] = set()  # jobs without facts: what they are off by includes what facts would tell
+        self.cold_var = {role: prior.cold_var(role) for role in ("own", "aggressor")}
         self._cold_prior: dict[str, Floats] = {
-            role: getattr(prior, role).new + np.diag([prior.cold_var(role), *[0.0] * (prior.width - 1)])
-            for role in ("own", "aggressor")
+            role: getattr(prior, role).new + np.diag([variance, *[0.0] * (prior.width - 1)])
+            for role, variance in self.cold_var.items()
         }
         self.company: dict[Home, set[str]] = {}  # victim -> neighbours that `pairs` may know
 
