@@ -222,21 +222,17 @@ class OnlineModel:
             pair = homes[batch.victim[k]], homes[batch.neighbour[k]]
             lower[k], median[k], upper[k] = (self.cold.slowdown(*pair, level) for level in (LOW, 0.5, HIGH))
             source[k], reason[k] = Source.MODEL, ""
-        for k, (i, j) in enumerate(zip(batch.victim.tolist(), batch.neighbour.tolist(), strict=True)):
-            victim, neighbour = homes[i], homes[j]
-            direct = neighbour[0] in self._bases.measured.get(victim, ())
-            special = (victim, neighbour[0]) in effects.pairs
-            if not (special or (not direct and (victim in effects.own or neighbour in effects.aggressor))):
-                continue
-            if math.isnan(median[k]):
-                continue
-            log_median = math.log(median[k])
-            shift = effects.expected(victim, neighbour, log_median, direct=direct)
-            narrow = effects.pair_tightening(victim, neighbour, log_median, direct=direct)
-            corrected = median[k] * math.exp(min(max(shift, -CLIP), CLIP))
-            lower[k] = corrected * (lower[k] / median[k]) ** narrow
-            upper[k] = corrected * (upper[k] / median[k]) ** narrow
-            median[k] = corrected
+        direct = np.array([
+            homes[j][0] in self._bases.measured.get(homes[i], ())
+            for i, j in zip(batch.victim.tolist(), batch.neighbour.tolist(), strict=True)
+        ])  # fmt: skip
+        shift, narrow = effects.at(homes, batch.victim, batch.neighbour, np.log(median), direct)
+        corrected = median * np.exp(np.clip(shift, -CLIP, CLIP))
+        moved = np.isfinite(median) & ((shift != 0) | (narrow < 1))  # the others stay as they are, to the last bit
+        lower = np.where(moved, corrected * (lower / median) ** narrow, lower)
+        upper = np.where(moved, corrected * (upper / median) ** narrow, upper)
+        median = np.where(moved, corrected, median)
+        for k in np.flatnonzero(moved).tolist():
             if source[k] is Source.MEASURED:  # a measurement that was corrected since is no longer the table's
                 source[k] = Source.MODEL
         return replace(answer, median=median, lower=lower, upper=upper, source=tuple(source), reason=tuple(reason))
@@ -270,15 +266,24 @@ class OnlineModel:
             for matrix, level in ((answer, quantile), (middle, 0.5)):
                 matrix.victim_slowdown[i, j] = self.cold.slowdown(rows[i], columns[j], level)
                 matrix.neighbour_slowdown[i, j] = self.cold.slowdown(columns[j], rows[i], level)
-        back = self._corrected(columns, rows, answer.neighbour_slowdown.T, middle.neighbour_slowdown.T)
+        wide = quantile != 0.5
+        back = self._corrected(columns, rows, answer.neighbour_slowdown.T, middle.neighbour_slowdown.T, tighten=wide)
         return replace(
             answer,
-            victim_slowdown=self._corrected(rows, columns, answer.victim_slowdown, middle.victim_slowdown),
+            victim_slowdown=self._corrected(
+                rows, columns, answer.victim_slowdown, middle.victim_slowdown, tighten=wide
+            ),
             neighbour_slowdown=np.ascontiguousarray(back.T),
         )
 
     def _corrected(
-        self, victims: list[Home], neighbours: list[Home], asked: NDArray[np.float32], median: NDArray[np.float32]
+        self,
+        victims: list[Home],
+        neighbours: list[Home],
+        asked: NDArray[np.float32],
+        median: NDArray[np.float32],
+        *,
+        tighten: bool,
     ) -> NDArray[np.float32]:
         """float32[v, n]: `asked` is the quantile wanted, `median` the middle it belongs to."""
         effects = self.effects
@@ -286,16 +291,17 @@ class OnlineModel:
         direct = self._direct(victims, neighbours)
         shift = np.where(direct, 0.0, effects.shifts(victims, neighbours, log_median))
         narrow = np.ones_like(shift)
-        if asked is not median:
+        if tighten:
             narrow = np.where(direct, 1.0, effects.tightening(victims, neighbours, log_median))
         places = _places(neighbours)
         for i, victim in enumerate(victims):
             for name in effects.company.get(victim, set()) & places.keys():
                 for j in places[name]:
                     shift[i, j] += effects.pair_shift(victim, name, log_median[i, j])
-                    narrow[i, j] = effects.pair_tightening(
-                        victim, neighbours[j], log_median[i, j], direct=bool(direct[i, j])
-                    )
+                    if tighten:
+                        narrow[i, j] = effects.pair_tightening(
+                            victim, neighbours[j], log_median[i, j], direct=bool(direct[i, j])
+                        )
         bounded = np.exp(np.clip(shift, -CLIP, CLIP))
         moved: NDArray[np.float64] = median * bounded * (asked / median) ** narrow
         return moved.astype(np.float32)
