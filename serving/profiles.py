@@ -19,6 +19,7 @@ class ProfileCatalogue:
         self._book = book
         self._by_id: dict[str, JobProfile] = {}  # oldest first
         self._newest: dict[tuple[str, str], JobProfile] = {}
+        self._newest_id: dict[tuple[str, str], str] = {}
         self._registered: set[str] = set()
         self._digest = ""
         for profile in shipped:
@@ -39,12 +40,13 @@ class ProfileCatalogue:
         kept = self._by_id.pop(profile_id, profile)
         self._by_id[profile_id] = kept
         self._newest[kept.workload, kept.device_type] = kept
+        self._newest_id[kept.workload, kept.device_type] = profile_id
         self._digest = ""
 
     def digest(self) -> str:
         """Changes whenever some workload's newest facts do."""
         if not self._digest:
-            newest = sorted((*key, profile.profile_id) for key, profile in self._newest.items())
+            newest = sorted(self._newest_id.items())
             self._digest = hashlib.sha256(repr(newest).encode()).hexdigest()[:16]
         return self._digest
 

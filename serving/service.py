@@ -192,11 +192,11 @@ class PolicyCore:
     def _of_job(self, job: Job, device_type: str) -> JobProfile | None:
         """The facts of a job; without any, what was learned of its workload stands in for them."""
         found = self._profiles.of_job(job, device_type)
-        return found or self._learned.model.cold_profile(job.workload, device_type)
+        return found or self._learned.model.cold.profile(job.workload, device_type)
 
     def _of_ref(self, ref: JobRef, device_type: str, *, extrapolate: bool) -> tuple[JobProfile | None, str]:
         found, reason = self._profiles.of_ref(ref, device_type, extrapolate=extrapolate)
-        cold = self._learned.model.cold_profile(ref.workload, device_type) if found is None and ref.workload else None
+        cold = self._learned.model.cold.profile(ref.workload, device_type) if found is None and ref.workload else None
         return (cold, "") if cold else (found, reason)
 
     def _device_type(self, asked: str) -> str:

@@ -8,15 +8,15 @@ observed, and shares no job with it, stays as it is; intervals never widen.
 """
 
 import math
-from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from statistics import NormalDist
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from interfere.predict.online.bases import Bases, Resolve
+from interfere.predict.online.cold import ColdJobs
 from interfere.predict.online.drift import SETTLED, Verdict, Watch, global_watch, job_watch
 from interfere.predict.online.effects import Effects, Window
 from interfere.predict.online.prior import Home, ResidualPrior, default_prior
@@ -26,7 +26,6 @@ from interfere.protocols import Predictor
 from interfere.records import (
     MAX_SLOWDOWN,
     MIN_SLOWDOWN,
-    MODES,
     NAN,
     JobProfile,
     MatrixPrediction,
@@ -39,11 +38,6 @@ from interfere.records import (
 
 CLIP = math.log(3.0)  # no correction is more than threefold: beyond, the model or the measurement is broken
 LOW, HIGH = 0.05, 0.95  # of a Prediction's interval
-COLD = "cold"  # source of a profile without facts
-CACHED = 200_000  # predictions of the model inside, kept for windows of the same pair: 300 bytes each
-
-Resolve = Callable[[str, str], JobProfile | None]
-"""(workload, device type) -> its profile, when there is one."""
 
 
 class Learned(NamedTuple):
@@ -54,14 +48,6 @@ class Learned(NamedTuple):
     error_ratio: float = NAN
 
 
-class _Base(NamedTuple):
-    """The model's own answer for a pair: its log median, and whether it was a measurement."""
-
-    log_median: float
-    direct: bool
-
-
-_Asked = tuple[str, str, str, str]  # victim, neighbour, device type, mode
 _FRESH = job_watch()
 
 
@@ -78,9 +64,6 @@ class OnlineModel:
         """`measured`: (victim, neighbour, device type, mode) of the pairs that `inner` answers by a measurement: what
         jobs are off by elsewhere does not move those. Without a prior of its own, the default one."""
         self._inner = inner
-        self._measured: dict[Home, set[str]] = {}
-        for victim, neighbour, device_type, mode in measured:
-            self._measured.setdefault((victim, device_type, mode), set()).add(neighbour)
         self.effects = Effects(prior or default_prior())
         self.solo = SoloRates()
         self.watches: UndoDict[Home, Watch] = UndoDict()
@@ -90,8 +73,8 @@ class OnlineModel:
         self.seen = 0
         self.held = 0
         self._marked = (self.everyone, self.seen, self.held, self.alarms)
-        self._cold_profiles: dict[tuple[str, str], JobProfile] = {}
-        self._bases: OrderedDict[_Asked, tuple[JobProfile | None, JobProfile | None, _Base]] = OrderedDict()
+        self._bases = Bases(inner, self.effects, measured)
+        self.cold = ColdJobs(self.effects)
 
     @property
     def version(self) -> str:
@@ -125,7 +108,7 @@ class OnlineModel:
                 pair = (window.workload, window.company[0])
                 wanted.setdefault((window.device_type, window.mode), {})[pair] = None
         for (device_type, mode), pairs in wanted.items():
-            self._ask(list(pairs), device_type, mode, resolve)
+            self._bases.ask(list(pairs), device_type, mode, resolve)
 
     def _learn_solo(self, window: Progress, resolve: Resolve) -> Learned:
         if math.isnan(window.steps):
@@ -149,7 +132,8 @@ class OnlineModel:
                 ObservationResult.REJECTED,
                 f"slowdown {measured:.3g} lies outside [{MIN_SLOWDOWN}, {MAX_SLOWDOWN:g}]: check steps and solo rate",
             )
-        base = self._base(window, resolve)
+        pair = (window.workload, window.company[0])
+        (base,) = self._bases.ask([pair], window.device_type, window.mode, resolve)
         if math.isnan(base.log_median):
             return Learned(
                 ObservationResult.REJECTED,
@@ -201,76 +185,6 @@ class OnlineModel:
         self.held += 1
         return Learned(ObservationResult.QUARANTINED, why, error_ratio)
 
-    def _base(self, window: Progress, resolve: Resolve) -> _Base:
-        pair = (window.workload, window.company[0])
-        return self._ask([pair], window.device_type, window.mode, resolve)[0]
-
-    def _ask(self, pairs: list[tuple[str, str]], device_type: str, mode: str, resolve: Resolve) -> list[_Base]:
-        """The model's own answers, from memory where the profiles are still the same; NaN where it has none."""
-        found: dict[tuple[str, str], _Base] = {}
-        missing = []
-        for pair in pairs:
-            profiles = resolve(pair[0], device_type), resolve(pair[1], device_type)
-            kept = self._bases.get((*pair, device_type, mode))
-            if kept is not None and kept[0] is profiles[0] and kept[1] is profiles[1]:
-                found[pair] = kept[2]
-            elif profiles[0] is None or profiles[1] is None:
-                found[pair] = self._cold_base(pair, profiles, device_type, mode)
-            else:
-                missing.append((pair, profiles))
-        if missing:
-            jobs = tuple(profile for _, both in missing for profile in both if profile is not None)
-            batch = PairBatch(
-                jobs=jobs, victim=np.arange(0, len(jobs), 2), neighbour=np.arange(1, len(jobs), 2),
-                device_type=device_type, mode=mode, allow_extrapolation=True,
-            )  # fmt: skip
-            said = self._inner.predict_pairs(batch)
-            for k, (pair, profiles) in enumerate(missing):
-                direct = pair[1] in self._measured.get((pair[0], device_type, mode), ())
-                base = _Base(math.log(float(said.median[k])), direct)
-                found[pair] = base
-                self._bases[*pair, device_type, mode] = (*profiles, base)
-            while len(self._bases) > CACHED:
-                self._bases.popitem(last=False)
-        return [found[pair] for pair in pairs]
-
-    def _cold_base(
-        self, pair: tuple[str, str], profiles: tuple[JobProfile | None, JobProfile | None], device_type: str, mode: str
-    ) -> _Base:
-        """The means of workloads and device, where a job of the pair has no facts."""
-        base = _Base(self.effects.prior.cold(*pair, device_type, mode), False)
-        if not math.isnan(base.log_median):
-            for name, profile in zip(pair, profiles, strict=True):
-                if profile is None:
-                    self.effects.cold.add((name, device_type, mode))
-        return base
-
-    def cold_profile(self, workload: str, device_type: str) -> JobProfile | None:
-        """A profile without facts for a job that has none, once something was learned of it."""
-        homes = ((workload, device_type, mode) for mode in MODES)
-        if not any(home in self.effects.cold and self._learned_of(home) for home in homes):
-            return None
-        made = JobProfile(workload=workload, device_type=device_type, step_time_s=NAN, source=COLD)
-        return self._cold_profiles.setdefault((workload, device_type), made)
-
-    def _learned_of(self, home: Home) -> bool:
-        return home in self.effects.own or home in self.effects.aggressor
-
-    def _cold(self, homes: Sequence[Home], jobs: Sequence[JobProfile]) -> NDArray[np.bool_]:
-        return np.array(
-            [job.source == COLD and home in self.effects.cold for home, job in zip(homes, jobs, strict=True)]
-        )
-
-    def _of_means(self, victim: Home, neighbour: Home, level: float) -> float:
-        """Slowdown at a quantile of a pair with a cold job, before anything was observed."""
-        prior = self.effects.prior
-        variance = prior.pair_var + prior.noise_var
-        variance += sum(
-            prior.cold_var(r) for r, h in (("own", victim), ("aggressor", neighbour)) if h in self.effects.cold
-        )
-        middle = prior.cold(victim[0], neighbour[0], victim[1], victim[2])
-        return math.exp(middle + NormalDist().inv_cdf(level) * math.sqrt(variance))
-
     # --- taking back ------------------------------------------------------------------------------------------------
 
     def mark(self) -> None:
@@ -303,26 +217,22 @@ class OnlineModel:
         homes: list[Home] = [(job.workload, batch.device_type, batch.mode) for job in batch.jobs]
         median, lower, upper = answer.median.copy(), answer.lower.copy(), answer.upper.copy()
         source, reason = list(answer.source), list(answer.reason)
-        cold = self._cold(homes, batch.jobs)
+        cold = self.cold.among(homes, batch.jobs)
         for k in np.flatnonzero(cold[batch.victim] | cold[batch.neighbour]).tolist():
             pair = homes[batch.victim[k]], homes[batch.neighbour[k]]
-            lower[k], median[k], upper[k] = (self._of_means(*pair, level) for level in (LOW, 0.5, HIGH))
+            lower[k], median[k], upper[k] = (self.cold.slowdown(*pair, level) for level in (LOW, 0.5, HIGH))
             source[k], reason[k] = Source.MODEL, ""
-        for k, (i, j) in enumerate(zip(batch.victim.tolist(), batch.neighbour.tolist(), strict=True)):
-            victim, neighbour = homes[i], homes[j]
-            direct = neighbour[0] in self._measured.get(victim, ())
-            special = (victim, neighbour[0]) in effects.pairs
-            if not (special or (not direct and (victim in effects.own or neighbour in effects.aggressor))):
-                continue
-            if math.isnan(median[k]):
-                continue
-            log_median = math.log(median[k])
-            shift = effects.expected(victim, neighbour, log_median, direct=direct)
-            narrow = effects.pair_tightening(victim, neighbour, log_median, direct=direct)
-            corrected = median[k] * math.exp(min(max(shift, -CLIP), CLIP))
-            lower[k] = corrected * (lower[k] / median[k]) ** narrow
-            upper[k] = corrected * (upper[k] / median[k]) ** narrow
-            median[k] = corrected
+        direct = np.array([
+            homes[j][0] in self._bases.measured.get(homes[i], ())
+            for i, j in zip(batch.victim.tolist(), batch.neighbour.tolist(), strict=True)
+        ])  # fmt: skip
+        shift, narrow = effects.at(homes, batch.victim, batch.neighbour, np.log(median), direct)
+        corrected = median * np.exp(np.clip(shift, -CLIP, CLIP))
+        moved = np.isfinite(median) & ((shift != 0) | (narrow < 1))  # the others stay as they are, to the last bit
+        lower = np.where(moved, corrected * (lower / median) ** narrow, lower)
+        upper = np.where(moved, corrected * (upper / median) ** narrow, upper)
+        median = np.where(moved, corrected, median)
+        for k in np.flatnonzero(moved).tolist():
             if source[k] is Source.MEASURED:  # a measurement that was corrected since is no longer the table's
                 source[k] = Source.MODEL
         return replace(answer, median=median, lower=lower, upper=upper, source=tuple(source), reason=tuple(reason))
@@ -350,19 +260,30 @@ class OnlineModel:
             middle = self._inner.predict_matrix(victims, neighbours, device_type, mode, allow_extrapolation=True)
         rows: list[Home] = [(job.workload, device_type, mode) for job in victims]
         columns: list[Home] = [(job.workload, device_type, mode) for job in neighbours]
-        for i, j in zip(*np.nonzero(self._cold(rows, victims)[:, None] | self._cold(columns, neighbours)), strict=True):
+        for i, j in zip(
+            *np.nonzero(self.cold.among(rows, victims)[:, None] | self.cold.among(columns, neighbours)), strict=True
+        ):
             for matrix, level in ((answer, quantile), (middle, 0.5)):
-                matrix.victim_slowdown[i, j] = self._of_means(rows[i], columns[j], level)
-                matrix.neighbour_slowdown[i, j] = self._of_means(columns[j], rows[i], level)
-        back = self._corrected(columns, rows, answer.neighbour_slowdown.T, middle.neighbour_slowdown.T)
+                matrix.victim_slowdown[i, j] = self.cold.slowdown(rows[i], columns[j], level)
+                matrix.neighbour_slowdown[i, j] = self.cold.slowdown(columns[j], rows[i], level)
+        wide = quantile != 0.5
+        back = self._corrected(columns, rows, answer.neighbour_slowdown.T, middle.neighbour_slowdown.T, tighten=wide)
         return replace(
             answer,
-            victim_slowdown=self._corrected(rows, columns, answer.victim_slowdown, middle.victim_slowdown),
+            victim_slowdown=self._corrected(
+                rows, columns, answer.victim_slowdown, middle.victim_slowdown, tighten=wide
+            ),
             neighbour_slowdown=np.ascontiguousarray(back.T),
         )
 
     def _corrected(
-        self, victims: list[Home], neighbours: list[Home], asked: NDArray[np.float32], median: NDArray[np.float32]
+        self,
+        victims: list[Home],
+        neighbours: list[Home],
+        asked: NDArray[np.float32],
+        median: NDArray[np.float32],
+        *,
+        tighten: bool,
     ) -> NDArray[np.float32]:
         """float32[v, n]: `asked` is the quantile wanted, `median` the middle it belongs to."""
         effects = self.effects
@@ -370,16 +291,17 @@ class OnlineModel:
         direct = self._direct(victims, neighbours)
         shift = np.where(direct, 0.0, effects.shifts(victims, neighbours, log_median))
         narrow = np.ones_like(shift)
-        if asked is not median:
+        if tighten:
             narrow = np.where(direct, 1.0, effects.tightening(victims, neighbours, log_median))
         places = _places(neighbours)
         for i, victim in enumerate(victims):
             for name in effects.company.get(victim, set()) & places.keys():
                 for j in places[name]:
                     shift[i, j] += effects.pair_shift(victim, name, log_median[i, j])
-                    narrow[i, j] = effects.pair_tightening(
-                        victim, neighbours[j], log_median[i, j], direct=bool(direct[i, j])
-                    )
+                    if tighten:
+                        narrow[i, j] = effects.pair_tightening(
+                            victim, neighbours[j], log_median[i, j], direct=bool(direct[i, j])
+                        )
         bounded = np.exp(np.clip(shift, -CLIP, CLIP))
         moved: NDArray[np.float64] = median * bounded * (asked / median) ** narrow
         return moved.astype(np.float32)
@@ -389,7 +311,7 @@ class OnlineModel:
         found = np.zeros((len(victims), len(neighbours)), dtype=bool)
         places = _places(neighbours)
         for i, (name, device_type, mode) in enumerate(victims):
-            for other in self._measured.get((name, device_type, mode), set()) & places.keys():
+            for other in self._bases.measured.get((name, device_type, mode), set()) & places.keys():
                 found[i, places[other]] = True
         return found
 

@@ -8,6 +8,7 @@ from features.pair import Encoder
 from interfere.data.importers.gavel import import_gavel
 from interfere.data.importers.lucid import import_lucid
 from interfere.data.tables import Table
+from interfere.profiling.static.profiles import attach_static
 from tests.bench.history import record
 from tests.data.importers.public import public
 from tests.predict.online.streaming import SIMPLE, STEPS, Residual, Simple, curve, priors, streams
@@ -61,4 +62,4 @@ def _table(name: str) -> Table:
         if name == "gavel"
         else import_lucid(public(Path("lucid")))
     )
-    return Table(name=name, jobs=got.jobs, pairs=got.pairs)
+    return Table(name=name, jobs=attach_static(got.jobs).jobs, pairs=got.pairs)  # as `interfere data import` does

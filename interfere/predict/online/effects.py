@@ -16,10 +16,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from interfere.predict.online.prior import Floats, Home, ResidualPrior, RolePrior
 from interfere.predict.online.undo import UndoDict
 
+Ints = NDArray[np.int64]
 PairKey = tuple[Home, str]  # victim, workload of its neighbour
 PairEffect = tuple[float, float]  # mean, variance; both at scale 1
 
@@ -71,9 +73,10 @@ class Effects:
         self.aggressor: UndoDict[Home, Block] = UndoDict()
         self.pairs: UndoDict[PairKey, PairEffect] = UndoDict()
         self.cold: set[Home] = set()  # jobs without facts: what they are off by includes what facts would tell
+        self.cold_var = {role: prior.cold_var(role) for role in ("own", "aggressor")}
         self._cold_prior: dict[str, Floats] = {
-            role: getattr(prior, role).new + np.diag([prior.cold_var(role), *[0.0] * (prior.width - 1)])
-            for role in ("own", "aggressor")
+            role: getattr(prior, role).new + np.diag([variance, *[0.0] * (prior.width - 1)])
+            for role, variance in self.cold_var.items()
         }
         self.company: dict[Home, set[str]] = {}  # victim -> neighbours that `pairs` may know
 
@@ -124,10 +127,6 @@ class Effects:
         """Everything that learning changes."""
         return self.own, self.aggressor, self.pairs
 
-    def expected(self, victim: Home, neighbour: Home, log_predicted: float, *, direct: bool) -> float:
-        """Log correction of one pair."""
-        return self._expected(_asked(victim, neighbour, log_predicted, direct=direct))[0]
-
     def _pair(self, victim: Home, neighbour: str) -> tuple[float, float]:
         """Mean and variance of what is special about one pair."""
         return self.pairs.get((victim, neighbour), (0.0, self.prior.pair_var))
@@ -170,6 +169,34 @@ class Effects:
         return role.known if home in self.prior.signatures else role.new
 
     # --- for many pairs at once -------------------------------------------------------------------------------------
+
+    def at(
+        self, homes: list[Home], victim: Ints, neighbour: Ints, log_predicted: Floats, direct: NDArray[np.bool_]
+    ) -> tuple[Floats, Floats]:
+        """(expected e, `tightening`), float64[p] each, of pairs whose two jobs are places in `homes`."""
+        slope, scale = log_predicted - self.prior.centre, self.prior.scale(log_predicted)
+        z, one = self._signatures(homes), np.ones(len(slope))
+        mean, after, before = np.zeros(len(slope)), np.zeros(len(slope)), np.zeros(len(slope))
+        for blocks, role, who, beside in (
+            (self.own, self.prior.own, victim, neighbour),
+            (self.aggressor, self.prior.aggressor, neighbour, victim),
+        ):
+            features = np.column_stack([one, slope, z[beside]])
+            priors = np.array([self.prior_of(home, role) for home in homes])
+            found = [blocks.get(home) for home in homes]
+            now = np.array([block.covariance if block else prior for block, prior in zip(found, priors, strict=True)])
+            mean += (features * self._means(blocks, homes)[who]).sum(axis=1)
+            after += np.einsum("pd,pde,pe->p", features, now[who], features)
+            before += np.einsum("pd,pde,pe->p", features, priors[who], features)
+        ends = zip(victim.tolist(), neighbour.tolist(), strict=True)
+        special = np.array([self._pair(homes[i], homes[j][0]) for i, j in ends]).reshape(-1, 2)
+        noise = scale * self.prior.noise_var
+        after = np.where(direct, 0.0, after) + scale * special[:, 1] + noise
+        before = np.where(direct, 0.0, before) + scale * self.prior.pair_var + noise
+        return (
+            np.where(direct, 0.0, mean) + np.sqrt(scale) * special[:, 0],
+            np.sqrt(np.minimum(after / before, 1.0)),
+        )
 
     def shifts(self, victims: list[Home], neighbours: list[Home], log_predicted: Floats) -> Floats:
         """float64[v, n]: what jobs are off by, victims beside neighbours, without what is special to pairs."""

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from interfere.predict.online import snapshot
+from interfere.predict.online.cold import COLD
 from interfere.predict.online.prior import ResidualPrior, default_prior
-from interfere.predict.residual import COLD, OnlineModel
+from interfere.predict.residual import OnlineModel
 from interfere.records import JobProfile, ObservationResult, PairBatch, Prediction, Source
 from tests.predict.test_residual import resolve, window
 from tests.tables import DEVICE, TablePredictor
@@ -37,18 +38,18 @@ def ask(model: OnlineModel, victim: JobProfile, neighbour: JobProfile) -> Predic
 
 
 def profile_of(model: OnlineModel, name: str = "cold") -> JobProfile:
-    found = model.cold_profile(name, DEVICE)
+    found = model.cold.profile(name, DEVICE)
     assert found is not None
     return found
 
 
 def test_it_has_no_profile_before_something_was_observed_of_it() -> None:
     model = OnlineModel(TablePredictor(TABLE), prior())
-    assert model.cold_profile("cold", DEVICE) is None
+    assert model.cold.profile("cold", DEVICE) is None
     assert model.observe(window(0, "cold", ("b",), slowdown=1.3), resolve).result is ObservationResult.APPLIED
     assert profile_of(model).source == COLD
     assert profile_of(model) is profile_of(model)
-    assert model.cold_profile("other", DEVICE) is None
+    assert model.cold.profile("other", DEVICE) is None
 
 
 def test_it_starts_from_the_means_of_its_company_and_moves_to_what_is_measured() -> None:
