@@ -19,7 +19,7 @@ run: install            ## the whole idea on this machine, without a GPU, in a f
 	@$(BIN)/interfere quickstart
 
 test: install           ## behaviour and laws; the shipped table is checked against its manifest too
-	@$(BIN)/pytest -q
+	@$(BIN)/pytest -q --numprocesses 2 --dist loadgroup
 
 check: install          ## style, types, the arrows of the house, the wire contract
 	@$(BIN)/ruff check .
