@@ -19,7 +19,8 @@ run: install            ## the whole idea on this machine, without a GPU, in a f
 	@$(BIN)/interfere quickstart
 
 test: install           ## behaviour and laws; the shipped table is checked against its manifest too
-	@$(BIN)/pytest -q --numprocesses 2 --dist loadgroup
+	@$(BIN)/pytest -q -m 'not bench and not slow and not measuring' --numprocesses 2 --dist loadfile
+	@$(BIN)/pytest -q -m 'not bench and not slow and measuring'
 
 check: install          ## style, types, the arrows of the house, the wire contract
 	@$(BIN)/ruff check .

@@ -1,17 +1,15 @@
-"""How tests share two cores: those that measure time follow one another, a file's tests stay together.
-
-Only a run with several workers (`make test`) reads the groups.
-"""
+"""Which tests watch the clock: they run by themselves, the others on two workers (`make test`)."""
 
 from pathlib import Path
 
 import pytest
 
-MEASURING = ("profiling", "soak", "commands/test_quickstart.py")  # they pin cores and watch the clock
+# They pin cores, measure and compare times: a second worker would be the noise that they refuse.
+MEASURING = ("profiling/commands/", "profiling/test_", "soak/", "commands/test_quickstart.py")
 HERE = Path(__file__).parent
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        place = item.path.relative_to(HERE).as_posix()
-        item.add_marker(pytest.mark.xdist_group("measuring" if place.startswith(MEASURING) else place))
+        if item.path.relative_to(HERE).as_posix().startswith(MEASURING):
+            item.add_marker(pytest.mark.measuring)
