@@ -50,11 +50,11 @@ def contributions_figure(name: str, found: Contributions) -> "Figure":
     from matplotlib.figure import Figure
 
     shown = found[:SHOWN][::-1]
-    figure = Figure(figsize=(7, 1.3 + 0.28 * len(shown)), layout="constrained")
+    figure = Figure(figsize=(8, 1.5 + 0.28 * len(shown)), layout="constrained")
     axes = figure.subplots()
     axes.barh([feature for feature, _ in shown], [size for _, size in shown])
     axes.set(
-        xlabel="mean |contribution| to log slowdown, over the training rows",
-        title=f"What the trees of {name} go by ({len(shown)} of {len(found)} features)",
+        xlabel="mean |contribution| to log slowdown,\nover the training rows",  # names of features leave little room
+        title=f"What the trees of {name} go by\n({len(shown)} of {len(found)} features)",
     )
     return figure

@@ -9,7 +9,8 @@ What is compared, challenger - champion, with a 90 % interval by a paired bootst
 
     error   mean |y - ŷ| over all tests, y = 1/s clipped as in `scores`
     regret  100 · (Σ_i s_i(P) / Σ_i s_i(M) - 1), in %: s_i(X) is the measured slowdown of job i under the matching X; P
-            minimises the sum of predicted slowdowns, M that of measured ones, for each domain by itself
+            minimises the sum of predicted slowdowns, M that of measured ones, for each domain by itself: of all its
+            jobs, and of 20 random halves of them, as queues come; sums run over all of these
 
 A matching pairs as many jobs as it can: only pairs measured in both directions are allowed, and a job that is left over
 runs alone (s = 1). Worse means: the lower end of that interval is above the tolerance. A challenger that is worse than
@@ -28,9 +29,11 @@ from training.scores import speed
 RESAMPLES = 2_000
 LOW, HIGH = 0.05, 0.95
 MIN_ROWS, MIN_WORKLOADS = 20, 4  # as many as calibrate a new device type; fewer jobs leave no choice of a matching
-# A tenth of what two measurements of one pair differ by on the public tables (.012 and .017 in speed).
+HALVES, MIN_HALVED = 20, 8  # random halves that are matched; a half of fewer than eight jobs leaves no choice
+# A tenth of what two measurements of one pair differ by on the public tables (.012 and .017 in speed), and above what
+# another seed of LightGBM makes there and on the shipped table (.0006).
 ERROR_TOLERANCE = 0.001
-REGRET_TOLERANCE = 0.1  # %, the same step: a mean slowdown of 1.3 moves by .0013
+REGRET_TOLERANCE = 0.4  # %, what another seed of LightGBM makes: .15 on Gavel's table, .37 on the shipped one
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -162,17 +165,31 @@ def _add_matchings(total: Floats, names: Ints, one: Contest, here: NDArray[np.bo
         np.add.at(grid, (i, j), values[here])
         slowdown = np.where(both, 1.0 / speed(grid / np.maximum(count, 1.0)), np.inf)
         costs.append(slowdown + slowdown.T)
-    place, measured, me = np.searchsorted(names, jobs), costs[0], np.arange(len(jobs))
-    found = []
+    place = np.searchsorted(names, jobs)
+    for waiting in _waiting(len(jobs)):
+        among = np.ix_(waiting, waiting)
+        if both[among].any():
+            total[:, place[waiting]] += _shares([cost[among] for cost in costs], both[among])
+
+
+def _waiting(count: int) -> list[Ints]:
+    """Which jobs are matched with one another: all, and random halves where these leave a choice."""
+    rng = np.random.default_rng([count, 43])
+    halves = HALVES if count >= MIN_HALVED else 0
+    return [np.arange(count), *(np.sort(rng.permutation(count)[: count // 2]) for _ in range(halves))]
+
+
+def _shares(costs: Sequence[Floats], both: NDArray[np.bool_]) -> Floats:
+    """float64[4, n] of n jobs, by measured, the challenger's and the champion's costs; see `_add_matchings`."""
+    measured, me, found = costs[0], np.arange(len(both)), []
     for cost in costs:
-        alone = np.full(len(jobs), 2.0 * float(cost[both].max()) * len(jobs))  # never instead of a pair
+        alone = np.full(len(me), 2.0 * float(cost[both].max()) * len(me))  # never instead of a pair
         found.append(match_pairs(cost, alone))
     price = np.clip(found[0].y, 0.0, measured[both].max())
-    for k, matching in zip((2, 0, 1), found, strict=True):
-        mate = matching.mate
-        shared = (measured[me, mate] - price - price[mate]) / 2
-        total[k, place] += np.where(mate == me, 1.0 - price, shared)
-    total[3, place] += price
+    best, challenger, champion = (
+        np.where(one.mate == me, 1.0 - price, (measured[me, one.mate] - price - price[one.mate]) / 2) for one in found
+    )
+    return np.stack([challenger, champion, best, price])
 
 
 def _resampled(count: int, seed: int) -> Floats:

@@ -69,7 +69,7 @@ def error_by_job(dataset: Dataset, evaluations: Sequence[Evaluation]) -> "Figure
         axes.barh(place, error[k, order], height=height, label=MEANING.get(one.split, one.split))
     axes.set(
         yticks=np.arange(len(order)), yticklabels=[names[i] for i in order],
-        xlabel="mean |measured speed - predicted speed| (speed = 1 / slowdown)",
+        xlabel="mean |measured speed - predicted speed|\n(speed = 1 / slowdown)",
         title=f"Error by victim, {evaluations[0].model}, out of fold",
     )  # fmt: skip
     axes.legend(frameon=False, loc="lower right")

@@ -95,7 +95,8 @@ def retrain(
             + (f"; left out, without profile: {', '.join(observed.without_facts)}" if observed.without_facts else "")
         )
         last = _last(work)
-        if last.get("inputs") == inputs:
+        lost = last.get("outcome") == Outcome.PUBLISHED and not registry.champion_folder(work).exists()
+        if last.get("inputs") == inputs and not lost:
             reason = f"nothing new since the last run, which ended: {last['outcome']}"
             return Retrained(
                 outcome=Outcome.NOTHING_NEW, reason=reason, inputs=inputs, observed=observed, drift=None

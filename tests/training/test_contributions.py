@@ -37,6 +37,6 @@ def test_the_figure_names_model_unit_and_counts() -> None:
     figure = contributions_figure("gbdt", tuple((f"f{k}", 1.0 / (k + 1)) for k in range(30)))
     assert isinstance(figure, Figure)
     (axes,) = figure.axes
-    assert axes.get_title() == "What the trees of gbdt go by (20 of 30 features)"
+    assert axes.get_title() == "What the trees of gbdt go by\n(20 of 30 features)"
     assert "log slowdown" in axes.get_xlabel()
     assert len(axes.patches) == 20

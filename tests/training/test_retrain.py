@@ -3,6 +3,7 @@
 import fcntl
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -143,6 +144,16 @@ def test_a_refused_challenger_changes_nothing_that_is_served(place: Place, small
     assert retrain([place.base, small_folder], place.work, store=place.store, models=ONLY_MEAN).outcome is (
         Outcome.NOTHING_NEW
     )
+
+
+def test_a_champion_that_was_lost_is_made_again(sparse_folder: Path, tmp_path: Path) -> None:
+    def run() -> Outcome:
+        return retrain([sparse_folder], tmp_path, store=tmp_path / "store.db", models=CHEAP).outcome
+
+    assert [run(), run()] == [Outcome.PUBLISHED, Outcome.NOTHING_NEW]
+    shutil.rmtree(champion_folder(tmp_path))
+    assert run() is Outcome.PUBLISHED
+    assert champion_folder(tmp_path).exists()
 
 
 def test_exit_statuses_tell_a_scheduler_what_happened() -> None:

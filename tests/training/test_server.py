@@ -1,5 +1,6 @@
 """A whole life of two models against a real `mlflow server`: trained, judged, refused, forced, read back."""
 
+import json
 import os
 import signal
 import socket
@@ -111,7 +112,7 @@ def test_a_poor_challenger_is_judged_on_rows_neither_saw_and_refused(life: Life)
 
 
 def test_promotion_obeys_the_gate_until_somebody_says_why_not(
-    life: Life, server: str, encoder: Encoder, capsys: pytest.CaptureFixture[str]
+    life: Life, server: str, encoder: Encoder, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(UnfitError, match=r"(?s)did not pass the gate: refused: worse than champion version 1.*--force"):
         promote(life.work, encoder.fingerprint, tracking=server)
@@ -125,8 +126,14 @@ def test_promotion_obeys_the_gate_until_somebody_says_why_not(
     assert read_manifest(champion, encoder.fingerprint).version == life.poor.version
     with connected(life.work, server):
         assert mlflow.MlflowClient().get_model_version_by_alias(MODEL, "champion").tags["forced"] == "a drill"
-    back = promote(life.work, encoder.fingerprint, number=1, tracking=server)
-    assert (back.number, back.before, back.forced) == (1, 2, "")
+
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", server)
+    with pytest.raises(SystemExit) as stop:
+        main(["promote", "--work", str(life.work), "--version", "1", "--json"])
+    said = capsys.readouterr()
+    back = json.loads(said.out)
+    assert (back["registered_version"], back["before"], back["forced"]) == (1, 2, "")
+    assert "that verdict was against the baselines alone" in said.err
 
 
 def test_the_pages_of_a_server_are_its_own(server: str, tmp_path: Path) -> None:

@@ -34,8 +34,7 @@ def promote(
     progress_note(f"gate {made.verdict}")
     if made.forced:
         progress_note(f"forced: {made.forced}")
-    elif made.judged_against not in (made.before, made.number):
-        progress_note(
-            f"that verdict was against version {made.judged_against}, not against the champion it replaces now"
-        )
+    elif made.before not in (None, made.number, made.judged_against):
+        judged = "the baselines alone" if made.judged_against is None else f"version {made.judged_against}"
+        progress_note(f"that verdict was against {judged}, not against the champion it replaces now")
     emit(document, f"champion: version {made.number} ({made.model}), before: {before}\n{made.folder}", as_json=as_json)
