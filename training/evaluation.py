@@ -34,7 +34,7 @@ LEGEND = (
     "MAE ± its standard error over victims, RMSE and 90th percentile of the error of speed, MAPE of slowdown, R² of "
     "log slowdown, mean Spearman per victim, regret of the partner chosen for each job, among those that one fitted "
     "model answered and among all, coverage and mean width (in speed) of the 90 % interval over all rows and those of "
-    "the worst tenth of jobs"
+    "the worst tenth of jobs, and coverage of the job that nine of ten surpass"
 )
 COLUMNS = (  # field, heading, format
     ("mae", "MAE", ".4f"),
@@ -50,6 +50,7 @@ COLUMNS = (  # field, heading, format
     ("width", "width", ".3f"),
     ("worst_coverage", "worst 10 %", ".3f"),
     ("worst_width", "their width", ".3f"),
+    ("tenth_coverage", "tenth job", ".3f"),
     ("rows", "rows", "d"),
 )
 

@@ -36,6 +36,7 @@ class Scores:
     width: float  # mean width of that interval, in speed
     worst_coverage: float  # coverage of the rows of the worst tenth of jobs; see `worst_tenth`
     worst_width: float  # mean width of those rows' intervals, in speed
+    tenth_coverage: float  # 10 % quantile over jobs of their coverage: nine of ten jobs are covered better
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,9 +61,9 @@ class Interval:
 
 
 def score(answers: Answers, interval: Interval | None = None) -> Scores:
-    """Every score at once; without an interval its four are NaN."""
+    """Every score at once; without an interval its five are NaN."""
     nan = float("nan")
-    found = (nan,) * 4 if interval is None else (*covered(answers, interval), *worst_tenth(answers, interval))
+    found = (nan,) * 5 if interval is None else (*covered(answers, interval), *worst_tenth(answers, interval))
     return Scores(
         rows=len(answers.measured_log),
         mae=mae(answers),
@@ -78,6 +79,7 @@ def score(answers: Answers, interval: Interval | None = None) -> Scores:
         width=found[1],
         worst_coverage=found[2],
         worst_width=found[3],
+        tenth_coverage=found[4],
     )
 
 
@@ -116,16 +118,19 @@ def covered(answers: Answers, interval: Interval) -> tuple[float, float]:
     return (float(inside[known].mean()), float(width[known].mean())) if known.any() else (float("nan"),) * 2
 
 
-def worst_tenth(answers: Answers, interval: Interval) -> tuple[float, float]:
-    """`covered` of the rows of those ceil(jobs / 10) subjects whose share of rows inside is the lowest."""
+def worst_tenth(answers: Answers, interval: Interval) -> tuple[float, float, float]:
+    """`covered` of the rows of those ceil(jobs / 10) subjects whose share of rows inside is the lowest.
+
+    And the 10 % quantile of that share over subjects.
+    """
     inside, width, known = _held(answers, interval)
     if not known.any():
-        return (float("nan"),) * 2
+        return (float("nan"),) * 3
     _, job = np.unique(interval.subject[known], return_inverse=True)
     share = np.bincount(job, weights=inside[known]) / np.bincount(job)
     worst = np.argsort(share, kind="stable")[: -(-len(share) // 10)]
     rows = np.isin(job, worst)
-    return float(inside[known][rows].mean()), float(width[known][rows].mean())
+    return float(inside[known][rows].mean()), float(width[known][rows].mean()), float(np.quantile(share, 0.1))
 
 
 def auc(probability: Floats, feasible: NDArray[np.bool_]) -> float:

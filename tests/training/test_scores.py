@@ -130,8 +130,9 @@ def test_the_worst_tenth_is_of_the_jobs_asked_about() -> None:
     high = np.log(np.full(22, 4.0))
     high[(subject == 3) | (np.arange(22) == 14)] = np.log(1.25)
     interval = Interval(low=np.zeros(22), high=high, subject=subject)
-    coverage, width = worst_tenth(rows, interval)
+    coverage, width, tenth = worst_tenth(rows, interval)
     assert coverage == pytest.approx(1 / 4)
+    assert tenth == pytest.approx(0.5)  # the eleven shares are 0, 1/2 and nine times 1
     assert width == pytest.approx((3 * (1 - 0.8) + 0.75) / 4)
 
 
