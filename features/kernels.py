@@ -1,6 +1,7 @@
 """What a job runs: the mix, size and concentration of its kernels (operators, on a CPU), weighted by time."""
 
 import math
+from functools import lru_cache
 
 from features.spec import log1p, log_s, mean, quantile, ratio
 from interfere.records import JobProfile, KernelStat
@@ -40,6 +41,7 @@ COLUMNS = (
 )
 
 
+@lru_cache(maxsize=10_000)  # names repeat, over jobs above all
 def family(name: str) -> str:
     """Family of a kernel or operator name; `other` when no spelling is known."""
     lower = name.lower()
@@ -54,10 +56,10 @@ def encode(profile: JobProfile) -> tuple[float, ...]:
     total_s = math.fsum(weight_s)
     launches = math.fsum(k.count for k in profile.kernels)
     ordered = sorted(weight_s, reverse=True)
-    shares = [
-        ratio(math.fsum(w for k, w in zip(profile.kernels, weight_s, strict=True) if family(k.name) == fam), total_s)
-        for fam, _ in FAMILIES
-    ]
+    of_family: dict[str, list[float]] = {}
+    for kernel, weight in zip(profile.kernels, weight_s, strict=True):
+        of_family.setdefault(family(kernel.name), []).append(weight)
+    shares = [ratio(math.fsum(of_family.get(fam, ())), total_s) for fam, _ in FAMILIES]
     return (
         *shares,
         ratio(ordered[0], total_s),
