@@ -48,6 +48,8 @@ class PairCosts:
     column_slowdown: NDArray[np.float64]  # float64[r, c]
     rows: tuple[Job, ...]
     columns: tuple[Job, ...]
+    row_profiles: tuple[JobProfile | None, ...]
+    column_profiles: tuple[JobProfile | None, ...]
     where: DeviceClass
     limits: Limits
     row_bytes: NDArray[np.float64]
@@ -127,7 +129,8 @@ def pair_costs(
     cost[forbidden] = np.inf
     return PairCosts(
         cost=cost, row_slowdown=ahead, column_slowdown=back, rows=tuple(rows), columns=tuple(columns), where=where,
-        limits=limits, row_bytes=row_bytes, column_bytes=column_bytes, row_upper=row_upper, column_upper=column_upper,
+        limits=limits, row_profiles=tuple(row_profiles), column_profiles=tuple(column_profiles),
+        row_bytes=row_bytes, column_bytes=column_bytes, row_upper=row_upper, column_upper=column_upper,
         row_known=row_known, column_known=column_known, domain_reason=domain,
     )  # fmt: skip
 

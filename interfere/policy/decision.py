@@ -9,7 +9,7 @@ import numpy as np
 from interfere.policy.costs import GIB, DeviceClass, PairCosts, Resolve
 from interfere.policy.options import Options
 from interfere.protocols import Predictor
-from interfere.records import NAN, Action, ActionKind, Device, Job, PairBatch, Pairing, Refusal
+from interfere.records import NAN, Action, ActionKind, Device, JobProfile, PairBatch, Pairing, Refusal
 
 MAX_REFUSALS = 100  # refused pairs listed in full; the rest are counted
 
@@ -33,6 +33,7 @@ class Decision:
         self._options, self._groups = options, groups
         self._group_of = {i: group for group in groups for i in group.members}
         self._predictor, self._resolve, self._extrapolate = predictor, resolve, extrapolate
+        self._interval = self._intervals()
 
     def action(self, i: int) -> Action:
         """What happens to pending job i."""
@@ -53,7 +54,7 @@ class Decision:
         mine, theirs = float(costs.row_slowdown[row, column]), float(costs.column_slowdown[row, column])
         if flipped:
             mine, theirs = theirs, mine
-        lower, upper = self._interval(job, partner, costs.where)
+        lower, upper = self._interval.get(i, (NAN, NAN))
         return Action(
             kind=ActionKind.START_SHARED, job_id=job.id, device_id=group.device.id, partner_id=partner.id,
             slowdown=mine, slowdown_lower=lower, slowdown_upper=upper, partner_slowdown=theirs,
@@ -61,22 +62,37 @@ class Decision:
             reason=f"least excess in all: {mine:.2f} × here, {theirs:.2f} × for {partner.id} ({partner.workload})",
         )  # fmt: skip
 
-    def _interval(self, job: Job, partner: Job, where: DeviceClass) -> tuple[float, float]:
-        profiles = [self._resolve(each, where.type) for each in (job, partner)]
-        if profiles[0] is None or profiles[1] is None:
-            return NAN, NAN
-        one = np.array([0], dtype=np.int64)
-        answer = self._predictor.predict_pairs(
-            PairBatch(
-                jobs=(profiles[0], profiles[1]),
-                victim=one,
-                neighbour=one + 1,
-                device_type=where.type,
-                mode=where.mode,
-                allow_extrapolation=self._extrapolate,
+    def _intervals(self) -> dict[int, tuple[float, float]]:
+        """Lower and upper slowdown of every pending job that shares; each pair of profiles is predicted once."""
+        found: dict[int, tuple[float, float]] = {}
+        asked: dict[DeviceClass, dict[tuple[int, int], list[int]]] = {}
+        profiles: dict[int, JobProfile] = {}
+        for i, group in self._group_of.items():
+            if group.costs is None:
+                continue
+            row, column = group.place
+            own, other = group.costs.row_profiles[row], group.costs.column_profiles[column]
+            if own is None or other is None:
+                continue
+            if group.members[0] != i:
+                own, other = other, own
+            profiles |= {id(own): own, id(other): other}
+            asked.setdefault(group.costs.where, {}).setdefault((id(own), id(other)), []).append(i)
+        for where, pairs in asked.items():
+            place = {key: k for k, key in enumerate(dict.fromkeys(key for pair in pairs for key in pair))}
+            answer = self._predictor.predict_pairs(
+                PairBatch(
+                    jobs=tuple(profiles[key] for key in place),
+                    victim=np.array([place[own] for own, _ in pairs], dtype=np.int64),
+                    neighbour=np.array([place[other] for _, other in pairs], dtype=np.int64),
+                    device_type=where.type,
+                    mode=where.mode,
+                    allow_extrapolation=self._extrapolate,
+                )
             )
-        )
-        return float(answer.lower[0]), float(answer.upper[0])
+            for members, lower, upper in zip(pairs.values(), answer.lower.tolist(), answer.upper.tolist(), strict=True):
+                found |= dict.fromkeys(members, (lower, upper))
+        return found
 
     def pairings(self) -> tuple[Pairing, ...]:
         """The pairs that will share a device."""

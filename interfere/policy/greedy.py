@@ -1,30 +1,31 @@
 """What a scheduler without matching would do: each job in its turn takes the cheapest seat that is left."""
 
+from collections import Counter
+
 import numpy as np
 
-from interfere.policy.costs import DeviceClass
 from interfere.policy.options import Options
 
 
 def greedy(options: Options) -> tuple[float, int]:
     """Cost and number of waiting jobs when each takes an empty device, else the seat of least excess, in order."""
-    free = [DeviceClass.of(d) for d in options.empty]
-    taken = 0
+    free = Counter(options.empty_class)
+    taken, n = 0, len(options.pending)
     open_seats = options.beside_all()
-    lonely: list[tuple[int, DeviceClass]] = []  # pending jobs that started alone: others may join
+    joins = np.full((n, n), np.inf)  # beside a pending job that started alone
     cost, waiting = 0.0, 0
-    for i in range(len(options.pending)):
-        empty = next((k for k, where in enumerate(free) if options.alone[where][i]), None)
-        if empty is not None and taken < options.take:
-            lonely.append((i, free.pop(empty)))
+    for i in range(n):
+        where = next((each for each, left in free.items() if left and options.alone[each][i]), None)
+        if where is not None and taken < options.take:
+            free[where] -= 1
             taken += 1
+            joins[:, i] = options.together[where].cost[:, i]
             continue
-        seat = int(np.argmin(open_seats[i])) if open_seats.shape[1] else -1
+        seat, other = int(np.argmin(open_seats[i])) if open_seats.shape[1] else -1, int(np.argmin(joins[i]))
         best = float(open_seats[i, seat]) if seat >= 0 else np.inf
-        joins = [float(options.together[where].cost[i, other]) for other, where in lonely]
-        if joins and min(joins) < best:
-            cost += min(joins)
-            lonely.pop(int(np.argmin(joins)))
+        if joins[i, other] < best:
+            cost += float(joins[i, other])
+            joins[:, other] = np.inf
         elif np.isfinite(best):
             cost += best
             open_seats[:, seat] = np.inf

@@ -16,11 +16,13 @@ class Options:
 
     pending: tuple[Job, ...]
     empty: tuple[Device, ...]  # at most as many are taken as `take`
+    empty_class: tuple[DeviceClass, ...]  # of each empty device
     take: int
     seats: tuple[Device, ...]  # devices with exactly one resident
     alone: dict[DeviceClass, NDArray[np.bool_]]  # bool[n]: may run alone on an empty device of that class
     together: dict[DeviceClass, PairCosts]  # pending x pending on an empty device of that class
     beside: dict[DeviceClass, tuple[PairCosts, list[int]]]  # pending x residents; columns index `seats`
+    seat_place: tuple[tuple[PairCosts, int], ...]  # of each seat: its costs and its column there
     bytes: NDArray[np.float64]  # float64[n], peak memory
 
     def together_best(self) -> NDArray[np.float64]:
@@ -52,18 +54,24 @@ def survey(snapshot: Snapshot, predictor: Predictor, resolve: Resolve) -> Option
     seats = tuple(d for d in snapshot.devices if len(d.residents) == 1)
     take = len(empty) if limits.max_devices is None else min(limits.max_devices, len(empty))
     alone, together, beside = {}, {}, {}
-    for where in dict.fromkeys(DeviceClass.of(d) for d in empty):
+    empty_class = tuple(map(DeviceClass.of, empty))
+    for where in dict.fromkeys(empty_class):
         held = np.array([peak_bytes(job, resolve(job, where.type)) for job in pending])
         fits = ~(held > where.memory_bytes) if where.memory_bytes >= 0 else np.ones(len(pending), dtype=bool)
         alone[where] = fits & (ActionKind.START_ALONE in limits.allowed)
         together[where] = pair_costs(pending, pending, where, predictor, resolve, limits)
-    for where in dict.fromkeys(DeviceClass.of(d) for d in seats):
-        columns = [k for k, d in enumerate(seats) if DeviceClass.of(d) == where]
-        residents = [seats[k].residents[0] for k in columns]
-        beside[where] = (pair_costs(pending, residents, where, predictor, resolve, limits), columns)
+    columns_of: dict[DeviceClass, list[int]] = {}
+    for k, device in enumerate(seats):
+        columns_of.setdefault(DeviceClass.of(device), []).append(k)
+    place: dict[int, tuple[PairCosts, int]] = {}
+    for where, columns in columns_of.items():
+        costs = pair_costs(pending, [seats[k].residents[0] for k in columns], where, predictor, resolve, limits)
+        beside[where] = (costs, columns)
+        place |= {k: (costs, column) for column, k in enumerate(columns)}
     types = dict.fromkeys(d.type for d in snapshot.devices)
     known = [[peak_bytes(job, resolve(job, kind)) for kind in types] for job in pending]
     return Options(
-        pending=pending, empty=empty, take=take, seats=seats, alone=alone, together=together, beside=beside,
+        pending=pending, empty=empty, empty_class=empty_class, take=take, seats=seats, alone=alone, together=together,
+        beside=beside, seat_place=tuple(place[k] for k in range(len(seats))),
         bytes=np.array([np.fmax.reduce(row) for row in known], dtype=np.float64),
     )  # fmt: skip

@@ -13,7 +13,7 @@ from interfere.errors import InvalidInputError
 from interfere.matching.pairs import match_pairs
 from interfere.matching.records import Matching
 from interfere.matching.seats import assign_seats
-from interfere.policy.costs import DeviceClass, Resolve
+from interfere.policy.costs import Resolve
 from interfere.policy.decision import Decision, Group
 from interfere.policy.greedy import greedy
 from interfere.policy.options import Options, survey
@@ -86,28 +86,41 @@ def _to_devices(options: Options, matching: Matching) -> tuple[list[Group], bool
     fresh: list[tuple[int, ...]] = []
     for i, j in enumerate(matching.mate[:n].tolist()):
         if n <= j < n + s:
-            costs, columns = options.beside[DeviceClass.of(options.seats[j - n])]
-            groups.append(
-                Group(members=(i,), device=options.seats[j - n], costs=costs, place=(i, columns.index(j - n)))
-            )
+            costs, column = options.seat_place[j - n]
+            groups.append(Group(members=(i,), device=options.seats[j - n], costs=costs, place=(i, column)))
         elif j == i:
             fresh.append((i,))
         elif i < j < n:
             fresh.append((i, j))
-    if not fresh:
-        return groups, True
-    table = np.array([[_cost_on(options, members, DeviceClass.of(d)) for d in options.empty] for members in fresh])
-    seating = assign_seats(table)
-    for members, seat in zip(fresh, seating.seat.tolist(), strict=True):
-        if seat >= 0:
-            device = options.empty[seat]
-            together = options.together[DeviceClass.of(device)] if len(members) == 2 else None
+    seat = _places(options, fresh)
+    for members, k in zip(fresh, seat, strict=True):
+        if k >= 0:
+            device, where = options.empty[k], options.empty_class[k]
+            together = options.together[where] if len(members) == 2 else None
             groups.append(Group(members=members, device=device, costs=together, place=(members[0], members[-1])))
-    exact = bool((seating.seat >= 0).all()) and np.isclose(seating.cost, table.min(axis=1).sum(), rtol=1e-9)
-    return groups, exact
+    best = options.together_best()
+    wanted = sum(float(best[members]) if len(members) == 2 else 0.0 for members in fresh)
+    got = sum(
+        float(options.together[options.empty_class[k]].cost[members])
+        for members, k in zip(fresh, seat, strict=True)
+        if k >= 0 and len(members) == 2
+    )
+    return groups, min(seat, default=0) >= 0 and bool(np.isclose(got, wanted, rtol=1e-9))
 
 
-def _cost_on(options: Options, members: tuple[int, ...], where: DeviceClass) -> float:
-    if len(members) == 1:
-        return 0.0 if options.alone[where][members[0]] else np.inf
-    return float(options.together[where].cost[members])
+def _places(options: Options, fresh: list[tuple[int, ...]]) -> list[int]:
+    """The empty device of each group, -1 for none; devices of one class are alike."""
+    if not fresh or len(options.together) < 2:
+        return list(range(len(fresh)))
+    column = {
+        where: np.array(
+            [
+                float(options.together[where].cost[members]) if len(members) == 2
+                else (0.0 if options.alone[where][members[0]] else np.inf)
+                for members in fresh
+            ]
+        )
+        for where in options.together
+    }  # fmt: skip
+    table = np.stack([column[where] for where in options.empty_class], axis=1)
+    return [int(k) for k in assign_seats(table).seat]
