@@ -1,7 +1,7 @@
 """What sharing would cost, and whether it is allowed: one table of predicted slowdowns per device class.
 
 Objective, least weighted excess time: a pair (i, j) costs w_i (s_ij - 1) + w_j (s_ji - 1) with predicted medians s.
-A cap holds on the upper end of the interval. Every forbidden pair knows the rule that binds.
+A cap holds on the quantile 1 - risk of the prediction. Every forbidden pair knows the rule that binds.
 """
 
 import math
@@ -15,7 +15,6 @@ from interfere.protocols import Predictor
 from interfere.records import ActionKind, Device, Job, JobProfile, Limits
 
 GIB = float(2**30)
-UPPER = 0.95  # quantile on which a slowdown cap must hold
 
 Resolve = Callable[[Job, str], JobProfile | None]
 """(job, device type) -> the profile to predict from, or None for a workload nobody profiled."""
@@ -79,7 +78,7 @@ class PairCosts:
         for job, upper in ((row, self.row_upper[i, j]), (column, self.column_upper[i, j])):
             limit = cap_of(job, self.limits)
             if upper > limit:
-                return f"slowdown cap: {job.id} could reach {upper:.2f} > {limit:.2f}"
+                return f"slowdown cap: {job.id} could reach {upper:.2f} > {limit:.2f} at risk {self.limits.risk:g}"
         return ""
 
 
@@ -115,7 +114,9 @@ def pair_costs(
         some = np.ix_(row_known, column_known)
         ahead[some], back[some] = _predict(row_profiles, column_profiles, where, predictor, 0.5)
         if capped:
-            row_upper[some], column_upper[some] = _predict(row_profiles, column_profiles, where, predictor, UPPER)
+            row_upper[some], column_upper[some] = _predict(
+                row_profiles, column_profiles, where, predictor, 1 - limits.risk
+            )
     row_weight = np.array([job.weight for job in rows])
     column_weight = np.array([job.weight for job in columns])
     cost = row_weight[:, None] * (ahead - 1.0) + column_weight[None, :] * (back - 1.0)

@@ -12,6 +12,9 @@ from interfere.records.checks import (
     text_violations,
 )
 
+DEFAULT_RISK = 0.05  # the interval of every prediction ends at the 5 % and 95 % quantiles
+LEAST_RISK, MOST_RISK = 0.001, 0.5  # below, no calibration has the rows to tell; at a half the median decides
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
@@ -22,7 +25,7 @@ class Job:
     profile_id: str = ""
     memory_peak_bytes: float = NAN
     weight: float = 1.0
-    max_slowdown: float = NAN  # its own cap, on the upper end of the interval
+    max_slowdown: float = NAN  # its own cap, at the quantile 1 - risk of the limits
 
     def __post_init__(self) -> None:
         bad = text_violations(self, "id", "workload") + number_violations(self, "memory_peak_bytes")
@@ -63,9 +66,19 @@ class Limits:
     max_slowdown: float = NAN  # cap for every job; the tighter of this and the job's own holds
     max_devices: int | None = None  # empty devices that may be taken
     allow_extrapolation: bool = False
+    risk: float = DEFAULT_RISK  # probability with which a slowdown may pass its cap: it holds on quantile 1 - risk
 
     def __post_init__(self) -> None:
         bad = number_violations(self, "max_slowdown", low=1.0)
+        if not LEAST_RISK <= self.risk <= MOST_RISK:
+            bad.append(
+                Violation(
+                    field="risk",
+                    what=f"must be in [{LEAST_RISK}, {MOST_RISK}]",
+                    value=repr(self.risk),
+                    remedy=f"leave it out for {DEFAULT_RISK}",
+                )
+            )
         if self.max_devices is not None and self.max_devices < 0:
             bad.append(
                 Violation(

@@ -314,16 +314,18 @@ class Device(_message.Message):
     def __init__(self, id: _Optional[str] = ..., type: _Optional[str] = ..., node: _Optional[str] = ..., memory_bytes: _Optional[float] = ..., mode: _Optional[_Union[SharingMode, str]] = ..., residents: _Optional[_Iterable[_Union[Job, _Mapping]]] = ...) -> None: ...
 
 class Limits(_message.Message):
-    __slots__ = ("allowed", "max_slowdown", "max_devices", "allow_extrapolation")
+    __slots__ = ("allowed", "max_slowdown", "max_devices", "allow_extrapolation", "risk")
     ALLOWED_FIELD_NUMBER: _ClassVar[int]
     MAX_SLOWDOWN_FIELD_NUMBER: _ClassVar[int]
     MAX_DEVICES_FIELD_NUMBER: _ClassVar[int]
     ALLOW_EXTRAPOLATION_FIELD_NUMBER: _ClassVar[int]
+    RISK_FIELD_NUMBER: _ClassVar[int]
     allowed: _containers.RepeatedScalarFieldContainer[ActionKind]
     max_slowdown: float
     max_devices: int
     allow_extrapolation: bool
-    def __init__(self, allowed: _Optional[_Iterable[_Union[ActionKind, str]]] = ..., max_slowdown: _Optional[float] = ..., max_devices: _Optional[int] = ..., allow_extrapolation: _Optional[bool] = ...) -> None: ...
+    risk: float
+    def __init__(self, allowed: _Optional[_Iterable[_Union[ActionKind, str]]] = ..., max_slowdown: _Optional[float] = ..., max_devices: _Optional[int] = ..., allow_extrapolation: _Optional[bool] = ..., risk: _Optional[float] = ...) -> None: ...
 
 class MatchRequest(_message.Message):
     __slots__ = ("scope", "snapshot_id", "pending", "devices", "limits", "validate_only")

@@ -106,6 +106,7 @@ limits = st.builds(
     max_slowdown=optional(1.0),
     max_devices=st.none() | counts,
     allow_extrapolation=st.booleans(),
+    risk=st.floats(0.001, 0.5),
 )
 snapshots = st.builds(
     Snapshot, pending=tuples(jobs), devices=tuples(devices), scope=names, snapshot_id=words, limits=limits

@@ -3,6 +3,7 @@
 from interfere.client.convert.scalars import ACTION, MODE, Inspection, number, numbers, set_numbers
 from interfere.client.queries import RankAnswer, RankQuery
 from interfere.records import NAN, ActionKind, Device, Job, Limits, Ranking, Snapshot
+from interfere.records.cluster import DEFAULT_RISK
 from interfere.v1 import policy_pb2 as pb
 
 _JOB_OPTIONAL = ("memory_peak_bytes", "max_slowdown")
@@ -77,7 +78,7 @@ def limits_to_proto(limits: Limits) -> pb.Limits:
         max_devices=limits.max_devices,
         allow_extrapolation=limits.allow_extrapolation,
     )
-    set_numbers(message, limits, "max_slowdown")
+    set_numbers(message, limits, "max_slowdown", "risk")
     return message
 
 
@@ -88,6 +89,7 @@ def limits_from_proto(message: pb.Limits) -> Limits:
         allowed=frozenset(map(ActionKind, words)) or frozenset(ActionKind),
         max_devices=message.max_devices if message.HasField("max_devices") else None,
         allow_extrapolation=message.allow_extrapolation,
+        risk=number(message, "risk", DEFAULT_RISK),
         **numbers(message, "max_slowdown"),
     )
 
