@@ -1,6 +1,6 @@
 """What sharing would cost, and whether it is allowed: one table of predicted slowdowns per device class.
 
-Objective, least weighted excess time: a pair (i, j) costs w_i (s_ij - 1) + w_j (s_ji - 1) with predicted medians s.
+By default a pair (i, j) costs w_i (s_ij - 1) + w_j (s_ji - 1) with predicted medians s; see `objectives`.
 A cap holds on the quantile 1 - risk of the prediction. Every forbidden pair knows the rule that binds.
 """
 
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from interfere.policy.objectives import Objective
 from interfere.protocols import Predictor
 from interfere.records import ActionKind, Device, Job, JobProfile, Limits
 
@@ -99,8 +100,11 @@ def pair_costs(
     predictor: Predictor,
     resolve: Resolve,
     limits: Limits,
+    objective: Objective,
+    *,
+    running: bool = False,
 ) -> PairCosts:
-    """Costs of every row job beside every column job on one device class."""
+    """Costs of every row job beside every column job on one device class; the columns are `running` already or not."""
     row_profiles = [resolve(job, where.type) for job in rows]
     column_profiles = [resolve(job, where.type) for job in columns]
     r, c = len(rows), len(columns)
@@ -117,9 +121,10 @@ def pair_costs(
             row_upper[some], column_upper[some] = _predict(
                 row_profiles, column_profiles, where, predictor, 1 - limits.risk
             )
-    row_weight = np.array([job.weight for job in rows])
-    column_weight = np.array([job.weight for job in columns])
-    cost = row_weight[:, None] * (ahead - 1.0) + column_weight[None, :] * (back - 1.0)
+    cost = objective.rate(rows)[:, None] * (ahead - 1.0) + objective.rate(columns)[None, :] * (back - 1.0)
+    cost += objective.alone(rows)[:, None]
+    if not running:
+        cost += objective.alone(columns)[None, :]
     row_bytes = np.array([peak_bytes(job, p) for job, p in zip(rows, row_profiles, strict=True)])
     column_bytes = np.array([peak_bytes(job, p) for job, p in zip(columns, column_profiles, strict=True)])
     row_cap = np.array([cap_of(job, limits) for job in rows])

@@ -26,9 +26,10 @@ class Job:
     memory_peak_bytes: float = NAN
     weight: float = 1.0
     max_slowdown: float = NAN  # its own cap, at the quantile 1 - risk of the limits
+    remaining_s: float = NAN  # alone; the objective of completion time needs it
 
     def __post_init__(self) -> None:
-        bad = text_violations(self, "id", "workload") + number_violations(self, "memory_peak_bytes")
+        bad = text_violations(self, "id", "workload") + number_violations(self, "memory_peak_bytes", "remaining_s")
         bad += number_violations(self, "weight", low=1e-6, nan=False) + number_violations(self, "max_slowdown", low=1.0)
         check(bad)
 
@@ -48,6 +49,14 @@ class Device:
         bad = text_violations(self, "id", "type") + number_violations(self, "memory_bytes", low=1.0)
         bad += mode_violations(self.mode)
         check(bad)
+
+
+class ObjectiveKind(StrEnum):
+    """What a decision minimises once the most weight is started; `interfere.policy.objectives` defines each."""
+
+    WEIGHTED_EXCESS = "weighted_excess"
+    TOTAL_SLOWDOWN = "total_slowdown"
+    COMPLETION_TIME = "completion_time"
 
 
 class ActionKind(StrEnum):
@@ -109,6 +118,7 @@ class Snapshot:
     scope: str = "default"
     snapshot_id: str = ""
     limits: Limits = field(default_factory=Limits)
+    objective: ObjectiveKind = ObjectiveKind.WEIGHTED_EXCESS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,7 +133,7 @@ class Action:
     slowdown_lower: float = NAN
     slowdown_upper: float = NAN
     partner_slowdown: float = NAN
-    cost: float = NAN  # weighted excess time of the group
+    cost: float = NAN  # of the group in the objective
     reason: str = ""
 
 
@@ -134,7 +144,7 @@ class Pairing:
     job_id: str
     partner_id: str
     device_id: str
-    weight: float  # weighted excess time: w_i (s_ij - 1) + w_j (s_ji - 1)
+    weight: float  # cost of the pair in the objective: w_i (s_ij - 1) + w_j (s_ji - 1) by default
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,7 +167,7 @@ class SolveStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """One decision. `cost`: Σ over newly shared devices of w_i (s_ij - 1) + w_j (s_ji - 1); waiting jobs apart."""
+    """One decision. `cost`: what all that starts costs in the objective; waiting jobs apart."""
 
     decision_id: str
     model_version: str
