@@ -23,6 +23,7 @@ from interfere.records import (
     KernelStat,
     Limits,
     MemoryUsage,
+    ObjectiveKind,
     Observation,
     Outcome,
     OutcomeKind,
@@ -53,7 +54,9 @@ def read_json(source: str) -> Any:
 
 def read_snapshot(document: object) -> Snapshot:
     """{"pending": [{"id", "workload", ...}], "devices": [{"id", "type", "residents": [...]}], "limits": {...}, ...}."""
-    return _record(Snapshot, document, pending=_many(_job), devices=_many(_device), limits=_limits)
+    return _record(
+        Snapshot, document, pending=_many(_job), devices=_many(_device), limits=_limits, objective=_objective
+    )
 
 
 def read_pair_query(document: object) -> PairQuery:
@@ -228,6 +231,12 @@ def _action(value: object) -> ActionKind:
     if value not in list(ActionKind):
         raise _wrong("unknown action", value, f"one of {', '.join(ActionKind)}")
     return ActionKind(str(value))
+
+
+def _objective(value: object) -> ObjectiveKind:
+    if value not in list(ObjectiveKind):
+        raise _wrong("unknown objective", value, f"one of {', '.join(ObjectiveKind)}")
+    return ObjectiveKind(str(value))
 
 
 def _pair(value: object) -> tuple[int, ...]:

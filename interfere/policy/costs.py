@@ -1,7 +1,7 @@
 """What sharing would cost, and whether it is allowed: one table of predicted slowdowns per device class.
 
-Objective, least weighted excess time: a pair (i, j) costs w_i (s_ij - 1) + w_j (s_ji - 1) with predicted medians s.
-A cap holds on the upper end of the interval. Every forbidden pair knows the rule that binds.
+By default a pair (i, j) costs w_i (s_ij - 1) + w_j (s_ji - 1) with predicted medians s; see `objectives`.
+A cap holds on the quantile 1 - risk of the prediction. Every forbidden pair knows the rule that binds.
 """
 
 import math
@@ -11,11 +11,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from interfere.policy.objectives import Objective
 from interfere.protocols import Predictor
 from interfere.records import ActionKind, Device, Job, JobProfile, Limits
 
 GIB = float(2**30)
-UPPER = 0.95  # quantile on which a slowdown cap must hold
 
 Resolve = Callable[[Job, str], JobProfile | None]
 """(job, device type) -> the profile to predict from, or None for a workload nobody profiled."""
@@ -79,7 +79,7 @@ class PairCosts:
         for job, upper in ((row, self.row_upper[i, j]), (column, self.column_upper[i, j])):
             limit = cap_of(job, self.limits)
             if upper > limit:
-                return f"slowdown cap: {job.id} could reach {upper:.2f} > {limit:.2f}"
+                return f"slowdown cap: {job.id} could reach {upper:.2f} > {limit:.2f} at risk {self.limits.risk:g}"
         return ""
 
 
@@ -100,8 +100,11 @@ def pair_costs(
     predictor: Predictor,
     resolve: Resolve,
     limits: Limits,
+    objective: Objective,
+    *,
+    running: bool = False,
 ) -> PairCosts:
-    """Costs of every row job beside every column job on one device class."""
+    """Costs of every row job beside every column job on one device class; the columns are `running` already or not."""
     row_profiles = [resolve(job, where.type) for job in rows]
     column_profiles = [resolve(job, where.type) for job in columns]
     r, c = len(rows), len(columns)
@@ -115,10 +118,13 @@ def pair_costs(
         some = np.ix_(row_known, column_known)
         ahead[some], back[some] = _predict(row_profiles, column_profiles, where, predictor, 0.5)
         if capped:
-            row_upper[some], column_upper[some] = _predict(row_profiles, column_profiles, where, predictor, UPPER)
-    row_weight = np.array([job.weight for job in rows])
-    column_weight = np.array([job.weight for job in columns])
-    cost = row_weight[:, None] * (ahead - 1.0) + column_weight[None, :] * (back - 1.0)
+            row_upper[some], column_upper[some] = _predict(
+                row_profiles, column_profiles, where, predictor, 1 - limits.risk
+            )
+    cost = objective.rate(rows)[:, None] * (ahead - 1.0) + objective.rate(columns)[None, :] * (back - 1.0)
+    cost += objective.alone(rows)[:, None]
+    if not running:
+        cost += objective.alone(columns)[None, :]
     row_bytes = np.array([peak_bytes(job, p) for job, p in zip(rows, row_profiles, strict=True)])
     column_bytes = np.array([peak_bytes(job, p) for job, p in zip(columns, column_profiles, strict=True)])
     row_cap = np.array([cap_of(job, limits) for job in rows])

@@ -46,7 +46,7 @@ class Decision:
                 why = f"no profile of workload {job.workload!r} on {group.device.type}: it runs alone first"
             return Action(
                 kind=ActionKind.START_ALONE, job_id=job.id, device_id=group.device.id, slowdown=1.0, slowdown_lower=1.0,
-                slowdown_upper=1.0, cost=0.0, reason=why,
+                slowdown_upper=1.0, cost=float(self._options.alone_cost[i]), reason=why,
             )  # fmt: skip
         row, column = group.place
         costs, flipped = group.costs, group.members[0] != i
@@ -59,7 +59,7 @@ class Decision:
             kind=ActionKind.START_SHARED, job_id=job.id, device_id=group.device.id, partner_id=partner.id,
             slowdown=mine, slowdown_lower=lower, slowdown_upper=upper, partner_slowdown=theirs,
             cost=float(costs.cost[row, column]),
-            reason=f"least excess in all: {mine:.2f} × here, {theirs:.2f} × for {partner.id} ({partner.workload})",
+            reason=f"least cost in all: {mine:.2f} × here, {theirs:.2f} × for {partner.id} ({partner.workload})",
         )  # fmt: skip
 
     def _intervals(self) -> dict[int, tuple[float, float]]:

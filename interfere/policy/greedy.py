@@ -19,7 +19,8 @@ def greedy(options: Options) -> tuple[float, int]:
         if where is not None and taken < options.take:
             free[where] -= 1
             taken += 1
-            joins[:, i] = options.together[where].cost[:, i]
+            cost += float(options.alone_cost[i])
+            joins[:, i] = options.together[where].cost[:, i] - options.alone_cost[i]
             continue
         seat, other = int(np.argmin(open_seats[i])) if open_seats.shape[1] else -1, int(np.argmin(joins[i]))
         best = float(open_seats[i, seat]) if seat >= 0 else np.inf

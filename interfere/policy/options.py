@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from interfere.policy.costs import DeviceClass, PairCosts, Resolve, pair_costs, peak_bytes
+from interfere.policy.objectives import OBJECTIVES
 from interfere.protocols import Predictor
 from interfere.records import ActionKind, Device, Job, Snapshot
 
@@ -23,6 +24,7 @@ class Options:
     together: dict[DeviceClass, PairCosts]  # pending x pending on an empty device of that class
     beside: dict[DeviceClass, tuple[PairCosts, list[int]]]  # pending x residents; columns index `seats`
     seat_place: tuple[tuple[PairCosts, int], ...]  # of each seat: its costs and its column there
+    alone_cost: NDArray[np.float64]  # float64[n], of each job alone
     bytes: NDArray[np.float64]  # float64[n], peak memory
 
     def together_best(self) -> NDArray[np.float64]:
@@ -50,6 +52,7 @@ class Options:
 def survey(snapshot: Snapshot, predictor: Predictor, resolve: Resolve) -> Options:
     """Costs and permissions of everything that may happen."""
     limits, pending = snapshot.limits, snapshot.pending
+    objective = OBJECTIVES[snapshot.objective]
     empty = tuple(d for d in snapshot.devices if not d.residents)
     seats = tuple(d for d in snapshot.devices if len(d.residents) == 1)
     take = len(empty) if limits.max_devices is None else min(limits.max_devices, len(empty))
@@ -59,13 +62,22 @@ def survey(snapshot: Snapshot, predictor: Predictor, resolve: Resolve) -> Option
         held = np.array([peak_bytes(job, resolve(job, where.type)) for job in pending])
         fits = ~(held > where.memory_bytes) if where.memory_bytes >= 0 else np.ones(len(pending), dtype=bool)
         alone[where] = fits & (ActionKind.START_ALONE in limits.allowed)
-        together[where] = pair_costs(pending, pending, where, predictor, resolve, limits)
+        together[where] = pair_costs(pending, pending, where, predictor, resolve, limits, objective)
     columns_of: dict[DeviceClass, list[int]] = {}
     for k, device in enumerate(seats):
         columns_of.setdefault(DeviceClass.of(device), []).append(k)
     place: dict[int, tuple[PairCosts, int]] = {}
     for where, columns in columns_of.items():
-        costs = pair_costs(pending, [seats[k].residents[0] for k in columns], where, predictor, resolve, limits)
+        costs = pair_costs(
+            pending,
+            [seats[k].residents[0] for k in columns],
+            where,
+            predictor,
+            resolve,
+            limits,
+            objective,
+            running=True,
+        )
         beside[where] = (costs, columns)
         place |= {k: (costs, column) for column, k in enumerate(columns)}
     types = dict.fromkeys(d.type for d in snapshot.devices)
@@ -73,5 +85,5 @@ def survey(snapshot: Snapshot, predictor: Predictor, resolve: Resolve) -> Option
     return Options(
         pending=pending, empty=empty, empty_class=empty_class, take=take, seats=seats, alone=alone, together=together,
         beside=beside, seat_place=tuple(place[k] for k in range(len(seats))),
-        bytes=np.array([np.fmax.reduce(row) for row in known], dtype=np.float64),
+        alone_cost=objective.alone(pending), bytes=np.array([np.fmax.reduce(row) for row in known], dtype=np.float64),
     )  # fmt: skip

@@ -1,8 +1,8 @@
 """One decision: every pending job starts alone, starts beside somebody, or waits, and says why.
 
-First the most weight is started, then at the least weighted excess time. Pending jobs, residents with a free seat and
+First the most weight is started, then at the least cost of the objective. Pending jobs, residents with a free seat and
 waiting places are the vertices of one general matching: a resident alone costs nothing, a waiting place taken costs a
-price above every excess, and at most as many groups as there are devices. With empty devices of several classes a
+price above every cost, and at most as many groups as there are devices. With empty devices of several classes a
 group is costed at its best class first (that cost is the bound) and the groups are then assigned to devices.
 """
 
@@ -35,6 +35,7 @@ def plan(snapshot: Snapshot, predictor: Predictor, resolve: Resolve, decision_id
     actions = tuple(decided.action(i) for i in range(len(options.pending)))
     pairs = decided.pairings()
     cost = float(sum(pair.weight for pair in pairs))
+    cost += float(sum(a.cost for a in actions if a.kind is ActionKind.START_ALONE))
     waiting_cost = float(sum(price[i] for i, action in enumerate(actions) if action.kind is ActionKind.WAIT))
     bound = cost if placed_exactly else min(cost, matching.lower_bound - waiting_cost)
     greedy_cost, greedy_waiting = greedy(options)
@@ -57,7 +58,7 @@ def plan(snapshot: Snapshot, predictor: Predictor, resolve: Resolve, decision_id
 
 def _waiting_price(options: Options) -> NDArray[np.float64]:
     """float64[n]: so dear that no saving in excess makes a job wait; in proportion to the job's weight."""
-    costs = np.concatenate([options.together_best().ravel(), options.beside_all().ravel()])
+    costs = np.concatenate([options.alone_cost, options.together_best().ravel(), options.beside_all().ravel()])
     span = float(np.abs(costs[np.isfinite(costs)]).max(initial=0.0))
     weight = np.array([job.weight for job in options.pending])
     return (1.0 + 2.0 * len(weight) * span) * weight / weight.min(initial=np.inf) if len(weight) else weight
@@ -75,6 +76,7 @@ def _solve(options: Options, price: NDArray[np.float64]) -> Matching:
     cost[:n, n + s :] = price[:, None]
     cost = np.minimum(cost, cost.T)
     solo = np.zeros(size)
+    solo[:n] = options.alone_cost
     solo[:n][~alone] = np.inf
     return match_pairs(cost, solo, max_devices=options.take + s + places)
 

@@ -7,6 +7,7 @@ import numpy as np
 
 from interfere.errors import InvalidInputError
 from interfere.policy.costs import GIB, DeviceClass, Resolve, pair_costs, peak_bytes
+from interfere.policy.objectives import WeightedExcess
 from interfere.policy.validate import validate_snapshot
 from interfere.protocols import Predictor
 from interfere.records import NAN, ActionKind, Device, Job, Limits, Ranking, Snapshot
@@ -37,7 +38,7 @@ def _one(job: Job, device: Device, predictor: Predictor, resolve: Resolve, limit
         return _ranking(
             device, f"no free seat: {len(device.residents)} residents", slowdown=NAN, worst=NAN, cost=np.inf
         )
-    costs = pair_costs([job], device.residents, where, predictor, resolve, limits)
+    costs = pair_costs([job], device.residents, where, predictor, resolve, limits, WeightedExcess(), running=True)
     return _ranking(
         device,
         costs.reason(0, 0),

@@ -1,9 +1,10 @@
 """Does a snapshot contradict itself? Every contradiction at once, each with its field path."""
 
+import math
 from collections.abc import Iterable
 
 from interfere.errors import Violation
-from interfere.records import Snapshot
+from interfere.records import ObjectiveKind, Snapshot
 
 
 def validate_snapshot(snapshot: Snapshot) -> list[Violation]:
@@ -25,6 +26,20 @@ def validate_snapshot(snapshot: Snapshot) -> list[Violation]:
         for r, job in enumerate(device.residents)
     ]
     pending = [(f"pending[{k}].id", job.id) for k, job in enumerate(snapshot.pending)]
+    if snapshot.objective is ObjectiveKind.COMPLETION_TIME:
+        jobs = [(f"pending[{k}]", job) for k, job in enumerate(snapshot.pending)]
+        for k, device in enumerate(snapshot.devices):
+            jobs += [(f"devices[{k}].residents[{r}]", job) for r, job in enumerate(device.residents)]
+        bad += [
+            Violation(
+                field=f"{path}.remaining_s",
+                what="is needed by the objective completion_time",
+                value="absent",
+                remedy="send the seconds it would still run alone, or take another objective",
+            )
+            for path, job in jobs
+            if math.isnan(job.remaining_s)
+        ]
     return bad + _repeats([*residents, *pending])
 
 

@@ -12,6 +12,9 @@ from interfere.records.checks import (
     text_violations,
 )
 
+DEFAULT_RISK = 0.05  # the interval of every prediction ends at the 5 % and 95 % quantiles
+LEAST_RISK, MOST_RISK = 0.001, 0.5  # below, no calibration has the rows to tell; at a half the median decides
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
@@ -22,10 +25,11 @@ class Job:
     profile_id: str = ""
     memory_peak_bytes: float = NAN
     weight: float = 1.0
-    max_slowdown: float = NAN  # its own cap, on the upper end of the interval
+    max_slowdown: float = NAN  # its own cap, at the quantile 1 - risk of the limits
+    remaining_s: float = NAN  # alone; the objective of completion time needs it
 
     def __post_init__(self) -> None:
-        bad = text_violations(self, "id", "workload") + number_violations(self, "memory_peak_bytes")
+        bad = text_violations(self, "id", "workload") + number_violations(self, "memory_peak_bytes", "remaining_s")
         bad += number_violations(self, "weight", low=1e-6, nan=False) + number_violations(self, "max_slowdown", low=1.0)
         check(bad)
 
@@ -47,6 +51,14 @@ class Device:
         check(bad)
 
 
+class ObjectiveKind(StrEnum):
+    """What a decision minimises once the most weight is started; `interfere.policy.objectives` defines each."""
+
+    WEIGHTED_EXCESS = "weighted_excess"
+    TOTAL_SLOWDOWN = "total_slowdown"
+    COMPLETION_TIME = "completion_time"
+
+
 class ActionKind(StrEnum):
     """What a plan may ask a scheduler to do."""
 
@@ -63,9 +75,19 @@ class Limits:
     max_slowdown: float = NAN  # cap for every job; the tighter of this and the job's own holds
     max_devices: int | None = None  # empty devices that may be taken
     allow_extrapolation: bool = False
+    risk: float = DEFAULT_RISK  # probability with which a slowdown may pass its cap: it holds on quantile 1 - risk
 
     def __post_init__(self) -> None:
         bad = number_violations(self, "max_slowdown", low=1.0)
+        if not LEAST_RISK <= self.risk <= MOST_RISK:
+            bad.append(
+                Violation(
+                    field="risk",
+                    what=f"must be in [{LEAST_RISK}, {MOST_RISK}]",
+                    value=repr(self.risk),
+                    remedy=f"leave it out for {DEFAULT_RISK}",
+                )
+            )
         if self.max_devices is not None and self.max_devices < 0:
             bad.append(
                 Violation(
@@ -96,6 +118,7 @@ class Snapshot:
     scope: str = "default"
     snapshot_id: str = ""
     limits: Limits = field(default_factory=Limits)
+    objective: ObjectiveKind = ObjectiveKind.WEIGHTED_EXCESS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +133,7 @@ class Action:
     slowdown_lower: float = NAN
     slowdown_upper: float = NAN
     partner_slowdown: float = NAN
-    cost: float = NAN  # weighted excess time of the group
+    cost: float = NAN  # of the group in the objective
     reason: str = ""
 
 
@@ -121,7 +144,7 @@ class Pairing:
     job_id: str
     partner_id: str
     device_id: str
-    weight: float  # weighted excess time: w_i (s_ij - 1) + w_j (s_ji - 1)
+    weight: float  # cost of the pair in the objective: w_i (s_ij - 1) + w_j (s_ji - 1) by default
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,7 +167,7 @@ class SolveStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """One decision. `cost`: Σ over newly shared devices of w_i (s_ij - 1) + w_j (s_ji - 1); waiting jobs apart."""
+    """One decision. `cost`: what all that starts costs in the objective; waiting jobs apart."""
 
     decision_id: str
     model_version: str

@@ -16,6 +16,13 @@ class SharingMode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     SHARING_MODE_STREAM: _ClassVar[SharingMode]
     SHARING_MODE_PRIORITY: _ClassVar[SharingMode]
 
+class ObjectiveKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    OBJECTIVE_KIND_UNSPECIFIED: _ClassVar[ObjectiveKind]
+    OBJECTIVE_KIND_WEIGHTED_EXCESS: _ClassVar[ObjectiveKind]
+    OBJECTIVE_KIND_TOTAL_SLOWDOWN: _ClassVar[ObjectiveKind]
+    OBJECTIVE_KIND_COMPLETION_TIME: _ClassVar[ObjectiveKind]
+
 class ActionKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     ACTION_KIND_UNSPECIFIED: _ClassVar[ActionKind]
@@ -61,6 +68,10 @@ SHARING_MODE_MPS: SharingMode
 SHARING_MODE_MIG: SharingMode
 SHARING_MODE_STREAM: SharingMode
 SHARING_MODE_PRIORITY: SharingMode
+OBJECTIVE_KIND_UNSPECIFIED: ObjectiveKind
+OBJECTIVE_KIND_WEIGHTED_EXCESS: ObjectiveKind
+OBJECTIVE_KIND_TOTAL_SLOWDOWN: ObjectiveKind
+OBJECTIVE_KIND_COMPLETION_TIME: ObjectiveKind
 ACTION_KIND_UNSPECIFIED: ActionKind
 ACTION_KIND_START_ALONE: ActionKind
 ACTION_KIND_START_SHARED: ActionKind
@@ -282,20 +293,22 @@ class PredictMatrixResponse(_message.Message):
     def __init__(self, victims: _Optional[int] = ..., neighbours: _Optional[int] = ..., victim_slowdown: _Optional[bytes] = ..., neighbour_slowdown: _Optional[bytes] = ..., feasible: _Optional[bytes] = ..., model_version: _Optional[str] = ..., device_type: _Optional[str] = ...) -> None: ...
 
 class Job(_message.Message):
-    __slots__ = ("id", "workload", "profile_id", "memory_peak_bytes", "weight", "max_slowdown")
+    __slots__ = ("id", "workload", "profile_id", "memory_peak_bytes", "weight", "max_slowdown", "remaining_s")
     ID_FIELD_NUMBER: _ClassVar[int]
     WORKLOAD_FIELD_NUMBER: _ClassVar[int]
     PROFILE_ID_FIELD_NUMBER: _ClassVar[int]
     MEMORY_PEAK_BYTES_FIELD_NUMBER: _ClassVar[int]
     WEIGHT_FIELD_NUMBER: _ClassVar[int]
     MAX_SLOWDOWN_FIELD_NUMBER: _ClassVar[int]
+    REMAINING_S_FIELD_NUMBER: _ClassVar[int]
     id: str
     workload: str
     profile_id: str
     memory_peak_bytes: float
     weight: float
     max_slowdown: float
-    def __init__(self, id: _Optional[str] = ..., workload: _Optional[str] = ..., profile_id: _Optional[str] = ..., memory_peak_bytes: _Optional[float] = ..., weight: _Optional[float] = ..., max_slowdown: _Optional[float] = ...) -> None: ...
+    remaining_s: float
+    def __init__(self, id: _Optional[str] = ..., workload: _Optional[str] = ..., profile_id: _Optional[str] = ..., memory_peak_bytes: _Optional[float] = ..., weight: _Optional[float] = ..., max_slowdown: _Optional[float] = ..., remaining_s: _Optional[float] = ...) -> None: ...
 
 class Device(_message.Message):
     __slots__ = ("id", "type", "node", "memory_bytes", "mode", "residents")
@@ -314,32 +327,36 @@ class Device(_message.Message):
     def __init__(self, id: _Optional[str] = ..., type: _Optional[str] = ..., node: _Optional[str] = ..., memory_bytes: _Optional[float] = ..., mode: _Optional[_Union[SharingMode, str]] = ..., residents: _Optional[_Iterable[_Union[Job, _Mapping]]] = ...) -> None: ...
 
 class Limits(_message.Message):
-    __slots__ = ("allowed", "max_slowdown", "max_devices", "allow_extrapolation")
+    __slots__ = ("allowed", "max_slowdown", "max_devices", "allow_extrapolation", "risk")
     ALLOWED_FIELD_NUMBER: _ClassVar[int]
     MAX_SLOWDOWN_FIELD_NUMBER: _ClassVar[int]
     MAX_DEVICES_FIELD_NUMBER: _ClassVar[int]
     ALLOW_EXTRAPOLATION_FIELD_NUMBER: _ClassVar[int]
+    RISK_FIELD_NUMBER: _ClassVar[int]
     allowed: _containers.RepeatedScalarFieldContainer[ActionKind]
     max_slowdown: float
     max_devices: int
     allow_extrapolation: bool
-    def __init__(self, allowed: _Optional[_Iterable[_Union[ActionKind, str]]] = ..., max_slowdown: _Optional[float] = ..., max_devices: _Optional[int] = ..., allow_extrapolation: _Optional[bool] = ...) -> None: ...
+    risk: float
+    def __init__(self, allowed: _Optional[_Iterable[_Union[ActionKind, str]]] = ..., max_slowdown: _Optional[float] = ..., max_devices: _Optional[int] = ..., allow_extrapolation: _Optional[bool] = ..., risk: _Optional[float] = ...) -> None: ...
 
 class MatchRequest(_message.Message):
-    __slots__ = ("scope", "snapshot_id", "pending", "devices", "limits", "validate_only")
+    __slots__ = ("scope", "snapshot_id", "pending", "devices", "limits", "validate_only", "objective")
     SCOPE_FIELD_NUMBER: _ClassVar[int]
     SNAPSHOT_ID_FIELD_NUMBER: _ClassVar[int]
     PENDING_FIELD_NUMBER: _ClassVar[int]
     DEVICES_FIELD_NUMBER: _ClassVar[int]
     LIMITS_FIELD_NUMBER: _ClassVar[int]
     VALIDATE_ONLY_FIELD_NUMBER: _ClassVar[int]
+    OBJECTIVE_FIELD_NUMBER: _ClassVar[int]
     scope: str
     snapshot_id: str
     pending: _containers.RepeatedCompositeFieldContainer[Job]
     devices: _containers.RepeatedCompositeFieldContainer[Device]
     limits: Limits
     validate_only: bool
-    def __init__(self, scope: _Optional[str] = ..., snapshot_id: _Optional[str] = ..., pending: _Optional[_Iterable[_Union[Job, _Mapping]]] = ..., devices: _Optional[_Iterable[_Union[Device, _Mapping]]] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., validate_only: _Optional[bool] = ...) -> None: ...
+    objective: ObjectiveKind
+    def __init__(self, scope: _Optional[str] = ..., snapshot_id: _Optional[str] = ..., pending: _Optional[_Iterable[_Union[Job, _Mapping]]] = ..., devices: _Optional[_Iterable[_Union[Device, _Mapping]]] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., validate_only: _Optional[bool] = ..., objective: _Optional[_Union[ObjectiveKind, str]] = ...) -> None: ...
 
 class Action(_message.Message):
     __slots__ = ("kind", "job_id", "device_id", "partner_id", "slowdown", "slowdown_lower", "slowdown_upper", "partner_slowdown", "cost", "reason")

@@ -32,6 +32,7 @@ from interfere.records import (
     KernelStat,
     Limits,
     MemoryUsage,
+    ObjectiveKind,
     Observation,
     ObservationResult,
     Outcome,
@@ -106,9 +107,16 @@ limits = st.builds(
     max_slowdown=optional(1.0),
     max_devices=st.none() | counts,
     allow_extrapolation=st.booleans(),
+    risk=st.floats(0.001, 0.5),
 )
 snapshots = st.builds(
-    Snapshot, pending=tuples(jobs), devices=tuples(devices), scope=names, snapshot_id=words, limits=limits
+    Snapshot,
+    pending=tuples(jobs),
+    devices=tuples(devices),
+    scope=names,
+    snapshot_id=words,
+    limits=limits,
+    objective=st.sampled_from(ObjectiveKind),
 )
 rank_queries = st.builds(RankQuery, job=jobs, devices=tuples(devices), limits=limits)
 rank_answers = st.builds(

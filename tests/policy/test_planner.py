@@ -209,7 +209,7 @@ def test_refused_pairs_name_the_rule_with_numbers() -> None:
     snapshot = Snapshot(pending=(Job(id="x", workload="a", max_slowdown=1.5),), devices=(resident,))
     found = plan(snapshot, table, resolver(profile("a")), "d")
     assert found.refused_total == 1
-    assert found.refused[0].reason == "slowdown cap: x could reach 3.00 > 1.50"
+    assert found.refused[0].reason == "slowdown cap: x could reach 3.00 > 1.50 at risk 0.05"
     heavy = resolver(profile("a", peak_bytes=50 * GIB))
     found = plan(replace(snapshot, pending=(Job(id="x", workload="a"),)), table, heavy, "d")
     assert found.refused[0].reason == "memory: 50 GiB + 50 GiB > 80 GiB"
@@ -266,3 +266,53 @@ def test_ranking_agrees_with_the_plan_of_one_job(seed: int) -> None:
             assert feasible[0].cost == pytest.approx(action.cost, abs=1e-6)
         assert [r.cost for r in feasible] == sorted(r.cost for r in feasible)
         assert all(r.reason for r in ranked)
+
+
+@given(st.integers(0, 100_000), st.floats(0.001, 0.5), st.floats(1.0, 4.0), st.floats(1.0, 4.0))
+@settings(max_examples=60, deadline=None)
+def test_no_chosen_pair_passes_a_cap_at_the_risk_and_a_tighter_cap_adds_none_past_it(
+    seed: int, risk: float, one: float, other: float
+) -> None:
+    world = World(seed)
+    jobs = {job.id: job for job in (*world.snapshot.pending, *(r for d in world.snapshot.devices for r in d.residents))}
+    scale = world.spread ** ((0.5 - risk) / 0.45)
+    tight = min(one, other)
+    past = []
+    for cap in (max(one, other), tight):
+        found = world.plan(limits=Limits(max_slowdown=cap, risk=risk))
+        pairs = [(jobs[p.job_id].workload, jobs[p.partner_id].workload) for p in found.pairs]
+        reached = [scale * max(world.table[a, b], world.table[b, a]) for a, b in pairs]
+        assert all(slowdown <= cap + 1e-5 for slowdown in reached)
+        past.append(sum(slowdown > tight + 1e-5 for slowdown in reached))
+    assert past[1] <= past[0]
+
+
+def test_more_risk_allows_the_pair_that_less_refuses_with_the_number_that_binds() -> None:
+    table = TablePredictor({("a", "a"): 1.4}, spread=1.5)
+    resident = Device(id="d", type=DEVICE, residents=(Job(id="r", workload="a"),))
+
+    def pairs(risk: float, **caps: float) -> int:
+        jobs = (Job(id="x", workload="a", **caps),)
+        limits = Limits(risk=risk)
+        return len(
+            plan(Snapshot(pending=jobs, devices=(resident,), limits=limits), table, resolver(profile("a")), "d").pairs
+        )
+
+    assert (pairs(0.05, max_slowdown=1.5), pairs(0.5, max_slowdown=1.5), pairs(0.05)) == (0, 1, 1)
+
+
+def test_the_cap_of_one_job_does_not_bind_its_partner() -> None:
+    table = TablePredictor({("a", "b"): 1.1, ("b", "a"): 3.0})
+    resident = Device(id="d", type=DEVICE, residents=(Job(id="r", workload="b"),))
+    snapshot = Snapshot(pending=(Job(id="x", workload="a", max_slowdown=1.2),), devices=(resident,))
+    known = resolver(profile("a"), profile("b"))
+    assert len(plan(snapshot, table, known, "d").pairs) == 1
+    strict = replace(resident, residents=(Job(id="r", workload="b", max_slowdown=1.2),))
+    assert plan(replace(snapshot, devices=(strict,)), table, known, "d").pairs == ()
+
+
+@pytest.mark.parametrize("risk", [0.0, 0.6, math.nan])
+def test_a_risk_outside_its_range_is_refused_with_its_field(risk: float) -> None:
+    with pytest.raises(InvalidInputError) as caught:
+        Limits(risk=risk)
+    assert [v.field for v in caught.value.violations] == ["risk"]

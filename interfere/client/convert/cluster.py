@@ -1,11 +1,12 @@
 """What a scheduler sees, on the wire: jobs, devices, limits, snapshots, and the ranking of one job's places."""
 
-from interfere.client.convert.scalars import ACTION, MODE, Inspection, number, numbers, set_numbers
+from interfere.client.convert.scalars import ACTION, MODE, OBJECTIVE, Inspection, number, numbers, set_numbers
 from interfere.client.queries import RankAnswer, RankQuery
-from interfere.records import NAN, ActionKind, Device, Job, Limits, Ranking, Snapshot
+from interfere.records import NAN, ActionKind, Device, Job, Limits, ObjectiveKind, Ranking, Snapshot
+from interfere.records.cluster import DEFAULT_RISK
 from interfere.v1 import policy_pb2 as pb
 
-_JOB_OPTIONAL = ("memory_peak_bytes", "max_slowdown")
+_JOB_OPTIONAL = ("memory_peak_bytes", "max_slowdown", "remaining_s")
 
 
 def job_to_proto(job: Job) -> pb.Job:
@@ -77,7 +78,7 @@ def limits_to_proto(limits: Limits) -> pb.Limits:
         max_devices=limits.max_devices,
         allow_extrapolation=limits.allow_extrapolation,
     )
-    set_numbers(message, limits, "max_slowdown")
+    set_numbers(message, limits, "max_slowdown", "risk")
     return message
 
 
@@ -88,6 +89,7 @@ def limits_from_proto(message: pb.Limits) -> Limits:
         allowed=frozenset(map(ActionKind, words)) or frozenset(ActionKind),
         max_devices=message.max_devices if message.HasField("max_devices") else None,
         allow_extrapolation=message.allow_extrapolation,
+        risk=number(message, "risk", DEFAULT_RISK),
         **numbers(message, "max_slowdown"),
     )
 
@@ -101,6 +103,7 @@ def snapshot_to_proto(snapshot: Snapshot, *, validate_only: bool = False) -> pb.
         devices=[device_to_proto(device) for device in snapshot.devices],
         limits=limits_to_proto(snapshot.limits),
         validate_only=validate_only,
+        objective=OBJECTIVE[snapshot.objective],
     )
 
 
@@ -110,6 +113,7 @@ def snapshot_from_proto(message: pb.MatchRequest) -> Snapshot:
     pending = inspection.read_all("pending", message.pending, job_from_proto)
     devices = inspection.read_all("devices", message.devices, device_from_proto)
     limits = inspection.read("limits", lambda: limits_from_proto(message.limits))
+    objective = inspection.read("", lambda: OBJECTIVE.word(message.objective, "objective"))
     inspection.done()
     return Snapshot(
         scope=message.scope or "default",
@@ -117,6 +121,7 @@ def snapshot_from_proto(message: pb.MatchRequest) -> Snapshot:
         pending=pending,
         devices=devices,
         limits=limits or Limits(),
+        objective=ObjectiveKind(objective or ObjectiveKind.WEIGHTED_EXCESS),
     )
 
 

@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import Any, TypeVar
 
 from interfere.errors import InvalidInputError, Violation
-from interfere.records import MODES, NAN, ActionKind, ObservationResult, OutcomeKind, SolveStatus, Source
+from interfere.records import MODES, NAN, ActionKind, ObjectiveKind, ObservationResult, OutcomeKind, SolveStatus, Source
 from interfere.v1 import policy_pb2 as pb
 
 T = TypeVar("T")
@@ -111,6 +111,7 @@ class Words(Mapping[str, Any]):
 
 
 MODE = Words("SHARING_MODE", pb.SharingMode, MODES, unspecified="timeslice")
+OBJECTIVE = Words("OBJECTIVE_KIND", pb.ObjectiveKind, ObjectiveKind, unspecified="weighted_excess")
 ACTION = Words("ACTION_KIND", pb.ActionKind, ActionKind)
 SOURCE = Words("PREDICTION_SOURCE", pb.PredictionSource, Source)
 STATUS = Words("SOLVE_STATUS", pb.SolveStatus, SolveStatus)
