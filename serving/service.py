@@ -61,7 +61,7 @@ from serving.profiles import ProfileCatalogue
 MAX_PAIRS = 20_000  # of one PredictSlowdowns: less than a second of one core even for trees
 MAX_CELLS = 7_000_000  # of one PredictMatrix: 9 bytes each stay under 64 MiB
 # Of one Match, in pairs that the matching weighs while other requests wait: 1,000 jobs on 600 free devices are 900,000
-# and take 0.1 s of one core where jobs repeat workloads (make bench has 1,000 on 1,000), over a second where all differ.
+# and take 0.1 s of one core where jobs repeat workloads (make bench: 1,000 on 1,000), over a second where all differ.
 MAX_CHOICES = 1_000_000
 MAX_DEVICES = 4_000
 MAX_ENTRIES = 1_000  # of one page of the log
