@@ -4,7 +4,6 @@ It owns the store, the catalogue of profiles and the online model, and guards th
 acknowledged is on disk, and a restart forgets nothing.
 """
 
-import bisect
 import hashlib
 import secrets
 import threading
@@ -55,16 +54,9 @@ from interfere.records import (
 from interfere.store.protocol import Store, StoredDecision
 from interfere.v1 import policy_pb2 as pb
 from serving.learning import ObservationLedger
+from serving.limits import MAX_CELLS, MAX_ENTRIES, MAX_PAIRS, check_size
 from serving.metrics import Metrics
 from serving.profiles import ProfileCatalogue
-
-MAX_PAIRS = 20_000  # of one PredictSlowdowns: less than a second of one core even for trees
-MAX_CELLS = 7_000_000  # of one PredictMatrix: 9 bytes each stay under 64 MiB
-# Of one Match, in pairs that the matching weighs while other requests wait: 1,000 jobs on 600 free devices are 900,000
-# and take 0.1 s of one core where jobs repeat workloads (make bench: 1,000 on 1,000), over a second where all differ.
-MAX_CHOICES = 1_000_000
-MAX_DEVICES = 4_000
-MAX_ENTRIES = 1_000  # of one page of the log
 
 
 class PolicyCore:
@@ -213,7 +205,7 @@ class PolicyCore:
 
     def match(self, snapshot: Snapshot, *, validate_only: bool = False) -> Plan | None:
         """The decision for a snapshot, stored under its id when it has one; None when only validated."""
-        _check_size(snapshot)
+        check_size(snapshot)
         with self._lock:
             self._check(snapshot)
             if validate_only:
@@ -341,22 +333,3 @@ class PolicyCore:
             online=online,
             server_version=interfere.__version__,
         )
-
-
-def _check_size(snapshot: Snapshot) -> None:
-    """Raise LimitError for more than the matching can weigh in a few seconds."""
-    free = sum(not device.residents for device in snapshot.devices)
-    seats = sum(len(device.residents) == 1 for device in snapshot.devices)
-
-    def choices(pending: int) -> int:
-        return pending * (pending - 1) // 2 + pending * seats + pending * max(0, pending - free)
-
-    n, devices = len(snapshot.pending), len(snapshot.devices)
-    if devices <= MAX_DEVICES and choices(n) <= MAX_CHOICES:
-        return
-    fits = bisect.bisect_right(range(n + 1), MAX_CHOICES, key=choices) - 1
-    raise LimitError(
-        "too large a snapshot",
-        value=f"{n} pending jobs on {devices} devices, {choices(n):,} possible pairs",
-        remedy=f"send the first {fits} of the queue, and at most {MAX_DEVICES} devices a scope",
-    )

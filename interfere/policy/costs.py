@@ -62,25 +62,34 @@ class PairCosts:
 
     def reason(self, i: int, j: int) -> str:
         """The rule that forbids row i beside column j; empty when allowed."""
-        row, column = self.rows[i], self.columns[j]
         if ActionKind.START_SHARED not in self.limits.allowed:
             return "start_shared is not an allowed action"
-        for job, known in ((row, self.row_known[i]), (column, self.column_known[j])):
-            if not known:
-                return f"no profile of workload {job.workload!r} on {self.where.type}: it runs alone first"
-        if self.domain_reason:
-            return self.domain_reason
+        if unknown := self._unknown(i, j):
+            return unknown
         total = self.row_bytes[i] + self.column_bytes[j]
         if 0 <= self.where.memory_bytes < total:
             return (
                 f"memory: {self.row_bytes[i] / GIB:.3g} GiB + {self.column_bytes[j] / GIB:.3g} GiB > "
                 f"{self.where.memory_bytes / GIB:.3g} GiB"
             )
-        for job, upper in ((row, self.row_upper[i, j]), (column, self.column_upper[i, j])):
+        for job, upper in ((self.rows[i], self.row_upper[i, j]), (self.columns[j], self.column_upper[i, j])):
             limit = cap_of(job, self.limits)
             if upper > limit:
                 return f"slowdown cap: {job.id} could reach {upper:.2f} > {limit:.2f} at risk {self.limits.risk:g}"
         return ""
+
+    def _unknown(self, i: int, j: int) -> str:
+        """Why nothing is predicted for the two; empty when something is."""
+        row, column = self.rows[i], self.columns[j]
+        for job, known in ((row, self.row_known[i]), (column, self.column_known[j])):
+            if not known:
+                return f"no profile of workload {job.workload!r} on {self.where.type}: it runs alone first"
+        if not self.domain_reason and np.isnan(self.row_slowdown[i, j] + self.column_slowdown[i, j]):
+            return (
+                f"{row.workload} beside {column.workload} is unlike all that the model learned from: measure this "
+                "pair first, or set allow_extrapolation"
+            )
+        return self.domain_reason
 
 
 def cap_of(job: Job, limits: Limits) -> float:
@@ -116,10 +125,12 @@ def pair_costs(
     capped = any(math.isfinite(cap_of(job, limits)) for job in (*rows, *columns))
     if not domain and row_known.any() and column_known.any() and ActionKind.START_SHARED in limits.allowed:
         some = np.ix_(row_known, column_known)
-        ahead[some], back[some] = _predict(row_profiles, column_profiles, where, predictor, 0.5)
+        ahead[some], back[some] = _predict(
+            row_profiles, column_profiles, where, predictor, 0.5, extrapolate=limits.allow_extrapolation
+        )
         if capped:
             row_upper[some], column_upper[some] = _predict(
-                row_profiles, column_profiles, where, predictor, 1 - limits.risk
+                row_profiles, column_profiles, where, predictor, 1 - limits.risk, extrapolate=limits.allow_extrapolation
             )
     cost = objective.rate(rows)[:, None] * (ahead - 1.0) + objective.rate(columns)[None, :] * (back - 1.0)
     cost += objective.alone(rows)[:, None]
@@ -147,12 +158,14 @@ def _predict(
     where: DeviceClass,
     predictor: Predictor,
     quantile: float,
+    *,
+    extrapolate: bool,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Both directions for the known jobs; each distinct profile is predicted once."""
     row_kinds, row_of = _distinct(rows)
     column_kinds, column_of = _distinct(columns)
     answer = predictor.predict_matrix(
-        row_kinds, column_kinds, where.type, where.mode, quantile=quantile, allow_extrapolation=True
+        row_kinds, column_kinds, where.type, where.mode, quantile=quantile, allow_extrapolation=extrapolate
     )
     spread = np.ix_(row_of, column_of)
     return answer.victim_slowdown[spread].astype(np.float64), answer.neighbour_slowdown[spread].astype(np.float64)

@@ -71,18 +71,18 @@ class MeasuredPredictor:
         """Measured values replace the model's."""
         answer = self._inner.predict_pairs(batch)
         median, lower, upper = answer.median.copy(), answer.lower.copy(), answer.upper.copy()
-        source = list(answer.source)
+        source, reason = list(answer.source), list(answer.reason)
         names = [job.workload for job in batch.jobs]
         for k, (i, j) in enumerate(zip(batch.victim.tolist(), batch.neighbour.tolist(), strict=True)):
             row = self._table.get(PairKey(names[i], names[j], batch.device_type, batch.mode))
             if row is None:
                 continue
-            if row.repeated:
+            if row.repeated or np.isnan(median[k]):
                 lower[k], upper[k] = row.lower, row.upper
             else:  # measured once: as far off as the model may be is the best that is known
                 lower[k], upper[k] = row.slowdown * lower[k] / median[k], row.slowdown * upper[k] / median[k]
-            median[k], source[k] = row.slowdown, Source.MEASURED
-        return replace(answer, median=median, lower=lower, upper=upper, source=tuple(source))
+            median[k], source[k], reason[k] = row.slowdown, Source.MEASURED, ""
+        return replace(answer, median=median, lower=lower, upper=upper, source=tuple(source), reason=tuple(reason))
 
     def predict_matrix(
         self,
@@ -106,8 +106,8 @@ class MeasuredPredictor:
                 victims, neighbours, device_type, mode, quantile=0.5, allow_extrapolation=True
             )
             spread = (
-                answer.victim_slowdown / middle.victim_slowdown,
-                answer.neighbour_slowdown / middle.neighbour_slowdown,
+                np.nan_to_num(answer.victim_slowdown / middle.victim_slowdown, nan=1.0),
+                np.nan_to_num(answer.neighbour_slowdown / middle.neighbour_slowdown, nan=1.0),
             )
         places = _places(victims), _places(neighbours)
         for (victim, neighbour, device, how), row in self._table.items():

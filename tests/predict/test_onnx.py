@@ -12,8 +12,10 @@ import pytest
 import interfere.predict
 from features.pair import Encoder
 from interfere.errors import ModelError, UnfitError
+from interfere.policy.planner import plan
+from interfere.predict.measured import Measured, MeasuredPredictor, PairKey
 from interfere.predict.onnx import SHORT_LIST, OnnxPredictor, load_model
-from interfere.records import JobProfile, PairBatch, Source
+from interfere.records import Device, Job, JobProfile, Limits, PairBatch, Snapshot, Source
 
 SHIPPED = Path(interfere.predict.__file__).parent / "default"
 DOMAIN = ("cpu-core", "timeslice")
@@ -130,3 +132,44 @@ def test_a_manifest_that_does_not_fit_is_refused(folder: Path, edit: dict, messa
 def test_a_folder_without_a_manifest_is_no_model(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=r"manifest\.json"):
         load_model(tmp_path, Encoder())
+
+
+def strange(model: OnnxPredictor) -> JobProfile:
+    """A job at the edge of every column."""
+    job = next(iter(model.profiles.values()))
+    return replace(
+        job, workload="strange", step_time_s=1e6, busy_frac=1e-9, busy_s=(1e5,) * 3, idle_s=(1e6,) * 3,
+        memory_peak_bytes=1e15, memory_working_set_bytes=1e15, kernels=(),
+    )  # fmt: skip
+
+
+def test_a_job_unlike_all_others_abstains_unless_asked(model: OnnxPredictor) -> None:
+    jobs = (next(iter(model.profiles.values())), strange(model))
+    answer = model.predict_pairs(batch(model, jobs))
+    assert answer.source == (Source.MODEL, *[Source.ABSTAINED] * 3)
+    assert "strange is unlike every job" in answer.reason[1]
+    assert "measure" in answer.reason[1]
+    assert np.isnan(model.predict_matrix(jobs, jobs, *DOMAIN).victim_slowdown).tolist() == [[False, True], [True, True]]
+    asked = model.predict_pairs(batch(model, jobs, allow_extrapolation=True))
+    assert np.isfinite(asked.median).all()
+    assert asked.upper[1] / asked.lower[1] > 2 * asked.upper[0] / asked.lower[0]
+
+
+def test_a_plan_shares_no_device_with_a_job_unlike_all_others(model: OnnxPredictor) -> None:
+    profiles = {job.workload: job for job in (next(iter(model.profiles.values())), strange(model))}
+    jobs = tuple(Job(id=name, workload=name) for name in profiles)
+    snapshot = Snapshot(pending=jobs, devices=(Device(id="d", type=DOMAIN[0]),))
+    decided = plan(snapshot, model, lambda job, _: profiles[job.workload], "d")
+    assert not decided.pairs
+    assert any("unlike all that the model learned from" in refused.reason for refused in decided.refused)
+    bold = replace(snapshot, limits=Limits(allow_extrapolation=True))
+    assert len(plan(bold, model, lambda job, _: profiles[job.workload], "d").pairs) == 1
+
+
+def test_a_measured_pair_is_answered_however_strange(model: OnnxPredictor) -> None:
+    jobs = (next(iter(model.profiles.values())), strange(model))
+    key = PairKey(jobs[0].workload, "strange", *DOMAIN)
+    known = MeasuredPredictor(model, {key: Measured(slowdown=1.7, lower=1.7, upper=1.7)})
+    answer = known.predict_pairs(batch(model, jobs))
+    assert (answer.median[1], answer.source[1], answer.reason[1]) == (1.7, Source.MEASURED, "")
+    assert known.predict_matrix(jobs, jobs, *DOMAIN, quantile=0.95).victim_slowdown[0, 1] == pytest.approx(1.7)
