@@ -2,11 +2,11 @@
 
 from interfere.client.convert.scalars import ACTION, MODE, OBJECTIVE, Inspection, number, numbers, set_numbers
 from interfere.client.queries import RankAnswer, RankQuery
-from interfere.records import NAN, ActionKind, Device, Job, Limits, ObjectiveKind, Ranking, Snapshot
+from interfere.records import NAN, ActionKind, Device, Job, Limits, ObjectiveKind, ObjectiveTerm, Ranking, Snapshot
 from interfere.records.cluster import DEFAULT_RISK
 from interfere.v1 import policy_pb2 as pb
 
-_JOB_OPTIONAL = ("memory_peak_bytes", "max_slowdown", "remaining_s")
+_JOB_OPTIONAL = ("memory_peak_bytes", "max_slowdown", "remaining_s", "attained_s", "elapsed_s")
 
 
 def job_to_proto(job: Job) -> pb.Job:
@@ -94,6 +94,18 @@ def limits_from_proto(message: pb.Limits) -> Limits:
     )
 
 
+def term_to_proto(term: ObjectiveTerm) -> pb.ObjectiveTerm:
+    """One part of a sum."""
+    return pb.ObjectiveTerm(kind=OBJECTIVE[term.kind], weight=term.weight)
+
+
+def term_from_proto(message: pb.ObjectiveTerm) -> ObjectiveTerm:
+    """One part of a sum; raises InvalidInputError."""
+    return ObjectiveTerm(
+        kind=ObjectiveKind(OBJECTIVE.word(message.kind, "kind")), weight=number(message, "weight", 1.0)
+    )
+
+
 def snapshot_to_proto(snapshot: Snapshot, *, validate_only: bool = False) -> pb.MatchRequest:
     """A whole request to Match."""
     return pb.MatchRequest(
@@ -104,6 +116,7 @@ def snapshot_to_proto(snapshot: Snapshot, *, validate_only: bool = False) -> pb.
         limits=limits_to_proto(snapshot.limits),
         validate_only=validate_only,
         objective=OBJECTIVE[snapshot.objective],
+        objective_terms=[term_to_proto(term) for term in snapshot.objective_terms],
     )
 
 
@@ -114,6 +127,7 @@ def snapshot_from_proto(message: pb.MatchRequest) -> Snapshot:
     devices = inspection.read_all("devices", message.devices, device_from_proto)
     limits = inspection.read("limits", lambda: limits_from_proto(message.limits))
     objective = inspection.read("", lambda: OBJECTIVE.word(message.objective, "objective"))
+    terms = inspection.read_all("objective_terms", message.objective_terms, term_from_proto)
     inspection.done()
     return Snapshot(
         scope=message.scope or "default",
@@ -122,6 +136,7 @@ def snapshot_from_proto(message: pb.MatchRequest) -> Snapshot:
         devices=devices,
         limits=limits or Limits(),
         objective=ObjectiveKind(objective or ObjectiveKind.WEIGHTED_EXCESS),
+        objective_terms=terms,
     )
 
 
@@ -131,6 +146,7 @@ def rank_query_to_proto(query: RankQuery) -> pb.RankPlacementsRequest:
         job=job_to_proto(query.job),
         devices=[device_to_proto(device) for device in query.devices],
         limits=limits_to_proto(query.limits),
+        objective=OBJECTIVE[query.objective],
     )
 
 
@@ -140,17 +156,25 @@ def rank_query_from_proto(message: pb.RankPlacementsRequest) -> RankQuery:
     job = inspection.read("job", lambda: job_from_proto(message.job))
     devices = inspection.read_all("devices", message.devices, device_from_proto)
     limits = inspection.read("limits", lambda: limits_from_proto(message.limits))
+    objective = inspection.read("", lambda: OBJECTIVE.word(message.objective, "objective"))
     inspection.done()
     assert job is not None
     assert limits is not None
-    return RankQuery(job=job, devices=devices, limits=limits)
+    return RankQuery(
+        job=job,
+        devices=devices,
+        limits=limits,
+        objective=ObjectiveKind(objective or ObjectiveKind.WEIGHTED_EXCESS),
+    )
 
 
 def rank_answer_to_proto(answer: RankAnswer) -> pb.RankPlacementsResponse:
     """Best device first."""
     rankings = []
     for ranking in answer.rankings:
-        message = pb.Ranking(device_id=ranking.device_id, feasible=ranking.feasible, reason=ranking.reason)
+        message = pb.Ranking(
+            device_id=ranking.device_id, feasible=ranking.feasible, reason=ranking.reason, planned=ranking.planned
+        )
         set_numbers(message, ranking, "slowdown", "worst_resident_slowdown", "cost")
         rankings.append(message)
     return pb.RankPlacementsResponse(rankings=rankings, model_version=answer.model_version)
@@ -165,6 +189,7 @@ def rank_answer_from_proto(message: pb.RankPlacementsResponse) -> RankAnswer:
                 feasible=one.feasible,
                 cost=number(one, "cost", float("inf")),
                 reason=one.reason,
+                planned=one.planned,
                 **numbers(one, "slowdown", "worst_resident_slowdown"),
             )
             for one in message.rankings
