@@ -73,7 +73,8 @@ def _matched(options: Options, price: Floats) -> Matching:
     """Matching over pending jobs 0..n-1, seats n..n+s-1, waiting places after them."""
     n, s = len(options.pending), len(options.seats)
     alone = options.alone_best()
-    places = max(0, n - options.take) if np.isfinite(alone).all() and len(options.alone) < 2 else n
+    fits = all(np.isfinite(cost).all() for cost in options.alone.values())  # then every device serves somebody
+    places = max(0, n - options.take) if fits else n
     size = n + s + places
     cost = np.full((size, size), np.inf)
     cost[:n, :n] = options.together_best()
