@@ -18,6 +18,10 @@ from interfere.records import Job, JobProfile, ObjectiveKind, Snapshot
 
 Floats = NDArray[np.float64]
 
+# A job outweighs nine of the level below. Five levels span 10^4, so that sums over thousands of jobs keep eight digits
+# of the least of them in the 2^46 steps that the matching counts in.
+PRIORITY_FACTOR = 10.0
+
 
 class Objective(Protocol):
     """The two coefficients of every job's cost."""
@@ -39,7 +43,7 @@ class Objective(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WeightedExcess:
-    """f_i(x) = w_i (x - 1), weights w: time lost to sharing and to a slower device, in units of the job's own time."""
+    """f_i(x) = w_i (x - 1), w the `weights`: time lost to sharing and to a slower device, in units of its own time."""
 
     needs: ClassVar[tuple[str, ...]] = ()
     worst: ClassVar[bool] = False
@@ -50,7 +54,7 @@ class WeightedExcess:
 
     def rate(self, jobs: Sequence[Job]) -> Floats:
         """w_i."""
-        return np.array([job.weight for job in jobs], dtype=np.float64)
+        return weights(jobs)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,6 +153,11 @@ OBJECTIVES: dict[ObjectiveKind, Objective] = {
     ObjectiveKind.MAKESPAN: Makespan(),
     ObjectiveKind.FINISH_TIME_FAIRNESS: FinishTimeFairness(),
 }
+
+
+def weights(jobs: Sequence[Job]) -> Floats:
+    """float64[n], weight · 10^priority: in the weighted excess, and in who starts first whatever the objective."""
+    return np.array([job.weight * PRIORITY_FACTOR**job.priority for job in jobs], dtype=np.float64)
 
 
 def objective_of(snapshot: Snapshot) -> Objective:

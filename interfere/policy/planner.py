@@ -4,6 +4,9 @@ First the most weight is started, then at the least cost of the objective: `plac
 largest counts; `decision` puts it into words.
 """
 
+import math
+import time
+
 from interfere.errors import InvalidInputError
 from interfere.policy.costs import Resolve
 from interfere.policy.decision import Decision, groups_of
@@ -21,8 +24,10 @@ def plan(snapshot: Snapshot, predictor: Predictor, resolve: Resolve, decision_id
     violations = validate_snapshot(snapshot)
     if violations:
         raise InvalidInputError.from_violations(violations)
+    budget_s = snapshot.limits.time_budget_s
+    deadline_s = math.inf if math.isnan(budget_s) else time.perf_counter() + budget_s
     options = survey(snapshot, predictor, resolve)
-    placement, value, bound = _solved(options, waiting_price(options))
+    placement, value, bound = _solved(options, waiting_price(options), deadline_s)
     decided = Decision(
         options, groups_of(options, placement.starts), predictor, resolve, snapshot.limits.allow_extrapolation
     )
@@ -47,11 +52,11 @@ def plan(snapshot: Snapshot, predictor: Predictor, resolve: Resolve, decision_id
     )
 
 
-def _solved(options: Options, price: Floats) -> tuple[Placement, float, float]:
+def _solved(options: Options, price: Floats, deadline_s: float) -> tuple[Placement, float, float]:
     """The placement, what the objective says of it, and the least it could say when as much weight starts."""
     if not options.worst:
-        found = place(options, price)
+        found = place(options, price, deadline_s)
         return found, found.cost, found.cost if found.exact else min(found.cost, found.bound - found.waiting)
-    answer = least_worst(options, price)
+    answer = least_worst(options, price, deadline_s)
     floored = answer.worst if answer.worst > float("-inf") else 0.0  # nobody starts, nobody runs
     return answer.placement, floored, min(floored, answer.bound) if floored else floored

@@ -98,6 +98,7 @@ summaries = st.builds(
 jobs = st.builds(
     Job, id=names, workload=names, profile_id=words, memory_peak_bytes=optional(), weight=numbers(1e-6),
     max_slowdown=optional(1.0), remaining_s=optional(), attained_s=optional(), elapsed_s=optional(),
+    priority=st.integers(0, 4), memory_working_set_bytes=optional(), latency_target_s=optional(),
 )  # fmt: skip
 devices = st.builds(
     Device, id=names, type=names, node=words, memory_bytes=optional(1.0), mode=modes, residents=tuples(jobs, 2)
@@ -109,6 +110,10 @@ limits = st.builds(
     max_devices=st.none() | counts,
     allow_extrapolation=st.booleans(),
     risk=st.floats(0.001, 0.5),
+    memory_headroom=numbers(0.0, 0.99),
+    misfit_risk=optional(0.0, 1.0),
+    protected_slowdown=optional(1.0),
+    time_budget_s=optional(0.001),
 )
 snapshots = st.builds(
     Snapshot,

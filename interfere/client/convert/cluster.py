@@ -6,12 +6,18 @@ from interfere.records import NAN, ActionKind, Device, Job, Limits, ObjectiveKin
 from interfere.records.cluster import DEFAULT_RISK
 from interfere.v1 import policy_pb2 as pb
 
-_JOB_OPTIONAL = ("memory_peak_bytes", "max_slowdown", "remaining_s", "attained_s", "elapsed_s")
+_JOB_OPTIONAL = (
+    "memory_peak_bytes", "max_slowdown", "remaining_s", "attained_s", "memory_working_set_bytes", "elapsed_s",
+    "latency_target_s",
+)  # fmt: skip
+_LIMITS_OPTIONAL = ("max_slowdown", "misfit_risk", "protected_slowdown", "time_budget_s")
 
 
 def job_to_proto(job: Job) -> pb.Job:
     """A job that waits or runs."""
-    message = pb.Job(id=job.id, workload=job.workload, profile_id=job.profile_id, weight=job.weight)
+    message = pb.Job(
+        id=job.id, workload=job.workload, profile_id=job.profile_id, weight=job.weight, priority=job.priority
+    )
     set_numbers(message, job, *_JOB_OPTIONAL)
     return message
 
@@ -28,6 +34,7 @@ def job_from_proto(message: pb.Job) -> Job:
             workload=message.workload,
             profile_id=message.profile_id,
             weight=1.0 if weight is None else weight,
+            priority=message.priority,
             **optional,
         ),
     )
@@ -78,7 +85,7 @@ def limits_to_proto(limits: Limits) -> pb.Limits:
         max_devices=limits.max_devices,
         allow_extrapolation=limits.allow_extrapolation,
     )
-    set_numbers(message, limits, "max_slowdown", "risk")
+    set_numbers(message, limits, *_LIMITS_OPTIONAL, "risk", "memory_headroom")
     return message
 
 
@@ -90,7 +97,8 @@ def limits_from_proto(message: pb.Limits) -> Limits:
         max_devices=message.max_devices if message.HasField("max_devices") else None,
         allow_extrapolation=message.allow_extrapolation,
         risk=number(message, "risk", DEFAULT_RISK),
-        **numbers(message, "max_slowdown"),
+        memory_headroom=number(message, "memory_headroom", 0.0),
+        **numbers(message, *_LIMITS_OPTIONAL),
     )
 
 
