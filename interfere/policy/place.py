@@ -62,11 +62,14 @@ def place(options: Options, price: Floats, deadline_s: float = np.inf) -> Placem
     other = by_classes(options, price, deadline_s)
     if other is None:
         return found
-    better = _of(options, price, other.starts, bound=max(found.bound, other.bound), exact=other.exact)
+    better = placement_of(options, price, other.starts, bound=max(found.bound, other.bound), exact=other.exact)
     return better if better.total <= found.total else found
 
 
-def _of(options: Options, price: Floats, starts: tuple[Start, ...], *, bound: float, exact: bool) -> Placement:
+def placement_of(
+    options: Options, price: Floats, starts: tuple[Start, ...], *, bound: float, exact: bool = False
+) -> Placement:
+    """What some starts come to; `bound` on cost and waiting of any."""
     waits = np.ones(len(options.pending), dtype=bool)
     for start in starts:
         waits[list(start.members)] = False
@@ -75,6 +78,14 @@ def _of(options: Options, price: Floats, starts: tuple[Start, ...], *, bound: fl
     return Placement(
         starts=starts, cost=cost, waiting=waiting, bound=total if exact else min(bound, total), exact=exact
     )
+
+
+def least_cost(options: Options) -> float:
+    """No placement that starts every pending job costs less: each at its cheapest, half of a pair's cost."""
+    cheapest = options.alone_best()
+    for half in (options.beside_all(), options.together_best() / 2):
+        cheapest = np.minimum(cheapest, half.min(axis=1, initial=np.inf))
+    return float(cheapest[np.isfinite(cheapest)].sum())
 
 
 def _matched(options: Options, price: Floats, deadline_s: float) -> Matching:
@@ -109,10 +120,10 @@ def _placed(options: Options, price: Floats, matching: Matching) -> Placement:
             fresh.append((i, j))
     devices = _devices(options, price, fresh)
     starts += [Start(members=members, device=k) for members, k in zip(fresh, devices, strict=True) if k >= 0]
-    found = _of(options, price, tuple(starts), bound=matching.lower_bound, exact=False)
+    found = placement_of(options, price, tuple(starts), bound=matching.lower_bound)
     if found.total - found.bound > EQUAL * max(abs(found.total), matching.cost):
         return found
-    return _of(options, price, found.starts, bound=found.total, exact=True)
+    return placement_of(options, price, found.starts, bound=found.total, exact=True)
 
 
 def _devices(options: Options, price: Floats, fresh: list[tuple[int, ...]]) -> list[int]:
