@@ -7,7 +7,7 @@ A cap holds on the quantile 1 - risk of the prediction. Every forbidden pair kno
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -63,8 +63,15 @@ class PairCosts:
     column_known: NDArray[np.bool_]
     domain_reason: str
 
+    def either_way(self) -> "PairCosts":
+        """Of jobs among themselves: what is forbidden one way is forbidden, and rounding makes no difference."""
+        return replace(self, cost=np.maximum(self.cost, self.cost.T), worst=np.maximum(self.worst, self.worst.T))
+
     def reason(self, i: int, j: int) -> str:
         """The rule that forbids row i beside column j; empty when allowed."""
+        return self._one_way(i, j) or (self._one_way(j, i) if self.rows is self.columns else "")
+
+    def _one_way(self, i: int, j: int) -> str:
         if ActionKind.START_SHARED not in self.limits.allowed:
             return "start_shared is not an allowed action"
         if unknown := self._unknown(i, j):

@@ -105,7 +105,7 @@ def survey(snapshot: Snapshot, predictor: Predictor, resolve: Resolve) -> Option
         together[where] = pair_costs(
             pending, pending, where, predictor, resolve, limits, objective,
             row_times=times[where.type], column_times=times[where.type],
-        )  # fmt: skip
+        ).either_way()  # fmt: skip
     running = [(r, d.type) for d in snapshot.devices for r in d.residents]
     running_times = _times_here(running, types, resolve)
     floor = objective.constant([job for job, _ in running])

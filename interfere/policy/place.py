@@ -99,7 +99,7 @@ def _matched(options: Options, price: Floats, deadline_s: float) -> Matching:
     cost[:n, :n] = options.together_best()
     cost[:n, n : n + s] = options.beside_all()
     cost[:n, n + s :] = price[:, None]
-    cost = np.minimum(cost, cost.T)
+    cost[n:, :n] = cost[:n, n:].T
     solo = np.zeros(size)
     solo[:n] = alone
     left_s = None if deadline_s == np.inf else max(LEAST_S, deadline_s - time.perf_counter())
