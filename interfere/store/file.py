@@ -8,11 +8,15 @@ from pathlib import Path
 
 from interfere.errors import ConflictError, UnavailableError, UnfitError
 
-FORMAT = 2  # PRAGMA user_version
+FORMAT = 3  # PRAGMA user_version
 BUSY_S = 2.0  # wait for a backup tool's lock before giving up
 _SNAPSHOT = """
 CREATE TABLE snapshot (
     seq INTEGER NOT NULL, key TEXT NOT NULL, content BLOB NOT NULL, PRIMARY KEY (key, seq))"""
+_ACCOUNT = """
+CREATE TABLE account (
+    seq INTEGER PRIMARY KEY AUTOINCREMENT, decision_id TEXT NOT NULL UNIQUE, scope TEXT NOT NULL, request BLOB NOT NULL,
+    answer BLOB NOT NULL, model_version TEXT NOT NULL, learned_upto INTEGER NOT NULL, facts TEXT NOT NULL)"""
 _SCHEMA = f"""
 CREATE TABLE profile (
     seq INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, content TEXT NOT NULL);
@@ -24,16 +28,22 @@ CREATE TABLE decision (
     seq INTEGER PRIMARY KEY AUTOINCREMENT, scope TEXT NOT NULL, snapshot_id TEXT NOT NULL,
     digest TEXT NOT NULL, content BLOB NOT NULL, UNIQUE (scope, snapshot_id));
 {_SNAPSHOT};
+{_ACCOUNT};
 """
-# Format 1 kept only windows, without what had been answered.
-_FROM_1 = f"""
+# What brings a file of each older format one format further.
+_UPGRADES = {
+    # only windows, without what had been answered
+    1: f"""
 ALTER TABLE observation ADD COLUMN kind TEXT NOT NULL DEFAULT 'progress';
 ALTER TABLE observation ADD COLUMN result TEXT NOT NULL DEFAULT 'applied';
 ALTER TABLE observation ADD COLUMN reason TEXT NOT NULL DEFAULT '';
 ALTER TABLE observation ADD COLUMN received_s REAL NOT NULL DEFAULT 0;
 CREATE INDEX observation_kind ON observation (kind) WHERE kind <> 'progress';
 {_SNAPSHOT};
-"""
+""",
+    # decisions without what they were made from
+    2: _ACCOUNT,
+}
 
 
 class SqliteFile:
@@ -57,15 +67,15 @@ class SqliteFile:
             version = connection.execute("PRAGMA user_version").fetchone()[0]
             tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
             if version == 0 and tables == 0:
-                for statement in filter(str.strip, _SCHEMA.split(";")):
-                    connection.execute(statement)
-                connection.execute(f"PRAGMA user_version = {FORMAT}")
-            elif version == 1:
-                for statement in filter(str.strip, _FROM_1.split(";")):
-                    connection.execute(statement)
-                connection.execute(f"PRAGMA user_version = {FORMAT}")
+                statements = [_SCHEMA]
+            elif version in _UPGRADES:
+                statements = [_UPGRADES[older] for older in range(version, FORMAT)]
             else:
                 self._require(version)
+                statements = []
+            for statement in filter(str.strip, ";".join(statements).split(";")):
+                connection.execute(statement)
+            connection.execute(f"PRAGMA user_version = {FORMAT}")
         with self._meaning():
             self._connection.execute("PRAGMA journal_mode = WAL")
             self._connection.execute("PRAGMA synchronous = FULL")

@@ -24,6 +24,20 @@ class StoredDecision:
     content: bytes
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Account:
+    """What a decision was made from, so that it can be explained later: bytes of its request and answer, and the state
+    of knowledge then (model, last entry of the log, digest of the newest facts)."""
+
+    decision_id: str
+    scope: str
+    request: bytes
+    answer: bytes
+    model_version: str
+    learned_upto: int
+    facts: str
+
+
 class ProfileBook(Protocol):
     """Facts about workloads, by content id."""
 
@@ -96,13 +110,17 @@ class SnapshotBook(Protocol):
 
 
 class DecisionBook(Protocol):
-    """Decisions under their snapshot ids; the newest `keep` of them."""
+    """Decisions under their snapshot ids, and what decisions were made from; the newest of both."""
 
-    def put(self, decision: StoredDecision) -> None:
-        """Store one. Raises ConflictError when (scope, snapshot id) is there already."""
+    def put(self, decision: StoredDecision | None, account: Account) -> None:
+        """Store both or none; no decision where the snapshot had no id. Raises ConflictError when (scope, snapshot id)
+        or the decision id is there already."""
 
     def find(self, scope: str, snapshot_id: str) -> StoredDecision | None:
         """The decision of a snapshot."""
+
+    def account(self, decision_id: str) -> Account | None:
+        """What a decision was made from; None when nobody made it or newer ones took its place."""
 
 
 class Store(Protocol):

@@ -18,7 +18,7 @@ from interfere.records import (
     Progress,
     Rollback,
 )
-from interfere.store.protocol import Kept, Store, StoredDecision, StoredSnapshot
+from interfere.store.protocol import Account, Kept, Store, StoredDecision, StoredSnapshot
 from interfere.store.rows import kind_of, observation_text, profile_text, read_observation, read_profile
 from tests.client import strategies as some
 
@@ -28,6 +28,9 @@ PROFILE = JobProfile(
 )  # fmt: skip
 OTHER = replace(PROFILE, step_time_s=0.2)
 DECISION = StoredDecision(scope="s", snapshot_id="1", digest="d", content=b"\x00plan")
+ACCOUNT = Account(
+    decision_id="d1", scope="s", request=b"\x00asked" * 99, answer=b"", model_version="m", learned_upto=7, facts="f"
+)
 
 
 def window(observation_id: str, **given_: object) -> Progress:
@@ -131,15 +134,28 @@ class StoreLaws:
 
     def test_decisions_come_back_by_scope_and_id(self, open_store: Callable[[], Store]) -> None:
         store = open_store()
-        store.decisions.put(DECISION)
-        store.decisions.put(replace(DECISION, scope="other", content=b"2"))
+        store.decisions.put(DECISION, ACCOUNT)
+        store.decisions.put(replace(DECISION, scope="other", content=b"2"), replace(ACCOUNT, decision_id="d2"))
         store.close()
         again = open_store().decisions
         assert again.find("s", "1") == DECISION
         assert again.find("s", "2") is None
         with pytest.raises(ConflictError):
-            again.put(replace(DECISION, content=b"3"))
+            again.put(replace(DECISION, content=b"3"), replace(ACCOUNT, decision_id="d3"))
         assert again.find("s", "1") == DECISION
+        assert again.account("d3") is None  # both or none
+
+    def test_what_a_decision_was_made_from_comes_back_by_its_id(self, open_store: Callable[[], Store]) -> None:
+        store = open_store()
+        store.decisions.put(None, ACCOUNT)
+        store.decisions.put(DECISION, replace(ACCOUNT, decision_id="d2", learned_upto=8))
+        store.close()
+        again = open_store().decisions
+        assert again.account("d1") == ACCOUNT
+        assert again.account("d2") == replace(ACCOUNT, decision_id="d2", learned_upto=8)
+        assert again.account("d3") is None
+        with pytest.raises(ConflictError):
+            again.put(None, ACCOUNT)
 
     def test_closing_twice_is_no_error(self, open_store: Callable[[], Store]) -> None:
         store = open_store()

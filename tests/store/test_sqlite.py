@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from interfere.errors import UnavailableError, UnfitError
 from interfere.store.rows import observation_text
 from interfere.store.sqlite import SqliteStore
 from tests.store.conformance import (
+    ACCOUNT,
     DECISION,
     MEMORY,
     OTHER,
@@ -84,10 +86,11 @@ def test_a_killed_server_loses_nothing_it_acknowledged(tmp_path: Path) -> None:
 
 
 def test_old_decisions_are_forgotten(tmp_path: Path) -> None:
-    store = SqliteStore(tmp_path / "s.db", keep_decisions=3)
+    store = SqliteStore(tmp_path / "s.db", keep_decisions=3, keep_accounts=4)
     for k in range(5):
-        store.decisions.put(type(DECISION)(scope="s", snapshot_id=str(k), digest="d", content=b""))
+        store.decisions.put(replace(DECISION, snapshot_id=str(k)), replace(ACCOUNT, decision_id=str(k)))
     assert [k for k in range(5) if store.decisions.find("s", str(k))] == [2, 3, 4]
+    assert [k for k in range(5) if store.decisions.account(str(k))] == [1, 2, 3, 4]
     store.close()
 
 
@@ -183,5 +186,33 @@ def test_a_store_of_format_1_goes_on(tmp_path: Path) -> None:
     store = SqliteStore(path)
     append(store, MEMORY)
     assert [repr(e.observation) for e in store.observations.entries()] == [repr(window("a")), repr(MEMORY)]
+    store.decisions.put(DECISION, ACCOUNT)
     store.close()
-    SqliteStore(path).close()
+    store = SqliteStore(path)
+    assert store.decisions.account(ACCOUNT.decision_id) == ACCOUNT
+    store.close()
+
+
+def test_a_store_of_format_2_keeps_its_decisions_and_goes_on(tmp_path: Path) -> None:
+    path = tmp_path / "s.db"
+    store = SqliteStore(path)
+    store.decisions.put(DECISION, ACCOUNT)
+    store.close()
+    with sqlite3.connect(path) as old:  # what format 2 was: all but the accounts
+        old.executescript("DROP TABLE account; PRAGMA user_version = 2;")
+    old.close()
+    store = SqliteStore(path)
+    assert store.decisions.find("s", "1") == DECISION
+    assert store.decisions.account(ACCOUNT.decision_id) is None
+    store.decisions.put(None, ACCOUNT)
+    assert store.decisions.account(ACCOUNT.decision_id) == ACCOUNT
+    store.close()
+
+
+def test_a_store_of_a_later_format_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "s.db"
+    with sqlite3.connect(path) as later:
+        later.executescript("CREATE TABLE decision (x); PRAGMA user_version = 99;")
+    later.close()
+    with pytest.raises(UnfitError, match="format 99"):
+        SqliteStore(path)
