@@ -19,6 +19,7 @@ from interfere.records.cluster import (
     Snapshot,
     SolveStatus,
 )
+from interfere.records.explanations import Alternative, Contribution, Explanation, PairExplanation
 from interfere.records.facts import COUNTERS, JobProfile, KernelStat, PairMeasurement, PairStatus
 from interfere.records.observations import (
     MemoryUsage,
@@ -40,7 +41,10 @@ __all__ = [
     "NAN",
     "Action",
     "ActionKind",
+    "Alternative",
+    "Contribution",
     "Device",
+    "Explanation",
     "Job",
     "JobProfile",
     "KernelStat",
@@ -53,6 +57,7 @@ __all__ = [
     "Outcome",
     "OutcomeKind",
     "PairBatch",
+    "PairExplanation",
     "PairMeasurement",
     "PairStatus",
     "Pairing",

@@ -13,7 +13,7 @@ from interfere.store.protocol import Account, StoredDecision
 from interfere.store.rows import profile_text, read_profile
 
 KEEP_DECISIONS = 10_000  # a retry comes within minutes; at one decision a second this is almost three hours
-KEEP_ACCOUNTS = 1_000  # of 1,000 jobs on 1,000 devices each about 70 MB; a question why comes within the hour
+KEEP_ACCOUNTS = 1_000  # of 1,000 jobs each 32 KB, packed in 0.6 ms; who asks why asks within the hour
 
 
 class SqliteStore:
