@@ -18,6 +18,7 @@ import interfere
 from interfere.client.convert.cluster import snapshot_to_proto
 from interfere.client.convert.plans import plan_from_proto, plan_to_proto
 from interfere.client.queries import (
+    ExplainQuery,
     JobRef,
     MatrixAnswer,
     MatrixQuery,
@@ -40,10 +41,12 @@ from interfere.policy.rank import rank
 from interfere.policy.validate import validate_snapshot
 from interfere.predict.groups import composed, memory_share
 from interfere.predict.manifest import Manifest
+from interfere.predict.occlusion import Occlusion
 from interfere.predict.online.prior import ResidualPrior
 from interfere.predict.residual import OnlineModel
 from interfere.protocols import Predictor
 from interfere.records import (
+    Explanation,
     Job,
     JobProfile,
     PairBatch,
@@ -54,6 +57,7 @@ from interfere.records import (
 )
 from interfere.store.protocol import Account, Store, StoredDecision
 from interfere.v1 import policy_pb2 as pb
+from serving.explaining import Explainer
 from serving.learning import ObservationLedger
 from serving.limits import MAX_CELLS, MAX_ENTRIES, MAX_PAIRS, check_size
 from serving.metrics import Metrics
@@ -71,11 +75,12 @@ class PolicyCore:
         shipped: Mapping[tuple[str, str], JobProfile],
         store: Store,
         metrics: Metrics,
+        occlusion: Occlusion,
         prior: ResidualPrior | None = None,
         measured: Iterable[tuple[str, str, str, str]] = (),
     ) -> None:
         """`shipped` are the model's own profiles, `measured` the pairs that it answers by a measurement, `prior` what
-        the online correction starts from."""
+        the online correction starts from, `occlusion` asks the model inside `predictor`."""
         self._predictor, self._manifest, self._store, self._metrics = predictor, manifest, store, metrics
         self._lock = threading.Lock()
         self._profiles = ProfileCatalogue(store.profiles, shipped.values())
@@ -84,6 +89,9 @@ class PolicyCore:
             lambda: OnlineModel(predictor, prior, measured=pairs), store.observations, store.snapshots, self._profiles,
             metrics,
         )  # fmt: skip
+        self._explainer = Explainer(
+            store.decisions, occlusion, predictor, lambda: self._learned.model, self._of_job, self._lock
+        )
         metrics.serving(predictor.version)
 
     # --- predictions ------------------------------------------------------------------------------------------------
@@ -249,6 +257,23 @@ class PolicyCore:
         decision = plan(snapshot, self._learned.model, self._of_job, secrets.token_hex(8))
         self._metrics.matched(time.perf_counter() - start_s, decision.gap)
         return decision
+
+    def explain(self, query: ExplainQuery) -> Explanation:
+        """Why one job got what it got, with what is known now. Raises NotFoundError."""
+        return self._explainer.explain(
+            query, self._changes, lambda rest: plan(rest, self._learned.model, self._of_job, query.decision_id)
+        )
+
+    def _changes(self, account: Account) -> list[str]:
+        """What is known now and was not when an account was written."""
+        since = []
+        if account.model_version != self._predictor.version:
+            since.append(f"another model: {account.model_version} decided, {self._predictor.version} explains")
+        if account.learned_upto != self._learned.last:
+            since.append(f"{self._learned.last - account.learned_upto} observations")
+        if account.facts != self._profiles.digest():
+            since.append("newer profiles")
+        return since
 
     def _check(self, snapshot: Snapshot) -> None:
         bad = [
