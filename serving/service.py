@@ -270,7 +270,7 @@ class PolicyCore:
         if account.model_version != self._predictor.version:
             since.append(f"another model: {account.model_version} decided, {self._predictor.version} explains")
         if account.learned_upto != self._learned.last:
-            since.append(f"{self._learned.last - account.learned_upto} observations")
+            since.append(f"log entries: {self._learned.last - account.learned_upto}")
         if account.facts != self._profiles.digest():
             since.append("newer profiles")
         return since
