@@ -3,16 +3,17 @@
 The core's lock is held for one survey and for one plan at a time: nobody waits longer than for a decision.
 """
 
+import contextlib
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 
 import numpy as np
 
-from interfere.client.convert.cluster import snapshot_from_proto
-from interfere.client.convert.plans import plan_from_proto
+from interfere.client.convert.cluster import snapshot_from_proto, snapshot_to_proto
+from interfere.client.convert.plans import plan_from_proto, plan_to_proto
 from interfere.client.queries import ExplainQuery
-from interfere.errors import NotFoundError
+from interfere.errors import NotFoundError, UnavailableError
 from interfere.policy.costs import Resolve
 from interfere.policy.explain import Choice, best_first, choices, refusals
 from interfere.policy.options import survey
@@ -34,7 +35,7 @@ from interfere.records import (
     Snapshot,
     Source,
 )
-from interfere.store.protocol import Account, DecisionBook
+from interfere.store.protocol import Account, AccountBook
 from interfere.v1 import policy_pb2 as pb
 
 MOST_CONTRIBUTIONS = 10  # of one prediction
@@ -47,7 +48,7 @@ class Explainer:
 
     def __init__(
         self,
-        book: DecisionBook,
+        book: AccountBook,
         occlusion: Occlusion,
         inner: Predictor,
         online: Callable[[], Predictor],
@@ -56,6 +57,16 @@ class Explainer:
     ) -> None:
         self._book, self._occlusion, self._inner = book, occlusion, inner
         self._online, self._resolve, self._lock = online, resolve, lock
+
+    def remember(self, snapshot: Snapshot, decision: Plan, learned_upto: int, facts: str) -> None:
+        """Keep what a decision was made from. On a full disk it is only not explained."""
+        account = Account(
+            decision_id=decision.decision_id, scope=snapshot.scope,
+            request=snapshot_to_proto(snapshot).SerializeToString(), answer=plan_to_proto(decision).SerializeToString(),
+            model_version=decision.model_version, learned_upto=learned_upto, facts=facts,
+        )  # fmt: skip
+        with contextlib.suppress(UnavailableError):
+            self._book.put(account)
 
     def explain(
         self, query: ExplainQuery, changes: Callable[[Account], Sequence[str]], solve: Callable[[Snapshot], Plan]
@@ -86,7 +97,7 @@ class Explainer:
         )
 
     def _find(self, query: ExplainQuery) -> tuple[Account, Action]:
-        account = self._book.account(query.decision_id)
+        account = self._book.find(query.decision_id)
         if account is None or query.scope not in ("", account.scope):
             where = f" of scope {query.scope!r}" if query.scope else ""
             raise NotFoundError(

@@ -4,7 +4,6 @@ It owns the store, the catalogue of profiles and the online model, and guards th
 acknowledged is on disk, and a restart forgets nothing.
 """
 
-import contextlib
 import hashlib
 import secrets
 import threading
@@ -35,7 +34,7 @@ from interfere.client.queries import (
     TrainingTable,
     scores_of,
 )
-from interfere.errors import ConflictError, InvalidInputError, LimitError, UnavailableError, Violation
+from interfere.errors import ConflictError, InvalidInputError, LimitError, Violation
 from interfere.policy.planner import plan
 from interfere.policy.rank import rank
 from interfere.policy.validate import validate_snapshot
@@ -90,7 +89,7 @@ class PolicyCore:
             metrics,
         )  # fmt: skip
         self._explainer = Explainer(
-            store.decisions, occlusion, predictor, lambda: self._learned.model, self._of_job, self._lock
+            store.accounts, occlusion, predictor, lambda: self._learned.model, self._of_job, self._lock
         )
         metrics.serving(predictor.version)
 
@@ -219,38 +218,33 @@ class PolicyCore:
             self._check(snapshot)
             if validate_only:
                 return None
-            request = snapshot_to_proto(snapshot).SerializeToString(deterministic=True)
-            if not snapshot.snapshot_id:
-                return self._decided(snapshot, request)
-            stored = self._store.decisions.find(snapshot.scope, snapshot.snapshot_id)
-            if stored is None:
-                return self._decided(snapshot, request)
-            if stored.digest != hashlib.sha256(request).hexdigest():
-                raise ConflictError(
-                    f"snapshot id {snapshot.snapshot_id!r} was decided for another content",
-                    value=f"scope {snapshot.scope!r}",
-                    remedy="give every new snapshot a new id; an id is for retries of the same bytes",
-                )
-            return plan_from_proto(pb.MatchResponse.FromString(stored.content))
-
-    def _decided(self, snapshot: Snapshot, request: bytes) -> Plan:
-        """Decide and store. A decision that nobody can ask for again is given also when the disk is full."""
-        decision = self._decide(snapshot)
-        content = plan_to_proto(decision).SerializeToString()
-        account = Account(
-            decision_id=decision.decision_id, scope=snapshot.scope, request=request, answer=content,
-            model_version=decision.model_version, learned_upto=self._learned.last, facts=self._profiles.digest(),
-        )  # fmt: skip
-        if snapshot.snapshot_id:
-            digest = hashlib.sha256(request).hexdigest()
-            stored = StoredDecision(
-                scope=snapshot.scope, snapshot_id=snapshot.snapshot_id, digest=digest, content=content
-            )
-            self._store.decisions.put(stored, account)
+            decision = self._matched(snapshot)
+            self._explainer.remember(snapshot, decision, self._learned.last, self._profiles.digest())
             return decision
-        with contextlib.suppress(UnavailableError):
-            self._store.decisions.put(None, account)
-        return decision
+
+    def _matched(self, snapshot: Snapshot) -> Plan:
+        if not snapshot.snapshot_id:
+            return self._decide(snapshot)
+        digest = hashlib.sha256(snapshot_to_proto(snapshot).SerializeToString(deterministic=True)).hexdigest()
+        stored = self._store.decisions.find(snapshot.scope, snapshot.snapshot_id)
+        if stored is None:
+            decision = self._decide(snapshot)
+            self._store.decisions.put(
+                StoredDecision(
+                    scope=snapshot.scope,
+                    snapshot_id=snapshot.snapshot_id,
+                    digest=digest,
+                    content=plan_to_proto(decision).SerializeToString(),
+                )
+            )
+            return decision
+        if stored.digest != digest:
+            raise ConflictError(
+                f"snapshot id {snapshot.snapshot_id!r} was decided for another content",
+                value=f"scope {snapshot.scope!r}",
+                remedy="give every new snapshot a new id; an id is for retries of the same bytes",
+            )
+        return plan_from_proto(pb.MatchResponse.FromString(stored.content))
 
     def _decide(self, snapshot: Snapshot) -> Plan:
         start_s = time.perf_counter()

@@ -30,20 +30,17 @@ CREATE TABLE decision (
 {_SNAPSHOT};
 {_ACCOUNT};
 """
-# What brings a file of each older format one format further.
-_UPGRADES = {
-    # only windows, without what had been answered
-    1: f"""
+# Format 1 kept only windows, without what had been answered.
+_FROM_1 = f"""
 ALTER TABLE observation ADD COLUMN kind TEXT NOT NULL DEFAULT 'progress';
 ALTER TABLE observation ADD COLUMN result TEXT NOT NULL DEFAULT 'applied';
 ALTER TABLE observation ADD COLUMN reason TEXT NOT NULL DEFAULT '';
 ALTER TABLE observation ADD COLUMN received_s REAL NOT NULL DEFAULT 0;
 CREATE INDEX observation_kind ON observation (kind) WHERE kind <> 'progress';
 {_SNAPSHOT};
-""",
-    # decisions without what they were made from
-    2: _ACCOUNT,
-}
+"""
+# Format 2 did not keep what decisions were made from.
+_UPGRADES = {1: _FROM_1 + _ACCOUNT, 2: _ACCOUNT}
 
 
 class SqliteFile:
@@ -66,16 +63,13 @@ class SqliteFile:
         with self.transaction() as connection:
             version = connection.execute("PRAGMA user_version").fetchone()[0]
             tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
-            if version == 0 and tables == 0:
-                statements = [_SCHEMA]
-            elif version in _UPGRADES:
-                statements = [_UPGRADES[older] for older in range(version, FORMAT)]
-            else:
+            script = _SCHEMA if version == 0 and tables == 0 else _UPGRADES.get(version)
+            if script is None:
                 self._require(version)
-                statements = []
-            for statement in filter(str.strip, ";".join(statements).split(";")):
-                connection.execute(statement)
-            connection.execute(f"PRAGMA user_version = {FORMAT}")
+            else:
+                for statement in filter(str.strip, script.split(";")):
+                    connection.execute(statement)
+                connection.execute(f"PRAGMA user_version = {FORMAT}")
         with self._meaning():
             self._connection.execute("PRAGMA journal_mode = WAL")
             self._connection.execute("PRAGMA synchronous = FULL")

@@ -110,17 +110,23 @@ class SnapshotBook(Protocol):
 
 
 class DecisionBook(Protocol):
-    """Decisions under their snapshot ids, and what decisions were made from; the newest of both."""
+    """Decisions under their snapshot ids; the newest `keep` of them."""
 
-    def put(self, decision: StoredDecision | None, account: Account) -> None:
-        """Store both or none; no decision where the snapshot had no id. Raises ConflictError when (scope, snapshot id)
-        or the decision id is there already."""
+    def put(self, decision: StoredDecision) -> None:
+        """Store one. Raises ConflictError when (scope, snapshot id) is there already."""
 
     def find(self, scope: str, snapshot_id: str) -> StoredDecision | None:
         """The decision of a snapshot."""
 
-    def account(self, decision_id: str) -> Account | None:
-        """What a decision was made from; None when nobody made it or newer ones took its place."""
+
+class AccountBook(Protocol):
+    """What the newest decisions were made from; losing some loses explanations only."""
+
+    def put(self, account: Account) -> None:
+        """Store one, forget those past the newest to keep; one that is there already stays as it is."""
+
+    def find(self, decision_id: str) -> Account | None:
+        """None when nobody made the decision, or newer ones took its place."""
 
 
 class Store(Protocol):
@@ -141,6 +147,10 @@ class Store(Protocol):
     @property
     def decisions(self) -> DecisionBook:
         """Decisions."""
+
+    @property
+    def accounts(self) -> AccountBook:
+        """What decisions were made from."""
 
     def close(self) -> None:
         """Release the file; may be called twice."""

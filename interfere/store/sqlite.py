@@ -1,39 +1,31 @@
 """The store in one SQLite file: write-ahead log, every write one transaction, synced before it is acknowledged."""
 
-import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from interfere.errors import InterfereError, UnfitError
 from interfere.records import JobProfile
+from interfere.store.accounts import SqliteAccounts
 from interfere.store.file import SqliteFile
 from interfere.store.lock import FileLock
 from interfere.store.observations import SqliteObservations, SqliteSnapshots
-from interfere.store.protocol import Account, StoredDecision
+from interfere.store.protocol import StoredDecision
 from interfere.store.rows import profile_text, read_profile
 
 KEEP_DECISIONS = 10_000  # a retry comes within minutes; at one decision a second this is almost three hours
-KEEP_ACCOUNTS = 1_000  # of 1,000 jobs each 32 KB, packed in 0.6 ms; who asks why asks within the hour
 
 
 class SqliteStore:
     """Implements `interfere.store.protocol.Store`. Thread-safe; one process a file."""
 
-    def __init__(
-        self,
-        path: Path,
-        *,
-        keep_decisions: int = KEEP_DECISIONS,
-        keep_accounts: int = KEEP_ACCOUNTS,
-        read_only: bool = False,
-    ) -> None:
+    def __init__(self, path: Path, *, keep_decisions: int = KEEP_DECISIONS, read_only: bool = False) -> None:
         """Opens or makes the file; `read_only` opens it beside the server that holds it.
 
         Raises UnfitError when it is in use, not ours, damaged or cannot be written.
         """
         self._lock: FileLock | None = None
         if read_only:
-            self._open(path, (keep_decisions, keep_accounts), read_only=True)
+            self._open(path, keep_decisions, read_only=True)
             return
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -42,9 +34,9 @@ class SqliteStore:
             raise UnfitError(
                 f"the store cannot be made ({error.strerror})", value=path, remedy="give a writable place: --store FILE"
             ) from None
-        self._open(path, (keep_decisions, keep_accounts), read_only=False)
+        self._open(path, keep_decisions, read_only=False)
 
-    def _open(self, path: Path, keep: tuple[int, int], *, read_only: bool) -> None:
+    def _open(self, path: Path, keep_decisions: int, *, read_only: bool) -> None:
         self._file = SqliteFile(path, read_only=read_only)
         try:
             self._file.prepare()
@@ -54,7 +46,8 @@ class SqliteStore:
         self.profiles = SqliteProfiles(self._file)
         self.observations = SqliteObservations(self._file)
         self.snapshots = SqliteSnapshots(self._file)
-        self.decisions = SqliteDecisions(self._file, *keep)
+        self.accounts = SqliteAccounts(self._file)
+        self.decisions = SqliteDecisions(self._file, keep_decisions)
 
     def close(self) -> None:
         """Close the file and let another server have it."""
@@ -86,32 +79,15 @@ class SqliteProfiles:
 class SqliteDecisions:
     """Implements `DecisionBook`."""
 
-    def __init__(self, file: SqliteFile, keep: int, keep_accounts: int) -> None:
-        self._file, self._keep, self._keep_accounts = file, keep, keep_accounts
+    def __init__(self, file: SqliteFile, keep: int) -> None:
+        self._file, self._keep = file, keep
 
-    def put(self, decision: StoredDecision | None, account: Account) -> None:
-        """Store both, forget those past the newest ones to keep."""
-        told = (
-            account.decision_id, account.scope, zlib.compress(account.request, 1), zlib.compress(account.answer, 1),
-            account.model_version, account.learned_upto, account.facts,
-        )  # fmt: skip
+    def put(self, decision: StoredDecision) -> None:
+        """Store one, forget those past the newest `keep`."""
+        row = (decision.scope, decision.snapshot_id, decision.digest, decision.content)
         with self._file.transaction() as connection:
-            if decision is not None:
-                connection.execute(
-                    "INSERT INTO decision (scope, snapshot_id, digest, content) VALUES (?, ?, ?, ?)",
-                    (decision.scope, decision.snapshot_id, decision.digest, decision.content),
-                )
-                connection.execute(
-                    "DELETE FROM decision WHERE seq <= (SELECT max(seq) FROM decision) - ?", (self._keep,)
-                )
-            connection.execute(
-                "INSERT INTO account (decision_id, scope, request, answer, model_version, learned_upto, facts)"
-                " VALUES (?, ?, ?, ?, ?, ?, ?)",
-                told,
-            )
-            connection.execute(
-                "DELETE FROM account WHERE seq <= (SELECT max(seq) FROM account) - ?", (self._keep_accounts,)
-            )
+            connection.execute("INSERT INTO decision (scope, snapshot_id, digest, content) VALUES (?, ?, ?, ?)", row)
+            connection.execute("DELETE FROM decision WHERE seq <= (SELECT max(seq) FROM decision) - ?", (self._keep,))
 
     def find(self, scope: str, snapshot_id: str) -> StoredDecision | None:
         """The decision of a snapshot."""
@@ -120,15 +96,3 @@ class SqliteDecisions:
                 "SELECT digest, content FROM decision WHERE scope = ? AND snapshot_id = ?", (scope, snapshot_id)
             ).fetchone()
         return row and StoredDecision(scope=scope, snapshot_id=snapshot_id, digest=row[0], content=row[1])
-
-    def account(self, decision_id: str) -> Account | None:
-        """What a decision was made from."""
-        with self._file.reading() as connection:
-            row = connection.execute(
-                "SELECT scope, request, answer, model_version, learned_upto, facts FROM account WHERE decision_id = ?",
-                (decision_id,),
-            ).fetchone()
-        return row and Account(
-            decision_id=decision_id, scope=row[0], request=zlib.decompress(row[1]), answer=zlib.decompress(row[2]),
-            model_version=row[3], learned_upto=row[4], facts=row[5],
-        )  # fmt: skip

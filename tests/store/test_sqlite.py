@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 
 from interfere.errors import UnavailableError, UnfitError
+from interfere.store.accounts import SqliteAccounts
+from interfere.store.file import SqliteFile
 from interfere.store.rows import observation_text
 from interfere.store.sqlite import SqliteStore
 from tests.store.conformance import (
@@ -86,12 +88,21 @@ def test_a_killed_server_loses_nothing_it_acknowledged(tmp_path: Path) -> None:
 
 
 def test_old_decisions_are_forgotten(tmp_path: Path) -> None:
-    store = SqliteStore(tmp_path / "s.db", keep_decisions=3, keep_accounts=4)
+    store = SqliteStore(tmp_path / "s.db", keep_decisions=3)
     for k in range(5):
-        store.decisions.put(replace(DECISION, snapshot_id=str(k)), replace(ACCOUNT, decision_id=str(k)))
+        store.decisions.put(type(DECISION)(scope="s", snapshot_id=str(k), digest="d", content=b""))
     assert [k for k in range(5) if store.decisions.find("s", str(k))] == [2, 3, 4]
-    assert [k for k in range(5) if store.decisions.account(str(k))] == [1, 2, 3, 4]
     store.close()
+
+
+def test_old_accounts_are_forgotten(tmp_path: Path) -> None:
+    file = SqliteFile(tmp_path / "s.db")
+    file.prepare()
+    book = SqliteAccounts(file, keep=3)
+    for k in range(5):
+        book.put(replace(ACCOUNT, decision_id=str(k)))
+    assert [k for k in range(5) if book.find(str(k))] == [2, 3, 4]
+    file.close()
 
 
 @pytest.mark.parametrize("content", [b"not a database, but long enough to be looked at" * 30, None])
@@ -186,26 +197,26 @@ def test_a_store_of_format_1_goes_on(tmp_path: Path) -> None:
     store = SqliteStore(path)
     append(store, MEMORY)
     assert [repr(e.observation) for e in store.observations.entries()] == [repr(window("a")), repr(MEMORY)]
-    store.decisions.put(DECISION, ACCOUNT)
+    store.accounts.put(ACCOUNT)
     store.close()
     store = SqliteStore(path)
-    assert store.decisions.account(ACCOUNT.decision_id) == ACCOUNT
+    assert store.accounts.find(ACCOUNT.decision_id) == ACCOUNT
     store.close()
 
 
 def test_a_store_of_format_2_keeps_its_decisions_and_goes_on(tmp_path: Path) -> None:
     path = tmp_path / "s.db"
     store = SqliteStore(path)
-    store.decisions.put(DECISION, ACCOUNT)
+    store.decisions.put(DECISION)
     store.close()
-    with sqlite3.connect(path) as old:  # what format 2 was: all but the accounts
+    with sqlite3.connect(path) as old:
         old.executescript("DROP TABLE account; PRAGMA user_version = 2;")
     old.close()
     store = SqliteStore(path)
     assert store.decisions.find("s", "1") == DECISION
-    assert store.decisions.account(ACCOUNT.decision_id) is None
-    store.decisions.put(None, ACCOUNT)
-    assert store.decisions.account(ACCOUNT.decision_id) == ACCOUNT
+    assert store.accounts.find(ACCOUNT.decision_id) is None
+    store.accounts.put(ACCOUNT)
+    assert store.accounts.find(ACCOUNT.decision_id) == ACCOUNT
     store.close()
 
 
