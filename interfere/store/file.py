@@ -10,14 +10,15 @@ from interfere.errors import ConflictError, UnavailableError, UnfitError
 
 FORMAT = 3  # PRAGMA user_version
 BUSY_S = 2.0  # wait for a backup tool's lock before giving up
-_SNAPSHOT = """
-CREATE TABLE snapshot (
-    seq INTEGER NOT NULL, key TEXT NOT NULL, content BLOB NOT NULL, PRIMARY KEY (key, seq))"""
 _ACCOUNT = """
 CREATE TABLE account (
     seq INTEGER PRIMARY KEY AUTOINCREMENT, decision_id TEXT NOT NULL UNIQUE, scope TEXT NOT NULL, request BLOB NOT NULL,
     answer BLOB NOT NULL, model_version TEXT NOT NULL, learned_upto INTEGER NOT NULL, facts TEXT NOT NULL)"""
+_SNAPSHOT = """
+CREATE TABLE snapshot (
+    seq INTEGER NOT NULL, key TEXT NOT NULL, content BLOB NOT NULL, PRIMARY KEY (key, seq))"""
 _SCHEMA = f"""
+{_ACCOUNT};
 CREATE TABLE profile (
     seq INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, content TEXT NOT NULL);
 CREATE TABLE observation (
@@ -28,7 +29,6 @@ CREATE TABLE decision (
     seq INTEGER PRIMARY KEY AUTOINCREMENT, scope TEXT NOT NULL, snapshot_id TEXT NOT NULL,
     digest TEXT NOT NULL, content BLOB NOT NULL, UNIQUE (scope, snapshot_id));
 {_SNAPSHOT};
-{_ACCOUNT};
 """
 # Format 1 kept only windows, without what had been answered.
 _FROM_1 = f"""

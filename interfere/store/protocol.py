@@ -109,16 +109,6 @@ class SnapshotBook(Protocol):
         """Those of a key up to an entry, newest first."""
 
 
-class DecisionBook(Protocol):
-    """Decisions under their snapshot ids; the newest `keep` of them."""
-
-    def put(self, decision: StoredDecision) -> None:
-        """Store one. Raises ConflictError when (scope, snapshot id) is there already."""
-
-    def find(self, scope: str, snapshot_id: str) -> StoredDecision | None:
-        """The decision of a snapshot."""
-
-
 class AccountBook(Protocol):
     """What the newest decisions were made from; losing some loses explanations only."""
 
@@ -129,12 +119,26 @@ class AccountBook(Protocol):
         """None when nobody made the decision, or newer ones took its place."""
 
 
+class DecisionBook(Protocol):
+    """Decisions under their snapshot ids; the newest `keep` of them."""
+
+    def put(self, decision: StoredDecision) -> None:
+        """Store one. Raises ConflictError when (scope, snapshot id) is there already."""
+
+    def find(self, scope: str, snapshot_id: str) -> StoredDecision | None:
+        """The decision of a snapshot."""
+
+
 class Store(Protocol):
     """All books, closed together."""
 
     @property
     def profiles(self) -> ProfileBook:
         """Facts about workloads."""
+
+    @property
+    def accounts(self) -> AccountBook:
+        """What decisions were made from."""
 
     @property
     def observations(self) -> ObservationBook:
@@ -147,10 +151,6 @@ class Store(Protocol):
     @property
     def decisions(self) -> DecisionBook:
         """Decisions."""
-
-    @property
-    def accounts(self) -> AccountBook:
-        """What decisions were made from."""
 
     def close(self) -> None:
         """Release the file; may be called twice."""

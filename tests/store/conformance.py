@@ -26,11 +26,11 @@ PROFILE = JobProfile(
     workload="w", device_type="t", step_time_s=0.1, busy_s=(0.1, 0.2), idle_s=(0.0, 0.3),
     kernels=(KernelStat(name="k", mean_s=0.1, grid=(1, 2)),),
 )  # fmt: skip
-OTHER = replace(PROFILE, step_time_s=0.2)
-DECISION = StoredDecision(scope="s", snapshot_id="1", digest="d", content=b"\x00plan")
 ACCOUNT = Account(
     decision_id="d1", scope="s", request=b"\x00asked" * 99, answer=b"", model_version="m", learned_upto=7, facts="f"
 )
+OTHER = replace(PROFILE, step_time_s=0.2)
+DECISION = StoredDecision(scope="s", snapshot_id="1", digest="d", content=b"\x00plan")
 
 
 def window(observation_id: str, **given_: object) -> Progress:
@@ -122,6 +122,17 @@ class StoreLaws:
         assert part == list(range(3_001, 11_001))
         assert [e.sequence for e in book.newest(3, upto=100)] == [100, 99, 98]
 
+    def test_what_a_decision_was_made_from_comes_back_by_its_id(self, open_store: Callable[[], Store]) -> None:
+        store = open_store()
+        store.accounts.put(ACCOUNT)
+        store.accounts.put(replace(ACCOUNT, decision_id="d2", learned_upto=8))
+        store.accounts.put(replace(ACCOUNT, learned_upto=9))  # told again: what it was made from stays
+        store.close()
+        again = open_store().accounts
+        assert again.find("d1") == ACCOUNT
+        assert again.find("d2") == replace(ACCOUNT, decision_id="d2", learned_upto=8)
+        assert again.find("d3") is None
+
     def test_the_newest_snapshots_are_kept(self, open_store: Callable[[], Store]) -> None:
         store = open_store()
         for k in range(1, 6):
@@ -143,17 +154,6 @@ class StoreLaws:
         with pytest.raises(ConflictError):
             again.put(replace(DECISION, content=b"3"))
         assert again.find("s", "1") == DECISION
-
-    def test_what_a_decision_was_made_from_comes_back_by_its_id(self, open_store: Callable[[], Store]) -> None:
-        store = open_store()
-        store.accounts.put(ACCOUNT)
-        store.accounts.put(replace(ACCOUNT, decision_id="d2", learned_upto=8))
-        store.accounts.put(replace(ACCOUNT, learned_upto=9))  # told again: what it was made from stays
-        store.close()
-        again = open_store().accounts
-        assert again.find("d1") == ACCOUNT
-        assert again.find("d2") == replace(ACCOUNT, decision_id="d2", learned_upto=8)
-        assert again.find("d3") is None
 
     def test_closing_twice_is_no_error(self, open_store: Callable[[], Store]) -> None:
         store = open_store()
