@@ -20,6 +20,7 @@ from interfere.records.cluster import (
     Snapshot,
     SolveStatus,
 )
+from interfere.records.explanations import Alternative, Contribution, Explanation, PairExplanation
 from interfere.records.facts import COUNTERS, JobProfile, KernelStat, PairMeasurement, PairStatus
 from interfere.records.observations import (
     MemoryUsage,
@@ -41,7 +42,10 @@ __all__ = [
     "NAN",
     "Action",
     "ActionKind",
+    "Alternative",
+    "Contribution",
     "Device",
+    "Explanation",
     "Job",
     "JobProfile",
     "KernelStat",
@@ -55,6 +59,7 @@ __all__ = [
     "Outcome",
     "OutcomeKind",
     "PairBatch",
+    "PairExplanation",
     "PairMeasurement",
     "PairStatus",
     "Pairing",

@@ -8,12 +8,17 @@ from pathlib import Path
 
 from interfere.errors import ConflictError, UnavailableError, UnfitError
 
-FORMAT = 2  # PRAGMA user_version
+FORMAT = 3  # PRAGMA user_version
 BUSY_S = 2.0  # wait for a backup tool's lock before giving up
+_ACCOUNT = """
+CREATE TABLE account (
+    seq INTEGER PRIMARY KEY AUTOINCREMENT, decision_id TEXT NOT NULL UNIQUE, scope TEXT NOT NULL, request BLOB NOT NULL,
+    answer BLOB NOT NULL, model_version TEXT NOT NULL, learned_upto INTEGER NOT NULL, facts TEXT NOT NULL)"""
 _SNAPSHOT = """
 CREATE TABLE snapshot (
     seq INTEGER NOT NULL, key TEXT NOT NULL, content BLOB NOT NULL, PRIMARY KEY (key, seq))"""
 _SCHEMA = f"""
+{_ACCOUNT};
 CREATE TABLE profile (
     seq INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, content TEXT NOT NULL);
 CREATE TABLE observation (
@@ -34,6 +39,8 @@ ALTER TABLE observation ADD COLUMN received_s REAL NOT NULL DEFAULT 0;
 CREATE INDEX observation_kind ON observation (kind) WHERE kind <> 'progress';
 {_SNAPSHOT};
 """
+# Format 2 did not keep what decisions were made from.
+_UPGRADES = {1: _FROM_1 + _ACCOUNT, 2: _ACCOUNT}
 
 
 class SqliteFile:
@@ -56,16 +63,13 @@ class SqliteFile:
         with self.transaction() as connection:
             version = connection.execute("PRAGMA user_version").fetchone()[0]
             tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
-            if version == 0 and tables == 0:
-                for statement in filter(str.strip, _SCHEMA.split(";")):
-                    connection.execute(statement)
-                connection.execute(f"PRAGMA user_version = {FORMAT}")
-            elif version == 1:
-                for statement in filter(str.strip, _FROM_1.split(";")):
-                    connection.execute(statement)
-                connection.execute(f"PRAGMA user_version = {FORMAT}")
-            else:
+            script = _SCHEMA if version == 0 and tables == 0 else _UPGRADES.get(version)
+            if script is None:
                 self._require(version)
+            else:
+                for statement in filter(str.strip, script.split(";")):
+                    connection.execute(statement)
+                connection.execute(f"PRAGMA user_version = {FORMAT}")
         with self._meaning():
             self._connection.execute("PRAGMA journal_mode = WAL")
             self._connection.execute("PRAGMA synchronous = FULL")

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from interfere.errors import InterfereError, UnfitError
 from interfere.records import JobProfile
+from interfere.store.accounts import SqliteAccounts
 from interfere.store.file import SqliteFile
 from interfere.store.lock import FileLock
 from interfere.store.observations import SqliteObservations, SqliteSnapshots
@@ -45,6 +46,7 @@ class SqliteStore:
         self.profiles = SqliteProfiles(self._file)
         self.observations = SqliteObservations(self._file)
         self.snapshots = SqliteSnapshots(self._file)
+        self.accounts = SqliteAccounts(self._file)
         self.decisions = SqliteDecisions(self._file, keep_decisions)
 
     def close(self) -> None:
