@@ -14,6 +14,9 @@ from interfere.records.checks import (
 
 DEFAULT_RISK = 0.05  # the interval of every prediction ends at the 5 % and 95 % quantiles
 LEAST_RISK, MOST_RISK = 0.001, 0.5  # below, no calibration has the rows to tell; at a half the median decides
+# Two of Slurm's main scheduling cycles (sched_interval, 60 s by default; slurm.conf, SchedulerParameters): a scheduler
+# that has not started a job by then has decided otherwise.
+DEFAULT_PROMISE_TTL_S = 120.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,9 +79,11 @@ class Limits:
     max_devices: int | None = None  # empty devices that may be taken
     allow_extrapolation: bool = False
     risk: float = DEFAULT_RISK  # probability with which a slowdown may pass its cap: it holds on quantile 1 - risk
+    promise_ttl_s: float = DEFAULT_PROMISE_TTL_S  # how long a planned start keeps its place, on the caller's clock
 
     def __post_init__(self) -> None:
         bad = number_violations(self, "max_slowdown", low=1.0)
+        bad += number_violations(self, "promise_ttl_s", nan=False)
         if not LEAST_RISK <= self.risk <= MOST_RISK:
             bad.append(
                 Violation(
@@ -111,7 +116,10 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """What the scheduler sees now: the truth for its scope."""
+    """What the scheduler sees now: the truth for its scope.
+
+    With `now_s`, the caller's clock, planned starts are remembered as promises; without it every snapshot stands alone.
+    """
 
     pending: tuple[Job, ...]
     devices: tuple[Device, ...]
@@ -119,11 +127,16 @@ class Snapshot:
     snapshot_id: str = ""
     limits: Limits = field(default_factory=Limits)
     objective: ObjectiveKind = ObjectiveKind.WEIGHTED_EXCESS
+    now_s: float = NAN
+    partial: bool = False  # jobs and devices that are left out may still be there
+
+    def __post_init__(self) -> None:
+        check(number_violations(self, "now_s"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Action:
-    """What to do with one pending job, and why."""
+    """What to do with one job, and why."""
 
     kind: ActionKind
     job_id: str
@@ -135,6 +148,7 @@ class Action:
     partner_slowdown: float = NAN
     cost: float = NAN  # of the group in the objective
     reason: str = ""
+    promised_by_s: float = NAN  # the place is kept until then, on the caller's clock
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

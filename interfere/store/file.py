@@ -8,11 +8,17 @@ from pathlib import Path
 
 from interfere.errors import ConflictError, UnavailableError, UnfitError
 
-FORMAT = 2  # PRAGMA user_version
+FORMAT = 3  # PRAGMA user_version
 BUSY_S = 2.0  # wait for a backup tool's lock before giving up
 _SNAPSHOT = """
 CREATE TABLE snapshot (
     seq INTEGER NOT NULL, key TEXT NOT NULL, content BLOB NOT NULL, PRIMARY KEY (key, seq))"""
+_PROMISES = """
+CREATE TABLE ledger (scope TEXT PRIMARY KEY, revision INTEGER NOT NULL, now_s REAL NOT NULL);
+CREATE TABLE promise (
+    scope TEXT NOT NULL, place INTEGER NOT NULL, job_id TEXT NOT NULL, content TEXT NOT NULL,
+    PRIMARY KEY (scope, place));
+CREATE INDEX promise_job ON promise (job_id)"""
 _SCHEMA = f"""
 CREATE TABLE profile (
     seq INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, content TEXT NOT NULL);
@@ -24,6 +30,7 @@ CREATE TABLE decision (
     seq INTEGER PRIMARY KEY AUTOINCREMENT, scope TEXT NOT NULL, snapshot_id TEXT NOT NULL,
     digest TEXT NOT NULL, content BLOB NOT NULL, UNIQUE (scope, snapshot_id));
 {_SNAPSHOT};
+{_PROMISES};
 """
 # Format 1 kept only windows, without what had been answered.
 _FROM_1 = f"""
@@ -34,6 +41,8 @@ ALTER TABLE observation ADD COLUMN received_s REAL NOT NULL DEFAULT 0;
 CREATE INDEX observation_kind ON observation (kind) WHERE kind <> 'progress';
 {_SNAPSHOT};
 """
+# Format 2 had no promises.
+_UPGRADES = {1: _FROM_1 + _PROMISES, 2: _PROMISES}
 
 
 class SqliteFile:
@@ -56,16 +65,13 @@ class SqliteFile:
         with self.transaction() as connection:
             version = connection.execute("PRAGMA user_version").fetchone()[0]
             tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
-            if version == 0 and tables == 0:
-                for statement in filter(str.strip, _SCHEMA.split(";")):
-                    connection.execute(statement)
-                connection.execute(f"PRAGMA user_version = {FORMAT}")
-            elif version == 1:
-                for statement in filter(str.strip, _FROM_1.split(";")):
-                    connection.execute(statement)
-                connection.execute(f"PRAGMA user_version = {FORMAT}")
-            else:
+            script = _SCHEMA if version == 0 and tables == 0 else _UPGRADES.get(version)
+            if script is None:
                 self._require(version)
+            else:
+                for statement in filter(str.strip, script.split(";")):
+                    connection.execute(statement)
+                connection.execute(f"PRAGMA user_version = {FORMAT}")
         with self._meaning():
             self._connection.execute("PRAGMA journal_mode = WAL")
             self._connection.execute("PRAGMA synchronous = FULL")

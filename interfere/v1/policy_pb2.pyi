@@ -327,21 +327,23 @@ class Device(_message.Message):
     def __init__(self, id: _Optional[str] = ..., type: _Optional[str] = ..., node: _Optional[str] = ..., memory_bytes: _Optional[float] = ..., mode: _Optional[_Union[SharingMode, str]] = ..., residents: _Optional[_Iterable[_Union[Job, _Mapping]]] = ...) -> None: ...
 
 class Limits(_message.Message):
-    __slots__ = ("allowed", "max_slowdown", "max_devices", "allow_extrapolation", "risk")
+    __slots__ = ("allowed", "max_slowdown", "max_devices", "allow_extrapolation", "risk", "promise_ttl_s")
     ALLOWED_FIELD_NUMBER: _ClassVar[int]
     MAX_SLOWDOWN_FIELD_NUMBER: _ClassVar[int]
     MAX_DEVICES_FIELD_NUMBER: _ClassVar[int]
     ALLOW_EXTRAPOLATION_FIELD_NUMBER: _ClassVar[int]
     RISK_FIELD_NUMBER: _ClassVar[int]
+    PROMISE_TTL_S_FIELD_NUMBER: _ClassVar[int]
     allowed: _containers.RepeatedScalarFieldContainer[ActionKind]
     max_slowdown: float
     max_devices: int
     allow_extrapolation: bool
     risk: float
-    def __init__(self, allowed: _Optional[_Iterable[_Union[ActionKind, str]]] = ..., max_slowdown: _Optional[float] = ..., max_devices: _Optional[int] = ..., allow_extrapolation: _Optional[bool] = ..., risk: _Optional[float] = ...) -> None: ...
+    promise_ttl_s: float
+    def __init__(self, allowed: _Optional[_Iterable[_Union[ActionKind, str]]] = ..., max_slowdown: _Optional[float] = ..., max_devices: _Optional[int] = ..., allow_extrapolation: _Optional[bool] = ..., risk: _Optional[float] = ..., promise_ttl_s: _Optional[float] = ...) -> None: ...
 
 class MatchRequest(_message.Message):
-    __slots__ = ("scope", "snapshot_id", "pending", "devices", "limits", "validate_only", "objective")
+    __slots__ = ("scope", "snapshot_id", "pending", "devices", "limits", "validate_only", "objective", "now_s", "partial")
     SCOPE_FIELD_NUMBER: _ClassVar[int]
     SNAPSHOT_ID_FIELD_NUMBER: _ClassVar[int]
     PENDING_FIELD_NUMBER: _ClassVar[int]
@@ -349,6 +351,8 @@ class MatchRequest(_message.Message):
     LIMITS_FIELD_NUMBER: _ClassVar[int]
     VALIDATE_ONLY_FIELD_NUMBER: _ClassVar[int]
     OBJECTIVE_FIELD_NUMBER: _ClassVar[int]
+    NOW_S_FIELD_NUMBER: _ClassVar[int]
+    PARTIAL_FIELD_NUMBER: _ClassVar[int]
     scope: str
     snapshot_id: str
     pending: _containers.RepeatedCompositeFieldContainer[Job]
@@ -356,10 +360,12 @@ class MatchRequest(_message.Message):
     limits: Limits
     validate_only: bool
     objective: ObjectiveKind
-    def __init__(self, scope: _Optional[str] = ..., snapshot_id: _Optional[str] = ..., pending: _Optional[_Iterable[_Union[Job, _Mapping]]] = ..., devices: _Optional[_Iterable[_Union[Device, _Mapping]]] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., validate_only: _Optional[bool] = ..., objective: _Optional[_Union[ObjectiveKind, str]] = ...) -> None: ...
+    now_s: float
+    partial: bool
+    def __init__(self, scope: _Optional[str] = ..., snapshot_id: _Optional[str] = ..., pending: _Optional[_Iterable[_Union[Job, _Mapping]]] = ..., devices: _Optional[_Iterable[_Union[Device, _Mapping]]] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., validate_only: _Optional[bool] = ..., objective: _Optional[_Union[ObjectiveKind, str]] = ..., now_s: _Optional[float] = ..., partial: _Optional[bool] = ...) -> None: ...
 
 class Action(_message.Message):
-    __slots__ = ("kind", "job_id", "device_id", "partner_id", "slowdown", "slowdown_lower", "slowdown_upper", "partner_slowdown", "cost", "reason")
+    __slots__ = ("kind", "job_id", "device_id", "partner_id", "slowdown", "slowdown_lower", "slowdown_upper", "partner_slowdown", "cost", "reason", "promised_by_s")
     KIND_FIELD_NUMBER: _ClassVar[int]
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     DEVICE_ID_FIELD_NUMBER: _ClassVar[int]
@@ -370,6 +376,7 @@ class Action(_message.Message):
     PARTNER_SLOWDOWN_FIELD_NUMBER: _ClassVar[int]
     COST_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
+    PROMISED_BY_S_FIELD_NUMBER: _ClassVar[int]
     kind: ActionKind
     job_id: str
     device_id: str
@@ -380,7 +387,8 @@ class Action(_message.Message):
     partner_slowdown: float
     cost: float
     reason: str
-    def __init__(self, kind: _Optional[_Union[ActionKind, str]] = ..., job_id: _Optional[str] = ..., device_id: _Optional[str] = ..., partner_id: _Optional[str] = ..., slowdown: _Optional[float] = ..., slowdown_lower: _Optional[float] = ..., slowdown_upper: _Optional[float] = ..., partner_slowdown: _Optional[float] = ..., cost: _Optional[float] = ..., reason: _Optional[str] = ...) -> None: ...
+    promised_by_s: float
+    def __init__(self, kind: _Optional[_Union[ActionKind, str]] = ..., job_id: _Optional[str] = ..., device_id: _Optional[str] = ..., partner_id: _Optional[str] = ..., slowdown: _Optional[float] = ..., slowdown_lower: _Optional[float] = ..., slowdown_upper: _Optional[float] = ..., partner_slowdown: _Optional[float] = ..., cost: _Optional[float] = ..., reason: _Optional[str] = ..., promised_by_s: _Optional[float] = ...) -> None: ...
 
 class Pairing(_message.Message):
     __slots__ = ("job_id", "partner_id", "device_id", "weight")

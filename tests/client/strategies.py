@@ -40,6 +40,7 @@ from interfere.records import (
     Pairing,
     Plan,
     Progress,
+    Promise,
     Ranking,
     Refusal,
     Rollback,
@@ -108,6 +109,7 @@ limits = st.builds(
     max_devices=st.none() | counts,
     allow_extrapolation=st.booleans(),
     risk=st.floats(0.001, 0.5),
+    promise_ttl_s=numbers(),
 )
 snapshots = st.builds(
     Snapshot,
@@ -117,6 +119,8 @@ snapshots = st.builds(
     snapshot_id=words,
     limits=limits,
     objective=st.sampled_from(ObjectiveKind),
+    now_s=optional(),
+    partial=st.booleans(),
 )
 rank_queries = st.builds(RankQuery, job=jobs, devices=tuples(devices), limits=limits)
 rank_answers = st.builds(
@@ -129,16 +133,15 @@ rank_answers = st.builds(
     ),
     model_version=words,
 )  # fmt: skip
+actions = st.builds(
+    Action, kind=st.sampled_from(ActionKind), job_id=names, device_id=words, partner_id=words, slowdown=optional(),
+    slowdown_lower=optional(), slowdown_upper=optional(), partner_slowdown=optional(), cost=optional(), reason=words,
+    promised_by_s=optional(),
+)  # fmt: skip
+promises = st.builds(Promise, action=actions, decision_ids=tuples(names))
 plans = st.builds(
     Plan,
-    decision_id=words, model_version=words,
-    actions=tuples(
-        st.builds(
-            Action, kind=st.sampled_from(ActionKind), job_id=names, device_id=words, partner_id=words,
-            slowdown=optional(), slowdown_lower=optional(), slowdown_upper=optional(), partner_slowdown=optional(),
-            cost=optional(), reason=words,
-        )
-    ),
+    decision_id=words, model_version=words, actions=tuples(actions),
     pairs=tuples(st.builds(Pairing, job_id=names, partner_id=names, device_id=names, weight=numbers())),
     refused=tuples(st.builds(Refusal, job_id=names, partner_id=names, reason=words)),
     refused_total=counts, cost=numbers(), greedy_cost=numbers(), greedy_waiting=counts, lower_bound=numbers(-1e6),

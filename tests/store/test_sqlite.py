@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from interfere.errors import UnavailableError, UnfitError
+from interfere.records import ScopeLedger
 from interfere.store.rows import observation_text
 from interfere.store.sqlite import SqliteStore
 from tests.store.conformance import (
@@ -21,11 +22,16 @@ from tests.store.conformance import (
     StoreLaws,
     append,
     test_a_profile_row_loses_nothing,
+    test_a_promise_row_loses_nothing,
     test_an_observation_row_loses_nothing,
     window,
 )
 
-__all__ = ["test_a_profile_row_loses_nothing", "test_an_observation_row_loses_nothing"]
+__all__ = [
+    "test_a_profile_row_loses_nothing",
+    "test_a_promise_row_loses_nothing",
+    "test_an_observation_row_loses_nothing",
+]
 
 
 class TestSqliteStore(StoreLaws):
@@ -182,6 +188,7 @@ def test_a_store_of_format_1_goes_on(tmp_path: Path) -> None:
     old.close()
     store = SqliteStore(path)
     append(store, MEMORY)
+    assert store.promises.commit(ScopeLedger(scope="s"))
     assert [repr(e.observation) for e in store.observations.entries()] == [repr(window("a")), repr(MEMORY)]
     store.close()
     SqliteStore(path).close()

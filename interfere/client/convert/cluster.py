@@ -3,7 +3,7 @@
 from interfere.client.convert.scalars import ACTION, MODE, OBJECTIVE, Inspection, number, numbers, set_numbers
 from interfere.client.queries import RankAnswer, RankQuery
 from interfere.records import NAN, ActionKind, Device, Job, Limits, ObjectiveKind, Ranking, Snapshot
-from interfere.records.cluster import DEFAULT_RISK
+from interfere.records.cluster import DEFAULT_PROMISE_TTL_S, DEFAULT_RISK
 from interfere.v1 import policy_pb2 as pb
 
 _JOB_OPTIONAL = ("memory_peak_bytes", "max_slowdown", "remaining_s")
@@ -78,7 +78,7 @@ def limits_to_proto(limits: Limits) -> pb.Limits:
         max_devices=limits.max_devices,
         allow_extrapolation=limits.allow_extrapolation,
     )
-    set_numbers(message, limits, "max_slowdown", "risk")
+    set_numbers(message, limits, "max_slowdown", "risk", "promise_ttl_s")
     return message
 
 
@@ -90,13 +90,14 @@ def limits_from_proto(message: pb.Limits) -> Limits:
         max_devices=message.max_devices if message.HasField("max_devices") else None,
         allow_extrapolation=message.allow_extrapolation,
         risk=number(message, "risk", DEFAULT_RISK),
+        promise_ttl_s=number(message, "promise_ttl_s", DEFAULT_PROMISE_TTL_S),
         **numbers(message, "max_slowdown"),
     )
 
 
 def snapshot_to_proto(snapshot: Snapshot, *, validate_only: bool = False) -> pb.MatchRequest:
     """A whole request to Match."""
-    return pb.MatchRequest(
+    message = pb.MatchRequest(
         scope=snapshot.scope,
         snapshot_id=snapshot.snapshot_id,
         pending=[job_to_proto(job) for job in snapshot.pending],
@@ -104,7 +105,10 @@ def snapshot_to_proto(snapshot: Snapshot, *, validate_only: bool = False) -> pb.
         limits=limits_to_proto(snapshot.limits),
         validate_only=validate_only,
         objective=OBJECTIVE[snapshot.objective],
+        partial=snapshot.partial,
     )
+    set_numbers(message, snapshot, "now_s")
+    return message
 
 
 def snapshot_from_proto(message: pb.MatchRequest) -> Snapshot:
@@ -114,6 +118,7 @@ def snapshot_from_proto(message: pb.MatchRequest) -> Snapshot:
     devices = inspection.read_all("devices", message.devices, device_from_proto)
     limits = inspection.read("limits", lambda: limits_from_proto(message.limits))
     objective = inspection.read("", lambda: OBJECTIVE.word(message.objective, "objective"))
+    now = inspection.read("", lambda: number(message, "now_s"))
     inspection.done()
     return Snapshot(
         scope=message.scope or "default",
@@ -122,6 +127,8 @@ def snapshot_from_proto(message: pb.MatchRequest) -> Snapshot:
         devices=devices,
         limits=limits or Limits(),
         objective=ObjectiveKind(objective or ObjectiveKind.WEIGHTED_EXCESS),
+        now_s=NAN if now is None else now,
+        partial=message.partial,
     )
 
 
