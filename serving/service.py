@@ -4,18 +4,13 @@ It owns the store, the catalogue of profiles and the online model, and guards th
 acknowledged is on disk, and a restart forgets nothing.
 """
 
-import hashlib
-import secrets
 import threading
-import time
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 import interfere
-from interfere.client.convert.cluster import snapshot_to_proto
-from interfere.client.convert.plans import plan_from_proto, plan_to_proto
 from interfere.client.queries import (
     JobRef,
     MatrixAnswer,
@@ -33,8 +28,7 @@ from interfere.client.queries import (
     TrainingTable,
     scores_of,
 )
-from interfere.errors import ConflictError, InvalidInputError, LimitError, Violation
-from interfere.policy.planner import plan
+from interfere.errors import InvalidInputError, LimitError, Violation
 from interfere.policy.rank import rank
 from interfere.policy.validate import validate_snapshot
 from interfere.predict.groups import composed, memory_share
@@ -45,14 +39,16 @@ from interfere.protocols import Predictor
 from interfere.records import (
     Job,
     JobProfile,
+    ObservationResult,
+    Outcome,
     PairBatch,
     Plan,
     Prediction,
     Snapshot,
     Source,
 )
-from interfere.store.protocol import Store, StoredDecision
-from interfere.v1 import policy_pb2 as pb
+from interfere.store.protocol import Store
+from serving.decisions import DecisionLedger
 from serving.learning import ObservationLedger
 from serving.limits import MAX_CELLS, MAX_ENTRIES, MAX_PAIRS, check_size
 from serving.metrics import Metrics
@@ -75,7 +71,7 @@ class PolicyCore:
     ) -> None:
         """`shipped` are the model's own profiles, `measured` the pairs that it answers by a measurement, `prior` what
         the online correction starts from."""
-        self._predictor, self._manifest, self._store, self._metrics = predictor, manifest, store, metrics
+        self._predictor, self._manifest = predictor, manifest
         self._lock = threading.Lock()
         self._profiles = ProfileCatalogue(store.profiles, shipped.values())
         pairs = tuple(measured)
@@ -83,6 +79,7 @@ class PolicyCore:
             lambda: OnlineModel(predictor, prior, measured=pairs), store.observations, store.snapshots, self._profiles,
             metrics,
         )  # fmt: skip
+        self._decided = DecisionLedger(store, metrics)
         metrics.serving(predictor.version)
 
     # --- predictions ------------------------------------------------------------------------------------------------
@@ -209,35 +206,9 @@ class PolicyCore:
         with self._lock:
             self._check(snapshot)
             if validate_only:
+                self._decided.check(snapshot)
                 return None
-            if not snapshot.snapshot_id:
-                return self._decide(snapshot)
-            digest = hashlib.sha256(snapshot_to_proto(snapshot).SerializeToString(deterministic=True)).hexdigest()
-            stored = self._store.decisions.find(snapshot.scope, snapshot.snapshot_id)
-            if stored is None:
-                decision = self._decide(snapshot)
-                self._store.decisions.put(
-                    StoredDecision(
-                        scope=snapshot.scope,
-                        snapshot_id=snapshot.snapshot_id,
-                        digest=digest,
-                        content=plan_to_proto(decision).SerializeToString(),
-                    )
-                )
-                return decision
-            if stored.digest != digest:
-                raise ConflictError(
-                    f"snapshot id {snapshot.snapshot_id!r} was decided for another content",
-                    value=f"scope {snapshot.scope!r}",
-                    remedy="give every new snapshot a new id; an id is for retries of the same bytes",
-                )
-            return plan_from_proto(pb.MatchResponse.FromString(stored.content))
-
-    def _decide(self, snapshot: Snapshot) -> Plan:
-        start_s = time.perf_counter()
-        decision = plan(snapshot, self._learned.model, self._of_job, secrets.token_hex(8))
-        self._metrics.matched(time.perf_counter() - start_s, decision.gap)
-        return decision
+            return self._decided.decide(snapshot, self._learned.model, self._of_job)
 
     def _check(self, snapshot: Snapshot) -> None:
         bad = [
@@ -280,7 +251,11 @@ class PolicyCore:
     def observe(self, reported: Sequence[Reported]) -> tuple[ObservationAnswer, ...]:
         """Each answered by itself. What was applied or waits is stored before this returns; rejected ones are not."""
         with self._lock:
-            return self._learned.observe(reported)
+            answers = self._learned.observe(reported)
+            for one, answer in zip(reported, answers, strict=True):
+                if isinstance(one, Outcome) and answer.result is ObservationResult.APPLIED:
+                    self._decided.heard(one)
+            return answers
 
     def log(self, at: int | None, limit: int) -> ObservationLog:
         """The newest entries of the log up to a point, and what was known there."""
