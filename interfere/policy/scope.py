@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from interfere.errors import InvalidInputError, Violation
+from interfere.policy.clock import resolve_at_s
 from interfere.policy.costs import Resolve
 from interfere.policy.ledger import STARTS, Reconciled, around, reconcile, renewed, repeated
 from interfere.policy.planner import plan
@@ -55,6 +56,7 @@ def plan_scope(
     )
     whole = _with_promised(fresh, found.kept, snapshot)
     after = replace(ledger, now_s=snapshot.now_s, promises=renewed(found.kept, fresh))
+    whole = replace(whole, resolve_at_s=resolve_at_s(snapshot, whole, after.promises, predictor, resolve))
     return ScopeDecision(plan=whole, ledger=after, reconciled=found)
 
 

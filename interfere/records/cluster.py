@@ -17,6 +17,7 @@ LEAST_RISK, MOST_RISK = 0.001, 0.5  # below, no calibration has the rows to tell
 # Two of Slurm's main scheduling cycles (sched_interval, 60 s by default; slurm.conf, SchedulerParameters): a scheduler
 # that has not started a job by then has decided otherwise.
 DEFAULT_PROMISE_TTL_S = 120.0
+LEAST_SLICE_S = 1e-3  # shorter than any decision takes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,10 +81,13 @@ class Limits:
     allow_extrapolation: bool = False
     risk: float = DEFAULT_RISK  # probability with which a slowdown may pass its cap: it holds on quantile 1 - risk
     promise_ttl_s: float = DEFAULT_PROMISE_TTL_S  # how long a planned start keeps its place, on the caller's clock
+    slice_s: float = NAN  # decide anew at least this often
 
     def __post_init__(self) -> None:
         bad = number_violations(self, "max_slowdown", low=1.0)
-        bad += number_violations(self, "promise_ttl_s", nan=False)
+        bad += number_violations(self, "promise_ttl_s", nan=False) + number_violations(
+            self, "slice_s", low=LEAST_SLICE_S
+        )
         if not LEAST_RISK <= self.risk <= MOST_RISK:
             bad.append(
                 Violation(
@@ -195,6 +199,7 @@ class Plan:
     lower_bound: float
     gap: float
     status: SolveStatus
+    resolve_at_s: float = NAN  # when to ask again, on the caller's clock
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -110,6 +110,7 @@ limits = st.builds(
     allow_extrapolation=st.booleans(),
     risk=st.floats(0.001, 0.5),
     promise_ttl_s=numbers(),
+    slice_s=optional(1e-3),
 )
 snapshots = st.builds(
     Snapshot,
@@ -145,7 +146,7 @@ plans = st.builds(
     pairs=tuples(st.builds(Pairing, job_id=names, partner_id=names, device_id=names, weight=numbers())),
     refused=tuples(st.builds(Refusal, job_id=names, partner_id=names, reason=words)),
     refused_total=counts, cost=numbers(), greedy_cost=numbers(), greedy_waiting=counts, lower_bound=numbers(-1e6),
-    gap=numbers(), status=st.sampled_from(SolveStatus),
+    gap=numbers(), status=st.sampled_from(SolveStatus), resolve_at_s=optional(),
 )  # fmt: skip
 
 

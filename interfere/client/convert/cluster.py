@@ -78,7 +78,7 @@ def limits_to_proto(limits: Limits) -> pb.Limits:
         max_devices=limits.max_devices,
         allow_extrapolation=limits.allow_extrapolation,
     )
-    set_numbers(message, limits, "max_slowdown", "risk", "promise_ttl_s")
+    set_numbers(message, limits, "max_slowdown", "risk", "promise_ttl_s", "slice_s")
     return message
 
 
@@ -91,7 +91,7 @@ def limits_from_proto(message: pb.Limits) -> Limits:
         allow_extrapolation=message.allow_extrapolation,
         risk=number(message, "risk", DEFAULT_RISK),
         promise_ttl_s=number(message, "promise_ttl_s", DEFAULT_PROMISE_TTL_S),
-        **numbers(message, "max_slowdown"),
+        **numbers(message, "max_slowdown", "slice_s"),
     )
 
 

@@ -34,7 +34,7 @@ def action_from_proto(message: pb.Action) -> Action:
 
 def plan_to_proto(plan: Plan) -> pb.MatchResponse:
     """One decision."""
-    return pb.MatchResponse(
+    message = pb.MatchResponse(
         decision_id=plan.decision_id,
         model_version=plan.model_version,
         actions=[action_to_proto(action) for action in plan.actions],
@@ -51,6 +51,8 @@ def plan_to_proto(plan: Plan) -> pb.MatchResponse:
         gap=plan.gap,
         status=STATUS[plan.status],
     )
+    set_numbers(message, plan, "resolve_at_s")
+    return message
 
 
 def plan_from_proto(message: pb.MatchResponse) -> Plan:
@@ -71,4 +73,5 @@ def plan_from_proto(message: pb.MatchResponse) -> Plan:
         lower_bound=message.lower_bound,
         gap=message.gap,
         status=SolveStatus(STATUS.word(message.status, "status")),
+        **numbers(message, "resolve_at_s"),
     )
