@@ -12,7 +12,7 @@ from interfere.client.convert.cluster import snapshot_to_proto
 from interfere.client.convert.plans import plan_from_proto, plan_to_proto
 from interfere.errors import ConflictError, InvalidInputError, UnavailableError
 from interfere.policy.costs import Resolve
-from interfere.policy.planner import plan
+from interfere.policy.gangs import plan_gangs
 from interfere.policy.scope import plan_scope, validate_time
 from interfere.protocols import Predictor
 from interfere.records import Outcome, OutcomeKind, Plan, Snapshot
@@ -27,7 +27,10 @@ _OVER = (OutcomeKind.LOST_RACE, OutcomeKind.REFUSED, OutcomeKind.ENDED)  # after
 
 
 class DecisionLedger:
-    """Not thread-safe: the caller holds one lock. The ledger's revision keeps servers on one database apart."""
+    """Not thread-safe: the caller holds one lock, and has checked the snapshot.
+
+    The ledger's revision keeps servers on one database apart.
+    """
 
     def __init__(self, store: Store, metrics: Metrics) -> None:
         self._decisions, self._promises, self._metrics = store.decisions, store.promises, metrics
@@ -46,7 +49,7 @@ class DecisionLedger:
             start_s = time.perf_counter()
             decision_id = secrets.token_hex(8)
             if math.isnan(snapshot.now_s):
-                decision = plan(snapshot, predictor, resolve, decision_id)
+                decision = plan_gangs(snapshot, predictor, resolve, decision_id)
                 if stored := _stored(snapshot, digest, decision):
                     self._decisions.put(stored)
                 written = True

@@ -44,10 +44,12 @@ def _among_residents(
 ) -> dict[str, float]:
     """Slowdown of residents beside residents: the product over their company, as for any group nobody measured."""
     asked: dict[tuple[str, str], list[tuple[str, JobProfile, JobProfile]]] = {}
+    seen = set()  # a gang meets its partner on each of its devices, and is slowed once
     for device, job in jobs:
         own = resolve(job, device.type)
         for other in device.residents:
-            beside = resolve(other, device.type) if other is not job else None
+            beside = resolve(other, device.type) if other.id != job.id and (job.id, other.id) not in seen else None
+            seen.add((job.id, other.id))
             if own is not None and beside is not None:
                 asked.setdefault((device.type, device.mode), []).append((job.id, own, beside))
     found: dict[str, float] = {}

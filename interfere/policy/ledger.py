@@ -35,25 +35,25 @@ def reconcile(promises: Sequence[Promise], snapshot: Snapshot) -> Reconciled:
     """What of the promises still holds at `snapshot.now_s`."""
     seen = _Seen.of(snapshot)
     kept, fulfilled, released = [], [], []
-    empty: dict[str, None] = {}  # empty devices that are kept, in order
+    empty: frozenset[str] = frozenset()  # empty devices that are kept
     for promise in promises:
         action = promise.action
-        if seen.runs_on.get(action.job_id) == action.device_id:
+        if seen.runs_on.get(action.job_id) == frozenset(action.places):
             fulfilled.append(promise)
             continue
         reason = seen.why_over(promise, snapshot)
-        if not reason and action.device_id in seen.empty and action.device_id not in empty:
-            most = snapshot.limits.max_devices
-            if most is not None and len(empty) >= most:
-                reason = f"max_devices: {most} are kept for others"
+        if not reason:
+            needed, most = empty | (seen.empty & frozenset(action.places)), snapshot.limits.max_devices
+            if most is not None and len(needed) > most:
+                reason = f"max_devices: {len(empty)} of {most} are kept for others"
             else:
-                empty[action.device_id] = None
+                empty = needed
         if reason:
             released.append(Release(promise=promise, reason=reason))
         else:
             kept.append(promise)
     together: list[Promise] = []
-    places = {promise.action.job_id: promise.action.device_id for promise in kept}
+    places = {promise.action.job_id: frozenset(promise.action.places) for promise in kept}
     for promise in kept:
         company, reason = seen.with_company(promise, places, snapshot)
         if reason:
@@ -66,7 +66,7 @@ def reconcile(promises: Sequence[Promise], snapshot: Snapshot) -> Reconciled:
 def around(snapshot: Snapshot, kept: Sequence[Promise]) -> Snapshot:
     """What is left to decide: the pending jobs that nothing is promised to, and the devices that nobody is to get."""
     jobs = {promise.action.job_id for promise in kept}
-    places = {promise.action.device_id for promise in kept}
+    places = {name for promise in kept for name in promise.action.places}
     limits = snapshot.limits
     if limits.max_devices is not None:
         taken = sum(device.id in places and not device.residents for device in snapshot.devices)
@@ -98,15 +98,19 @@ class _Seen:
 
     pending: Mapping[str, Job]
     devices: Mapping[str, Device]
-    runs_on: Mapping[str, str]  # resident -> device
+    runs_on: Mapping[str, frozenset[str]]  # resident -> its devices
     empty: frozenset[str]
 
     @classmethod
     def of(cls, snapshot: Snapshot) -> "_Seen":
+        runs_on: dict[str, frozenset[str]] = {}
+        for device in snapshot.devices:
+            for job in device.residents:
+                runs_on[job.id] = runs_on.get(job.id, frozenset()) | {device.id}
         return cls(
             pending={job.id: job for job in snapshot.pending},
             devices={device.id: device for device in snapshot.devices},
-            runs_on={job.id: device.id for device in snapshot.devices for job in device.residents},
+            runs_on=runs_on,
             empty=frozenset(device.id for device in snapshot.devices if not device.residents),
         )
 
@@ -114,25 +118,27 @@ class _Seen:
         """Why a start that did not happen will not; empty while it may."""
         action = promise.action
         if action.job_id in self.runs_on:
-            return f"it was started on {self.runs_on[action.job_id]} instead"
+            return f"it was started on {', '.join(sorted(self.runs_on[action.job_id]))} instead"
         if snapshot.now_s >= action.promised_by_s:
             return f"it was not started by {action.promised_by_s:g} s"
         job = self.pending.get(action.job_id)
         if job is None and not snapshot.partial:
             return "the job is over"
-        device = self.devices.get(action.device_id)
-        if device is None:
-            return "" if snapshot.partial else "the device is gone"
+        there = [self.devices[name] for name in action.places if name in self.devices]
+        if len(there) < len(action.places) and not snapshot.partial:
+            return "the device is gone"
         if action.kind not in snapshot.limits.allowed:
             return f"{action.kind} is not an allowed action"
-        others = [one.id for one in device.residents if one.id != action.partner_id]
-        return f"its place was taken by {', '.join(others)}" if others else ""
+        others = {one.id for device in there for one in device.residents} - {action.partner_id}
+        return f"its place was taken by {', '.join(sorted(others))}" if others else ""
 
-    def with_company(self, promise: Promise, places: Mapping[str, str], snapshot: Snapshot) -> tuple[Promise, str]:
+    def with_company(
+        self, promise: Promise, places: Mapping[str, frozenset[str]], snapshot: Snapshot
+    ) -> tuple[Promise, str]:
         """The promise, alone where its partner is gone; or why it cannot be kept alone."""
         action = promise.action
         partner = action.partner_id
-        there = self.runs_on.get(partner) == action.device_id or places.get(partner) == action.device_id
+        there = frozenset(action.places) in (self.runs_on.get(partner), places.get(partner))
         unseen = snapshot.partial and partner not in self.pending and partner not in self.runs_on
         if not partner or there or unseen:
             return promise, ""

@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 from interfere.errors import InvalidInputError, Violation
 from interfere.policy.clock import resolve_at_s
 from interfere.policy.costs import Resolve
+from interfere.policy.gangs import nothing_starts, plan_gangs
 from interfere.policy.ledger import STARTS, Reconciled, around, reconcile, renewed, repeated
-from interfere.policy.planner import plan
 from interfere.policy.validate import validate_snapshot
 from interfere.protocols import Predictor
-from interfere.records import Action, ActionKind, Pairing, Plan, Promise, ScopeLedger, Snapshot, SolveStatus
+from interfere.records import ActionKind, Pairing, Plan, Promise, ScopeLedger, Snapshot
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +48,11 @@ def plan_scope(
         raise InvalidInputError.from_violations(violations)
     found = reconcile(ledger.promises, snapshot)
     left = around(snapshot, found.kept)
-    fresh = plan(left, predictor, resolve, decision_id) if left.devices else _all_wait(left, predictor, decision_id)
+    if left.devices:
+        fresh = plan_gangs(left, predictor, resolve, decision_id)
+    else:
+        waiting = [job.id for job in left.pending]
+        fresh = nothing_starts(waiting, predictor.version, decision_id, "every device is promised to others")
     until_s = snapshot.now_s + snapshot.limits.promise_ttl_s
     fresh = replace(
         fresh,
@@ -86,15 +90,3 @@ def _with_promised(fresh: Plan, kept: Sequence[Promise], snapshot: Snapshot) -> 
         lower_bound=fresh.lower_bound + cost,
         gap=(fresh.cost - fresh.lower_bound) / max(abs(total), 1e-12) if fresh.cost > fresh.lower_bound else 0.0,
     )
-
-
-def _all_wait(snapshot: Snapshot, predictor: Predictor, decision_id: str) -> Plan:
-    """Every device is promised."""
-    return Plan(
-        decision_id=decision_id, model_version=predictor.version, pairs=(), refused=(), refused_total=0, cost=0.0,
-        actions=tuple(
-            Action(kind=ActionKind.WAIT, job_id=job.id, reason="every device is promised to others")
-            for job in snapshot.pending
-        ),
-        greedy_cost=0.0, greedy_waiting=len(snapshot.pending), lower_bound=0.0, gap=0.0, status=SolveStatus.OPTIMAL,
-    )  # fmt: skip

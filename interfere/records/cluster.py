@@ -31,10 +31,12 @@ class Job:
     weight: float = 1.0
     max_slowdown: float = NAN  # its own cap, at the quantile 1 - risk of the limits
     remaining_s: float = NAN  # alone; the objective of completion time needs it
+    gpus: int = 1  # devices that it takes, all at once; one that runs is a resident of each of them
 
     def __post_init__(self) -> None:
         bad = text_violations(self, "id", "workload") + number_violations(self, "memory_peak_bytes", "remaining_s")
         bad += number_violations(self, "weight", low=1e-6, nan=False) + number_violations(self, "max_slowdown", low=1.0)
+        bad += number_violations(self, "gpus", low=1.0, nan=False)
         check(bad)
 
 
@@ -153,6 +155,12 @@ class Action:
     cost: float = NAN  # of the group in the objective
     reason: str = ""
     promised_by_s: float = NAN  # the place is kept until then, on the caller's clock
+    device_ids: tuple[str, ...] = ()  # all devices of a gang, `device_id` first; empty for a job on one device
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        """Every device that it is about; none when the job waits."""
+        return self.device_ids or ((self.device_id,) if self.device_id else ())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

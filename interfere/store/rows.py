@@ -73,7 +73,7 @@ def read_promise(text: str) -> Promise:
     """Inverse of `promise_text`."""
     content = json.loads(text)
     action = content["action"]
-    action["kind"] = ActionKind(action["kind"])
+    action["kind"], action["device_ids"] = ActionKind(action["kind"]), tuple(action["device_ids"])
     return Promise(action=Action(**action), decision_ids=tuple(content["decision_ids"]))
 
 

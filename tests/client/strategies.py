@@ -97,7 +97,7 @@ summaries = st.builds(
 )  # fmt: skip
 jobs = st.builds(
     Job, id=names, workload=names, profile_id=words, memory_peak_bytes=optional(), weight=numbers(1e-6),
-    max_slowdown=optional(1.0),
+    max_slowdown=optional(1.0), gpus=st.integers(1, 2**31),
 )  # fmt: skip
 devices = st.builds(
     Device, id=names, type=names, node=words, memory_bytes=optional(1.0), mode=modes, residents=tuples(jobs, 2)
@@ -137,7 +137,7 @@ rank_answers = st.builds(
 actions = st.builds(
     Action, kind=st.sampled_from(ActionKind), job_id=names, device_id=words, partner_id=words, slowdown=optional(),
     slowdown_lower=optional(), slowdown_upper=optional(), partner_slowdown=optional(), cost=optional(), reason=words,
-    promised_by_s=optional(),
+    promised_by_s=optional(), device_ids=tuples(names),
 )  # fmt: skip
 promises = st.builds(Promise, action=actions, decision_ids=tuples(names))
 plans = st.builds(

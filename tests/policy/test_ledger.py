@@ -52,7 +52,7 @@ def snapshot(pending: str, *devices: Device, now_s: float = 10.0, **given_: obje
         (promise("a", "d", "r"), snapshot("a", device("d", "r", "x")), "its place was taken by x"),
         (promise("a", "d", "r"), snapshot("a", device("d")), "kept"),
         (promise("a", "d"), snapshot("", device("e"), partial=True), "kept"),
-        (promise("a", "d"), snapshot("a", device("d"), limits=Limits(max_devices=0)), "max_devices: 0 are kept"),
+        (promise("a", "d"), snapshot("a", device("d"), limits=Limits(max_devices=0)), "max_devices: 0 of 0 are kept"),
         (
             promise("a", "d"),
             snapshot("a", device("d"), limits=Limits(allowed=frozenset({SHARED, WAIT}))),

@@ -11,7 +11,7 @@ _JOB_OPTIONAL = ("memory_peak_bytes", "max_slowdown", "remaining_s")
 
 def job_to_proto(job: Job) -> pb.Job:
     """A job that waits or runs."""
-    message = pb.Job(id=job.id, workload=job.workload, profile_id=job.profile_id, weight=job.weight)
+    message = pb.Job(id=job.id, workload=job.workload, profile_id=job.profile_id, weight=job.weight, gpus=job.gpus)
     set_numbers(message, job, *_JOB_OPTIONAL)
     return message
 
@@ -28,6 +28,7 @@ def job_from_proto(message: pb.Job) -> Job:
             workload=message.workload,
             profile_id=message.profile_id,
             weight=1.0 if weight is None else weight,
+            gpus=message.gpus or 1,
             **optional,
         ),
     )

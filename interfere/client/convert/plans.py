@@ -15,6 +15,7 @@ def action_to_proto(action: Action) -> pb.Action:
         device_id=action.device_id,
         partner_id=action.partner_id,
         reason=action.reason,
+        device_ids=action.device_ids,
     )
     set_numbers(message, action, *_ACTION_OPTIONAL)
     return message
@@ -28,6 +29,7 @@ def action_from_proto(message: pb.Action) -> Action:
         device_id=message.device_id,
         partner_id=message.partner_id,
         reason=message.reason,
+        device_ids=tuple(message.device_ids),
         **numbers(message, *_ACTION_OPTIONAL),
     )
 
