@@ -24,6 +24,7 @@ from interfere.records import (
     Limits,
     MemoryUsage,
     ObjectiveKind,
+    ObjectiveTerm,
     Observation,
     Outcome,
     OutcomeKind,
@@ -55,8 +56,9 @@ def read_json(source: str) -> Any:
 def read_snapshot(document: object) -> Snapshot:
     """{"pending": [{"id", "workload", ...}], "devices": [{"id", "type", "residents": [...]}], "limits": {...}, ...}."""
     return _record(
-        Snapshot, document, pending=_many(_job), devices=_many(_device), limits=_limits, objective=_objective
-    )
+        Snapshot, document, pending=_many(_job), devices=_many(_device), limits=_limits, objective=_objective,
+        objective_terms=_many(_term),
+    )  # fmt: skip
 
 
 def read_pair_query(document: object) -> PairQuery:
@@ -237,6 +239,10 @@ def _objective(value: object) -> ObjectiveKind:
     if value not in list(ObjectiveKind):
         raise _wrong("unknown objective", value, f"one of {', '.join(ObjectiveKind)}")
     return ObjectiveKind(str(value))
+
+
+def _term(value: object) -> ObjectiveTerm:
+    return _record(ObjectiveTerm, value, kind=_objective)
 
 
 def _pair(value: object) -> tuple[int, ...]:

@@ -22,7 +22,7 @@ from interfere.client.queries import (
     RankQuery,
 )
 from interfere.errors import UnavailableError
-from interfere.records import NAN, Device, Job, JobProfile, Limits, Observation, Plan, Snapshot
+from interfere.records import NAN, Device, Job, JobProfile, Limits, ObjectiveKind, Observation, Plan, Snapshot
 from interfere.v1 import policy_pb2 as pb
 from interfere.v1 import policy_pb2_grpc as rpc
 
@@ -130,9 +130,16 @@ class PolicyClient:
         """Let the server check a snapshot and decide nothing. Raises InvalidInputError."""
         self._call(self._stub.Match, cluster.snapshot_to_proto(snapshot, validate_only=True))
 
-    def rank(self, job: Job, devices: Sequence[Device], *, limits: Limits | None = None) -> RankAnswer:
+    def rank(
+        self,
+        job: Job,
+        devices: Sequence[Device],
+        *,
+        limits: Limits | None = None,
+        objective: ObjectiveKind = ObjectiveKind.WEIGHTED_EXCESS,
+    ) -> RankAnswer:
         """Every device for one job, best first."""
-        query = RankQuery(job=job, devices=tuple(devices), limits=limits or Limits())
+        query = RankQuery(job=job, devices=tuple(devices), limits=limits or Limits(), objective=objective)
         return self._or_else(
             lambda: cluster.rank_answer_from_proto(
                 self._call(self._stub.RankPlacements, cluster.rank_query_to_proto(query))

@@ -15,6 +15,7 @@ from interfere.records import (
     JobProfile,
     Limits,
     MatrixPrediction,
+    ObjectiveKind,
     Observation,
     ObservationResult,
     Prediction,
@@ -141,6 +142,7 @@ class RankQuery:
     job: Job
     devices: tuple[Device, ...]
     limits: Limits = field(default_factory=Limits)
+    objective: ObjectiveKind = ObjectiveKind.WEIGHTED_EXCESS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,6 +1,7 @@
 """What sharing would cost, and whether it is allowed: one table of predicted slowdowns per device class.
 
-By default a pair (i, j) costs w_i (s_ij - 1) + w_j (s_ji - 1) with predicted medians s; see `objectives`.
+A pair (i, j) costs f_i(τ_i s_ij) + f_j(τ_j s_ji) with predicted medians s; see `objectives` for f and τ. Of a resident
+j, which has paid f_j(τ_j) whatever is decided, only the rest counts.
 A cap holds on the quantile 1 - risk of the prediction. Every forbidden pair knows the rule that binds.
 """
 
@@ -43,7 +44,8 @@ class DeviceClass:
 class PairCosts:
     """r row jobs beside c column jobs on one device class. `cost` is inf where `reason` is not empty."""
 
-    cost: NDArray[np.float64]  # float64[r, c]
+    cost: NDArray[np.float64]  # float64[r, c], of the pair; beside a resident what is added
+    worst: NDArray[np.float64]  # float64[r, c], the larger cost of the two jobs
     row_slowdown: NDArray[np.float64]  # float64[r, c]
     column_slowdown: NDArray[np.float64]  # float64[r, c]
     rows: tuple[Job, ...]
@@ -76,6 +78,12 @@ class PairCosts:
             limit = cap_of(job, self.limits)
             if upper > limit:
                 return f"slowdown cap: {job.id} could reach {upper:.2f} > {limit:.2f} at risk {self.limits.risk:g}"
+        return ""
+
+    def too_large(self, i: int) -> str:
+        """Why row i does not fit there even alone; empty when it does."""
+        if 0 <= self.where.memory_bytes < self.row_bytes[i]:
+            return f"memory: {self.row_bytes[i] / GIB:.3g} GiB > {self.where.memory_bytes / GIB:.3g} GiB"
         return ""
 
     def _unknown(self, i: int, j: int) -> str:
@@ -111,9 +119,14 @@ def pair_costs(
     limits: Limits,
     objective: Objective,
     *,
+    row_times: NDArray[np.float64],
+    column_times: NDArray[np.float64],
     running: bool = False,
 ) -> PairCosts:
-    """Costs of every row job beside every column job on one device class; the columns are `running` already or not."""
+    """Costs of every row job beside every column job on one device class; the columns are `running` already or not.
+
+    `row_times` float64[r] and `column_times` float64[c]: τ of the jobs on this device type.
+    """
     row_profiles = [resolve(job, where.type) for job in rows]
     column_profiles = [resolve(job, where.type) for job in columns]
     r, c = len(rows), len(columns)
@@ -132,10 +145,11 @@ def pair_costs(
             row_upper[some], column_upper[some] = _predict(
                 row_profiles, column_profiles, where, predictor, 1 - limits.risk, extrapolate=limits.allow_extrapolation
             )
-    cost = objective.rate(rows)[:, None] * (ahead - 1.0) + objective.rate(columns)[None, :] * (back - 1.0)
-    cost += objective.alone(rows)[:, None]
-    if not running:
-        cost += objective.alone(columns)[None, :]
+    of_rows = objective.constant(rows)[:, None] + (objective.rate(rows) * row_times)[:, None] * ahead
+    of_columns = objective.constant(columns) + objective.rate(columns) * column_times * back
+    cost = of_rows + of_columns
+    if running:
+        cost -= objective.constant(columns) + objective.rate(columns) * column_times
     row_bytes = np.array([peak_bytes(job, p) for job, p in zip(rows, row_profiles, strict=True)])
     column_bytes = np.array([peak_bytes(job, p) for job, p in zip(columns, column_profiles, strict=True)])
     row_cap = np.array([cap_of(job, limits) for job in rows])
@@ -145,7 +159,8 @@ def pair_costs(
         forbidden |= row_bytes[:, None] + column_bytes[None, :] > where.memory_bytes
     cost[forbidden] = np.inf
     return PairCosts(
-        cost=cost, row_slowdown=ahead, column_slowdown=back, rows=tuple(rows), columns=tuple(columns), where=where,
+        cost=cost, worst=np.maximum(of_rows, of_columns), row_slowdown=ahead, column_slowdown=back,
+        rows=tuple(rows), columns=tuple(columns), where=where,
         limits=limits, row_profiles=tuple(row_profiles), column_profiles=tuple(column_profiles),
         row_bytes=row_bytes, column_bytes=column_bytes, row_upper=row_upper, column_upper=column_upper,
         row_known=row_known, column_known=column_known, domain_reason=domain,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from interfere.policy.costs import GIB, DeviceClass, PairCosts, Resolve
-from interfere.policy.options import Options
+from interfere.policy.options import Options, Start
 from interfere.protocols import Predictor
 from interfere.records import NAN, Action, ActionKind, Device, JobProfile, PairBatch, Pairing, Refusal
 
@@ -22,6 +22,23 @@ class Group:
     device: Device
     costs: PairCosts | None  # None when a job runs alone
     place: tuple[int, int] = (0, 0)  # row and column in `costs`
+
+
+def groups_of(options: Options, starts: Sequence[Start]) -> list[Group]:
+    """The starts on their devices, with the costs that they were chosen by."""
+    groups = []
+    for start in starts:
+        i, j = start.members[0], start.members[-1]
+        if start.seat >= 0:
+            costs, column = options.seat_place[start.seat]
+            groups.append(
+                Group(members=start.members, device=options.seats[start.seat], costs=costs, place=(i, column))
+            )
+        else:
+            together = options.together[options.empty_class[start.device]] if i != j else None
+            device = options.empty[start.device]
+            groups.append(Group(members=start.members, device=device, costs=together, place=(i, j)))
+    return groups
 
 
 class Decision:
@@ -46,7 +63,7 @@ class Decision:
                 why = f"no profile of workload {job.workload!r} on {group.device.type}: it runs alone first"
             return Action(
                 kind=ActionKind.START_ALONE, job_id=job.id, device_id=group.device.id, slowdown=1.0, slowdown_lower=1.0,
-                slowdown_upper=1.0, cost=float(self._options.alone_cost[i]), reason=why,
+                slowdown_upper=1.0, cost=float(self._options.alone[DeviceClass.of(group.device)][i]), reason=why,
             )  # fmt: skip
         row, column = group.place
         costs, flipped = group.costs, group.members[0] != i
@@ -117,7 +134,7 @@ class Decision:
             return f"memory: needs {options.bytes[i] / GIB:.3g} GiB, the largest device has {largest / GIB:.3g} GiB"
         if not options.empty and not options.seats:
             return "no device has a free seat"
-        if options.alone_anywhere()[i] or any(np.isfinite(t.cost[i]).any() for t in self._tables()):
+        if np.isfinite(options.alone_best()[i]) or any(np.isfinite(t.cost[i]).any() for t in self._tables()):
             return "every seat it could take went where it costs less"
         rules = Counter(
             _rule(t.reason(i, j))

@@ -7,15 +7,14 @@ Law 1: a gang starts on exactly g devices of one class, all empty or all those o
 Law 2: a set of devices takes no more nodes than it must (`cut`).
 """
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from interfere.policy.costs import DeviceClass, Resolve
-from interfere.policy.decision import MAX_REFUSALS
+from interfere.policy.merge import merged, nothing_starts
 from interfere.policy.planner import plan_valid
 from interfere.protocols import Predictor
-from interfere.records import Action, ActionKind, Device, Job, Plan, Snapshot, SolveStatus
+from interfere.records import Action, Device, Job, Plan, Snapshot, SolveStatus
 
 
 def plan_gangs(snapshot: Snapshot, predictor: Predictor, resolve: Resolve, decision_id: str) -> Plan:
@@ -30,7 +29,7 @@ def plan_gangs(snapshot: Snapshot, predictor: Predictor, resolve: Resolve, decis
             part = _proved_apart(part, size, snapshot, predictor, resolve, decision_id)
         parts.append(part)
         left = _without(left, part, size)
-    return _whole(parts, snapshot, predictor, decision_id)
+    return merged(parts, snapshot) if parts else nothing_starts((), predictor.version, decision_id, "")
 
 
 def _order(pending: Iterable[Job]) -> list[int]:
@@ -176,35 +175,5 @@ def _proved_apart(
     """The plan with a bound that holds whatever other sizes take: the same jobs with every empty device for them."""
     started = {action.job_id for action in part.actions if action.device_id}
     alone = replace(snapshot, pending=tuple(job for job in snapshot.pending if job.id in started))
-    bound = _of_size(size, alone, predictor, resolve, decision_id).lower_bound if started else 0.0
-    return replace(part, lower_bound=min(bound, part.cost), status=SolveStatus.BOUNDED)
-
-
-def _whole(parts: Sequence[Plan], snapshot: Snapshot, predictor: Predictor, decision_id: str) -> Plan:
-    """The plans of all sizes as one."""
-    told = {action.job_id: action for part in parts for action in part.actions}
-    cost, bound = sum(part.cost for part in parts), sum(part.lower_bound for part in parts)
-    statuses = Counter(part.status for part in parts)
-    empty = nothing_starts((), predictor.version, decision_id, "")
-    return replace(
-        empty,
-        actions=tuple(told[job.id] for job in snapshot.pending),
-        pairs=tuple(pair for part in parts for pair in part.pairs),
-        refused=tuple(one for part in parts for one in part.refused)[:MAX_REFUSALS],
-        refused_total=sum(part.refused_total for part in parts),
-        cost=cost,
-        greedy_cost=sum(part.greedy_cost for part in parts),
-        greedy_waiting=sum(part.greedy_waiting for part in parts),
-        lower_bound=bound,
-        gap=(cost - bound) / max(abs(cost), 1e-12) if cost > bound else 0.0,
-        status=SolveStatus.OPTIMAL if set(statuses) <= {SolveStatus.OPTIMAL} else SolveStatus.BOUNDED,
-    )
-
-
-def nothing_starts(job_ids: Iterable[str], version: str, decision_id: str, why: str) -> Plan:
-    """Every job waits for one and the same reason."""
-    actions = tuple(Action(kind=ActionKind.WAIT, job_id=name, reason=why) for name in job_ids)
-    return Plan(
-        decision_id=decision_id, model_version=version, actions=actions, pairs=(), refused=(), refused_total=0,
-        cost=0.0, greedy_cost=0.0, greedy_waiting=len(actions), lower_bound=0.0, gap=0.0, status=SolveStatus.OPTIMAL,
-    )  # fmt: skip
+    bound = _of_size(size, alone, predictor, resolve, decision_id).lower_bound if started else part.lower_bound
+    return replace(part, lower_bound=min(bound, part.objective_value), status=SolveStatus.BOUNDED)

@@ -8,7 +8,6 @@ may have it, nor a seat beside it. Pure: the clock is the snapshot's.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from interfere.policy.objectives import OBJECTIVES
 from interfere.records import NAN, Action, ActionKind, Device, Job, Plan, Promise, Snapshot
 
 STARTS = (ActionKind.START_ALONE, ActionKind.START_SHARED)
@@ -144,13 +143,11 @@ class _Seen:
             return promise, ""
         if ActionKind.START_ALONE not in snapshot.limits.allowed:
             return promise, f"its partner {partner} is gone, and start_alone is not an allowed action"
-        job = self.pending.get(action.job_id)
-        alone = float(OBJECTIVES[snapshot.objective].alone([job])[0]) if job else NAN
         return replace(
             promise,
             action=replace(
                 action, kind=ActionKind.START_ALONE, partner_id="", slowdown=1.0, slowdown_lower=1.0,
-                slowdown_upper=1.0, partner_slowdown=NAN, cost=alone,
+                slowdown_upper=1.0, partner_slowdown=NAN, cost=NAN,
             ),
         ), ""  # fmt: skip
 

@@ -1,14 +1,24 @@
 """All that may happen to the pending jobs: what each choice would cost and which rules allow it."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from interfere.policy.costs import DeviceClass, PairCosts, Resolve, pair_costs, peak_bytes
-from interfere.policy.objectives import OBJECTIVES
+from interfere.policy.objectives import objective_of, relative_times
 from interfere.protocols import Predictor
 from interfere.records import ActionKind, Device, Job, Snapshot
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Start:
+    """One or two pending jobs that start together on an empty device, or one beside a resident."""
+
+    members: tuple[int, ...]
+    device: int = -1  # place among the empty devices
+    seat: int = -1  # place among the residents with a free seat
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,12 +30,13 @@ class Options:
     empty_class: tuple[DeviceClass, ...]  # of each empty device
     take: int
     seats: tuple[Device, ...]  # devices with exactly one resident
-    alone: dict[DeviceClass, NDArray[np.bool_]]  # bool[n]: may run alone on an empty device of that class
-    together: dict[DeviceClass, PairCosts]  # pending x pending on an empty device of that class
-    beside: dict[DeviceClass, tuple[PairCosts, list[int]]]  # pending x residents; columns index `seats`
+    alone: Mapping[DeviceClass, NDArray[np.float64]]  # float64[n]: cost alone on such a device; inf: may not
+    together: Mapping[DeviceClass, PairCosts]  # pending x pending on an empty device of that class
+    beside: Mapping[DeviceClass, tuple[PairCosts, list[int]]]  # pending x residents; columns index `seats`
     seat_place: tuple[tuple[PairCosts, int], ...]  # of each seat: its costs and its column there
-    alone_cost: NDArray[np.float64]  # float64[n], of each job alone
     bytes: NDArray[np.float64]  # float64[n], peak memory
+    worst: bool  # is the largest cost of a job minimised, not the sum?
+    floor: float  # largest cost of a resident that nobody joins; -inf without any
 
     def together_best(self) -> NDArray[np.float64]:
         """float64[n, n]: cost of two pending jobs on the best class of empty devices."""
@@ -41,18 +52,44 @@ class Options:
             cost[:, columns] = costs.cost
         return cost
 
-    def alone_anywhere(self) -> NDArray[np.bool_]:
-        """bool[n]."""
-        anywhere = np.zeros(len(self.pending), dtype=bool)
-        for allowed in self.alone.values():
-            anywhere |= allowed
-        return anywhere
+    def alone_best(self) -> NDArray[np.float64]:
+        """float64[n]: cost alone on the best class of empty devices; inf where none may."""
+        return np.asarray(np.minimum.reduce([np.full(len(self.pending), np.inf), *self.alone.values()]))
+
+    def cost_of(self, start: Start) -> tuple[float, float]:
+        """What a start adds to the sum, and the largest cost of a job in it."""
+        i, j = start.members[0], start.members[-1]
+        if start.seat >= 0:
+            costs, column = self.seat_place[start.seat]
+            return float(costs.cost[i, column]), float(costs.worst[i, column])
+        where = self.empty_class[start.device]
+        if i == j:
+            alone = float(self.alone[where][i])
+            return alone, alone
+        return float(self.together[where].cost[i, j]), float(self.together[where].worst[i, j])
+
+    def up_to(self, most: float) -> "Options":
+        """Without what would cost one job more than `most`."""
+
+        def fair(costs: PairCosts) -> PairCosts:
+            return replace(costs, cost=np.where(costs.worst <= most, costs.cost, np.inf))
+
+        beside = {where: (fair(costs), columns) for where, (costs, columns) in self.beside.items()}
+        return replace(
+            self,
+            alone={where: np.where(cost <= most, cost, np.inf) for where, cost in self.alone.items()},
+            together={where: fair(costs) for where, costs in self.together.items()},
+            beside=beside,
+        )
 
 
 def survey(snapshot: Snapshot, predictor: Predictor, resolve: Resolve) -> Options:
     """Costs and permissions of everything that may happen."""
     limits, pending = snapshot.limits, snapshot.pending
-    objective = OBJECTIVES[snapshot.objective]
+    objective = objective_of(snapshot)
+    types = tuple(dict.fromkeys(d.type for d in snapshot.devices))
+    profiles = [[resolve(job, kind) for kind in types] for job in pending]
+    times = dict(zip(types, relative_times(profiles, types).T, strict=True))
     empty = tuple(d for d in snapshot.devices if not d.residents)
     seats = tuple(d for d in snapshot.devices if len(d.residents) == 1)
     take = len(empty) if limits.max_devices is None else min(limits.max_devices, len(empty))
@@ -61,29 +98,42 @@ def survey(snapshot: Snapshot, predictor: Predictor, resolve: Resolve) -> Option
     for where in dict.fromkeys(empty_class):
         held = np.array([peak_bytes(job, resolve(job, where.type)) for job in pending])
         fits = ~(held > where.memory_bytes) if where.memory_bytes >= 0 else np.ones(len(pending), dtype=bool)
-        alone[where] = fits & (ActionKind.START_ALONE in limits.allowed)
-        together[where] = pair_costs(pending, pending, where, predictor, resolve, limits, objective)
+        fits &= ActionKind.START_ALONE in limits.allowed
+        cost = objective.constant(pending) + objective.rate(pending) * times[where.type]
+        alone[where] = np.where(fits, cost, np.inf)
+        together[where] = pair_costs(
+            pending, pending, where, predictor, resolve, limits, objective,
+            row_times=times[where.type], column_times=times[where.type],
+        )  # fmt: skip
+    running = [(r, d.type) for d in snapshot.devices for r in d.residents]
+    running_times = _times_here(running, types, resolve)
+    floor = objective.constant([job for job, _ in running])
+    floor += objective.rate([job for job, _ in running]) * running_times
+    time_of = {job.id: time for (job, _), time in zip(running, running_times.tolist(), strict=True)}
     columns_of: dict[DeviceClass, list[int]] = {}
     for k, device in enumerate(seats):
         columns_of.setdefault(DeviceClass.of(device), []).append(k)
     place: dict[int, tuple[PairCosts, int]] = {}
     for where, columns in columns_of.items():
+        residents = [seats[k].residents[0] for k in columns]
         costs = pair_costs(
-            pending,
-            [seats[k].residents[0] for k in columns],
-            where,
-            predictor,
-            resolve,
-            limits,
-            objective,
-            running=True,
-        )
+            pending, residents, where, predictor, resolve, limits, objective, row_times=times[where.type],
+            column_times=np.array([time_of[job.id] for job in residents]), running=True,
+        )  # fmt: skip
         beside[where] = (costs, columns)
         place |= {k: (costs, column) for column, k in enumerate(columns)}
-    types = dict.fromkeys(d.type for d in snapshot.devices)
-    known = [[peak_bytes(job, resolve(job, kind)) for kind in types] for job in pending]
+    known = [[peak_bytes(job, one) for one in row] for job, row in zip(pending, profiles, strict=True)]
     return Options(
         pending=pending, empty=empty, empty_class=empty_class, take=take, seats=seats, alone=alone, together=together,
         beside=beside, seat_place=tuple(place[k] for k in range(len(seats))),
-        alone_cost=objective.alone(pending), bytes=np.array([np.fmax.reduce(row) for row in known], dtype=np.float64),
+        bytes=np.array([np.fmax.reduce(row) for row in known], dtype=np.float64),
+        worst=objective.worst, floor=float(floor.max(initial=-np.inf)),
     )  # fmt: skip
+
+
+def _times_here(running: Sequence[tuple[Job, str]], types: Sequence[str], resolve: Resolve) -> NDArray[np.float64]:
+    """float64[r]: τ of residents where they are."""
+    if len(types) == 1:
+        return np.ones(len(running))
+    times = relative_times([[resolve(job, kind) for kind in types] for job, _ in running], types)
+    return times[np.arange(len(running)), [types.index(kind) for _, kind in running]]

@@ -1,4 +1,7 @@
-"""One job against every device: what per-pod schedulers ask. A single-job reading of the same costs `plan` uses."""
+"""One job against every device: what per-pod schedulers ask. The costs, rules and choice are those of `plan`.
+
+Laws: of devices that differ in slowdowns only, a slower one never costs less; the planned device is the first.
+"""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -6,50 +9,72 @@ from dataclasses import replace
 import numpy as np
 
 from interfere.errors import InvalidInputError
-from interfere.policy.costs import GIB, DeviceClass, Resolve, pair_costs, peak_bytes
-from interfere.policy.objectives import WeightedExcess
+from interfere.policy.costs import DeviceClass, Resolve
+from interfere.policy.options import Options, Start, survey
 from interfere.policy.validate import validate_snapshot
 from interfere.protocols import Predictor
-from interfere.records import NAN, ActionKind, Device, Job, Limits, Ranking, Snapshot
+from interfere.records import NAN, ActionKind, Device, Job, Limits, ObjectiveKind, Ranking, Snapshot
 
 
 def rank(
-    job: Job, devices: Sequence[Device], predictor: Predictor, resolve: Resolve, limits: Limits
+    job: Job,
+    devices: Sequence[Device],
+    predictor: Predictor,
+    resolve: Resolve,
+    limits: Limits,
+    objective: ObjectiveKind = ObjectiveKind.WEIGHTED_EXCESS,
 ) -> tuple[Ranking, ...]:
-    """Every device, feasible and cheap first. Raises InvalidInputError when the devices contradict each other."""
-    violations = validate_snapshot(Snapshot(pending=(job,), devices=tuple(devices)))
+    """Every device, feasible and cheap first. Raises InvalidInputError when the devices contradict each other.
+
+    The first is `planned`, when it is feasible: where `plan` would start this job, were it alone in the queue.
+    """
+    snapshot = Snapshot(pending=(job,), devices=tuple(devices), limits=limits, objective=objective)
+    violations = validate_snapshot(snapshot)
     if violations:
         raise InvalidInputError.from_violations(
             [replace(v, field=v.field.replace("pending[0]", "job")) for v in violations]
         )
-    ranked = [_one(job, device, predictor, resolve, limits) for device in devices]
-    return tuple(sorted(ranked, key=lambda r: (not r.feasible, r.cost)))
+    options = survey(snapshot, predictor, resolve)
+    empty = {device.id: k for k, device in enumerate(options.empty)}
+    seats = {device.id: k for k, device in enumerate(options.seats)}
+    ranked = []
+    for device in devices:
+        if device.id in empty:
+            ranked.append(_alone(options, limits, device, empty[device.id]))
+        elif device.id in seats:
+            ranked.append(_beside(options, device, seats[device.id]))
+        else:
+            why = f"no free seat: {len(device.residents)} residents"
+            ranked.append(_ranking(options, device, why, None, slowdown=NAN, worst=NAN))
+    ranked.sort(key=lambda pair: (not pair[0].feasible, pair[0].cost, pair[1]))
+    return tuple(replace(one, planned=one.feasible and k == 0) for k, (one, _) in enumerate(ranked))
 
 
-def _one(job: Job, device: Device, predictor: Predictor, resolve: Resolve, limits: Limits) -> Ranking:
+def _alone(options: Options, limits: Limits, device: Device, place: int) -> tuple[Ranking, float]:
     where = DeviceClass.of(device)
-    if not device.residents:
-        needed = peak_bytes(job, resolve(job, device.type))
-        why = "" if ActionKind.START_ALONE in limits.allowed else "start_alone is not an allowed action"
-        if 0 <= where.memory_bytes < needed:
-            why = f"memory: {needed / GIB:.3g} GiB > {where.memory_bytes / GIB:.3g} GiB"
-        return _ranking(device, why, slowdown=1.0, worst=NAN, cost=0.0)
-    if len(device.residents) > 1:
-        return _ranking(
-            device, f"no free seat: {len(device.residents)} residents", slowdown=NAN, worst=NAN, cost=np.inf
-        )
-    costs = pair_costs([job], device.residents, where, predictor, resolve, limits, WeightedExcess(), running=True)
-    return _ranking(
-        device,
-        costs.reason(0, 0),
-        slowdown=float(costs.row_slowdown[0, 0]),
-        worst=float(costs.column_slowdown[0, 0]),
-        cost=float(costs.cost[0, 0]),
-    )
+    why = ""
+    if not np.isfinite(options.alone[where][0]):
+        why = "start_alone is not an allowed action"
+        if ActionKind.START_ALONE in limits.allowed:
+            why = options.together[where].too_large(0)
+    elif not options.take:
+        why = f"max_devices: {limits.max_devices} empty devices may be taken"
+    return _ranking(options, device, why, Start(members=(0,), device=place), slowdown=1.0, worst=NAN)
 
 
-def _ranking(device: Device, why_not: str, *, slowdown: float, worst: float, cost: float) -> Ranking:
+def _beside(options: Options, device: Device, seat: int) -> tuple[Ranking, float]:
+    costs, column = options.seat_place[seat]
+    slowdown, worst = float(costs.row_slowdown[0, column]), float(costs.column_slowdown[0, column])
+    start = Start(members=(0,), seat=seat)
+    return _ranking(options, device, costs.reason(0, column), start, slowdown=slowdown, worst=worst)
+
+
+def _ranking(
+    options: Options, device: Device, why_not: str, start: Start | None, *, slowdown: float, worst: float
+) -> tuple[Ranking, float]:
+    """The answer, and what it adds to the sum: the order among devices that the objective cannot tell apart."""
+    added, largest = options.cost_of(start) if start is not None and not why_not else (np.inf, np.inf)
     return Ranking(
         device_id=device.id, feasible=not why_not, slowdown=slowdown, worst_resident_slowdown=worst,
-        cost=np.inf if why_not else cost, reason=why_not or "allowed",
-    )  # fmt: skip
+        cost=max(options.floor, largest) if options.worst else added, reason=why_not or "allowed",
+    ), added  # fmt: skip

@@ -11,11 +11,13 @@ from dataclasses import dataclass, replace
 from interfere.errors import InvalidInputError, Violation
 from interfere.policy.clock import resolve_at_s
 from interfere.policy.costs import Resolve
-from interfere.policy.gangs import nothing_starts, plan_gangs
+from interfere.policy.gangs import plan_gangs
 from interfere.policy.ledger import STARTS, Reconciled, around, reconcile, renewed, repeated
+from interfere.policy.merge import job_cost, merged, nothing_starts
+from interfere.policy.objectives import objective_of
 from interfere.policy.validate import validate_snapshot
 from interfere.protocols import Predictor
-from interfere.records import ActionKind, Pairing, Plan, Promise, ScopeLedger, Snapshot
+from interfere.records import Pairing, Plan, Promise, ScopeLedger, Snapshot
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,35 +60,44 @@ def plan_scope(
         fresh,
         actions=tuple(replace(a, promised_by_s=until_s) if a.kind in STARTS else a for a in fresh.actions),
     )
-    whole = _with_promised(fresh, found.kept, snapshot)
-    after = replace(ledger, now_s=snapshot.now_s, promises=renewed(found.kept, fresh))
+    kept = tuple(_priced(promise, snapshot, resolve) for promise in found.kept)
+    whole = merged([fresh, _promised(kept, fresh, snapshot, resolve)], snapshot)
+    after = replace(ledger, now_s=snapshot.now_s, promises=renewed(kept, fresh))
     whole = replace(whole, resolve_at_s=resolve_at_s(snapshot, whole, after.promises, predictor, resolve))
     return ScopeDecision(plan=whole, ledger=after, reconciled=found)
 
 
-def _with_promised(fresh: Plan, kept: Sequence[Promise], snapshot: Snapshot) -> Plan:
-    """The plan with what is kept put back in its place in the queue; its cost is paid in any plan that keeps it."""
-    told = {action.job_id: action for action in (*fresh.actions, *map(repeated, kept))}
-    actions = tuple(told[job.id] for job in snapshot.pending)
+def _priced(promise: Promise, snapshot: Snapshot, resolve: Resolve) -> Promise:
+    """The promise with what it costs now, where its partner is gone."""
+    action = promise.action
+    job = next((job for job in snapshot.pending if job.id == action.job_id), None)
+    kind = next((device.type for device in snapshot.devices if device.id == action.device_id), None)
+    if not math.isnan(action.cost) or job is None or kind is None:
+        return promise
+    return replace(promise, action=replace(action, cost=job_cost(job, action.slowdown, kind, snapshot, resolve)))
+
+
+def _promised(kept: Sequence[Promise], fresh: Plan, snapshot: Snapshot, resolve: Resolve) -> Plan:
+    """What is kept as a plan of its own, of the jobs that the snapshot lists: any plan that keeps it costs that."""
+    jobs = {job.id: job for job in (*snapshot.pending, *(job for d in snapshot.devices for job in d.residents))}
+    kinds = {device.id: device.type for device in snapshot.devices}
     pending = {job.id for job in snapshot.pending}
-    listed = [promise.action for promise in kept if promise.action.job_id in pending]
+    listed = [promise for promise in kept if promise.action.job_id in pending]
+    cost, worst = 0.0, -math.inf
     pairs: dict[frozenset[str], Pairing] = {}
-    cost = 0.0
-    for action in listed:
-        if action.kind is ActionKind.START_ALONE:
+    for action in (promise.action for promise in listed):
+        key = frozenset((action.job_id, action.partner_id))
+        if key not in pairs:
             cost += action.cost
-        elif (key := frozenset((action.job_id, action.partner_id))) not in pairs:
-            cost += action.cost
+        if action.partner_id:
             pairs[key] = Pairing(
                 job_id=action.job_id, partner_id=action.partner_id, device_id=action.device_id, weight=action.cost
             )
-    total = fresh.cost + cost
+        for name, slowdown in ((action.job_id, action.slowdown), (action.partner_id, action.partner_slowdown)):
+            if name in jobs and action.device_id in kinds:
+                worst = max(worst, job_cost(jobs[name], slowdown, kinds[action.device_id], snapshot, resolve))
+    value = worst if objective_of(snapshot).worst else cost
     return replace(
-        fresh,
-        actions=actions,
-        pairs=(*pairs.values(), *fresh.pairs),
-        cost=total,
-        greedy_cost=fresh.greedy_cost + cost,
-        lower_bound=fresh.lower_bound + cost,
-        gap=(fresh.cost - fresh.lower_bound) / max(abs(total), 1e-12) if fresh.cost > fresh.lower_bound else 0.0,
-    )
+        nothing_starts((), fresh.model_version, fresh.decision_id, ""), actions=tuple(map(repeated, listed)),
+        pairs=tuple(pairs.values()), cost=cost, objective_value=value, lower_bound=value, greedy_cost=value,
+    )  # fmt: skip

@@ -1,10 +1,11 @@
 """Does a snapshot contradict itself? Every contradiction at once, each with its field path."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from interfere.errors import Violation
-from interfere.records import ObjectiveKind, Snapshot
+from interfere.policy.objectives import OBJECTIVES, objective_of
+from interfere.records import Job, Snapshot
 
 
 def validate_snapshot(snapshot: Snapshot) -> list[Violation]:
@@ -29,21 +30,52 @@ def validate_snapshot(snapshot: Snapshot) -> list[Violation]:
             if not again:
                 residents.append((f"devices[{k}].residents[{r}].id", job.id))
     pending = [(f"pending[{k}].id", job.id) for k, job in enumerate(snapshot.pending)]
-    if snapshot.objective is ObjectiveKind.COMPLETION_TIME:
-        jobs = [(f"pending[{k}]", job) for k, job in enumerate(snapshot.pending)]
-        for k, device in enumerate(snapshot.devices):
-            jobs += [(f"devices[{k}].residents[{r}]", job) for r, job in enumerate(device.residents)]
+    jobs = [(f"pending[{k}]", job) for k, job in enumerate(snapshot.pending)]
+    for k, device in enumerate(snapshot.devices):
+        jobs += [(f"devices[{k}].residents[{r}]", job) for r, job in enumerate(device.residents)]
+    bad += _objective_violations(snapshot, jobs)
+    return bad + _repeats([*residents, *pending]) + _gangs(snapshot)
+
+
+def _objective_violations(snapshot: Snapshot, jobs: Sequence[tuple[str, Job]]) -> list[Violation]:
+    """Objectives that do not add cannot be summed; what an objective needs of every job must be there."""
+    bad = [
+        Violation(
+            field=f"objective_terms[{k}].kind",
+            what="is the largest cost of a job, which cannot be added to others",
+            value=term.kind,
+            remedy=f"one of {', '.join(kind for kind, one in OBJECTIVES.items() if not one.worst)}, or use it alone",
+        )
+        for k, term in enumerate(snapshot.objective_terms)
+        if OBJECTIVES[term.kind].worst
+    ]
+    if bad:
+        return bad
+    name = " + ".join(term.kind for term in snapshot.objective_terms) or snapshot.objective
+    needs = objective_of(snapshot).needs
+    bad = [
+        Violation(
+            field=f"{path}.{needed}",
+            what=f"is needed by the objective {name}",
+            value="absent",
+            remedy=f"{_MEANING[needed]}, or take another objective",
+        )
+        for path, job in jobs
+        for needed in needs
+        if math.isnan(getattr(job, needed))
+    ]
+    if "attained_s" in needs:
         bad += [
             Violation(
                 field=f"{path}.remaining_s",
-                what="is needed by the objective completion_time",
-                value="absent",
-                remedy="send the seconds it would still run alone, or take another objective",
+                what="must be positive where attained_s is 0",
+                value="0",
+                remedy="a job of no length has no fair time: leave it out",
             )
             for path, job in jobs
-            if math.isnan(job.remaining_s)
+            if job.attained_s + job.remaining_s == 0
         ]
-    return bad + _repeats([*residents, *pending]) + _gangs(snapshot)
+    return bad
 
 
 def _gangs(snapshot: Snapshot) -> list[Violation]:
@@ -62,6 +94,13 @@ def _gangs(snapshot: Snapshot) -> list[Violation]:
         for name, paths in places.items()
         if gpus[name] > 1 and (len(paths) > gpus[name] or (len(paths) < gpus[name] and not snapshot.partial))
     ]  # fmt: skip
+
+
+_MEANING = {
+    "remaining_s": "send the seconds it would still run alone",
+    "attained_s": "send the seconds alone that it has done, 0 before it starts",
+    "elapsed_s": "send the seconds since it was submitted",
+}
 
 
 def _repeats(places: Iterable[tuple[str, str]]) -> list[Violation]:

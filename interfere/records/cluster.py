@@ -13,6 +13,7 @@ from interfere.records.checks import (
 )
 
 DEFAULT_RISK = 0.05  # the interval of every prediction ends at the 5 % and 95 % quantiles
+LEAST_WEIGHT = 1e-6  # of a job, or of an objective in a sum: sums of a million such still tell them apart
 LEAST_RISK, MOST_RISK = 0.001, 0.5  # below, no calibration has the rows to tell; at a half the median decides
 # Two of Slurm's main scheduling cycles (sched_interval, 60 s by default; slurm.conf, SchedulerParameters): a scheduler
 # that has not started a job by then has decided otherwise.
@@ -30,12 +31,15 @@ class Job:
     memory_peak_bytes: float = NAN
     weight: float = 1.0
     max_slowdown: float = NAN  # its own cap, at the quantile 1 - risk of the limits
-    remaining_s: float = NAN  # alone; the objective of completion time needs it
+    remaining_s: float = NAN  # alone on its fastest device type; objectives of time need it
+    attained_s: float = NAN  # service so far, in seconds alone on its fastest device type
+    elapsed_s: float = NAN  # since it was submitted
     gpus: int = 1  # devices that it takes, all at once; one that runs is a resident of each of them
 
     def __post_init__(self) -> None:
         bad = text_violations(self, "id", "workload") + number_violations(self, "memory_peak_bytes", "remaining_s")
-        bad += number_violations(self, "weight", low=1e-6, nan=False) + number_violations(self, "max_slowdown", low=1.0)
+        bad += number_violations(self, "attained_s", "elapsed_s") + number_violations(self, "max_slowdown", low=1.0)
+        bad += number_violations(self, "weight", low=LEAST_WEIGHT, nan=False)
         bad += number_violations(self, "gpus", low=1.0, nan=False)
         check(bad)
 
@@ -63,6 +67,19 @@ class ObjectiveKind(StrEnum):
     WEIGHTED_EXCESS = "weighted_excess"
     TOTAL_SLOWDOWN = "total_slowdown"
     COMPLETION_TIME = "completion_time"
+    MAKESPAN = "makespan"
+    FINISH_TIME_FAIRNESS = "finish_time_fairness"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObjectiveTerm:
+    """One part of a weighted sum of objectives."""
+
+    kind: ObjectiveKind
+    weight: float = 1.0
+
+    def __post_init__(self) -> None:
+        check(number_violations(self, "weight", low=LEAST_WEIGHT, nan=False))
 
 
 class ActionKind(StrEnum):
@@ -133,6 +150,7 @@ class Snapshot:
     snapshot_id: str = ""
     limits: Limits = field(default_factory=Limits)
     objective: ObjectiveKind = ObjectiveKind.WEIGHTED_EXCESS
+    objective_terms: tuple[ObjectiveTerm, ...] = ()  # a weighted sum in place of `objective`
     now_s: float = NAN
     partial: bool = False  # jobs and devices that are left out may still be there
 
@@ -193,7 +211,11 @@ class SolveStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """One decision. `cost`: what all that starts costs in the objective; waiting jobs apart."""
+    """One decision; waiting jobs are counted apart.
+
+    `cost` adds up what starts. `objective_value` is what the objective itself says: the same, or the largest cost of a
+    job for one of the worst; `greedy_cost`, `lower_bound` and `gap` are on its scale.
+    """
 
     decision_id: str
     model_version: str
@@ -208,6 +230,7 @@ class Plan:
     gap: float
     status: SolveStatus
     resolve_at_s: float = NAN  # when to ask again, on the caller's clock
+    objective_value: float = NAN
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -220,3 +243,4 @@ class Ranking:
     worst_resident_slowdown: float
     cost: float
     reason: str
+    planned: bool = False  # where a plan for this job alone on these devices would start it

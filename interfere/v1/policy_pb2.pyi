@@ -22,6 +22,8 @@ class ObjectiveKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     OBJECTIVE_KIND_WEIGHTED_EXCESS: _ClassVar[ObjectiveKind]
     OBJECTIVE_KIND_TOTAL_SLOWDOWN: _ClassVar[ObjectiveKind]
     OBJECTIVE_KIND_COMPLETION_TIME: _ClassVar[ObjectiveKind]
+    OBJECTIVE_KIND_MAKESPAN: _ClassVar[ObjectiveKind]
+    OBJECTIVE_KIND_FINISH_TIME_FAIRNESS: _ClassVar[ObjectiveKind]
 
 class ActionKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -72,6 +74,8 @@ OBJECTIVE_KIND_UNSPECIFIED: ObjectiveKind
 OBJECTIVE_KIND_WEIGHTED_EXCESS: ObjectiveKind
 OBJECTIVE_KIND_TOTAL_SLOWDOWN: ObjectiveKind
 OBJECTIVE_KIND_COMPLETION_TIME: ObjectiveKind
+OBJECTIVE_KIND_MAKESPAN: ObjectiveKind
+OBJECTIVE_KIND_FINISH_TIME_FAIRNESS: ObjectiveKind
 ACTION_KIND_UNSPECIFIED: ActionKind
 ACTION_KIND_START_ALONE: ActionKind
 ACTION_KIND_START_SHARED: ActionKind
@@ -293,7 +297,7 @@ class PredictMatrixResponse(_message.Message):
     def __init__(self, victims: _Optional[int] = ..., neighbours: _Optional[int] = ..., victim_slowdown: _Optional[bytes] = ..., neighbour_slowdown: _Optional[bytes] = ..., feasible: _Optional[bytes] = ..., model_version: _Optional[str] = ..., device_type: _Optional[str] = ...) -> None: ...
 
 class Job(_message.Message):
-    __slots__ = ("id", "workload", "profile_id", "memory_peak_bytes", "weight", "max_slowdown", "remaining_s", "gpus")
+    __slots__ = ("id", "workload", "profile_id", "memory_peak_bytes", "weight", "max_slowdown", "remaining_s", "gpus", "attained_s", "elapsed_s")
     ID_FIELD_NUMBER: _ClassVar[int]
     WORKLOAD_FIELD_NUMBER: _ClassVar[int]
     PROFILE_ID_FIELD_NUMBER: _ClassVar[int]
@@ -302,6 +306,8 @@ class Job(_message.Message):
     MAX_SLOWDOWN_FIELD_NUMBER: _ClassVar[int]
     REMAINING_S_FIELD_NUMBER: _ClassVar[int]
     GPUS_FIELD_NUMBER: _ClassVar[int]
+    ATTAINED_S_FIELD_NUMBER: _ClassVar[int]
+    ELAPSED_S_FIELD_NUMBER: _ClassVar[int]
     id: str
     workload: str
     profile_id: str
@@ -310,7 +316,9 @@ class Job(_message.Message):
     max_slowdown: float
     remaining_s: float
     gpus: int
-    def __init__(self, id: _Optional[str] = ..., workload: _Optional[str] = ..., profile_id: _Optional[str] = ..., memory_peak_bytes: _Optional[float] = ..., weight: _Optional[float] = ..., max_slowdown: _Optional[float] = ..., remaining_s: _Optional[float] = ..., gpus: _Optional[int] = ...) -> None: ...
+    attained_s: float
+    elapsed_s: float
+    def __init__(self, id: _Optional[str] = ..., workload: _Optional[str] = ..., profile_id: _Optional[str] = ..., memory_peak_bytes: _Optional[float] = ..., weight: _Optional[float] = ..., max_slowdown: _Optional[float] = ..., remaining_s: _Optional[float] = ..., gpus: _Optional[int] = ..., attained_s: _Optional[float] = ..., elapsed_s: _Optional[float] = ...) -> None: ...
 
 class Device(_message.Message):
     __slots__ = ("id", "type", "node", "memory_bytes", "mode", "residents")
@@ -346,8 +354,16 @@ class Limits(_message.Message):
     slice_s: float
     def __init__(self, allowed: _Optional[_Iterable[_Union[ActionKind, str]]] = ..., max_slowdown: _Optional[float] = ..., max_devices: _Optional[int] = ..., allow_extrapolation: _Optional[bool] = ..., risk: _Optional[float] = ..., promise_ttl_s: _Optional[float] = ..., slice_s: _Optional[float] = ...) -> None: ...
 
+class ObjectiveTerm(_message.Message):
+    __slots__ = ("kind", "weight")
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    WEIGHT_FIELD_NUMBER: _ClassVar[int]
+    kind: ObjectiveKind
+    weight: float
+    def __init__(self, kind: _Optional[_Union[ObjectiveKind, str]] = ..., weight: _Optional[float] = ...) -> None: ...
+
 class MatchRequest(_message.Message):
-    __slots__ = ("scope", "snapshot_id", "pending", "devices", "limits", "validate_only", "objective", "now_s", "partial")
+    __slots__ = ("scope", "snapshot_id", "pending", "devices", "limits", "validate_only", "objective", "now_s", "partial", "objective_terms")
     SCOPE_FIELD_NUMBER: _ClassVar[int]
     SNAPSHOT_ID_FIELD_NUMBER: _ClassVar[int]
     PENDING_FIELD_NUMBER: _ClassVar[int]
@@ -357,6 +373,7 @@ class MatchRequest(_message.Message):
     OBJECTIVE_FIELD_NUMBER: _ClassVar[int]
     NOW_S_FIELD_NUMBER: _ClassVar[int]
     PARTIAL_FIELD_NUMBER: _ClassVar[int]
+    OBJECTIVE_TERMS_FIELD_NUMBER: _ClassVar[int]
     scope: str
     snapshot_id: str
     pending: _containers.RepeatedCompositeFieldContainer[Job]
@@ -366,7 +383,8 @@ class MatchRequest(_message.Message):
     objective: ObjectiveKind
     now_s: float
     partial: bool
-    def __init__(self, scope: _Optional[str] = ..., snapshot_id: _Optional[str] = ..., pending: _Optional[_Iterable[_Union[Job, _Mapping]]] = ..., devices: _Optional[_Iterable[_Union[Device, _Mapping]]] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., validate_only: _Optional[bool] = ..., objective: _Optional[_Union[ObjectiveKind, str]] = ..., now_s: _Optional[float] = ..., partial: _Optional[bool] = ...) -> None: ...
+    objective_terms: _containers.RepeatedCompositeFieldContainer[ObjectiveTerm]
+    def __init__(self, scope: _Optional[str] = ..., snapshot_id: _Optional[str] = ..., pending: _Optional[_Iterable[_Union[Job, _Mapping]]] = ..., devices: _Optional[_Iterable[_Union[Device, _Mapping]]] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., validate_only: _Optional[bool] = ..., objective: _Optional[_Union[ObjectiveKind, str]] = ..., now_s: _Optional[float] = ..., partial: _Optional[bool] = ..., objective_terms: _Optional[_Iterable[_Union[ObjectiveTerm, _Mapping]]] = ...) -> None: ...
 
 class Action(_message.Message):
     __slots__ = ("kind", "job_id", "device_id", "partner_id", "slowdown", "slowdown_lower", "slowdown_upper", "partner_slowdown", "cost", "reason", "promised_by_s", "device_ids")
@@ -419,7 +437,7 @@ class Refusal(_message.Message):
     def __init__(self, job_id: _Optional[str] = ..., partner_id: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class MatchResponse(_message.Message):
-    __slots__ = ("decision_id", "model_version", "actions", "pairs", "refused", "refused_total", "cost", "greedy_cost", "greedy_waiting", "lower_bound", "gap", "status", "resolve_at_s")
+    __slots__ = ("decision_id", "model_version", "actions", "pairs", "refused", "refused_total", "cost", "greedy_cost", "greedy_waiting", "lower_bound", "gap", "status", "resolve_at_s", "objective_value")
     DECISION_ID_FIELD_NUMBER: _ClassVar[int]
     MODEL_VERSION_FIELD_NUMBER: _ClassVar[int]
     ACTIONS_FIELD_NUMBER: _ClassVar[int]
@@ -433,6 +451,7 @@ class MatchResponse(_message.Message):
     GAP_FIELD_NUMBER: _ClassVar[int]
     STATUS_FIELD_NUMBER: _ClassVar[int]
     RESOLVE_AT_S_FIELD_NUMBER: _ClassVar[int]
+    OBJECTIVE_VALUE_FIELD_NUMBER: _ClassVar[int]
     decision_id: str
     model_version: str
     actions: _containers.RepeatedCompositeFieldContainer[Action]
@@ -446,33 +465,38 @@ class MatchResponse(_message.Message):
     gap: float
     status: SolveStatus
     resolve_at_s: float
-    def __init__(self, decision_id: _Optional[str] = ..., model_version: _Optional[str] = ..., actions: _Optional[_Iterable[_Union[Action, _Mapping]]] = ..., pairs: _Optional[_Iterable[_Union[Pairing, _Mapping]]] = ..., refused: _Optional[_Iterable[_Union[Refusal, _Mapping]]] = ..., refused_total: _Optional[int] = ..., cost: _Optional[float] = ..., greedy_cost: _Optional[float] = ..., greedy_waiting: _Optional[int] = ..., lower_bound: _Optional[float] = ..., gap: _Optional[float] = ..., status: _Optional[_Union[SolveStatus, str]] = ..., resolve_at_s: _Optional[float] = ...) -> None: ...
+    objective_value: float
+    def __init__(self, decision_id: _Optional[str] = ..., model_version: _Optional[str] = ..., actions: _Optional[_Iterable[_Union[Action, _Mapping]]] = ..., pairs: _Optional[_Iterable[_Union[Pairing, _Mapping]]] = ..., refused: _Optional[_Iterable[_Union[Refusal, _Mapping]]] = ..., refused_total: _Optional[int] = ..., cost: _Optional[float] = ..., greedy_cost: _Optional[float] = ..., greedy_waiting: _Optional[int] = ..., lower_bound: _Optional[float] = ..., gap: _Optional[float] = ..., status: _Optional[_Union[SolveStatus, str]] = ..., resolve_at_s: _Optional[float] = ..., objective_value: _Optional[float] = ...) -> None: ...
 
 class RankPlacementsRequest(_message.Message):
-    __slots__ = ("job", "devices", "limits")
+    __slots__ = ("job", "devices", "limits", "objective")
     JOB_FIELD_NUMBER: _ClassVar[int]
     DEVICES_FIELD_NUMBER: _ClassVar[int]
     LIMITS_FIELD_NUMBER: _ClassVar[int]
+    OBJECTIVE_FIELD_NUMBER: _ClassVar[int]
     job: Job
     devices: _containers.RepeatedCompositeFieldContainer[Device]
     limits: Limits
-    def __init__(self, job: _Optional[_Union[Job, _Mapping]] = ..., devices: _Optional[_Iterable[_Union[Device, _Mapping]]] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ...) -> None: ...
+    objective: ObjectiveKind
+    def __init__(self, job: _Optional[_Union[Job, _Mapping]] = ..., devices: _Optional[_Iterable[_Union[Device, _Mapping]]] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., objective: _Optional[_Union[ObjectiveKind, str]] = ...) -> None: ...
 
 class Ranking(_message.Message):
-    __slots__ = ("device_id", "feasible", "slowdown", "worst_resident_slowdown", "cost", "reason")
+    __slots__ = ("device_id", "feasible", "slowdown", "worst_resident_slowdown", "cost", "reason", "planned")
     DEVICE_ID_FIELD_NUMBER: _ClassVar[int]
     FEASIBLE_FIELD_NUMBER: _ClassVar[int]
     SLOWDOWN_FIELD_NUMBER: _ClassVar[int]
     WORST_RESIDENT_SLOWDOWN_FIELD_NUMBER: _ClassVar[int]
     COST_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
+    PLANNED_FIELD_NUMBER: _ClassVar[int]
     device_id: str
     feasible: bool
     slowdown: float
     worst_resident_slowdown: float
     cost: float
     reason: str
-    def __init__(self, device_id: _Optional[str] = ..., feasible: _Optional[bool] = ..., slowdown: _Optional[float] = ..., worst_resident_slowdown: _Optional[float] = ..., cost: _Optional[float] = ..., reason: _Optional[str] = ...) -> None: ...
+    planned: bool
+    def __init__(self, device_id: _Optional[str] = ..., feasible: _Optional[bool] = ..., slowdown: _Optional[float] = ..., worst_resident_slowdown: _Optional[float] = ..., cost: _Optional[float] = ..., reason: _Optional[str] = ..., planned: _Optional[bool] = ...) -> None: ...
 
 class RankPlacementsResponse(_message.Message):
     __slots__ = ("rankings", "model_version")

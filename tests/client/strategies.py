@@ -33,6 +33,7 @@ from interfere.records import (
     Limits,
     MemoryUsage,
     ObjectiveKind,
+    ObjectiveTerm,
     Observation,
     ObservationResult,
     Outcome,
@@ -98,6 +99,7 @@ summaries = st.builds(
 jobs = st.builds(
     Job, id=names, workload=names, profile_id=words, memory_peak_bytes=optional(), weight=numbers(1e-6),
     max_slowdown=optional(1.0), gpus=st.integers(1, 2**31),
+    remaining_s=optional(), attained_s=optional(), elapsed_s=optional(),
 )  # fmt: skip
 devices = st.builds(
     Device, id=names, type=names, node=words, memory_bytes=optional(1.0), mode=modes, residents=tuples(jobs, 2)
@@ -122,14 +124,17 @@ snapshots = st.builds(
     objective=st.sampled_from(ObjectiveKind),
     now_s=optional(),
     partial=st.booleans(),
+    objective_terms=tuples(st.builds(ObjectiveTerm, kind=st.sampled_from(ObjectiveKind), weight=numbers(1e-6))),
 )
-rank_queries = st.builds(RankQuery, job=jobs, devices=tuples(devices), limits=limits)
+rank_queries = st.builds(
+    RankQuery, job=jobs, devices=tuples(devices), limits=limits, objective=st.sampled_from(ObjectiveKind)
+)
 rank_answers = st.builds(
     RankAnswer,
     rankings=tuples(
         st.builds(
             Ranking, device_id=names, feasible=st.booleans(), slowdown=optional(), worst_resident_slowdown=optional(),
-            cost=numbers() | st.just(float("inf")), reason=words,
+            cost=numbers() | st.just(float("inf")), reason=words, planned=st.booleans(),
         )
     ),
     model_version=words,
@@ -146,7 +151,7 @@ plans = st.builds(
     pairs=tuples(st.builds(Pairing, job_id=names, partner_id=names, device_id=names, weight=numbers())),
     refused=tuples(st.builds(Refusal, job_id=names, partner_id=names, reason=words)),
     refused_total=counts, cost=numbers(), greedy_cost=numbers(), greedy_waiting=counts, lower_bound=numbers(-1e6),
-    gap=numbers(), status=st.sampled_from(SolveStatus), resolve_at_s=optional(),
+    gap=numbers(), status=st.sampled_from(SolveStatus), objective_value=optional(-1e6), resolve_at_s=optional(),
 )  # fmt: skip
 
 

@@ -36,7 +36,7 @@ class World:
         kinds: dict[str, str] = {}
         for node in range(3):
             kind = DEVICE if node else str(rng.choice([DEVICE, "other"]))
-            for k in range(int(rng.integers(0, 5))):
+            for k in range(int(rng.integers(node == 0, 5))):
                 self.company[f"n{node}.{k}"], kinds[f"n{node}.{k}"] = [], kind
         for k in range(int(rng.integers(0, 3))):
             resident = job(f"r{k}")

@@ -78,7 +78,11 @@ def test_a_start_whose_partner_is_gone_is_kept_alone() -> None:
     assert both.kept == told
     (left,) = reconcile(told, snapshot("a", device("d"))).kept
     assert (left.action.kind, left.action.device_id, left.action.partner_id) == (ALONE, "d", "")
-    assert (left.action.slowdown, left.action.cost, left.action.promised_by_s) == (1.0, 0.0, 120.0)
+    assert (left.action.slowdown, left.action.promised_by_s) == (1.0, 120.0)
+    ledger = ScopeLedger(scope="default", promises=told)
+    found = plan_scope(snapshot("a", device("d")), ledger, Cluster(0).predictor, Cluster(0).resolve, "x").plan
+    assert [(action.kind, action.device_id, action.cost) for action in found.actions] == [(ALONE, "d", 0.0)]
+    assert (found.cost, found.pairs) == (0.0, ())
 
 
 class Cluster:

@@ -2,11 +2,11 @@
 
 from interfere.client.convert.scalars import ACTION, MODE, OBJECTIVE, Inspection, number, numbers, set_numbers
 from interfere.client.queries import RankAnswer, RankQuery
-from interfere.records import NAN, ActionKind, Device, Job, Limits, ObjectiveKind, Ranking, Snapshot
+from interfere.records import NAN, ActionKind, Device, Job, Limits, ObjectiveKind, ObjectiveTerm, Ranking, Snapshot
 from interfere.records.cluster import DEFAULT_PROMISE_TTL_S, DEFAULT_RISK
 from interfere.v1 import policy_pb2 as pb
 
-_JOB_OPTIONAL = ("memory_peak_bytes", "max_slowdown", "remaining_s")
+_JOB_OPTIONAL = ("memory_peak_bytes", "max_slowdown", "remaining_s", "attained_s", "elapsed_s")
 
 
 def job_to_proto(job: Job) -> pb.Job:
@@ -96,6 +96,18 @@ def limits_from_proto(message: pb.Limits) -> Limits:
     )
 
 
+def term_to_proto(term: ObjectiveTerm) -> pb.ObjectiveTerm:
+    """One part of a sum."""
+    return pb.ObjectiveTerm(kind=OBJECTIVE[term.kind], weight=term.weight)
+
+
+def term_from_proto(message: pb.ObjectiveTerm) -> ObjectiveTerm:
+    """One part of a sum; raises InvalidInputError."""
+    return ObjectiveTerm(
+        kind=ObjectiveKind(OBJECTIVE.word(message.kind, "kind")), weight=number(message, "weight", 1.0)
+    )
+
+
 def snapshot_to_proto(snapshot: Snapshot, *, validate_only: bool = False) -> pb.MatchRequest:
     """A whole request to Match."""
     message = pb.MatchRequest(
@@ -107,6 +119,7 @@ def snapshot_to_proto(snapshot: Snapshot, *, validate_only: bool = False) -> pb.
         validate_only=validate_only,
         objective=OBJECTIVE[snapshot.objective],
         partial=snapshot.partial,
+        objective_terms=[term_to_proto(term) for term in snapshot.objective_terms],
     )
     set_numbers(message, snapshot, "now_s")
     return message
@@ -120,6 +133,7 @@ def snapshot_from_proto(message: pb.MatchRequest) -> Snapshot:
     limits = inspection.read("limits", lambda: limits_from_proto(message.limits))
     objective = inspection.read("", lambda: OBJECTIVE.word(message.objective, "objective"))
     now = inspection.read("", lambda: number(message, "now_s"))
+    terms = inspection.read_all("objective_terms", message.objective_terms, term_from_proto)
     inspection.done()
     return Snapshot(
         scope=message.scope or "default",
@@ -130,6 +144,7 @@ def snapshot_from_proto(message: pb.MatchRequest) -> Snapshot:
         objective=ObjectiveKind(objective or ObjectiveKind.WEIGHTED_EXCESS),
         now_s=NAN if now is None else now,
         partial=message.partial,
+        objective_terms=terms,
     )
 
 
@@ -139,6 +154,7 @@ def rank_query_to_proto(query: RankQuery) -> pb.RankPlacementsRequest:
         job=job_to_proto(query.job),
         devices=[device_to_proto(device) for device in query.devices],
         limits=limits_to_proto(query.limits),
+        objective=OBJECTIVE[query.objective],
     )
 
 
@@ -148,17 +164,25 @@ def rank_query_from_proto(message: pb.RankPlacementsRequest) -> RankQuery:
     job = inspection.read("job", lambda: job_from_proto(message.job))
     devices = inspection.read_all("devices", message.devices, device_from_proto)
     limits = inspection.read("limits", lambda: limits_from_proto(message.limits))
+    objective = inspection.read("", lambda: OBJECTIVE.word(message.objective, "objective"))
     inspection.done()
     assert job is not None
     assert limits is not None
-    return RankQuery(job=job, devices=devices, limits=limits)
+    return RankQuery(
+        job=job,
+        devices=devices,
+        limits=limits,
+        objective=ObjectiveKind(objective or ObjectiveKind.WEIGHTED_EXCESS),
+    )
 
 
 def rank_answer_to_proto(answer: RankAnswer) -> pb.RankPlacementsResponse:
     """Best device first."""
     rankings = []
     for ranking in answer.rankings:
-        message = pb.Ranking(device_id=ranking.device_id, feasible=ranking.feasible, reason=ranking.reason)
+        message = pb.Ranking(
+            device_id=ranking.device_id, feasible=ranking.feasible, reason=ranking.reason, planned=ranking.planned
+        )
         set_numbers(message, ranking, "slowdown", "worst_resident_slowdown", "cost")
         rankings.append(message)
     return pb.RankPlacementsResponse(rankings=rankings, model_version=answer.model_version)
@@ -173,6 +197,7 @@ def rank_answer_from_proto(message: pb.RankPlacementsResponse) -> RankAnswer:
                 feasible=one.feasible,
                 cost=number(one, "cost", float("inf")),
                 reason=one.reason,
+                planned=one.planned,
                 **numbers(one, "slowdown", "worst_resident_slowdown"),
             )
             for one in message.rankings

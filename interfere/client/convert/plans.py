@@ -53,7 +53,7 @@ def plan_to_proto(plan: Plan) -> pb.MatchResponse:
         gap=plan.gap,
         status=STATUS[plan.status],
     )
-    set_numbers(message, plan, "resolve_at_s")
+    set_numbers(message, plan, "resolve_at_s", "objective_value")
     return message
 
 
@@ -75,5 +75,5 @@ def plan_from_proto(message: pb.MatchResponse) -> Plan:
         lower_bound=message.lower_bound,
         gap=message.gap,
         status=SolveStatus(STATUS.word(message.status, "status")),
-        **numbers(message, "resolve_at_s"),
+        **numbers(message, "resolve_at_s", "objective_value"),
     )

@@ -1,0 +1,125 @@
+"""Who starts where, where costs add: first the most weight is started, then at the least cost.
+
+Pending jobs, residents with a free seat and waiting places are the vertices of one general matching: a resident alone
+costs nothing, a waiting place taken costs a price above every cost, and at most as many groups start as there are
+devices. With empty devices of several classes a group is costed at its best class first (that cost is the bound) and
+the groups are then assigned to devices; where this falls short, an integer program takes the classes into account.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from interfere.matching.pairs import match_pairs
+from interfere.matching.records import Matching
+from interfere.matching.seats import assign_seats
+from interfere.policy.classes import by_classes
+from interfere.policy.options import Options, Start
+
+Floats = NDArray[np.float64]
+EQUAL = 1e-9  # relative: sums of the same costs in another order
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placement:
+    """All that starts; who is in no start waits."""
+
+    starts: tuple[Start, ...]
+    cost: float  # Σ of what starts
+    waiting: float  # Σ of the waiting prices of who waits
+    bound: float  # no placement has a lower cost + waiting
+    exact: bool
+
+    @property
+    def total(self) -> float:
+        """What is minimised."""
+        return self.cost + self.waiting
+
+
+def waiting_price(options: Options) -> Floats:
+    """float64[n]: so dear that no saving in excess makes a job wait; in proportion to the job's weight."""
+    costs = np.concatenate([options.alone_best(), options.together_best().ravel(), options.beside_all().ravel()])
+    span = float(np.abs(costs[np.isfinite(costs)]).max(initial=0.0))
+    weight = np.array([job.weight for job in options.pending])
+    return (1.0 + 2.0 * len(weight) * span) * weight / weight.min(initial=np.inf) if len(weight) else weight
+
+
+def place(options: Options, price: Floats) -> Placement:
+    """The cheapest placement, `price` float64[n] for each job that waits."""
+    matching = _matched(options, price)
+    found = _placed(options, price, matching)
+    if found.exact:
+        return found
+    other = by_classes(options, price)
+    if other is None:
+        return found
+    better = _of(options, price, other.starts, bound=max(found.bound, other.bound), exact=other.exact)
+    return better if better.total <= found.total else found
+
+
+def _of(options: Options, price: Floats, starts: tuple[Start, ...], *, bound: float, exact: bool) -> Placement:
+    waits = np.ones(len(options.pending), dtype=bool)
+    for start in starts:
+        waits[list(start.members)] = False
+    cost, waiting = float(sum(options.cost_of(start)[0] for start in starts)), float(price[waits].sum())
+    total = cost + waiting
+    return Placement(
+        starts=starts, cost=cost, waiting=waiting, bound=total if exact else min(bound, total), exact=exact
+    )
+
+
+def _matched(options: Options, price: Floats) -> Matching:
+    """Matching over pending jobs 0..n-1, seats n..n+s-1, waiting places after them."""
+    n, s = len(options.pending), len(options.seats)
+    alone = options.alone_best()
+    fits = all(np.isfinite(cost).all() for cost in options.alone.values())  # then every device serves somebody
+    places = max(0, n - options.take) if fits else n
+    size = n + s + places
+    cost = np.full((size, size), np.inf)
+    cost[:n, :n] = options.together_best()
+    cost[:n, n : n + s] = options.beside_all()
+    cost[:n, n + s :] = price[:, None]
+    cost = np.minimum(cost, cost.T)
+    solo = np.zeros(size)
+    solo[:n] = alone
+    return match_pairs(cost, solo, max_devices=options.take + s + places)
+
+
+def _placed(options: Options, price: Floats, matching: Matching) -> Placement:
+    """Groups of the matching on devices; exact where each got the class that the matching counted on."""
+    n, s = len(options.pending), len(options.seats)
+    starts: list[Start] = []
+    fresh: list[tuple[int, ...]] = []
+    for i, j in enumerate(matching.mate[:n].tolist()):
+        if n <= j < n + s:
+            starts.append(Start(members=(i,), seat=j - n))
+        elif j == i:
+            fresh.append((i,))
+        elif i < j < n:
+            fresh.append((i, j))
+    devices = _devices(options, price, fresh)
+    starts += [Start(members=members, device=k) for members, k in zip(fresh, devices, strict=True) if k >= 0]
+    found = _of(options, price, tuple(starts), bound=matching.lower_bound, exact=False)
+    if found.total - found.bound > EQUAL * max(abs(found.total), matching.cost):
+        return found
+    return _of(options, price, found.starts, bound=found.total, exact=True)
+
+
+def _devices(options: Options, price: Floats, fresh: list[tuple[int, ...]]) -> list[int]:
+    """The empty device of each group, -1 for none; devices of one class are alike."""
+    if not fresh or len(options.together) < 2:
+        return list(range(len(fresh)))
+    column = {
+        where: np.array(
+            [
+                options.together[where].cost[members] if len(members) == 2 else options.alone[where][members[0]]
+                for members in fresh
+            ],
+            dtype=np.float64,
+        )
+        for where in options.together
+    }
+    table = np.stack([column[where] for where in options.empty_class], axis=1)
+    hold = np.array([price[list(members)].sum() for members in fresh])
+    return [int(k) for k in assign_seats(table, hold).seat]

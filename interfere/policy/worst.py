@@ -1,0 +1,56 @@
+"""The least worst cost of a job, by search for a threshold.
+
+Of all placements that start the most weight, the smallest largest cost θ of a job; then, with no job above θ, the least
+sum. Whether as much weight starts below a threshold never turns from yes to no as it rises, so the sorted distinct
+costs are halved until one is left: about 18 placements for 300 jobs beside 700 residents.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from interfere.policy.options import Options
+from interfere.policy.place import EQUAL, Floats, Placement, place
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorstPlacement:
+    """A placement, the largest cost of a job in it, and what is proved of the least possible."""
+
+    placement: Placement
+    worst: float
+    bound: float
+
+
+def least_worst(options: Options, price: Floats) -> WorstPlacement:
+    """The placement; exact when every one on the way was."""
+    best = place(options, price)
+    worst = _worst(options, best)
+    values = _values(options)
+    low, high = 0, int(np.searchsorted(values, worst))  # values[high] is reached; below values[low] is not
+    proved = -1
+    while low < high:
+        middle = (low + high) // 2
+        found = place(options.up_to(float(values[middle])), price)
+        if found.waiting <= best.waiting * (1 + EQUAL):
+            best, worst = found, _worst(options, found)
+            high = min(middle, int(np.searchsorted(values, worst)))
+        else:
+            proved = middle if found.exact else proved
+            low = middle + 1
+    exact = proved == high - 1 or high == 0
+    bound = float(values[high]) if exact else float(values[proved + 1])
+    return WorstPlacement(placement=best, worst=worst, bound=min(bound, worst))
+
+
+def _worst(options: Options, placement: Placement) -> float:
+    return max([options.floor, *(options.cost_of(start)[1] for start in placement.starts)])
+
+
+def _values(options: Options) -> Floats:
+    """Sorted distinct costs of a job that may decide; the floor first."""
+    tables = [*options.together.values(), *(costs for costs, _ in options.beside.values())]
+    parts = [cost[np.isfinite(cost)] for cost in options.alone.values()]
+    parts += [costs.worst[np.isfinite(costs.cost)] for costs in tables]
+    values = np.unique(np.concatenate([np.zeros(0), *parts]))
+    return np.concatenate([[options.floor], values[values > options.floor]])
