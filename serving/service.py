@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 import interfere
 from interfere.client.queries import (
+    ExplainQuery,
     JobRef,
     MatrixAnswer,
     MatrixQuery,
@@ -29,14 +30,17 @@ from interfere.client.queries import (
     scores_of,
 )
 from interfere.errors import InvalidInputError, LimitError, Violation
+from interfere.policy.gangs import plan_gangs
 from interfere.policy.rank import rank
 from interfere.policy.validate import validate_snapshot
 from interfere.predict.groups import composed, memory_share
 from interfere.predict.manifest import Manifest
+from interfere.predict.occlusion import Occlusion
 from interfere.predict.online.prior import ResidualPrior
 from interfere.predict.residual import OnlineModel
 from interfere.protocols import Predictor
 from interfere.records import (
+    Explanation,
     Job,
     JobProfile,
     ObservationResult,
@@ -47,8 +51,9 @@ from interfere.records import (
     Snapshot,
     Source,
 )
-from interfere.store.protocol import Store
+from interfere.store.protocol import Account, Store
 from serving.decisions import DecisionLedger
+from serving.explaining import Explainer
 from serving.learning import ObservationLedger
 from serving.limits import MAX_CELLS, MAX_ENTRIES, MAX_PAIRS, check_size
 from serving.metrics import Metrics
@@ -66,11 +71,12 @@ class PolicyCore:
         shipped: Mapping[tuple[str, str], JobProfile],
         store: Store,
         metrics: Metrics,
+        occlusion: Occlusion,
         prior: ResidualPrior | None = None,
         measured: Iterable[tuple[str, str, str, str]] = (),
     ) -> None:
         """`shipped` are the model's own profiles, `measured` the pairs that it answers by a measurement, `prior` what
-        the online correction starts from."""
+        the online correction starts from, `occlusion` asks the model inside `predictor`."""
         self._predictor, self._manifest = predictor, manifest
         self._lock = threading.Lock()
         self._profiles = ProfileCatalogue(store.profiles, shipped.values())
@@ -80,6 +86,9 @@ class PolicyCore:
             metrics,
         )  # fmt: skip
         self._decided = DecisionLedger(store, metrics)
+        self._explainer = Explainer(
+            store.accounts, occlusion, predictor, lambda: self._learned.model, self._of_job, self._lock
+        )
         metrics.serving(predictor.version)
 
     # --- predictions ------------------------------------------------------------------------------------------------
@@ -208,7 +217,26 @@ class PolicyCore:
             if validate_only:
                 self._decided.check(snapshot)
                 return None
-            return self._decided.decide(snapshot, self._learned.model, self._of_job)
+            decision = self._decided.decide(snapshot, self._learned.model, self._of_job)
+            self._explainer.remember(snapshot, decision, self._learned.last, self._profiles.digest())
+            return decision
+
+    def explain(self, query: ExplainQuery) -> Explanation:
+        """Why one job got what it got, with what is known now. Raises NotFoundError."""
+        return self._explainer.explain(
+            query, self._changes, lambda rest: plan_gangs(rest, self._learned.model, self._of_job, query.decision_id)
+        )
+
+    def _changes(self, account: Account) -> list[str]:
+        """What is known now and was not when an account was written."""
+        since = []
+        if account.model_version != self._predictor.version:
+            since.append(f"another model: {account.model_version} decided, {self._predictor.version} explains")
+        if account.learned_upto != self._learned.last:
+            since.append(f"log entries: {self._learned.last - account.learned_upto}")
+        if account.facts != self._profiles.digest():
+            since.append("newer profiles")
+        return since
 
     def _check(self, snapshot: Snapshot) -> None:
         bad = [

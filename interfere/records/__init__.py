@@ -20,6 +20,7 @@ from interfere.records.cluster import (
     Snapshot,
     SolveStatus,
 )
+from interfere.records.explanations import Alternative, Contribution, Explanation, PairExplanation
 from interfere.records.facts import COUNTERS, JobProfile, KernelStat, PairMeasurement, PairStatus
 from interfere.records.observations import (
     MemoryUsage,
@@ -42,7 +43,10 @@ __all__ = [
     "NAN",
     "Action",
     "ActionKind",
+    "Alternative",
+    "Contribution",
     "Device",
+    "Explanation",
     "Job",
     "JobProfile",
     "KernelStat",
@@ -56,6 +60,7 @@ __all__ = [
     "Outcome",
     "OutcomeKind",
     "PairBatch",
+    "PairExplanation",
     "PairMeasurement",
     "PairStatus",
     "Pairing",

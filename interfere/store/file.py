@@ -8,8 +8,12 @@ from pathlib import Path
 
 from interfere.errors import ConflictError, UnavailableError, UnfitError
 
-FORMAT = 3  # PRAGMA user_version
+FORMAT = 4  # PRAGMA user_version
 BUSY_S = 2.0  # wait for a backup tool's lock before giving up
+_ACCOUNT = """
+CREATE TABLE account (
+    seq INTEGER PRIMARY KEY AUTOINCREMENT, decision_id TEXT NOT NULL UNIQUE, scope TEXT NOT NULL, request BLOB NOT NULL,
+    answer BLOB NOT NULL, model_version TEXT NOT NULL, learned_upto INTEGER NOT NULL, facts TEXT NOT NULL)"""
 _SNAPSHOT = """
 CREATE TABLE snapshot (
     seq INTEGER NOT NULL, key TEXT NOT NULL, content BLOB NOT NULL, PRIMARY KEY (key, seq))"""
@@ -20,6 +24,7 @@ CREATE TABLE promise (
     PRIMARY KEY (scope, place));
 CREATE INDEX promise_job ON promise (job_id)"""
 _SCHEMA = f"""
+{_ACCOUNT};
 CREATE TABLE profile (
     seq INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, content TEXT NOT NULL);
 CREATE TABLE observation (
@@ -41,8 +46,8 @@ ALTER TABLE observation ADD COLUMN received_s REAL NOT NULL DEFAULT 0;
 CREATE INDEX observation_kind ON observation (kind) WHERE kind <> 'progress';
 {_SNAPSHOT};
 """
-# Format 2 had no promises.
-_UPGRADES = {1: _FROM_1 + _PROMISES, 2: _PROMISES}
+# Format 2 kept neither what decisions were made from nor promises, format 3 no promises.
+_UPGRADES = {1: f"{_FROM_1}{_ACCOUNT};{_PROMISES}", 2: f"{_ACCOUNT};{_PROMISES}", 3: _PROMISES}
 
 
 class SqliteFile:

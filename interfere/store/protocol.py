@@ -24,6 +24,20 @@ class StoredDecision:
     content: bytes
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Account:
+    """What a decision was made from, so that it can be explained later: bytes of its request and answer, and the state
+    of knowledge then (model, last entry of the log, digest of the newest facts)."""
+
+    decision_id: str
+    scope: str
+    request: bytes
+    answer: bytes
+    model_version: str
+    learned_upto: int
+    facts: str
+
+
 class ProfileBook(Protocol):
     """Facts about workloads, by content id."""
 
@@ -95,6 +109,16 @@ class SnapshotBook(Protocol):
         """Those of a key up to an entry, newest first."""
 
 
+class AccountBook(Protocol):
+    """What the newest decisions were made from; losing some loses explanations only."""
+
+    def put(self, account: Account) -> None:
+        """Store one, forget those past the newest to keep; one that is there already stays as it is."""
+
+    def find(self, decision_id: str) -> Account | None:
+        """None when nobody made the decision, or newer ones took its place."""
+
+
 class DecisionBook(Protocol):
     """Decisions under their snapshot ids; the newest `keep` of them."""
 
@@ -128,6 +152,10 @@ class Store(Protocol):
     @property
     def profiles(self) -> ProfileBook:
         """Facts about workloads."""
+
+    @property
+    def accounts(self) -> AccountBook:
+        """What decisions were made from."""
 
     @property
     def observations(self) -> ObservationBook:

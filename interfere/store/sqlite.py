@@ -5,6 +5,7 @@ from pathlib import Path
 
 from interfere.errors import InterfereError, UnfitError
 from interfere.records import JobProfile
+from interfere.store.accounts import SqliteAccounts
 from interfere.store.decisions import SqliteDecisions, SqlitePromises
 from interfere.store.file import SqliteFile
 from interfere.store.lock import FileLock
@@ -45,6 +46,7 @@ class SqliteStore:
         self.profiles = SqliteProfiles(self._file)
         self.observations = SqliteObservations(self._file)
         self.snapshots = SqliteSnapshots(self._file)
+        self.accounts = SqliteAccounts(self._file)
         self.decisions = SqliteDecisions(self._file, keep_decisions)
         self.promises = SqlitePromises(self._file, self.decisions)
 

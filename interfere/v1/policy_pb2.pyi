@@ -468,6 +468,104 @@ class MatchResponse(_message.Message):
     objective_value: float
     def __init__(self, decision_id: _Optional[str] = ..., model_version: _Optional[str] = ..., actions: _Optional[_Iterable[_Union[Action, _Mapping]]] = ..., pairs: _Optional[_Iterable[_Union[Pairing, _Mapping]]] = ..., refused: _Optional[_Iterable[_Union[Refusal, _Mapping]]] = ..., refused_total: _Optional[int] = ..., cost: _Optional[float] = ..., greedy_cost: _Optional[float] = ..., greedy_waiting: _Optional[int] = ..., lower_bound: _Optional[float] = ..., gap: _Optional[float] = ..., status: _Optional[_Union[SolveStatus, str]] = ..., resolve_at_s: _Optional[float] = ..., objective_value: _Optional[float] = ...) -> None: ...
 
+class ExplainRequest(_message.Message):
+    __slots__ = ("decision_id", "job_id", "scope")
+    DECISION_ID_FIELD_NUMBER: _ClassVar[int]
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    SCOPE_FIELD_NUMBER: _ClassVar[int]
+    decision_id: str
+    job_id: str
+    scope: str
+    def __init__(self, decision_id: _Optional[str] = ..., job_id: _Optional[str] = ..., scope: _Optional[str] = ...) -> None: ...
+
+class Contribution(_message.Message):
+    __slots__ = ("job_id", "name", "log_change", "value", "reference", "unit")
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    LOG_CHANGE_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    REFERENCE_FIELD_NUMBER: _ClassVar[int]
+    UNIT_FIELD_NUMBER: _ClassVar[int]
+    job_id: str
+    name: str
+    log_change: float
+    value: float
+    reference: float
+    unit: str
+    def __init__(self, job_id: _Optional[str] = ..., name: _Optional[str] = ..., log_change: _Optional[float] = ..., value: _Optional[float] = ..., reference: _Optional[float] = ..., unit: _Optional[str] = ...) -> None: ...
+
+class PairExplanation(_message.Message):
+    __slots__ = ("victim_id", "neighbour_id", "median", "lower", "upper", "source", "note", "contributions")
+    VICTIM_ID_FIELD_NUMBER: _ClassVar[int]
+    NEIGHBOUR_ID_FIELD_NUMBER: _ClassVar[int]
+    MEDIAN_FIELD_NUMBER: _ClassVar[int]
+    LOWER_FIELD_NUMBER: _ClassVar[int]
+    UPPER_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    NOTE_FIELD_NUMBER: _ClassVar[int]
+    CONTRIBUTIONS_FIELD_NUMBER: _ClassVar[int]
+    victim_id: str
+    neighbour_id: str
+    median: float
+    lower: float
+    upper: float
+    source: PredictionSource
+    note: str
+    contributions: _containers.RepeatedCompositeFieldContainer[Contribution]
+    def __init__(self, victim_id: _Optional[str] = ..., neighbour_id: _Optional[str] = ..., median: _Optional[float] = ..., lower: _Optional[float] = ..., upper: _Optional[float] = ..., source: _Optional[_Union[PredictionSource, str]] = ..., note: _Optional[str] = ..., contributions: _Optional[_Iterable[_Union[Contribution, _Mapping]]] = ...) -> None: ...
+
+class Alternative(_message.Message):
+    __slots__ = ("kind", "device_id", "partner_id", "partner_workload", "slowdown", "partner_slowdown", "group_cost", "cost", "waiting", "waiting_weight", "chosen", "proven")
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    DEVICE_ID_FIELD_NUMBER: _ClassVar[int]
+    PARTNER_ID_FIELD_NUMBER: _ClassVar[int]
+    PARTNER_WORKLOAD_FIELD_NUMBER: _ClassVar[int]
+    SLOWDOWN_FIELD_NUMBER: _ClassVar[int]
+    PARTNER_SLOWDOWN_FIELD_NUMBER: _ClassVar[int]
+    GROUP_COST_FIELD_NUMBER: _ClassVar[int]
+    COST_FIELD_NUMBER: _ClassVar[int]
+    WAITING_FIELD_NUMBER: _ClassVar[int]
+    WAITING_WEIGHT_FIELD_NUMBER: _ClassVar[int]
+    CHOSEN_FIELD_NUMBER: _ClassVar[int]
+    PROVEN_FIELD_NUMBER: _ClassVar[int]
+    kind: ActionKind
+    device_id: str
+    partner_id: str
+    partner_workload: str
+    slowdown: float
+    partner_slowdown: float
+    group_cost: float
+    cost: float
+    waiting: int
+    waiting_weight: float
+    chosen: bool
+    proven: bool
+    def __init__(self, kind: _Optional[_Union[ActionKind, str]] = ..., device_id: _Optional[str] = ..., partner_id: _Optional[str] = ..., partner_workload: _Optional[str] = ..., slowdown: _Optional[float] = ..., partner_slowdown: _Optional[float] = ..., group_cost: _Optional[float] = ..., cost: _Optional[float] = ..., waiting: _Optional[int] = ..., waiting_weight: _Optional[float] = ..., chosen: _Optional[bool] = ..., proven: _Optional[bool] = ...) -> None: ...
+
+class ExplainResponse(_message.Message):
+    __slots__ = ("decision_id", "scope", "workload", "action", "pairs", "alternatives", "refused", "refused_total", "model_version", "changed")
+    DECISION_ID_FIELD_NUMBER: _ClassVar[int]
+    SCOPE_FIELD_NUMBER: _ClassVar[int]
+    WORKLOAD_FIELD_NUMBER: _ClassVar[int]
+    ACTION_FIELD_NUMBER: _ClassVar[int]
+    PAIRS_FIELD_NUMBER: _ClassVar[int]
+    ALTERNATIVES_FIELD_NUMBER: _ClassVar[int]
+    REFUSED_FIELD_NUMBER: _ClassVar[int]
+    REFUSED_TOTAL_FIELD_NUMBER: _ClassVar[int]
+    MODEL_VERSION_FIELD_NUMBER: _ClassVar[int]
+    CHANGED_FIELD_NUMBER: _ClassVar[int]
+    decision_id: str
+    scope: str
+    workload: str
+    action: Action
+    pairs: _containers.RepeatedCompositeFieldContainer[PairExplanation]
+    alternatives: _containers.RepeatedCompositeFieldContainer[Alternative]
+    refused: _containers.RepeatedCompositeFieldContainer[Refusal]
+    refused_total: int
+    model_version: str
+    changed: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, decision_id: _Optional[str] = ..., scope: _Optional[str] = ..., workload: _Optional[str] = ..., action: _Optional[_Union[Action, _Mapping]] = ..., pairs: _Optional[_Iterable[_Union[PairExplanation, _Mapping]]] = ..., alternatives: _Optional[_Iterable[_Union[Alternative, _Mapping]]] = ..., refused: _Optional[_Iterable[_Union[Refusal, _Mapping]]] = ..., refused_total: _Optional[int] = ..., model_version: _Optional[str] = ..., changed: _Optional[_Iterable[str]] = ...) -> None: ...
+
 class RankPlacementsRequest(_message.Message):
     __slots__ = ("job", "devices", "limits", "objective")
     JOB_FIELD_NUMBER: _ClassVar[int]

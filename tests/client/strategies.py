@@ -4,6 +4,7 @@ from hypothesis import strategies as st
 
 from interfere.client.queries import (
     Correction,
+    ExplainQuery,
     JobRef,
     LogEntry,
     MatrixQuery,
@@ -26,7 +27,10 @@ from interfere.records import (
     NAN,
     Action,
     ActionKind,
+    Alternative,
+    Contribution,
     Device,
+    Explanation,
     Job,
     JobProfile,
     KernelStat,
@@ -38,6 +42,7 @@ from interfere.records import (
     ObservationResult,
     Outcome,
     OutcomeKind,
+    PairExplanation,
     Pairing,
     Plan,
     Progress,
@@ -47,6 +52,7 @@ from interfere.records import (
     Rollback,
     Snapshot,
     SolveStatus,
+    Source,
 )
 
 names = st.text("abcdefgh-µ🚀 0123", min_size=1, max_size=12).filter(str.strip)
@@ -152,6 +158,35 @@ plans = st.builds(
     refused=tuples(st.builds(Refusal, job_id=names, partner_id=names, reason=words)),
     refused_total=counts, cost=numbers(), greedy_cost=numbers(), greedy_waiting=counts, lower_bound=numbers(-1e6),
     gap=numbers(), status=st.sampled_from(SolveStatus), objective_value=optional(-1e6), resolve_at_s=optional(),
+)  # fmt: skip
+explain_queries = st.builds(ExplainQuery, decision_id=words, job_id=words, scope=words)
+explanations = st.builds(
+    Explanation,
+    decision_id=words, scope=words, workload=words, model_version=words, changed=tuples(names, 2),
+    action=st.builds(Action, kind=st.sampled_from(ActionKind), job_id=names, slowdown=optional(), reason=words),
+    pairs=tuples(
+        st.builds(
+            PairExplanation, victim_id=names, neighbour_id=names, median=optional(), lower=optional(), upper=optional(),
+            source=st.sampled_from(Source), note=words,
+            contributions=tuples(
+                st.builds(
+                    Contribution, job_id=words, name=names, log_change=numbers(-3, 3), value=optional(),
+                    reference=optional(), unit=words,
+                ),
+                2,
+            ),
+        ),
+        2,
+    ),
+    alternatives=tuples(
+        st.builds(
+            Alternative, kind=st.sampled_from(ActionKind), device_id=words, partner_id=words, partner_workload=words,
+            slowdown=optional(), partner_slowdown=optional(), group_cost=optional(), cost=numbers(), waiting=counts,
+            waiting_weight=numbers(), chosen=st.booleans(), proven=st.booleans(),
+        ),
+        2,
+    ),
+    refused=tuples(st.builds(Refusal, job_id=names, partner_id=names, reason=words), 2), refused_total=counts,
 )  # fmt: skip
 
 

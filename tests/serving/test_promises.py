@@ -10,6 +10,7 @@ from features.pair import Encoder
 from interfere.client import PolicyClient
 from interfere.config import Settings
 from interfere.errors import InvalidInputError
+from interfere.predict.occlusion import Occlusion
 from interfere.predict.onnx import load_model
 from interfere.records import Action, ActionKind, Device, Job, ObservationResult, Outcome, OutcomeKind, Snapshot
 from interfere.store.sqlite import SqliteStore
@@ -169,7 +170,14 @@ def test_two_servers_on_one_store_promise_no_seat_twice(model_folder: Path, tmp_
     model = load_model(model_folder, Encoder())
     store = SqliteStore(tmp_path / "store.db")
     cores = [
-        PolicyCore(predictor=model, manifest=model.manifest, shipped=model.profiles, store=store, metrics=Metrics())
+        PolicyCore(
+            predictor=model,
+            manifest=model.manifest,
+            shipped=model.profiles,
+            store=store,
+            metrics=Metrics(),
+            occlusion=Occlusion(model, model.profiles.values()),
+        )  # fmt: skip
         for _ in range(2)
     ]
     names = [f"j{k}" for k in range(6)]

@@ -22,7 +22,7 @@ from interfere.records import (
     Rollback,
     ScopeLedger,
 )
-from interfere.store.protocol import Kept, Store, StoredDecision, StoredSnapshot
+from interfere.store.protocol import Account, Kept, Store, StoredDecision, StoredSnapshot
 from interfere.store.rows import (
     kind_of,
     observation_text,
@@ -38,6 +38,9 @@ PROFILE = JobProfile(
     workload="w", device_type="t", step_time_s=0.1, busy_s=(0.1, 0.2), idle_s=(0.0, 0.3),
     kernels=(KernelStat(name="k", mean_s=0.1, grid=(1, 2)),),
 )  # fmt: skip
+ACCOUNT = Account(
+    decision_id="d1", scope="s", request=b"\x00asked" * 99, answer=b"", model_version="m", learned_upto=7, facts="f"
+)
 OTHER = replace(PROFILE, step_time_s=0.2)
 DECISION = StoredDecision(scope="s", snapshot_id="1", digest="d", content=b"\x00plan")
 
@@ -139,6 +142,17 @@ class StoreLaws:
         part = [e.sequence for e in book.entries(after=3_000, upto=11_000)]
         assert part == list(range(3_001, 11_001))
         assert [e.sequence for e in book.newest(3, upto=100)] == [100, 99, 98]
+
+    def test_what_a_decision_was_made_from_comes_back_by_its_id(self, open_store: Callable[[], Store]) -> None:
+        store = open_store()
+        store.accounts.put(ACCOUNT)
+        store.accounts.put(replace(ACCOUNT, decision_id="d2", learned_upto=8))
+        store.accounts.put(replace(ACCOUNT, learned_upto=9))  # told again: what it was made from stays
+        store.close()
+        again = open_store().accounts
+        assert again.find("d1") == ACCOUNT
+        assert again.find("d2") == replace(ACCOUNT, decision_id="d2", learned_upto=8)
+        assert again.find("d3") is None
 
     def test_the_newest_snapshots_are_kept(self, open_store: Callable[[], Store]) -> None:
         store = open_store()
