@@ -115,8 +115,9 @@ class AloneFallback:
 
 
 def _may_start(job: Job, device: Device, limits: Limits) -> bool:
-    """Alone is allowed, and the job needs one device only, which is not known to be too small."""
+    """Alone is allowed, and the job needs one device only, which is in its pool and not known to be too small."""
     fits = job.gpus == 1 and not job.memory_peak_bytes > device.memory_bytes
+    fits = fits and (not job.pools or device.pool in job.pools)
     return ActionKind.START_ALONE in limits.allowed and fits
 
 

@@ -8,6 +8,7 @@ may have it, nor a seat beside it. Pure: the clock is the snapshot's.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from interfere.policy.costs import DeviceClass
 from interfere.records import NAN, Action, ActionKind, Device, Job, Plan, Promise, Snapshot
 
 STARTS = (ActionKind.START_ALONE, ActionKind.START_SHARED)
@@ -128,6 +129,9 @@ class _Seen:
             return "the device is gone"
         if action.kind not in snapshot.limits.allowed:
             return f"{action.kind} is not an allowed action"
+        for shut in (DeviceClass.of(device).shut_to(job) for device in there if job is not None):
+            if shut:
+                return shut
         others = {one.id for device in there for one in device.residents} - {action.partner_id}
         return f"its place was taken by {', '.join(sorted(others))}" if others else ""
 

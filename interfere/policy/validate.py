@@ -34,7 +34,7 @@ def validate_snapshot(snapshot: Snapshot) -> list[Violation]:
     for k, device in enumerate(snapshot.devices):
         jobs += [(f"devices[{k}].residents[{r}]", job) for r, job in enumerate(device.residents)]
     bad += _objective_violations(snapshot, jobs)
-    return bad + _repeats([*residents, *pending]) + _gangs(snapshot)
+    return bad + _repeats([*residents, *pending]) + _gangs(snapshot) + _pools(snapshot)
 
 
 def _objective_violations(snapshot: Snapshot, jobs: Sequence[tuple[str, Job]]) -> list[Violation]:
@@ -76,6 +76,20 @@ def _objective_violations(snapshot: Snapshot, jobs: Sequence[tuple[str, Job]]) -
             if job.attained_s + job.remaining_s == 0
         ]
     return bad
+
+
+def _pools(snapshot: Snapshot) -> list[Violation]:
+    """A pool that no device is in: a wrong name, unless the snapshot is partial."""
+    known = {device.pool for device in snapshot.devices}
+    return [
+        Violation(
+            field=f"pending[{k}].pools[{n}]", what="no device is in this pool", value=repr(pool),
+            remedy=f"one of {', '.join(sorted(filter(None, known))) or 'none'}; leave it out for any device",
+        )
+        for k, job in enumerate(snapshot.pending)
+        for n, pool in enumerate(job.pools)
+        if pool not in known and not snapshot.partial
+    ]  # fmt: skip
 
 
 def _gangs(snapshot: Snapshot) -> list[Violation]:

@@ -35,6 +35,7 @@ class Job:
     attained_s: float = NAN  # service so far, in seconds alone on its fastest device type
     elapsed_s: float = NAN  # since it was submitted
     gpus: int = 1  # devices that it takes, all at once; one that runs is a resident of each of them
+    pools: tuple[str, ...] = ()  # of devices that it may start on; empty: any
 
     def __post_init__(self) -> None:
         bad = text_violations(self, "id", "workload") + number_violations(self, "memory_peak_bytes", "remaining_s")
@@ -54,6 +55,7 @@ class Device:
     memory_bytes: float = NAN
     mode: str = "timeslice"
     residents: tuple[Job, ...] = ()
+    pool: str = ""  # a named part of the scope that jobs may be bound to
 
     def __post_init__(self) -> None:
         bad = text_violations(self, "id", "type") + number_violations(self, "memory_bytes", low=1.0)

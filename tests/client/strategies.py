@@ -104,11 +104,18 @@ summaries = st.builds(
 )  # fmt: skip
 jobs = st.builds(
     Job, id=names, workload=names, profile_id=words, memory_peak_bytes=optional(), weight=numbers(1e-6),
-    max_slowdown=optional(1.0), gpus=st.integers(1, 2**31),
+    max_slowdown=optional(1.0), gpus=st.integers(1, 2**31), pools=tuples(words),
     remaining_s=optional(), attained_s=optional(), elapsed_s=optional(),
 )  # fmt: skip
 devices = st.builds(
-    Device, id=names, type=names, node=words, memory_bytes=optional(1.0), mode=modes, residents=tuples(jobs, 2)
+    Device,
+    id=names,
+    type=names,
+    node=words,
+    memory_bytes=optional(1.0),
+    mode=modes,
+    residents=tuples(jobs, 2),
+    pool=words,
 )
 limits = st.builds(
     Limits,

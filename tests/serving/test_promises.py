@@ -177,7 +177,7 @@ def test_two_servers_on_one_store_promise_no_seat_twice(model_folder: Path, tmp_
             store=store,
             metrics=Metrics(),
             occlusion=Occlusion(model, model.profiles.values()),
-        )  # fmt: skip
+        )
         for _ in range(2)
     ]
     names = [f"j{k}" for k in range(6)]

@@ -11,7 +11,14 @@ _JOB_OPTIONAL = ("memory_peak_bytes", "max_slowdown", "remaining_s", "attained_s
 
 def job_to_proto(job: Job) -> pb.Job:
     """A job that waits or runs."""
-    message = pb.Job(id=job.id, workload=job.workload, profile_id=job.profile_id, weight=job.weight, gpus=job.gpus)
+    message = pb.Job(
+        id=job.id,
+        workload=job.workload,
+        profile_id=job.profile_id,
+        weight=job.weight,
+        gpus=job.gpus,
+        pools=job.pools,
+    )
     set_numbers(message, job, *_JOB_OPTIONAL)
     return message
 
@@ -29,6 +36,7 @@ def job_from_proto(message: pb.Job) -> Job:
             profile_id=message.profile_id,
             weight=1.0 if weight is None else weight,
             gpus=message.gpus or 1,
+            pools=tuple(message.pools),
             **optional,
         ),
     )
@@ -45,6 +53,7 @@ def device_to_proto(device: Device) -> pb.Device:
         node=device.node,
         mode=MODE[device.mode],
         residents=[job_to_proto(job) for job in device.residents],
+        pool=device.pool,
     )
     set_numbers(message, device, "memory_bytes")
     return message
@@ -65,6 +74,7 @@ def device_from_proto(message: pb.Device) -> Device:
             memory_bytes=NAN if memory is None else memory,
             mode=mode,
             residents=residents,
+            pool=message.pool,
         ),
     )
     inspection.done()
