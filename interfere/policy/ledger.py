@@ -127,13 +127,7 @@ class _Seen:
         there = [self.devices[name] for name in action.places if name in self.devices]
         if len(there) < len(action.places) and not snapshot.partial:
             return "the device is gone"
-        if action.kind not in snapshot.limits.allowed:
-            return f"{action.kind} is not an allowed action"
-        for shut in (DeviceClass.of(device).shut_to(job) for device in there if job is not None):
-            if shut:
-                return shut
-        others = {one.id for device in there for one in device.residents} - {action.partner_id}
-        return f"its place was taken by {', '.join(sorted(others))}" if others else ""
+        return _why_not_there(action, job, there, snapshot)
 
     def with_company(
         self, promise: Promise, places: Mapping[str, frozenset[str]], snapshot: Snapshot
@@ -154,6 +148,15 @@ class _Seen:
                 slowdown_upper=1.0, partner_slowdown=NAN, cost=NAN,
             ),
         ), ""  # fmt: skip
+
+
+def _why_not_there(action: Action, job: Job | None, there: Sequence[Device], snapshot: Snapshot) -> str:
+    """Why a start is not possible, or not wanted, any more on the devices that were seen; empty where it is."""
+    if action.kind not in snapshot.limits.allowed:
+        return f"{action.kind} is not an allowed action"
+    shut = [why for device in there if job is not None and (why := DeviceClass.of(device).shut_to(job))]
+    others = {one.id for device in there for one in device.residents} - {action.partner_id}
+    return shut[0] if shut else f"its place was taken by {', '.join(sorted(others))}" if others else ""
 
 
 def repeated(promise: Promise) -> Action:

@@ -27,14 +27,12 @@ def device(name: str, pool: str, *residents: Job) -> Device:
 @st.composite
 def clusters(draw: st.DrawFn) -> Snapshot:
     pools = st.lists(st.sampled_from(POOLS), max_size=2, unique=True)
-    pending = [
-        job(f"p{k}", *draw(pools), gpus=draw(st.sampled_from((1, 1, 2)))) for k in range(draw(st.integers(1, 5)))
-    ]
+    sizes = draw(st.lists(st.sampled_from((1, 1, 2)), min_size=1, max_size=5))
+    pending = [job(f"p{k}", *draw(pools), gpus=size) for k, size in enumerate(sizes)]
+    busy = draw(st.lists(st.integers(0, 1), min_size=1, max_size=6))
     devices = [
-        device(
-            f"d{k}", draw(st.sampled_from(POOLS)), *(job(f"r{k}", *draw(pools)) for _ in range(draw(st.integers(0, 1))))
-        )
-        for k in range(draw(st.integers(1, 6)))
+        device(f"d{k}", draw(st.sampled_from(POOLS)), *(job(f"r{k}", *draw(pools)) for _ in range(count)))
+        for k, count in enumerate(busy)
     ]
     return Snapshot(pending=tuple(pending), devices=tuple(devices))
 
@@ -59,10 +57,8 @@ def test_the_reasons_name_the_pool() -> None:
     found = plan_gangs(seen, TABLE, KNOWN, "d")
     assert found.actions[0].reason == "pool: no device with a free seat is in [a, b]"
     assert found.refused[0].reason == "pool: x allows [a, b], the device is in c"
-    ranked = {
-        one.device_id: one.reason
-        for one in rank(seen.pending[0], (*seen.devices, device("f", "b"), device("g", "a")), TABLE, KNOWN, Limits())
-    }
+    devices = (*seen.devices, device("f", "b"), device("g", "a"))
+    ranked = {one.device_id: one.reason for one in rank(seen.pending[0], devices, TABLE, KNOWN, Limits())}
     assert ranked["d"] == "pool: x allows [a, b], the device is in c"
     assert ranked["e"] == "pool: x allows [a, b], the device is in none"
     assert ranked["f"] == "allowed"

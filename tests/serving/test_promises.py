@@ -125,6 +125,21 @@ CONTRADICTIONS: dict[str, tuple[pb.MatchRequest, str]] = {
     "a clock before the first second": (pb.MatchRequest(devices=[pb.Device(id="d", type="t")], now_s=-1), "now_s"),
     "no time at all": (pb.MatchRequest(devices=[pb.Device(id="d", type="t")], now_s=float("nan")), "now_s"),
     "an endless time": (pb.MatchRequest(devices=[pb.Device(id="d", type="t")], now_s=float("inf")), "now_s"),
+    "a pool that no device is in": (
+        pb.MatchRequest(
+            pending=[pb.Job(id="a", workload="gemm", pools=["p", "q"])],
+            devices=[pb.Device(id="d", type="t", pool="p")],
+            now_s=9,
+        ),
+        "pending[0].pools[1]",
+    ),
+    "a gang on fewer devices than it takes": (
+        pb.MatchRequest(
+            devices=[pb.Device(id=d, type="t", residents=[pb.Job(id="r", workload="gemm", gpus=3)]) for d in "de"],
+            now_s=9,
+        ),
+        "devices[1].residents[0].gpus",
+    ),
     "a promise without a life": (
         pb.MatchRequest(devices=[pb.Device(id="d", type="t")], limits=pb.Limits(promise_ttl_s=-1), now_s=9),
         "limits.promise_ttl_s",
