@@ -4,18 +4,13 @@ It owns the store, the catalogue of profiles and the online model, and guards th
 acknowledged is on disk, and a restart forgets nothing.
 """
 
-import hashlib
-import secrets
 import threading
-import time
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 import interfere
-from interfere.client.convert.cluster import snapshot_to_proto
-from interfere.client.convert.plans import plan_from_proto, plan_to_proto
 from interfere.client.queries import (
     ExplainQuery,
     JobRef,
@@ -34,8 +29,8 @@ from interfere.client.queries import (
     TrainingTable,
     scores_of,
 )
-from interfere.errors import ConflictError, InvalidInputError, LimitError, Violation
-from interfere.policy.planner import plan
+from interfere.errors import InvalidInputError, LimitError, Violation
+from interfere.policy.gangs import plan_gangs
 from interfere.policy.rank import rank
 from interfere.policy.validate import validate_snapshot
 from interfere.predict.groups import composed, memory_share
@@ -48,14 +43,16 @@ from interfere.records import (
     Explanation,
     Job,
     JobProfile,
+    ObservationResult,
+    Outcome,
     PairBatch,
     Plan,
     Prediction,
     Snapshot,
     Source,
 )
-from interfere.store.protocol import Account, Store, StoredDecision
-from interfere.v1 import policy_pb2 as pb
+from interfere.store.protocol import Account, Store
+from serving.decisions import DecisionLedger
 from serving.explaining import Explainer
 from serving.learning import ObservationLedger
 from serving.limits import MAX_CELLS, MAX_ENTRIES, MAX_PAIRS, check_size
@@ -80,7 +77,7 @@ class PolicyCore:
     ) -> None:
         """`shipped` are the model's own profiles, `measured` the pairs that it answers by a measurement, `prior` what
         the online correction starts from, `occlusion` asks the model inside `predictor`."""
-        self._predictor, self._manifest, self._store, self._metrics = predictor, manifest, store, metrics
+        self._predictor, self._manifest = predictor, manifest
         self._lock = threading.Lock()
         self._profiles = ProfileCatalogue(store.profiles, shipped.values())
         pairs = tuple(measured)
@@ -88,6 +85,7 @@ class PolicyCore:
             lambda: OnlineModel(predictor, prior, measured=pairs), store.observations, store.snapshots, self._profiles,
             metrics,
         )  # fmt: skip
+        self._decided = DecisionLedger(store, metrics)
         self._explainer = Explainer(
             store.accounts, occlusion, predictor, lambda: self._learned.model, self._of_job, self._lock
         )
@@ -217,45 +215,16 @@ class PolicyCore:
         with self._lock:
             self._check(snapshot)
             if validate_only:
+                self._decided.check(snapshot)
                 return None
-            decision = self._matched(snapshot)
+            decision = self._decided.decide(snapshot, self._learned.model, self._of_job)
             self._explainer.remember(snapshot, decision, self._learned.last, self._profiles.digest())
             return decision
-
-    def _matched(self, snapshot: Snapshot) -> Plan:
-        if not snapshot.snapshot_id:
-            return self._decide(snapshot)
-        digest = hashlib.sha256(snapshot_to_proto(snapshot).SerializeToString(deterministic=True)).hexdigest()
-        stored = self._store.decisions.find(snapshot.scope, snapshot.snapshot_id)
-        if stored is None:
-            decision = self._decide(snapshot)
-            self._store.decisions.put(
-                StoredDecision(
-                    scope=snapshot.scope,
-                    snapshot_id=snapshot.snapshot_id,
-                    digest=digest,
-                    content=plan_to_proto(decision).SerializeToString(),
-                )
-            )
-            return decision
-        if stored.digest != digest:
-            raise ConflictError(
-                f"snapshot id {snapshot.snapshot_id!r} was decided for another content",
-                value=f"scope {snapshot.scope!r}",
-                remedy="give every new snapshot a new id; an id is for retries of the same bytes",
-            )
-        return plan_from_proto(pb.MatchResponse.FromString(stored.content))
-
-    def _decide(self, snapshot: Snapshot) -> Plan:
-        start_s = time.perf_counter()
-        decision = plan(snapshot, self._learned.model, self._of_job, secrets.token_hex(8))
-        self._metrics.matched(time.perf_counter() - start_s, decision.gap)
-        return decision
 
     def explain(self, query: ExplainQuery) -> Explanation:
         """Why one job got what it got, with what is known now. Raises NotFoundError."""
         return self._explainer.explain(
-            query, self._changes, lambda rest: plan(rest, self._learned.model, self._of_job, query.decision_id)
+            query, self._changes, lambda rest: plan_gangs(rest, self._learned.model, self._of_job, query.decision_id)
         )
 
     def _changes(self, account: Account) -> list[str]:
@@ -310,7 +279,11 @@ class PolicyCore:
     def observe(self, reported: Sequence[Reported]) -> tuple[ObservationAnswer, ...]:
         """Each answered by itself. What was applied or waits is stored before this returns; rejected ones are not."""
         with self._lock:
-            return self._learned.observe(reported)
+            answers = self._learned.observe(reported)
+            for one, answer in zip(reported, answers, strict=True):
+                if isinstance(one, Outcome) and answer.result is ObservationResult.APPLIED:
+                    self._decided.heard(one)
+            return answers
 
     def log(self, at: int | None, limit: int) -> ObservationLog:
         """The newest entries of the log up to a point, and what was known there."""

@@ -224,7 +224,7 @@ _sizes = _many(_plain(int))
 
 
 def _job(value: object) -> Job:
-    return _record(Job, value)
+    return _record(Job, value, pools=_texts)
 
 
 def _device(value: object) -> Device:

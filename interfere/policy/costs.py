@@ -29,6 +29,7 @@ class DeviceClass:
     type: str
     mode: str
     memory_bytes: float
+    pool: str = ""
 
     @classmethod
     def of(cls, device: Device) -> "DeviceClass":
@@ -37,7 +38,14 @@ class DeviceClass:
             type=device.type,
             mode=device.mode,
             memory_bytes=-1.0 if math.isnan(device.memory_bytes) else device.memory_bytes,
+            pool=device.pool,
         )
+
+    def shut_to(self, job: Job) -> str:
+        """Why a job may not start there whoever else does; empty where it may."""
+        if not job.pools or self.pool in job.pools:
+            return ""
+        return f"pool: {job.id} allows [{', '.join(job.pools)}], the device is in {self.pool or 'none'}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,11 +69,14 @@ class PairCosts:
     row_known: NDArray[np.bool_]
     column_known: NDArray[np.bool_]
     domain_reason: str
+    running: bool = False  # are the columns residents already?
 
     def reason(self, i: int, j: int) -> str:
         """The rule that forbids row i beside column j; empty when allowed."""
         if ActionKind.START_SHARED not in self.limits.allowed:
             return "start_shared is not an allowed action"
+        if shut := self.where.shut_to(self.rows[i]) or ("" if self.running else self.where.shut_to(self.columns[j])):
+            return shut
         if unknown := self._unknown(i, j):
             return unknown
         total = self.row_bytes[i] + self.column_bytes[j]
@@ -158,12 +169,16 @@ def pair_costs(
     if where.memory_bytes >= 0:
         forbidden |= row_bytes[:, None] + column_bytes[None, :] > where.memory_bytes
     cost[forbidden] = np.inf
+    cost[[bool(where.shut_to(job)) for job in rows], :] = np.inf
+    if not running:
+        cost[:, [bool(where.shut_to(job)) for job in columns]] = np.inf
     return PairCosts(
         cost=cost, worst=np.maximum(of_rows, of_columns), row_slowdown=ahead, column_slowdown=back,
         rows=tuple(rows), columns=tuple(columns), where=where,
         limits=limits, row_profiles=tuple(row_profiles), column_profiles=tuple(column_profiles),
         row_bytes=row_bytes, column_bytes=column_bytes, row_upper=row_upper, column_upper=column_upper,
         row_known=row_known, column_known=column_known, domain_reason=domain,
+        running=running,
     )  # fmt: skip
 
 

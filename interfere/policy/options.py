@@ -99,6 +99,7 @@ def survey(snapshot: Snapshot, predictor: Predictor, resolve: Resolve) -> Option
         held = np.array([peak_bytes(job, resolve(job, where.type)) for job in pending])
         fits = ~(held > where.memory_bytes) if where.memory_bytes >= 0 else np.ones(len(pending), dtype=bool)
         fits &= ActionKind.START_ALONE in limits.allowed
+        fits &= np.array([not where.shut_to(job) for job in pending], dtype=bool)
         cost = objective.constant(pending) + objective.rate(pending) * times[where.type]
         alone[where] = np.where(fits, cost, np.inf)
         together[where] = pair_costs(

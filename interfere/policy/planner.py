@@ -21,6 +21,11 @@ def plan(snapshot: Snapshot, predictor: Predictor, resolve: Resolve, decision_id
     violations = validate_snapshot(snapshot)
     if violations:
         raise InvalidInputError.from_violations(violations)
+    return plan_valid(snapshot, predictor, resolve, decision_id)
+
+
+def plan_valid(snapshot: Snapshot, predictor: Predictor, resolve: Resolve, decision_id: str) -> Plan:
+    """The same for a snapshot, or a part of one, that does not."""
     options = survey(snapshot, predictor, resolve)
     placement, value, bound = _solved(options, waiting_price(options))
     decided = Decision(

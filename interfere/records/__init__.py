@@ -32,6 +32,7 @@ from interfere.records.observations import (
     Rollback,
 )
 from interfere.records.predictions import MatrixPrediction, PairBatch, Prediction, Source
+from interfere.records.promises import Promise, ScopeLedger
 
 __all__ = [
     "COUNTERS",
@@ -66,9 +67,11 @@ __all__ = [
     "Plan",
     "Prediction",
     "Progress",
+    "Promise",
     "Ranking",
     "Refusal",
     "Rollback",
+    "ScopeLedger",
     "Snapshot",
     "SolveStatus",
     "Source",

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from interfere.errors import ConflictError, UnavailableError, UnfitError
 
-FORMAT = 3  # PRAGMA user_version
+FORMAT = 4  # PRAGMA user_version
 BUSY_S = 2.0  # wait for a backup tool's lock before giving up
 _ACCOUNT = """
 CREATE TABLE account (
@@ -17,6 +17,12 @@ CREATE TABLE account (
 _SNAPSHOT = """
 CREATE TABLE snapshot (
     seq INTEGER NOT NULL, key TEXT NOT NULL, content BLOB NOT NULL, PRIMARY KEY (key, seq))"""
+_PROMISES = """
+CREATE TABLE ledger (scope TEXT PRIMARY KEY, revision INTEGER NOT NULL, now_s REAL NOT NULL);
+CREATE TABLE promise (
+    scope TEXT NOT NULL, place INTEGER NOT NULL, job_id TEXT NOT NULL, content TEXT NOT NULL,
+    PRIMARY KEY (scope, place));
+CREATE INDEX promise_job ON promise (job_id)"""
 _SCHEMA = f"""
 {_ACCOUNT};
 CREATE TABLE profile (
@@ -29,6 +35,7 @@ CREATE TABLE decision (
     seq INTEGER PRIMARY KEY AUTOINCREMENT, scope TEXT NOT NULL, snapshot_id TEXT NOT NULL,
     digest TEXT NOT NULL, content BLOB NOT NULL, UNIQUE (scope, snapshot_id));
 {_SNAPSHOT};
+{_PROMISES};
 """
 # Format 1 kept only windows, without what had been answered.
 _FROM_1 = f"""
@@ -39,8 +46,8 @@ ALTER TABLE observation ADD COLUMN received_s REAL NOT NULL DEFAULT 0;
 CREATE INDEX observation_kind ON observation (kind) WHERE kind <> 'progress';
 {_SNAPSHOT};
 """
-# Format 2 did not keep what decisions were made from.
-_UPGRADES = {1: _FROM_1 + _ACCOUNT, 2: _ACCOUNT}
+# Format 2 kept neither what decisions were made from nor promises, format 3 no promises.
+_UPGRADES = {1: f"{_FROM_1}{_ACCOUNT};{_PROMISES}", 2: f"{_ACCOUNT};{_PROMISES}", 3: _PROMISES}
 
 
 class SqliteFile:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from interfere.records import JobProfile, Observation, ObservationResult
+from interfere.records import JobProfile, Observation, ObservationResult, ScopeLedger
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,6 +129,23 @@ class DecisionBook(Protocol):
         """The decision of a snapshot."""
 
 
+class PromiseBook(Protocol):
+    """What each scope has been promised. A write that does not follow what was read does not happen, so that no place
+    is promised twice, not even by two servers on one database."""
+
+    def ledger(self, scope: str) -> ScopeLedger:
+        """What is promised in a scope; empty, of revision 0, for one nobody wrote."""
+
+    def commit(self, ledger: ScopeLedger, decision: StoredDecision | None = None) -> bool:
+        """Replace the ledger of a scope and store the decision that changed it, both or neither.
+
+        `ledger.revision` is the one that was read; False, and nothing written, when it is no longer the newest.
+        """
+
+    def release(self, job_id: str, decision_id: str) -> int:
+        """Forget the promises to a job that a decision made or repeated; how many there were."""
+
+
 class Store(Protocol):
     """All books, closed together."""
 
@@ -151,6 +168,10 @@ class Store(Protocol):
     @property
     def decisions(self) -> DecisionBook:
         """Decisions."""
+
+    @property
+    def promises(self) -> PromiseBook:
+        """Planned starts."""
 
     def close(self) -> None:
         """Release the file; may be called twice."""

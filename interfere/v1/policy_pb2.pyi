@@ -297,7 +297,7 @@ class PredictMatrixResponse(_message.Message):
     def __init__(self, victims: _Optional[int] = ..., neighbours: _Optional[int] = ..., victim_slowdown: _Optional[bytes] = ..., neighbour_slowdown: _Optional[bytes] = ..., feasible: _Optional[bytes] = ..., model_version: _Optional[str] = ..., device_type: _Optional[str] = ...) -> None: ...
 
 class Job(_message.Message):
-    __slots__ = ("id", "workload", "profile_id", "memory_peak_bytes", "weight", "max_slowdown", "remaining_s", "attained_s", "elapsed_s")
+    __slots__ = ("id", "workload", "profile_id", "memory_peak_bytes", "weight", "max_slowdown", "remaining_s", "gpus", "pools", "attained_s", "elapsed_s")
     ID_FIELD_NUMBER: _ClassVar[int]
     WORKLOAD_FIELD_NUMBER: _ClassVar[int]
     PROFILE_ID_FIELD_NUMBER: _ClassVar[int]
@@ -305,6 +305,8 @@ class Job(_message.Message):
     WEIGHT_FIELD_NUMBER: _ClassVar[int]
     MAX_SLOWDOWN_FIELD_NUMBER: _ClassVar[int]
     REMAINING_S_FIELD_NUMBER: _ClassVar[int]
+    GPUS_FIELD_NUMBER: _ClassVar[int]
+    POOLS_FIELD_NUMBER: _ClassVar[int]
     ATTAINED_S_FIELD_NUMBER: _ClassVar[int]
     ELAPSED_S_FIELD_NUMBER: _ClassVar[int]
     id: str
@@ -314,39 +316,47 @@ class Job(_message.Message):
     weight: float
     max_slowdown: float
     remaining_s: float
+    gpus: int
+    pools: _containers.RepeatedScalarFieldContainer[str]
     attained_s: float
     elapsed_s: float
-    def __init__(self, id: _Optional[str] = ..., workload: _Optional[str] = ..., profile_id: _Optional[str] = ..., memory_peak_bytes: _Optional[float] = ..., weight: _Optional[float] = ..., max_slowdown: _Optional[float] = ..., remaining_s: _Optional[float] = ..., attained_s: _Optional[float] = ..., elapsed_s: _Optional[float] = ...) -> None: ...
+    def __init__(self, id: _Optional[str] = ..., workload: _Optional[str] = ..., profile_id: _Optional[str] = ..., memory_peak_bytes: _Optional[float] = ..., weight: _Optional[float] = ..., max_slowdown: _Optional[float] = ..., remaining_s: _Optional[float] = ..., gpus: _Optional[int] = ..., pools: _Optional[_Iterable[str]] = ..., attained_s: _Optional[float] = ..., elapsed_s: _Optional[float] = ...) -> None: ...
 
 class Device(_message.Message):
-    __slots__ = ("id", "type", "node", "memory_bytes", "mode", "residents")
+    __slots__ = ("id", "type", "node", "memory_bytes", "mode", "residents", "pool")
     ID_FIELD_NUMBER: _ClassVar[int]
     TYPE_FIELD_NUMBER: _ClassVar[int]
     NODE_FIELD_NUMBER: _ClassVar[int]
     MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
     MODE_FIELD_NUMBER: _ClassVar[int]
     RESIDENTS_FIELD_NUMBER: _ClassVar[int]
+    POOL_FIELD_NUMBER: _ClassVar[int]
     id: str
     type: str
     node: str
     memory_bytes: float
     mode: SharingMode
     residents: _containers.RepeatedCompositeFieldContainer[Job]
-    def __init__(self, id: _Optional[str] = ..., type: _Optional[str] = ..., node: _Optional[str] = ..., memory_bytes: _Optional[float] = ..., mode: _Optional[_Union[SharingMode, str]] = ..., residents: _Optional[_Iterable[_Union[Job, _Mapping]]] = ...) -> None: ...
+    pool: str
+    def __init__(self, id: _Optional[str] = ..., type: _Optional[str] = ..., node: _Optional[str] = ..., memory_bytes: _Optional[float] = ..., mode: _Optional[_Union[SharingMode, str]] = ..., residents: _Optional[_Iterable[_Union[Job, _Mapping]]] = ..., pool: _Optional[str] = ...) -> None: ...
 
 class Limits(_message.Message):
-    __slots__ = ("allowed", "max_slowdown", "max_devices", "allow_extrapolation", "risk")
+    __slots__ = ("allowed", "max_slowdown", "max_devices", "allow_extrapolation", "risk", "promise_ttl_s", "slice_s")
     ALLOWED_FIELD_NUMBER: _ClassVar[int]
     MAX_SLOWDOWN_FIELD_NUMBER: _ClassVar[int]
     MAX_DEVICES_FIELD_NUMBER: _ClassVar[int]
     ALLOW_EXTRAPOLATION_FIELD_NUMBER: _ClassVar[int]
     RISK_FIELD_NUMBER: _ClassVar[int]
+    PROMISE_TTL_S_FIELD_NUMBER: _ClassVar[int]
+    SLICE_S_FIELD_NUMBER: _ClassVar[int]
     allowed: _containers.RepeatedScalarFieldContainer[ActionKind]
     max_slowdown: float
     max_devices: int
     allow_extrapolation: bool
     risk: float
-    def __init__(self, allowed: _Optional[_Iterable[_Union[ActionKind, str]]] = ..., max_slowdown: _Optional[float] = ..., max_devices: _Optional[int] = ..., allow_extrapolation: _Optional[bool] = ..., risk: _Optional[float] = ...) -> None: ...
+    promise_ttl_s: float
+    slice_s: float
+    def __init__(self, allowed: _Optional[_Iterable[_Union[ActionKind, str]]] = ..., max_slowdown: _Optional[float] = ..., max_devices: _Optional[int] = ..., allow_extrapolation: _Optional[bool] = ..., risk: _Optional[float] = ..., promise_ttl_s: _Optional[float] = ..., slice_s: _Optional[float] = ...) -> None: ...
 
 class ObjectiveTerm(_message.Message):
     __slots__ = ("kind", "weight")
@@ -357,7 +367,7 @@ class ObjectiveTerm(_message.Message):
     def __init__(self, kind: _Optional[_Union[ObjectiveKind, str]] = ..., weight: _Optional[float] = ...) -> None: ...
 
 class MatchRequest(_message.Message):
-    __slots__ = ("scope", "snapshot_id", "pending", "devices", "limits", "validate_only", "objective", "objective_terms")
+    __slots__ = ("scope", "snapshot_id", "pending", "devices", "limits", "validate_only", "objective", "now_s", "partial", "objective_terms")
     SCOPE_FIELD_NUMBER: _ClassVar[int]
     SNAPSHOT_ID_FIELD_NUMBER: _ClassVar[int]
     PENDING_FIELD_NUMBER: _ClassVar[int]
@@ -365,6 +375,8 @@ class MatchRequest(_message.Message):
     LIMITS_FIELD_NUMBER: _ClassVar[int]
     VALIDATE_ONLY_FIELD_NUMBER: _ClassVar[int]
     OBJECTIVE_FIELD_NUMBER: _ClassVar[int]
+    NOW_S_FIELD_NUMBER: _ClassVar[int]
+    PARTIAL_FIELD_NUMBER: _ClassVar[int]
     OBJECTIVE_TERMS_FIELD_NUMBER: _ClassVar[int]
     scope: str
     snapshot_id: str
@@ -373,11 +385,13 @@ class MatchRequest(_message.Message):
     limits: Limits
     validate_only: bool
     objective: ObjectiveKind
+    now_s: float
+    partial: bool
     objective_terms: _containers.RepeatedCompositeFieldContainer[ObjectiveTerm]
-    def __init__(self, scope: _Optional[str] = ..., snapshot_id: _Optional[str] = ..., pending: _Optional[_Iterable[_Union[Job, _Mapping]]] = ..., devices: _Optional[_Iterable[_Union[Device, _Mapping]]] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., validate_only: _Optional[bool] = ..., objective: _Optional[_Union[ObjectiveKind, str]] = ..., objective_terms: _Optional[_Iterable[_Union[ObjectiveTerm, _Mapping]]] = ...) -> None: ...
+    def __init__(self, scope: _Optional[str] = ..., snapshot_id: _Optional[str] = ..., pending: _Optional[_Iterable[_Union[Job, _Mapping]]] = ..., devices: _Optional[_Iterable[_Union[Device, _Mapping]]] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., validate_only: _Optional[bool] = ..., objective: _Optional[_Union[ObjectiveKind, str]] = ..., now_s: _Optional[float] = ..., partial: _Optional[bool] = ..., objective_terms: _Optional[_Iterable[_Union[ObjectiveTerm, _Mapping]]] = ...) -> None: ...
 
 class Action(_message.Message):
-    __slots__ = ("kind", "job_id", "device_id", "partner_id", "slowdown", "slowdown_lower", "slowdown_upper", "partner_slowdown", "cost", "reason")
+    __slots__ = ("kind", "job_id", "device_id", "partner_id", "slowdown", "slowdown_lower", "slowdown_upper", "partner_slowdown", "cost", "reason", "promised_by_s", "device_ids")
     KIND_FIELD_NUMBER: _ClassVar[int]
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     DEVICE_ID_FIELD_NUMBER: _ClassVar[int]
@@ -388,6 +402,8 @@ class Action(_message.Message):
     PARTNER_SLOWDOWN_FIELD_NUMBER: _ClassVar[int]
     COST_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
+    PROMISED_BY_S_FIELD_NUMBER: _ClassVar[int]
+    DEVICE_IDS_FIELD_NUMBER: _ClassVar[int]
     kind: ActionKind
     job_id: str
     device_id: str
@@ -398,7 +414,9 @@ class Action(_message.Message):
     partner_slowdown: float
     cost: float
     reason: str
-    def __init__(self, kind: _Optional[_Union[ActionKind, str]] = ..., job_id: _Optional[str] = ..., device_id: _Optional[str] = ..., partner_id: _Optional[str] = ..., slowdown: _Optional[float] = ..., slowdown_lower: _Optional[float] = ..., slowdown_upper: _Optional[float] = ..., partner_slowdown: _Optional[float] = ..., cost: _Optional[float] = ..., reason: _Optional[str] = ...) -> None: ...
+    promised_by_s: float
+    device_ids: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, kind: _Optional[_Union[ActionKind, str]] = ..., job_id: _Optional[str] = ..., device_id: _Optional[str] = ..., partner_id: _Optional[str] = ..., slowdown: _Optional[float] = ..., slowdown_lower: _Optional[float] = ..., slowdown_upper: _Optional[float] = ..., partner_slowdown: _Optional[float] = ..., cost: _Optional[float] = ..., reason: _Optional[str] = ..., promised_by_s: _Optional[float] = ..., device_ids: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Pairing(_message.Message):
     __slots__ = ("job_id", "partner_id", "device_id", "weight")
@@ -423,7 +441,7 @@ class Refusal(_message.Message):
     def __init__(self, job_id: _Optional[str] = ..., partner_id: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class MatchResponse(_message.Message):
-    __slots__ = ("decision_id", "model_version", "actions", "pairs", "refused", "refused_total", "cost", "greedy_cost", "greedy_waiting", "lower_bound", "gap", "status", "objective_value")
+    __slots__ = ("decision_id", "model_version", "actions", "pairs", "refused", "refused_total", "cost", "greedy_cost", "greedy_waiting", "lower_bound", "gap", "status", "resolve_at_s", "objective_value")
     DECISION_ID_FIELD_NUMBER: _ClassVar[int]
     MODEL_VERSION_FIELD_NUMBER: _ClassVar[int]
     ACTIONS_FIELD_NUMBER: _ClassVar[int]
@@ -436,6 +454,7 @@ class MatchResponse(_message.Message):
     LOWER_BOUND_FIELD_NUMBER: _ClassVar[int]
     GAP_FIELD_NUMBER: _ClassVar[int]
     STATUS_FIELD_NUMBER: _ClassVar[int]
+    RESOLVE_AT_S_FIELD_NUMBER: _ClassVar[int]
     OBJECTIVE_VALUE_FIELD_NUMBER: _ClassVar[int]
     decision_id: str
     model_version: str
@@ -449,8 +468,9 @@ class MatchResponse(_message.Message):
     lower_bound: float
     gap: float
     status: SolveStatus
+    resolve_at_s: float
     objective_value: float
-    def __init__(self, decision_id: _Optional[str] = ..., model_version: _Optional[str] = ..., actions: _Optional[_Iterable[_Union[Action, _Mapping]]] = ..., pairs: _Optional[_Iterable[_Union[Pairing, _Mapping]]] = ..., refused: _Optional[_Iterable[_Union[Refusal, _Mapping]]] = ..., refused_total: _Optional[int] = ..., cost: _Optional[float] = ..., greedy_cost: _Optional[float] = ..., greedy_waiting: _Optional[int] = ..., lower_bound: _Optional[float] = ..., gap: _Optional[float] = ..., status: _Optional[_Union[SolveStatus, str]] = ..., objective_value: _Optional[float] = ...) -> None: ...
+    def __init__(self, decision_id: _Optional[str] = ..., model_version: _Optional[str] = ..., actions: _Optional[_Iterable[_Union[Action, _Mapping]]] = ..., pairs: _Optional[_Iterable[_Union[Pairing, _Mapping]]] = ..., refused: _Optional[_Iterable[_Union[Refusal, _Mapping]]] = ..., refused_total: _Optional[int] = ..., cost: _Optional[float] = ..., greedy_cost: _Optional[float] = ..., greedy_waiting: _Optional[int] = ..., lower_bound: _Optional[float] = ..., gap: _Optional[float] = ..., status: _Optional[_Union[SolveStatus, str]] = ..., resolve_at_s: _Optional[float] = ..., objective_value: _Optional[float] = ...) -> None: ...
 
 class ExplainRequest(_message.Message):
     __slots__ = ("decision_id", "job_id", "scope")

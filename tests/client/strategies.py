@@ -46,6 +46,7 @@ from interfere.records import (
     Pairing,
     Plan,
     Progress,
+    Promise,
     Ranking,
     Refusal,
     Rollback,
@@ -103,10 +104,18 @@ summaries = st.builds(
 )  # fmt: skip
 jobs = st.builds(
     Job, id=names, workload=names, profile_id=words, memory_peak_bytes=optional(), weight=numbers(1e-6),
-    max_slowdown=optional(1.0), remaining_s=optional(), attained_s=optional(), elapsed_s=optional(),
+    max_slowdown=optional(1.0), gpus=st.integers(1, 2**31), pools=tuples(words),
+    remaining_s=optional(), attained_s=optional(), elapsed_s=optional(),
 )  # fmt: skip
 devices = st.builds(
-    Device, id=names, type=names, node=words, memory_bytes=optional(1.0), mode=modes, residents=tuples(jobs, 2)
+    Device,
+    id=names,
+    type=names,
+    node=words,
+    memory_bytes=optional(1.0),
+    mode=modes,
+    residents=tuples(jobs, 2),
+    pool=words,
 )
 limits = st.builds(
     Limits,
@@ -115,6 +124,8 @@ limits = st.builds(
     max_devices=st.none() | counts,
     allow_extrapolation=st.booleans(),
     risk=st.floats(0.001, 0.5),
+    promise_ttl_s=numbers(),
+    slice_s=optional(1e-3),
 )
 snapshots = st.builds(
     Snapshot,
@@ -124,6 +135,8 @@ snapshots = st.builds(
     snapshot_id=words,
     limits=limits,
     objective=st.sampled_from(ObjectiveKind),
+    now_s=optional(),
+    partial=st.booleans(),
     objective_terms=tuples(st.builds(ObjectiveTerm, kind=st.sampled_from(ObjectiveKind), weight=numbers(1e-6))),
 )
 rank_queries = st.builds(
@@ -139,20 +152,19 @@ rank_answers = st.builds(
     ),
     model_version=words,
 )  # fmt: skip
+actions = st.builds(
+    Action, kind=st.sampled_from(ActionKind), job_id=names, device_id=words, partner_id=words, slowdown=optional(),
+    slowdown_lower=optional(), slowdown_upper=optional(), partner_slowdown=optional(), cost=optional(), reason=words,
+    promised_by_s=optional(), device_ids=tuples(names),
+)  # fmt: skip
+promises = st.builds(Promise, action=actions, decision_ids=tuples(names))
 plans = st.builds(
     Plan,
-    decision_id=words, model_version=words,
-    actions=tuples(
-        st.builds(
-            Action, kind=st.sampled_from(ActionKind), job_id=names, device_id=words, partner_id=words,
-            slowdown=optional(), slowdown_lower=optional(), slowdown_upper=optional(), partner_slowdown=optional(),
-            cost=optional(), reason=words,
-        )
-    ),
+    decision_id=words, model_version=words, actions=tuples(actions),
     pairs=tuples(st.builds(Pairing, job_id=names, partner_id=names, device_id=names, weight=numbers())),
     refused=tuples(st.builds(Refusal, job_id=names, partner_id=names, reason=words)),
     refused_total=counts, cost=numbers(), greedy_cost=numbers(), greedy_waiting=counts, lower_bound=numbers(-1e6),
-    gap=numbers(), status=st.sampled_from(SolveStatus), objective_value=optional(-1e6),
+    gap=numbers(), status=st.sampled_from(SolveStatus), objective_value=optional(-1e6), resolve_at_s=optional(),
 )  # fmt: skip
 explain_queries = st.builds(ExplainQuery, decision_id=words, job_id=words, scope=words)
 explanations = st.builds(

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from interfere.errors import UnavailableError, UnfitError
+from interfere.records import ScopeLedger
 from interfere.store.accounts import SqliteAccounts
 from interfere.store.file import SqliteFile
 from interfere.store.rows import observation_text
@@ -25,11 +26,16 @@ from tests.store.conformance import (
     StoreLaws,
     append,
     test_a_profile_row_loses_nothing,
+    test_a_promise_row_loses_nothing,
     test_an_observation_row_loses_nothing,
     window,
 )
 
-__all__ = ["test_a_profile_row_loses_nothing", "test_an_observation_row_loses_nothing"]
+__all__ = [
+    "test_a_profile_row_loses_nothing",
+    "test_a_promise_row_loses_nothing",
+    "test_an_observation_row_loses_nothing",
+]
 
 
 class TestSqliteStore(StoreLaws):
@@ -196,6 +202,7 @@ def test_a_store_of_format_1_goes_on(tmp_path: Path) -> None:
     old.close()
     store = SqliteStore(path)
     append(store, MEMORY)
+    assert store.promises.commit(ScopeLedger(scope="s"))
     assert [repr(e.observation) for e in store.observations.entries()] == [repr(window("a")), repr(MEMORY)]
     store.accounts.put(ACCOUNT)
     store.close()
@@ -210,7 +217,7 @@ def test_a_store_of_format_2_keeps_its_decisions_and_goes_on(tmp_path: Path) -> 
     store.decisions.put(DECISION)
     store.close()
     with sqlite3.connect(path) as old:
-        old.executescript("DROP TABLE account; PRAGMA user_version = 2;")
+        old.executescript("DROP TABLE account; DROP TABLE ledger; DROP TABLE promise; PRAGMA user_version = 2;")
     old.close()
     store = SqliteStore(path)
     assert store.decisions.find("s", "1") == DECISION

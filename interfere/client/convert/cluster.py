@@ -3,7 +3,7 @@
 from interfere.client.convert.scalars import ACTION, MODE, OBJECTIVE, Inspection, number, numbers, set_numbers
 from interfere.client.queries import RankAnswer, RankQuery
 from interfere.records import NAN, ActionKind, Device, Job, Limits, ObjectiveKind, ObjectiveTerm, Ranking, Snapshot
-from interfere.records.cluster import DEFAULT_RISK
+from interfere.records.cluster import DEFAULT_PROMISE_TTL_S, DEFAULT_RISK
 from interfere.v1 import policy_pb2 as pb
 
 _JOB_OPTIONAL = ("memory_peak_bytes", "max_slowdown", "remaining_s", "attained_s", "elapsed_s")
@@ -11,7 +11,14 @@ _JOB_OPTIONAL = ("memory_peak_bytes", "max_slowdown", "remaining_s", "attained_s
 
 def job_to_proto(job: Job) -> pb.Job:
     """A job that waits or runs."""
-    message = pb.Job(id=job.id, workload=job.workload, profile_id=job.profile_id, weight=job.weight)
+    message = pb.Job(
+        id=job.id,
+        workload=job.workload,
+        profile_id=job.profile_id,
+        weight=job.weight,
+        gpus=job.gpus,
+        pools=job.pools,
+    )
     set_numbers(message, job, *_JOB_OPTIONAL)
     return message
 
@@ -28,6 +35,8 @@ def job_from_proto(message: pb.Job) -> Job:
             workload=message.workload,
             profile_id=message.profile_id,
             weight=1.0 if weight is None else weight,
+            gpus=message.gpus or 1,
+            pools=tuple(message.pools),
             **optional,
         ),
     )
@@ -44,6 +53,7 @@ def device_to_proto(device: Device) -> pb.Device:
         node=device.node,
         mode=MODE[device.mode],
         residents=[job_to_proto(job) for job in device.residents],
+        pool=device.pool,
     )
     set_numbers(message, device, "memory_bytes")
     return message
@@ -64,6 +74,7 @@ def device_from_proto(message: pb.Device) -> Device:
             memory_bytes=NAN if memory is None else memory,
             mode=mode,
             residents=residents,
+            pool=message.pool,
         ),
     )
     inspection.done()
@@ -78,7 +89,7 @@ def limits_to_proto(limits: Limits) -> pb.Limits:
         max_devices=limits.max_devices,
         allow_extrapolation=limits.allow_extrapolation,
     )
-    set_numbers(message, limits, "max_slowdown", "risk")
+    set_numbers(message, limits, "max_slowdown", "risk", "promise_ttl_s", "slice_s")
     return message
 
 
@@ -90,7 +101,8 @@ def limits_from_proto(message: pb.Limits) -> Limits:
         max_devices=message.max_devices if message.HasField("max_devices") else None,
         allow_extrapolation=message.allow_extrapolation,
         risk=number(message, "risk", DEFAULT_RISK),
-        **numbers(message, "max_slowdown"),
+        promise_ttl_s=number(message, "promise_ttl_s", DEFAULT_PROMISE_TTL_S),
+        **numbers(message, "max_slowdown", "slice_s"),
     )
 
 
@@ -108,7 +120,7 @@ def term_from_proto(message: pb.ObjectiveTerm) -> ObjectiveTerm:
 
 def snapshot_to_proto(snapshot: Snapshot, *, validate_only: bool = False) -> pb.MatchRequest:
     """A whole request to Match."""
-    return pb.MatchRequest(
+    message = pb.MatchRequest(
         scope=snapshot.scope,
         snapshot_id=snapshot.snapshot_id,
         pending=[job_to_proto(job) for job in snapshot.pending],
@@ -116,8 +128,11 @@ def snapshot_to_proto(snapshot: Snapshot, *, validate_only: bool = False) -> pb.
         limits=limits_to_proto(snapshot.limits),
         validate_only=validate_only,
         objective=OBJECTIVE[snapshot.objective],
+        partial=snapshot.partial,
         objective_terms=[term_to_proto(term) for term in snapshot.objective_terms],
     )
+    set_numbers(message, snapshot, "now_s")
+    return message
 
 
 def snapshot_from_proto(message: pb.MatchRequest) -> Snapshot:
@@ -127,6 +142,7 @@ def snapshot_from_proto(message: pb.MatchRequest) -> Snapshot:
     devices = inspection.read_all("devices", message.devices, device_from_proto)
     limits = inspection.read("limits", lambda: limits_from_proto(message.limits))
     objective = inspection.read("", lambda: OBJECTIVE.word(message.objective, "objective"))
+    now = inspection.read("", lambda: number(message, "now_s"))
     terms = inspection.read_all("objective_terms", message.objective_terms, term_from_proto)
     inspection.done()
     return Snapshot(
@@ -136,6 +152,8 @@ def snapshot_from_proto(message: pb.MatchRequest) -> Snapshot:
         devices=devices,
         limits=limits or Limits(),
         objective=ObjectiveKind(objective or ObjectiveKind.WEIGHTED_EXCESS),
+        now_s=NAN if now is None else now,
+        partial=message.partial,
         objective_terms=terms,
     )
 
