@@ -254,9 +254,7 @@ class PolicyCore:
 
     def explain(self, query: ExplainQuery) -> Explanation:
         """Why one job got what it got, with what is known now. Raises NotFoundError."""
-        return self._explainer.explain(
-            query, self._changes, lambda rest: plan(rest, self._learned.model, self._of_job, query.decision_id)
-        )
+        return self._explainer.explain(query, self._changes)
 
     def _changes(self, account: Account) -> list[str]:
         """What is known now and was not when an account was written."""
