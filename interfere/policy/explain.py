@@ -69,13 +69,17 @@ def choices(options: Options, action: Action) -> tuple[Choice, ...]:
 
 
 def refusals(options: Options, job_id: str) -> tuple[tuple[Refusal, ...], int]:
-    """A few refused partners of a pending job for each rule that binds, and how many (partner, kind of device) in
-    all."""
+    """What a pending job may not have: a few partners for each rule that binds (no partner: not even alone), and how
+    many (partner, kind of device) in all."""
     index = {job.id: i for i, job in enumerate(options.pending)}
     if job_id not in index:
         return (), 0
     i, total = index[job_id], 0
     listed: dict[str, dict[str, Refusal]] = {}
+    for table in options.together.values():
+        if reason := table.too_large(i):
+            total += 1
+            listed.setdefault("alone", {}).setdefault(reason, Refusal(job_id=job_id, partner_id="", reason=reason))
     for table in (*options.together.values(), *(costs for costs, _ in options.beside.values())):
         for j in np.flatnonzero(~np.isfinite(table.cost[i])).tolist():
             if table.columns[j].id == job_id:

@@ -177,3 +177,12 @@ def test_refused_partners_are_counted_and_a_few_listed_for_each_rule() -> None:
     assert rules.count("slowdown cap") == REFUSALS_A_RULE
     assert [one.partner_id for one in listed if one.reason.startswith("no profile")] == ["new"]
     assert {one.job_id for one in listed} == {"j5"}
+
+
+def test_a_job_that_fits_nowhere_even_alone_says_so() -> None:
+    devices = (Device(id="d", type=DEVICE, memory_bytes=1e9),)
+    snapshot = Snapshot(pending=(Job(id="j", workload="w", memory_peak_bytes=2e9),), devices=devices)
+    options = survey(snapshot, *_one_workload())  # type: ignore[arg-type]
+    (refusal,), total = refusals(options, "j")
+    assert (refusal.partner_id, total) == ("", 1)
+    assert refusal.reason.startswith("memory: 1.86 GiB > 0.931 GiB")
