@@ -1,7 +1,7 @@
 """One round: read Slurm, ask the server, update what changed, report what was seen. Stateless between rounds.
 
-What a round remembers of earlier ones (places of jobs that ended since, ids already reported) only saves work: all of it
-is read again after a restart. On any error a round does nothing more, and Slurm starts the jobs by itself.
+What a round remembers of earlier ones (places of jobs that ended since, ids already reported) only saves work: a
+restart reads it again. On any error a round does nothing more, and Slurm starts the jobs by itself.
 """
 
 import time
@@ -163,7 +163,7 @@ class Advisor:
             return results
         self._spool.sweep((job.id for job in jobs), now_s)
         seen = occupancy(jobs, nodes, self._spool.endings(), self._seen)
-        cut = [one for one in windows(seen, settings, now_s)]
+        cut = windows(seen, settings, now_s)
         found: list[Observation] = [*of_windows(cut, lambda stay: self._spool.marks(stay, now_s), settings)]
         found += outcomes(jobs, settings, now_s)
         of_job, by_id = {one.job_id: one for one in decisions}, {job.id: job for job in jobs}

@@ -5,6 +5,7 @@ import subprocess
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import IO
 
 from interfere.errors import UnavailableError, UnfitError
 from serving.adapters.slurm.edits import Edit
@@ -93,10 +94,10 @@ class SlurmCommands:
             )  # fmt: skip
         return out
 
-    def _start(self, name: str, rest: Sequence[str], stdin: object) -> "subprocess.Popen[str]":
+    def _start(self, name: str, rest: Sequence[str], stdin: IO[str] | int) -> "subprocess.Popen[str]":
         try:
             return subprocess.Popen(
-                [name, *rest], stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,  # type: ignore[call-overload]
+                [name, *rest], stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                 start_new_session=True,
             )  # fmt: skip
         except FileNotFoundError:
