@@ -149,6 +149,15 @@ class Cluster:
         self.running.append(started)
         return started
 
+    def interfere(self, *arguments: object) -> None:
+        """A command of ours, to its end."""
+        self._run(sys.executable, "-m", "interfere", *map(str, arguments))
+
+    def answers(self) -> bool:
+        """Is slurmctld there?"""
+        said = subprocess.run(["timeout", "2", "squeue", "-h"], env=self.env, check=False, capture_output=True)
+        return said.returncode == 0
+
     def rounds(self) -> list[dict[str, Any]]:
         """What the advisor printed so far."""
         lines = (self.folder / "advisor.out").read_text().splitlines()
@@ -188,8 +197,8 @@ class Cluster:
         rows += [f"Name=shard Type={g} Count=2 File={f}" for g, f in zip(GPUS, DEVICES, strict=True)]
         (here / "gres.conf").write_text("\n".join(["AutoDetect=off", *rows]) + "\n")
         nodes = [
-            f"NodeName=n{k} NodeHostname=localhost NodeAddr=127.0.0.1 Port={ports[1 + k]} CPUs=8 RealMemory=8000 Gres={gres}"
-            for k in range(self.nodes)
+            f"NodeName=n{k} NodeHostname=localhost NodeAddr=127.0.0.1 Port={port} CPUs=8 RealMemory=8000 Gres={gres}"
+            for k, port in enumerate(ports[1:])
         ]
         (here / "slurm.conf").write_text(
             "\n".join(

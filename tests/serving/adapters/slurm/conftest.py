@@ -30,7 +30,8 @@ TRUTH = {
 def needs_slurm() -> None:
     """Skip without the daemons; where REQUIRE_SLURM is set (CI) that is a failure."""
     missing = [name for name in ("slurmctld", "slurmd", "sbatch", "scontrol") if not shutil.which(name)]
-    why = f"Slurm is missing ({', '.join(missing)}): apt-get install slurmctld slurmd slurm-client slurm-wlm-basic-plugins"
+    packages = "slurmctld slurmd slurm-client slurm-wlm-basic-plugins"
+    why = f"Slurm is missing ({', '.join(missing)}): apt-get install {packages}"
     if not missing and os.getuid() != 0:
         missing, why = ["root"], "Slurm's daemons of these tests run as root"
     if missing and os.environ.get("REQUIRE_SLURM"):
