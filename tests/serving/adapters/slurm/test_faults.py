@@ -125,7 +125,7 @@ def test_jobs_that_move_between_read_and_update_are_counted_and_left_alone(
         [
             f"scontrol update JobId={starts} StartTime=now", f"scontrol update JobId={ends} StartTime=now",
             f"scancel {leaves}", f"scontrol hold {held}",
-            f"until squeue -h -j {ends} -t COMPLETED -o %i | grep -q .; do sleep 0.1; done",
+            f'until "$REAL" -h -j {ends} -t COMPLETED -o %i | grep -q .; do sleep 0.1; done',
         ]
     )  # fmt: skip
     env = between_read_and_update(tmp_path / "race", happening)
