@@ -26,6 +26,9 @@ TRUTH = {
     "rl-rollout": {"gemm": 1.15, "resnet-train": 1.2, "request-server": 1.3, "rl-rollout": 1.15},
 }
 
+# ... and one that no model has heard of.
+TABLE = {name: row | {"mine": 1.3} for name, row in TRUTH.items()} | {"mine": dict.fromkeys([*TRUTH, "mine"], 1.4)}
+
 
 def needs_slurm() -> None:
     """Skip without the daemons; where REQUIRE_SLURM is set (CI) that is a failure."""
@@ -50,7 +53,7 @@ def cluster(tmp_path: Path) -> Iterator[Callable[..., Cluster]]:
         one = Cluster(folder=tmp_path / name, **options)  # type: ignore[arg-type]
         started.append(one)
         one.start()
-        (one.shared / "table.json").write_text(json.dumps(TRUTH))
+        (one.shared / "table.json").write_text(json.dumps(TABLE))
         return one
 
     yield start
