@@ -24,7 +24,6 @@ from serving.adapters.slurm.spool import Spool
 from serving.adapters.slurm.windows import of_windows, windows
 
 _START = (ActionKind.START_ALONE, ActionKind.START_SHARED)
-_ALLOWED = Limits(allowed=frozenset({*_START, ActionKind.WAIT}))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +66,9 @@ class Advisor:
     ) -> None:
         self._settings, self._slurm, self._client, self._metrics = settings, slurm, client, metrics
         self._dry_run = dry_run
+        self._limits = Limits(
+            allowed=frozenset({*_START, ActionKind.WAIT}), allow_extrapolation=settings.allow_extrapolation
+        )
         self._spool = Spool(settings.spool, settings.lookback_s)
         self._seen: dict[tuple[str, int], tuple[GpuAddress, ...]] = {}
         self._told: set[str] = set()
@@ -82,7 +84,6 @@ class Advisor:
             for job in jobs
             if job.state == "PENDING" and job.note and job.note.state == "clearing"
         )
-        mended += tuple(edit.hand_back(job) for job in jobs if self._stuck(job, now_s))
         refusals = self._apply(mended)
         decisions, done, left = list[Decision](), list(mended), Counter[str]()
         for partition in view.partitions(jobs):
@@ -106,19 +107,12 @@ class Advisor:
         known = {job.id for job in jobs}
         self._seen = {key: value for key, value in (self._seen | places).items() if key[0] in known}
 
-    def _stuck(self, job: SlurmJob, now_s: float) -> bool:
-        """Placed as often as it may be, and still not started."""
-        return (
-            job.state == "PENDING" and job.note is not None and job.note.state == "placed"
-            and job.note.tries >= self._settings.most_tries and not view.is_placed(job, now_s, self._settings)
-        )  # fmt: skip
-
     def _decide(self, seen: view.View, now_s: float) -> tuple[tuple[Edit, ...], list[Decision]]:
         """Ask, and turn the answer into edits."""
         by_id = {job.id: job for job in seen.candidates}
         plan: Plan | None = None
         if seen.snapshot:
-            plan = self._client.match(replace(seen.snapshot, limits=_ALLOWED))
+            plan = self._client.match(replace(seen.snapshot, limits=self._limits))
         decisions, placements, waiting = [], [], list(seen.behind)
         for action in plan.actions if plan else ():
             job = by_id[action.job_id]
@@ -137,7 +131,7 @@ class Advisor:
         # those that may start any moment come last: an update of a job in transition makes scontrol wait for it
         placements.sort(key=lambda one: by_id[one.job_ids[0]].eligible_s <= now_s)
         renewed = edit.renew(edit.due(waiting, now_s, self._settings.window_s), self._settings.window_s)
-        return (*renewed, *placements), decisions
+        return (*map(edit.hand_back, seen.back), *renewed, *placements), decisions
 
     def _apply(self, wanted: Sequence[Edit]) -> tuple[Refusal, ...]:
         if self._dry_run or not wanted:

@@ -22,6 +22,7 @@ _log = logging.getLogger("interfere.slurm")
 def one_instance(path: Path) -> Iterator[None]:
     """Hold the lock file. Raises UnfitError when another advisor holds it; a dead one holds nothing."""
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     except OSError as error:
         raise UnfitError(

@@ -47,7 +47,7 @@ class SlurmSettings:
     server: str = "127.0.0.1:50051"
     cluster: str = "slurm"  # scope of the decisions and prefix of observation ids
     spool: Path = Path("/var/spool/interfere")
-    lock: Path = Path("/run/interfere-slurm.lock")
+    lock: Path = Path("/run/interfere/slurm.lock")
     metrics: Path | None = None  # a file for the textfile collector of Prometheus' node exporter
     interval_s: float = 2.0  # a round takes 50 ms of slurmctld's time
     window_s: float = 20.0  # deferral: as in job_submit.lua; without advice a job starts this much later
@@ -58,6 +58,7 @@ class SlurmSettings:
     lookahead: int = 3  # jobs, in Slurm's order, that compete for one free seat
     report_every_s: float = 60.0  # a longer stay in the same company is reported in parts
     least_window_s: float = 5.0  # of steps between two marks that are believed
+    allow_extrapolation: bool = False  # try pairs unlike all that the model learned from
     lookback_s: float = 240.0  # less than MinJobAge (300 s): older company may be forgotten by Slurm
 
     def device(self, address: GpuAddress) -> DeviceRule | None:
@@ -118,6 +119,10 @@ def load(file: Path, given: Mapping[str, object]) -> SlurmSettings:
             bad.append(Violation(field=name, what="must be a number", value=repr(value), remedy="drop the quotes"))
         elif name in _NUMBERS:
             values[name] = value
+        elif name == "allow_extrapolation":
+            values[name] = value
+            if not isinstance(value, bool):
+                bad.append(Violation(field=name, what="must be true or false", value=repr(value), remedy="no quotes"))
         else:
             values[name] = Path(str(value)) if name in _PATHS else str(value)
     if bad:

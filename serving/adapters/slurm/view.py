@@ -25,6 +25,7 @@ class View:
     snapshot: Snapshot | None  # None when nothing can start: there is nothing to ask
     candidates: tuple[SlurmJob, ...]  # pending in the snapshot
     behind: tuple[SlurmJob, ...]  # ours too, too far behind in the queue for the free seats
+    back: tuple[SlurmJob, ...]  # placed once, and not to be advised any more: Slurm gets them back
     left_to_slurm: Counter[str]  # why others are not advised, and how many
 
 
@@ -56,6 +57,7 @@ def build(
     left: Counter[str] = Counter()
     devices, free, smallest = _devices(partition, jobs, nodes, settings, now_s)
     ours: list[tuple[SlurmJob, Job]] = []
+    back: list[SlurmJob] = []
     for job in jobs:
         if job.state != "PENDING" or job.partition != partition or job.note is None:
             continue
@@ -65,6 +67,8 @@ def build(
         record = None if why else _job(job)
         if record is None:
             left[why or "comment"] += 1
+            if job.note.state == "placed":
+                back.append(job)
         else:
             ours.append((job, record))
     ours.sort(key=lambda pair: (-pair[0].priority, pair[0].submit_s, int(pair[0].id)))
@@ -80,6 +84,7 @@ def build(
         snapshot=snapshot,
         candidates=tuple(job for job, _ in asked),
         behind=tuple(job for job, _ in behind),
+        back=tuple(back),
         left_to_slurm=left,
     )
 

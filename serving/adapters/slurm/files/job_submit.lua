@@ -7,8 +7,11 @@ function interfere_defer(job_desc)
   local tres = job_desc.tres_per_node
   local asks = tres ~= nil and string.find(tres, "^gres[:/]shard") ~= nil and string.find(tres, ",") == nil
   local names = job_desc.comment ~= nil and string.find(job_desc.comment, "interfere:", 1, true) ~= nil
+  for _, choice in ipairs({"array_inx", "features", "req_nodes", "exc_nodes", "reservation", "dependency"}) do
+    if job_desc[choice] ~= nil and job_desc[choice] ~= "" then return end -- Slurm's alone
+  end
   local chosen = job_desc.begin_time ~= nil and job_desc.begin_time ~= 0 and job_desc.begin_time ~= slurm.NO_VAL64
-  if asks and names and not chosen and job_desc.array_inx == nil then
+  if asks and names and not chosen then
     job_desc.begin_time = os.time() + WINDOW_S
     job_desc.admin_comment = "interfere:deferred"
   end

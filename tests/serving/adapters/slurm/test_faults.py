@@ -109,7 +109,7 @@ def test_slurmctld_restarted_loses_no_job_and_advice_resumes(
     slurm.stop_controller()
     time.sleep(2.0)
     slurm.start_controller()
-    slurm.wait(lambda: slurm.answers(), 10)
+    slurm.wait(slurm.answers, 10)
     started_once(slurm, ids)
     ids = three(slurm)
     advice_resumes(slurm, ids)
