@@ -4,12 +4,14 @@ What a round remembers of earlier ones (places of jobs that ended since, ids alr
 restart reads it again. On any error a round does nothing more, and Slurm starts the jobs by itself.
 """
 
+import logging
 import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from interfere.client import PolicyClient
+from interfere.errors import InterfereError
 from interfere.records import ActionKind, JobProfile, Limits, Observation, Plan, Progress
 from serving.adapters.slurm import edits as edit
 from serving.adapters.slurm import view
@@ -23,6 +25,7 @@ from serving.adapters.slurm.settings import SlurmSettings
 from serving.adapters.slurm.spool import Spool
 from serving.adapters.slurm.windows import of_windows, windows
 
+_log = logging.getLogger("interfere.slurm")
 _START = (ActionKind.START_ALONE, ActionKind.START_SHARED)
 
 
@@ -96,7 +99,12 @@ class Advisor:
             lost = {one.job_id for one in refusals}
             placed = {one.job_ids[0]: one.note for one in wanted if one.note and one.job_ids[0] not in lost}
             jobs = tuple(replace(job, note=placed.get(job.id, job.note)) for job in jobs)
-        told = self._report(jobs, nodes, decisions, refusals, now_s)
+        try:
+            told = self._report(jobs, nodes, decisions, refusals, now_s)
+        except InterfereError as error:  # what was placed stays placed; the windows are told by a later round
+            _log.warning("nothing reported in this round: %s", " ".join(str(error).split()))
+            self._metrics.add("observations_total", "result", "undelivered")
+            told = Counter({"undelivered": 1})
         return Round(
             at_s=now_s, decisions=tuple(decisions), edits=tuple(done), refusals=refusals, left_to_slurm=left,
             observations=told,

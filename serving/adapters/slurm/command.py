@@ -2,6 +2,7 @@
 
 import json
 import logging
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -44,7 +45,8 @@ def advise(
     given = {"server": server, "interval_s": interval, "window_s": window, "spool": spool, "metrics": metrics}
     settings = load(config, given)
     counted = AdvisorMetrics()
-    with one_instance(settings.lock), PolicyClient(settings.server, timeout_s=settings.timeout_s) as client:
+    alone = nullcontext() if dry_run else one_instance(settings.lock)
+    with alone, PolicyClient(settings.server, timeout_s=settings.timeout_s) as client:
         advisor = Advisor(settings, SlurmCommands(settings.timeout_s), client, counted, dry_run=dry_run)
         if once:
             done = advisor.round()

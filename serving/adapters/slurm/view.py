@@ -3,7 +3,6 @@
 Law: a seat is offered once. A job placed a moment ago counts as a resident of its seat until it runs or has lost it.
 """
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -15,6 +14,17 @@ from serving.adapters.slurm.settings import GIB, SlurmSettings
 
 RUNNING = ("RUNNING", "COMPLETING", "SUSPENDED")
 SEATS = 2  # the server pairs jobs: at most two on a device
+MOST_ASKED = 500  # jobs in one question: a quarter of a second of the server
+MOST_CHOICES = 900_000  # pairs in one question: the server takes a million
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Seats:
+    """A GPU that may be shared."""
+
+    device: Device
+    shards: int
+    free_shards: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +65,8 @@ def build(
 ) -> View:
     """What is to be decided in `partition` now."""
     left: Counter[str] = Counter()
-    devices, free, smallest = _devices(partition, jobs, nodes, settings, now_s)
+    seats = _seats(partition, jobs, nodes, settings, now_s)
+    smallest = min((seat.shards for seat in seats), default=0)
     ours: list[tuple[SlurmJob, Job]] = []
     back: list[SlurmJob] = []
     for job in jobs:
@@ -72,12 +83,19 @@ def build(
         else:
             ours.append((job, record))
     ours.sort(key=lambda pair: (-pair[0].priority, pair[0].submit_s, int(pair[0].id)))
-    horizon = free * settings.lookahead
+    need = max((job.shards for job, _ in ours), default=1)
+    seats = [seat for seat in seats if len(seat.device.residents) != 1 or seat.free_shards >= need]
+    free = sum(max(0, SEATS - len(seat.device.residents)) for seat in seats)
+    singles = sum(len(seat.device.residents) == 1 for seat in seats)
+    most = MOST_CHOICES // (3 * MOST_ASKED // 2 + singles)  # each job beside each other one, waiting, or a resident
+    horizon = min(free * settings.lookahead, MOST_ASKED, most)
     asked, behind = ours[:horizon], ours[horizon:]
     snapshot = None
     if asked:
         snapshot = Snapshot(
-            pending=tuple(record for _, record in asked), devices=devices, scope=f"{settings.cluster}/{partition}"
+            pending=tuple(record for _, record in asked),
+            devices=tuple(seat.device for seat in seats),
+            scope=f"{settings.cluster}/{partition}",
         )
     return View(
         partition=partition,
@@ -104,10 +122,10 @@ def _why_not(job: SlurmJob, smallest: int, settings: SlurmSettings, now_s: float
     return ""
 
 
-def _devices(
+def _seats(
     partition: str, jobs: Sequence[SlurmJob], nodes: Sequence[Node], settings: SlurmSettings, now_s: float
-) -> tuple[tuple[Device, ...], int, int]:
-    """Devices with residents, how many seats are free, the shards of the smallest device."""
+) -> list[_Seats]:
+    """The GPUs of a partition that advice may use, with their residents."""
     on: dict[GpuAddress, list[SlurmJob]] = {}
     for job in jobs:
         if job.state in RUNNING:
@@ -115,26 +133,26 @@ def _devices(
                 on.setdefault(address, []).append(job)
         elif is_placed(job, now_s, settings) and job.note and job.note.to:
             on.setdefault(job.note.to, []).append(job)
-    devices, free, smallest = [], 0, math.inf
+    found = []
     for node in nodes:
-        if not node.usable or partition not in node.partitions:
-            continue
-        for gpu in node.gpus:
-            rule = settings.device(gpu.address)
-            here = on.get(gpu.address, [])
+        for gpu in node.gpus if node.usable and partition in node.partitions else ():
+            rule, here = settings.device(gpu.address), on.get(gpu.address, [])
             residents = [_job(job) for job in here]
             whole = any(kind == "gpu" for job in here for kind, *_ in job.held)
             if rule is None or gpu.shards < SEATS or whole or not all(residents):
-                continue
-            smallest = min(smallest, gpu.shards)
-            free += max(0, SEATS - len(here))
-            devices.append(
-                Device(
-                    id=str(gpu.address), node=node.name, type=rule.type, memory_bytes=rule.memory_gib * GIB,
-                    mode=rule.mode, residents=tuple(one for one in residents if one),
-                )
+                continue  # unknown, unshared, taken as a whole, or home to a job that does not say what it runs
+            taken = sum(_shards_on(job, gpu.address) for job in here)
+            device = Device(
+                id=str(gpu.address), node=node.name, type=rule.type, memory_bytes=rule.memory_gib * GIB,
+                mode=rule.mode, residents=tuple(one for one in residents if one),
             )  # fmt: skip
-    return tuple(devices), free, int(smallest) if devices else 0
+            found.append(_Seats(device=device, shards=gpu.shards, free_shards=gpu.shards - taken))
+    return found
+
+
+def _shards_on(job: SlurmJob, address: GpuAddress) -> int:
+    """Shards of one GPU that a job holds, or will once it starts."""
+    return sum(count for kind, gres, count in job.held if kind == "shard" and gres == address.gres) or job.shards
 
 
 def _job(job: SlurmJob) -> Job | None:
