@@ -58,6 +58,11 @@ class ObservationLedger:
         self._alarms = self.model.alarms
         metrics.drifting(len(self.model.frozen()))
 
+    @property
+    def last(self) -> int:
+        """The newest entry of the log; 0 without any."""
+        return self._last
+
     # --- folding ----------------------------------------------------------------------------------------------------
 
     def _folded(self, upto: int) -> tuple[OnlineModel, int]:

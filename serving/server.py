@@ -18,6 +18,7 @@ from features.pair import Encoder
 from interfere.config import Settings
 from interfere.errors import ModelError, UnfitError
 from interfere.predict.measured import MeasuredPredictor, measured_table
+from interfere.predict.occlusion import Occlusion
 from interfere.predict.online.prior import read_prior
 from interfere.predict.onnx import load_model
 from interfere.store.sqlite import SqliteStore
@@ -84,6 +85,7 @@ def start_server(settings: Settings) -> RunningServer:
             shipped=model.profiles,
             store=store,
             metrics=metrics,
+            occlusion=Occlusion(model, model.profiles.values()),
             prior=read_prior(folder),
             measured=measured,
         )

@@ -4,19 +4,15 @@ It owns the store, the catalogue of profiles and the online model, and guards th
 acknowledged is on disk, and a restart forgets nothing.
 """
 
-import hashlib
-import secrets
 import threading
-import time
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 import interfere
-from interfere.client.convert.cluster import snapshot_to_proto
-from interfere.client.convert.plans import plan_from_proto, plan_to_proto
 from interfere.client.queries import (
+    ExplainQuery,
     JobRef,
     MatrixAnswer,
     MatrixQuery,
@@ -33,26 +29,30 @@ from interfere.client.queries import (
     TrainingTable,
     scores_of,
 )
-from interfere.errors import ConflictError, InvalidInputError, LimitError, Violation
-from interfere.policy.planner import plan
+from interfere.errors import InvalidInputError, LimitError, Violation
 from interfere.policy.rank import rank
 from interfere.policy.validate import validate_snapshot
 from interfere.predict.groups import composed, memory_share
 from interfere.predict.manifest import Manifest
+from interfere.predict.occlusion import Occlusion
 from interfere.predict.online.prior import ResidualPrior
 from interfere.predict.residual import OnlineModel
 from interfere.protocols import Predictor
 from interfere.records import (
+    Explanation,
     Job,
     JobProfile,
+    ObservationResult,
+    Outcome,
     PairBatch,
     Plan,
     Prediction,
     Snapshot,
     Source,
 )
-from interfere.store.protocol import Store, StoredDecision
-from interfere.v1 import policy_pb2 as pb
+from interfere.store.protocol import Account, Store
+from serving.decisions import DecisionLedger
+from serving.explaining import Explainer
 from serving.learning import ObservationLedger
 from serving.limits import MAX_CELLS, MAX_ENTRIES, MAX_PAIRS, check_size
 from serving.metrics import Metrics
@@ -70,12 +70,13 @@ class PolicyCore:
         shipped: Mapping[tuple[str, str], JobProfile],
         store: Store,
         metrics: Metrics,
+        occlusion: Occlusion,
         prior: ResidualPrior | None = None,
         measured: Iterable[tuple[str, str, str, str]] = (),
     ) -> None:
         """`shipped` are the model's own profiles, `measured` the pairs that it answers by a measurement, `prior` what
-        the online correction starts from."""
-        self._predictor, self._manifest, self._store, self._metrics = predictor, manifest, store, metrics
+        the online correction starts from, `occlusion` asks the model inside `predictor`."""
+        self._predictor, self._manifest = predictor, manifest
         self._lock = threading.Lock()
         self._profiles = ProfileCatalogue(store.profiles, shipped.values())
         pairs = tuple(measured)
@@ -83,6 +84,10 @@ class PolicyCore:
             lambda: OnlineModel(predictor, prior, measured=pairs), store.observations, store.snapshots, self._profiles,
             metrics,
         )  # fmt: skip
+        self._decided = DecisionLedger(store, metrics)
+        self._explainer = Explainer(
+            store.accounts, occlusion, predictor, lambda: self._learned.model, self._of_job, self._lock
+        )
         metrics.serving(predictor.version)
 
     # --- predictions ------------------------------------------------------------------------------------------------
@@ -209,35 +214,26 @@ class PolicyCore:
         with self._lock:
             self._check(snapshot)
             if validate_only:
+                self._decided.check(snapshot)
                 return None
-            if not snapshot.snapshot_id:
-                return self._decide(snapshot)
-            digest = hashlib.sha256(snapshot_to_proto(snapshot).SerializeToString(deterministic=True)).hexdigest()
-            stored = self._store.decisions.find(snapshot.scope, snapshot.snapshot_id)
-            if stored is None:
-                decision = self._decide(snapshot)
-                self._store.decisions.put(
-                    StoredDecision(
-                        scope=snapshot.scope,
-                        snapshot_id=snapshot.snapshot_id,
-                        digest=digest,
-                        content=plan_to_proto(decision).SerializeToString(),
-                    )
-                )
-                return decision
-            if stored.digest != digest:
-                raise ConflictError(
-                    f"snapshot id {snapshot.snapshot_id!r} was decided for another content",
-                    value=f"scope {snapshot.scope!r}",
-                    remedy="give every new snapshot a new id; an id is for retries of the same bytes",
-                )
-            return plan_from_proto(pb.MatchResponse.FromString(stored.content))
+            decision = self._decided.decide(snapshot, self._learned.model, self._of_job)
+            self._explainer.remember(snapshot, decision, self._learned.last, self._profiles.digest())
+            return decision
 
-    def _decide(self, snapshot: Snapshot) -> Plan:
-        start_s = time.perf_counter()
-        decision = plan(snapshot, self._learned.model, self._of_job, secrets.token_hex(8))
-        self._metrics.matched(time.perf_counter() - start_s, decision.gap)
-        return decision
+    def explain(self, query: ExplainQuery) -> Explanation:
+        """Why one job got what it got, with what is known now. Raises NotFoundError."""
+        return self._explainer.explain(query, self._changes)
+
+    def _changes(self, account: Account) -> list[str]:
+        """What is known now and was not when an account was written."""
+        since = []
+        if account.model_version != self._predictor.version:
+            since.append(f"another model: {account.model_version} decided, {self._predictor.version} explains")
+        if account.learned_upto != self._learned.last:
+            since.append(f"log entries: {self._learned.last - account.learned_upto}")
+        if account.facts != self._profiles.digest():
+            since.append("newer profiles")
+        return since
 
     def _check(self, snapshot: Snapshot) -> None:
         bad = [
@@ -280,7 +276,11 @@ class PolicyCore:
     def observe(self, reported: Sequence[Reported]) -> tuple[ObservationAnswer, ...]:
         """Each answered by itself. What was applied or waits is stored before this returns; rejected ones are not."""
         with self._lock:
-            return self._learned.observe(reported)
+            answers = self._learned.observe(reported)
+            for one, answer in zip(reported, answers, strict=True):
+                if isinstance(one, Outcome) and answer.result is ObservationResult.APPLIED:
+                    self._decided.heard(one)
+            return answers
 
     def log(self, at: int | None, limit: int) -> ObservationLog:
         """The newest entries of the log up to a point, and what was known there."""

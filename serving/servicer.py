@@ -2,7 +2,7 @@
 
 import grpc
 
-from interfere.client.convert import cluster, model, observations, plans, predictions, profiles
+from interfere.client.convert import cluster, explanations, model, observations, plans, predictions, profiles
 from interfere.client.convert.scalars import Inspection
 from interfere.v1 import policy_pb2 as pb
 from interfere.v1 import policy_pb2_grpc as rpc
@@ -34,6 +34,11 @@ class PolicyServicer(rpc.PolicyServiceServicer):  # type: ignore[misc]  # protoc
     def RankPlacements(self, request: pb.RankPlacementsRequest, context: Context) -> pb.RankPlacementsResponse:
         """One job against every device."""
         return cluster.rank_answer_to_proto(self._core.rank(cluster.rank_query_from_proto(request)))
+
+    def Explain(self, request: pb.ExplainRequest, context: Context) -> pb.ExplainResponse:
+        """Why one job got what it got."""
+        query = explanations.explain_query_from_proto(request)
+        return explanations.explanation_to_proto(self._core.explain(query))
 
     def ReportObservations(
         self, request: pb.ReportObservationsRequest, context: Context

@@ -18,6 +18,7 @@ from interfere.errors import InvalidInputError, Violation
 from interfere.records import (
     ActionKind,
     Device,
+    Explanation,
     Job,
     JobProfile,
     KernelStat,
@@ -79,6 +80,11 @@ def read_observations(document: object) -> tuple[Observation, ...]:
 def plan_document(plan: Plan) -> dict[str, Any]:
     """All of a plan, under the names of its fields."""
     return asdict(plan)
+
+
+def explanation_document(said: Explanation) -> dict[str, Any]:
+    """All of an explanation, under the names of its fields."""
+    return asdict(said)
 
 
 def snapshot_document(snapshot: Snapshot) -> dict[str, Any]:
@@ -218,7 +224,7 @@ _sizes = _many(_plain(int))
 
 
 def _job(value: object) -> Job:
-    return _record(Job, value)
+    return _record(Job, value, pools=_texts)
 
 
 def _device(value: object) -> Device:

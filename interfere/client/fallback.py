@@ -45,7 +45,7 @@ class Fallback(Protocol):
 
 
 class AloneFallback:
-    """Nobody shares while the server is away. Versions are empty; reasons start with `policy server away`."""
+    """Nobody shares and no gang starts while the server is away. Versions are empty, reasons name the cause."""
 
     def predict(self, query: PairQuery, error: UnavailableError) -> PairAnswer:
         """Every pair abstains."""
@@ -115,8 +115,10 @@ class AloneFallback:
 
 
 def _may_start(job: Job, device: Device, limits: Limits) -> bool:
-    """Alone is allowed, and the job is not known to be larger than the device."""
-    return ActionKind.START_ALONE in limits.allowed and not job.memory_peak_bytes > device.memory_bytes
+    """Alone is allowed, and the job needs one device only, which is in its pool and not known to be too small."""
+    fits = job.gpus == 1 and not job.memory_peak_bytes > device.memory_bytes
+    fits = fits and (not job.pools or device.pool in job.pools)
+    return ActionKind.START_ALONE in limits.allowed and fits
 
 
 def _why(error: UnavailableError) -> str:

@@ -5,10 +5,11 @@ from typing import Any, Self, TypeVar
 
 import grpc
 
-from interfere.client.convert import cluster, model, observations, plans, predictions, profiles
+from interfere.client.convert import cluster, explanations, model, observations, plans, predictions, profiles
 from interfere.client.convert.errors import error_from_status
 from interfere.client.fallback import Fallback
 from interfere.client.queries import (
+    ExplainQuery,
     JobRef,
     MatrixAnswer,
     MatrixQuery,
@@ -22,7 +23,18 @@ from interfere.client.queries import (
     RankQuery,
 )
 from interfere.errors import UnavailableError
-from interfere.records import NAN, Device, Job, JobProfile, Limits, ObjectiveKind, Observation, Plan, Snapshot
+from interfere.records import (
+    NAN,
+    Device,
+    Explanation,
+    Job,
+    JobProfile,
+    Limits,
+    ObjectiveKind,
+    Observation,
+    Plan,
+    Snapshot,
+)
 from interfere.v1 import policy_pb2 as pb
 from interfere.v1 import policy_pb2_grpc as rpc
 
@@ -146,6 +158,15 @@ class PolicyClient:
             ),
             lambda fallback, error: fallback.rank(query, error),
         )
+
+    def explain(self, decision_id: str, job_id: str, *, scope: str = "") -> Explanation:
+        """Why a job got what it got: what moves its predictions, what else it could have got at which cost.
+
+        Raises NotFoundError for a decision that is unknown or forgotten, or that was not about the job.
+        """
+        query = ExplainQuery(decision_id=decision_id, job_id=job_id, scope=scope)
+        answer = self._call(self._stub.Explain, explanations.explain_query_to_proto(query))
+        return explanations.explanation_from_proto(answer)
 
     # --- facts ------------------------------------------------------------------------------------------------------
 

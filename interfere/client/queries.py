@@ -154,6 +154,15 @@ class RankAnswer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ExplainQuery:
+    """Why did this job get what it got in this decision?"""
+
+    decision_id: str
+    job_id: str
+    scope: str = ""  # empty: whichever the decision was made for
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Unreadable:
     """An observation that breaks a rule: answered by itself, its batch goes on."""
 

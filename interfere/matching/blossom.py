@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from interfere.matching.forced import forced_pairs
 
+NEARBY, WIDER = 12, 16  # halvings of the charge that the first step beside it takes, and times it that the next does
 UNITS = 2**40  # whole steps in the largest cost: rustworkx wants integer weights and adds them in 128 bits
 
 Ints = NDArray[np.int64]
@@ -82,11 +83,20 @@ class SparseProblem:
         many = self.solve(-round(2.0 * charge * self.scale))
         if many is None or devices(many) <= most:
             return many
-        few = self.solve()
+        few: Ints | None = None
+        step = max(1, round(2.0 * charge * self.scale) >> NEARBY)
+        price = -round(2.0 * charge * self.scale)
+        while price < 0 and few is None:  # the charge is near the price that is looked for: so is the other side of it
+            price, step = min(0, price + step), step * WIDER
+            trial = self.solve(price)
+            if trial is None:
+                raise AssertionError("a partition existed a moment ago")
+            if devices(trial) > most:
+                many = trial
+            else:
+                few = trial
         if few is None:
-            raise AssertionError("a partition existed a moment ago")
-        if devices(few) > most:
-            many, few = few, self.solve(most_pairs=True)
+            few = self.solve(most_pairs=True)
         if few is None or devices(few) > most:
             return None
         while devices(few) != most:

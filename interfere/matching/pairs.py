@@ -14,11 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from interfere.errors import InvalidInputError
+from interfere.matching.alone import device_price
 from interfere.matching.blossom import SparseProblem, devices
 from interfere.matching.kinds import kinds_of, match_kinds
 from interfere.matching.prices import BLOCK, Prices, bound_of, extended, price, reduced_blocks
 from interfere.matching.records import Matching, check_costs, cost_of, infeasible
-from interfere.matching.rough import rough_matching, swapped
+from interfere.matching.rough import joined, rough_matching, swapped
 from interfere.records import SolveStatus
 
 Floats = NDArray[np.float64]
@@ -33,7 +34,6 @@ SAMPLED = 0.5  # share of these after which the prices of a sample have reached 
 ASCENTS = 12  # passes that halve every job's slack; more raise the bound by less than 1 %
 UNITS, MOST_UNITS = 2.0**36, 2.0**46  # in the dearest best edge of a job, and in the largest cost: sums stay below 2^53
 FEW = 100  # jobs up to which the search by reduced costs is faster than counting kinds, however alike they are
-PRICE_STEPS = 40  # of the search for the price of a device; each halves what is left
 
 
 def match_pairs(
@@ -70,9 +70,7 @@ def match_pairs(
         start = Prices(y=warm.y * scale, bound=-np.inf, done=False, keys=warm.edges)
     found = _by_kinds(problem, max_devices)
     if found is None:
-        found = problem.solve(start)
-        if found.status is not SolveStatus.INFEASIBLE and max_devices is not None and devices(found.mate) > max_devices:
-            found = problem.within(max_devices, found)
+        found = problem.solve(start) if max_devices is None else problem.within(max_devices, start)
     if found.status is SolveStatus.INFEASIBLE:
         return replace(found, seconds=time.perf_counter() - began)
     total = cost_of(found.mate, cost, alone)
@@ -108,45 +106,29 @@ class _Pairs:
         if prices is None:
             return infeasible(n)
         if not prices.done:
-            rough = self._rough(prices)
+            rough = self._rough(prices, None)
             if rough is not None:
                 return rough
         return self._exact(prices, None) or infeasible(n)
 
-    def within(self, most: int, found: Matching) -> Matching:
+    def within(self, most: int, start: Prices | None) -> Matching:
         """At most `most` devices, that is 2·most - n jobs alone: a price on being alone, then the exact search."""
         n = len(self.solo)
         lonely = 2 * most - n
         if lonely < 0:
             return infeasible(n)
-        dearer, prices, paid = self._device_price(lonely)
-        if prices is None:
-            prices, paid = Prices(y=found.y, bound=bound_of(self.matrix, found.y), done=True), 0.0
-            dearer = self
-        return dearer._exact(prices, _Cap(most=most, lonely=lonely, paid=paid)) or infeasible(n)
-
-    def _device_price(self, lonely: int) -> tuple["_Pairs", Prices | None, float]:
-        """The problem at the price of a job alone whose bound is best, its prices, and that price."""
-        finite = self.matrix[np.isfinite(self.matrix)]
-        low, high = 0.0, 2.0 * float(np.ptp(finite)) + 1.0 if len(finite) else 1.0
-        best: tuple[_Pairs, Prices | None, float] = (self, None, 0.0)
-        known: Prices | None = None
-        matrix = self.matrix.copy()  # one array serves all prices: they differ in its diagonal
-        for _ in range(PRICE_STEPS):
-            paid = float(np.floor((low + high) / 2))
-            np.fill_diagonal(matrix, 2.0 * (self.solo + paid))
-            trial = replace(self, matrix=matrix, solo=self.solo + paid)
-            prices = price(matrix, known=known, deadline_s=self.deadline_s)
-            if prices is None:
-                return best
-            known = prices
-            if best[1] is None or prices.bound - paid * lonely > best[1].bound - best[2] * lonely:
-                best = (trial, prices, paid)
-            if prices.alone == lonely or high - low < 1.0 or time.perf_counter() > self.deadline_s:
-                break
-            low, high = (paid, high) if prices.alone > lonely else (low, paid)
-        np.fill_diagonal(best[0].matrix, 2.0 * best[0].solo)
-        return best
+        if lonely >= n:
+            return self.solve(start)
+        found = device_price(self.matrix, self.solo, lonely, self.deadline_s)
+        if found is None:
+            return infeasible(n)
+        paid, prices = found
+        cap = _Cap(most=most, lonely=lonely, paid=paid)
+        dearer = replace(self, matrix=self.matrix.copy(), solo=self.solo + paid)
+        np.fill_diagonal(dearer.matrix, 2.0 * dearer.solo)
+        if time.perf_counter() > self.deadline_s and (rough := dearer._rough(prices, cap)) is not None:
+            return rough
+        return dearer._exact(prices, cap) or infeasible(n)
 
     def _exact(self, prices: Prices, cap: "_Cap | None") -> Matching | None:
         """Match edges of growing reduced cost until the rest cannot matter; None when no partition exists."""
@@ -159,6 +141,12 @@ class _Pairs:
             mate = edges.within(cap.most, cap.paid) if cap else edges.solve()
             if mate is None and reach == np.inf:
                 return None
+            if (
+                mate is None
+                and time.perf_counter() > self.deadline_s
+                and (rough := self._rough(prices, cap)) is not None
+            ):
+                return rough
             if mate is None and share < MOST_FIRST_EDGES:
                 share *= GROWTH
                 i, j, extra, reach = self._first_edges(prices, share)
@@ -172,7 +160,8 @@ class _Pairs:
                     return replace(best, lower_bound=best.cost, status=SolveStatus.OPTIMAL)
                 if best.gap <= self.gap or time.perf_counter() > self.deadline_s:
                     return best
-                reach = missing
+                # A first answer may be poor: a wider choice betters it, and what is missing with it.
+                reach = min(missing, max(1.0, reach * WIDER))
             i, j, extra = self._edges(prices.y, reach)
             whole = True
 
@@ -230,14 +219,18 @@ class _Pairs:
             least = np.concatenate([block.min(axis=1) for _, block in reduced_blocks(self.matrix, y)])
             higher = y + least / 2  # every pair keeps y_i + y_j ≤ cost where it did
             bound, y = max((bound, y), (bound_of(self.matrix, higher), higher), key=lambda pair: pair[0])
-        return self._rough(Prices(y=y, bound=bound, done=False))
+        return self._rough(Prices(y=y, bound=bound, done=False), None)
 
-    def _rough(self, prices: Prices) -> Matching | None:
+    def _rough(self, prices: Prices, cap: "_Cap | None") -> Matching | None:
+        """A good partition without a proof of its own; None where simple means find none."""
         mate = rough_matching(self.matrix, self.solo, prices.y)
-        if not np.isfinite(cost_of(mate, self.matrix, self.solo)):
+        if cap is not None:
+            mate = joined(self.matrix, self.solo, mate, cap.most)
+        if not np.isfinite(cost_of(mate, self.matrix, self.solo)) or (cap and devices(mate) > cap.most):
             return None
         mate = swapped(self.matrix, mate, self.deadline_s)
-        return self._answer(mate, prices, prices.bound, None)
+        bound = prices.bound - (cap.paid * cap.lonely if cap else 0.0)
+        return self._answer(mate, prices, bound, cap)
 
 
 def _by_kinds(problem: _Pairs, max_devices: int | None) -> Matching | None:
@@ -295,7 +288,12 @@ def _with_switching(cost: Floats, alone: Floats, current: Ints, each: float) -> 
 
 
 def _check_options(
-    n: int, gap: float, time_limit_s: float | None, warm: Matching | None, current: Ints | None, switching_cost: float
+    n: int,
+    gap: float,
+    time_limit_s: float | None,
+    warm: Matching | None,
+    current: Ints | None,
+    switching_cost: float,
 ) -> None:
     if not gap >= 0 or not switching_cost >= 0 or not np.isfinite(switching_cost):
         raise InvalidInputError(

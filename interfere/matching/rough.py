@@ -29,6 +29,62 @@ def rough_matching(cost: Floats, solo: Floats, y: Floats) -> Ints:
     return mate
 
 
+def joined(cost: Floats, solo: Floats, mate: Ints, most: int) -> Ints:
+    """Pairs more of those alone, cheapest first, until `most` devices do; as near to it as this way leads.
+
+    Two alone become a pair; where none of these may, a pair takes two alone apart and each of it one of them.
+    """
+    mate = mate.copy()
+    me = np.arange(len(mate))
+    surplus = len(mate) - int((mate > me).sum()) - most
+    if surplus <= 0:
+        return mate
+    alone = np.flatnonzero(mate == me)
+    extra = cost[np.ix_(alone, alone)] - solo[alone, None] - solo[alone]
+    extra[np.tril_indices(len(alone))] = np.inf
+    cheap = np.flatnonzero(np.isfinite(extra))
+    for place in cheap[np.argsort(extra.ravel()[cheap], kind="stable")].tolist():
+        row, column = divmod(place, len(alone))
+        i, j = alone[row], alone[column]
+        if mate[i] == i and mate[j] == j:
+            mate[i], mate[j] = j, i
+            surplus -= 1
+            if not surplus:
+                return mate
+    while surplus and (better := _parted(cost, solo, mate)) is not None:
+        mate, surplus = better, surplus - 1
+    return mate
+
+
+def _parted(cost: Floats, solo: Floats, mate: Ints) -> Ints | None:
+    """The cheapest way to make two pairs of one pair and two alone; None without any."""
+    me = np.arange(len(mate))
+    alone, one = np.flatnonzero(mate == me), np.flatnonzero(mate > me)
+    if len(alone) < 2 or not len(one):
+        return None
+    ahead, back = cost[np.ix_(one, alone)] - solo[alone], cost[np.ix_(mate[one], alone)] - solo[alone]
+    two = np.argpartition(ahead, 1, axis=1)[:, :2], np.argpartition(back, 1, axis=1)[:, :2]
+    rows = np.arange(len(one))
+    best = np.inf
+    found: tuple[int, int, int] | None = None
+    for p in (0, 1):
+        for q in (0, 1):
+            first, second = two[0][:, p], two[1][:, q]
+            total: Floats = np.where(
+                first == second, np.inf, ahead[rows, first] + back[rows, second] - cost[one, mate[one]]
+            )
+            at = int(total.argmin())
+            if total[at] < best:
+                best, found = float(total[at]), (int(one[at]), int(alone[first[at]]), int(alone[second[at]]))
+    if found is None:
+        return None
+    i, a, b = found
+    j = int(mate[i])
+    mate = mate.copy()
+    mate[i], mate[a], mate[j], mate[b] = a, i, b, j
+    return mate
+
+
 def swapped(cost: Floats, mate: Ints, deadline_s: float) -> Ints:
     """2-opt: pairs (a, b), (c, d) become (a, c), (b, d) or (a, d), (b, c) while that is cheaper and time is left."""
     mate = mate.copy()

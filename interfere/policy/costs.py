@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from interfere.policy.caps import caps_of, past_cap, protected_caps
-from interfere.policy.memory import Demand, demand, do_not_fit, misfits
+from interfere.policy.memory import Demand, demand, do_not_fit, misfits, too_large
 from interfere.policy.objectives import Objective
 from interfere.protocols import Predictor
 from interfere.records import NAN, ActionKind, Device, Job, JobProfile, Limits
@@ -29,6 +29,7 @@ class DeviceClass:
     type: str
     mode: str
     memory_bytes: float
+    pool: str = ""
 
     @classmethod
     def of(cls, device: Device) -> "DeviceClass":
@@ -37,7 +38,14 @@ class DeviceClass:
             type=device.type,
             mode=device.mode,
             memory_bytes=-1.0 if math.isnan(device.memory_bytes) else device.memory_bytes,
+            pool=device.pool,
         )
+
+    def shut_to(self, job: Job) -> str:
+        """Why a job may not start there whoever else does; empty where it may."""
+        if not job.pools or self.pool in job.pools:
+            return ""
+        return f"pool: {job.id} allows [{', '.join(job.pools)}], the device is in {self.pool or 'none'}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +70,7 @@ class PairCosts:
     row_known: NDArray[np.bool_]
     column_known: NDArray[np.bool_]
     domain_reason: str
+    running: bool = False  # are the columns residents already?
 
     def either_way(self) -> "PairCosts":
         """Of jobs among themselves: what is forbidden one way is forbidden, and rounding makes no difference."""
@@ -74,6 +83,8 @@ class PairCosts:
     def _one_way(self, i: int, j: int) -> str:
         if ActionKind.START_SHARED not in self.limits.allowed:
             return "start_shared is not an allowed action"
+        if shut := self.where.shut_to(self.rows[i]) or ("" if self.running else self.where.shut_to(self.columns[j])):
+            return shut
         if unknown := self._unknown(i, j):
             return unknown
         one, other = self.row_demands[i], self.column_demands[j]
@@ -82,6 +93,10 @@ class PairCosts:
         row, column = self.rows[i], self.columns[j]
         why = past_cap(row, column, self.row_profiles[i], float(self.row_upper[i, j]), self.limits)
         return why or past_cap(column, row, self.column_profiles[j], float(self.column_upper[i, j]), self.limits)
+
+    def too_large(self, i: int) -> str:
+        """Why row i does not fit there even alone; empty when it does."""
+        return too_large(self.row_demands[i], self.where.memory_bytes)
 
     def _unknown(self, i: int, j: int) -> str:
         """Why nothing is predicted for the two; empty when something is."""
@@ -148,6 +163,9 @@ def pair_costs(
         where.memory_bytes, limits,
     )  # fmt: skip
     cost[forbidden] = np.inf
+    cost[[bool(where.shut_to(job)) for job in rows], :] = np.inf
+    if not running:
+        cost[:, [bool(where.shut_to(job)) for job in columns]] = np.inf
     return PairCosts(
         cost=cost, worst=np.maximum(of_rows, of_columns), row_slowdown=ahead, column_slowdown=back,
         rows=tuple(rows), columns=tuple(columns), where=where,
@@ -155,6 +173,7 @@ def pair_costs(
         row_demands=tuple(row_demands), column_demands=tuple(column_demands), fits=fits,
         row_upper=row_upper, column_upper=column_upper,
         row_known=row_known, column_known=column_known, domain_reason=domain,
+        running=running,
     )  # fmt: skip
 
 

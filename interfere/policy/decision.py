@@ -140,6 +140,9 @@ class Decision:
             return "no device has a free seat"
         if np.isfinite(options.alone_best()[i]) or any(np.isfinite(t.cost[i]).any() for t in self._tables()):
             return "every seat it could take went where it costs less"
+        classes = {DeviceClass.of(device) for device in (*options.empty, *options.seats)}
+        if all(where.shut_to(options.pending[i]) for where in classes):
+            return f"pool: no device with a free seat is in [{', '.join(options.pending[i].pools)}]"
         rules = Counter(
             _rule(t.reason(i, j))
             for t in self._tables()

@@ -100,6 +100,7 @@ def survey(snapshot: Snapshot, predictor: Predictor, resolve: Resolve) -> Option
         held = [demand(job, resolve(job, where.type)) for job in pending]
         fits = np.array([not too_large(one, where.memory_bytes) for one in held], dtype=bool)
         fits &= ActionKind.START_ALONE in limits.allowed
+        fits &= np.array([not where.shut_to(job) for job in pending], dtype=bool)
         cost = objective.constant(pending) + objective.rate(pending) * times[where.type]
         alone[where] = np.where(fits, cost, np.inf)
         together[where] = pair_costs(

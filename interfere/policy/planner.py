@@ -25,6 +25,11 @@ def plan(snapshot: Snapshot, predictor: Predictor, resolve: Resolve, decision_id
     violations = validate_snapshot(snapshot)
     if violations:
         raise InvalidInputError.from_violations(violations)
+    return plan_valid(snapshot, predictor, resolve, decision_id)
+
+
+def plan_valid(snapshot: Snapshot, predictor: Predictor, resolve: Resolve, decision_id: str) -> Plan:
+    """The same for a snapshot, or a part of one, that does not."""
     budget_s = snapshot.limits.time_budget_s
     deadline_s = math.inf if math.isnan(budget_s) else time.perf_counter() + budget_s
     options = survey(snapshot, predictor, resolve)

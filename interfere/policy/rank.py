@@ -10,7 +10,6 @@ import numpy as np
 
 from interfere.errors import InvalidInputError
 from interfere.policy.costs import DeviceClass, Resolve
-from interfere.policy.memory import too_large
 from interfere.policy.options import Options, Start, survey
 from interfere.policy.validate import validate_snapshot
 from interfere.protocols import Predictor
@@ -55,9 +54,9 @@ def _alone(options: Options, limits: Limits, device: Device, place: int) -> tupl
     where = DeviceClass.of(device)
     why = ""
     if not np.isfinite(options.alone[where][0]):
-        why = "start_alone is not an allowed action"
-        if ActionKind.START_ALONE in limits.allowed:
-            why = too_large(options.together[where].row_demands[0], where.memory_bytes)
+        why = where.shut_to(options.pending[0]) or "start_alone is not an allowed action"
+        if ActionKind.START_ALONE in limits.allowed and not where.shut_to(options.pending[0]):
+            why = options.together[where].too_large(0)
     elif not options.take:
         why = f"max_devices: {limits.max_devices} empty devices may be taken"
     return _ranking(options, device, why, Start(members=(0,), device=place), slowdown=1.0, worst=NAN)

@@ -21,17 +21,20 @@ def validate_snapshot(snapshot: Snapshot) -> list[Violation]:
             )
         )
     bad += _repeats((f"devices[{k}].id", d.id) for k, d in enumerate(snapshot.devices))
-    residents = [
-        (f"devices[{k}].residents[{r}].id", job.id)
-        for k, device in enumerate(snapshot.devices)
-        for r, job in enumerate(device.residents)
-    ]
+    once: dict[tuple[str, int], None] = {}  # a gang is on each of its devices, on none twice
+    residents = []
+    for k, device in enumerate(snapshot.devices):
+        for r, job in enumerate(device.residents):
+            again = job.gpus > 1 and (job.id, job.gpus) in once and job.id not in {o.id for o in device.residents[:r]}
+            once[job.id, job.gpus] = None
+            if not again:
+                residents.append((f"devices[{k}].residents[{r}].id", job.id))
     pending = [(f"pending[{k}].id", job.id) for k, job in enumerate(snapshot.pending)]
     jobs = [(f"pending[{k}]", job) for k, job in enumerate(snapshot.pending)]
     for k, device in enumerate(snapshot.devices):
         jobs += [(f"devices[{k}].residents[{r}]", job) for r, job in enumerate(device.residents)]
     bad += _objective_violations(snapshot, jobs)
-    return bad + _repeats([*residents, *pending])
+    return bad + _repeats([*residents, *pending]) + _gangs(snapshot) + _pools(snapshot)
 
 
 def _objective_violations(snapshot: Snapshot, jobs: Sequence[tuple[str, Job]]) -> list[Violation]:
@@ -73,6 +76,38 @@ def _objective_violations(snapshot: Snapshot, jobs: Sequence[tuple[str, Job]]) -
             if job.attained_s + job.remaining_s == 0
         ]
     return bad
+
+
+def _pools(snapshot: Snapshot) -> list[Violation]:
+    """A pool that no device is in: a wrong name, unless the snapshot is partial."""
+    known = {device.pool for device in snapshot.devices}
+    return [
+        Violation(
+            field=f"pending[{k}].pools[{n}]", what="no device is in this pool", value=repr(pool),
+            remedy=f"one of {', '.join(sorted(filter(None, known))) or 'none'}; leave it out for any device",
+        )
+        for k, job in enumerate(snapshot.pending)
+        for n, pool in enumerate(job.pools)
+        if pool not in known and not snapshot.partial
+    ]  # fmt: skip
+
+
+def _gangs(snapshot: Snapshot) -> list[Violation]:
+    """A gang that runs is on as many devices as it takes; on fewer only where some were left out."""
+    places: dict[str, list[str]] = {}
+    gpus: dict[str, int] = {}
+    for k, device in enumerate(snapshot.devices):
+        for r, job in enumerate(device.residents):
+            places.setdefault(job.id, []).append(f"devices[{k}].residents[{r}].gpus")
+            gpus.setdefault(job.id, job.gpus)
+    return [
+        Violation(
+            field=paths[-1], what=f"runs on {len(paths)} devices", value=str(gpus[name]),
+            remedy="a gang is a resident of each of its devices, and of no other",
+        )
+        for name, paths in places.items()
+        if gpus[name] > 1 and (len(paths) > gpus[name] or (len(paths) < gpus[name] and not snapshot.partial))
+    ]  # fmt: skip
 
 
 _MEANING = {

@@ -20,6 +20,7 @@ from interfere.records.cluster import (
     Snapshot,
     SolveStatus,
 )
+from interfere.records.explanations import Alternative, Contribution, Explanation, PairExplanation
 from interfere.records.facts import COUNTERS, JobProfile, KernelStat, PairMeasurement, PairStatus
 from interfere.records.observations import (
     MemoryUsage,
@@ -31,6 +32,7 @@ from interfere.records.observations import (
     Rollback,
 )
 from interfere.records.predictions import MatrixPrediction, PairBatch, Prediction, Source
+from interfere.records.promises import Promise, ScopeLedger
 
 __all__ = [
     "COUNTERS",
@@ -41,7 +43,10 @@ __all__ = [
     "NAN",
     "Action",
     "ActionKind",
+    "Alternative",
+    "Contribution",
     "Device",
+    "Explanation",
     "Job",
     "JobProfile",
     "KernelStat",
@@ -55,15 +60,18 @@ __all__ = [
     "Outcome",
     "OutcomeKind",
     "PairBatch",
+    "PairExplanation",
     "PairMeasurement",
     "PairStatus",
     "Pairing",
     "Plan",
     "Prediction",
     "Progress",
+    "Promise",
     "Ranking",
     "Refusal",
     "Rollback",
+    "ScopeLedger",
     "Snapshot",
     "SolveStatus",
     "Source",

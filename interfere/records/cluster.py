@@ -19,6 +19,10 @@ LEAST_BUDGET_S = 0.001  # below, not even the costs could be laid out
 HIGHEST_PRIORITY = 4  # five levels, as many as schedulers of jobs usually name: best effort to urgent
 LEAST_WEIGHT = 1e-6  # of a job, or of an objective in a sum: sums of a million such still tell them apart
 LEAST_RISK, MOST_RISK = 0.001, 0.5  # below, no calibration has the rows to tell; at a half the median decides
+# Two of Slurm's main scheduling cycles (sched_interval, 60 s by default; slurm.conf, SchedulerParameters): a scheduler
+# that has not started a job by then has decided otherwise.
+DEFAULT_PROMISE_TTL_S = 120.0
+LEAST_SLICE_S = 1e-3  # shorter than any decision takes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,12 +41,15 @@ class Job:
     priority: int = 0  # 0 to 4; counts as weight · 10^priority
     memory_working_set_bytes: float = NAN  # stands in where nobody knows the peak
     latency_target_s: float = NAN  # of one request: its time alone × slowdown must stay below, at the same quantile
+    gpus: int = 1  # devices that it takes, all at once; one that runs is a resident of each of them
+    pools: tuple[str, ...] = ()  # of devices that it may start on; empty: any
 
     def __post_init__(self) -> None:
         bad = text_violations(self, "id", "workload") + number_violations(self, "memory_peak_bytes", "remaining_s")
         bad += number_violations(self, "attained_s", "elapsed_s") + number_violations(self, "max_slowdown", low=1.0)
         bad += number_violations(self, "memory_working_set_bytes", "latency_target_s")
         bad += number_violations(self, "weight", low=LEAST_WEIGHT, nan=False)
+        bad += number_violations(self, "gpus", low=1.0, nan=False)
         if not 0 <= self.priority <= HIGHEST_PRIORITY:
             bad.append(
                 Violation(
@@ -65,6 +72,7 @@ class Device:
     memory_bytes: float = NAN
     mode: str = "timeslice"
     residents: tuple[Job, ...] = ()
+    pool: str = ""  # a named part of the scope that jobs may be bound to
 
     def __post_init__(self) -> None:
         bad = text_violations(self, "id", "type") + number_violations(self, "memory_bytes", low=1.0)
@@ -114,12 +122,17 @@ class Limits:
     misfit_risk: float = NAN  # most probability, as predicted, that two jobs do not fit; absent: sums alone decide
     protected_slowdown: float = NAN  # cap that a job holds against partners of lower priority
     time_budget_s: float = NAN  # for the search; past it the best found so far is answered as BOUNDED
+    promise_ttl_s: float = DEFAULT_PROMISE_TTL_S  # how long a planned start keeps its place, on the caller's clock
+    slice_s: float = NAN  # decide anew at least this often
 
     def __post_init__(self) -> None:
         bad = number_violations(self, "max_slowdown", "protected_slowdown", low=1.0)
         bad += number_violations(self, "time_budget_s", low=LEAST_BUDGET_S)
         bad += _share_violations(self, "memory_headroom", MOST_HEADROOM)
         bad += [] if math.isnan(self.misfit_risk) else _share_violations(self, "misfit_risk", 1.0)
+        bad += number_violations(self, "promise_ttl_s", nan=False) + number_violations(
+            self, "slice_s", low=LEAST_SLICE_S
+        )
         if not LEAST_RISK <= self.risk <= MOST_RISK:
             bad.append(
                 Violation(
@@ -159,7 +172,10 @@ def _share_violations(limits: Limits, name: str, most: float) -> list[Violation]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """What the scheduler sees now: the truth for its scope."""
+    """What the scheduler sees now: the truth for its scope.
+
+    With `now_s`, the caller's clock, planned starts are remembered as promises; without it every snapshot stands alone.
+    """
 
     pending: tuple[Job, ...]
     devices: tuple[Device, ...]
@@ -168,11 +184,16 @@ class Snapshot:
     limits: Limits = field(default_factory=Limits)
     objective: ObjectiveKind = ObjectiveKind.WEIGHTED_EXCESS
     objective_terms: tuple[ObjectiveTerm, ...] = ()  # a weighted sum in place of `objective`
+    now_s: float = NAN
+    partial: bool = False  # jobs and devices that are left out may still be there
+
+    def __post_init__(self) -> None:
+        check(number_violations(self, "now_s"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Action:
-    """What to do with one pending job, and why."""
+    """What to do with one job, and why."""
 
     kind: ActionKind
     job_id: str
@@ -184,6 +205,13 @@ class Action:
     partner_slowdown: float = NAN
     cost: float = NAN  # of the group in the objective
     reason: str = ""
+    promised_by_s: float = NAN  # the place is kept until then, on the caller's clock
+    device_ids: tuple[str, ...] = ()  # all devices of a gang, `device_id` first; empty for a job on one device
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        """Every device that it is about; none when the job waits."""
+        return self.device_ids or ((self.device_id,) if self.device_id else ())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -234,6 +262,7 @@ class Plan:
     lower_bound: float
     gap: float
     status: SolveStatus
+    resolve_at_s: float = NAN  # when to ask again, on the caller's clock
     objective_value: float = NAN
 
 

@@ -8,12 +8,23 @@ from pathlib import Path
 
 from interfere.errors import ConflictError, UnavailableError, UnfitError
 
-FORMAT = 2  # PRAGMA user_version
+FORMAT = 4  # PRAGMA user_version
 BUSY_S = 2.0  # wait for a backup tool's lock before giving up
+_ACCOUNT = """
+CREATE TABLE account (
+    seq INTEGER PRIMARY KEY AUTOINCREMENT, decision_id TEXT NOT NULL UNIQUE, scope TEXT NOT NULL, request BLOB NOT NULL,
+    answer BLOB NOT NULL, model_version TEXT NOT NULL, learned_upto INTEGER NOT NULL, facts TEXT NOT NULL)"""
 _SNAPSHOT = """
 CREATE TABLE snapshot (
     seq INTEGER NOT NULL, key TEXT NOT NULL, content BLOB NOT NULL, PRIMARY KEY (key, seq))"""
+_PROMISES = """
+CREATE TABLE ledger (scope TEXT PRIMARY KEY, revision INTEGER NOT NULL, now_s REAL NOT NULL);
+CREATE TABLE promise (
+    scope TEXT NOT NULL, place INTEGER NOT NULL, job_id TEXT NOT NULL, content TEXT NOT NULL,
+    PRIMARY KEY (scope, place));
+CREATE INDEX promise_job ON promise (job_id)"""
 _SCHEMA = f"""
+{_ACCOUNT};
 CREATE TABLE profile (
     seq INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, content TEXT NOT NULL);
 CREATE TABLE observation (
@@ -24,6 +35,7 @@ CREATE TABLE decision (
     seq INTEGER PRIMARY KEY AUTOINCREMENT, scope TEXT NOT NULL, snapshot_id TEXT NOT NULL,
     digest TEXT NOT NULL, content BLOB NOT NULL, UNIQUE (scope, snapshot_id));
 {_SNAPSHOT};
+{_PROMISES};
 """
 # Format 1 kept only windows, without what had been answered.
 _FROM_1 = f"""
@@ -34,6 +46,8 @@ ALTER TABLE observation ADD COLUMN received_s REAL NOT NULL DEFAULT 0;
 CREATE INDEX observation_kind ON observation (kind) WHERE kind <> 'progress';
 {_SNAPSHOT};
 """
+# Format 2 kept neither what decisions were made from nor promises, format 3 no promises.
+_UPGRADES = {1: f"{_FROM_1}{_ACCOUNT};{_PROMISES}", 2: f"{_ACCOUNT};{_PROMISES}", 3: _PROMISES}
 
 
 class SqliteFile:
@@ -56,16 +70,13 @@ class SqliteFile:
         with self.transaction() as connection:
             version = connection.execute("PRAGMA user_version").fetchone()[0]
             tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
-            if version == 0 and tables == 0:
-                for statement in filter(str.strip, _SCHEMA.split(";")):
-                    connection.execute(statement)
-                connection.execute(f"PRAGMA user_version = {FORMAT}")
-            elif version == 1:
-                for statement in filter(str.strip, _FROM_1.split(";")):
-                    connection.execute(statement)
-                connection.execute(f"PRAGMA user_version = {FORMAT}")
-            else:
+            script = _SCHEMA if version == 0 and tables == 0 else _UPGRADES.get(version)
+            if script is None:
                 self._require(version)
+            else:
+                for statement in filter(str.strip, script.split(";")):
+                    connection.execute(statement)
+                connection.execute(f"PRAGMA user_version = {FORMAT}")
         with self._meaning():
             self._connection.execute("PRAGMA journal_mode = WAL")
             self._connection.execute("PRAGMA synchronous = FULL")

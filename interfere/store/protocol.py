@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from interfere.records import JobProfile, Observation, ObservationResult
+from interfere.records import JobProfile, Observation, ObservationResult, ScopeLedger
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,6 +22,20 @@ class StoredDecision:
     snapshot_id: str
     digest: str
     content: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Account:
+    """What a decision was made from, so that it can be explained later: bytes of its request and answer, and the state
+    of knowledge then (model, last entry of the log, digest of the newest facts)."""
+
+    decision_id: str
+    scope: str
+    request: bytes
+    answer: bytes
+    model_version: str
+    learned_upto: int
+    facts: str
 
 
 class ProfileBook(Protocol):
@@ -95,6 +109,16 @@ class SnapshotBook(Protocol):
         """Those of a key up to an entry, newest first."""
 
 
+class AccountBook(Protocol):
+    """What the newest decisions were made from; losing some loses explanations only."""
+
+    def put(self, account: Account) -> None:
+        """Store one, forget those past the newest to keep; one that is there already stays as it is."""
+
+    def find(self, decision_id: str) -> Account | None:
+        """None when nobody made the decision, or newer ones took its place."""
+
+
 class DecisionBook(Protocol):
     """Decisions under their snapshot ids; the newest `keep` of them."""
 
@@ -105,12 +129,33 @@ class DecisionBook(Protocol):
         """The decision of a snapshot."""
 
 
+class PromiseBook(Protocol):
+    """What each scope has been promised. A write that does not follow what was read does not happen, so that no place
+    is promised twice, not even by two servers on one database."""
+
+    def ledger(self, scope: str) -> ScopeLedger:
+        """What is promised in a scope; empty, of revision 0, for one nobody wrote."""
+
+    def commit(self, ledger: ScopeLedger, decision: StoredDecision | None = None) -> bool:
+        """Replace the ledger of a scope and store the decision that changed it, both or neither.
+
+        `ledger.revision` is the one that was read; False, and nothing written, when it is no longer the newest.
+        """
+
+    def release(self, job_id: str, decision_id: str) -> int:
+        """Forget the promises to a job that a decision made or repeated; how many there were."""
+
+
 class Store(Protocol):
     """All books, closed together."""
 
     @property
     def profiles(self) -> ProfileBook:
         """Facts about workloads."""
+
+    @property
+    def accounts(self) -> AccountBook:
+        """What decisions were made from."""
 
     @property
     def observations(self) -> ObservationBook:
@@ -123,6 +168,10 @@ class Store(Protocol):
     @property
     def decisions(self) -> DecisionBook:
         """Decisions."""
+
+    @property
+    def promises(self) -> PromiseBook:
+        """Planned starts."""
 
     def close(self) -> None:
         """Release the file; may be called twice."""

@@ -3,7 +3,18 @@
 import json
 import math
 
-from interfere.records import JobProfile, MemoryUsage, Observation, Outcome, OutcomeKind, Progress, Rollback
+from interfere.records import (
+    Action,
+    ActionKind,
+    JobProfile,
+    MemoryUsage,
+    Observation,
+    Outcome,
+    OutcomeKind,
+    Progress,
+    Promise,
+    Rollback,
+)
 
 
 def profile_text(profile: JobProfile) -> str:
@@ -32,9 +43,7 @@ def kind_of(observation: Observation) -> str:
 
 def observation_text(observation: Observation) -> str:
     """One line of JSON without what is absent."""
-    values = {name: getattr(observation, name) for name in observation.__dataclass_fields__}
-    present = {k: v for k, v in values.items() if not (isinstance(v, float) and math.isnan(v))}
-    return json.dumps(present, sort_keys=True, allow_nan=False)
+    return json.dumps(_present(observation), sort_keys=True, allow_nan=False)
 
 
 def read_observation(kind: str, text: str) -> Observation:
@@ -52,3 +61,22 @@ def read_window(text: str) -> Progress:
     window = read_observation("progress", text)
     assert isinstance(window, Progress)
     return window
+
+
+def promise_text(promise: Promise) -> str:
+    """One line of JSON without what is absent."""
+    content = {"action": _present(promise.action), "decision_ids": promise.decision_ids}
+    return json.dumps(content, sort_keys=True, allow_nan=False)
+
+
+def read_promise(text: str) -> Promise:
+    """Inverse of `promise_text`."""
+    content = json.loads(text)
+    action = content["action"]
+    action["kind"], action["device_ids"] = ActionKind(action["kind"]), tuple(action["device_ids"])
+    return Promise(action=Action(**action), decision_ids=tuple(content["decision_ids"]))
+
+
+def _present(record: Observation | Action) -> dict[str, object]:
+    values = {name: getattr(record, name) for name in record.__dataclass_fields__}
+    return {k: v for k, v in values.items() if not (isinstance(v, float) and math.isnan(v))}

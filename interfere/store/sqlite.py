@@ -5,10 +5,11 @@ from pathlib import Path
 
 from interfere.errors import InterfereError, UnfitError
 from interfere.records import JobProfile
+from interfere.store.accounts import SqliteAccounts
+from interfere.store.decisions import SqliteDecisions, SqlitePromises
 from interfere.store.file import SqliteFile
 from interfere.store.lock import FileLock
 from interfere.store.observations import SqliteObservations, SqliteSnapshots
-from interfere.store.protocol import StoredDecision
 from interfere.store.rows import profile_text, read_profile
 
 KEEP_DECISIONS = 10_000  # a retry comes within minutes; at one decision a second this is almost three hours
@@ -45,7 +46,9 @@ class SqliteStore:
         self.profiles = SqliteProfiles(self._file)
         self.observations = SqliteObservations(self._file)
         self.snapshots = SqliteSnapshots(self._file)
+        self.accounts = SqliteAccounts(self._file)
         self.decisions = SqliteDecisions(self._file, keep_decisions)
+        self.promises = SqlitePromises(self._file, self.decisions)
 
     def close(self) -> None:
         """Close the file and let another server have it."""
@@ -72,25 +75,3 @@ class SqliteProfiles:
         with self._file.reading() as connection:
             rows = connection.execute("SELECT content FROM profile ORDER BY seq").fetchall()
         return (read_profile(text) for (text,) in rows)
-
-
-class SqliteDecisions:
-    """Implements `DecisionBook`."""
-
-    def __init__(self, file: SqliteFile, keep: int) -> None:
-        self._file, self._keep = file, keep
-
-    def put(self, decision: StoredDecision) -> None:
-        """Store one, forget those past the newest `keep`."""
-        row = (decision.scope, decision.snapshot_id, decision.digest, decision.content)
-        with self._file.transaction() as connection:
-            connection.execute("INSERT INTO decision (scope, snapshot_id, digest, content) VALUES (?, ?, ?, ?)", row)
-            connection.execute("DELETE FROM decision WHERE seq <= (SELECT max(seq) FROM decision) - ?", (self._keep,))
-
-    def find(self, scope: str, snapshot_id: str) -> StoredDecision | None:
-        """The decision of a snapshot."""
-        with self._file.reading() as connection:
-            row = connection.execute(
-                "SELECT digest, content FROM decision WHERE scope = ? AND snapshot_id = ?", (scope, snapshot_id)
-            ).fetchone()
-        return row and StoredDecision(scope=scope, snapshot_id=snapshot_id, digest=row[0], content=row[1])

@@ -297,7 +297,7 @@ class PredictMatrixResponse(_message.Message):
     def __init__(self, victims: _Optional[int] = ..., neighbours: _Optional[int] = ..., victim_slowdown: _Optional[bytes] = ..., neighbour_slowdown: _Optional[bytes] = ..., feasible: _Optional[bytes] = ..., model_version: _Optional[str] = ..., device_type: _Optional[str] = ...) -> None: ...
 
 class Job(_message.Message):
-    __slots__ = ("id", "workload", "profile_id", "memory_peak_bytes", "weight", "max_slowdown", "remaining_s", "attained_s", "priority", "memory_working_set_bytes", "elapsed_s", "latency_target_s")
+    __slots__ = ("id", "workload", "profile_id", "memory_peak_bytes", "weight", "max_slowdown", "remaining_s", "gpus", "pools", "attained_s", "priority", "memory_working_set_bytes", "elapsed_s", "latency_target_s")
     ID_FIELD_NUMBER: _ClassVar[int]
     WORKLOAD_FIELD_NUMBER: _ClassVar[int]
     PROFILE_ID_FIELD_NUMBER: _ClassVar[int]
@@ -305,6 +305,8 @@ class Job(_message.Message):
     WEIGHT_FIELD_NUMBER: _ClassVar[int]
     MAX_SLOWDOWN_FIELD_NUMBER: _ClassVar[int]
     REMAINING_S_FIELD_NUMBER: _ClassVar[int]
+    GPUS_FIELD_NUMBER: _ClassVar[int]
+    POOLS_FIELD_NUMBER: _ClassVar[int]
     ATTAINED_S_FIELD_NUMBER: _ClassVar[int]
     PRIORITY_FIELD_NUMBER: _ClassVar[int]
     MEMORY_WORKING_SET_BYTES_FIELD_NUMBER: _ClassVar[int]
@@ -317,31 +319,35 @@ class Job(_message.Message):
     weight: float
     max_slowdown: float
     remaining_s: float
+    gpus: int
+    pools: _containers.RepeatedScalarFieldContainer[str]
     attained_s: float
     priority: int
     memory_working_set_bytes: float
     elapsed_s: float
     latency_target_s: float
-    def __init__(self, id: _Optional[str] = ..., workload: _Optional[str] = ..., profile_id: _Optional[str] = ..., memory_peak_bytes: _Optional[float] = ..., weight: _Optional[float] = ..., max_slowdown: _Optional[float] = ..., remaining_s: _Optional[float] = ..., attained_s: _Optional[float] = ..., priority: _Optional[int] = ..., memory_working_set_bytes: _Optional[float] = ..., elapsed_s: _Optional[float] = ..., latency_target_s: _Optional[float] = ...) -> None: ...
+    def __init__(self, id: _Optional[str] = ..., workload: _Optional[str] = ..., profile_id: _Optional[str] = ..., memory_peak_bytes: _Optional[float] = ..., weight: _Optional[float] = ..., max_slowdown: _Optional[float] = ..., remaining_s: _Optional[float] = ..., gpus: _Optional[int] = ..., pools: _Optional[_Iterable[str]] = ..., attained_s: _Optional[float] = ..., priority: _Optional[int] = ..., memory_working_set_bytes: _Optional[float] = ..., elapsed_s: _Optional[float] = ..., latency_target_s: _Optional[float] = ...) -> None: ...
 
 class Device(_message.Message):
-    __slots__ = ("id", "type", "node", "memory_bytes", "mode", "residents")
+    __slots__ = ("id", "type", "node", "memory_bytes", "mode", "residents", "pool")
     ID_FIELD_NUMBER: _ClassVar[int]
     TYPE_FIELD_NUMBER: _ClassVar[int]
     NODE_FIELD_NUMBER: _ClassVar[int]
     MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
     MODE_FIELD_NUMBER: _ClassVar[int]
     RESIDENTS_FIELD_NUMBER: _ClassVar[int]
+    POOL_FIELD_NUMBER: _ClassVar[int]
     id: str
     type: str
     node: str
     memory_bytes: float
     mode: SharingMode
     residents: _containers.RepeatedCompositeFieldContainer[Job]
-    def __init__(self, id: _Optional[str] = ..., type: _Optional[str] = ..., node: _Optional[str] = ..., memory_bytes: _Optional[float] = ..., mode: _Optional[_Union[SharingMode, str]] = ..., residents: _Optional[_Iterable[_Union[Job, _Mapping]]] = ...) -> None: ...
+    pool: str
+    def __init__(self, id: _Optional[str] = ..., type: _Optional[str] = ..., node: _Optional[str] = ..., memory_bytes: _Optional[float] = ..., mode: _Optional[_Union[SharingMode, str]] = ..., residents: _Optional[_Iterable[_Union[Job, _Mapping]]] = ..., pool: _Optional[str] = ...) -> None: ...
 
 class Limits(_message.Message):
-    __slots__ = ("allowed", "max_slowdown", "max_devices", "allow_extrapolation", "risk", "memory_headroom", "misfit_risk", "protected_slowdown", "time_budget_s")
+    __slots__ = ("allowed", "max_slowdown", "max_devices", "allow_extrapolation", "risk", "memory_headroom", "misfit_risk", "protected_slowdown", "time_budget_s", "promise_ttl_s", "slice_s")
     ALLOWED_FIELD_NUMBER: _ClassVar[int]
     MAX_SLOWDOWN_FIELD_NUMBER: _ClassVar[int]
     MAX_DEVICES_FIELD_NUMBER: _ClassVar[int]
@@ -351,6 +357,8 @@ class Limits(_message.Message):
     MISFIT_RISK_FIELD_NUMBER: _ClassVar[int]
     PROTECTED_SLOWDOWN_FIELD_NUMBER: _ClassVar[int]
     TIME_BUDGET_S_FIELD_NUMBER: _ClassVar[int]
+    PROMISE_TTL_S_FIELD_NUMBER: _ClassVar[int]
+    SLICE_S_FIELD_NUMBER: _ClassVar[int]
     allowed: _containers.RepeatedScalarFieldContainer[ActionKind]
     max_slowdown: float
     max_devices: int
@@ -360,7 +368,9 @@ class Limits(_message.Message):
     misfit_risk: float
     protected_slowdown: float
     time_budget_s: float
-    def __init__(self, allowed: _Optional[_Iterable[_Union[ActionKind, str]]] = ..., max_slowdown: _Optional[float] = ..., max_devices: _Optional[int] = ..., allow_extrapolation: _Optional[bool] = ..., risk: _Optional[float] = ..., memory_headroom: _Optional[float] = ..., misfit_risk: _Optional[float] = ..., protected_slowdown: _Optional[float] = ..., time_budget_s: _Optional[float] = ...) -> None: ...
+    promise_ttl_s: float
+    slice_s: float
+    def __init__(self, allowed: _Optional[_Iterable[_Union[ActionKind, str]]] = ..., max_slowdown: _Optional[float] = ..., max_devices: _Optional[int] = ..., allow_extrapolation: _Optional[bool] = ..., risk: _Optional[float] = ..., memory_headroom: _Optional[float] = ..., misfit_risk: _Optional[float] = ..., protected_slowdown: _Optional[float] = ..., time_budget_s: _Optional[float] = ..., promise_ttl_s: _Optional[float] = ..., slice_s: _Optional[float] = ...) -> None: ...
 
 class ObjectiveTerm(_message.Message):
     __slots__ = ("kind", "weight")
@@ -371,7 +381,7 @@ class ObjectiveTerm(_message.Message):
     def __init__(self, kind: _Optional[_Union[ObjectiveKind, str]] = ..., weight: _Optional[float] = ...) -> None: ...
 
 class MatchRequest(_message.Message):
-    __slots__ = ("scope", "snapshot_id", "pending", "devices", "limits", "validate_only", "objective", "objective_terms")
+    __slots__ = ("scope", "snapshot_id", "pending", "devices", "limits", "validate_only", "objective", "now_s", "partial", "objective_terms")
     SCOPE_FIELD_NUMBER: _ClassVar[int]
     SNAPSHOT_ID_FIELD_NUMBER: _ClassVar[int]
     PENDING_FIELD_NUMBER: _ClassVar[int]
@@ -379,6 +389,8 @@ class MatchRequest(_message.Message):
     LIMITS_FIELD_NUMBER: _ClassVar[int]
     VALIDATE_ONLY_FIELD_NUMBER: _ClassVar[int]
     OBJECTIVE_FIELD_NUMBER: _ClassVar[int]
+    NOW_S_FIELD_NUMBER: _ClassVar[int]
+    PARTIAL_FIELD_NUMBER: _ClassVar[int]
     OBJECTIVE_TERMS_FIELD_NUMBER: _ClassVar[int]
     scope: str
     snapshot_id: str
@@ -387,11 +399,13 @@ class MatchRequest(_message.Message):
     limits: Limits
     validate_only: bool
     objective: ObjectiveKind
+    now_s: float
+    partial: bool
     objective_terms: _containers.RepeatedCompositeFieldContainer[ObjectiveTerm]
-    def __init__(self, scope: _Optional[str] = ..., snapshot_id: _Optional[str] = ..., pending: _Optional[_Iterable[_Union[Job, _Mapping]]] = ..., devices: _Optional[_Iterable[_Union[Device, _Mapping]]] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., validate_only: _Optional[bool] = ..., objective: _Optional[_Union[ObjectiveKind, str]] = ..., objective_terms: _Optional[_Iterable[_Union[ObjectiveTerm, _Mapping]]] = ...) -> None: ...
+    def __init__(self, scope: _Optional[str] = ..., snapshot_id: _Optional[str] = ..., pending: _Optional[_Iterable[_Union[Job, _Mapping]]] = ..., devices: _Optional[_Iterable[_Union[Device, _Mapping]]] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., validate_only: _Optional[bool] = ..., objective: _Optional[_Union[ObjectiveKind, str]] = ..., now_s: _Optional[float] = ..., partial: _Optional[bool] = ..., objective_terms: _Optional[_Iterable[_Union[ObjectiveTerm, _Mapping]]] = ...) -> None: ...
 
 class Action(_message.Message):
-    __slots__ = ("kind", "job_id", "device_id", "partner_id", "slowdown", "slowdown_lower", "slowdown_upper", "partner_slowdown", "cost", "reason")
+    __slots__ = ("kind", "job_id", "device_id", "partner_id", "slowdown", "slowdown_lower", "slowdown_upper", "partner_slowdown", "cost", "reason", "promised_by_s", "device_ids")
     KIND_FIELD_NUMBER: _ClassVar[int]
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     DEVICE_ID_FIELD_NUMBER: _ClassVar[int]
@@ -402,6 +416,8 @@ class Action(_message.Message):
     PARTNER_SLOWDOWN_FIELD_NUMBER: _ClassVar[int]
     COST_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
+    PROMISED_BY_S_FIELD_NUMBER: _ClassVar[int]
+    DEVICE_IDS_FIELD_NUMBER: _ClassVar[int]
     kind: ActionKind
     job_id: str
     device_id: str
@@ -412,7 +428,9 @@ class Action(_message.Message):
     partner_slowdown: float
     cost: float
     reason: str
-    def __init__(self, kind: _Optional[_Union[ActionKind, str]] = ..., job_id: _Optional[str] = ..., device_id: _Optional[str] = ..., partner_id: _Optional[str] = ..., slowdown: _Optional[float] = ..., slowdown_lower: _Optional[float] = ..., slowdown_upper: _Optional[float] = ..., partner_slowdown: _Optional[float] = ..., cost: _Optional[float] = ..., reason: _Optional[str] = ...) -> None: ...
+    promised_by_s: float
+    device_ids: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, kind: _Optional[_Union[ActionKind, str]] = ..., job_id: _Optional[str] = ..., device_id: _Optional[str] = ..., partner_id: _Optional[str] = ..., slowdown: _Optional[float] = ..., slowdown_lower: _Optional[float] = ..., slowdown_upper: _Optional[float] = ..., partner_slowdown: _Optional[float] = ..., cost: _Optional[float] = ..., reason: _Optional[str] = ..., promised_by_s: _Optional[float] = ..., device_ids: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Pairing(_message.Message):
     __slots__ = ("job_id", "partner_id", "device_id", "weight")
@@ -437,7 +455,7 @@ class Refusal(_message.Message):
     def __init__(self, job_id: _Optional[str] = ..., partner_id: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class MatchResponse(_message.Message):
-    __slots__ = ("decision_id", "model_version", "actions", "pairs", "refused", "refused_total", "cost", "greedy_cost", "greedy_waiting", "lower_bound", "gap", "status", "objective_value")
+    __slots__ = ("decision_id", "model_version", "actions", "pairs", "refused", "refused_total", "cost", "greedy_cost", "greedy_waiting", "lower_bound", "gap", "status", "resolve_at_s", "objective_value")
     DECISION_ID_FIELD_NUMBER: _ClassVar[int]
     MODEL_VERSION_FIELD_NUMBER: _ClassVar[int]
     ACTIONS_FIELD_NUMBER: _ClassVar[int]
@@ -450,6 +468,7 @@ class MatchResponse(_message.Message):
     LOWER_BOUND_FIELD_NUMBER: _ClassVar[int]
     GAP_FIELD_NUMBER: _ClassVar[int]
     STATUS_FIELD_NUMBER: _ClassVar[int]
+    RESOLVE_AT_S_FIELD_NUMBER: _ClassVar[int]
     OBJECTIVE_VALUE_FIELD_NUMBER: _ClassVar[int]
     decision_id: str
     model_version: str
@@ -463,8 +482,107 @@ class MatchResponse(_message.Message):
     lower_bound: float
     gap: float
     status: SolveStatus
+    resolve_at_s: float
     objective_value: float
-    def __init__(self, decision_id: _Optional[str] = ..., model_version: _Optional[str] = ..., actions: _Optional[_Iterable[_Union[Action, _Mapping]]] = ..., pairs: _Optional[_Iterable[_Union[Pairing, _Mapping]]] = ..., refused: _Optional[_Iterable[_Union[Refusal, _Mapping]]] = ..., refused_total: _Optional[int] = ..., cost: _Optional[float] = ..., greedy_cost: _Optional[float] = ..., greedy_waiting: _Optional[int] = ..., lower_bound: _Optional[float] = ..., gap: _Optional[float] = ..., status: _Optional[_Union[SolveStatus, str]] = ..., objective_value: _Optional[float] = ...) -> None: ...
+    def __init__(self, decision_id: _Optional[str] = ..., model_version: _Optional[str] = ..., actions: _Optional[_Iterable[_Union[Action, _Mapping]]] = ..., pairs: _Optional[_Iterable[_Union[Pairing, _Mapping]]] = ..., refused: _Optional[_Iterable[_Union[Refusal, _Mapping]]] = ..., refused_total: _Optional[int] = ..., cost: _Optional[float] = ..., greedy_cost: _Optional[float] = ..., greedy_waiting: _Optional[int] = ..., lower_bound: _Optional[float] = ..., gap: _Optional[float] = ..., status: _Optional[_Union[SolveStatus, str]] = ..., resolve_at_s: _Optional[float] = ..., objective_value: _Optional[float] = ...) -> None: ...
+
+class ExplainRequest(_message.Message):
+    __slots__ = ("decision_id", "job_id", "scope")
+    DECISION_ID_FIELD_NUMBER: _ClassVar[int]
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    SCOPE_FIELD_NUMBER: _ClassVar[int]
+    decision_id: str
+    job_id: str
+    scope: str
+    def __init__(self, decision_id: _Optional[str] = ..., job_id: _Optional[str] = ..., scope: _Optional[str] = ...) -> None: ...
+
+class Contribution(_message.Message):
+    __slots__ = ("job_id", "name", "log_change", "value", "reference", "unit")
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    LOG_CHANGE_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    REFERENCE_FIELD_NUMBER: _ClassVar[int]
+    UNIT_FIELD_NUMBER: _ClassVar[int]
+    job_id: str
+    name: str
+    log_change: float
+    value: float
+    reference: float
+    unit: str
+    def __init__(self, job_id: _Optional[str] = ..., name: _Optional[str] = ..., log_change: _Optional[float] = ..., value: _Optional[float] = ..., reference: _Optional[float] = ..., unit: _Optional[str] = ...) -> None: ...
+
+class PairExplanation(_message.Message):
+    __slots__ = ("victim_id", "neighbour_id", "median", "lower", "upper", "source", "note", "contributions")
+    VICTIM_ID_FIELD_NUMBER: _ClassVar[int]
+    NEIGHBOUR_ID_FIELD_NUMBER: _ClassVar[int]
+    MEDIAN_FIELD_NUMBER: _ClassVar[int]
+    LOWER_FIELD_NUMBER: _ClassVar[int]
+    UPPER_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    NOTE_FIELD_NUMBER: _ClassVar[int]
+    CONTRIBUTIONS_FIELD_NUMBER: _ClassVar[int]
+    victim_id: str
+    neighbour_id: str
+    median: float
+    lower: float
+    upper: float
+    source: PredictionSource
+    note: str
+    contributions: _containers.RepeatedCompositeFieldContainer[Contribution]
+    def __init__(self, victim_id: _Optional[str] = ..., neighbour_id: _Optional[str] = ..., median: _Optional[float] = ..., lower: _Optional[float] = ..., upper: _Optional[float] = ..., source: _Optional[_Union[PredictionSource, str]] = ..., note: _Optional[str] = ..., contributions: _Optional[_Iterable[_Union[Contribution, _Mapping]]] = ...) -> None: ...
+
+class Alternative(_message.Message):
+    __slots__ = ("kind", "device_id", "partner_id", "partner_workload", "slowdown", "partner_slowdown", "group_cost", "cost", "waiting", "waiting_weight", "chosen", "proven")
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    DEVICE_ID_FIELD_NUMBER: _ClassVar[int]
+    PARTNER_ID_FIELD_NUMBER: _ClassVar[int]
+    PARTNER_WORKLOAD_FIELD_NUMBER: _ClassVar[int]
+    SLOWDOWN_FIELD_NUMBER: _ClassVar[int]
+    PARTNER_SLOWDOWN_FIELD_NUMBER: _ClassVar[int]
+    GROUP_COST_FIELD_NUMBER: _ClassVar[int]
+    COST_FIELD_NUMBER: _ClassVar[int]
+    WAITING_FIELD_NUMBER: _ClassVar[int]
+    WAITING_WEIGHT_FIELD_NUMBER: _ClassVar[int]
+    CHOSEN_FIELD_NUMBER: _ClassVar[int]
+    PROVEN_FIELD_NUMBER: _ClassVar[int]
+    kind: ActionKind
+    device_id: str
+    partner_id: str
+    partner_workload: str
+    slowdown: float
+    partner_slowdown: float
+    group_cost: float
+    cost: float
+    waiting: int
+    waiting_weight: float
+    chosen: bool
+    proven: bool
+    def __init__(self, kind: _Optional[_Union[ActionKind, str]] = ..., device_id: _Optional[str] = ..., partner_id: _Optional[str] = ..., partner_workload: _Optional[str] = ..., slowdown: _Optional[float] = ..., partner_slowdown: _Optional[float] = ..., group_cost: _Optional[float] = ..., cost: _Optional[float] = ..., waiting: _Optional[int] = ..., waiting_weight: _Optional[float] = ..., chosen: _Optional[bool] = ..., proven: _Optional[bool] = ...) -> None: ...
+
+class ExplainResponse(_message.Message):
+    __slots__ = ("decision_id", "scope", "workload", "action", "pairs", "alternatives", "refused", "refused_total", "model_version", "changed")
+    DECISION_ID_FIELD_NUMBER: _ClassVar[int]
+    SCOPE_FIELD_NUMBER: _ClassVar[int]
+    WORKLOAD_FIELD_NUMBER: _ClassVar[int]
+    ACTION_FIELD_NUMBER: _ClassVar[int]
+    PAIRS_FIELD_NUMBER: _ClassVar[int]
+    ALTERNATIVES_FIELD_NUMBER: _ClassVar[int]
+    REFUSED_FIELD_NUMBER: _ClassVar[int]
+    REFUSED_TOTAL_FIELD_NUMBER: _ClassVar[int]
+    MODEL_VERSION_FIELD_NUMBER: _ClassVar[int]
+    CHANGED_FIELD_NUMBER: _ClassVar[int]
+    decision_id: str
+    scope: str
+    workload: str
+    action: Action
+    pairs: _containers.RepeatedCompositeFieldContainer[PairExplanation]
+    alternatives: _containers.RepeatedCompositeFieldContainer[Alternative]
+    refused: _containers.RepeatedCompositeFieldContainer[Refusal]
+    refused_total: int
+    model_version: str
+    changed: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, decision_id: _Optional[str] = ..., scope: _Optional[str] = ..., workload: _Optional[str] = ..., action: _Optional[_Union[Action, _Mapping]] = ..., pairs: _Optional[_Iterable[_Union[PairExplanation, _Mapping]]] = ..., alternatives: _Optional[_Iterable[_Union[Alternative, _Mapping]]] = ..., refused: _Optional[_Iterable[_Union[Refusal, _Mapping]]] = ..., refused_total: _Optional[int] = ..., model_version: _Optional[str] = ..., changed: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class RankPlacementsRequest(_message.Message):
     __slots__ = ("job", "devices", "limits", "objective")

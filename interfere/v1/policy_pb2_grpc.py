@@ -55,6 +55,11 @@ class PolicyServiceStub:
                 request_serializer=interfere_dot_v1_dot_policy__pb2.RankPlacementsRequest.SerializeToString,
                 response_deserializer=interfere_dot_v1_dot_policy__pb2.RankPlacementsResponse.FromString,
                 _registered_method=True)
+        self.Explain = channel.unary_unary(
+                '/interfere.v1.PolicyService/Explain',
+                request_serializer=interfere_dot_v1_dot_policy__pb2.ExplainRequest.SerializeToString,
+                response_deserializer=interfere_dot_v1_dot_policy__pb2.ExplainResponse.FromString,
+                _registered_method=True)
         self.ReportObservations = channel.unary_unary(
                 '/interfere.v1.PolicyService/ReportObservations',
                 request_serializer=interfere_dot_v1_dot_policy__pb2.ReportObservationsRequest.SerializeToString,
@@ -114,6 +119,13 @@ class PolicyServiceServicer:
 
     def RankPlacements(self, request, context):
         """One job against every candidate device: what per-pod schedulers need.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Explain(self, request, context):
+        """Why a job got what it got in a decision: what moves its predictions, what else it could have got at which cost.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -183,6 +195,11 @@ def add_PolicyServiceServicer_to_server(servicer, server):
                     servicer.RankPlacements,
                     request_deserializer=interfere_dot_v1_dot_policy__pb2.RankPlacementsRequest.FromString,
                     response_serializer=interfere_dot_v1_dot_policy__pb2.RankPlacementsResponse.SerializeToString,
+            ),
+            'Explain': grpc.unary_unary_rpc_method_handler(
+                    servicer.Explain,
+                    request_deserializer=interfere_dot_v1_dot_policy__pb2.ExplainRequest.FromString,
+                    response_serializer=interfere_dot_v1_dot_policy__pb2.ExplainResponse.SerializeToString,
             ),
             'ReportObservations': grpc.unary_unary_rpc_method_handler(
                     servicer.ReportObservations,
@@ -324,6 +341,33 @@ class PolicyService:
             '/interfere.v1.PolicyService/RankPlacements',
             interfere_dot_v1_dot_policy__pb2.RankPlacementsRequest.SerializeToString,
             interfere_dot_v1_dot_policy__pb2.RankPlacementsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Explain(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/interfere.v1.PolicyService/Explain',
+            interfere_dot_v1_dot_policy__pb2.ExplainRequest.SerializeToString,
+            interfere_dot_v1_dot_policy__pb2.ExplainResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -4,6 +4,7 @@ from hypothesis import strategies as st
 
 from interfere.client.queries import (
     Correction,
+    ExplainQuery,
     JobRef,
     LogEntry,
     MatrixQuery,
@@ -26,7 +27,10 @@ from interfere.records import (
     NAN,
     Action,
     ActionKind,
+    Alternative,
+    Contribution,
     Device,
+    Explanation,
     Job,
     JobProfile,
     KernelStat,
@@ -38,14 +42,17 @@ from interfere.records import (
     ObservationResult,
     Outcome,
     OutcomeKind,
+    PairExplanation,
     Pairing,
     Plan,
     Progress,
+    Promise,
     Ranking,
     Refusal,
     Rollback,
     Snapshot,
     SolveStatus,
+    Source,
 )
 
 names = st.text("abcdefgh-µ🚀 0123", min_size=1, max_size=12).filter(str.strip)
@@ -97,11 +104,19 @@ summaries = st.builds(
 )  # fmt: skip
 jobs = st.builds(
     Job, id=names, workload=names, profile_id=words, memory_peak_bytes=optional(), weight=numbers(1e-6),
-    max_slowdown=optional(1.0), remaining_s=optional(), attained_s=optional(), elapsed_s=optional(),
+    max_slowdown=optional(1.0), gpus=st.integers(1, 2**31), pools=tuples(words),
+    remaining_s=optional(), attained_s=optional(), elapsed_s=optional(),
     priority=st.integers(0, 4), memory_working_set_bytes=optional(), latency_target_s=optional(),
 )  # fmt: skip
 devices = st.builds(
-    Device, id=names, type=names, node=words, memory_bytes=optional(1.0), mode=modes, residents=tuples(jobs, 2)
+    Device,
+    id=names,
+    type=names,
+    node=words,
+    memory_bytes=optional(1.0),
+    mode=modes,
+    residents=tuples(jobs, 2),
+    pool=words,
 )
 limits = st.builds(
     Limits,
@@ -114,6 +129,8 @@ limits = st.builds(
     misfit_risk=optional(0.0, 1.0),
     protected_slowdown=optional(1.0),
     time_budget_s=optional(0.001),
+    promise_ttl_s=numbers(),
+    slice_s=optional(1e-3),
 )
 snapshots = st.builds(
     Snapshot,
@@ -123,6 +140,8 @@ snapshots = st.builds(
     snapshot_id=words,
     limits=limits,
     objective=st.sampled_from(ObjectiveKind),
+    now_s=optional(),
+    partial=st.booleans(),
     objective_terms=tuples(st.builds(ObjectiveTerm, kind=st.sampled_from(ObjectiveKind), weight=numbers(1e-6))),
 )
 rank_queries = st.builds(
@@ -138,20 +157,48 @@ rank_answers = st.builds(
     ),
     model_version=words,
 )  # fmt: skip
+actions = st.builds(
+    Action, kind=st.sampled_from(ActionKind), job_id=names, device_id=words, partner_id=words, slowdown=optional(),
+    slowdown_lower=optional(), slowdown_upper=optional(), partner_slowdown=optional(), cost=optional(), reason=words,
+    promised_by_s=optional(), device_ids=tuples(names),
+)  # fmt: skip
+promises = st.builds(Promise, action=actions, decision_ids=tuples(names))
 plans = st.builds(
     Plan,
-    decision_id=words, model_version=words,
-    actions=tuples(
-        st.builds(
-            Action, kind=st.sampled_from(ActionKind), job_id=names, device_id=words, partner_id=words,
-            slowdown=optional(), slowdown_lower=optional(), slowdown_upper=optional(), partner_slowdown=optional(),
-            cost=optional(), reason=words,
-        )
-    ),
+    decision_id=words, model_version=words, actions=tuples(actions),
     pairs=tuples(st.builds(Pairing, job_id=names, partner_id=names, device_id=names, weight=numbers())),
     refused=tuples(st.builds(Refusal, job_id=names, partner_id=names, reason=words)),
     refused_total=counts, cost=numbers(), greedy_cost=numbers(), greedy_waiting=counts, lower_bound=numbers(-1e6),
-    gap=numbers(), status=st.sampled_from(SolveStatus), objective_value=optional(-1e6),
+    gap=numbers(), status=st.sampled_from(SolveStatus), objective_value=optional(-1e6), resolve_at_s=optional(),
+)  # fmt: skip
+explain_queries = st.builds(ExplainQuery, decision_id=words, job_id=words, scope=words)
+explanations = st.builds(
+    Explanation,
+    decision_id=words, scope=words, workload=words, model_version=words, changed=tuples(names, 2),
+    action=st.builds(Action, kind=st.sampled_from(ActionKind), job_id=names, slowdown=optional(), reason=words),
+    pairs=tuples(
+        st.builds(
+            PairExplanation, victim_id=names, neighbour_id=names, median=optional(), lower=optional(), upper=optional(),
+            source=st.sampled_from(Source), note=words,
+            contributions=tuples(
+                st.builds(
+                    Contribution, job_id=words, name=names, log_change=numbers(-3, 3), value=optional(),
+                    reference=optional(), unit=words,
+                ),
+                2,
+            ),
+        ),
+        2,
+    ),
+    alternatives=tuples(
+        st.builds(
+            Alternative, kind=st.sampled_from(ActionKind), device_id=words, partner_id=words, partner_workload=words,
+            slowdown=optional(), partner_slowdown=optional(), group_cost=optional(), cost=numbers(), waiting=counts,
+            waiting_weight=numbers(), chosen=st.booleans(), proven=st.booleans(),
+        ),
+        2,
+    ),
+    refused=tuples(st.builds(Refusal, job_id=names, partner_id=names, reason=words), 2), refused_total=counts,
 )  # fmt: skip
 
 

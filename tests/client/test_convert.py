@@ -10,7 +10,7 @@ from google.protobuf.message import DecodeError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from interfere.client.convert import cluster, model, observations, plans, predictions, profiles
+from interfere.client.convert import cluster, explanations, model, observations, plans, predictions, profiles
 from interfere.client.queries import MatrixAnswer, PairAnswer, Unreadable
 from interfere.errors import InvalidInputError, Violation
 from interfere.records import MatrixPrediction, Prediction, Source
@@ -29,6 +29,12 @@ PAIRS = {
     "rank_query": (some.rank_queries, cluster.rank_query_to_proto, cluster.rank_query_from_proto),
     "rank_answer": (some.rank_answers, cluster.rank_answer_to_proto, cluster.rank_answer_from_proto),
     "plan": (some.plans, plans.plan_to_proto, plans.plan_from_proto),
+    "explain_query": (
+        some.explain_queries,
+        explanations.explain_query_to_proto,
+        explanations.explain_query_from_proto,
+    ),
+    "explanation": (some.explanations, explanations.explanation_to_proto, explanations.explanation_from_proto),
     "pair_query": (some.pair_queries(), predictions.pair_query_to_proto, predictions.pair_query_from_proto),
     "matrix_query": (some.matrix_queries, predictions.matrix_query_to_proto, predictions.matrix_query_from_proto),
     "observation": (some.observations(), observations.observation_to_proto, observations.observation_from_proto),

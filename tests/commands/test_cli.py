@@ -14,6 +14,7 @@ from interfere.cli import commands, missing_extra
 NAMES = (
     "data",
     "evaluate",
+    "explain",
     "match",
     "observe",
     "predict",

@@ -12,6 +12,7 @@ from interfere.errors import InvalidInputError
 from interfere.matching.blossom import SparseProblem, devices
 from interfere.matching.pairs import match_pairs
 from interfere.matching.records import cost_of
+from interfere.matching.rough import joined
 from interfere.matching.verify import verify
 from interfere.records import SolveStatus
 from tests.matching.families import any_costs, real, some_changed
@@ -133,6 +134,48 @@ def test_a_limit_of_devices_on_a_large_problem_is_met_and_proved(most: int) -> N
     assert checked.bound >= found.cost * (1 - 1e-3)
     tied = match_pairs(np.ones((400, 400)), np.zeros(400), max_devices=301)
     assert (devices(tied.mate), tied.cost) == (301, pytest.approx(99.0))
+
+
+def queue_and_residents(n: int, seats: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """n jobs that wait and residents that nobody asks to share with each other, all different; alone costs nothing."""
+    cost = real(n + seats, seed) * np.random.default_rng(seed).lognormal(0, 0.3, (n + seats, n + seats))
+    cost = np.tril(cost, -1) + np.tril(cost, -1).T
+    cost[n:, n:] = np.inf
+    return cost, np.zeros(n + seats)
+
+
+@pytest.mark.parametrize("take", [150, 60])
+def test_jobs_that_all_differ_beside_residents_on_few_devices(take: int) -> None:
+    cost, solo = queue_and_residents(400, 300, 7)
+    found = match_pairs(cost, solo, max_devices=take + 300)
+    assert found.status is SolveStatus.OPTIMAL
+    assert devices(found.mate) == take + 300
+    assert verify(cost, solo, found, max_devices=take + 300).problems == ()
+    if take > 100:
+        i, j = np.nonzero(np.triu(np.isfinite(cost), 1))
+        mate = SparseProblem.of(i, j, cost[i, j], solo).within(take + 300)
+        assert found.cost == pytest.approx(cost_of(mate, cost, solo), rel=1e-9)
+
+
+@pytest.mark.parametrize("limit_s", [0.0001, 0.05, 0.3])
+def test_a_short_budget_keeps_the_limit_of_devices(limit_s: float) -> None:
+    cost, solo = queue_and_residents(700, 500, 3)
+    best = match_pairs(cost, solo, max_devices=700)
+    found = match_pairs(cost, solo, max_devices=700, time_limit_s=limit_s)
+    assert devices(found.mate) <= 700
+    assert found.status in (SolveStatus.BOUNDED, SolveStatus.OPTIMAL)
+    assert found.lower_bound <= best.cost * (1 + 1e-9) <= found.cost * (1 + 2e-9)
+    assert found.gap > 0 or limit_s > 0.001
+    assert verify(cost, solo, found, max_devices=700).problems == ()
+
+
+def test_pairs_are_taken_apart_where_nobody_alone_may_share() -> None:
+    # 0 and 1 share, 2 and 3 are alone and may not share; three pairs' worth of devices are there for two.
+    cost = np.full((4, 4), np.inf)
+    for i, j, c in ((0, 1, 1.0), (0, 2, 5.0), (1, 3, 4.0), (0, 3, 2.0), (1, 2, 9.0)):
+        cost[i, j] = cost[j, i] = c
+    assert joined(cost, np.zeros(4), np.array([1, 0, 2, 3]), 2).tolist() == [2, 3, 0, 1]
+    assert joined(cost, np.zeros(4), np.array([1, 0, 2, 3]), 3).tolist() == [1, 0, 2, 3]
 
 
 def test_forbidden_pairs_and_jobs_that_may_stay_alone_on_a_large_problem() -> None:

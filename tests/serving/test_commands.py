@@ -232,3 +232,37 @@ def test_help_is_fast_because_nothing_heavy_is_imported() -> None:
     )
     ran = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
     assert ran.stdout.strip() == "[]"
+
+
+def test_explain_says_why_in_words_and_in_json(served: dict[str, Any], folder: Path) -> None:
+    jobs = [{"id": "[/a]", "workload": "train"}, {"id": "b", "workload": "infer"}, {"id": "c", "workload": "gemm"}]
+    sent = json.dumps({"pending": jobs, "devices": [{"id": "d", "type": DEVICE_TYPE}], "scope": "here"})
+    plan = ask(served, folder, "match", "-", stdin=sent)
+    (shared, partner) = (a["job_id"] for a in plan["actions"] if a["device_id"])
+    said = ask(served, folder, "explain", plan["decision_id"], shared)
+    assert said["action"]["partner_id"] == partner
+    assert [pair["victim_id"] for pair in said["pairs"]] == [shared, partner]
+    assert said["alternatives"][0]["chosen"]
+    told = interfere("explain", plan["decision_id"], shared, "--target", served["address"], cwd=folder, COLUMNS="160")
+    assert told.returncode == 0
+    assert f"{shared} beside {partner}" in told.stdout  # [/a] is a name, no markup
+    assert "step time alone" in told.stdout
+    assert "chosen" in told.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "remedy"),
+    [(("nope", "a"), "answers of Match"), (("{decision}", "nope"), "one of its 2 jobs"),
+     (("{decision}", "a", "--scope", "other"), "scope 'other'")],
+)  # fmt: skip
+def test_explain_of_what_is_unknown_fails_with_a_remedy(
+    served: dict[str, Any], folder: Path, arguments: tuple[str, ...], remedy: str
+) -> None:
+    jobs = [{"id": name, "workload": "train"} for name in "ab"]
+    plan = ask(
+        served, folder, "match", "-", stdin=json.dumps({"pending": jobs, "devices": [{"id": "d", "type": DEVICE_TYPE}]})
+    )
+    filled = (one.format(decision=plan["decision_id"]) for one in arguments)
+    ran = interfere("explain", *filled, "--target", served["address"], cwd=folder)
+    assert ran.returncode == 1
+    assert remedy in ran.stderr

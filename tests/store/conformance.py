@@ -8,6 +8,8 @@ from hypothesis import HealthCheck, given, settings
 
 from interfere.errors import ConflictError
 from interfere.records import (
+    Action,
+    ActionKind,
     JobProfile,
     KernelStat,
     MemoryUsage,
@@ -16,16 +18,29 @@ from interfere.records import (
     Outcome,
     OutcomeKind,
     Progress,
+    Promise,
     Rollback,
+    ScopeLedger,
 )
-from interfere.store.protocol import Kept, Store, StoredDecision, StoredSnapshot
-from interfere.store.rows import kind_of, observation_text, profile_text, read_observation, read_profile
+from interfere.store.protocol import Account, Kept, Store, StoredDecision, StoredSnapshot
+from interfere.store.rows import (
+    kind_of,
+    observation_text,
+    profile_text,
+    promise_text,
+    read_observation,
+    read_profile,
+    read_promise,
+)
 from tests.client import strategies as some
 
 PROFILE = JobProfile(
     workload="w", device_type="t", step_time_s=0.1, busy_s=(0.1, 0.2), idle_s=(0.0, 0.3),
     kernels=(KernelStat(name="k", mean_s=0.1, grid=(1, 2)),),
 )  # fmt: skip
+ACCOUNT = Account(
+    decision_id="d1", scope="s", request=b"\x00asked" * 99, answer=b"", model_version="m", learned_upto=7, facts="f"
+)
 OTHER = replace(PROFILE, step_time_s=0.2)
 DECISION = StoredDecision(scope="s", snapshot_id="1", digest="d", content=b"\x00plan")
 
@@ -48,6 +63,15 @@ MEMORY = MemoryUsage(
 )
 OUTCOME = Outcome(observation_id="o", job_id="j", kind=OutcomeKind.REFUSED, at_s=5.0, reason="no memory")
 ROLLBACK = Rollback(observation_id="r", to_sequence=1, reason="a broken reporter")
+
+
+def promise(job_id: str, *decision_ids: str) -> Promise:
+    """A start beside another job."""
+    action = Action(
+        kind=ActionKind.START_SHARED, job_id=job_id, device_id="d", partner_id="r", slowdown=1.5, cost=0.5,
+        reason="why", promised_by_s=120.0,
+    )  # fmt: skip
+    return Promise(action=action, decision_ids=decision_ids or ("d1",))
 
 
 class StoreLaws:
@@ -119,6 +143,17 @@ class StoreLaws:
         assert part == list(range(3_001, 11_001))
         assert [e.sequence for e in book.newest(3, upto=100)] == [100, 99, 98]
 
+    def test_what_a_decision_was_made_from_comes_back_by_its_id(self, open_store: Callable[[], Store]) -> None:
+        store = open_store()
+        store.accounts.put(ACCOUNT)
+        store.accounts.put(replace(ACCOUNT, decision_id="d2", learned_upto=8))
+        store.accounts.put(replace(ACCOUNT, learned_upto=9))  # told again: what it was made from stays
+        store.close()
+        again = open_store().accounts
+        assert again.find("d1") == ACCOUNT
+        assert again.find("d2") == replace(ACCOUNT, decision_id="d2", learned_upto=8)
+        assert again.find("d3") is None
+
     def test_the_newest_snapshots_are_kept(self, open_store: Callable[[], Store]) -> None:
         store = open_store()
         for k in range(1, 6):
@@ -141,6 +176,43 @@ class StoreLaws:
             again.put(replace(DECISION, content=b"3"))
         assert again.find("s", "1") == DECISION
 
+    def test_what_is_promised_comes_back_in_its_order(self, open_store: Callable[[], Store]) -> None:
+        store = open_store()
+        assert store.promises.ledger("s") == ScopeLedger(scope="s")
+        ledger = ScopeLedger(scope="s", now_s=5.0, promises=(promise("b"), promise("a")))
+        assert store.promises.commit(ledger, DECISION)
+        assert store.promises.commit(replace(ledger, scope="other", promises=()))
+        store.close()
+        again = open_store()
+        assert repr(again.promises.ledger("s")) == repr(replace(ledger, revision=1))
+        assert again.promises.ledger("other").promises == ()
+        assert again.decisions.find("s", "1") == DECISION
+
+    def test_a_ledger_is_written_only_by_who_read_the_newest(self, open_store: Callable[[], Store]) -> None:
+        book = open_store().promises
+        first = ScopeLedger(scope="s", promises=(promise("a"),))
+        assert book.commit(first)
+        assert not book.commit(replace(first, promises=(promise("b"),)))
+        assert repr(book.ledger("s")) == repr(replace(first, revision=1))
+        assert book.commit(replace(first, revision=1, promises=()))
+        assert book.ledger("s").promises == ()
+
+    def test_a_decision_that_cannot_be_stored_promises_nothing(self, open_store: Callable[[], Store]) -> None:
+        store = open_store()
+        store.decisions.put(DECISION)
+        with pytest.raises(ConflictError):
+            store.promises.commit(ScopeLedger(scope="s", promises=(promise("a"),)), DECISION)
+        assert store.promises.ledger("s") == ScopeLedger(scope="s")
+
+    def test_a_promise_is_released_by_any_decision_that_told_it(self, open_store: Callable[[], Store]) -> None:
+        book = open_store().promises
+        told = (promise("a", "d1", "d2"), promise("b", "d1", "d2"))
+        book.commit(ScopeLedger(scope="s", promises=told))
+        assert (book.release("a", "d3"), book.release("x", "d1"), book.ledger("s").revision) == (0, 0, 1)
+        assert book.release("a", "d2") == 1
+        assert [kept.action.job_id for kept in book.ledger("s").promises] == ["b"]
+        assert not book.commit(ScopeLedger(scope="s", revision=1, promises=told))  # read before the release
+
     def test_closing_twice_is_no_error(self, open_store: Callable[[], Store]) -> None:
         store = open_store()
         store.close()
@@ -157,3 +229,9 @@ def test_a_profile_row_loses_nothing(profile: JobProfile) -> None:
 @settings(max_examples=100, deadline=None)
 def test_an_observation_row_loses_nothing(one: Observation) -> None:
     assert repr(read_observation(kind_of(one), observation_text(one))) == repr(one)
+
+
+@given(some.promises)
+@settings(max_examples=50, deadline=None)
+def test_a_promise_row_loses_nothing(one: Promise) -> None:
+    assert repr(read_promise(promise_text(one))) == repr(one)

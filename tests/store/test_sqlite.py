@@ -6,14 +6,19 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from interfere.errors import UnavailableError, UnfitError
+from interfere.records import ScopeLedger
+from interfere.store.accounts import SqliteAccounts
+from interfere.store.file import SqliteFile
 from interfere.store.rows import observation_text
 from interfere.store.sqlite import SqliteStore
 from tests.store.conformance import (
+    ACCOUNT,
     DECISION,
     MEMORY,
     OTHER,
@@ -21,11 +26,16 @@ from tests.store.conformance import (
     StoreLaws,
     append,
     test_a_profile_row_loses_nothing,
+    test_a_promise_row_loses_nothing,
     test_an_observation_row_loses_nothing,
     window,
 )
 
-__all__ = ["test_a_profile_row_loses_nothing", "test_an_observation_row_loses_nothing"]
+__all__ = [
+    "test_a_profile_row_loses_nothing",
+    "test_a_promise_row_loses_nothing",
+    "test_an_observation_row_loses_nothing",
+]
 
 
 class TestSqliteStore(StoreLaws):
@@ -89,6 +99,16 @@ def test_old_decisions_are_forgotten(tmp_path: Path) -> None:
         store.decisions.put(type(DECISION)(scope="s", snapshot_id=str(k), digest="d", content=b""))
     assert [k for k in range(5) if store.decisions.find("s", str(k))] == [2, 3, 4]
     store.close()
+
+
+def test_old_accounts_are_forgotten(tmp_path: Path) -> None:
+    file = SqliteFile(tmp_path / "s.db")
+    file.prepare()
+    book = SqliteAccounts(file, keep=3)
+    for k in range(5):
+        book.put(replace(ACCOUNT, decision_id=str(k)))
+    assert [k for k in range(5) if book.find(str(k))] == [2, 3, 4]
+    file.close()
 
 
 @pytest.mark.parametrize("content", [b"not a database, but long enough to be looked at" * 30, None])
@@ -182,6 +202,35 @@ def test_a_store_of_format_1_goes_on(tmp_path: Path) -> None:
     old.close()
     store = SqliteStore(path)
     append(store, MEMORY)
+    assert store.promises.commit(ScopeLedger(scope="s"))
     assert [repr(e.observation) for e in store.observations.entries()] == [repr(window("a")), repr(MEMORY)]
+    store.accounts.put(ACCOUNT)
     store.close()
-    SqliteStore(path).close()
+    store = SqliteStore(path)
+    assert store.accounts.find(ACCOUNT.decision_id) == ACCOUNT
+    store.close()
+
+
+def test_a_store_of_format_2_keeps_its_decisions_and_goes_on(tmp_path: Path) -> None:
+    path = tmp_path / "s.db"
+    store = SqliteStore(path)
+    store.decisions.put(DECISION)
+    store.close()
+    with sqlite3.connect(path) as old:
+        old.executescript("DROP TABLE account; DROP TABLE ledger; DROP TABLE promise; PRAGMA user_version = 2;")
+    old.close()
+    store = SqliteStore(path)
+    assert store.decisions.find("s", "1") == DECISION
+    assert store.accounts.find(ACCOUNT.decision_id) is None
+    store.accounts.put(ACCOUNT)
+    assert store.accounts.find(ACCOUNT.decision_id) == ACCOUNT
+    store.close()
+
+
+def test_a_store_of_a_later_format_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "s.db"
+    with sqlite3.connect(path) as later:
+        later.executescript("CREATE TABLE decision (x); PRAGMA user_version = 99;")
+    later.close()
+    with pytest.raises(UnfitError, match="format 99"):
+        SqliteStore(path)

@@ -3,20 +3,26 @@
 from interfere.client.convert.scalars import ACTION, MODE, OBJECTIVE, Inspection, number, numbers, set_numbers
 from interfere.client.queries import RankAnswer, RankQuery
 from interfere.records import NAN, ActionKind, Device, Job, Limits, ObjectiveKind, ObjectiveTerm, Ranking, Snapshot
-from interfere.records.cluster import DEFAULT_RISK
+from interfere.records.cluster import DEFAULT_PROMISE_TTL_S, DEFAULT_RISK
 from interfere.v1 import policy_pb2 as pb
 
 _JOB_OPTIONAL = (
     "memory_peak_bytes", "max_slowdown", "remaining_s", "attained_s", "memory_working_set_bytes", "elapsed_s",
     "latency_target_s",
 )  # fmt: skip
-_LIMITS_OPTIONAL = ("max_slowdown", "misfit_risk", "protected_slowdown", "time_budget_s")
+_LIMITS_OPTIONAL = ("max_slowdown", "misfit_risk", "protected_slowdown", "time_budget_s", "slice_s")
 
 
 def job_to_proto(job: Job) -> pb.Job:
     """A job that waits or runs."""
     message = pb.Job(
-        id=job.id, workload=job.workload, profile_id=job.profile_id, weight=job.weight, priority=job.priority
+        id=job.id,
+        workload=job.workload,
+        profile_id=job.profile_id,
+        weight=job.weight,
+        priority=job.priority,
+        gpus=job.gpus,
+        pools=job.pools,
     )
     set_numbers(message, job, *_JOB_OPTIONAL)
     return message
@@ -35,6 +41,8 @@ def job_from_proto(message: pb.Job) -> Job:
             profile_id=message.profile_id,
             weight=1.0 if weight is None else weight,
             priority=message.priority,
+            gpus=message.gpus or 1,
+            pools=tuple(message.pools),
             **optional,
         ),
     )
@@ -51,6 +59,7 @@ def device_to_proto(device: Device) -> pb.Device:
         node=device.node,
         mode=MODE[device.mode],
         residents=[job_to_proto(job) for job in device.residents],
+        pool=device.pool,
     )
     set_numbers(message, device, "memory_bytes")
     return message
@@ -71,6 +80,7 @@ def device_from_proto(message: pb.Device) -> Device:
             memory_bytes=NAN if memory is None else memory,
             mode=mode,
             residents=residents,
+            pool=message.pool,
         ),
     )
     inspection.done()
@@ -85,7 +95,7 @@ def limits_to_proto(limits: Limits) -> pb.Limits:
         max_devices=limits.max_devices,
         allow_extrapolation=limits.allow_extrapolation,
     )
-    set_numbers(message, limits, *_LIMITS_OPTIONAL, "risk", "memory_headroom")
+    set_numbers(message, limits, *_LIMITS_OPTIONAL, "risk", "memory_headroom", "promise_ttl_s")
     return message
 
 
@@ -98,6 +108,7 @@ def limits_from_proto(message: pb.Limits) -> Limits:
         allow_extrapolation=message.allow_extrapolation,
         risk=number(message, "risk", DEFAULT_RISK),
         memory_headroom=number(message, "memory_headroom", 0.0),
+        promise_ttl_s=number(message, "promise_ttl_s", DEFAULT_PROMISE_TTL_S),
         **numbers(message, *_LIMITS_OPTIONAL),
     )
 
@@ -116,7 +127,7 @@ def term_from_proto(message: pb.ObjectiveTerm) -> ObjectiveTerm:
 
 def snapshot_to_proto(snapshot: Snapshot, *, validate_only: bool = False) -> pb.MatchRequest:
     """A whole request to Match."""
-    return pb.MatchRequest(
+    message = pb.MatchRequest(
         scope=snapshot.scope,
         snapshot_id=snapshot.snapshot_id,
         pending=[job_to_proto(job) for job in snapshot.pending],
@@ -124,8 +135,11 @@ def snapshot_to_proto(snapshot: Snapshot, *, validate_only: bool = False) -> pb.
         limits=limits_to_proto(snapshot.limits),
         validate_only=validate_only,
         objective=OBJECTIVE[snapshot.objective],
+        partial=snapshot.partial,
         objective_terms=[term_to_proto(term) for term in snapshot.objective_terms],
     )
+    set_numbers(message, snapshot, "now_s")
+    return message
 
 
 def snapshot_from_proto(message: pb.MatchRequest) -> Snapshot:
@@ -135,6 +149,7 @@ def snapshot_from_proto(message: pb.MatchRequest) -> Snapshot:
     devices = inspection.read_all("devices", message.devices, device_from_proto)
     limits = inspection.read("limits", lambda: limits_from_proto(message.limits))
     objective = inspection.read("", lambda: OBJECTIVE.word(message.objective, "objective"))
+    now = inspection.read("", lambda: number(message, "now_s"))
     terms = inspection.read_all("objective_terms", message.objective_terms, term_from_proto)
     inspection.done()
     return Snapshot(
@@ -144,6 +159,8 @@ def snapshot_from_proto(message: pb.MatchRequest) -> Snapshot:
         devices=devices,
         limits=limits or Limits(),
         objective=ObjectiveKind(objective or ObjectiveKind.WEIGHTED_EXCESS),
+        now_s=NAN if now is None else now,
+        partial=message.partial,
         objective_terms=terms,
     )
 

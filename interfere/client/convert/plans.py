@@ -4,7 +4,7 @@ from interfere.client.convert.scalars import ACTION, STATUS, numbers, set_number
 from interfere.records import Action, ActionKind, Pairing, Plan, Refusal, SolveStatus
 from interfere.v1 import policy_pb2 as pb
 
-_ACTION_OPTIONAL = ("slowdown", "slowdown_lower", "slowdown_upper", "partner_slowdown", "cost")
+_ACTION_OPTIONAL = ("slowdown", "slowdown_lower", "slowdown_upper", "partner_slowdown", "cost", "promised_by_s")
 
 
 def action_to_proto(action: Action) -> pb.Action:
@@ -15,6 +15,7 @@ def action_to_proto(action: Action) -> pb.Action:
         device_id=action.device_id,
         partner_id=action.partner_id,
         reason=action.reason,
+        device_ids=action.device_ids,
     )
     set_numbers(message, action, *_ACTION_OPTIONAL)
     return message
@@ -28,6 +29,7 @@ def action_from_proto(message: pb.Action) -> Action:
         device_id=message.device_id,
         partner_id=message.partner_id,
         reason=message.reason,
+        device_ids=tuple(message.device_ids),
         **numbers(message, *_ACTION_OPTIONAL),
     )
 
@@ -51,7 +53,7 @@ def plan_to_proto(plan: Plan) -> pb.MatchResponse:
         gap=plan.gap,
         status=STATUS[plan.status],
     )
-    set_numbers(message, plan, "objective_value")
+    set_numbers(message, plan, "resolve_at_s", "objective_value")
     return message
 
 
@@ -73,5 +75,5 @@ def plan_from_proto(message: pb.MatchResponse) -> Plan:
         lower_bound=message.lower_bound,
         gap=message.gap,
         status=SolveStatus(STATUS.word(message.status, "status")),
-        **numbers(message, "objective_value"),
+        **numbers(message, "resolve_at_s", "objective_value"),
     )

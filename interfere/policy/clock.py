@@ -1,0 +1,71 @@
+"""When a scheduler does best to ask again: at the first event that the plan foresees, or after a time slice.
+
+Events: the predicted end of a job that runs or starts, now + remaining · slowdown; the first promise to expire.
+A slowdown that nothing predicts counts as 1: the job ends no earlier. Pure: the clock is the snapshot's.
+"""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from interfere.policy.costs import Resolve
+from interfere.protocols import Predictor
+from interfere.records import Action, ActionKind, Device, Job, JobProfile, PairBatch, Plan, Promise, Snapshot
+
+
+def resolve_at_s(
+    snapshot: Snapshot, plan: Plan, promises: Sequence[Promise], predictor: Predictor, resolve: Resolve
+) -> float:
+    """On the caller's clock; NaN where nothing is foreseen. `promises`: those after the plan."""
+    events = [*ends_s(snapshot, plan.actions, predictor, resolve), *(p.action.promised_by_s for p in promises)]
+    events.append(snapshot.now_s + snapshot.limits.slice_s)
+    return float(np.fmin.reduce(events, initial=math.nan))
+
+
+def ends_s(snapshot: Snapshot, actions: Sequence[Action], predictor: Predictor, resolve: Resolve) -> list[float]:
+    """Predicted end of every job that runs or starts and says how long it would run alone."""
+    slowdown = {action.job_id: action.slowdown for action in actions}
+    slowdown |= {a.partner_id: a.partner_slowdown for a in actions if a.kind is ActionKind.START_SHARED}
+    starting = {action.job_id for action in actions if action.device_id}
+    running = [(device, job) for device in snapshot.devices for job in device.residents]
+    together = [(device, job) for device, job in running if job.id not in slowdown and not math.isnan(job.remaining_s)]
+    slowdown |= _among_residents(together, predictor, resolve, extrapolate=snapshot.limits.allow_extrapolation)
+    jobs = [*(job for _, job in running), *(job for job in snapshot.pending if job.id in starting)]
+    return [
+        snapshot.now_s + job.remaining_s * float(np.fmax(slowdown.get(job.id, math.nan), 1.0))
+        for job in jobs
+        if not math.isnan(job.remaining_s)
+    ]
+
+
+def _among_residents(
+    jobs: Sequence[tuple[Device, Job]], predictor: Predictor, resolve: Resolve, *, extrapolate: bool
+) -> dict[str, float]:
+    """Slowdown of residents beside residents: the product over their company, as for any group nobody measured."""
+    asked: dict[tuple[str, str], list[tuple[str, JobProfile, JobProfile]]] = {}
+    seen = set()  # a gang meets its partner on each of its devices, and is slowed once
+    for device, job in jobs:
+        own = resolve(job, device.type)
+        for other in device.residents:
+            beside = resolve(other, device.type) if other.id != job.id and (job.id, other.id) not in seen else None
+            seen.add((job.id, other.id))
+            if own is not None and beside is not None:
+                asked.setdefault((device.type, device.mode), []).append((job.id, own, beside))
+    found: dict[str, float] = {}
+    for (kind, mode), pairs in asked.items():
+        if predictor.knows(kind, mode) and not extrapolate:
+            continue
+        profiles = list({id(one): one for _, *both in pairs for one in both}.values())
+        place = {id(one): k for k, one in enumerate(profiles)}
+        said = predictor.predict_pairs(
+            PairBatch(
+                jobs=tuple(profiles),
+                victim=np.array([place[id(own)] for _, own, _ in pairs], dtype=np.int64),
+                neighbour=np.array([place[id(other)] for _, _, other in pairs], dtype=np.int64),
+                device_type=kind, mode=mode, allow_extrapolation=extrapolate,
+            )
+        )  # fmt: skip
+        for (name, _, _), median in zip(pairs, said.median.tolist(), strict=True):
+            found[name] = found.get(name, 1.0) * median
+    return found

@@ -1,0 +1,179 @@
+"""Gangs: a job on g devices is planned as one job on one place, a place being g devices of one class.
+
+Size by size, in the order of `_order`: the free places of a size are cut from the empty devices, every gang of that
+size that runs alone on its devices is a seat, and the planner for one device decides. Where sizes compete for empty
+devices the whole is not proved best: its bound is the sum of what each size would cost had it all of them.
+Law 1: a gang starts on exactly g devices of one class, all empty or all those of one gang of the same size.
+Law 2: a set of devices takes no more nodes than it must (`cut`).
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from interfere.policy.costs import DeviceClass, Resolve
+from interfere.policy.merge import merged, nothing_starts
+from interfere.policy.planner import plan_valid
+from interfere.protocols import Predictor
+from interfere.records import Action, Device, Job, Plan, Snapshot, SolveStatus
+
+
+def plan_gangs(snapshot: Snapshot, predictor: Predictor, resolve: Resolve, decision_id: str) -> Plan:
+    """The decision for jobs of all sizes, for a snapshot that does not contradict itself."""
+    if all(job.gpus == 1 for job in (*snapshot.pending, *(r for d in snapshot.devices for r in d.residents))):
+        return plan_valid(snapshot, predictor, resolve, decision_id)
+    left, parts = snapshot, []
+    sizes = _order(snapshot.pending)
+    for size in sizes:
+        part = _of_size(size, left, predictor, resolve, decision_id)
+        if len(sizes) > 1:
+            part = _proved_apart(part, size, snapshot, predictor, resolve, decision_id)
+        parts.append(part)
+        left = _without(left, part, size)
+    return merged(parts, snapshot) if parts else nothing_starts((), predictor.version, decision_id, "")
+
+
+def _order(pending: Iterable[Job]) -> list[int]:
+    """Sizes that wait: that of the heaviest job first, the larger at equal weight."""
+    heaviest: dict[int, float] = {}
+    for job in pending:
+        heaviest[job.gpus] = max(heaviest.get(job.gpus, 0.0), job.weight)
+    return sorted(heaviest, key=lambda size: (-heaviest[size], -size))
+
+
+# --- places -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """g devices of one class, as one."""
+
+    device: Device
+    device_ids: tuple[str, ...]
+
+
+def cut(empty: Sequence[Device], size: int, most: int) -> list[tuple[Device, ...]]:
+    """At most `most` sets of `size` of these devices, which are of one class.
+
+    Each takes the fewest nodes that are left to take: the node with the fewest free devices that holds it whole; where
+    none does, the fullest nodes first and then the fewest free devices that hold the rest.
+    """
+    nodes: dict[str, list[Device]] = {}
+    for device in empty:
+        nodes.setdefault(device.node, []).append(device)
+    found = []
+    for _ in range(min(most, len(empty) // size)):
+        taken: list[Device] = []
+        while len(taken) < size:
+            need = size - len(taken)
+            holds = [node for node, free in nodes.items() if len(free) >= need]
+            if holds:
+                node = min(holds, key=lambda name: len(nodes[name]))
+            else:
+                node = max(nodes, key=lambda name: len(nodes[name]))
+            taken += nodes[node][:need]
+            nodes[node] = nodes[node][need:]
+            if not nodes[node]:
+                del nodes[node]
+        found.append(tuple(taken))
+    return found
+
+
+def _places(snapshot: Snapshot, size: int, waiting: int) -> dict[str, Place]:
+    """Where jobs of a size may go, by the name of the place: sets of empty devices, best first, and gangs alone."""
+    empty: dict[DeviceClass, list[Device]] = {}
+    company: dict[str, list[Device]] = {}  # of residents of this size
+    crowded: set[str] = set()
+    for device in snapshot.devices:
+        if not device.residents:
+            empty.setdefault(DeviceClass.of(device), []).append(device)
+        for job in device.residents:
+            if job.gpus == size:
+                company.setdefault(job.id, []).append(device)
+                if len(device.residents) > 1:
+                    crowded.add(job.id)
+    sets = [group for devices in empty.values() for group in cut(devices, size, waiting)]
+    for name, devices in company.items():
+        alike = len(set(map(DeviceClass.of, devices))) == 1
+        if name not in crowded and alike and len(devices) == size:  # in a partial snapshot some may be left out
+            sets.append(tuple(devices))
+    return {group[0].id: _as_one(group) for group in sets}
+
+
+def _as_one(group: tuple[Device, ...]) -> Place:
+    first = group[0]
+    residents = tuple(replace(job, gpus=1) for job in first.residents)
+    return Place(device=replace(first, residents=residents), device_ids=tuple(device.id for device in group))
+
+
+# --- one size ---------------------------------------------------------------------------------------------------------
+
+
+def _of_size(size: int, snapshot: Snapshot, predictor: Predictor, resolve: Resolve, decision_id: str) -> Plan:
+    """The plan for the jobs of one size, its actions on sets of devices."""
+    jobs = tuple(replace(job, gpus=1) for job in snapshot.pending if job.gpus == size)
+    places = _places(snapshot, size, len(jobs))
+    if not places:
+        why = f"gang: no {size} free devices of one class" if size > 1 else "no device has a free seat"
+        return nothing_starts([job.id for job in jobs], predictor.version, decision_id, why)
+    limits = snapshot.limits
+    if limits.max_devices is not None:
+        limits = replace(limits, max_devices=limits.max_devices // size)
+    apart = replace(snapshot, pending=jobs, devices=tuple(place.device for place in places.values()), limits=limits)
+    found = plan_valid(apart, predictor, resolve, decision_id)
+    if size == 1:
+        return found
+    best = _best_first(found, places)
+    return replace(
+        found,
+        actions=tuple(_on_set(action, best, places, size) for action in found.actions),
+        pairs=tuple(replace(pair, device_id=best.get(pair.device_id, pair.device_id)) for pair in found.pairs),
+    )
+
+
+def _best_first(found: Plan, places: Mapping[str, Place]) -> dict[str, str]:
+    """The places that are taken of each class, moved to the first of the class, which take the fewest nodes."""
+    taken = {action.device_id for action in found.actions if action.device_id}
+    of_class: dict[DeviceClass, list[str]] = {}
+    for name, place in places.items():
+        if not place.device.residents:
+            of_class.setdefault(DeviceClass.of(place.device), []).append(name)
+    moved: dict[str, str] = {}
+    for names in of_class.values():
+        used = [name for name in names if name in taken]
+        moved |= dict(zip(used, names, strict=False))
+    return moved
+
+
+def _on_set(action: Action, best: Mapping[str, str], places: Mapping[str, Place], size: int) -> Action:
+    if not action.device_id:
+        return replace(action, reason=f"gang of {size}: {action.reason}")
+    name = best.get(action.device_id, action.device_id)
+    return replace(action, device_id=name, device_ids=places[name].device_ids)
+
+
+def _without(snapshot: Snapshot, part: Plan, size: int) -> Snapshot:
+    """What the next size finds."""
+    empty = {device.id for device in snapshot.devices if not device.residents}
+    gone = {name for action in part.actions for name in action.places}
+    limits = snapshot.limits
+    if limits.max_devices is not None:
+        limits = replace(limits, max_devices=limits.max_devices - len(gone & empty))
+    return replace(
+        snapshot,
+        pending=tuple(job for job in snapshot.pending if job.gpus != size),
+        devices=tuple(device for device in snapshot.devices if device.id not in gone),
+        limits=limits,
+    )
+
+
+# --- the whole --------------------------------------------------------------------------------------------------------
+
+
+def _proved_apart(
+    part: Plan, size: int, snapshot: Snapshot, predictor: Predictor, resolve: Resolve, decision_id: str
+) -> Plan:
+    """The plan with a bound that holds whatever other sizes take: the same jobs with every empty device for them."""
+    started = {action.job_id for action in part.actions if action.device_id}
+    alone = replace(snapshot, pending=tuple(job for job in snapshot.pending if job.id in started))
+    bound = _of_size(size, alone, predictor, resolve, decision_id).lower_bound if started else part.lower_bound
+    return replace(part, lower_bound=min(bound, part.objective_value), status=SolveStatus.BOUNDED)

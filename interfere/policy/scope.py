@@ -1,0 +1,103 @@
+"""One decision of a scope with a clock: what was promised is repeated, everything else is planned around it.
+
+Law 1: an unexpired start of a job that still waits is told again, to the same place and time. Law 2: nobody else gets
+that place. Law 3: the same snapshot and ledger give the same plan and ledger.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from interfere.errors import InvalidInputError, Violation
+from interfere.policy.clock import resolve_at_s
+from interfere.policy.costs import Resolve
+from interfere.policy.gangs import plan_gangs
+from interfere.policy.ledger import STARTS, Reconciled, around, reconcile, renewed, repeated
+from interfere.policy.merge import job_cost, merged, nothing_starts
+from interfere.policy.objectives import objective_of
+from interfere.policy.validate import validate_snapshot
+from interfere.protocols import Predictor
+from interfere.records import Pairing, Plan, Promise, ScopeLedger, Snapshot
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScopeDecision:
+    """A plan, the ledger after it, and what became of the promises before it."""
+
+    plan: Plan
+    ledger: ScopeLedger  # of the revision that was read
+    reconciled: Reconciled
+
+
+def validate_time(snapshot: Snapshot, ledger: ScopeLedger) -> list[Violation]:
+    """One violation where the caller's clock goes back."""
+    if math.isnan(snapshot.now_s) or snapshot.now_s >= ledger.now_s:
+        return []
+    return [
+        Violation(
+            field="now_s", what=f"goes back: scope {snapshot.scope!r} was at {ledger.now_s!r}",
+            value=repr(snapshot.now_s), remedy="send one clock that never goes back; another clock needs another scope",
+        )
+    ]  # fmt: skip
+
+
+def plan_scope(
+    snapshot: Snapshot, ledger: ScopeLedger, predictor: Predictor, resolve: Resolve, decision_id: str
+) -> ScopeDecision:
+    """The decision at `snapshot.now_s`, which must be there. Raises InvalidInputError as `plan` does."""
+    violations = validate_snapshot(snapshot) + validate_time(snapshot, ledger)
+    if violations:
+        raise InvalidInputError.from_violations(violations)
+    found = reconcile(ledger.promises, snapshot)
+    left = around(snapshot, found.kept)
+    if left.devices:
+        fresh = plan_gangs(left, predictor, resolve, decision_id)
+    else:
+        waiting = [job.id for job in left.pending]
+        fresh = nothing_starts(waiting, predictor.version, decision_id, "every device is promised to others")
+    until_s = snapshot.now_s + snapshot.limits.promise_ttl_s
+    fresh = replace(
+        fresh,
+        actions=tuple(replace(a, promised_by_s=until_s) if a.kind in STARTS else a for a in fresh.actions),
+    )
+    kept = tuple(_priced(promise, snapshot, resolve) for promise in found.kept)
+    whole = merged([fresh, _promised(kept, fresh, snapshot, resolve)], snapshot)
+    after = replace(ledger, now_s=snapshot.now_s, promises=renewed(kept, fresh))
+    whole = replace(whole, resolve_at_s=resolve_at_s(snapshot, whole, after.promises, predictor, resolve))
+    return ScopeDecision(plan=whole, ledger=after, reconciled=found)
+
+
+def _priced(promise: Promise, snapshot: Snapshot, resolve: Resolve) -> Promise:
+    """The promise with what it costs now, where its partner is gone."""
+    action = promise.action
+    job = next((job for job in snapshot.pending if job.id == action.job_id), None)
+    kind = next((device.type for device in snapshot.devices if device.id == action.device_id), None)
+    if not math.isnan(action.cost) or job is None or kind is None:
+        return promise
+    return replace(promise, action=replace(action, cost=job_cost(job, action.slowdown, kind, snapshot, resolve)))
+
+
+def _promised(kept: Sequence[Promise], fresh: Plan, snapshot: Snapshot, resolve: Resolve) -> Plan:
+    """What is kept as a plan of its own, of the jobs that the snapshot lists: any plan that keeps it costs that."""
+    jobs = {job.id: job for job in (*snapshot.pending, *(job for d in snapshot.devices for job in d.residents))}
+    kinds = {device.id: device.type for device in snapshot.devices}
+    pending = {job.id for job in snapshot.pending}
+    listed = [promise for promise in kept if promise.action.job_id in pending]
+    cost, worst = 0.0, -math.inf
+    pairs: dict[frozenset[str], Pairing] = {}
+    for action in (promise.action for promise in listed):
+        key = frozenset((action.job_id, action.partner_id))
+        if key not in pairs:
+            cost += action.cost
+        if action.partner_id:
+            pairs[key] = Pairing(
+                job_id=action.job_id, partner_id=action.partner_id, device_id=action.device_id, weight=action.cost
+            )
+        for name, slowdown in ((action.job_id, action.slowdown), (action.partner_id, action.partner_slowdown)):
+            if name in jobs and action.device_id in kinds:
+                worst = max(worst, job_cost(jobs[name], slowdown, kinds[action.device_id], snapshot, resolve))
+    value = worst if objective_of(snapshot).worst else cost
+    return replace(
+        nothing_starts((), fresh.model_version, fresh.decision_id, ""), actions=tuple(map(repeated, listed)),
+        pairs=tuple(pairs.values()), cost=cost, objective_value=value, lower_bound=value, greedy_cost=value,
+    )  # fmt: skip

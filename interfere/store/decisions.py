@@ -1,0 +1,87 @@
+"""Decisions and the promises that they make, in SQLite."""
+
+import sqlite3
+
+from interfere.records import ScopeLedger
+from interfere.store.file import SqliteFile
+from interfere.store.protocol import StoredDecision
+from interfere.store.rows import promise_text, read_promise
+
+
+class SqliteDecisions:
+    """Implements `DecisionBook`."""
+
+    def __init__(self, file: SqliteFile, keep: int) -> None:
+        self._file, self._keep = file, keep
+
+    def put(self, decision: StoredDecision) -> None:
+        """Store one, forget those past the newest `keep`."""
+        with self._file.transaction() as connection:
+            self.put_within(connection, decision)
+
+    def put_within(self, connection: sqlite3.Connection, decision: StoredDecision) -> None:
+        """The same inside a transaction of another book."""
+        row = (decision.scope, decision.snapshot_id, decision.digest, decision.content)
+        connection.execute("INSERT INTO decision (scope, snapshot_id, digest, content) VALUES (?, ?, ?, ?)", row)
+        connection.execute("DELETE FROM decision WHERE seq <= (SELECT max(seq) FROM decision) - ?", (self._keep,))
+
+    def find(self, scope: str, snapshot_id: str) -> StoredDecision | None:
+        """The decision of a snapshot."""
+        with self._file.reading() as connection:
+            row = connection.execute(
+                "SELECT digest, content FROM decision WHERE scope = ? AND snapshot_id = ?", (scope, snapshot_id)
+            ).fetchone()
+        return row and StoredDecision(scope=scope, snapshot_id=snapshot_id, digest=row[0], content=row[1])
+
+
+class SqlitePromises:
+    """Implements `PromiseBook`."""
+
+    def __init__(self, file: SqliteFile, decisions: SqliteDecisions) -> None:
+        self._file, self._decisions = file, decisions
+
+    def ledger(self, scope: str) -> ScopeLedger:
+        """What is promised in a scope, in the order in which it was."""
+        with self._file.reading() as connection:  # one statement, so that another process cannot write between two
+            rows = connection.execute(
+                "SELECT revision, now_s, content FROM ledger LEFT JOIN promise USING (scope) "
+                "WHERE scope = ? ORDER BY place",
+                (scope,),
+            ).fetchall()
+        if not rows:
+            return ScopeLedger(scope=scope)
+        promises = tuple(read_promise(content) for _, _, content in rows if content is not None)
+        return ScopeLedger(scope=scope, revision=rows[0][0], now_s=rows[0][1], promises=promises)
+
+    def commit(self, ledger: ScopeLedger, decision: StoredDecision | None = None) -> bool:
+        """Replace the ledger, if it is still at the revision that was read."""
+        promises = [
+            (ledger.scope, place, promise.action.job_id, promise_text(promise))
+            for place, promise in enumerate(ledger.promises)
+        ]
+        with self._file.transaction() as connection:
+            row = connection.execute("SELECT revision FROM ledger WHERE scope = ?", (ledger.scope,)).fetchone()
+            if (row[0] if row else 0) != ledger.revision:
+                return False
+            connection.execute(
+                "REPLACE INTO ledger (scope, revision, now_s) VALUES (?, ?, ?)",
+                (ledger.scope, ledger.revision + 1, ledger.now_s),
+            )
+            connection.execute("DELETE FROM promise WHERE scope = ?", (ledger.scope,))
+            connection.executemany("INSERT INTO promise (scope, place, job_id, content) VALUES (?, ?, ?, ?)", promises)
+            if decision is not None:
+                self._decisions.put_within(connection, decision)
+        return True
+
+    def release(self, job_id: str, decision_id: str) -> int:
+        """Forget the promises to a job that a decision made or repeated."""
+        with self._file.transaction() as connection:
+            rows = connection.execute(
+                "SELECT scope, place, content FROM promise WHERE job_id = ?", (job_id,)
+            ).fetchall()
+            gone = [(scope, place) for scope, place, text in rows if decision_id in read_promise(text).decision_ids]
+            connection.executemany("DELETE FROM promise WHERE scope = ? AND place = ?", gone)
+            connection.executemany(
+                "UPDATE ledger SET revision = revision + 1 WHERE scope = ?", {(scope,) for scope, _ in gone}
+            )
+        return len(gone)

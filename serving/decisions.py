@@ -1,0 +1,99 @@
+"""Decisions: made once per snapshot id, and in a scope with a clock together with the promises that they are.
+
+Law: a request is answered by the stored decision, or by a new one that is stored before it is told.
+"""
+
+import hashlib
+import math
+import secrets
+import time
+
+from interfere.client.convert.cluster import snapshot_to_proto
+from interfere.client.convert.plans import plan_from_proto, plan_to_proto
+from interfere.errors import ConflictError, InvalidInputError, UnavailableError
+from interfere.policy.costs import Resolve
+from interfere.policy.gangs import plan_gangs
+from interfere.policy.scope import plan_scope, validate_time
+from interfere.protocols import Predictor
+from interfere.records import Outcome, OutcomeKind, Plan, Snapshot
+from interfere.store.protocol import Store, StoredDecision
+from interfere.v1 import policy_pb2 as pb
+from serving.metrics import Metrics
+
+# To write a ledger that another server writes too: each loss means that the other was served, and of two that write
+# without a pause each loses every second try, so this many in a row once in a million.
+MOST_TRIES = 20
+_OVER = (OutcomeKind.LOST_RACE, OutcomeKind.REFUSED, OutcomeKind.ENDED)  # after these nothing is promised any more
+
+
+class DecisionLedger:
+    """Not thread-safe: the caller holds one lock, and has checked the snapshot.
+
+    The ledger's revision keeps servers on one database apart.
+    """
+
+    def __init__(self, store: Store, metrics: Metrics) -> None:
+        self._decisions, self._promises, self._metrics = store.decisions, store.promises, metrics
+
+    def check(self, snapshot: Snapshot) -> None:
+        """Raise InvalidInputError where the scope's clock goes back."""
+        if bad := validate_time(snapshot, self._promises.ledger(snapshot.scope)):
+            raise InvalidInputError.from_violations(bad)
+
+    def decide(self, snapshot: Snapshot, predictor: Predictor, resolve: Resolve) -> Plan:
+        """The stored decision of this very snapshot, else a new one, stored under its id when it has one."""
+        digest = _digest(snapshot) if snapshot.snapshot_id else ""
+        for _ in range(MOST_TRIES):
+            if told := self._told(snapshot, digest):
+                return told
+            start_s = time.perf_counter()
+            decision_id = secrets.token_hex(8)
+            if math.isnan(snapshot.now_s):
+                decision = plan_gangs(snapshot, predictor, resolve, decision_id)
+                if stored := _stored(snapshot, digest, decision):
+                    self._decisions.put(stored)
+                written = True
+            else:
+                ledger = self._promises.ledger(snapshot.scope)
+                decided = plan_scope(snapshot, ledger, predictor, resolve, decision_id)
+                decision = decided.plan
+                written = self._promises.commit(decided.ledger, _stored(snapshot, digest, decision))
+            if written:
+                self._metrics.matched(time.perf_counter() - start_s, decision.gap)
+                return decision
+        raise UnavailableError(
+            "other servers write this scope all the time", value=snapshot.scope, remedy="retry; one at a time is best"
+        )
+
+    def heard(self, outcome: Outcome) -> None:
+        """A start that will not happen keeps no place. An outcome that names no decision is about none of them."""
+        if outcome.kind in _OVER and outcome.decision_id:
+            self._promises.release(outcome.job_id, outcome.decision_id)
+
+    def _told(self, snapshot: Snapshot, digest: str) -> Plan | None:
+        """Raises ConflictError where the id was used for another snapshot."""
+        if not snapshot.snapshot_id:
+            return None
+        stored = self._decisions.find(snapshot.scope, snapshot.snapshot_id)
+        if stored is None:
+            return None
+        if stored.digest != digest:
+            raise ConflictError(
+                f"snapshot id {snapshot.snapshot_id!r} was decided for another content",
+                value=f"scope {snapshot.scope!r}",
+                remedy="give every new snapshot a new id; an id is for retries of the same bytes",
+            )
+        return plan_from_proto(pb.MatchResponse.FromString(stored.content))
+
+
+def _digest(snapshot: Snapshot) -> str:
+    return hashlib.sha256(snapshot_to_proto(snapshot).SerializeToString(deterministic=True)).hexdigest()
+
+
+def _stored(snapshot: Snapshot, digest: str, decision: Plan) -> StoredDecision | None:
+    if not snapshot.snapshot_id:
+        return None
+    return StoredDecision(
+        scope=snapshot.scope, snapshot_id=snapshot.snapshot_id, digest=digest,
+        content=plan_to_proto(decision).SerializeToString(),
+    )  # fmt: skip

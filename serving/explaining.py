@@ -1,0 +1,168 @@
+"""Why a job got what it got: a stored decision looked at again with what is known now.
+
+The core's lock is held while costs are predicted, which a decision does too, not while alternatives are solved for.
+"""
+
+import contextlib
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+
+import numpy as np
+
+from interfere.client.convert.cluster import snapshot_from_proto, snapshot_to_proto
+from interfere.client.convert.plans import plan_from_proto, plan_to_proto
+from interfere.client.queries import ExplainQuery
+from interfere.errors import NotFoundError, UnavailableError
+from interfere.policy.costs import Resolve
+from interfere.policy.explain import alternatives, refusals
+from interfere.policy.options import survey
+from interfere.predict.occlusion import Occlusion
+from interfere.predict.online.cold import COLD
+from interfere.protocols import Predictor
+from interfere.records import (
+    Action,
+    Contribution,
+    Device,
+    Explanation,
+    Job,
+    JobProfile,
+    PairBatch,
+    PairExplanation,
+    Plan,
+    Prediction,
+    Snapshot,
+    Source,
+)
+from interfere.store.protocol import Account, AccountBook
+from interfere.v1 import policy_pb2 as pb
+
+MOST_CONTRIBUTIONS = 10  # of one prediction
+LEAST_CHANGE = 1e-6  # of a log slowdown: smaller ones are rounding of the graph's float32
+MEASURED, LEARNED = "this very pair was measured", "what was observed since the training"
+
+
+class Explainer:
+    """Reads decisions of a book; `online` gives the model with what was learned, `inner` is the same without."""
+
+    def __init__(
+        self,
+        book: AccountBook,
+        occlusion: Occlusion,
+        inner: Predictor,
+        online: Callable[[], Predictor],
+        resolve: Resolve,
+        lock: AbstractContextManager[object],
+    ) -> None:
+        self._book, self._occlusion, self._inner = book, occlusion, inner
+        self._online, self._resolve, self._lock = online, resolve, lock
+
+    def remember(self, snapshot: Snapshot, decision: Plan, learned_upto: int, facts: str) -> None:
+        """Keep what a decision was made from. On a full disk it is only not explained."""
+        account = Account(
+            decision_id=decision.decision_id, scope=snapshot.scope,
+            request=snapshot_to_proto(snapshot).SerializeToString(), answer=plan_to_proto(decision).SerializeToString(),
+            model_version=decision.model_version, learned_upto=learned_upto, facts=facts,
+        )  # fmt: skip
+        with contextlib.suppress(UnavailableError):
+            self._book.put(account)
+
+    def explain(self, query: ExplainQuery, changes: Callable[[Account], Sequence[str]]) -> Explanation:
+        """Raises NotFoundError for a decision or job nobody knows. `changes` says in words what is known now and was
+        not when an account was written."""
+        account, action = self._find(query)
+        snapshot = snapshot_from_proto(pb.MatchRequest.FromString(account.request))
+        jobs = {job.id: job for job in (*snapshot.pending, *(r for d in snapshot.devices for r in d.residents))}
+        devices = {device.id: device for device in snapshot.devices}
+        with self._lock:
+            changed = tuple(changes(account))
+            options = survey(snapshot, self._online(), self._resolve)
+            refused, refused_total = refusals(options, query.job_id)
+            pairs = tuple(self._pairs(action, jobs, devices))
+        return Explanation(
+            decision_id=query.decision_id,
+            scope=account.scope,
+            workload=jobs[query.job_id].workload if query.job_id in jobs else "",
+            action=action,
+            pairs=pairs,
+            alternatives=alternatives(options, action),
+            refused=refused,
+            refused_total=refused_total,
+            model_version=self._inner.version,
+            changed=changed,
+        )
+
+    def _find(self, query: ExplainQuery) -> tuple[Account, Action]:
+        account = self._book.find(query.decision_id)
+        if account is None or query.scope not in ("", account.scope):
+            where = f" of scope {query.scope!r}" if query.scope else ""
+            raise NotFoundError(
+                f"no such decision{where}", value=query.decision_id,
+                remedy="decision ids come with the answers of Match; the newest are kept, the others forgotten",
+            )  # fmt: skip
+        decided = plan_from_proto(pb.MatchResponse.FromString(account.answer))
+        for action in decided.actions:
+            if action.job_id == query.job_id:
+                return account, action
+        some = ", ".join(action.job_id for action in decided.actions[:5]) or "none"
+        raise NotFoundError(
+            f"decision {query.decision_id} decided nothing about this job", value=query.job_id,
+            remedy=f"one of its {len(decided.actions)} jobs: {some}{', ...' if len(decided.actions) > 5 else ''}",
+        )  # fmt: skip
+
+    # --- predictions ------------------------------------------------------------------------------------------------
+
+    def _pairs(self, action: Action, jobs: dict[str, Job], devices: dict[str, Device]) -> Iterator[PairExplanation]:
+        """The job beside its partner, and the partner beside the job; none without a partner."""
+        job, partner, device = jobs.get(action.job_id), jobs.get(action.partner_id), devices.get(action.device_id)
+        if job is None or partner is None or device is None:
+            return
+        for victim, neighbour in ((job, partner), (partner, job)):
+            own, other = (self._resolve(one, device.type) for one in (victim, neighbour))
+            if own is not None and other is not None:
+                yield self._pair((victim.id, neighbour.id), (own, other), device)
+
+    def _pair(self, names: tuple[str, str], facts: tuple[JobProfile, JobProfile], device: Device) -> PairExplanation:
+        batch = PairBatch(
+            jobs=facts, victim=np.array([0]), neighbour=np.array([1]), device_type=device.type, mode=device.mode,
+            allow_extrapolation=True,
+        )  # fmt: skip
+        said, before = self._online().predict_pairs(batch), self._inner.predict_pairs(batch)
+        alone = self._occlusion.log_slowdown(*facts, device.type, device.mode)
+        table, now = (math.log(float(answer.median[0])) for answer in (before, said))
+        cold = COLD in (facts[0].source, facts[1].source)
+        contributions = [] if cold else self._facts(names, facts, device)
+        if before.source[0] is Source.MEASURED:
+            contributions.append(Contribution(job_id="", name=MEASURED, log_change=table - alone))
+        if now != table and not cold:
+            contributions.append(Contribution(job_id="", name=LEARNED, log_change=now - table))
+        moved = [one for one in contributions if abs(one.log_change) > LEAST_CHANGE]
+        return PairExplanation(
+            victim_id=names[0],
+            neighbour_id=names[1],
+            median=float(said.median[0]),
+            lower=float(said.lower[0]),
+            upper=float(said.upper[0]),
+            source=said.source[0],
+            note=_note(before, cold=cold, alone=math.exp(alone)),
+            contributions=tuple(sorted(moved, key=lambda one: -abs(one.log_change))[:MOST_CONTRIBUTIONS]),
+        )
+
+    def _facts(
+        self, names: tuple[str, str], facts: tuple[JobProfile, JobProfile], device: Device
+    ) -> list[Contribution]:
+        return [
+            Contribution(
+                job_id=names[0 if effect.of_victim else 1], name=effect.fact, log_change=effect.log_change,
+                value=effect.value, reference=effect.reference, unit=effect.unit,
+            )
+            for effect in self._occlusion.effects(*facts, device.type, device.mode)
+        ]  # fmt: skip
+
+
+def _note(before: Prediction, *, cold: bool, alone: float) -> str:
+    if cold:
+        return "no profile of one of the two: the number rests on what was observed of them, not on facts"
+    if before.source[0] is Source.MEASURED:
+        return f"measured; from the facts alone the model would say {alone:.2f} ×, and the facts below moved that"
+    return ""

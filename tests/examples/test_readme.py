@@ -1,0 +1,78 @@
+"""README's two examples, run as they stand there against a real server: a scheduler in Python, and one in Node."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from interfere.client import PolicyClient
+from interfere.config import Settings
+from serving.server import SHIPPED, RunningServer, start_server
+
+pytestmark = pytest.mark.slow
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGES = Path(__file__).parent / "node"
+ADDRESS = "127.0.0.1:50051"  # in the text
+MOST_LINES = 10
+
+
+def example(language: str, mark: str) -> str:
+    """The one block of a language that has the mark."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    (found,) = [block for block in re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL) if mark in block]
+    return str(found)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    """What `interfere serve` gives who has only installed it."""
+    server = start_server(Settings(model=SHIPPED, work=tmp_path_factory.mktemp("readme"), port=0))
+    yield server
+    server.stop()
+
+
+def run(command: list[str], cwd: Path) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, cwd=cwd, timeout=180, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize(("language", "mark"), [("python", "PolicyClient"), ("js", "PolicyService")])
+def test_an_example_is_ten_lines(language: str, mark: str) -> None:
+    code = [line for line in example(language, mark).splitlines() if line.strip()]
+    assert len(code) <= MOST_LINES
+    assert max(map(len, code)) <= 120
+
+
+def test_the_python_scheduler(server: RunningServer, tmp_path: Path) -> None:
+    code = example("python", "PolicyClient")
+    assert ADDRESS in code
+    (tmp_path / "scheduler.py").write_text(code.replace(ADDRESS, server.address), encoding="utf-8")
+    lines = run([sys.executable, str(tmp_path / "scheduler.py")], ROOT).splitlines()
+    assert [line.split()[:4] for line in lines] == [
+        ["j1", "start_shared", "d0", "j2"], ["j2", "start_shared", "d0", "j1"],
+    ]  # fmt: skip
+    with PolicyClient(server.address) as client:
+        assert client.model().online.observations == 1
+
+
+def test_the_node_scheduler(server: RunningServer, tmp_path: Path) -> None:
+    if not (shutil.which("node") and shutil.which("npm")):
+        reason = "needs node and npm: install nodejs"
+        pytest.fail(reason) if os.environ.get("REQUIRE_ALL") else pytest.skip(reason)
+    for name in ("package.json", "package-lock.json"):
+        shutil.copy(PACKAGES / name, tmp_path)
+    run(["npm", "ci", "--silent", "--ignore-scripts", "--no-audit", "--no-fund"], tmp_path)
+    code = example("js", "PolicyService")
+    assert ADDRESS in code
+    (tmp_path / "scheduler.js").write_text(code.replace(ADDRESS, server.address), encoding="utf-8")
+    lines = run(["node", str(tmp_path / "scheduler.js")], ROOT).splitlines()
+    assert [line.split()[:4] for line in lines] == [
+        ["j1", "ACTION_KIND_START_SHARED", "d0", "j2"], ["j2", "ACTION_KIND_START_SHARED", "d0", "j1"],
+    ]  # fmt: skip
+    assert all(float(line.split()[4]) > 1.0 for line in lines)

@@ -1,0 +1,94 @@
+"""Laws of pools: a job starts only on a device of a pool that it allows, and the reason names both."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from interfere.policy.gangs import plan_gangs
+from interfere.policy.ledger import reconcile
+from interfere.policy.rank import rank
+from interfere.policy.validate import validate_snapshot
+from interfere.records import Action, ActionKind, Device, Job, Limits, Promise, Snapshot
+from tests.tables import DEVICE, TablePredictor, profile, resolver
+
+TABLE = TablePredictor({("w", "w"): 1.2})
+KNOWN = resolver(profile("w"))
+POOLS = ("", "a", "b", "c")
+
+
+def job(name: str, *pools: str, gpus: int = 1) -> Job:
+    return Job(id=name, workload="w", pools=pools, gpus=gpus)
+
+
+def device(name: str, pool: str, *residents: Job) -> Device:
+    return Device(id=name, type=DEVICE, pool=pool, residents=residents)
+
+
+@st.composite
+def clusters(draw: st.DrawFn) -> Snapshot:
+    pools = st.lists(st.sampled_from(POOLS), max_size=2, unique=True)
+    sizes = draw(st.lists(st.sampled_from((1, 1, 2)), min_size=1, max_size=5))
+    pending = [job(f"p{k}", *draw(pools), gpus=size) for k, size in enumerate(sizes)]
+    busy = draw(st.lists(st.integers(0, 1), min_size=1, max_size=6))
+    devices = [
+        device(f"d{k}", draw(st.sampled_from(POOLS)), *(job(f"r{k}", *draw(pools)) for _ in range(count)))
+        for k, count in enumerate(busy)
+    ]
+    return Snapshot(pending=tuple(pending), devices=tuple(devices))
+
+
+@given(clusters())
+@settings(max_examples=150, deadline=None)
+def test_a_job_starts_only_in_its_pools_and_waits_only_when_these_are_full(seen: Snapshot) -> None:
+    found = plan_gangs(seen, TABLE, KNOWN, "d")
+    pool = {one.id: one.pool for one in seen.devices}
+    wants = {one.id: one.pools for one in seen.pending}
+    touched = {name for action in found.actions for name in action.places}
+    for action in found.actions:
+        assert all(not wants[action.job_id] or pool[name] in wants[action.job_id] for name in action.places)
+    for one, action in zip(seen.pending, found.actions, strict=True):
+        if action.kind is ActionKind.WAIT and one.gpus == 1:
+            free = [d.id for d in seen.devices if d.id not in touched and len(d.residents) < 2]
+            assert not [name for name in free if not one.pools or pool[name] in one.pools]
+
+
+def test_the_reasons_name_the_pool() -> None:
+    seen = Snapshot(pending=(job("x", "a", "b"),), devices=(device("d", "c", job("r")), device("e", "")))
+    found = plan_gangs(seen, TABLE, KNOWN, "d")
+    assert found.actions[0].reason == "pool: no device with a free seat is in [a, b]"
+    assert found.refused[0].reason == "pool: x allows [a, b], the device is in c"
+    devices = (*seen.devices, device("f", "b"), device("g", "a"))
+    ranked = {one.device_id: one.reason for one in rank(seen.pending[0], devices, TABLE, KNOWN, Limits())}
+    assert ranked["d"] == "pool: x allows [a, b], the device is in c"
+    assert ranked["e"] == "pool: x allows [a, b], the device is in none"
+    assert ranked["f"] == "allowed"
+
+
+def test_two_pending_jobs_share_only_where_both_may_be() -> None:
+    jobs = (job("x", "a"), job("y", "b"))
+    one = Snapshot(pending=jobs, devices=(device("d", "a"),))
+    assert [a.kind for a in plan_gangs(one, TABLE, KNOWN, "d").actions] == [ActionKind.START_ALONE, ActionKind.WAIT]
+    assert "pool: y allows [b], the device is in a" in [r.reason for r in plan_gangs(one, TABLE, KNOWN, "d").refused]
+
+
+def test_a_resident_outside_of_its_pools_may_still_have_company() -> None:
+    seen = Snapshot(pending=(job("x"),), devices=(device("d", "c", job("r", "a")),))
+    assert plan_gangs(seen, TABLE, KNOWN, "d").actions[0].kind is ActionKind.START_SHARED
+
+
+def test_a_gang_is_in_one_pool() -> None:
+    seen = Snapshot(pending=(job("x", gpus=2),), devices=(device("d", "a"), device("e", "b"), device("f", "b")))
+    assert plan_gangs(seen, TABLE, KNOWN, "d").actions[0].places == ("e", "f")
+
+
+@pytest.mark.parametrize(("partial", "fields"), [(False, ["pending[0].pools[1]"]), (True, [])])
+def test_a_pool_that_no_device_is_in_is_unknown(partial: bool, fields: list[str]) -> None:
+    seen = Snapshot(pending=(job("x", "a", "z"),), devices=(device("d", "a"),), partial=partial)
+    assert [violation.field for violation in validate_snapshot(seen)] == fields
+
+
+def test_a_job_that_left_a_pool_is_promised_nothing_there() -> None:
+    action = Action(kind=ActionKind.START_ALONE, job_id="x", device_id="d", promised_by_s=9.0)
+    seen = Snapshot(pending=(job("x", "b"),), devices=(device("d", "a"), device("e", "b")), now_s=1.0)
+    (release,) = reconcile([Promise(action=action, decision_ids=("one",))], seen).released
+    assert release.reason == "pool: x allows [b], the device is in a"

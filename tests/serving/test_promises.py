@@ -1,0 +1,210 @@
+"""Promises over the wire: told again, released, never made twice; a contradiction changes nothing that is stored."""
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from features.pair import Encoder
+from interfere.client import PolicyClient
+from interfere.config import Settings
+from interfere.errors import InvalidInputError
+from interfere.predict.occlusion import Occlusion
+from interfere.predict.onnx import load_model
+from interfere.records import Action, ActionKind, Device, Job, ObservationResult, Outcome, OutcomeKind, Snapshot
+from interfere.store.sqlite import SqliteStore
+from interfere.v1 import policy_pb2 as pb
+from serving.metrics import Metrics
+from serving.server import RunningServer
+from serving.service import PolicyCore
+from tests.models import DEVICE_TYPE
+
+
+def snapshot(now_s: float, *names: str, devices: str = "d", **given: object) -> Snapshot:
+    """Pending jobs of one workload and empty devices."""
+    values: dict[str, object] = {
+        "pending": tuple(Job(id=name, workload="gemm") for name in names),
+        "devices": tuple(Device(id=name, type=DEVICE_TYPE) for name in devices),
+        "now_s": now_s,
+    }
+    return Snapshot(**(values | given))  # type: ignore[arg-type]
+
+
+def started(actions: tuple[Action, ...]) -> dict[str, str]:
+    return {action.job_id: action.device_id for action in actions if action.kind is not ActionKind.WAIT}
+
+
+def test_a_planned_start_is_told_again_until_it_expires(client: PolicyClient) -> None:
+    first = client.match(snapshot(1000.0, "a"))
+    assert first.actions[0].promised_by_s == 1120.0
+    again = client.match(snapshot(1060.0, "b", "a", "c", devices="ed"))
+    assert [action.job_id for action in again.actions] == ["b", "a", "c"]
+    assert again.actions[1].device_id == "d"
+    assert again.actions[1].promised_by_s == 1120.0
+    assert again.actions[1].reason == f"promised by decision {first.decision_id}"
+    assert started(again.actions) == {"b": "e", "a": "d", "c": "e"}
+    late = client.match(snapshot(1120.0, "a"))
+    assert "promised" not in late.actions[0].reason
+    assert late.actions[0].promised_by_s == 1240.0
+
+
+def test_a_restart_forgets_no_promise(serve: Callable[..., RunningServer]) -> None:
+    server = serve()
+    with PolicyClient(server.address) as client:
+        told = client.match(snapshot(5.0, "a"))
+    server.stop()
+    with PolicyClient(serve().address) as client:
+        assert client.match(snapshot(6.0, "a")).actions[0].reason == f"promised by decision {told.decision_id}"
+
+
+@pytest.mark.parametrize("kind", [OutcomeKind.LOST_RACE, OutcomeKind.REFUSED, OutcomeKind.ENDED])
+def test_an_outcome_releases_the_promise_at_once(client: PolicyClient, kind: OutcomeKind) -> None:
+    client.match(snapshot(0.0, "a"))
+    told = client.match(snapshot(1.0, "a"))  # repeats it under an id of its own
+    outcome = Outcome(observation_id="o", job_id="a", kind=kind, at_s=2.0, decision_id=told.decision_id, reason="no")
+    (answer,) = client.observe([outcome])
+    assert answer.result is ObservationResult.APPLIED
+    assert "promised" not in client.match(snapshot(3.0, "a")).actions[0].reason
+
+
+def test_an_outcome_of_another_decision_or_of_success_releases_nothing(client: PolicyClient) -> None:
+    told = client.match(snapshot(0.0, "a"))
+    for n, (kind, decision) in enumerate(
+        [(OutcomeKind.LOST_RACE, "other"), (OutcomeKind.LOST_RACE, ""), (OutcomeKind.APPLIED, told.decision_id)]
+    ):
+        client.observe([Outcome(observation_id=str(n), job_id="a", kind=kind, at_s=2.0, decision_id=decision)])
+    assert "promised" in client.match(snapshot(3.0, "a")).actions[0].reason
+
+
+def test_scopes_and_snapshots_without_a_clock_know_of_no_promise(client: PolicyClient) -> None:
+    client.match(snapshot(0.0, "a"))
+    assert "promised" not in client.match(snapshot(0.0, "a", scope="other")).actions[0].reason
+    assert "promised" not in client.match(snapshot(float("nan"), "a")).actions[0].reason
+
+
+def test_a_retry_of_an_old_snapshot_gets_its_old_answer(client: PolicyClient) -> None:
+    told = client.match(snapshot(1.0, "a", snapshot_id="s1"))
+    client.match(snapshot(50.0, "a", snapshot_id="s2"))
+    assert client.match(snapshot(1.0, "a", snapshot_id="s1")) == told
+
+
+CONTRADICTIONS: dict[str, tuple[pb.MatchRequest, str]] = {
+    "resident on two devices": (
+        pb.MatchRequest(
+            devices=[pb.Device(id=d, type="t", residents=[pb.Job(id="r", workload="gemm")]) for d in "de"], now_s=9
+        ),
+        "devices[1].residents[0].id",
+    ),
+    "pending and running": (
+        pb.MatchRequest(
+            pending=[pb.Job(id="r", workload="gemm")],
+            devices=[pb.Device(id="d", type="t", residents=[pb.Job(id="r", workload="gemm")])],
+            now_s=9,
+        ),
+        "pending[0].id",
+    ),
+    "negative memory of a job": (
+        pb.MatchRequest(
+            pending=[pb.Job(id="a", workload="gemm", memory_peak_bytes=-1)],
+            devices=[pb.Device(id="d", type="t")],
+            now_s=9,
+        ),
+        "pending[0].memory_peak_bytes",
+    ),
+    "negative memory of a device": (
+        pb.MatchRequest(devices=[pb.Device(id="d", type="t", memory_bytes=-1)], now_s=9),
+        "devices[0].memory_bytes",
+    ),
+    "one job twice": (
+        pb.MatchRequest(pending=[pb.Job(id="a", workload="gemm")] * 2, devices=[pb.Device(id="d", type="t")], now_s=9),
+        "pending[1].id",
+    ),
+    "one device twice": (pb.MatchRequest(devices=[pb.Device(id="d", type="t")] * 2, now_s=9), "devices[1].id"),
+    "a clock that goes back": (pb.MatchRequest(devices=[pb.Device(id="d", type="t")], now_s=4.9), "now_s"),
+    "a clock before the first second": (pb.MatchRequest(devices=[pb.Device(id="d", type="t")], now_s=-1), "now_s"),
+    "no time at all": (pb.MatchRequest(devices=[pb.Device(id="d", type="t")], now_s=float("nan")), "now_s"),
+    "an endless time": (pb.MatchRequest(devices=[pb.Device(id="d", type="t")], now_s=float("inf")), "now_s"),
+    "a pool that no device is in": (
+        pb.MatchRequest(
+            pending=[pb.Job(id="a", workload="gemm", pools=["p", "q"])],
+            devices=[pb.Device(id="d", type="t", pool="p")],
+            now_s=9,
+        ),
+        "pending[0].pools[1]",
+    ),
+    "a gang on fewer devices than it takes": (
+        pb.MatchRequest(
+            devices=[pb.Device(id=d, type="t", residents=[pb.Job(id="r", workload="gemm", gpus=3)]) for d in "de"],
+            now_s=9,
+        ),
+        "devices[1].residents[0].gpus",
+    ),
+    "a promise without a life": (
+        pb.MatchRequest(devices=[pb.Device(id="d", type="t")], limits=pb.Limits(promise_ttl_s=-1), now_s=9),
+        "limits.promise_ttl_s",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CONTRADICTIONS)
+@pytest.mark.parametrize("validate_only", [False, True])
+def test_a_contradiction_names_its_field_and_changes_nothing_stored(
+    client: PolicyClient, settings: Settings, name: str, validate_only: bool
+) -> None:
+    client.match(snapshot(5.0, "a", snapshot_id="s"))
+    request, field = CONTRADICTIONS[name]
+    sent = pb.MatchRequest()
+    sent.CopyFrom(request)
+    sent.snapshot_id, sent.validate_only = "new", validate_only
+    before = stored_bytes(settings.store_path)
+    with pytest.raises(InvalidInputError) as caught:
+        client._call(client._stub.Match, sent)  # as other languages send it
+    assert field in [violation.field for violation in caught.value.violations]
+    assert all(violation.value and violation.remedy for violation in caught.value.violations)
+    assert stored_bytes(settings.store_path) == before
+
+
+def stored_bytes(path: Path) -> dict[str, bytes]:
+    return {each.name: each.read_bytes() for each in path.parent.glob("store.db*") if not each.name.endswith("-shm")}
+
+
+def test_a_snapshot_full_of_residents_is_a_fact(client: PolicyClient) -> None:
+    crowd = tuple(Job(id=str(k), workload="gemm", memory_peak_bytes=9e9) for k in range(4))
+    full = Device(id="d", type=DEVICE_TYPE, memory_bytes=8e9, residents=crowd)
+    (action,) = client.match(Snapshot(pending=(Job(id="a", workload="gemm"),), devices=(full,), now_s=0.0)).actions
+    assert action.kind is ActionKind.WAIT
+
+
+def test_a_device_that_vanished_releases_its_promise(client: PolicyClient) -> None:
+    client.match(snapshot(0.0, "a"))
+    assert started(client.match(snapshot(1.0, "a", devices="e")).actions) == {"a": "e"}
+
+
+def test_two_servers_on_one_store_promise_no_seat_twice(model_folder: Path, tmp_path: Path) -> None:
+    model = load_model(model_folder, Encoder())
+    store = SqliteStore(tmp_path / "store.db")
+    cores = [
+        PolicyCore(
+            predictor=model,
+            manifest=model.manifest,
+            shipped=model.profiles,
+            store=store,
+            metrics=Metrics(),
+            occlusion=Occlusion(model, model.profiles.values()),
+        )
+        for _ in range(2)
+    ]
+    names = [f"j{k}" for k in range(6)]
+
+    def ask(k: int) -> tuple[Action, ...]:
+        some = names[k % 4 :] + names[: k % 4]
+        plan = cores[k % 2].match(snapshot(0.0, *some, devices="de", snapshot_id=str(k)))
+        assert plan is not None
+        return plan.actions
+
+    with ThreadPoolExecutor(8) as pool:
+        told = [started(actions) for actions in pool.map(ask, range(24))]
+    store.close()
+    assert all(one == told[0] for one in told)
+    assert sorted(told[0].values()) == ["d", "d", "e", "e"]
