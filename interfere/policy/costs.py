@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from interfere.policy.caps import caps_of, past_cap, protected_caps
+from interfere.policy.chance import either_past
 from interfere.policy.memory import Demand, demand, do_not_fit, misfits, too_large
 from interfere.policy.objectives import Objective
 from interfere.protocols import Predictor
@@ -141,8 +142,8 @@ def pair_costs(
     column_cap = np.minimum(caps_of(columns, column_profiles, limits)[:, None], protected_caps(columns, rows, limits)).T
     capped = np.isfinite(row_cap).any() or np.isfinite(column_cap).any()
     fits = np.full((r, c), np.nan)
+    some = np.ix_(row_known, column_known)
     if not domain and row_known.any() and column_known.any() and ActionKind.START_SHARED in limits.allowed:
-        some = np.ix_(row_known, column_known)
         ahead[some], back[some], likely = _predict(row_profiles, column_profiles, where, predictor, 0.5, limits)
         if likely is not None:
             fits[some] = likely
@@ -155,6 +156,11 @@ def pair_costs(
     cost = of_rows + of_columns
     if running:
         cost -= objective.constant(columns) + objective.rate(columns) * column_times
+    if objective.past_cap and not np.isnan(cost).all():
+        past = either_past(
+            lambda level: _predict(row_profiles, column_profiles, where, predictor, level, limits)[:2], limits.soft_cap
+        )
+        cost[some] += objective.past_cap * past
     row_demands = [demand(job, p) for job, p in zip(rows, row_profiles, strict=True)]
     column_demands = [demand(job, p) for job, p in zip(columns, column_profiles, strict=True)]
     forbidden = np.isnan(cost) | (row_upper > row_cap) | (column_upper > column_cap)

@@ -34,6 +34,10 @@ class Objective(Protocol):
     def worst(self) -> bool:
         """Is the largest cost of a job minimised, not their sum?"""
 
+    @property
+    def past_cap(self) -> float:
+        """What a pair costs in which a job passes the soft cap of the limits, times the chance of that."""
+
     def constant(self, jobs: Sequence[Job]) -> Floats:
         """float64[n], what a job costs whatever its stretch."""
 
@@ -47,6 +51,7 @@ class WeightedExcess:
 
     needs: ClassVar[tuple[str, ...]] = ()
     worst: ClassVar[bool] = False
+    past_cap: ClassVar[float] = 0.0
 
     def constant(self, jobs: Sequence[Job]) -> Floats:
         """-w_i."""
@@ -63,6 +68,7 @@ class TotalSlowdown:
 
     needs: ClassVar[tuple[str, ...]] = ()
     worst: ClassVar[bool] = False
+    past_cap: ClassVar[float] = 0.0
 
     def constant(self, jobs: Sequence[Job]) -> Floats:
         """Zeros."""
@@ -79,6 +85,7 @@ class CompletionTime:
 
     needs: ClassVar[tuple[str, ...]] = ("remaining_s",)
     worst: ClassVar[bool] = False
+    past_cap: ClassVar[float] = 0.0
 
     def constant(self, jobs: Sequence[Job]) -> Floats:
         """Zeros."""
@@ -95,6 +102,7 @@ class Makespan:
 
     needs: ClassVar[tuple[str, ...]] = ("remaining_s",)
     worst: ClassVar[bool] = True
+    past_cap: ClassVar[float] = 0.0
 
     def constant(self, jobs: Sequence[Job]) -> Floats:
         """Zeros."""
@@ -115,6 +123,7 @@ class FinishTimeFairness:
 
     needs: ClassVar[tuple[str, ...]] = ("remaining_s", "elapsed_s", "attained_s")
     worst: ClassVar[bool] = True
+    past_cap: ClassVar[float] = 0.0
 
     def constant(self, jobs: Sequence[Job]) -> Floats:
         """e_i / (a_i + r_i)."""
@@ -123,6 +132,26 @@ class FinishTimeFairness:
     def rate(self, jobs: Sequence[Job]) -> Floats:
         """r_i / (a_i + r_i)."""
         return np.array([job.remaining_s for job in jobs], dtype=np.float64) / _whole(jobs)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairsPastCap:
+    """Σ over pairs P(a job of it passes the soft cap): how many pairs are expected to. Jobs themselves cost nothing.
+
+    As a term of large weight beside another objective: first the fewest such pairs, then the least of the other.
+    """
+
+    needs: ClassVar[tuple[str, ...]] = ()
+    worst: ClassVar[bool] = False
+    past_cap: ClassVar[float] = 1.0
+
+    def constant(self, jobs: Sequence[Job]) -> Floats:
+        """Zeros."""
+        return np.zeros(len(jobs))
+
+    def rate(self, jobs: Sequence[Job]) -> Floats:
+        """Zeros."""
+        return np.zeros(len(jobs))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,6 +165,11 @@ class WeightedSum:
     def needs(self) -> tuple[str, ...]:
         """What any of them needs."""
         return tuple(dict.fromkeys(name for _, objective in self.terms for name in objective.needs))
+
+    @property
+    def past_cap(self) -> float:
+        """Σ_k λ_k past_cap_k."""
+        return sum(share * one.past_cap for share, one in self.terms)
 
     def constant(self, jobs: Sequence[Job]) -> Floats:
         """Σ_k λ_k constant_ik."""
@@ -152,6 +186,7 @@ OBJECTIVES: dict[ObjectiveKind, Objective] = {
     ObjectiveKind.COMPLETION_TIME: CompletionTime(),
     ObjectiveKind.MAKESPAN: Makespan(),
     ObjectiveKind.FINISH_TIME_FAIRNESS: FinishTimeFairness(),
+    ObjectiveKind.PAIRS_PAST_CAP: PairsPastCap(),
 }
 
 

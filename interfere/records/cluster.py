@@ -88,6 +88,7 @@ class ObjectiveKind(StrEnum):
     COMPLETION_TIME = "completion_time"
     MAKESPAN = "makespan"
     FINISH_TIME_FAIRNESS = "finish_time_fairness"
+    PAIRS_PAST_CAP = "pairs_past_cap"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,12 +122,13 @@ class Limits:
     memory_headroom: float = 0.0  # share of a device's memory that two jobs must leave free
     misfit_risk: float = NAN  # most probability, as predicted, that two jobs do not fit; absent: sums alone decide
     protected_slowdown: float = NAN  # cap that a job holds against partners of lower priority
+    soft_cap: float = NAN  # the slowdown that the objective pairs_past_cap keeps pairs below; it forbids nothing
     time_budget_s: float = NAN  # for the search; past it the best found so far is answered as BOUNDED
     promise_ttl_s: float = DEFAULT_PROMISE_TTL_S  # how long a planned start keeps its place, on the caller's clock
     slice_s: float = NAN  # decide anew at least this often
 
     def __post_init__(self) -> None:
-        bad = number_violations(self, "max_slowdown", "protected_slowdown", low=1.0)
+        bad = number_violations(self, "max_slowdown", "protected_slowdown", "soft_cap", low=1.0)
         bad += number_violations(self, "time_budget_s", low=LEAST_BUDGET_S)
         bad += _share_violations(self, "memory_headroom", MOST_HEADROOM)
         bad += [] if math.isnan(self.misfit_risk) else _share_violations(self, "misfit_risk", 1.0)

@@ -24,6 +24,7 @@ class ObjectiveKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     OBJECTIVE_KIND_COMPLETION_TIME: _ClassVar[ObjectiveKind]
     OBJECTIVE_KIND_MAKESPAN: _ClassVar[ObjectiveKind]
     OBJECTIVE_KIND_FINISH_TIME_FAIRNESS: _ClassVar[ObjectiveKind]
+    OBJECTIVE_KIND_PAIRS_PAST_CAP: _ClassVar[ObjectiveKind]
 
 class ActionKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -76,6 +77,7 @@ OBJECTIVE_KIND_TOTAL_SLOWDOWN: ObjectiveKind
 OBJECTIVE_KIND_COMPLETION_TIME: ObjectiveKind
 OBJECTIVE_KIND_MAKESPAN: ObjectiveKind
 OBJECTIVE_KIND_FINISH_TIME_FAIRNESS: ObjectiveKind
+OBJECTIVE_KIND_PAIRS_PAST_CAP: ObjectiveKind
 ACTION_KIND_UNSPECIFIED: ActionKind
 ACTION_KIND_START_ALONE: ActionKind
 ACTION_KIND_START_SHARED: ActionKind
@@ -347,7 +349,7 @@ class Device(_message.Message):
     def __init__(self, id: _Optional[str] = ..., type: _Optional[str] = ..., node: _Optional[str] = ..., memory_bytes: _Optional[float] = ..., mode: _Optional[_Union[SharingMode, str]] = ..., residents: _Optional[_Iterable[_Union[Job, _Mapping]]] = ..., pool: _Optional[str] = ...) -> None: ...
 
 class Limits(_message.Message):
-    __slots__ = ("allowed", "max_slowdown", "max_devices", "allow_extrapolation", "risk", "memory_headroom", "misfit_risk", "protected_slowdown", "time_budget_s", "promise_ttl_s", "slice_s")
+    __slots__ = ("allowed", "max_slowdown", "max_devices", "allow_extrapolation", "risk", "memory_headroom", "misfit_risk", "protected_slowdown", "time_budget_s", "soft_cap", "promise_ttl_s", "slice_s")
     ALLOWED_FIELD_NUMBER: _ClassVar[int]
     MAX_SLOWDOWN_FIELD_NUMBER: _ClassVar[int]
     MAX_DEVICES_FIELD_NUMBER: _ClassVar[int]
@@ -357,6 +359,7 @@ class Limits(_message.Message):
     MISFIT_RISK_FIELD_NUMBER: _ClassVar[int]
     PROTECTED_SLOWDOWN_FIELD_NUMBER: _ClassVar[int]
     TIME_BUDGET_S_FIELD_NUMBER: _ClassVar[int]
+    SOFT_CAP_FIELD_NUMBER: _ClassVar[int]
     PROMISE_TTL_S_FIELD_NUMBER: _ClassVar[int]
     SLICE_S_FIELD_NUMBER: _ClassVar[int]
     allowed: _containers.RepeatedScalarFieldContainer[ActionKind]
@@ -368,9 +371,10 @@ class Limits(_message.Message):
     misfit_risk: float
     protected_slowdown: float
     time_budget_s: float
+    soft_cap: float
     promise_ttl_s: float
     slice_s: float
-    def __init__(self, allowed: _Optional[_Iterable[_Union[ActionKind, str]]] = ..., max_slowdown: _Optional[float] = ..., max_devices: _Optional[int] = ..., allow_extrapolation: _Optional[bool] = ..., risk: _Optional[float] = ..., memory_headroom: _Optional[float] = ..., misfit_risk: _Optional[float] = ..., protected_slowdown: _Optional[float] = ..., time_budget_s: _Optional[float] = ..., promise_ttl_s: _Optional[float] = ..., slice_s: _Optional[float] = ...) -> None: ...
+    def __init__(self, allowed: _Optional[_Iterable[_Union[ActionKind, str]]] = ..., max_slowdown: _Optional[float] = ..., max_devices: _Optional[int] = ..., allow_extrapolation: _Optional[bool] = ..., risk: _Optional[float] = ..., memory_headroom: _Optional[float] = ..., misfit_risk: _Optional[float] = ..., protected_slowdown: _Optional[float] = ..., time_budget_s: _Optional[float] = ..., soft_cap: _Optional[float] = ..., promise_ttl_s: _Optional[float] = ..., slice_s: _Optional[float] = ...) -> None: ...
 
 class ObjectiveTerm(_message.Message):
     __slots__ = ("kind", "weight")

@@ -129,6 +129,7 @@ limits = st.builds(
     misfit_risk=optional(0.0, 1.0),
     protected_slowdown=optional(1.0),
     time_budget_s=optional(0.001),
+    soft_cap=optional(1.0),
     promise_ttl_s=numbers(),
     slice_s=optional(1e-3),
 )

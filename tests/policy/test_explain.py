@@ -44,6 +44,7 @@ class Timed(World):
             pending=timed(self.snapshot.pending),
             devices=tuple(replace(one, residents=timed(one.residents)) for one in self.snapshot.devices),
             objective=objective,
+            limits=replace(self.snapshot.limits, soft_cap=1.5),
         )
 
     def options(self) -> Options:

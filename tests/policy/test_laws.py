@@ -75,7 +75,8 @@ class World:
         most = rng.choice(list(ActionKind)) if rng.random() < 0.2 else None
         return Limits(
             allowed=frozenset(ActionKind) if most is None else frozenset({ActionKind.WAIT, most}),
-            max_slowdown=self.sometimes(1 + 2 * rng.random()), protected_slowdown=self.sometimes(1 + rng.random()),
+            soft_cap=1 + rng.random(), max_slowdown=self.sometimes(1 + 2 * rng.random()),
+            protected_slowdown=self.sometimes(1 + rng.random()),
             risk=float(rng.choice([0.05, 0.2, 0.5])), memory_headroom=float(rng.choice([0.0, 0.1])),
             misfit_risk=self.sometimes(rng.uniform(0, 0.5)),
             max_devices=None if rng.random() < 0.7 else int(rng.integers(0, 3)),

@@ -10,7 +10,7 @@ _JOB_OPTIONAL = (
     "memory_peak_bytes", "max_slowdown", "remaining_s", "attained_s", "memory_working_set_bytes", "elapsed_s",
     "latency_target_s",
 )  # fmt: skip
-_LIMITS_OPTIONAL = ("max_slowdown", "misfit_risk", "protected_slowdown", "time_budget_s", "slice_s")
+_LIMITS_OPTIONAL = ("max_slowdown", "misfit_risk", "protected_slowdown", "time_budget_s", "slice_s", "soft_cap")
 
 
 def job_to_proto(job: Job) -> pb.Job:
