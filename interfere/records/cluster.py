@@ -36,10 +36,14 @@ class Job:
     elapsed_s: float = NAN  # since it was submitted
     gpus: int = 1  # devices that it takes, all at once; one that runs is a resident of each of them
     pools: tuple[str, ...] = ()  # of devices that it may start on; empty: any
+    preemptible: bool = False  # may be moved once it runs
+    checkpoint_s: float = NAN  # that moving it costs
+    since_s: float = NAN  # of a resident: on its devices since then, on the caller's clock
 
     def __post_init__(self) -> None:
         bad = text_violations(self, "id", "workload") + number_violations(self, "memory_peak_bytes", "remaining_s")
         bad += number_violations(self, "attained_s", "elapsed_s") + number_violations(self, "max_slowdown", low=1.0)
+        bad += number_violations(self, "checkpoint_s", "since_s")
         bad += number_violations(self, "weight", low=LEAST_WEIGHT, nan=False)
         bad += number_violations(self, "gpus", low=1.0, nan=False)
         check(bad)
@@ -90,25 +94,34 @@ class ActionKind(StrEnum):
     START_ALONE = "start_alone"
     START_SHARED = "start_shared"
     WAIT = "wait"
+    KEEP = "keep"
+    MOVE = "move"
+
+
+DEFAULT_ALLOWED = frozenset({ActionKind.START_ALONE, ActionKind.START_SHARED, ActionKind.WAIT})
+# A move must be worth twice what it costs: remaining times are estimates, and a mover that ends after half of its own
+# has then lost nothing.
+DEFAULT_MOVE_FACTOR = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
     """What a plan may do and how far it may go."""
 
-    allowed: frozenset[ActionKind] = frozenset(ActionKind)
+    allowed: frozenset[ActionKind] = DEFAULT_ALLOWED
     max_slowdown: float = NAN  # cap for every job; the tighter of this and the job's own holds
     max_devices: int | None = None  # empty devices that may be taken
     allow_extrapolation: bool = False
     risk: float = DEFAULT_RISK  # probability with which a slowdown may pass its cap: it holds on quantile 1 - risk
     promise_ttl_s: float = DEFAULT_PROMISE_TTL_S  # how long a planned start keeps its place, on the caller's clock
     slice_s: float = NAN  # decide anew at least this often
+    move_factor: float = DEFAULT_MOVE_FACTOR  # a move must save more than this times what it costs
 
     def __post_init__(self) -> None:
         bad = number_violations(self, "max_slowdown", low=1.0)
-        bad += number_violations(self, "promise_ttl_s", nan=False) + number_violations(
-            self, "slice_s", low=LEAST_SLICE_S
-        )
+        bad += number_violations(self, "promise_ttl_s", nan=False)
+        bad += number_violations(self, "slice_s", low=LEAST_SLICE_S)
+        bad += number_violations(self, "move_factor", low=1.0, nan=False)
         if not LEAST_RISK <= self.risk <= MOST_RISK:
             bad.append(
                 Violation(
@@ -221,7 +234,7 @@ class Plan:
 
     decision_id: str
     model_version: str
-    actions: tuple[Action, ...]  # one per pending job, in its order
+    actions: tuple[Action, ...]  # one per pending job, in its order; then those of residents, where any are allowed
     pairs: tuple[Pairing, ...]
     refused: tuple[Refusal, ...]  # at most the first `MAX_REFUSALS` of them
     refused_total: int
