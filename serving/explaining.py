@@ -1,6 +1,6 @@
 """Why a job got what it got: a stored decision looked at again with what is known now.
 
-The core's lock is held for one survey and for one plan at a time: nobody waits longer than for a decision.
+The core's lock is held while costs are predicted, which a decision does too, not while alternatives are solved for.
 """
 
 import contextlib
@@ -15,14 +15,13 @@ from interfere.client.convert.plans import plan_from_proto, plan_to_proto
 from interfere.client.queries import ExplainQuery
 from interfere.errors import NotFoundError, UnavailableError
 from interfere.policy.costs import Resolve
-from interfere.policy.explain import Choice, best_first, choices, refusals
+from interfere.policy.explain import alternatives, refusals
 from interfere.policy.options import survey
 from interfere.predict.occlusion import Occlusion
 from interfere.predict.online.cold import COLD
 from interfere.protocols import Predictor
 from interfere.records import (
     Action,
-    Alternative,
     Contribution,
     Device,
     Explanation,
@@ -68,11 +67,9 @@ class Explainer:
         with contextlib.suppress(UnavailableError):
             self._book.put(account)
 
-    def explain(
-        self, query: ExplainQuery, changes: Callable[[Account], Sequence[str]], solve: Callable[[Snapshot], Plan]
-    ) -> Explanation:
+    def explain(self, query: ExplainQuery, changes: Callable[[Account], Sequence[str]]) -> Explanation:
         """Raises NotFoundError for a decision or job nobody knows. `changes` says in words what is known now and was
-        not when an account was written; `solve` decides and stores nothing."""
+        not when an account was written."""
         account, action = self._find(query)
         snapshot = snapshot_from_proto(pb.MatchRequest.FromString(account.request))
         jobs = {job.id: job for job in (*snapshot.pending, *(r for d in snapshot.devices for r in d.residents))}
@@ -80,7 +77,6 @@ class Explainer:
         with self._lock:
             changed = tuple(changes(account))
             options = survey(snapshot, self._online(), self._resolve)
-            found = choices(options, action)
             refused, refused_total = refusals(options, query.job_id)
             pairs = tuple(self._pairs(action, jobs, devices))
         return Explanation(
@@ -89,7 +85,7 @@ class Explainer:
             workload=jobs[query.job_id].workload if query.job_id in jobs else "",
             action=action,
             pairs=pairs,
-            alternatives=best_first([self._solved(choice, snapshot, solve) for choice in found]),
+            alternatives=alternatives(options, action),
             refused=refused,
             refused_total=refused_total,
             model_version=self._inner.version,
@@ -113,13 +109,6 @@ class Explainer:
             f"decision {query.decision_id} decided nothing about this job", value=query.job_id,
             remedy=f"one of its {len(decided.actions)} jobs: {some}{', ...' if len(decided.actions) > 5 else ''}",
         )  # fmt: skip
-
-    def _solved(self, choice: Choice, snapshot: Snapshot, solve: Callable[[Snapshot], Plan]) -> Alternative:
-        rest = choice.rest(snapshot)
-        if not rest.devices:
-            return choice.with_rest(rest, None)
-        with self._lock:
-            return choice.with_rest(rest, solve(rest))
 
     # --- predictions ------------------------------------------------------------------------------------------------
 

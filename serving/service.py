@@ -30,7 +30,6 @@ from interfere.client.queries import (
     scores_of,
 )
 from interfere.errors import InvalidInputError, LimitError, Violation
-from interfere.policy.gangs import plan_gangs
 from interfere.policy.rank import rank
 from interfere.policy.validate import validate_snapshot
 from interfere.predict.groups import composed, memory_share
@@ -223,9 +222,7 @@ class PolicyCore:
 
     def explain(self, query: ExplainQuery) -> Explanation:
         """Why one job got what it got, with what is known now. Raises NotFoundError."""
-        return self._explainer.explain(
-            query, self._changes, lambda rest: plan_gangs(rest, self._learned.model, self._of_job, query.decision_id)
-        )
+        return self._explainer.explain(query, self._changes)
 
     def _changes(self, account: Account) -> list[str]:
         """What is known now and was not when an account was written."""

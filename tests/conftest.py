@@ -17,5 +17,5 @@ def pytest_configure() -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if item.path.relative_to(HERE).as_posix().startswith(MEASURING):
+        if item.path.relative_to(HERE).as_posix().startswith(MEASURING) or item.get_closest_marker("slurm"):
             item.add_marker(pytest.mark.measuring)

@@ -11,7 +11,7 @@ from rich.table import Table
 from interfere.commands.output import JsonFlag, emit
 
 if TYPE_CHECKING:
-    from interfere.records import Alternative, Contribution, Explanation, PairExplanation
+    from interfere.records import Alternative, Contribution, Explanation, PairExplanation, Refusal
 
 app = typer.Typer(add_completion=False)
 SHOWN = 5  # contributions of one prediction on the screen; --json has all
@@ -46,9 +46,13 @@ def _page(said: "Explanation") -> Group:
     if said.alternatives:
         parts.append(_alternatives(said))
     if said.refused:
-        parts.append(f"Not allowed: {said.refused_total} (partner, kind of device), for example")
-        parts += [escape(f"  beside {one.partner_id}: {one.reason}") for one in said.refused]
+        parts.append(f"Not allowed: {said.refused_total} choices of partner and kind of device, for example")
+        parts += [escape(f"  {_who(one)}: {one.reason}") for one in said.refused]
     return Group(*parts)
+
+
+def _who(one: "Refusal") -> str:
+    return f"beside {one.partner_id}" if one.partner_id else "alone"
 
 
 def _sentence(said: "Explanation") -> str:

@@ -63,7 +63,7 @@ def _table(sent: "Snapshot", plan: "Plan") -> Table:
     """One line a job; what is the same for every shared device is left to --json."""
     workload = {job.id: job.workload for job in (*sent.pending, *(r for d in sent.devices for r in d.residents))}
     value = f"cost {plan.objective_value:.3f} (greedy {plan.greedy_cost:.3f})"
-    title = f"{value}, {plan.status.lower()}, model {plan.model_version}"
+    title = f"decision {plan.decision_id}: {value}, {plan.status.lower()}, model {plan.model_version}"
     table = Table("job", "decision", "slowdown", "interval", title=title)
     for action in plan.actions:
         decision, slowdown, interval = f"waits: {action.reason}", "", ""

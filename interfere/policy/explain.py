@@ -1,113 +1,88 @@
 """What else one job could have got in a decision, and what the best whole plan with each of these would have cost.
 
-Once the job's own group is fixed, all that is left is again a snapshot: the other jobs on the other devices. So
+Once the job's own group is fixed, all that is left are fewer jobs on fewer devices at the same costs. So
 
-    cost(choice) = cost of the job's group + cost of `plan` of the rest,
+    value(choice)  =  cost of the job's group  +  cost of the cheapest placement of the rest
 
-which is exact where `plan` is. Whoever calls solves the rests, in whatever portions others can wait for.
+(the larger of both for an objective of the worst), exact where the placement is. Nothing is predicted anew.
 Law: while nothing new is known, no choice is better than what was decided, and that one costs what the plan cost.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from interfere.policy.costs import DeviceClass, PairCosts
-from interfere.policy.options import Options
-from interfere.records import NAN, Action, ActionKind, Alternative, Device, Job, Plan, Refusal, Snapshot, SolveStatus
+from interfere.policy.options import Options, Start
+from interfere.policy.place import EQUAL, Floats, place, waiting_price
+from interfere.policy.worst import least_worst
+from interfere.records import NAN, Action, ActionKind, Alternative, Device, Refusal
 
 # Cheapest partners, and device classes to be alone on, that are solved for: with waiting and what was chosen at most
-# ten plans, about a second for 1,000 jobs.
+# ten placements, about a second for 1,000 jobs.
 PARTNERS, CLASSES = 5, 3
 REFUSALS_A_RULE = 3  # examples listed of each rule that binds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """One thing that a job could get. `excess`: what its group costs more than its members alone."""
+    """One thing that a job could get: no start is to wait. `members` index the pending jobs, the job first."""
 
-    job: Job
-    kind: ActionKind
+    members: tuple[int, ...]
+    start: Start | None = None
     device: Device | None = None
-    partner: Job | None = None
+    partner: str = ""
+    partner_workload: str = ""
     slowdown: float = NAN
     partner_slowdown: float = NAN
-    group_cost: float = 0.0
-    excess: float = 0.0
+    excess: float = 0.0  # what its group costs more than its members alone
     chosen: bool = False
 
-    def rest(self, snapshot: Snapshot) -> Snapshot:
-        """What is left to decide: without the job, its pending partner, and their device. No device may be left."""
-        gone = {self.job.id, self.partner.id if self.partner else ""}
-        limits = snapshot.limits
-        if self.device is not None and not self.device.residents and limits.max_devices is not None:
-            limits = replace(limits, max_devices=limits.max_devices - 1)
-        return replace(
-            snapshot,
-            pending=tuple(job for job in snapshot.pending if job.id not in gone),
-            devices=tuple(one for one in snapshot.devices if self.device is None or one.id != self.device.id),
-            limits=limits,
-            snapshot_id="",
-        )
-
-    def with_rest(self, rest: Snapshot, plan: Plan | None) -> Alternative:
-        """The whole plan; None for a rest without any device, where all others wait."""
-        waits = _waiting(plan) if plan else frozenset(job.id for job in rest.pending)
-        waiting = [job for job in rest.pending if job.id in waits]
-        if self.kind is ActionKind.WAIT:
-            waiting.append(self.job)
-        return Alternative(
-            kind=self.kind,
-            device_id=self.device.id if self.device else "",
-            partner_id=self.partner.id if self.partner else "",
-            partner_workload=self.partner.workload if self.partner else "",
-            slowdown=self.slowdown,
-            partner_slowdown=self.partner_slowdown,
-            group_cost=self.group_cost,
-            cost=self.group_cost + (plan.cost if plan else 0.0),
-            waiting=len(waiting),
-            waiting_weight=float(sum(job.weight for job in waiting)),
-            chosen=self.chosen,
-            proven=plan is None or plan.status is SolveStatus.OPTIMAL,
-        )
+    @property
+    def kind(self) -> ActionKind:
+        """What would happen to the job."""
+        if self.start is None:
+            return ActionKind.WAIT
+        return ActionKind.START_SHARED if self.partner else ActionKind.START_ALONE
 
 
-def _waiting(plan: Plan) -> frozenset[str]:
-    return frozenset(action.job_id for action in plan.actions if action.kind is ActionKind.WAIT)
+def alternatives(options: Options, action: Action) -> tuple[Alternative, ...]:
+    """What was chosen, and the most promising of what was not, best first; none for a job that was not pending."""
+    price = waiting_price(options)
+    found = [_solved(options, price, choice) for choice in choices(options, action)]
+    return tuple(sorted(found, key=lambda a: (round(a.waiting_weight, 9), round(a.cost, 9), not a.chosen)))
 
 
 def choices(options: Options, action: Action) -> tuple[Choice, ...]:
-    """What was chosen, and the most promising of what was not: cheap partners (one of those that are alike), being
-    alone on each kind of device, waiting. None for a job that was not pending."""
-    place = {job.id: i for i, job in enumerate(options.pending)}
-    if action.job_id not in place:
+    """What was chosen; the cheapest partners (one of those that are alike); alone on each kind of device; waiting."""
+    index = {job.id: i for i, job in enumerate(options.pending)}
+    if action.job_id not in index:
         return ()
-    i = place[action.job_id]
+    i = index[action.job_id]
     shared = sorted(_shared(options, i, action), key=lambda choice: choice.excess)
     alone = list(_alone(options, i, action))
-    wait = Choice(job=options.pending[i], kind=ActionKind.WAIT, chosen=action.kind is ActionKind.WAIT)
+    wait = Choice(members=(i,), chosen=action.kind is ActionKind.WAIT)
     chosen = [one for one in (*shared, *alone) if one.chosen]
-    partners = _distinct([one for one in shared if not one.chosen])[:PARTNERS]
+    partners = _distinct(options, [one for one in shared if not one.chosen])[:PARTNERS]
     return (*chosen, *partners, *[one for one in alone if not one.chosen][:CLASSES], wait)
 
 
-def best_first(alternatives: list[Alternative]) -> tuple[Alternative, ...]:
-    """By the weight that waits, by cost then; what was chosen before its equals."""
-    return tuple(sorted(alternatives, key=lambda a: (round(a.waiting_weight, 9), round(a.cost, 9), not a.chosen)))
-
-
 def refusals(options: Options, job_id: str) -> tuple[tuple[Refusal, ...], int]:
-    """A few refused partners of a pending job for each rule that binds, and how many (partner, kind of device) in
-    all."""
-    place = {job.id: i for i, job in enumerate(options.pending)}
-    if job_id not in place:
+    """What a pending job may not have: a few partners for each rule that binds (no partner: not even alone), and how
+    many (partner, kind of device) in all."""
+    index = {job.id: i for i, job in enumerate(options.pending)}
+    if job_id not in index:
         return (), 0
-    i, total = place[job_id], 0
+    i, total = index[job_id], 0
     listed: dict[str, dict[str, Refusal]] = {}
-    for table, columns in _tables(options):
-        for j in columns:
-            if table.columns[j].id == job_id or np.isfinite(table.cost[i, j]):
+    for table in options.together.values():
+        if reason := table.too_large(i):
+            total += 1
+            listed.setdefault("alone", {}).setdefault(reason, Refusal(job_id=job_id, partner_id="", reason=reason))
+    for table in (*options.together.values(), *(costs for costs, _ in options.beside.values())):
+        for j in np.flatnonzero(~np.isfinite(table.cost[i])).tolist():
+            if table.columns[j].id == job_id:
                 continue
             total += 1
             reason, partner = table.reason(i, j), table.columns[j].id
@@ -117,65 +92,132 @@ def refusals(options: Options, job_id: str) -> tuple[tuple[Refusal, ...], int]:
     return tuple(refusal for examples in listed.values() for refusal in examples.values()), total
 
 
-def _tables(options: Options) -> Iterator[tuple[PairCosts, range]]:
-    for table in (*options.together.values(), *(costs for costs, _ in options.beside.values())):
-        yield table, range(len(table.columns))
+# --- what there is to choose ------------------------------------------------------------------------------------------
 
 
 def _alone(options: Options, i: int, action: Action) -> Iterator[Choice]:
     """Alone on one device of each class."""
-    job = options.pending[i]
-    for where, device in _first_of_class(options, action.device_id).items():
+    for where, k in _first_of_class(options, action.device_id).items():
         if options.take and np.isfinite(options.alone[where][i]):
+            device = options.empty[k]
             yield Choice(
-                job=job, kind=ActionKind.START_ALONE, device=device, slowdown=1.0,
-                group_cost=float(options.alone[where][i]),
+                members=(i,), start=Start(members=(i,), device=k), device=device, slowdown=1.0,
                 chosen=action.kind is ActionKind.START_ALONE and device.id == action.device_id,
             )  # fmt: skip
 
 
 def _shared(options: Options, i: int, action: Action) -> Iterator[Choice]:
     """Beside every pending partner on one device of each class, and beside every resident with a free seat."""
-    apart = options.alone_best()
-    apart = np.where(np.isfinite(apart), apart, 0.0)  # who may not be alone is compared by what sharing costs
-    for where, device in _first_of_class(options, action.device_id).items():
-        if options.take:
-            table = options.together[where]
-            for j in np.flatnonzero(np.isfinite(table.cost[i])).tolist():
-                if j != i:
-                    started = float(apart[i] + apart[j])
-                    yield _beside(table, (i, j), device, started, action)
-    for device, (table, column) in zip(options.seats, options.seat_place, strict=True):
+    alone = options.alone_best()
+    alone[~np.isfinite(alone)] = 0.0
+    for where, k in _first_of_class(options, action.device_id).items():
+        table = options.together[where]
+        for j in np.flatnonzero(np.isfinite(table.cost[i])).tolist():
+            if j != i and options.take:
+                start = Start(members=(i, j), device=k)
+                yield _beside(table, (i, j), start, options.empty[k], float(alone[i] + alone[j]), action)
+    for k, (device, (table, column)) in enumerate(zip(options.seats, options.seat_place, strict=True)):
         if np.isfinite(table.cost[i, column]):
-            yield _beside(table, (i, column), device, float(apart[i]), action)
+            yield _beside(table, (i, column), Start(members=(i,), seat=k), device, float(alone[i]), action)
 
 
-def _beside(table: PairCosts, place: tuple[int, int], device: Device, started: float, action: Action) -> Choice:
-    job, partner, cost = table.rows[place[0]], table.columns[place[1]], float(table.cost[place])
+def _beside(
+    table: PairCosts, at: tuple[int, int], start: Start, device: Device, alone: float, action: Action
+) -> Choice:
+    partner = table.columns[at[1]]
     return Choice(
-        job=job, kind=ActionKind.START_SHARED, device=device, partner=partner,
-        slowdown=float(table.row_slowdown[place]), partner_slowdown=float(table.column_slowdown[place]),
-        group_cost=cost, excess=cost - started,
+        members=start.members, start=start, device=device, partner=partner.id, partner_workload=partner.workload,
+        slowdown=float(table.row_slowdown[at]), partner_slowdown=float(table.column_slowdown[at]),
+        excess=float(table.cost[at]) - alone,
         chosen=(action.partner_id, action.device_id) == (partner.id, device.id),
     )  # fmt: skip
 
 
-def _first_of_class(options: Options, preferred: str) -> Mapping[DeviceClass, Device]:
+def _first_of_class(options: Options, preferred: str) -> Mapping[DeviceClass, int]:
     """One empty device of each class: the preferred one in its class."""
-    first: dict[DeviceClass, Device] = {}
-    for device, where in zip(options.empty, options.empty_class, strict=True):
+    first: dict[DeviceClass, int] = {}
+    for k, (device, where) in enumerate(zip(options.empty, options.empty_class, strict=True)):
         if where not in first or device.id == preferred:
-            first[where] = device
+            first[where] = k
     return first
 
 
-def _distinct(shared: list[Choice]) -> list[Choice]:
+def _distinct(options: Options, shared: Sequence[Choice]) -> list[Choice]:
     """One of those whose partners are alike: same workload, same cost, same kind of device, both pending or running."""
     seen: dict[tuple[object, ...], Choice] = {}
-    for choice in shared:
-        assert choice.device is not None
-        assert choice.partner is not None
-        where = DeviceClass.of(choice.device)
-        key = (choice.partner.workload, round(choice.group_cost, 9), where, bool(choice.device.residents))
-        seen.setdefault(key, choice)
+    for one in shared:
+        assert one.start is not None
+        fresh = one.start.seat < 0
+        where = options.empty_class[one.start.device] if fresh else options.seat_place[one.start.seat][0].where
+        seen.setdefault((one.partner_workload, round(one.excess, 9), where, fresh), one)
     return list(seen.values())
+
+
+# --- what each would cost ---------------------------------------------------------------------------------------------
+
+
+def _solved(options: Options, price: Floats, choice: Choice) -> Alternative:
+    """The best whole plan with this choice."""
+    kept = [k for k in range(len(options.pending)) if k not in choice.members]
+    rest = _without(options, kept, choice.start)
+    cost, worst = options.cost_of(choice.start) if choice.start else (0.0, -np.inf)
+    if options.worst:
+        answer = least_worst(rest, price[kept])
+        placement, value, bound = answer.placement, max(worst, answer.worst), max(worst, answer.bound)
+        value, bound = (value, bound) if np.isfinite(value) else (0.0, 0.0)  # nobody starts, nobody runs
+        proven = value - bound <= EQUAL * abs(value)
+    else:
+        placement = place(rest, price[kept])
+        value, proven = cost + placement.cost, placement.exact
+    started = {kept[k] for start in placement.starts for k in start.members}
+    started |= set(choice.members if choice.start else ())
+    waiting = [job for k, job in enumerate(options.pending) if k not in started]
+    return Alternative(
+        kind=choice.kind,
+        device_id=choice.device.id if choice.device else "",
+        partner_id=choice.partner,
+        partner_workload=choice.partner_workload,
+        slowdown=choice.slowdown,
+        partner_slowdown=choice.partner_slowdown,
+        group_cost=cost,
+        cost=value,
+        waiting=len(waiting),
+        waiting_weight=float(sum(job.weight for job in waiting)),
+        chosen=choice.chosen,
+        proven=proven,
+    )
+
+
+def _without(options: Options, kept: Sequence[int], start: Start | None) -> Options:
+    """What is left for the pending jobs that are kept once a start took its device or seat."""
+    seats = [k for k in range(len(options.seats)) if start is None or k != start.seat]
+    empty = [k for k in range(len(options.empty)) if start is None or k != start.device]
+    classes, moved = {options.empty_class[k] for k in empty}, {k: now for now, k in enumerate(seats)}
+
+    def cut(costs: PairCosts, columns: Sequence[int]) -> PairCosts:
+        at = np.ix_(kept, columns)
+        return replace(
+            costs, cost=costs.cost[at], worst=costs.worst[at], rows=tuple(costs.rows[k] for k in kept),
+            columns=tuple(costs.columns[k] for k in columns),
+        )  # fmt: skip
+
+    beside: dict[DeviceClass, tuple[PairCosts, list[int]]] = {}
+    seat_place: dict[int, tuple[PairCosts, int]] = {}
+    for where, (costs, places) in options.beside.items():
+        columns = [c for c, k in enumerate(places) if start is None or k != start.seat]
+        table, now = cut(costs, columns), [moved[places[c]] for c in columns]
+        beside[where] = (table, now)
+        seat_place |= {k: (table, c) for c, k in enumerate(now)}
+    return replace(
+        options,
+        pending=tuple(options.pending[k] for k in kept),
+        empty=tuple(options.empty[k] for k in empty),
+        empty_class=tuple(options.empty_class[k] for k in empty),
+        take=options.take - (len(options.empty) - len(empty)),
+        seats=tuple(options.seats[k] for k in seats),
+        alone={where: cost[kept] for where, cost in options.alone.items() if where in classes},
+        together={where: cut(costs, kept) for where, costs in options.together.items() if where in classes},
+        beside=beside,
+        seat_place=tuple(seat_place[k] for k in range(len(seats))),
+        bytes=options.bytes[kept],
+    )

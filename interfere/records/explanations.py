@@ -39,7 +39,8 @@ class PairExplanation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alternative:
-    """What else the job could have got. `cost`: of the best whole plan in which it gets that, as known now.
+    """What else the job could have got. `cost`: what the objective says of the best whole plan in which it gets that,
+    as known now.
 
     Plans are compared by the weight that waits first, by cost then.
     """
@@ -68,7 +69,7 @@ class Explanation:
     action: Action
     pairs: tuple[PairExplanation, ...]  # the job beside its partner, then the partner beside the job
     alternatives: tuple[Alternative, ...]  # best first
-    refused: tuple[Refusal, ...]  # partners that it may not have, a few for each rule that binds
+    refused: tuple[Refusal, ...]  # what it may not have, a few for each rule that binds; no partner: not even alone
     refused_total: int
     model_version: str  # that explains; that decided unless `changed` says otherwise
     changed: tuple[str, ...]  # what is known now and was not then

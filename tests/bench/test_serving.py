@@ -89,3 +89,20 @@ def test_one_decision(client: PolicyClient, jobs: int, devices: int, repeats: in
         f"serving match {jobs} jobs {devices} devices",
         {"median_s": solve_s, "reference_s": base_s, "median_per_reference": solve_s / base_s},
     )
+
+
+@pytest.mark.parametrize(("jobs", "devices"), [(60, 40), (1000, 600)])
+def test_one_explanation(client: PolicyClient, jobs: int, devices: int) -> None:
+    info = client.model()
+    where = info.domains[0]
+    snapshot = Snapshot(
+        pending=tuple(Job(id=f"j{k}", workload=info.workloads[k % len(info.workloads)]) for k in range(jobs)),
+        devices=tuple(Device(id=f"d{k}", type=where.device_type, mode=where.mode) for k in range(devices)),
+    )
+    plan = client.match(snapshot)
+    explain_s = median_s(lambda: client.explain(plan.decision_id, "j1"), 3)
+    base_s = reference_s()
+    record(
+        f"serving explain one of {jobs} jobs {devices} devices",
+        {"median_s": explain_s, "reference_s": base_s, "median_per_reference": explain_s / base_s},
+    )

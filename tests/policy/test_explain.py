@@ -5,50 +5,111 @@ from dataclasses import replace
 
 import pytest
 
-from interfere.policy.explain import CLASSES, PARTNERS, REFUSALS_A_RULE, best_first, choices, refusals
-from interfere.policy.options import survey
+from interfere.policy.explain import CLASSES, PARTNERS, REFUSALS_A_RULE, alternatives, choices, refusals
+from interfere.policy.options import Options, survey
 from interfere.policy.planner import plan
-from interfere.records import Action, ActionKind, Alternative, Device, Job, Limits, Plan, Snapshot
+from interfere.records import (
+    Action,
+    ActionKind,
+    Alternative,
+    Device,
+    Job,
+    Limits,
+    ObjectiveKind,
+    Plan,
+    Snapshot,
+    SolveStatus,
+)
 from tests.policy.test_planner import World
 from tests.tables import DEVICE, TablePredictor, profile, resolver
 
-SEEDS = range(60)
+SEEDS = range(40)
+CASES = [(kind, kinds) for kind in ObjectiveKind for kinds in (1, 2)]
 
 
-def explained(world: World, decided: Plan, action: Action) -> tuple[Alternative, ...]:
-    """As the server does."""
-    options = survey(world.snapshot, world.predictor, world.resolve)
-    found = []
-    for choice in choices(options, action):
-        rest = choice.rest(world.snapshot)
-        solved = plan(rest, world.predictor, world.resolve, "rest") if rest.devices else None
-        found.append(choice.with_rest(rest, solved))
-    return best_first(found)
+class Timed(World):
+    """With everything that any objective needs of a job."""
+
+    def __init__(self, seed: int, objective: ObjectiveKind, kinds: int) -> None:
+        super().__init__(seed, kinds=kinds)
+
+        def timed(jobs: tuple[Job, ...]) -> tuple[Job, ...]:
+            return tuple(
+                replace(job, remaining_s=60.0 * (1 + k), elapsed_s=100.0 * job.weight, attained_s=10.0 * k)
+                for k, job in enumerate(jobs)
+            )
+
+        self.snapshot = replace(
+            self.snapshot,
+            pending=timed(self.snapshot.pending),
+            devices=tuple(replace(one, residents=timed(one.residents)) for one in self.snapshot.devices),
+            objective=objective,
+        )
+
+    def options(self) -> Options:
+        return survey(self.snapshot, self.predictor, self.resolve)
+
+
+@pytest.mark.parametrize(("objective", "kinds"), CASES)
+@pytest.mark.parametrize("seed", SEEDS)
+def test_what_was_decided_is_among_them_says_what_the_plan_says_and_none_is_better(
+    seed: int, objective: ObjectiveKind, kinds: int
+) -> None:
+    world = Timed(seed, objective, kinds)
+    decided = world.plan()
+    for action in decided.actions:
+        found = alternatives(world.options(), action)
+        (chosen,) = [one for one in found if one.chosen]
+        assert (chosen.kind, chosen.device_id, chosen.partner_id) == (action.kind, action.device_id, action.partner_id)
+        waiting, weight = _waiting(world.snapshot, decided)
+        assert (chosen.waiting, chosen.waiting_weight) == (waiting, pytest.approx(weight))
+        if decided.status is SolveStatus.OPTIMAL:
+            assert chosen.cost == pytest.approx(decided.objective_value, rel=1e-6, abs=1e-9)
+            best = (found[0].waiting_weight, found[0].cost)
+            assert best == pytest.approx((weight, decided.objective_value), rel=1e-6, abs=1e-9)
+
+
+def _waiting(snapshot: Snapshot, decided: Plan) -> tuple[int, float]:
+    weight = {job.id: job.weight for job in snapshot.pending}
+    waits = [weight[action.job_id] for action in decided.actions if action.kind is ActionKind.WAIT]
+    return len(waits), sum(waits)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_what_was_decided_is_among_them_costs_what_the_plan_costs_and_none_is_better(seed: int) -> None:
-    world = World(seed)
-    decided = world.plan()
-    weight = {job.id: job.weight for job in world.snapshot.pending}
-    waiting = [a.job_id for a in decided.actions if a.kind is ActionKind.WAIT]
-    for action in decided.actions:
-        found = explained(world, decided, action)
-        (chosen,) = [one for one in found if one.chosen]
-        assert (chosen.kind, chosen.device_id, chosen.partner_id) == (action.kind, action.device_id, action.partner_id)
-        assert chosen.cost == pytest.approx(decided.cost, rel=1e-6, abs=1e-9)
-        assert chosen.waiting == len(waiting)
-        assert chosen.waiting_weight == pytest.approx(sum(weight[name] for name in waiting))
-        best = (found[0].waiting_weight, found[0].cost)
-        assert best == pytest.approx((chosen.waiting_weight, decided.cost), rel=1e-6, abs=1e-9)
+def test_each_costs_what_the_best_placement_with_it_costs(seed: int) -> None:
+    """The group's own cost and the best of the rest, planned as a snapshot of its own."""
+    world = Timed(seed, ObjectiveKind.WEIGHTED_EXCESS, 1)
+    options = world.options()
+    for action in world.plan().actions:
+        for one in alternatives(options, action):
+            waiting, cost = _by_planning_the_rest(world, action, one)
+            assert (one.waiting_weight, one.cost) == pytest.approx((waiting, cost), rel=1e-6, abs=1e-9)
+
+
+def _by_planning_the_rest(world: World, action: Action, one: Alternative) -> tuple[float, float]:
+    jobs = {job.id: job for job in world.snapshot.pending}
+    limits, taken = world.snapshot.limits, [d for d in world.snapshot.devices if d.id == one.device_id]
+    if limits.max_devices is not None and taken and not taken[0].residents:
+        limits = replace(limits, max_devices=limits.max_devices - 1)
+    rest = replace(
+        world.snapshot,
+        pending=tuple(job for job in jobs.values() if job.id not in (action.job_id, one.partner_id)),
+        devices=tuple(device for device in world.snapshot.devices if device not in taken),
+        limits=limits,
+    )
+    own = jobs[action.job_id].weight if one.kind is ActionKind.WAIT else 0.0
+    if not rest.devices:
+        return own + sum(job.weight for job in rest.pending), one.group_cost
+    decided = plan(rest, world.predictor, world.resolve, "rest")
+    return own + _waiting(rest, decided)[1], one.group_cost + decided.cost
 
 
 @pytest.mark.parametrize("seed", SEEDS[:20])
 def test_none_needs_what_is_not_allowed(seed: int) -> None:
-    world = World(seed)
+    world = Timed(seed, ObjectiveKind.WEIGHTED_EXCESS, 2)
     limits = world.snapshot.limits
     for action in world.plan().actions:
-        for one in explained(world, world.plan(), action):
+        for one in alternatives(world.options(), action):
             assert one.kind in limits.allowed
             if one.partner_id and not math.isnan(limits.max_slowdown):
                 assert max(one.slowdown, one.partner_slowdown) <= limits.max_slowdown
@@ -69,7 +130,7 @@ def test_a_few_partners_that_differ_are_solved_for_not_all() -> None:
     twins = tuple(Job(id=f"twin{k}", workload="w1") for k in range(30))
     options = survey(replace(snapshot, pending=snapshot.pending + twins), predictor, resolve)  # type: ignore[arg-type]
     found = choices(options, Action(kind=ActionKind.WAIT, job_id="j0"))
-    partners = [one.partner.workload for one in found if one.partner]
+    partners = [one.partner_workload for one in found if one.partner]
     assert partners == [f"w{k}" for k in range(1, PARTNERS + 1)]  # the cheapest, the twins as one
     assert [one.kind for one in found if not one.partner] == [ActionKind.START_ALONE, ActionKind.WAIT]
 
@@ -92,26 +153,17 @@ def _one_workload() -> tuple[TablePredictor, object]:
 
 def test_taking_a_device_counts_against_the_most_that_may_be_taken() -> None:
     snapshot, predictor, resolve = crowd(4, 4, limits=Limits(max_devices=1))
-    (alone,) = [
-        choice
-        for choice in choices(survey(snapshot, predictor, resolve), Action(kind=ActionKind.WAIT, job_id="j0"))  # type: ignore[arg-type]
-        if choice.kind is ActionKind.START_ALONE
-    ]
-    assert alone.rest(snapshot).limits.max_devices == 0
-    beside = Device(id="busy", type=DEVICE, residents=(Job(id="r", workload="w1"),))
-    busy = replace(snapshot, devices=(beside,))
-    (joined,) = [
-        c for c in choices(survey(busy, predictor, resolve), Action(kind=ActionKind.WAIT, job_id="j0")) if c.partner
-    ]  # type: ignore[arg-type]
-    assert joined.rest(busy).limits.max_devices == 1
-    assert joined.rest(busy).devices == ()
-    assert joined.with_rest(joined.rest(busy), None).waiting == 3
+    options = survey(snapshot, predictor, resolve)  # type: ignore[arg-type]
+    by_kind = {one.kind: one for one in alternatives(options, Action(kind=ActionKind.WAIT, job_id="j0"))}
+    assert by_kind[ActionKind.START_ALONE].waiting == 3
+    assert by_kind[ActionKind.START_SHARED].waiting == 2
+    assert by_kind[ActionKind.WAIT].waiting == 2  # itself, and one of the three others
 
 
 def test_a_job_that_was_not_pending_has_no_alternatives() -> None:
     snapshot, predictor, resolve = crowd(2, 1)
     options = survey(snapshot, predictor, resolve)  # type: ignore[arg-type]
-    assert choices(options, Action(kind=ActionKind.WAIT, job_id="resident")) == ()
+    assert alternatives(options, Action(kind=ActionKind.WAIT, job_id="resident")) == ()
     assert refusals(options, "resident") == ((), 0)
 
 
@@ -125,3 +177,12 @@ def test_refused_partners_are_counted_and_a_few_listed_for_each_rule() -> None:
     assert rules.count("slowdown cap") == REFUSALS_A_RULE
     assert [one.partner_id for one in listed if one.reason.startswith("no profile")] == ["new"]
     assert {one.job_id for one in listed} == {"j5"}
+
+
+def test_a_job_that_fits_nowhere_even_alone_says_so() -> None:
+    devices = (Device(id="d", type=DEVICE, memory_bytes=1e9),)
+    snapshot = Snapshot(pending=(Job(id="j", workload="w", memory_peak_bytes=2e9),), devices=devices)
+    options = survey(snapshot, *_one_workload())  # type: ignore[arg-type]
+    (refusal,), total = refusals(options, "j")
+    assert (refusal.partner_id, total) == ("", 1)
+    assert refusal.reason.startswith("memory: 1.86 GiB > 0.931 GiB")

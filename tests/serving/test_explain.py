@@ -1,7 +1,9 @@
 """Explain over the wire: why a job got what it got, also after a restart, in another scope, and when more is known."""
 
 import math
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -183,3 +185,13 @@ def test_explaining_changes_nothing(client: PolicyClient) -> None:
     first = client.explain(plan.decision_id, "j-train")
     assert repr(client.explain(plan.decision_id, "j-train")) == repr(first)
     assert client.match(snapshot(snapshot_id="s1")) == plan
+
+
+def test_a_decision_is_made_also_while_the_store_cannot_be_written(server: RunningServer, client: PolicyClient) -> None:
+    """A backup tool holds the lock: what nobody can ask for again is told, and only not explained."""
+    with closing(sqlite3.connect(server.store_path, isolation_level=None)) as backup:
+        backup.execute("BEGIN IMMEDIATE")
+        plan = client.match(snapshot())
+    assert plan.pairs
+    with pytest.raises(NotFoundError):
+        client.explain(plan.decision_id, "j-train")

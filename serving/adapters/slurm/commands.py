@@ -1,0 +1,106 @@
+"""The four Slurm commands, each with a timeout: they hang while slurmctld is away."""
+
+import re
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import IO
+
+from interfere.errors import UnavailableError, UnfitError
+from serving.adapters.slurm.edits import Edit
+from serving.adapters.slurm.reading import read_jobs, read_nodes
+from serving.adapters.slurm.records import Node, SlurmJob
+
+LINES = 200  # of one scontrol process: about a second and a half at 7 ms an update
+_REFUSED = re.compile(r"(?m)^(.*?) for job (\d+)\s*$")
+# What slurmctld says of a job that started, ended or left before the update reached it.
+_GONE = ("no longer pending", "already", "Invalid job id", "Invalid node name", "transition", "is running")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """An update that Slurm did not take."""
+
+    job_id: str
+    message: str
+
+    @property
+    def lost_race(self) -> bool:
+        """The job had moved on, as opposed to: Slurm did not want it."""
+        return any(word in self.message for word in _GONE)
+
+
+class SlurmCommands:
+    """What the loop needs of Slurm. Raises UnavailableError when slurmctld does not answer in time."""
+
+    def __init__(self, timeout_s: float) -> None:
+        self._timeout_s = timeout_s
+
+    def jobs(self) -> tuple[SlurmJob, ...]:
+        """All jobs, ended ones of the last MinJobAge seconds too."""
+        return read_jobs(self._run("squeue", "--json"))
+
+    def nodes(self) -> tuple[Node, ...]:
+        """All nodes."""
+        return read_nodes(self._run("sinfo", "--json"))
+
+    def apply(self, edits: Sequence[Edit]) -> tuple[Refusal, ...]:
+        """Carry edits out, in order; what was refused, once a job."""
+        refused: dict[str, Refusal] = {}
+        batch: list[Edit] = []
+        for edit in edits:
+            if batch and sum(len(one.lines) for one in batch) + len(edit.lines) > LINES:
+                self._update(batch, refused)
+                batch = []
+            batch.append(edit)
+        if batch:
+            self._update(batch, refused)
+        return tuple(refused.values())
+
+    def _update(self, edits: Sequence[Edit], refused: dict[str, Refusal]) -> None:
+        """One scontrol process reads all lines from a file, in a session of its own: killing the advisor does not
+        stop it between two lines."""
+        with tempfile.TemporaryFile("w+") as lines:
+            lines.write("".join(f"{line}\n" for edit in edits for line in edit.lines))
+            lines.seek(0)
+            process = self._start("scontrol", [], lines)
+            try:
+                _, said = process.communicate(timeout=self._timeout_s + 0.05 * len(edits))
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.communicate()
+                raise UnavailableError(
+                    "scontrol did not finish in time", value=f"{len(edits)} edits",
+                    remedy="nothing to do: the next round looks at what was done",
+                ) from None  # fmt: skip
+        for message, job_id in _REFUSED.findall(said):
+            refused.setdefault(job_id, Refusal(job_id=job_id, message=message.strip()))
+
+    def _run(self, *command: str) -> str:
+        process = self._start(command[0], command[1:], subprocess.DEVNULL)
+        try:
+            out, said = process.communicate(timeout=self._timeout_s)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.communicate()
+            raise UnavailableError(
+                f"{command[0]} did not answer in {self._timeout_s:g} s", remedy="is slurmctld running? scontrol ping"
+            ) from None
+        if process.returncode:
+            raise UnavailableError(
+                f"{command[0]} failed", value=said.strip()[:200] or f"status {process.returncode}",
+                remedy="run it by hand: scontrol ping",
+            )  # fmt: skip
+        return out
+
+    def _start(self, name: str, rest: Sequence[str], stdin: IO[str] | int) -> "subprocess.Popen[str]":
+        try:
+            return subprocess.Popen(
+                [name, *rest], stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                start_new_session=True,
+            )  # fmt: skip
+        except FileNotFoundError:
+            raise UnfitError(
+                f"the command {name} is missing", remedy="run on a host with Slurm's client commands in PATH"
+            ) from None

@@ -1,0 +1,126 @@
+"""What the adapter sees of Slurm: jobs, GPUs with an address of their own, and the note that advice leaves on a job."""
+
+import re
+from dataclasses import dataclass
+
+NOTE = "interfere:"  # begins the AdminComment of every job that is ours to advise
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class GpuAddress:
+    """One GPU: its node and the GRES type that only it has there."""
+
+    node: str
+    gres: str
+
+    def __str__(self) -> str:
+        return f"{self.node}/{self.gres}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gpu:
+    """A GPU as `sinfo` knows it."""
+
+    address: GpuAddress
+    index: int  # what SLURM_JOB_GPUS calls it on its node
+    shards: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """A node and its GPUs, in the order of their indices."""
+
+    name: str
+    usable: bool  # neither down, drained nor reserved
+    partitions: tuple[str, ...]
+    gpus: tuple[Gpu, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Note:
+    """What advice wrote into the AdminComment. `deferred`: submitted, nothing decided yet.
+
+    `clearing` stands for the few milliseconds between two updates, in which a job has no GPU request at all: such a job
+    must never be scheduled (slurmctld 22.05.8 divides by zero).
+    """
+
+    state: str = "deferred"  # deferred, clearing, placed, freed
+    to: GpuAddress | None = None
+    tres: str = ""  # what the job asked for before
+    decision: str = ""
+    round_s: int = 0  # when it was decided
+    tries: int = 0
+
+    def __str__(self) -> str:
+        fields = {
+            "to": self.to, "tres": self.tres, "decision": self.decision, "round": self.round_s, "tries": self.tries,
+        }  # fmt: skip
+        return NOTE + ";".join([self.state, *(f"{key}={value}" for key, value in fields.items() if value)])
+
+    @classmethod
+    def parse(cls, text: str) -> "Note | None":
+        """None for an AdminComment that is not ours; what cannot be read takes its default."""
+        if not text.startswith(NOTE):
+            return None
+        state, *rest = text.removeprefix(NOTE).split(";")
+        fields = dict(part.partition("=")[::2] for part in rest)
+        node, _, gres = fields.get("to", "").partition("/")
+        return cls(
+            state=state if state in ("deferred", "clearing", "placed", "freed") else "deferred",
+            to=GpuAddress(node, gres) if node and gres else None,
+            tres=fields.get("tres", ""),
+            decision=fields.get("decision", ""),
+            round_s=_whole(fields.get("round", "")),
+            tries=_whole(fields.get("tries", "")),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlurmJob:
+    """A job as `squeue` knows it. Times in unix seconds; 0 where there is none yet."""
+
+    id: str
+    state: str
+    reason: str = ""
+    comment: str = ""
+    note: Note | None = None
+    tres: str = ""  # tres_per_node
+    special: str = ""  # why advice keeps away from it, empty for a plain job
+    partition: str = ""
+    user_id: int = 0
+    priority: int = 0
+    submit_s: float = 0.0
+    eligible_s: float = 0.0
+    start_s: float = 0.0
+    end_s: float = 0.0
+    restarts: int = 0
+    node: str = ""  # where it runs or ran
+    held: tuple[tuple[str, str, int], ...] = ()  # what it holds there: (gpu or shard, GRES type, count)
+
+    @property
+    def workload(self) -> str:
+        """From the comment, e.g. `interfere:workload=resnet50;max_slowdown=1.5`; empty where the job says none."""
+        return self.said("workload")
+
+    def said(self, key: str) -> str:
+        """One value of the comment."""
+        _, found, text = self.comment.partition(NOTE)
+        if not found:
+            return ""
+        words = text.split(None, 1)[0].split(";") if text.strip() else []
+        return dict(part.partition("=")[::2] for part in words).get(key, "")
+
+    @property
+    def shards(self) -> int:
+        """How many shards of one GPU it asks for; 0 when it asks for something else."""
+        asked = re.fullmatch(r"gres[:/]shard(?::[^:,]*[^\d:,][^:,]*)?(?::(\d+))?", self.tres)
+        return int(asked.group(1) or 1) if asked else 0
+
+    @property
+    def typed(self) -> bool:
+        """Does its request name one GPU already?"""
+        return bool(re.fullmatch(r"gres[:/]shard:[^:,]*[^\d:,][^:,]*(:\d+)?", self.tres))
+
+
+def _whole(text: str) -> int:
+    return int(text) if text.isdecimal() else 0

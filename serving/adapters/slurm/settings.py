@@ -1,0 +1,152 @@
+"""The adapter's settings and its map of devices: one TOML file, flags over it, checked once.
+
+server = "127.0.0.1:50051"
+cluster = "main"
+
+[[devices]]            # the first line that fits a GPU says what it is
+nodes = "a*"           # a pattern; without it every node
+gres = "g*"            # a pattern; without it every GRES type
+type = "a100"          # device type as the model knows it
+memory_gib = 80
+"""
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from difflib import get_close_matches
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from interfere.errors import InvalidInputError, Violation
+from interfere.records import MODES, NAN
+from serving.adapters.slurm.records import GpuAddress
+
+GIB = float(2**30)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceRule:
+    """What the GPUs are that fit two patterns."""
+
+    type: str
+    nodes: str = "*"
+    gres: str = "*"
+    memory_gib: float = NAN
+    mode: str = "timeslice"
+
+    def fits(self, address: GpuAddress) -> bool:
+        """Does it speak of this GPU?"""
+        return fnmatchcase(address.node, self.nodes) and fnmatchcase(address.gres, self.gres)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlurmSettings:
+    """All the adapter needs to know."""
+
+    devices: tuple[DeviceRule, ...] = ()
+    server: str = "127.0.0.1:50051"
+    cluster: str = "slurm"  # scope of the decisions and prefix of observation ids
+    spool: Path = Path("/var/spool/interfere")
+    lock: Path = Path("/run/interfere/slurm.lock")
+    metrics: Path | None = None  # a file for the textfile collector of Prometheus' node exporter
+    interval_s: float = 2.0  # a round takes 50 ms of slurmctld's time
+    window_s: float = 20.0  # deferral: as in job_submit.lua; without advice a job starts this much later
+    timeout_s: float = 5.0  # of every Slurm command and of every call of the server
+    start_s: float = 60.0  # a placed job that has not started by then has lost its place; sched_interval is 60 s
+    most_tries: int = 3  # placements of one job; then it is Slurm's alone
+    most_deferred_s: float = 1800.0  # a job that waited this long is deferred no more: its priority decides
+    lookahead: int = 3  # jobs, in Slurm's order, that compete for one free seat
+    report_every_s: float = 60.0  # a longer stay in the same company is reported in parts
+    least_window_s: float = 5.0  # of steps between two marks that are believed
+    allow_extrapolation: bool = False  # try pairs unlike all that the model learned from
+    lookback_s: float = 240.0  # less than MinJobAge (300 s): older company may be forgotten by Slurm
+
+    def device(self, address: GpuAddress) -> DeviceRule | None:
+        """What a GPU is; None where the map is silent."""
+        return next((rule for rule in self.devices if rule.fits(address)), None)
+
+    def __post_init__(self) -> None:
+        bad = [
+            Violation(field=name, what="must be a positive number", value=repr(value), remedy="send seconds > 0")
+            for name in ("interval_s", "window_s", "timeout_s", "start_s", "report_every_s", "lookback_s")
+            if not (value := getattr(self, name)) > 0
+        ]
+        if not bad and self.interval_s > self.window_s / 4:
+            bad.append(
+                Violation(
+                    field="interval_s", what="must be at most a quarter of window_s", value=repr(self.interval_s),
+                    remedy="deferred jobs are renewed at half of their window: look more often",
+                )
+            )  # fmt: skip
+        if not self.devices:
+            bad.append(
+                Violation(
+                    field="devices", what="no GPU is described", value="[]", remedy='add [[devices]] with type = "a100"'
+                )
+            )
+        if bad:
+            raise InvalidInputError.from_violations(bad)
+
+
+_NUMBERS = {f.name: f.type for f in fields(SlurmSettings) if f.type in (float, int)}
+_PATHS = ("spool", "lock", "metrics")
+_RULE = {"type": str, "nodes": str, "gres": str, "mode": str, "memory_gib": float}
+
+
+def load(file: Path, given: Mapping[str, object]) -> SlurmSettings:
+    """Settings of a file, and of flags (None means not given). Raises InvalidInputError with all that is wrong."""
+    try:
+        document = tomllib.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InvalidInputError(
+            f"the settings file cannot be read ({error.strerror})", value=file, remedy="check --config"
+        ) from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InvalidInputError(f"not TOML: {error}", value=file, remedy='write lines like: cluster = "main"') from None
+    bad: list[Violation] = []
+    rows = document.pop("devices", [])
+    rules = tuple(
+        rule
+        for k, row in enumerate(rows if isinstance(rows, list) else [rows])
+        if (rule := _rule(f"devices[{k}]", row, bad)) is not None
+    )
+    values: dict[str, object] = {}
+    known = [f.name for f in fields(SlurmSettings) if f.name != "devices"]
+    for name, value in (document | {k: v for k, v in given.items() if v is not None}).items():
+        if name not in known:
+            bad.append(_unknown(str(name), value, known))
+        elif name in _NUMBERS and (isinstance(value, bool) or not isinstance(value, int | float)):
+            bad.append(Violation(field=name, what="must be a number", value=repr(value), remedy="drop the quotes"))
+        elif name in _NUMBERS:
+            values[name] = value
+        elif name == "allow_extrapolation":
+            values[name] = value
+            if not isinstance(value, bool):
+                bad.append(Violation(field=name, what="must be true or false", value=repr(value), remedy="no quotes"))
+        else:
+            values[name] = Path(str(value)) if name in _PATHS else str(value)
+    if bad:
+        raise InvalidInputError.from_violations(bad)
+    return SlurmSettings(devices=rules, **values)  # type: ignore[arg-type]  # typed one by one above
+
+
+def _rule(path: str, row: object, bad: list[Violation]) -> DeviceRule | None:
+    if not isinstance(row, dict) or not row.get("type"):
+        bad.append(Violation(field=path, what="needs a type", value=repr(row), remedy='add type = "a100"'))
+        return None
+    before = len(bad)
+    for name, value in row.items():
+        if name not in _RULE:
+            bad.append(_unknown(f"{path}.{name}", value, list(_RULE)))
+        elif _RULE[name] is float and (isinstance(value, bool) or not isinstance(value, int | float)):
+            bad.append(Violation(field=f"{path}.{name}", what="must be a number", value=repr(value), remedy="e.g. 80"))
+        elif name == "mode" and value not in MODES:
+            remedy = f"one of {', '.join(MODES)}"
+            bad.append(Violation(field=f"{path}.mode", what="unknown sharing mode", value=repr(value), remedy=remedy))
+    return DeviceRule(**row) if len(bad) == before else None
+
+
+def _unknown(field: str, value: object, known: list[str]) -> Violation:
+    near = get_close_matches(field.rpartition(".")[2], known, n=1)
+    remedy = f"did you mean {near[0]}?" if near else f"one of {', '.join(known)}"
+    return Violation(field=field, what="unknown setting", value=repr(value), remedy=remedy)
