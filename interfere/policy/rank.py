@@ -28,7 +28,7 @@ def rank(
 
     The first is `planned`, when it is feasible: where `plan` would start this job, were it alone in the queue.
     """
-    snapshot = Snapshot(pending=(job,), devices=tuple(devices), limits=limits, objective=objective)
+    snapshot = Snapshot(pending=(job,), devices=tuple(devices), limits=limits, objective=objective, partial=True)
     violations = validate_snapshot(snapshot)
     if violations:
         raise InvalidInputError.from_violations(
@@ -39,12 +39,16 @@ def rank(
     seats = {device.id: k for k, device in enumerate(options.seats)}
     ranked = []
     for device in devices:
-        if device.id in empty:
+        if job.gpus > 1:
+            why = f"it takes {job.gpus} devices at once: ask Match"
+            ranked.append(_ranking(options, device, why, None, slowdown=NAN, worst=NAN))
+        elif device.id in empty:
             ranked.append(_alone(options, limits, device, empty[device.id]))
         elif device.id in seats:
             ranked.append(_beside(options, device, seats[device.id]))
         else:
-            why = f"no free seat: {len(device.residents)} residents"
+            gang = any(one.gpus > 1 for one in device.residents)
+            why = f"no free seat: {'a gang runs there' if gang else f'{len(device.residents)} residents'}"
             ranked.append(_ranking(options, device, why, None, slowdown=NAN, worst=NAN))
     ranked.sort(key=lambda pair: (not pair[0].feasible, pair[0].cost, pair[1]))
     return tuple(replace(one, planned=one.feasible and k == 0) for k, (one, _) in enumerate(ranked))
