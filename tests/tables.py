@@ -15,13 +15,20 @@ def profile(workload: str, *, peak_bytes: float = NAN, device_type: str = DEVICE
 
 
 class TablePredictor:
-    """slowdown[victim, neighbour] by workload; `spread` is the ratio of the interval's end to the median."""
+    """slowdown[victim, neighbour] by workload; `spread` is the ratio of the interval's end to the median; `fits` the
+    probability that two fit a device, 1 where it says nothing."""
 
     version = "table"
 
     def __init__(
-        self, slowdown: Mapping[tuple[str, str], float], *, spread: float = 1.0, devices: tuple[str, ...] = (DEVICE,)
+        self,
+        slowdown: Mapping[tuple[str, str], float],
+        *,
+        spread: float = 1.0,
+        devices: tuple[str, ...] = (DEVICE,),
+        fits: Mapping[tuple[str, str], float] | None = None,
     ) -> None:
+        self._fits = fits or {}
         self._slowdown, self._spread, self._devices = slowdown, spread, devices
 
     def knows(self, device_type: str, mode: str) -> str:
@@ -62,6 +69,9 @@ class TablePredictor:
             victim_slowdown=np.array(ahead, dtype=np.float32).reshape(shape),
             neighbour_slowdown=np.array(back, dtype=np.float32).reshape(shape),
             feasible=np.ones(shape, dtype=np.uint8),
+            feasibility=np.array(
+                [[self._fits.get((v.workload, n.workload), 1.0) for n in neighbours] for v in victims]
+            ).reshape(shape),
         )
 
 

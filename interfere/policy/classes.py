@@ -5,6 +5,7 @@ each job once, each class and each resident as often as there are. With all star
 of more than `MOST_STARTS` only the cheapest few of each job are, and nothing is proved.
 """
 
+import time
 from collections import Counter
 from dataclasses import dataclass
 
@@ -31,7 +32,7 @@ class ClassPlacement:
     exact: bool
 
 
-def by_classes(options: Options, price: Floats, time_limit_s: float = TIME_LIMIT_S) -> ClassPlacement | None:
+def by_classes(options: Options, price: Floats, deadline_s: float = np.inf) -> ClassPlacement | None:
     """The cheapest starts at waiting prices `price` float64[n]; None when the time did not do for any."""
     from scipy.optimize import LinearConstraint, milp
     from scipy.sparse import csr_array
@@ -53,10 +54,11 @@ def by_classes(options: Options, price: Floats, time_limit_s: float = TIME_LIMIT
     number = Counter(options.empty_class)
     most = np.array([*[1] * n, *[number[where] for where in classes], *[1] * len(options.seats), options.take])
     least = np.concatenate([np.ones(n), np.full(size - n, -np.inf)])
+    limit_s = max(0.0, min(TIME_LIMIT_S, deadline_s - time.perf_counter()))
     scale = max(1.0, float(np.abs(starts.cost).max(initial=0.0)))
     found = milp(
         starts.cost / scale, integrality=np.ones(v), constraints=[LinearConstraint(used, least, most)],
-        bounds=(0, 1), options={"time_limit": time_limit_s, "mip_rel_gap": 0.0},
+        bounds=(0, 1), options={"time_limit": limit_s, "mip_rel_gap": 0.0},
     )  # fmt: skip
     if found.x is None:
         return None

@@ -7,16 +7,17 @@ A cap holds on the quantile 1 - risk of the prediction. Every forbidden pair kno
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from interfere.policy.caps import caps_of, past_cap, protected_caps
+from interfere.policy.chance import either_past
+from interfere.policy.memory import Demand, demand, do_not_fit, misfits, too_large
 from interfere.policy.objectives import Objective
 from interfere.protocols import Predictor
-from interfere.records import ActionKind, Device, Job, JobProfile, Limits
-
-GIB = float(2**30)
+from interfere.records import NAN, ActionKind, Device, Job, JobProfile, Limits
 
 Resolve = Callable[[Job, str], JobProfile | None]
 """(job, device type) -> the profile to predict from, or None for a workload nobody profiled."""
@@ -62,8 +63,9 @@ class PairCosts:
     column_profiles: tuple[JobProfile | None, ...]
     where: DeviceClass
     limits: Limits
-    row_bytes: NDArray[np.float64]
-    column_bytes: NDArray[np.float64]
+    row_demands: tuple[Demand, ...]
+    column_demands: tuple[Demand, ...]
+    fits: NDArray[np.float64]  # float64[r, c], probability that both fit; NaN where nobody asks or knows
     row_upper: NDArray[np.float64]
     column_upper: NDArray[np.float64]
     row_known: NDArray[np.bool_]
@@ -71,31 +73,31 @@ class PairCosts:
     domain_reason: str
     running: bool = False  # are the columns residents already?
 
+    def either_way(self) -> "PairCosts":
+        """Of jobs among themselves: what is forbidden one way is forbidden, and rounding makes no difference."""
+        return replace(self, cost=np.maximum(self.cost, self.cost.T), worst=np.maximum(self.worst, self.worst.T))
+
     def reason(self, i: int, j: int) -> str:
         """The rule that forbids row i beside column j; empty when allowed."""
+        return self._one_way(i, j) or (self._one_way(j, i) if self.rows is self.columns else "")
+
+    def _one_way(self, i: int, j: int) -> str:
         if ActionKind.START_SHARED not in self.limits.allowed:
             return "start_shared is not an allowed action"
         if shut := self.where.shut_to(self.rows[i]) or ("" if self.running else self.where.shut_to(self.columns[j])):
             return shut
         if unknown := self._unknown(i, j):
             return unknown
-        total = self.row_bytes[i] + self.column_bytes[j]
-        if 0 <= self.where.memory_bytes < total:
-            return (
-                f"memory: {self.row_bytes[i] / GIB:.3g} GiB + {self.column_bytes[j] / GIB:.3g} GiB > "
-                f"{self.where.memory_bytes / GIB:.3g} GiB"
-            )
-        for job, upper in ((self.rows[i], self.row_upper[i, j]), (self.columns[j], self.column_upper[i, j])):
-            limit = cap_of(job, self.limits)
-            if upper > limit:
-                return f"slowdown cap: {job.id} could reach {upper:.2f} > {limit:.2f} at risk {self.limits.risk:g}"
-        return ""
+        one, other = self.row_demands[i], self.column_demands[j]
+        if why := do_not_fit(one, other, float(self.fits[i, j]), self.where.memory_bytes, self.limits):
+            return why
+        row, column = self.rows[i], self.columns[j]
+        why = past_cap(row, column, self.row_profiles[i], float(self.row_upper[i, j]), self.limits)
+        return why or past_cap(column, row, self.column_profiles[j], float(self.column_upper[i, j]), self.limits)
 
     def too_large(self, i: int) -> str:
         """Why row i does not fit there even alone; empty when it does."""
-        if 0 <= self.where.memory_bytes < self.row_bytes[i]:
-            return f"memory: {self.row_bytes[i] / GIB:.3g} GiB > {self.where.memory_bytes / GIB:.3g} GiB"
-        return ""
+        return too_large(self.row_demands[i], self.where.memory_bytes)
 
     def _unknown(self, i: int, j: int) -> str:
         """Why nothing is predicted for the two; empty when something is."""
@@ -109,16 +111,6 @@ class PairCosts:
                 "pair first, or set allow_extrapolation"
             )
         return self.domain_reason
-
-
-def cap_of(job: Job, limits: Limits) -> float:
-    """The tighter of the job's own cap and the request's; inf without any."""
-    return float(np.fmin(np.fmin(job.max_slowdown, limits.max_slowdown), np.inf))
-
-
-def peak_bytes(job: Job, profile: JobProfile | None) -> float:
-    """Peak memory: what the job says, else what its profile measured, else NaN."""
-    return profile.memory_peak_bytes if math.isnan(job.memory_peak_bytes) and profile else job.memory_peak_bytes
 
 
 def pair_costs(
@@ -146,28 +138,36 @@ def pair_costs(
     row_upper, column_upper = ahead.copy(), back.copy()
     row_known = np.array([p is not None for p in row_profiles], dtype=bool)
     column_known = np.array([p is not None for p in column_profiles], dtype=bool)
-    capped = any(math.isfinite(cap_of(job, limits)) for job in (*rows, *columns))
+    row_cap = np.minimum(caps_of(rows, row_profiles, limits)[:, None], protected_caps(rows, columns, limits))
+    column_cap = np.minimum(caps_of(columns, column_profiles, limits)[:, None], protected_caps(columns, rows, limits)).T
+    capped = np.isfinite(row_cap).any() or np.isfinite(column_cap).any()
+    fits = np.full((r, c), np.nan)
+    some = np.ix_(row_known, column_known)
     if not domain and row_known.any() and column_known.any() and ActionKind.START_SHARED in limits.allowed:
-        some = np.ix_(row_known, column_known)
-        ahead[some], back[some] = _predict(
-            row_profiles, column_profiles, where, predictor, 0.5, extrapolate=limits.allow_extrapolation
-        )
+        ahead[some], back[some], likely = _predict(row_profiles, column_profiles, where, predictor, 0.5, limits)
+        if likely is not None:
+            fits[some] = likely
         if capped:
-            row_upper[some], column_upper[some] = _predict(
-                row_profiles, column_profiles, where, predictor, 1 - limits.risk, extrapolate=limits.allow_extrapolation
+            row_upper[some], column_upper[some], _ = _predict(
+                row_profiles, column_profiles, where, predictor, 1 - limits.risk, limits
             )
     of_rows = objective.constant(rows)[:, None] + (objective.rate(rows) * row_times)[:, None] * ahead
     of_columns = objective.constant(columns) + objective.rate(columns) * column_times * back
     cost = of_rows + of_columns
     if running:
         cost -= objective.constant(columns) + objective.rate(columns) * column_times
-    row_bytes = np.array([peak_bytes(job, p) for job, p in zip(rows, row_profiles, strict=True)])
-    column_bytes = np.array([peak_bytes(job, p) for job, p in zip(columns, column_profiles, strict=True)])
-    row_cap = np.array([cap_of(job, limits) for job in rows])
-    column_cap = np.array([cap_of(job, limits) for job in columns])
-    forbidden = np.isnan(cost) | (row_upper > row_cap[:, None]) | (column_upper > column_cap[None, :])
-    if where.memory_bytes >= 0:
-        forbidden |= row_bytes[:, None] + column_bytes[None, :] > where.memory_bytes
+    if objective.past_cap and not np.isnan(cost).all():
+        past = either_past(
+            lambda level: _predict(row_profiles, column_profiles, where, predictor, level, limits)[:2], limits.soft_cap
+        )
+        cost[some] += objective.past_cap * past
+    row_demands = [demand(job, p) for job, p in zip(rows, row_profiles, strict=True)]
+    column_demands = [demand(job, p) for job, p in zip(columns, column_profiles, strict=True)]
+    forbidden = np.isnan(cost) | (row_upper > row_cap) | (column_upper > column_cap)
+    forbidden |= misfits(
+        np.array([one.bytes for one in row_demands]), np.array([one.bytes for one in column_demands]), fits,
+        where.memory_bytes, limits,
+    )  # fmt: skip
     cost[forbidden] = np.inf
     cost[[bool(where.shut_to(job)) for job in rows], :] = np.inf
     if not running:
@@ -176,7 +176,8 @@ def pair_costs(
         cost=cost, worst=np.maximum(of_rows, of_columns), row_slowdown=ahead, column_slowdown=back,
         rows=tuple(rows), columns=tuple(columns), where=where,
         limits=limits, row_profiles=tuple(row_profiles), column_profiles=tuple(column_profiles),
-        row_bytes=row_bytes, column_bytes=column_bytes, row_upper=row_upper, column_upper=column_upper,
+        row_demands=tuple(row_demands), column_demands=tuple(column_demands), fits=fits,
+        row_upper=row_upper, column_upper=column_upper,
         row_known=row_known, column_known=column_known, domain_reason=domain,
         running=running,
     )  # fmt: skip
@@ -188,17 +189,22 @@ def _predict(
     where: DeviceClass,
     predictor: Predictor,
     quantile: float,
-    *,
-    extrapolate: bool,
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Both directions for the known jobs; each distinct profile is predicted once."""
+    limits: Limits,
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64] | None]:
+    """Both directions for the known jobs, and how likely they fit; each distinct profile is predicted once."""
     row_kinds, row_of = _distinct(rows)
     column_kinds, column_of = _distinct(columns)
     answer = predictor.predict_matrix(
-        row_kinds, column_kinds, where.type, where.mode, quantile=quantile, allow_extrapolation=extrapolate
-    )
+        row_kinds, column_kinds, where.type, where.mode, quantile=quantile,
+        device_memory_bytes=where.memory_bytes if where.memory_bytes >= 0 else NAN,
+        allow_extrapolation=limits.allow_extrapolation,
+    )  # fmt: skip
     spread = np.ix_(row_of, column_of)
-    return answer.victim_slowdown[spread].astype(np.float64), answer.neighbour_slowdown[spread].astype(np.float64)
+    fits = None
+    if answer.feasibility is not None and not math.isnan(limits.misfit_risk):
+        fits = answer.feasibility[spread].astype(np.float64)
+    ahead, back = answer.victim_slowdown[spread], answer.neighbour_slowdown[spread]
+    return ahead.astype(np.float64), back.astype(np.float64), fits
 
 
 def _distinct(profiles: Sequence[JobProfile | None]) -> tuple[list[JobProfile], list[int]]:

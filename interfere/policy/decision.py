@@ -6,7 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from interfere.policy.costs import GIB, DeviceClass, PairCosts, Resolve
+from interfere.policy.caps import unreachable
+from interfere.policy.costs import DeviceClass, PairCosts, Resolve
+from interfere.policy.memory import GIB
 from interfere.policy.options import Options, Start
 from interfere.protocols import Predictor
 from interfere.records import NAN, Action, ActionKind, Device, JobProfile, PairBatch, Pairing, Refusal
@@ -59,7 +61,9 @@ class Decision:
             return Action(kind=ActionKind.WAIT, job_id=job.id, reason=self._why_waiting(i))
         if group.costs is None:
             why = "a device is free"
-            if self._resolve(job, group.device.type) is None:
+            profile = self._resolve(job, group.device.type)
+            why = unreachable(job, profile) or why
+            if profile is None:
                 why = f"no profile of workload {job.workload!r} on {group.device.type}: it runs alone first"
             return Action(
                 kind=ActionKind.START_ALONE, job_id=job.id, device_id=group.device.id, slowdown=1.0, slowdown_lower=1.0,
@@ -130,8 +134,8 @@ class Decision:
     def _why_waiting(self, i: int) -> str:
         options = self._options
         largest = max((d.memory_bytes for d in (*options.empty, *options.seats)), default=NAN)
-        if options.bytes[i] > largest:
-            return f"memory: needs {options.bytes[i] / GIB:.3g} GiB, the largest device has {largest / GIB:.3g} GiB"
+        if options.demands[i].bytes > largest:
+            return f"memory: needs {options.demands[i]}, the largest device has {largest / GIB:.3g} GiB"
         if not options.empty and not options.seats:
             return "no device has a free seat"
         if np.isfinite(options.alone_best()[i]) or any(np.isfinite(t.cost[i]).any() for t in self._tables()):

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from interfere.policy.costs import DeviceClass, PairCosts
+from interfere.policy.objectives import weights
 from interfere.policy.options import Options, Start
 from interfere.policy.place import EQUAL, Floats, place, waiting_price
 from interfere.policy.worst import least_worst
@@ -182,7 +183,7 @@ def _solved(options: Options, price: Floats, choice: Choice) -> Alternative:
         group_cost=cost,
         cost=value,
         waiting=len(waiting),
-        waiting_weight=float(sum(job.weight for job in waiting)),
+        waiting_weight=float(weights(waiting).sum()),
         chosen=choice.chosen,
         proven=proven,
     )
@@ -219,5 +220,5 @@ def _without(options: Options, kept: Sequence[int], start: Start | None) -> Opti
         together={where: cut(costs, kept) for where, costs in options.together.items() if where in classes},
         beside=beside,
         seat_place=tuple(seat_place[k] for k in range(len(seats))),
-        bytes=options.bytes[kept],
+        demands=tuple(options.demands[k] for k in kept),
     )

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from interfere.policy.costs import DeviceClass, Resolve
 from interfere.policy.merge import merged, nothing_starts
+from interfere.policy.objectives import weights
 from interfere.policy.planner import plan_valid
 from interfere.protocols import Predictor
 from interfere.records import Action, Device, Job, Plan, Snapshot, SolveStatus
@@ -36,7 +37,7 @@ def _order(pending: Iterable[Job]) -> list[int]:
     """Sizes that wait: that of the heaviest job first, the larger at equal weight."""
     heaviest: dict[int, float] = {}
     for job in pending:
-        heaviest[job.gpus] = max(heaviest.get(job.gpus, 0.0), job.weight)
+        heaviest[job.gpus] = max(heaviest.get(job.gpus, 0.0), float(weights([job])[0]))
     return sorted(heaviest, key=lambda size: (-heaviest[size], -size))
 
 

@@ -19,8 +19,9 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from interfere.policy.costs import DeviceClass, Resolve, pair_costs, peak_bytes
-from interfere.policy.objectives import WeightedExcess
+from interfere.policy.costs import DeviceClass, Resolve, pair_costs
+from interfere.policy.memory import demand, too_large
+from interfere.policy.objectives import WeightedExcess, weights
 from interfere.policy.steps import Field
 from interfere.protocols import Predictor
 from interfere.records import NAN, ActionKind, Device, Job, Limits, ObjectiveKind, Snapshot
@@ -83,7 +84,7 @@ def find_moves(
 
 def weight_of(job: Job, snapshot: Snapshot) -> float:
     """Of one of its seconds."""
-    return 1.0 if snapshot.objective in UNWEIGHTED and not snapshot.objective_terms else job.weight
+    return 1.0 if snapshot.objective in UNWEIGHTED and not snapshot.objective_terms else float(weights([job])[0])
 
 
 def movable(job: Job) -> bool:
@@ -199,4 +200,4 @@ def _berths(field_: Field, movers: Collection[str]) -> dict[str, Berth]:
 def _fits_alone(job: Job, where: DeviceClass, snapshot: Snapshot, resolve: Resolve) -> bool:
     """May it start alone on a device of that class?"""
     allowed = ActionKind.START_ALONE in snapshot.limits.allowed and not where.shut_to(job)
-    return allowed and not 0 <= where.memory_bytes < peak_bytes(job, resolve(job, where.type))
+    return allowed and not too_large(demand(job, resolve(job, where.type)), where.memory_bytes)

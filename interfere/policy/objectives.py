@@ -18,6 +18,10 @@ from interfere.records import Job, JobProfile, ObjectiveKind, Snapshot
 
 Floats = NDArray[np.float64]
 
+# A job outweighs nine of the level below. Five levels span 10^4, so that sums over thousands of jobs keep eight digits
+# of the least of them in the 2^46 steps that the matching counts in.
+PRIORITY_FACTOR = 10.0
+
 
 class Objective(Protocol):
     """The two coefficients of every job's cost."""
@@ -30,6 +34,10 @@ class Objective(Protocol):
     def worst(self) -> bool:
         """Is the largest cost of a job minimised, not their sum?"""
 
+    @property
+    def past_cap(self) -> float:
+        """What a pair costs in which a job passes the soft cap of the limits, times the chance of that."""
+
     def constant(self, jobs: Sequence[Job]) -> Floats:
         """float64[n], what a job costs whatever its stretch."""
 
@@ -39,10 +47,11 @@ class Objective(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WeightedExcess:
-    """f_i(x) = w_i (x - 1), weights w: time lost to sharing and to a slower device, in units of the job's own time."""
+    """f_i(x) = w_i (x - 1), w the `weights`: time lost to sharing and to a slower device, in units of its own time."""
 
     needs: ClassVar[tuple[str, ...]] = ()
     worst: ClassVar[bool] = False
+    past_cap: ClassVar[float] = 0.0
 
     def constant(self, jobs: Sequence[Job]) -> Floats:
         """-w_i."""
@@ -50,7 +59,7 @@ class WeightedExcess:
 
     def rate(self, jobs: Sequence[Job]) -> Floats:
         """w_i."""
-        return np.array([job.weight for job in jobs], dtype=np.float64)
+        return weights(jobs)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +68,7 @@ class TotalSlowdown:
 
     needs: ClassVar[tuple[str, ...]] = ()
     worst: ClassVar[bool] = False
+    past_cap: ClassVar[float] = 0.0
 
     def constant(self, jobs: Sequence[Job]) -> Floats:
         """Zeros."""
@@ -75,6 +85,7 @@ class CompletionTime:
 
     needs: ClassVar[tuple[str, ...]] = ("remaining_s",)
     worst: ClassVar[bool] = False
+    past_cap: ClassVar[float] = 0.0
 
     def constant(self, jobs: Sequence[Job]) -> Floats:
         """Zeros."""
@@ -91,6 +102,7 @@ class Makespan:
 
     needs: ClassVar[tuple[str, ...]] = ("remaining_s",)
     worst: ClassVar[bool] = True
+    past_cap: ClassVar[float] = 0.0
 
     def constant(self, jobs: Sequence[Job]) -> Floats:
         """Zeros."""
@@ -111,6 +123,7 @@ class FinishTimeFairness:
 
     needs: ClassVar[tuple[str, ...]] = ("remaining_s", "elapsed_s", "attained_s")
     worst: ClassVar[bool] = True
+    past_cap: ClassVar[float] = 0.0
 
     def constant(self, jobs: Sequence[Job]) -> Floats:
         """e_i / (a_i + r_i)."""
@@ -119,6 +132,26 @@ class FinishTimeFairness:
     def rate(self, jobs: Sequence[Job]) -> Floats:
         """r_i / (a_i + r_i)."""
         return np.array([job.remaining_s for job in jobs], dtype=np.float64) / _whole(jobs)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairsPastCap:
+    """Σ over pairs P(a job of it passes the soft cap): how many pairs are expected to. Jobs themselves cost nothing.
+
+    As a term of large weight beside another objective: first the fewest such pairs, then the least of the other.
+    """
+
+    needs: ClassVar[tuple[str, ...]] = ()
+    worst: ClassVar[bool] = False
+    past_cap: ClassVar[float] = 1.0
+
+    def constant(self, jobs: Sequence[Job]) -> Floats:
+        """Zeros."""
+        return np.zeros(len(jobs))
+
+    def rate(self, jobs: Sequence[Job]) -> Floats:
+        """Zeros."""
+        return np.zeros(len(jobs))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,6 +165,11 @@ class WeightedSum:
     def needs(self) -> tuple[str, ...]:
         """What any of them needs."""
         return tuple(dict.fromkeys(name for _, objective in self.terms for name in objective.needs))
+
+    @property
+    def past_cap(self) -> float:
+        """Σ_k λ_k past_cap_k."""
+        return sum(share * one.past_cap for share, one in self.terms)
 
     def constant(self, jobs: Sequence[Job]) -> Floats:
         """Σ_k λ_k constant_ik."""
@@ -148,7 +186,13 @@ OBJECTIVES: dict[ObjectiveKind, Objective] = {
     ObjectiveKind.COMPLETION_TIME: CompletionTime(),
     ObjectiveKind.MAKESPAN: Makespan(),
     ObjectiveKind.FINISH_TIME_FAIRNESS: FinishTimeFairness(),
+    ObjectiveKind.PAIRS_PAST_CAP: PairsPastCap(),
 }
+
+
+def weights(jobs: Sequence[Job]) -> Floats:
+    """float64[n], weight · 10^priority: in the weighted excess, and in who starts first whatever the objective."""
+    return np.array([job.weight * PRIORITY_FACTOR**job.priority for job in jobs], dtype=np.float64)
 
 
 def objective_of(snapshot: Snapshot) -> Objective:

@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from interfere.policy.costs import DeviceClass, PairCosts, Resolve, pair_costs, peak_bytes
+from interfere.policy.costs import DeviceClass, PairCosts, Resolve, pair_costs
+from interfere.policy.memory import Demand, demand, too_large
 from interfere.policy.objectives import objective_of, relative_times
 from interfere.protocols import Predictor
 from interfere.records import ActionKind, Device, Job, Snapshot
@@ -34,7 +35,7 @@ class Options:
     together: Mapping[DeviceClass, PairCosts]  # pending x pending on an empty device of that class
     beside: Mapping[DeviceClass, tuple[PairCosts, list[int]]]  # pending x residents; columns index `seats`
     seat_place: tuple[tuple[PairCosts, int], ...]  # of each seat: its costs and its column there
-    bytes: NDArray[np.float64]  # float64[n], peak memory
+    demands: tuple[Demand, ...]  # memory of each pending job, on the device type where it holds most
     worst: bool  # is the largest cost of a job minimised, not the sum?
     floor: float  # largest cost of a resident that nobody joins; -inf without any
 
@@ -96,8 +97,8 @@ def survey(snapshot: Snapshot, predictor: Predictor, resolve: Resolve) -> Option
     alone, together, beside = {}, {}, {}
     empty_class = tuple(map(DeviceClass.of, empty))
     for where in dict.fromkeys(empty_class):
-        held = np.array([peak_bytes(job, resolve(job, where.type)) for job in pending])
-        fits = ~(held > where.memory_bytes) if where.memory_bytes >= 0 else np.ones(len(pending), dtype=bool)
+        held = [demand(job, resolve(job, where.type)) for job in pending]
+        fits = np.array([not too_large(one, where.memory_bytes) for one in held], dtype=bool)
         fits &= ActionKind.START_ALONE in limits.allowed
         fits &= np.array([not where.shut_to(job) for job in pending], dtype=bool)
         cost = objective.constant(pending) + objective.rate(pending) * times[where.type]
@@ -105,7 +106,7 @@ def survey(snapshot: Snapshot, predictor: Predictor, resolve: Resolve) -> Option
         together[where] = pair_costs(
             pending, pending, where, predictor, resolve, limits, objective,
             row_times=times[where.type], column_times=times[where.type],
-        )  # fmt: skip
+        ).either_way()  # fmt: skip
     running = [(r, d.type) for d in snapshot.devices for r in d.residents]
     running_times = _times_here(running, types, resolve)
     floor = objective.constant([job for job, _ in running])
@@ -123,11 +124,14 @@ def survey(snapshot: Snapshot, predictor: Predictor, resolve: Resolve) -> Option
         )  # fmt: skip
         beside[where] = (costs, columns)
         place |= {k: (costs, column) for column, k in enumerate(columns)}
-    known = [[peak_bytes(job, one) for one in row] for job, row in zip(pending, profiles, strict=True)]
+    demands = [
+        max((demand(job, one) for one in row), key=lambda d: -np.inf if np.isnan(d.bytes) else d.bytes)
+        for job, row in zip(pending, profiles, strict=True)
+    ]
     return Options(
         pending=pending, empty=empty, empty_class=empty_class, take=take, seats=seats, alone=alone, together=together,
         beside=beside, seat_place=tuple(place[k] for k in range(len(seats))),
-        bytes=np.array([np.fmax.reduce(row) for row in known], dtype=np.float64),
+        demands=tuple(demands),
         worst=objective.worst, floor=float(floor.max(initial=-np.inf)),
     )  # fmt: skip
 

@@ -6,6 +6,7 @@ devices. With empty devices of several classes a group is costed at its best cla
 the groups are then assigned to devices; where this falls short, an integer program takes the classes into account.
 """
 
+import time
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,9 +16,11 @@ from interfere.matching.pairs import match_pairs
 from interfere.matching.records import Matching
 from interfere.matching.seats import assign_seats
 from interfere.policy.classes import by_classes
+from interfere.policy.objectives import weights
 from interfere.policy.options import Options, Start
 
 Floats = NDArray[np.float64]
+LEAST_S = 1e-3  # what a search gets that is late already: it answers by simple means
 EQUAL = 1e-9  # relative: sums of the same costs in another order
 
 
@@ -38,27 +41,35 @@ class Placement:
 
 
 def waiting_price(options: Options) -> Floats:
-    """float64[n]: so dear that no saving in excess makes a job wait; in proportion to the job's weight."""
-    costs = np.concatenate([options.alone_best(), options.together_best().ravel(), options.beside_all().ravel()])
-    span = float(np.abs(costs[np.isfinite(costs)]).max(initial=0.0))
-    weight = np.array([job.weight for job in options.pending])
-    return (1.0 + 2.0 * len(weight) * span) * weight / weight.min(initial=np.inf) if len(weight) else weight
+    """float64[n]: so dear that no saving in costs makes a job wait; in proportion to the job's weight."""
+    weight = weights(options.pending)
+    if not len(weight):
+        return weight
+    tables = (*(cost[:, None] for cost in options.alone.values()), options.beside_all())
+    tables += tuple(costs.cost for costs in options.together.values())
+    # No placement costs more than Σ of the dearest choice of each job, and none less than -Σ.
+    dearest = np.max([np.max(np.abs(t), axis=1, where=np.isfinite(t), initial=0.0) for t in tables], axis=0)
+    return np.asarray((1.0 + 2.0 * dearest.sum()) * weight / weight.min())
 
 
-def place(options: Options, price: Floats) -> Placement:
-    """The cheapest placement, `price` float64[n] for each job that waits."""
-    matching = _matched(options, price)
+def place(options: Options, price: Floats, deadline_s: float = np.inf) -> Placement:
+    """The cheapest placement, `price` float64[n] for each job that waits; soon after `deadline_s` (perf_counter) the
+    best so far."""
+    matching = _matched(options, price, deadline_s)
     found = _placed(options, price, matching)
-    if found.exact:
+    if found.exact or len(options.together) < 2 or time.perf_counter() > deadline_s:
         return found
-    other = by_classes(options, price)
+    other = by_classes(options, price, deadline_s)
     if other is None:
         return found
-    better = _of(options, price, other.starts, bound=max(found.bound, other.bound), exact=other.exact)
+    better = placement_of(options, price, other.starts, bound=max(found.bound, other.bound), exact=other.exact)
     return better if better.total <= found.total else found
 
 
-def _of(options: Options, price: Floats, starts: tuple[Start, ...], *, bound: float, exact: bool) -> Placement:
+def placement_of(
+    options: Options, price: Floats, starts: tuple[Start, ...], *, bound: float, exact: bool = False
+) -> Placement:
+    """What some starts come to; `bound` on cost and waiting of any."""
     waits = np.ones(len(options.pending), dtype=bool)
     for start in starts:
         waits[list(start.members)] = False
@@ -69,7 +80,15 @@ def _of(options: Options, price: Floats, starts: tuple[Start, ...], *, bound: fl
     )
 
 
-def _matched(options: Options, price: Floats) -> Matching:
+def least_cost(options: Options) -> float:
+    """No placement that starts every pending job costs less: each at its cheapest, half of a pair's cost."""
+    cheapest = options.alone_best()
+    for half in (options.beside_all(), options.together_best() / 2):
+        cheapest = np.minimum(cheapest, half.min(axis=1, initial=np.inf))
+    return float(cheapest[np.isfinite(cheapest)].sum())
+
+
+def _matched(options: Options, price: Floats, deadline_s: float) -> Matching:
     """Matching over pending jobs 0..n-1, seats n..n+s-1, waiting places after them."""
     n, s = len(options.pending), len(options.seats)
     alone = options.alone_best()
@@ -80,10 +99,11 @@ def _matched(options: Options, price: Floats) -> Matching:
     cost[:n, :n] = options.together_best()
     cost[:n, n : n + s] = options.beside_all()
     cost[:n, n + s :] = price[:, None]
-    cost = np.minimum(cost, cost.T)
+    cost[n:, :n] = cost[:n, n:].T
     solo = np.zeros(size)
     solo[:n] = alone
-    return match_pairs(cost, solo, max_devices=options.take + s + places)
+    left_s = None if deadline_s == np.inf else max(LEAST_S, deadline_s - time.perf_counter())
+    return match_pairs(cost, solo, max_devices=options.take + s + places, time_limit_s=left_s)
 
 
 def _placed(options: Options, price: Floats, matching: Matching) -> Placement:
@@ -100,10 +120,10 @@ def _placed(options: Options, price: Floats, matching: Matching) -> Placement:
             fresh.append((i, j))
     devices = _devices(options, price, fresh)
     starts += [Start(members=members, device=k) for members, k in zip(fresh, devices, strict=True) if k >= 0]
-    found = _of(options, price, tuple(starts), bound=matching.lower_bound, exact=False)
+    found = placement_of(options, price, tuple(starts), bound=matching.lower_bound)
     if found.total - found.bound > EQUAL * max(abs(found.total), matching.cost):
         return found
-    return _of(options, price, found.starts, bound=found.total, exact=True)
+    return placement_of(options, price, found.starts, bound=found.total, exact=True)
 
 
 def _devices(options: Options, price: Floats, fresh: list[tuple[int, ...]]) -> list[int]:

@@ -4,12 +4,16 @@ First the most weight is started, then at the least cost of the objective: `plac
 largest counts; `decision` puts it into words.
 """
 
+import math
+import time
+from dataclasses import replace
+
 from interfere.errors import InvalidInputError
 from interfere.policy.costs import Resolve
 from interfere.policy.decision import Decision, groups_of
-from interfere.policy.greedy import greedy
+from interfere.policy.greedy import Greedy, greedy
 from interfere.policy.options import Options, survey
-from interfere.policy.place import EQUAL, Floats, Placement, place, waiting_price
+from interfere.policy.place import EQUAL, Floats, Placement, least_cost, place, placement_of, waiting_price
 from interfere.policy.validate import validate_snapshot
 from interfere.policy.worst import least_worst
 from interfere.protocols import Predictor
@@ -26,13 +30,15 @@ def plan(snapshot: Snapshot, predictor: Predictor, resolve: Resolve, decision_id
 
 def plan_valid(snapshot: Snapshot, predictor: Predictor, resolve: Resolve, decision_id: str) -> Plan:
     """The same for a snapshot, or a part of one, that does not."""
+    budget_s = snapshot.limits.time_budget_s
+    deadline_s = math.inf if math.isnan(budget_s) else time.perf_counter() + budget_s
     options = survey(snapshot, predictor, resolve)
-    placement, value, bound = _solved(options, waiting_price(options))
+    in_order = greedy(options)
+    placement, value, bound = _solved(options, waiting_price(options), in_order, deadline_s)
     decided = Decision(
         options, groups_of(options, placement.starts), predictor, resolve, snapshot.limits.allow_extrapolation
     )
     actions = tuple(decided.action(i) for i in range(len(options.pending)))
-    in_order = greedy(options)
     refused, total = decided.refusals()
     proved = value - bound <= EQUAL * max(abs(value), placement.total)
     return Plan(
@@ -52,11 +58,25 @@ def plan_valid(snapshot: Snapshot, predictor: Predictor, resolve: Resolve, decis
     )
 
 
-def _solved(options: Options, price: Floats) -> tuple[Placement, float, float]:
-    """The placement, what the objective says of it, and the least it could say when as much weight starts."""
-    if not options.worst:
-        found = place(options, price)
-        return found, found.cost, found.cost if found.exact else min(found.cost, found.bound - found.waiting)
-    answer = least_worst(options, price)
-    floored = answer.worst if answer.worst > float("-inf") else 0.0  # nobody starts, nobody runs
-    return answer.placement, floored, min(floored, answer.bound) if floored else floored
+def _solved(options: Options, price: Floats, in_order: Greedy, deadline_s: float) -> tuple[Placement, float, float]:
+    """The placement, what the objective says of it, and the least it could say when as much weight starts.
+
+    Where time ran out before the search came as far as greedy, greedy's.
+    """
+    simple = placement_of(options, price, in_order.starts, bound=-math.inf)
+    if options.worst:
+        answer = least_worst(options, price, deadline_s)
+        found, value, bound = answer.placement, answer.worst, answer.bound
+        more = simple.waiting < found.waiting * (1 - EQUAL)
+        if more or (simple.waiting <= found.waiting * (1 + EQUAL) and in_order.worst < value):
+            found, value, bound = simple, in_order.worst, min(bound, options.floor)
+        return (found, value, bound) if value > -math.inf else (found, 0.0, 0.0)
+    found = place(options, price, deadline_s)
+    if found.exact:
+        return found, found.cost, found.cost
+    if simple.total < found.total:
+        found = replace(simple, bound=found.bound)
+    bound = found.bound - found.waiting
+    if not found.waiting:
+        bound = max(bound, least_cost(options))
+    return found, found.cost, min(found.cost, bound)

@@ -11,7 +11,7 @@ from interfere.policy.clock import Slowdowns
 from interfere.policy.costs import Resolve
 from interfere.policy.merge import job_cost, merged, nothing_starts
 from interfere.policy.moves import Moves, Step, find_moves, movable
-from interfere.policy.objectives import objective_of
+from interfere.policy.objectives import objective_of, weights
 from interfere.protocols import Predictor
 from interfere.records import Action, ActionKind, Device, Job, Plan, Snapshot, SolveStatus
 
@@ -26,7 +26,7 @@ def with_moves(fresh: Plan, left: Snapshot, predictor: Predictor, resolve: Resol
     empty = [device.id for device in left.devices if not device.residents]
     most = len(empty) if left.limits.max_devices is None else left.limits.max_devices
     spare = most - sum(name in closed for name in empty)
-    by_weight = sorted(waiting, key=lambda job: -job.weight)
+    by_weight = sorted(waiting, key=lambda job: -float(weights([job])[0]))
     found = find_moves(left, closed, by_weight, spare, predictor, resolve)
     jobs = {job.id: job for job in waiting}
     kinds = {device.id: device.type for device in left.devices}

@@ -52,8 +52,18 @@ def _objective_violations(snapshot: Snapshot, jobs: Sequence[tuple[str, Job]]) -
     if bad:
         return bad
     name = " + ".join(term.kind for term in snapshot.objective_terms) or snapshot.objective
-    needs = objective_of(snapshot).needs
-    bad = [
+    objective = objective_of(snapshot)
+    needs = objective.needs
+    if objective.past_cap and math.isnan(snapshot.limits.soft_cap):
+        bad.append(
+            Violation(
+                field="limits.soft_cap",
+                what=f"is needed by the objective {name}",
+                value="absent",
+                remedy="send the slowdown that few pairs should pass, or take another objective",
+            )
+        )
+    bad += [
         Violation(
             field=f"{path}.{needed}",
             what=f"is needed by the objective {name}",

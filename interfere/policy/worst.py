@@ -5,6 +5,7 @@ sum. Whether as much weight starts below a threshold never turns from yes to no 
 costs are halved until one is left: about 18 placements for 300 jobs beside 700 residents.
 """
 
+import time
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,16 +23,16 @@ class WorstPlacement:
     bound: float
 
 
-def least_worst(options: Options, price: Floats) -> WorstPlacement:
+def least_worst(options: Options, price: Floats, deadline_s: float = np.inf) -> WorstPlacement:
     """The placement; exact when every one on the way was."""
-    best = place(options, price)
+    best = place(options, price, deadline_s)
     worst = _worst(options, best)
     values = _values(options)
     low, high = 0, int(np.searchsorted(values, worst))  # values[high] is reached; below values[low] is not
     proved = -1
-    while low < high:
+    while low < high and time.perf_counter() < deadline_s:
         middle = (low + high) // 2
-        found = place(options.up_to(float(values[middle])), price)
+        found = place(options.up_to(float(values[middle])), price, deadline_s)
         if found.waiting <= best.waiting * (1 + EQUAL):
             best, worst = found, _worst(options, found)
             high = min(middle, int(np.searchsorted(values, worst)))

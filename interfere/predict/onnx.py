@@ -144,6 +144,7 @@ class OnnxPredictor:
             victim_slowdown=np.exp(ahead + shift).astype(np.float32),
             neighbour_slowdown=np.exp(back + shift).astype(np.float32),
             feasible=(~(fits < FITS)).astype(np.uint8),
+            feasibility=fits,
         )
 
     def _encode(self, jobs: Sequence[JobProfile], device_type: str, mode: str) -> NDArray[np.float32]:

@@ -1,5 +1,6 @@
 """The cluster as a scheduler sends it, and the decision it gets back."""
 
+import math
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -13,6 +14,9 @@ from interfere.records.checks import (
 )
 
 DEFAULT_RISK = 0.05  # the interval of every prediction ends at the 5 % and 95 % quantiles
+MOST_HEADROOM = 0.99  # of a device; all of it would forbid every pair
+LEAST_BUDGET_S = 0.001  # below, not even the costs could be laid out
+HIGHEST_PRIORITY = 4  # five levels, as many as schedulers of jobs usually name: best effort to urgent
 LEAST_WEIGHT = 1e-6  # of a job, or of an objective in a sum: sums of a million such still tell them apart
 LEAST_RISK, MOST_RISK = 0.001, 0.5  # below, no calibration has the rows to tell; at a half the median decides
 # Two of Slurm's main scheduling cycles (sched_interval, 60 s by default; slurm.conf, SchedulerParameters): a scheduler
@@ -34,6 +38,9 @@ class Job:
     remaining_s: float = NAN  # alone on its fastest device type; objectives of time need it
     attained_s: float = NAN  # service so far, in seconds alone on its fastest device type
     elapsed_s: float = NAN  # since it was submitted
+    priority: int = 0  # 0 to 4; counts as weight · 10^priority
+    memory_working_set_bytes: float = NAN  # stands in where nobody knows the peak
+    latency_target_s: float = NAN  # of one request: its time alone × slowdown must stay below, at the same quantile
     gpus: int = 1  # devices that it takes, all at once; one that runs is a resident of each of them
     pools: tuple[str, ...] = ()  # of devices that it may start on; empty: any
     preemptible: bool = False  # may be moved once it runs
@@ -44,8 +51,18 @@ class Job:
         bad = text_violations(self, "id", "workload") + number_violations(self, "memory_peak_bytes", "remaining_s")
         bad += number_violations(self, "attained_s", "elapsed_s") + number_violations(self, "max_slowdown", low=1.0)
         bad += number_violations(self, "checkpoint_s", "since_s")
+        bad += number_violations(self, "memory_working_set_bytes", "latency_target_s")
         bad += number_violations(self, "weight", low=LEAST_WEIGHT, nan=False)
         bad += number_violations(self, "gpus", low=1.0, nan=False)
+        if not 0 <= self.priority <= HIGHEST_PRIORITY:
+            bad.append(
+                Violation(
+                    field="priority",
+                    what=f"must be a whole number from 0 to {HIGHEST_PRIORITY}",
+                    value=repr(self.priority),
+                    remedy=f"map your priorities to 0..{HIGHEST_PRIORITY}",
+                )
+            )
         check(bad)
 
 
@@ -75,6 +92,7 @@ class ObjectiveKind(StrEnum):
     COMPLETION_TIME = "completion_time"
     MAKESPAN = "makespan"
     FINISH_TIME_FAIRNESS = "finish_time_fairness"
+    PAIRS_PAST_CAP = "pairs_past_cap"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,12 +131,20 @@ class Limits:
     max_devices: int | None = None  # empty devices that may be taken
     allow_extrapolation: bool = False
     risk: float = DEFAULT_RISK  # probability with which a slowdown may pass its cap: it holds on quantile 1 - risk
+    memory_headroom: float = 0.0  # share of a device's memory that two jobs must leave free
+    misfit_risk: float = NAN  # most probability, as predicted, that two jobs do not fit; absent: sums alone decide
+    protected_slowdown: float = NAN  # cap that a job holds against partners of lower priority
+    soft_cap: float = NAN  # the slowdown that the objective pairs_past_cap keeps pairs below; it forbids nothing
+    time_budget_s: float = NAN  # for the search; past it the best found so far is answered as BOUNDED
     promise_ttl_s: float = DEFAULT_PROMISE_TTL_S  # how long a planned start keeps its place, on the caller's clock
     slice_s: float = NAN  # decide anew at least this often
     move_factor: float = DEFAULT_MOVE_FACTOR  # a move must save more than this times what it costs
 
     def __post_init__(self) -> None:
-        bad = number_violations(self, "max_slowdown", low=1.0)
+        bad = number_violations(self, "max_slowdown", "protected_slowdown", "soft_cap", low=1.0)
+        bad += number_violations(self, "time_budget_s", low=LEAST_BUDGET_S)
+        bad += _share_violations(self, "memory_headroom", MOST_HEADROOM)
+        bad += [] if math.isnan(self.misfit_risk) else _share_violations(self, "misfit_risk", 1.0)
         bad += number_violations(self, "promise_ttl_s", nan=False)
         bad += number_violations(self, "slice_s", low=LEAST_SLICE_S)
         bad += number_violations(self, "move_factor", low=1.0, nan=False)
@@ -150,6 +176,13 @@ class Limits:
                 )
             )
         check(bad)
+
+
+def _share_violations(limits: Limits, name: str, most: float) -> list[Violation]:
+    value = getattr(limits, name)
+    if 0 <= value <= most:
+        return []
+    return [Violation(field=name, what=f"must be in [0, {most:g}]", value=repr(value), remedy="leave it out for none")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

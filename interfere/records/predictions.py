@@ -54,3 +54,5 @@ class MatrixPrediction:
     victim_slowdown: NDArray[np.float32]  # float32[v, n]: victim i beside neighbour j
     neighbour_slowdown: NDArray[np.float32]  # float32[v, n]: neighbour j beside victim i
     feasible: NDArray[np.uint8]  # uint8[v, n]: 0 only where both are known not to fit
+    feasibility: NDArray[np.float64] | None = None  # float64[v, n], probability that both fit, NaN where unknown; not
+    # sent over the wire

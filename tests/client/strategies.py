@@ -107,6 +107,7 @@ jobs = st.builds(
     max_slowdown=optional(1.0), gpus=st.integers(1, 2**31), pools=tuples(words),
     preemptible=st.booleans(), checkpoint_s=optional(), since_s=optional(),
     remaining_s=optional(), attained_s=optional(), elapsed_s=optional(),
+    priority=st.integers(0, 4), memory_working_set_bytes=optional(), latency_target_s=optional(),
 )  # fmt: skip
 devices = st.builds(
     Device,
@@ -125,6 +126,11 @@ limits = st.builds(
     max_devices=st.none() | counts,
     allow_extrapolation=st.booleans(),
     risk=st.floats(0.001, 0.5),
+    memory_headroom=numbers(0.0, 0.99),
+    misfit_risk=optional(0.0, 1.0),
+    protected_slowdown=optional(1.0),
+    time_budget_s=optional(0.001),
+    soft_cap=optional(1.0),
     promise_ttl_s=numbers(),
     slice_s=optional(1e-3),
     move_factor=numbers(1.0),

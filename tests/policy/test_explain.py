@@ -44,6 +44,7 @@ class Timed(World):
             pending=timed(self.snapshot.pending),
             devices=tuple(replace(one, residents=timed(one.residents)) for one in self.snapshot.devices),
             objective=objective,
+            limits=replace(self.snapshot.limits, soft_cap=1.5),
         )
 
     def options(self) -> Options:
@@ -174,7 +175,7 @@ def test_refused_partners_are_counted_and_a_few_listed_for_each_rule() -> None:
     listed, total = refusals(survey(pending, predictor, resolve), "j5")  # type: ignore[arg-type]
     assert total == 15  # beside w6 to w19 past 1.1 ×, and beside nobody knows whom; w5 itself is no partner
     rules = [one.reason.partition(":")[0] for one in listed]
-    assert rules.count("slowdown cap") == REFUSALS_A_RULE
+    assert rules.count("slowdown cap of the request") == REFUSALS_A_RULE
     assert [one.partner_id for one in listed if one.reason.startswith("no profile")] == ["new"]
     assert {one.job_id for one in listed} == {"j5"}
 

@@ -10,13 +10,14 @@ import pytest
 
 from interfere.errors import InvalidInputError
 from interfere.policy.planner import plan
-from interfere.records import ActionKind, Device, Job, JobProfile, ObjectiveKind, ObjectiveTerm, Plan, Snapshot
+from interfere.records import ActionKind, Device, Job, JobProfile, Limits, ObjectiveKind, ObjectiveTerm, Plan, Snapshot
 from tests.tables import DEVICE, TablePredictor, profile, resolver
 
 NAMES = "abcd"
 KNOWN = resolver(*(profile(name) for name in NAMES))
 EMPTY = tuple(Device(id=f"d{k}", type=DEVICE) for k in range(2))
 SLOW = "slow"  # a second device type
+SOFT_CAP = 1.6
 
 # The definitions once more, in the words of the test: cost of one job at stretch x, and how costs come together.
 ONE: dict[ObjectiveKind, Callable[[Job, float], float]] = {
@@ -24,6 +25,7 @@ ONE: dict[ObjectiveKind, Callable[[Job, float], float]] = {
     ObjectiveKind.TOTAL_SLOWDOWN: lambda job, x: x,
     ObjectiveKind.COMPLETION_TIME: lambda job, x: job.remaining_s * x,
     ObjectiveKind.MAKESPAN: lambda job, x: job.remaining_s * x,
+    ObjectiveKind.PAIRS_PAST_CAP: lambda job, x: 0.0,
     ObjectiveKind.FINISH_TIME_FAIRNESS: lambda job, x: (
         (job.elapsed_s + job.remaining_s * x) / (job.attained_s + job.remaining_s)
     ),
@@ -45,7 +47,8 @@ def test_each_objective_chooses_its_own_pair() -> None:
     )
     found = {}
     for objective in ObjectiveKind:
-        answer = decided(Snapshot(pending=pending, devices=EMPTY, objective=objective), table)
+        limits = Limits(soft_cap=1.4)
+        answer = decided(Snapshot(pending=pending, devices=EMPTY, objective=objective, limits=limits), table)
         (pair,) = answer.pairs
         found[objective] = (pair.job_id + pair.partner_id, round(answer.cost, 4), round(answer.objective_value, 4))
     assert found == {
@@ -59,6 +62,8 @@ def test_each_objective_chooses_its_own_pair() -> None:
         ObjectiveKind.MAKESPAN: ("ab", 127.0, 100.0),
         # alone 1.1, 1, 1.5; ab: 1.15, 1.2, 1.5; ac: 1.11, 1.95; bc: 1.3, 1.65
         ObjectiveKind.FINISH_TIME_FAIRNESS: ("ab", 3.85, 1.5),
+        # ab: 1.5, ac: 1.9, bc: 1.3
+        ObjectiveKind.PAIRS_PAST_CAP: ("bc", 0.0, 0.0),
     }
 
 
@@ -138,7 +143,7 @@ def placed(group: Sequence[Job], table: dict[tuple[str, str], float], tau: Calla
 @pytest.mark.parametrize("objective", [*ObjectiveKind, None])
 @pytest.mark.parametrize("seed", range(30))
 def test_as_good_as_trying_every_placement(objective: ObjectiveKind | None, seed: int) -> None:
-    """None: a weighted sum of two. Every third world has two device types."""
+    """None: a weighted sum of three. Every third world has two device types."""
     rng = np.random.default_rng(seed)
     table = {pair: float(np.float32(1 + rng.gamma(1.0, 0.6))) for pair in itertools.product(NAMES, NAMES)}
     kinds = (DEVICE, SLOW) if seed % 3 == 0 else (DEVICE,)
@@ -165,7 +170,9 @@ def test_as_good_as_trying_every_placement(objective: ObjectiveKind | None, seed
     terms = (
         ObjectiveTerm(kind=ObjectiveKind.WEIGHTED_EXCESS, weight=3.0),
         ObjectiveTerm(kind=ObjectiveKind.COMPLETION_TIME, weight=0.2),
+        ObjectiveTerm(kind=ObjectiveKind.PAIRS_PAST_CAP, weight=5.0),
     )
+    a_pair_past = {ObjectiveKind.PAIRS_PAST_CAP: 1.0, None: 5.0}.get(objective, 0.0)
 
     def cost(one: Job, stretch: float) -> float:
         if objective is None:
@@ -192,10 +199,13 @@ def test_as_good_as_trying_every_placement(objective: ObjectiveKind | None, seed
             ]
             worst = max([worst, *costs])
             added += sum(costs) - sum(alone)
+            if len(group) == 2:
+                one, other = (job.workload for job in group)
+                added += a_pair_past * (max(table[one, other], table[other, one]) > SOFT_CAP)
         value = worst if objective in WORST else added
         best = min(best, (waiting, round(value, 9), added))
     known = resolver(*(timed(name, kind, step[name, kind]) for name, kind in step))
-    snapshot = Snapshot(pending=pending, devices=devices)
+    snapshot = Snapshot(pending=pending, devices=devices, limits=Limits(soft_cap=SOFT_CAP))
     snapshot = replace(snapshot, objective=objective) if objective else replace(snapshot, objective_terms=terms)
     answer = plan(snapshot, TablePredictor(table, devices=kinds), known, "d")
     waits = sum(j.weight for j, a in zip(pending, answer.actions, strict=True) if a.kind is ActionKind.WAIT)
@@ -234,5 +244,6 @@ def test_a_job_of_no_length_has_no_fair_time() -> None:
 
 @pytest.mark.parametrize("objective", ObjectiveKind)
 def test_nobody_to_place_costs_nothing(objective: ObjectiveKind) -> None:
-    answer = decided(Snapshot(pending=(), devices=EMPTY, objective=objective), {})
+    limits = Limits(soft_cap=1.5)
+    answer = decided(Snapshot(pending=(), devices=EMPTY, objective=objective, limits=limits), {})
     assert (answer.cost, answer.objective_value, answer.gap) == (0.0, 0.0, 0.0)

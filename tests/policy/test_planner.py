@@ -209,7 +209,7 @@ def test_refused_pairs_name_the_rule_with_numbers() -> None:
     snapshot = Snapshot(pending=(Job(id="x", workload="a", max_slowdown=1.5),), devices=(resident,))
     found = plan(snapshot, table, resolver(profile("a")), "d")
     assert found.refused_total == 1
-    assert found.refused[0].reason == "slowdown cap: x could reach 3.00 > 1.50 at risk 0.05"
+    assert found.refused[0].reason == "slowdown cap of the job: x could reach 3.00 > 1.50 at risk 0.05"
     heavy = resolver(profile("a", peak_bytes=50 * GIB))
     found = plan(replace(snapshot, pending=(Job(id="x", workload="a"),)), table, heavy, "d")
     assert found.refused[0].reason == "memory: 50 GiB + 50 GiB > 80 GiB"

@@ -6,9 +6,11 @@ from interfere.records import NAN, ActionKind, Device, Job, Limits, ObjectiveKin
 from interfere.records.cluster import DEFAULT_ALLOWED, DEFAULT_MOVE_FACTOR, DEFAULT_PROMISE_TTL_S, DEFAULT_RISK
 from interfere.v1 import policy_pb2 as pb
 
-_JOB_OPTIONAL = ("memory_peak_bytes", "max_slowdown", "remaining_s", "attained_s", "elapsed_s",
-    "checkpoint_s", "since_s",
+_JOB_OPTIONAL = (
+    "memory_peak_bytes", "max_slowdown", "remaining_s", "attained_s", "memory_working_set_bytes", "elapsed_s",
+    "latency_target_s", "checkpoint_s", "since_s",
 )  # fmt: skip
+_LIMITS_OPTIONAL = ("max_slowdown", "misfit_risk", "protected_slowdown", "time_budget_s", "slice_s", "soft_cap")
 
 
 def job_to_proto(job: Job) -> pb.Job:
@@ -18,6 +20,7 @@ def job_to_proto(job: Job) -> pb.Job:
         workload=job.workload,
         profile_id=job.profile_id,
         weight=job.weight,
+        priority=job.priority,
         gpus=job.gpus,
         pools=job.pools, preemptible=job.preemptible,
     )  # fmt: skip
@@ -37,6 +40,7 @@ def job_from_proto(message: pb.Job) -> Job:
             workload=message.workload,
             profile_id=message.profile_id,
             weight=1.0 if weight is None else weight,
+            priority=message.priority,
             gpus=message.gpus or 1,
             pools=tuple(message.pools),
             preemptible=message.preemptible,
@@ -92,7 +96,7 @@ def limits_to_proto(limits: Limits) -> pb.Limits:
         max_devices=limits.max_devices,
         allow_extrapolation=limits.allow_extrapolation,
     )
-    set_numbers(message, limits, "max_slowdown", "risk", "promise_ttl_s", "slice_s", "move_factor")
+    set_numbers(message, limits, *_LIMITS_OPTIONAL, "risk", "memory_headroom", "promise_ttl_s", "move_factor")
     return message
 
 
@@ -104,9 +108,10 @@ def limits_from_proto(message: pb.Limits) -> Limits:
         max_devices=message.max_devices if message.HasField("max_devices") else None,
         allow_extrapolation=message.allow_extrapolation,
         risk=number(message, "risk", DEFAULT_RISK),
+        memory_headroom=number(message, "memory_headroom", 0.0),
         promise_ttl_s=number(message, "promise_ttl_s", DEFAULT_PROMISE_TTL_S),
         move_factor=number(message, "move_factor", DEFAULT_MOVE_FACTOR),
-        **numbers(message, "max_slowdown", "slice_s"),
+        **numbers(message, *_LIMITS_OPTIONAL),
     )
 
 

@@ -1,0 +1,78 @@
+"""How far each job may be slowed down, and which rule says so: of several caps the tightest binds.
+
+A cap holds on the quantile 1 - risk of the predicted slowdown. There are four: the job's own, the request's, the one
+that a job holds against partners of lower priority, and what a latency target leaves: target ÷ time of one request
+alone on this device type. A job that misses its target even alone, or whose time is unknown there, shares with nobody.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from interfere.records import Job, JobProfile, Limits
+
+Floats = NDArray[np.float64]
+MS = 1e-3  # seconds
+NAMES = ("slowdown cap of the job", "slowdown cap of the request", "protected slowdown")
+PROTECTED, LATENCY = 2, 3  # places among the caps
+
+
+def caps_of(jobs: Sequence[Job], profiles: Sequence[JobProfile | None], limits: Limits) -> Floats:
+    """float64[n], the tightest of those that hold beside anybody; inf without any."""
+    own = [np.fmin(job.max_slowdown, _latency_cap(job, p)) for job, p in zip(jobs, profiles, strict=True)]
+    return np.fmin(np.fmin(np.array(own, dtype=np.float64), limits.max_slowdown), np.inf)
+
+
+def protected_caps(jobs: Sequence[Job], partners: Sequence[Job], limits: Limits) -> Floats | float:
+    """float64[n, m], the cap of each job against each partner of lower priority; inf where there is none."""
+    if np.isnan(limits.protected_slowdown):
+        return np.inf
+    higher = np.array([job.priority for job in jobs])[:, None] > np.array([job.priority for job in partners])
+    return np.where(higher, limits.protected_slowdown, np.inf)
+
+
+def past_cap(job: Job, partner: Job, profile: JobProfile | None, upper: float, limits: Limits) -> str:
+    """The rule that binds a job that could be slowed down `upper` times; empty when it may."""
+    against = limits.protected_slowdown if job.priority > partner.priority else np.nan
+    caps = [job.max_slowdown, limits.max_slowdown, against, _latency_cap(job, profile)]
+    if np.isnan(caps).all():
+        return ""
+    tightest = int(np.nanargmin(caps))
+    if not upper > caps[tightest]:
+        return ""
+    if tightest == LATENCY:
+        return unreachable(job, profile) or _late(job, profile, upper, limits)
+    reach = f"{NAMES[tightest]}: {job.id} could reach {upper:.2f} > {caps[tightest]:.2f} at risk {limits.risk:g}"
+    if tightest == PROTECTED:
+        reach += f" beside {partner.id} (priority {job.priority} beside {partner.priority})"
+    return reach
+
+
+def unreachable(job: Job, profile: JobProfile | None) -> str:
+    """Why a job can share with nobody whatever its slowdown; empty when it can."""
+    if np.isnan(job.latency_target_s) or profile is None:
+        return ""
+    target_ms, alone_ms = job.latency_target_s / MS, profile.step_time_s / MS
+    if np.isnan(alone_ms):
+        return f"latency target: no request time of {job.workload} alone is known: {job.id} runs alone"
+    if target_ms < alone_ms:
+        return f"latency target: {target_ms:.3g} ms is less than {alone_ms:.3g} ms alone: {job.id} runs alone"
+    return ""
+
+
+def _late(job: Job, profile: JobProfile | None, upper: float, limits: Limits) -> str:
+    alone_ms = profile.step_time_s / MS if profile else np.nan
+    return (
+        f"latency target: {job.id} could take {alone_ms * upper:.3g} ms > {job.latency_target_s / MS:.3g} ms "
+        f"({alone_ms:.3g} ms alone × {upper:.2f}) at risk {limits.risk:g}"
+    )
+
+
+def _latency_cap(job: Job, profile: JobProfile | None) -> float:
+    """Target ÷ time alone; 0 where no company can do, NaN without a target."""
+    if np.isnan(job.latency_target_s):
+        return np.nan
+    if profile is None or unreachable(job, profile):
+        return 0.0
+    return job.latency_target_s / profile.step_time_s

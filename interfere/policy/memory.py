@@ -1,0 +1,81 @@
+"""What jobs hold in device memory, and why two do not fit.
+
+Two fit when the sum of their peaks is at most capacity · (1 - headroom), and, where a misfit risk is given, when the
+predicted probability that they do not fit is at most that; it knows the memory that profiles measured, not what a job
+says of itself. Where nobody knows a peak the working set stands in, which is less. Alone a job may use all of a device.
+Memory that nobody knows forbids nothing.
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from interfere.records import Job, JobProfile, Limits
+
+GIB = float(2**30)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Demand:
+    """Memory that a job holds, NaN where unknown."""
+
+    bytes: float
+    working_set: bool = False  # not its peak
+
+    def __str__(self) -> str:
+        return f"{self.bytes / GIB:.3g} GiB" + " (working set)" * self.working_set
+
+
+def demand(job: Job, profile: JobProfile | None) -> Demand:
+    """Peak as the job says, else as its profile measured; then the working set likewise."""
+    peak = job.memory_peak_bytes
+    if math.isnan(peak) and profile:
+        peak = profile.memory_peak_bytes
+    if not math.isnan(peak):
+        return Demand(bytes=peak)
+    working = job.memory_working_set_bytes
+    if math.isnan(working) and profile:
+        working = profile.memory_working_set_bytes
+    return Demand(bytes=working, working_set=True)
+
+
+def too_large(one: Demand, memory_bytes: float) -> str:
+    """Why a job does not fit a device even alone; empty when it does. No capacity (NaN, or below 0) forbids nothing."""
+    if 0 <= memory_bytes < one.bytes:
+        return f"memory: {one} > {memory_bytes / GIB:.3g} GiB"
+    return ""
+
+
+def room_bytes(memory_bytes: float, limits: Limits) -> float:
+    """What two jobs may hold together."""
+    return memory_bytes * (1.0 - limits.memory_headroom)
+
+
+def do_not_fit(one: Demand, other: Demand, fits: float, memory_bytes: float, limits: Limits) -> str:
+    """Why two do not fit; empty when they do. `fits` is the predicted probability, NaN where unknown."""
+    if 0 <= room_bytes(memory_bytes, limits) < one.bytes + other.bytes:
+        room = f"{room_bytes(memory_bytes, limits) / GIB:.3g} GiB"
+        if limits.memory_headroom:
+            room += f" ({memory_bytes / GIB:.3g} GiB less {limits.memory_headroom:.3g} of it as headroom)"
+        return f"memory: {one} + {other} > {room}"
+    if 1.0 - fits > limits.misfit_risk:
+        return (
+            f"misfit risk: {1.0 - fits:.2g} > {limits.misfit_risk:g} that both do not fit {memory_bytes / GIB:.3g} GiB"
+        )
+    return ""
+
+
+def misfits(
+    rows: NDArray[np.float64],
+    columns: NDArray[np.float64],
+    fits: NDArray[np.float64],
+    memory_bytes: float,
+    limits: Limits,
+) -> NDArray[np.bool_]:
+    """bool[r, c]: `do_not_fit` of all; `rows` and `columns` are bytes, `fits` probabilities."""
+    if memory_bytes < 0:
+        return np.zeros((len(rows), len(columns)), dtype=bool)
+    over = rows[:, None] + columns[None, :] > room_bytes(memory_bytes, limits)
+    return np.asarray(over | (1.0 - fits > limits.misfit_risk))
