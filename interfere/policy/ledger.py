@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from interfere.policy.costs import DeviceClass
 from interfere.records import NAN, Action, ActionKind, Device, Job, Plan, Promise, Snapshot
 
-PROMISED = (ActionKind.START_ALONE, ActionKind.START_SHARED, ActionKind.MOVE)
+PROMISED = (ActionKind.START_ALONE, ActionKind.START_SHARED, ActionKind.MOVE, ActionKind.PREEMPT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,9 +38,9 @@ def reconcile(promises: Sequence[Promise], snapshot: Snapshot) -> Reconciled:
     while True:  # who was to take the place of one that does not go after all finds it taken
         found = _with_leaving(promises, snapshot, seen, leaving)
         still = frozenset(p.action.job_id for p in found.kept if p.from_device_id)
-        if still == leaving:
+        if leaving <= still:
             return found
-        leaving = still
+        leaving &= still
 
 
 def _with_leaving(
@@ -51,7 +51,7 @@ def _with_leaving(
     empty: frozenset[str] = frozenset()  # empty devices that are kept
     for promise in promises:
         action = promise.action
-        if seen.runs_on.get(action.job_id) == frozenset(action.places):
+        if seen.done(promise):
             fulfilled.append(promise)
             continue
         reason = seen.why_over(promise, snapshot, leaving)
@@ -127,6 +127,14 @@ class _Seen:
             runs_on=runs_on,
             empty=frozenset(device.id for device in snapshot.devices if not device.residents),
         )
+
+    def done(self, promise: Promise) -> bool:
+        """Does it run where it was to, or, to be stopped, run there no longer?"""
+        action = promise.action
+        here, seen = self.runs_on.get(action.job_id), action.job_id in self.pending
+        if action.kind is ActionKind.PREEMPT:
+            return seen or (here is not None and here != frozenset(action.places))
+        return here == frozenset(action.places)
 
     def why_over(self, promise: Promise, snapshot: Snapshot, leaving: frozenset[str]) -> str:
         """Why a start that did not happen will not; empty while it may."""

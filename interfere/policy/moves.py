@@ -5,7 +5,8 @@ who moves pays w_i · checkpoint_s (w = 1 where the objective counts every job t
 its jobs save exceeds `move_factor` times what its movers pay; steps are taken largest net first, on devices as the
 steps before left them, until none pays. A step is: leave a partner for an empty device; join a resident that is alone,
 also to make room for a job that waits, which saves its weight for as long as the shortest remaining_s of any resident;
-or change places with another.
+or change places with another. Where no move makes room, a job of strictly higher priority that waits may stop the
+resident of lowest priority, alone on its device, whose remaining_s would keep it waiting for longer than that costs.
 
 Law 1: movable are preemptible jobs on one device whose remaining_s, checkpoint_s and since_s are known and who have
 been there for longer than a promise lives. A device is left alone that has a younger resident, or one whose age is not
@@ -34,6 +35,7 @@ class Step:
     """Residents that move, what that saves and what it pays, in weighted seconds."""
 
     movers: tuple[str, ...]
+    stopped: str = ""  # a resident that goes back to the queue, in place of movers
     starts: str = ""  # a waiting job that gets the device which is left
     device_id: str = ""  # that device
     saves_s: float
@@ -74,11 +76,14 @@ def find_moves(
     left = [job.remaining_s for device in snapshot.devices for job in device.residents]
     wait_s = float(np.nan_to_num(np.fmin.reduce(left, initial=math.nan)))
     queue, steps, to = list(waiting), list[Step](), dict[str, Berth]()
-    for where, field_ in _fields(snapshot, closed, predictor, resolve).items():
+    fields = _fields(snapshot, closed, predictor, resolve)
+    for where, field_ in fields.items() if ActionKind.MOVE in snapshot.limits.allowed else ():
         while taken := _sweep(where, field_, queue, wait_s, spare, snapshot, resolve):
             spare -= sum(leaves for _, leaves in taken)
             steps += [step for step, _ in taken]
         to |= _berths(field_, {name for step in steps for name in step.movers})
+    if ActionKind.PREEMPT in snapshot.limits.allowed:
+        steps += [step for job in queue if (step := _stop_for(job, fields, snapshot, resolve))]
     return Moves(steps=tuple(steps), to=to)
 
 
@@ -182,6 +187,25 @@ def _sweep(
         )  # fmt: skip
         taken.append((step, leaves))
     return taken
+
+
+def _stop_for(job: Job, fields: Mapping[DeviceClass, Field], snapshot: Snapshot, resolve: Resolve) -> Step | None:
+    """The resident alone on its device, of strictly lower priority, that is cheapest to stop; None where none pays."""
+    found: tuple[tuple[int, float, str], Field, int, float] | None = None
+    for where, field_ in fields.items():
+        if not _fits_alone(job, where, snapshot, resolve):
+            continue
+        for i, other in enumerate(field_.jobs):
+            pays_s, saves_s = float(field_.pays_s[i]), weight_of(job, snapshot) * other.remaining_s
+            pays_back = field_.mate[i] == len(field_.jobs) and saves_s > snapshot.limits.move_factor * pays_s
+            rank = (other.priority, pays_s, other.id)
+            if other.priority < job.priority and pays_back and (found is None or rank < found[0]):
+                found = rank, field_, i, saves_s
+    if found is None:
+        return None
+    (_, pays_s, name), field_, i, saves_s = found
+    field_.pays_s[i] = np.inf
+    return Step(movers=(), stopped=name, starts=job.id, device_id=field_.at[i].id, saves_s=saves_s, pays_s=pays_s)
 
 
 def _berths(field_: Field, movers: Collection[str]) -> dict[str, Berth]:

@@ -1,6 +1,6 @@
-"""What a plan says of residents, where that is allowed: who moves, who gets a device that a mover leaves, who stays.
+"""What a plan says of residents, where that is allowed: who leaves, who gets a device that one leaves, who stays.
 
-Law: every resident is kept or moved, once; nobody moves but with a clock, which tells old residents from new ones.
+Law: every resident is kept, moved or stopped, once; nobody leaves but with a clock, which tells the old from the new.
 """
 
 import math
@@ -15,10 +15,12 @@ from interfere.policy.objectives import objective_of, weights
 from interfere.protocols import Predictor
 from interfere.records import Action, ActionKind, Device, Job, Plan, Snapshot, SolveStatus
 
+LEAVE = (ActionKind.MOVE, ActionKind.PREEMPT)  # what makes a resident leave its device
+
 
 def with_moves(fresh: Plan, left: Snapshot, predictor: Predictor, resolve: Resolve) -> tuple[Plan, tuple[Action, ...]]:
     """The plan with the starts that moves make room for, and the moves. `left`: what the plan was to decide."""
-    if ActionKind.MOVE not in left.limits.allowed or math.isnan(left.now_s):
+    if not left.limits.allowed.intersection(LEAVE) or math.isnan(left.now_s):
         return fresh, ()
     closed = {name for action in fresh.actions for name in action.places}
     waits = {action.job_id for action in fresh.actions if not action.places}
@@ -40,6 +42,10 @@ def with_moves(fresh: Plan, left: Snapshot, predictor: Predictor, resolve: Resol
 def _moves(found: Moves) -> tuple[Action, ...]:
     actions = []
     for step in found.steps:
+        if step.stopped:
+            why = f"{step.starts}, of higher priority, saves {step.saves_s:.4g} weighted s for {step.pays_s:.4g}"
+            stop = Action(kind=ActionKind.PREEMPT, job_id=step.stopped, device_id=step.device_id, reason=why)
+            actions.append(stop)
         why = f"saves {step.saves_s:.4g} weighted s for {step.pays_s:.4g} of checkpoints"
         why += f", and {step.starts} starts" if step.starts else ""
         for name in step.movers:
@@ -57,7 +63,7 @@ def _into_room(step: Step, job: Job, kinds: Mapping[str, str], left: Snapshot, r
     return Action(
         kind=ActionKind.START_ALONE, job_id=job.id, device_id=step.device_id, slowdown=1.0, slowdown_lower=1.0,
         slowdown_upper=1.0, cost=job_cost(job, 1.0, kinds[step.device_id], left, resolve),
-        reason=f"{step.movers[0]} moves and leaves its device",
+        reason=f"{step.stopped} stops for it" if step.stopped else f"{step.movers[0]} moves and leaves its device",
     )  # fmt: skip
 
 

@@ -15,10 +15,10 @@ from interfere.policy.gangs import plan_gangs
 from interfere.policy.ledger import PROMISED, Reconciled, around, reconcile, renewed, repeated
 from interfere.policy.merge import job_cost, merged, nothing_starts
 from interfere.policy.objectives import objective_of
-from interfere.policy.residents import kept_actions, with_moves
+from interfere.policy.residents import LEAVE, kept_actions, with_moves
 from interfere.policy.validate import validate_snapshot
 from interfere.protocols import Predictor
-from interfere.records import Action, ActionKind, Pairing, Plan, Promise, ScopeLedger, Snapshot
+from interfere.records import Action, Pairing, Plan, Promise, ScopeLedger, Snapshot
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,14 +69,15 @@ def plan_scope(
     )
     kept = tuple(_priced(promise, snapshot, resolve) for promise in found.kept)
     whole = merged([told, _promised(kept, told, snapshot, resolve)], snapshot)
-    moving = [*(one for one in told.actions if one.kind is ActionKind.MOVE), *_moving(kept, snapshot)]
-    slowdowns = slowdowns_of(snapshot, (*whole.actions, *moving), predictor, resolve)
-    stays = kept_actions(snapshot, {one.job_id for one in moving}, (*whole.actions, *moving), slowdowns)
+    moving = [*(one for one in told.actions if one.kind in LEAVE), *_moving(kept, snapshot)]
+    changes = (*whole.actions, *moving)
+    slowdowns = slowdowns_of(snapshot, changes, predictor, resolve)
+    stays = kept_actions(snapshot, {one.job_id for one in moving}, changes, slowdowns)
     after = replace(ledger, now_s=snapshot.now_s, promises=renewed(kept, told, snapshot))
     whole = replace(
         whole,
-        actions=(*whole.actions, *moving, *stays),
-        resolve_at_s=resolve_at_s(snapshot, whole.actions, after.promises, slowdowns),
+        actions=(*changes, *stays),
+        resolve_at_s=resolve_at_s(snapshot, changes, after.promises, slowdowns),
     )
     return ScopeDecision(plan=whole, ledger=after, reconciled=found)
 

@@ -43,8 +43,8 @@ class Job:
     latency_target_s: float = NAN  # of one request: its time alone × slowdown must stay below, at the same quantile
     gpus: int = 1  # devices that it takes, all at once; one that runs is a resident of each of them
     pools: tuple[str, ...] = ()  # of devices that it may start on; empty: any
-    preemptible: bool = False  # may be moved once it runs
-    checkpoint_s: float = NAN  # that moving it costs
+    preemptible: bool = False  # may be moved or stopped once it runs
+    checkpoint_s: float = NAN  # that moving or stopping it costs
     since_s: float = NAN  # of a resident: on its devices since then, on the caller's clock
 
     def __post_init__(self) -> None:
@@ -114,6 +114,7 @@ class ActionKind(StrEnum):
     WAIT = "wait"
     KEEP = "keep"
     MOVE = "move"
+    PREEMPT = "preempt"
 
 
 DEFAULT_ALLOWED = frozenset({ActionKind.START_ALONE, ActionKind.START_SHARED, ActionKind.WAIT})

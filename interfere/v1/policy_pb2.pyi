@@ -34,6 +34,7 @@ class ActionKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     ACTION_KIND_WAIT: _ClassVar[ActionKind]
     ACTION_KIND_KEEP: _ClassVar[ActionKind]
     ACTION_KIND_MOVE: _ClassVar[ActionKind]
+    ACTION_KIND_PREEMPT: _ClassVar[ActionKind]
 
 class PredictionSource(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -86,6 +87,7 @@ ACTION_KIND_START_SHARED: ActionKind
 ACTION_KIND_WAIT: ActionKind
 ACTION_KIND_KEEP: ActionKind
 ACTION_KIND_MOVE: ActionKind
+ACTION_KIND_PREEMPT: ActionKind
 PREDICTION_SOURCE_UNSPECIFIED: PredictionSource
 PREDICTION_SOURCE_MEASURED: PredictionSource
 PREDICTION_SOURCE_MODEL: PredictionSource

@@ -42,6 +42,7 @@ class World:
                 id=name,
                 workload=str(rng.choice(list(NAMES))),
                 weight=float(rng.choice([1.0, 2.0])),
+                priority=int(rng.choice([0, 0, 1])) if runs else int(rng.choice([0, 1, 2])),
                 remaining_s=math.nan if rng.random() < 0.2 else float(rng.integers(1, 2000)),
                 preemptible=bool(rng.random() < 0.8),
                 checkpoint_s=math.nan if rng.random() < 0.1 else float(rng.integers(0, 100)),
@@ -73,7 +74,7 @@ class World:
     def after(self, actions: Sequence[Action]) -> dict[str, list[str]]:
         runs = self.before()
         for action in actions:
-            if action.kind is ActionKind.MOVE:
+            if action.kind in (ActionKind.MOVE, ActionKind.PREEMPT):
                 (old,) = (name for name, jobs in runs.items() if action.job_id in jobs)
                 runs[old].remove(action.job_id)
         for action in actions:
@@ -85,7 +86,10 @@ class World:
         """Weighted seconds that a job loses there over its time left; of unknown length, per second."""
         job = self.jobs[name]
         slowdown = math.prod(self.table[job.workload, self.jobs[one].workload] for one in company if one != name)
-        return job.weight * (slowdown - 1) * (1.0 if math.isnan(job.remaining_s) else job.remaining_s)
+        return self.weight(name) * (slowdown - 1) * (1.0 if math.isnan(job.remaining_s) else job.remaining_s)
+
+    def weight(self, name: str) -> float:
+        return self.jobs[name].weight * 10.0 ** self.jobs[name].priority
 
     def touched(self, actions: Sequence[Action]) -> list[set[str]]:
         """Devices between which somebody moves, in connected parts."""
@@ -124,10 +128,10 @@ def test_every_part_that_moves_pays_back(seed: int) -> None:
                     unknown += saves
                 else:
                     known += saves
-                pays += world.jobs[job].weight * world.jobs[job].checkpoint_s if job in movers else 0.0
+                pays += world.weight(job) * world.jobs[job].checkpoint_s if job in movers else 0.0
             for job in after[name]:
                 if job.startswith("p"):
-                    known += world.jobs[job].weight * wait_s
+                    known += world.weight(job) * wait_s
         assert known > 2.0 * pays - 1e-6
 
 
@@ -293,3 +297,72 @@ def test_a_mover_makes_room_for_one_that_waits() -> None:
     # 100 s · 1 saved, 100 · 0.2 lost, 20 paid: with a factor of 4 exactly not
     dear = replace(seen, limits=Limits(allowed=MOVES, move_factor=4.0))
     assert plan_scope(dear, ScopeLedger(scope="default"), shared, KNOWN, "x").plan.actions[0].kind is ActionKind.WAIT
+
+
+@seeds
+@settings(max_examples=200, deadline=None)
+def test_only_for_a_job_of_higher_priority_that_else_waits_is_anybody_stopped(seed: int) -> None:
+    world = World(seed, allowed=frozenset(ActionKind))
+    found = world.plan()
+    told = {action.job_id: action for action in found.actions}
+    calm = {
+        action.job_id: action for action in world.plan(limits=replace(world.snapshot.limits, allowed=MOVES)).actions
+    }
+    assert sorted(told) == sorted(world.jobs)
+    for stop in (action for action in found.actions if action.kind is ActionKind.PREEMPT):
+        job = world.jobs[stop.job_id]
+        (starts,) = (a for a in found.actions if a.kind is ActionKind.START_ALONE and a.device_id == stop.device_id)
+        assert world.jobs[starts.job_id].priority > job.priority
+        assert calm[starts.job_id].kind is ActionKind.WAIT
+        assert job.preemptible
+        assert NOW_S - job.since_s >= 120.0
+        assert world.weight(starts.job_id) * job.remaining_s > 2.0 * world.weight(job.id) * job.checkpoint_s
+    after = world.after(found.actions)
+    assert all(len(jobs) <= max(2, len(world.before()[name])) for name, jobs in after.items())
+
+
+def test_the_cheapest_of_the_least_important_stops_and_is_told_again_until_it_has() -> None:
+    apart = TablePredictor({(v, n): 9.0 for v in "ab" for n in "ab"})
+    residents = (
+        old("a0", priority=1, checkpoint_s=1.0), old("a1", checkpoint_s=9.0), old("a2", checkpoint_s=5.0),
+        old("a3", checkpoint_s=1.0, preemptible=False),
+    )  # fmt: skip
+    devices = tuple(Device(id=f"d{k}", type=DEVICE, residents=(one,)) for k, one in enumerate(residents))
+    limits = Limits(allowed=frozenset(ActionKind), max_slowdown=1.5)
+    seen = Snapshot(pending=(Job(id="b", workload="b", priority=1),), devices=devices, now_s=NOW_S, limits=limits)
+
+    def ask(snapshot: Snapshot, ledger: ScopeLedger) -> tuple[dict[str, tuple[str, str]], ScopeLedger]:
+        found = plan_scope(snapshot, ledger, apart, KNOWN, "x")
+        return {a.job_id: (a.kind, a.device_id) for a in found.plan.actions}, found.ledger
+
+    told, ledger = ask(seen, ScopeLedger(scope="default"))
+    assert told["b"] == ("start_alone", "d2")
+    assert told["a2"] == ("preempt", "d2")
+    assert {told[name][0] for name in ("a0", "a1", "a3")} == {"keep"}
+    again, ledger = ask(replace(seen, now_s=NOW_S + 1), ledger)
+    assert again == told
+    half = replace(devices[2], residents=())
+    queue = (*seen.pending, replace(residents[2], since_s=math.nan))
+    stopped = replace(seen, pending=queue, devices=(*devices[:2], half, devices[3]), now_s=NOW_S + 2)
+    then, ledger = ask(stopped, ledger)
+    assert (then["b"], then["a2"]) == (("start_alone", "d2"), ("wait", ""))
+    refused = replace(ledger, promises=tuple(p for p in ledger.promises if p.action.job_id == "b"))
+    taken, _ = ask(replace(seen, now_s=NOW_S + 3), refused)  # a2 was not stopped after all: nothing holds its place
+    assert taken == told
+
+
+def test_nobody_is_stopped_for_an_equal_or_for_what_soon_ends() -> None:
+    apart = TablePredictor({(v, n): 9.0 for v in "ab" for n in "ab"})
+    limits = Limits(allowed=frozenset(ActionKind), max_slowdown=1.5)
+
+    def kinds(one: Job, priority: int) -> set[ActionKind]:
+        device = Device(id="d", type=DEVICE, residents=(one,))
+        waits = Job(id="b", workload="b", priority=priority)
+        seen = Snapshot(pending=(waits,), devices=(device,), now_s=NOW_S, limits=limits)
+        actions = plan_scope(seen, ScopeLedger(scope="default"), apart, KNOWN, "x").plan.actions
+        return {action.kind for action in actions if action.job_id == "a"}
+
+    assert kinds(old("a"), 1) == {ActionKind.PREEMPT}
+    assert kinds(old("a", priority=1), 1) == {ActionKind.KEEP}
+    assert kinds(old("a", remaining_s=4.0), 1) == {ActionKind.KEEP}  # 10 · 4 s are not more than 2 · 20 s
+    assert kinds(old("a", since_s=NOW_S - 1.0), 1) == {ActionKind.KEEP}
