@@ -16,6 +16,7 @@ from interfere.client.queries import ExplainQuery
 from interfere.errors import NotFoundError, UnavailableError
 from interfere.policy.costs import Resolve
 from interfere.policy.explain import alternatives, refusals
+from interfere.policy.gangs import of_size
 from interfere.policy.options import survey
 from interfere.predict.occlusion import Occlusion
 from interfere.predict.online.cold import COLD
@@ -76,7 +77,7 @@ class Explainer:
         devices = {device.id: device for device in snapshot.devices}
         with self._lock:
             changed = tuple(changes(account))
-            options = survey(snapshot, self._online(), self._resolve)
+            options = survey(_alike(snapshot, query.job_id), self._online(), self._resolve)
             refused, refused_total = refusals(options, query.job_id)
             pairs = tuple(self._pairs(action, jobs, devices))
         return Explanation(
@@ -166,3 +167,10 @@ def _note(before: Prediction, *, cold: bool, alone: float) -> str:
     if before.source[0] is Source.MEASURED:
         return f"measured; from the facts alone the model would say {alone:.2f} ×, and the facts below moved that"
     return ""
+
+
+def _alike(snapshot: Snapshot, job_id: str) -> Snapshot:
+    """The jobs that may take the same places: those of one size, where there are several sizes."""
+    sizes = {job.id: job.gpus for job in (*snapshot.pending, *(r for d in snapshot.devices for r in d.residents))}
+    part, places = of_size(snapshot, sizes.get(job_id, 1))
+    return snapshot if set(sizes.values()) <= {1} or not places else part

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from interfere.policy.costs import DeviceClass, Resolve
 from interfere.policy.merge import merged, nothing_starts
+from interfere.policy.objectives import weights
 from interfere.policy.planner import plan_valid
 from interfere.protocols import Predictor
 from interfere.records import Action, Device, Job, Plan, Snapshot, SolveStatus
@@ -36,7 +37,7 @@ def _order(pending: Iterable[Job]) -> list[int]:
     """Sizes that wait: that of the heaviest job first, the larger at equal weight."""
     heaviest: dict[int, float] = {}
     for job in pending:
-        heaviest[job.gpus] = max(heaviest.get(job.gpus, 0.0), job.weight)
+        heaviest[job.gpus] = max(heaviest.get(job.gpus, 0.0), float(weights([job])[0]))
     return sorted(heaviest, key=lambda size: (-heaviest[size], -size))
 
 
@@ -108,17 +109,23 @@ def _as_one(group: tuple[Device, ...]) -> Place:
 # --- one size ---------------------------------------------------------------------------------------------------------
 
 
-def _of_size(size: int, snapshot: Snapshot, predictor: Predictor, resolve: Resolve, decision_id: str) -> Plan:
-    """The plan for the jobs of one size, its actions on sets of devices."""
+def of_size(snapshot: Snapshot, size: int) -> tuple[Snapshot, Mapping[str, Place]]:
+    """The pending jobs of one size as jobs on one place each, and the places where they may go, by name."""
     jobs = tuple(replace(job, gpus=1) for job in snapshot.pending if job.gpus == size)
     places = _places(snapshot, size, len(jobs))
-    if not places:
-        why = f"gang: no {size} free devices of one class" if size > 1 else "no device has a free seat"
-        return nothing_starts([job.id for job in jobs], predictor.version, decision_id, why)
     limits = snapshot.limits
     if limits.max_devices is not None:
         limits = replace(limits, max_devices=limits.max_devices // size)
-    apart = replace(snapshot, pending=jobs, devices=tuple(place.device for place in places.values()), limits=limits)
+    devices = tuple(place.device for place in places.values())
+    return replace(snapshot, pending=jobs, devices=devices, limits=limits), places
+
+
+def _of_size(size: int, snapshot: Snapshot, predictor: Predictor, resolve: Resolve, decision_id: str) -> Plan:
+    """The plan for the jobs of one size, its actions on sets of devices."""
+    apart, places = of_size(snapshot, size)
+    if not places:
+        why = f"gang: no {size} free devices of one class" if size > 1 else "no device has a free seat"
+        return nothing_starts([job.id for job in apart.pending], predictor.version, decision_id, why)
     found = plan_valid(apart, predictor, resolve, decision_id)
     if size == 1:
         return found
