@@ -108,18 +108,24 @@ def _as_one(group: tuple[Device, ...]) -> Place:
 # --- one size ---------------------------------------------------------------------------------------------------------
 
 
-def _of_size(size: int, snapshot: Snapshot, predictor: Predictor, resolve: Resolve, decision_id: str) -> Plan:
-    """The plan for the jobs of one size, its actions on sets of devices."""
+def apart(size: int, snapshot: Snapshot) -> tuple[Snapshot, dict[str, Place]]:
+    """The jobs of one size and where they may go, as jobs on one device each; the places by name."""
     jobs = tuple(replace(job, gpus=1) for job in snapshot.pending if job.gpus == size)
     places = _places(snapshot, size, len(jobs))
-    if not places:
-        why = f"gang: no {size} free devices of one class" if size > 1 else "no device has a free seat"
-        return nothing_starts([job.id for job in jobs], predictor.version, decision_id, why)
     limits = snapshot.limits
     if limits.max_devices is not None:
         limits = replace(limits, max_devices=limits.max_devices // size)
-    apart = replace(snapshot, pending=jobs, devices=tuple(place.device for place in places.values()), limits=limits)
-    found = plan_valid(apart, predictor, resolve, decision_id)
+    devices = tuple(place.device for place in places.values())
+    return replace(snapshot, pending=jobs, devices=devices, limits=limits), places
+
+
+def _of_size(size: int, snapshot: Snapshot, predictor: Predictor, resolve: Resolve, decision_id: str) -> Plan:
+    """The plan for the jobs of one size, its actions on sets of devices."""
+    part, places = apart(size, snapshot)
+    if not places:
+        why = f"gang: no {size} free devices of one class" if size > 1 else "no device has a free seat"
+        return nothing_starts([job.id for job in part.pending], predictor.version, decision_id, why)
+    found = plan_valid(part, predictor, resolve, decision_id)
     if size == 1:
         return found
     best = _best_first(found, places)
