@@ -5,6 +5,7 @@ The core's lock is held while costs are predicted, which a decision does too, no
 
 import contextlib
 import math
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from typing import NamedTuple
@@ -39,6 +40,7 @@ from interfere.store.protocol import Account, AccountBook
 from interfere.v1 import policy_pb2 as pb
 
 MOST_CONTRIBUTIONS = 10  # of one prediction
+TIME_S = 3.0  # for alternatives, a third of what a client waits; ten of 1,000 jobs take 0.5 s
 LEAST_CHANGE = 1e-6  # of a log slowdown: smaller ones are rounding of the graph's float32
 MEASURED, LEARNED = "this very pair was measured", "what was observed since the training"
 
@@ -98,13 +100,18 @@ class Explainer:
             pairs = tuple(self._pairs(action, jobs, devices))
             options = survey(part, self._online(), self._resolve) if part else None
         refused, refused_total = refusals(options, query.job_id) if options else ((), 0)
+        until_s = time.monotonic() + TIME_S
+        solved, left_out = (
+            alternatives(options, action, where, lambda: time.monotonic() < until_s) if options else ((), 0)
+        )
         return Explanation(
             decision_id=query.decision_id,
             scope=account.scope,
             workload=jobs[query.job_id].workload if query.job_id in jobs else "",
             action=action,
             pairs=pairs,
-            alternatives=alternatives(options, action, where) if options else (),
+            alternatives=solved,
+            left_out=left_out,
             refused=refused,
             refused_total=refused_total,
             model_version=self._inner.version,

@@ -8,7 +8,7 @@ Once the job's own group is fixed, all that is left are fewer jobs on fewer devi
 Law: while nothing new is known, no choice is better than what was decided, and that one costs what the plan cost.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -48,22 +48,31 @@ class Choice:
         return ActionKind.START_SHARED if self.partner else ActionKind.START_ALONE
 
 
-def alternatives(options: Options, action: Action, where: DeviceClass | None) -> tuple[Alternative, ...]:
-    """What was chosen (`where`: the kind of its device), and the most promising of what was not, best first."""
+def alternatives(
+    options: Options, action: Action, where: DeviceClass | None, go_on: Callable[[], bool] = lambda: True
+) -> tuple[tuple[Alternative, ...], int]:
+    """What was chosen (`where`: the kind of its device), and the most promising of what was not, best first; and how
+    many of these were not solved for because `go_on` had said no."""
     price = waiting_price(options)
-    found = [_solved(options, price, choice) for choice in choices(options, action, where)]
-    return tuple(sorted(found, key=lambda a: (round(a.waiting_weight, 9), round(a.cost, 9), not a.chosen)))
+    found: list[Alternative] = []
+    asked = choices(options, action, where)
+    for choice in asked:
+        if found and not go_on():
+            break
+        found.append(_solved(options, price, choice))
+    found.sort(key=lambda a: (round(a.waiting_weight, 9), round(a.cost, 9), not a.chosen))
+    return tuple(found), len(asked) - len(found)
 
 
 def choices(options: Options, action: Action, where: DeviceClass | None) -> tuple[Choice, ...]:
-    """What was chosen; the cheapest partners (one of those that are alike); alone on each kind of device; waiting."""
+    """What was chosen; waiting; alone on each kind of device; the cheapest partners, one of those that are alike."""
     i = [job.id for job in options.pending].index(action.job_id)
     shared = sorted(_shared(options, i, action, where), key=lambda choice: choice.excess)
     alone = list(_alone(options, i, action, where))
     wait = Choice(members=(i,), chosen=action.kind is ActionKind.WAIT)
     chosen = [one for one in (*shared, *alone) if one.chosen]
     partners = _distinct(options, [one for one in shared if not one.chosen])[:PARTNERS]
-    return (*chosen, *partners, *[one for one in alone if not one.chosen][:CLASSES], wait)
+    return (*chosen, wait, *[one for one in alone if not one.chosen][:CLASSES], *partners)
 
 
 def refusals(options: Options, job_id: str) -> tuple[tuple[Refusal, ...], int]:

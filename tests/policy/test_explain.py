@@ -60,7 +60,7 @@ def test_what_was_decided_is_among_them_says_what_the_plan_says_and_none_is_bett
     world = Timed(seed, objective, kinds)
     decided = world.plan()
     for action in decided.actions:
-        found = alternatives(world.options(), action, _where(world.snapshot, action))
+        found, _ = alternatives(world.options(), action, _where(world.snapshot, action))
         (chosen,) = [one for one in found if one.chosen]
         assert (chosen.kind, chosen.device_id, chosen.partner_id) == (action.kind, action.device_id, action.partner_id)
         waiting, weight = _waiting(world.snapshot, decided)
@@ -88,7 +88,7 @@ def test_each_costs_what_the_best_placement_with_it_costs(seed: int) -> None:
     world = Timed(seed, ObjectiveKind.WEIGHTED_EXCESS, 1)
     options = world.options()
     for action in world.plan().actions:
-        for one in alternatives(options, action, _where(world.snapshot, action)):
+        for one in alternatives(options, action, _where(world.snapshot, action))[0]:
             waiting, cost = _by_planning_the_rest(world, action, one)
             assert (one.waiting_weight, one.cost) == pytest.approx((waiting, cost), rel=1e-6, abs=1e-9)
 
@@ -116,7 +116,7 @@ def test_none_needs_what_is_not_allowed(seed: int) -> None:
     world = Timed(seed, ObjectiveKind.WEIGHTED_EXCESS, 2)
     limits = world.snapshot.limits
     for action in world.plan().actions:
-        for one in alternatives(world.options(), action, _where(world.snapshot, action)):
+        for one in alternatives(world.options(), action, _where(world.snapshot, action))[0]:
             assert one.kind in limits.allowed
             if one.partner_id and not math.isnan(limits.max_slowdown):
                 assert max(one.slowdown, one.partner_slowdown) <= limits.max_slowdown
@@ -137,9 +137,11 @@ def test_a_few_partners_that_differ_are_solved_for_not_all() -> None:
     twins = tuple(Job(id=f"twin{k}", workload="w1") for k in range(30))
     options = survey(replace(snapshot, pending=snapshot.pending + twins), predictor, resolve)  # type: ignore[arg-type]
     found = choices(options, Action(kind=ActionKind.WAIT, job_id="j0"), None)
+    solved, left_out = alternatives(options, Action(kind=ActionKind.WAIT, job_id="j0"), None, lambda: False)
+    assert ([one.chosen for one in solved], left_out) == ([True], len(found) - 1)  # out of time: what was chosen
     partners = [one.partner_workload for one in found if one.partner]
     assert partners == [f"w{k}" for k in range(1, PARTNERS + 1)]  # the cheapest, the twins as one
-    assert [one.kind for one in found if not one.partner] == [ActionKind.START_ALONE, ActionKind.WAIT]
+    assert [one.kind for one in found if not one.partner] == [ActionKind.WAIT, ActionKind.START_ALONE]
 
 
 def test_a_device_of_every_kind_up_to_a_few() -> None:
@@ -163,7 +165,7 @@ def _one_workload() -> tuple[TablePredictor, object]:
 def test_taking_a_device_counts_against_the_most_that_may_be_taken() -> None:
     snapshot, predictor, resolve = crowd(4, 4, limits=Limits(max_devices=1))
     options = survey(snapshot, predictor, resolve)  # type: ignore[arg-type]
-    by_kind = {one.kind: one for one in alternatives(options, Action(kind=ActionKind.WAIT, job_id="j0"), None)}
+    by_kind = {one.kind: one for one in alternatives(options, Action(kind=ActionKind.WAIT, job_id="j0"), None)[0]}
     assert by_kind[ActionKind.START_ALONE].waiting == 3
     assert by_kind[ActionKind.START_SHARED].waiting == 2
     assert by_kind[ActionKind.WAIT].waiting == 2  # itself, and one of the three others

@@ -25,7 +25,7 @@ def test_of_gangs_nothing_is_better_than_what_was_decided(seed: int, sizes: tupl
             continue
         assert {job.gpus for job in part.pending} == {1}
         where = DeviceClass.of(devices[action.device_id]) if action.device_id else None
-        found = alternatives(survey(part, world.predictor, world.resolve), action, where)
+        found, _ = alternatives(survey(part, world.predictor, world.resolve), action, where)
         (chosen,) = [one for one in found if one.chosen]
         assert (chosen.kind, chosen.device_id, chosen.partner_id) == (action.kind, action.device_id, action.partner_id)
         if len(sizes) == 1 and decided.status is SolveStatus.OPTIMAL:
