@@ -108,8 +108,8 @@ def _as_one(group: tuple[Device, ...]) -> Place:
 # --- one size ---------------------------------------------------------------------------------------------------------
 
 
-def apart(size: int, snapshot: Snapshot) -> tuple[Snapshot, dict[str, Place]]:
-    """The jobs of one size and where they may go, as jobs on one device each; the places by name."""
+def of_size(snapshot: Snapshot, size: int) -> tuple[Snapshot, Mapping[str, Place]]:
+    """The pending jobs of one size as jobs on one place each, and the places where they may go, by name."""
     jobs = tuple(replace(job, gpus=1) for job in snapshot.pending if job.gpus == size)
     places = _places(snapshot, size, len(jobs))
     limits = snapshot.limits
@@ -121,11 +121,11 @@ def apart(size: int, snapshot: Snapshot) -> tuple[Snapshot, dict[str, Place]]:
 
 def _of_size(size: int, snapshot: Snapshot, predictor: Predictor, resolve: Resolve, decision_id: str) -> Plan:
     """The plan for the jobs of one size, its actions on sets of devices."""
-    part, places = apart(size, snapshot)
+    apart, places = of_size(snapshot, size)
     if not places:
         why = f"gang: no {size} free devices of one class" if size > 1 else "no device has a free seat"
-        return nothing_starts([job.id for job in part.pending], predictor.version, decision_id, why)
-    found = plan_valid(part, predictor, resolve, decision_id)
+        return nothing_starts([job.id for job in apart.pending], predictor.version, decision_id, why)
+    found = plan_valid(apart, predictor, resolve, decision_id)
     if size == 1:
         return found
     best = _best_first(found, places)

@@ -7,7 +7,7 @@ size around them (`scope`, `gangs`).
 import math
 from dataclasses import replace
 
-from interfere.policy.gangs import apart
+from interfere.policy.gangs import of_size
 from interfere.records import Action, Plan, Snapshot
 
 
@@ -31,7 +31,7 @@ def part_of(snapshot: Snapshot, decided: Plan, job_id: str) -> Snapshot | None:
         limits=limits,
     )
     sizes = {job.gpus for job in (*left.pending, *(r for device in left.devices for r in device.residents))}
-    part = left if sizes == {1} else apart(size[job_id], left)[0]
+    part = left if sizes == {1} else of_size(left, size[job_id])[0]
     return part if part.devices else None
 
 
