@@ -1,10 +1,11 @@
 """The part of a decision in which one job was decided: with the jobs planned together with it, all else as it was.
 
-Jobs of other sizes, and those whose start had been promised before, keep what they got; a decision is made size by
-size around them (`scope`, `gangs`).
+Jobs of other sizes, those whose start had been promised before, and residents that move keep what they got; a decision
+is made size by size around promises, moves come after the starts (`scope`, `gangs`).
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 
 from interfere.policy.gangs import of_size
@@ -18,8 +19,8 @@ def part_of(snapshot: Snapshot, decided: Plan, job_id: str) -> Snapshot | None:
     told = {action.job_id: action for action in decided.actions}
     if job_id not in size or job_id not in told or told_again(told[job_id], snapshot):
         return None
-    others = [a for a in decided.actions if size.get(a.job_id) != size[job_id] or told_again(a, snapshot)]
-    gone, places = {a.job_id for a in others}, {name for a in others for name in a.places}
+    others = [a for name, a in told.items() if name in size and (size[name] != size[job_id] or told_again(a, snapshot))]
+    gone, places = {a.job_id for a in others}, {name for a in others for name in a.places} | _moving(told, snapshot)
     limits = snapshot.limits
     if limits.max_devices is not None:
         taken = sum(device.id in places and not device.residents for device in snapshot.devices)
@@ -33,6 +34,16 @@ def part_of(snapshot: Snapshot, decided: Plan, job_id: str) -> Snapshot | None:
     sizes = {job.gpus for job in (*left.pending, *(r for device in left.devices for r in device.residents))}
     part = left if sizes == {1} else of_size(left, size[job_id])[0]
     return part if part.devices else None
+
+
+def _moving(told: Mapping[str, Action], snapshot: Snapshot) -> set[str]:
+    """Devices that residents leave, and those that they move to."""
+    here: dict[str, set[str]] = {}
+    for device in snapshot.devices:
+        for job in device.residents:
+            here.setdefault(job.id, set()).add(device.id)
+    moved = [(at, set(told[name].places)) for name, at in here.items() if name in told]
+    return {name for at, to in moved if to and to != at for name in at | to}
 
 
 def told_again(action: Action, snapshot: Snapshot) -> bool:

@@ -1,11 +1,14 @@
 """Laws of the part of a decision: all else stays as it was decided, and in the part nothing is better than the plan."""
 
+from dataclasses import replace
+
 import pytest
 
 from interfere.policy.costs import DeviceClass
 from interfere.policy.explain import alternatives
 from interfere.policy.options import survey
 from interfere.policy.part import part_of
+from interfere.policy.planner import plan
 from interfere.policy.scope import plan_scope
 from interfere.records import ActionKind, Device, Job, ScopeLedger, Snapshot, SolveStatus
 from tests.policy.test_gangs import World
@@ -62,3 +65,16 @@ def test_a_job_that_runs_or_that_nobody_knows_was_not_planned() -> None:
     ).plan  # fmt: skip
     assert part_of(snapshot, decided, "r") is None
     assert part_of(snapshot, decided, "x") is None
+
+
+def test_residents_that_stay_are_seats_and_those_that_move_are_none() -> None:
+    devices = tuple(
+        Device(id=f"d{k}", type=DEVICE, residents=(Job(id=f"r{k}", workload="w"),) if k < 2 else ()) for k in range(4)
+    )
+    snapshot = Snapshot(pending=(Job(id="a", workload="w"),), devices=devices)
+    decided = plan(snapshot, TablePredictor({("w", "w"): 1.5}), resolver(profile("w")), "d")
+    stays = replace(decided.actions[0], job_id="r0", device_id="d0")
+    moves = replace(decided.actions[0], job_id="r1", device_id="d3")
+    part = part_of(snapshot, replace(decided, actions=(*decided.actions, stays, moves)), "a")
+    assert part is not None
+    assert [device.id for device in part.devices] == ["d0", "d2"]
