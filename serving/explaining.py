@@ -99,7 +99,7 @@ class Explainer:
         with self._lock:
             pairs = tuple(self._pairs(action, jobs, devices))
             options = survey(part, self._online(), self._resolve) if part else None
-        refused, refused_total = refusals(options, query.job_id) if options else ((), 0)
+        refused, refused_total = refusals(options, action) if options else ((), 0)
         until_s = time.monotonic() + TIME_S
         solved, left_out = (
             alternatives(options, action, where, lambda: time.monotonic() < until_s) if options else ((), 0)

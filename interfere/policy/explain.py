@@ -75,9 +75,10 @@ def choices(options: Options, action: Action, where: DeviceClass | None) -> tupl
     return (*chosen, wait, *[one for one in alone if not one.chosen][:CLASSES], *partners)
 
 
-def refusals(options: Options, job_id: str) -> tuple[tuple[Refusal, ...], int]:
-    """What a pending job may not have: a few partners for each rule that binds (no partner: not even alone), and how
-    many (partner, kind of device) in all."""
+def refusals(options: Options, action: Action) -> tuple[tuple[Refusal, ...], int]:
+    """What a pending job may not have: a few partners for each rule that binds (no partner: not even alone), among them
+    the one it was given where that is not allowed any more; and how many (partner, kind of device) in all."""
+    job_id = action.job_id
     i, total = [job.id for job in options.pending].index(job_id), 0
     listed: dict[str, dict[str, Refusal]] = {}
     for table in options.together.values():
@@ -91,7 +92,7 @@ def refusals(options: Options, job_id: str) -> tuple[tuple[Refusal, ...], int]:
             total += 1
             reason, partner = table.reason(i, j), table.columns[j].id
             examples = listed.setdefault(reason.partition(":")[0], {})
-            if len(examples) < REFUSALS_A_RULE:
+            if len(examples) < REFUSALS_A_RULE or partner == action.partner_id:
                 examples.setdefault(partner, Refusal(job_id=job_id, partner_id=partner, reason=reason))
     return tuple(refusal for examples in listed.values() for refusal in examples.values()), total
 

@@ -175,7 +175,7 @@ def test_refused_partners_are_counted_and_a_few_listed_for_each_rule() -> None:
     snapshot, predictor, resolve = crowd(20, 2, limits=Limits(max_slowdown=1.1))
     stranger = Job(id="new", workload="nobody")
     pending = replace(snapshot, pending=(*snapshot.pending, stranger))
-    listed, total = refusals(survey(pending, predictor, resolve), "j5")  # type: ignore[arg-type]
+    listed, total = refusals(survey(pending, predictor, resolve), Action(kind=ActionKind.WAIT, job_id="j5"))  # type: ignore[arg-type]
     assert total == 15  # beside w6 to w19 past 1.1 ×, and beside nobody knows whom; w5 itself is no partner
     rules = [one.reason.partition(":")[0] for one in listed]
     assert rules.count("slowdown cap of the request") == REFUSALS_A_RULE
@@ -187,7 +187,7 @@ def test_a_job_that_fits_nowhere_even_alone_says_so() -> None:
     devices = (Device(id="d", type=DEVICE, memory_bytes=1e9),)
     snapshot = Snapshot(pending=(Job(id="j", workload="w", memory_peak_bytes=2e9),), devices=devices)
     options = survey(snapshot, *_one_workload())  # type: ignore[arg-type]
-    (refusal,), total = refusals(options, "j")
+    (refusal,), total = refusals(options, Action(kind=ActionKind.WAIT, job_id="j"))
     assert (refusal.partner_id, total) == ("", 1)
     assert refusal.reason.startswith("memory: 1.86 GiB > 0.931 GiB")
 
@@ -195,6 +195,14 @@ def test_a_job_that_fits_nowhere_even_alone_says_so() -> None:
 def test_a_job_that_no_pool_is_open_to_says_so() -> None:
     devices = (Device(id="d", type=DEVICE, pool="theirs"),)
     snapshot = Snapshot(pending=(Job(id="j", workload="w", pools=("ours",)),), devices=devices)
-    (refusal,), total = refusals(survey(snapshot, *_one_workload()), "j")  # type: ignore[arg-type]
+    (refusal,), total = refusals(survey(snapshot, *_one_workload()), Action(kind=ActionKind.WAIT, job_id="j"))  # type: ignore[arg-type]
     assert (refusal.partner_id, total) == ("", 1)
     assert refusal.reason.startswith("pool: j allows [ours]")
+
+
+def test_the_partner_it_was_given_is_listed_where_that_is_not_allowed_any_more() -> None:
+    snapshot, predictor, resolve = crowd(20, 2, limits=Limits(max_slowdown=1.1))
+    given = Action(kind=ActionKind.START_SHARED, job_id="j5", device_id="d0", partner_id="j19")
+    listed, _ = refusals(survey(snapshot, predictor, resolve), given)  # type: ignore[arg-type]
+    assert len(listed) == REFUSALS_A_RULE + 1
+    assert listed[-1].partner_id == "j19"
