@@ -100,10 +100,8 @@ class Explainer:
             pairs = tuple(self._pairs(action, jobs, devices))
             options = survey(part, self._online(), self._resolve) if part else None
         refused, refused_total = refusals(options, action) if options else ((), 0)
-        until_s = time.monotonic() + TIME_S
-        solved, left_out = (
-            alternatives(options, action, where, lambda: time.monotonic() < until_s) if options else ((), 0)
-        )
+        deadline_s = time.perf_counter() + TIME_S
+        solved, left_out = alternatives(options, action, where, deadline_s) if options else ((), 0)
         return Explanation(
             decision_id=query.decision_id,
             scope=account.scope,

@@ -8,7 +8,8 @@ Once the job's own group is fixed, all that is left are fewer jobs on fewer devi
 Law: while nothing new is known, no choice is better than what was decided, and that one costs what the plan cost.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -49,17 +50,18 @@ class Choice:
 
 
 def alternatives(
-    options: Options, action: Action, where: DeviceClass | None, go_on: Callable[[], bool] = lambda: True
+    options: Options, action: Action, where: DeviceClass | None, deadline_s: float = np.inf
 ) -> tuple[tuple[Alternative, ...], int]:
     """What was chosen (`where`: the kind of its device), and the most promising of what was not, best first; and how
-    many of these were not solved for because `go_on` had said no."""
+    many of these were not solved for by `deadline_s` (perf_counter)."""
     price = waiting_price(options)
     found: list[Alternative] = []
     asked = choices(options, action, where)
     for choice in asked:
-        if found and not go_on():
+        one = _solved(options, price, choice, deadline_s)
+        if found and not one.proven and time.perf_counter() > deadline_s:
             break
-        found.append(_solved(options, price, choice))
+        found.append(one)
     found.sort(key=lambda a: (round(a.waiting_weight, 9), round(a.cost, 9), not a.chosen))
     return tuple(found), len(asked) - len(found)
 
@@ -164,18 +166,18 @@ def _distinct(options: Options, shared: Sequence[Choice]) -> list[Choice]:
 # --- what each would cost ---------------------------------------------------------------------------------------------
 
 
-def _solved(options: Options, price: Floats, choice: Choice) -> Alternative:
+def _solved(options: Options, price: Floats, choice: Choice, deadline_s: float) -> Alternative:
     """The best whole plan with this choice."""
     kept = [k for k in range(len(options.pending)) if k not in choice.members]
     rest = _without(options, kept, choice.start)
     cost, worst = options.cost_of(choice.start) if choice.start else (0.0, -np.inf)
     if options.worst:
-        answer = least_worst(rest, price[kept])
+        answer = least_worst(rest, price[kept], deadline_s)
         placement, value, bound = answer.placement, max(worst, answer.worst), max(worst, answer.bound)
         value, bound = (value, bound) if np.isfinite(value) else (0.0, 0.0)  # nobody starts, nobody runs
         proven = value - bound <= EQUAL * abs(value)
     else:
-        placement = place(rest, price[kept])
+        placement = place(rest, price[kept], deadline_s)
         value, proven = cost + placement.cost, placement.exact
     started = {kept[k] for start in placement.starts for k in start.members}
     started |= set(choice.members if choice.start else ())

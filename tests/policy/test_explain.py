@@ -1,8 +1,10 @@
 """Laws of the alternatives: none is better than what was decided, each costs what the best plan with it costs."""
 
 import math
+import time
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from interfere.policy.costs import DeviceClass
@@ -137,8 +139,8 @@ def test_a_few_partners_that_differ_are_solved_for_not_all() -> None:
     twins = tuple(Job(id=f"twin{k}", workload="w1") for k in range(30))
     options = survey(replace(snapshot, pending=snapshot.pending + twins), predictor, resolve)  # type: ignore[arg-type]
     found = choices(options, Action(kind=ActionKind.WAIT, job_id="j0"), None)
-    solved, left_out = alternatives(options, Action(kind=ActionKind.WAIT, job_id="j0"), None, lambda: False)
-    assert ([one.chosen for one in solved], left_out) == ([True], len(found) - 1)  # out of time: what was chosen
+    solved, left_out = alternatives(options, Action(kind=ActionKind.WAIT, job_id="j0"), None)
+    assert (len(solved), left_out) == (len(found), 0)
     partners = [one.partner_workload for one in found if one.partner]
     assert partners == [f"w{k}" for k in range(1, PARTNERS + 1)]  # the cheapest, the twins as one
     assert [one.kind for one in found if not one.partner] == [ActionKind.WAIT, ActionKind.START_ALONE]
@@ -206,3 +208,21 @@ def test_the_partner_it_was_given_is_listed_where_that_is_not_allowed_any_more()
     listed, _ = refusals(survey(snapshot, predictor, resolve), given)  # type: ignore[arg-type]
     assert len(listed) == REFUSALS_A_RULE + 1
     assert listed[-1].partner_id == "j19"
+
+
+def test_out_of_time_what_was_chosen_is_answered_and_the_rest_is_counted() -> None:
+    rng = np.random.default_rng(0)
+    names = [f"w{k}" for k in range(60)]
+    table = {(v, n): float(1 + rng.gamma(1.0, 0.6)) for v in names for n in names}
+    snapshot = Snapshot(
+        pending=tuple(Job(id=name, workload=name, remaining_s=float(rng.exponential(1e3))) for name in names),
+        devices=tuple(Device(id=f"d{k}", type=DEVICE) for k in range(40)),
+        objective=ObjectiveKind.MAKESPAN,
+    )
+    options = survey(snapshot, TablePredictor(table), resolver(*map(profile, names)))
+    waits = Action(kind=ActionKind.WAIT, job_id="w0")
+    late = time.perf_counter() - 1.0
+    solved, left_out = alternatives(options, waits, None, late)
+    assert any(one.chosen for one in solved)
+    assert left_out > 0
+    assert len(solved) + left_out == len(choices(options, waits, None))
