@@ -100,8 +100,8 @@ def test_endings_are_read_and_files_of_forgotten_jobs_removed(tmp_path: Path) ->
 
 def test_the_epilog_writes_what_the_advisor_reads(tmp_path: Path) -> None:
     env = {
-        "INTERFERE_SPOOL": str(tmp_path), "SLURM_JOB_ID": "7", "SLURM_JOB_RESTART_COUNT": "2", "PATH": os.environ["PATH"],
-        "SLURMD_NODENAME": "n0", "SLURM_JOB_GPUS": "0,1", "SLURM_JOB_COMMENT": "interfere:workload=a",
+        "INTERFERE_SPOOL": str(tmp_path), "SLURM_JOB_ID": "7", "SLURM_JOB_RESTART_COUNT": "2",
+        "PATH": os.environ["PATH"], "SLURMD_NODENAME": "n0", "SLURM_JOB_GPUS": "0,1", "SLURM_JOB_COMMENT": "interfere:workload=a",
     }  # fmt: skip
     assert os.spawnve(os.P_WAIT, FILES / "epilog.sh", ["epilog"], env) == 0
     (ending,) = Spool(tmp_path, 240.0).endings()
@@ -149,7 +149,7 @@ def test_commands_that_hang_fail_or_are_missing(tmp_path: Path, monkeypatch: pyt
     for command in ("squeue", "scontrol"):
         shim(tmp_path, command, "exec sleep 60")
     slurm = SlurmCommands(0.2)
-    with pytest.raises(UnavailableError, match="did not answer in 0.2 s"):
+    with pytest.raises(UnavailableError, match="did not answer in"):
         slurm.jobs()
     with pytest.raises(UnavailableError, match="did not finish in time"):
         slurm.apply([place(pending(1), GpuAddress("n0", "g0"), "d", NOW)])

@@ -1,6 +1,7 @@
 """Rounds over a Slurm of files with a real server: they update what changed, and no more."""
 
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,12 @@ from serving.server import RunningServer
 from tests.serving.adapters.slurm.facts import job_row, node_row, pending, sinfo, squeue
 from tests.serving.adapters.slurm.shims import fake, told
 from tests.serving.adapters.slurm.thousand import jobs_and_nodes
+
+
+def fresh(job_id: int, **given: object) -> dict[str, object]:
+    """Submitted just now."""
+    now = int(time.time())
+    return job_row(job_id, submit_time=now, eligible_time=now + 20, **given)
 
 
 def advisor(server: str, folder: Path, **options: bool) -> tuple[Advisor, AdvisorMetrics]:
@@ -45,7 +52,7 @@ def test_a_thousand_pending_jobs_only_those_that_changed_are_updated(
 def test_a_dry_run_changes_and_reports_nothing(
     server: RunningServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = fake(tmp_path / "slurm", squeue([job_row(1)]), sinfo([node_row("n0")]))
+    folder = fake(tmp_path / "slurm", squeue([fresh(1)]), sinfo([node_row("n0")]))
     monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
     one, _ = advisor(server.address, tmp_path, dry_run=True)
     done = one.round()
@@ -59,9 +66,8 @@ def test_a_half_updated_job_is_mended_before_anything_else(
 ) -> None:
     clear, _ = place(pending(1), GpuAddress("n0", "g0"), "d", 1.0).lines
     note = clear.partition("AdminComment=")[2]
-    folder = fake(
-        tmp_path / "slurm", squeue([job_row(1, tres_per_node="", admin_comment=note)]), sinfo([node_row("n0")])
-    )
+    caught = fresh(1, tres_per_node="", admin_comment=note)
+    folder = fake(tmp_path / "slurm", squeue([caught]), sinfo([node_row("n0")]))
     monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
     one, _ = advisor(server.address, tmp_path)
     one.round()
@@ -70,7 +76,7 @@ def test_a_half_updated_job_is_mended_before_anything_else(
 
 
 def test_no_round_ends_the_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = fake(tmp_path / "slurm", squeue([job_row(1)]), sinfo([node_row("n0")]))
+    folder = fake(tmp_path / "slurm", squeue([fresh(1)]), sinfo([node_row("n0")]))
     monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
     one, metrics = advisor("127.0.0.1:1", tmp_path)
     with pytest.raises(UnavailableError):

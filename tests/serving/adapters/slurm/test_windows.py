@@ -117,9 +117,8 @@ def test_what_is_told_does_not_depend_on_when_one_looks(stays: list[tuple[int, i
             for k, (a, n, gpu) in enumerate(stays)
             if a <= after
         ]
-        for one in of_windows(
-            found(*jobs, settings=SETTINGS, now_s=now_s), lambda _: marks(begin, now_s, 3.0), SETTINGS
-        ):
+        written, cut = marks(begin, now_s, 3.0), found(*jobs, settings=SETTINGS, now_s=now_s)
+        for one in of_windows(cut, lambda _, known=written: known, SETTINGS):  # type: ignore[misc]  # binds now
             assert told.setdefault(one.observation_id, one) == one
             assert one.end_s <= now_s
 
