@@ -2,6 +2,8 @@
 
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -101,7 +103,8 @@ def test_endings_are_read_and_files_of_forgotten_jobs_removed(tmp_path: Path) ->
 def test_the_epilog_writes_what_the_advisor_reads(tmp_path: Path) -> None:
     env = {
         "INTERFERE_SPOOL": str(tmp_path), "SLURM_JOB_ID": "7", "SLURM_JOB_RESTART_COUNT": "2",
-        "PATH": os.environ["PATH"], "SLURMD_NODENAME": "n0", "SLURM_JOB_GPUS": "0,1", "SLURM_JOB_COMMENT": "interfere:workload=a",
+        "PATH": os.environ["PATH"], "SLURMD_NODENAME": "n0", "SLURM_JOB_GPUS": "0,1",
+        "SLURM_JOB_COMMENT": "interfere:workload=a",
     }  # fmt: skip
     assert os.spawnve(os.P_WAIT, FILES / "epilog.sh", ["epilog"], env) == 0
     (ending,) = Spool(tmp_path, 240.0).endings()
@@ -159,6 +162,17 @@ def test_commands_that_hang_fail_or_are_missing(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setenv("PATH", "/nonexistent")
     with pytest.raises(UnfitError, match="squeue is missing"):
         slurm.jobs()
+
+
+def test_the_bare_install_is_enough() -> None:
+    code = (
+        "import sys, serving.adapters.slurm.command, serving.adapters.slurm.loop\n"
+        "print(*sorted({name.partition('.')[0] for name in sys.modules}))"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=os.environ)
+    assert not {"prometheus_client", "scipy", "onnxruntime", "rustworkx", "torch", "pandas", "features"} & set(
+        ran.stdout.split()
+    )
 
 
 def test_refusals_are_told_apart_and_named_once_a_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
