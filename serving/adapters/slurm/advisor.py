@@ -23,7 +23,7 @@ from serving.adapters.slurm.outcomes import outcomes, refused
 from serving.adapters.slurm.records import GpuAddress, Node, SlurmJob
 from serving.adapters.slurm.settings import SlurmSettings
 from serving.adapters.slurm.spool import Spool
-from serving.adapters.slurm.windows import of_windows, windows
+from serving.adapters.slurm.windows import of_windows, window_id, windows
 
 _log = logging.getLogger("interfere.slurm")
 _START = (ActionKind.START_ALONE, ActionKind.START_SHARED)
@@ -165,26 +165,27 @@ class Advisor:
             return results
         self._spool.sweep((job.id for job in jobs), now_s)
         seen = occupancy(jobs, nodes, self._spool.endings(), self._seen)
-        cut = windows(seen, settings, now_s)
-        found: list[Observation] = [*of_windows(cut, lambda stay: self._spool.marks(stay, now_s), settings)]
-        found += outcomes(jobs, settings, now_s)
+        cut = {window_id(one, settings): one for one in windows(seen, settings, now_s)}
+        ends = {one.observation_id: one for one in outcomes(jobs, settings, now_s)}
+        untold = [one for name, one in cut.items() if name not in self._told]
+        fresh: list[Observation] = [*of_windows(untold, lambda stay: self._spool.marks(stay, now_s), settings)]
+        fresh += [one for name, one in ends.items() if name not in self._told]
         of_job, by_id = {one.job_id: one for one in decisions}, {job.id: job for job in jobs}
         for refusal in refusals:
             if refusal.job_id in of_job and of_job[refusal.job_id].device:
-                found.append(
+                fresh.append(
                     refused(
                         by_id[refusal.job_id], of_job[refusal.job_id].decision_id, refusal.message,
                         lost=refusal.lost_race, settings=settings, at_s=now_s,
                     )
                 )  # fmt: skip
-        fresh = [one for one in found if one.observation_id not in self._told]
         if fresh:
             for answer in self._client.observe(fresh):
                 results[answer.result.value] += 1
                 self._metrics.add("observations_total", "result", answer.result.value)
                 self._told.add(answer.observation_id)
             self._profile([one for one in fresh if isinstance(one, Progress) and not one.company])
-        self._told &= {one.observation_id for one in found}
+        self._told &= {*cut, *ends}
         return results
 
     def _profile(self, alone: Sequence[Progress]) -> None:
