@@ -67,6 +67,8 @@ class Cluster:
         for one in self.running:
             one.kill()
             one.communicate()
+        if not (self.folder / "slurmctld.pid").exists():
+            return
         subprocess.run(
             ["timeout", "5", "scancel", "--user", str(os.getuid())], env=self.env, check=False, capture_output=True
         )

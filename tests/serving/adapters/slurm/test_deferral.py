@@ -1,17 +1,22 @@
 """Which jobs the submit script defers, and that two commands tell an administrator what would happen, and undo it."""
 
 import json
+import pwd
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from serving.server import RunningServer
 from tests.serving.adapters.slurm.cluster import Cluster
+from tests.serving.adapters.slurm.shims import shim
 
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(120)]
+NOBODY = pwd.getpwnam("nobody")
 OURS = "--comment=interfere:workload=gemm"
 
 
@@ -52,3 +57,28 @@ def test_only_plain_jobs_that_say_what_they_run_are_deferred_and_given_back(
     slurm.wait_ended([ours], 4)
     assert slurm.jobs()[ours]["admin_comment"] == "interfere:freed"
     assert interfere(slurm, "release", "--config", settings) == {"released": 0, "refused": []}
+
+
+def test_an_advisor_without_an_operators_rights_advises_its_own_users_jobs(
+    cluster: Callable[..., Cluster], server: RunningServer, tmp_path: Path
+) -> None:
+    """Its Slurm commands run as `nobody`; what they may not do, it does not try."""
+    with tempfile.TemporaryDirectory() as open_to_all:
+        Path(open_to_all).chmod(0o755)
+        slurm = cluster(folder=Path(open_to_all) / "cluster")
+        as_nobody = ("setpriv", "--reuid", str(NOBODY.pw_uid), "--regid", str(NOBODY.pw_gid), "--clear-groups")
+        path = shim(tmp_path / "nobody", "scontrol", f'cd /; exec {" ".join(as_nobody)} "$REAL" "$@"')
+        job = ("--gres=shard:1", OURS, "--chdir=/", "--output=/dev/null", "--wrap", "sleep 1")
+        mine = [slurm.run(*as_nobody, "sbatch", "--parsable", *job).strip() for _ in range(2)]
+        other = submit(slurm, "--gres=shard:1", OURS)
+        slurm.advise(slurm.settings(server.address, only_user="nobody"), path=path)
+        slurm.wait_ended(mine, 10)
+        jobs = slurm.jobs()
+        for one in mine:
+            comment, _, note = jobs[one]["comment"].partition("|")
+            assert comment == OURS.partition("=")[2]
+            assert note.startswith("interfere:placed;to=n")
+            assert jobs[one]["user_id"] == NOBODY.pw_uid
+        assert jobs[other]["admin_comment"] == "interfere:deferred"
+        assert slurm.rounds()[0]["refused"] == []
+        slurm.stop()

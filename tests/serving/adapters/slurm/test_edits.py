@@ -53,3 +53,22 @@ def test_a_job_caught_between_two_updates_gets_its_request_back() -> None:
 def test_a_placed_job_handed_back_keeps_only_the_type() -> None:
     (line,) = hand_back(pending(7, tres="gres:shard:g0:1", note=Note(state="placed", to=TO, tries=3))).lines
     assert line == "update JobId=7 ReqNodeList= StartTime=now AdminComment=interfere:freed;tries=3"
+
+
+def test_nothing_that_a_user_or_server_wrote_begins_another_word_or_line() -> None:
+    for tres in ("gres:shard:x\nupdate JobId=1 Priority=9:1", "gres:shard:a b:1", "gres:shard:1\n", "gres:shard:ä:1"):
+        assert pending(7, tres=tres).shards == 0  # such a job is left to Slurm
+    edit = place(pending(7), TO, "dec\nshutdown", NOW)
+    assert edit.note is not None
+    assert edit.note.decision == ""
+    assert Note.parse("interfere:clearing;tres=gres:shard:1 Priority=9") is None
+    assert all(line.count("\n") == 0 for line in edit.lines)
+
+
+def test_a_user_without_rights_keeps_the_note_in_the_comment() -> None:
+    job = pending(7, note_in="Comment", comment="interfere:workload=a|interfere:deferred")
+    assert job.workload == "a"
+    clear, write = place(job, TO, "dec", NOW).lines
+    for line, state in ((clear, "clearing"), (write, "placed")):
+        assert f" Comment=interfere:workload=a|interfere:{state};to=n1/g0;" in line
+        assert "AdminComment" not in line

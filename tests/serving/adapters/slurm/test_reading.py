@@ -125,3 +125,14 @@ def test_what_a_job_asks_for(tres: str, shards: int, typed: bool) -> None:
 def test_what_a_comment_says(comment: str, workload: str, cap: str) -> None:
     job = pending(1, comment=comment)
     assert (job.workload, job.said("max_slowdown")) == (workload, cap)
+
+
+def test_with_one_user_only_notes_are_believed_in_that_users_comments_alone() -> None:
+    placed = Note(state="placed", to=GpuAddress("n1", "g0"), tries=1)
+    rows = [
+        job_row(1, comment="interfere:workload=a"), job_row(2, comment=f"interfere:workload=a|{placed}"),
+        job_row(3, comment=f"interfere:workload=a|{placed}", user_id=7),
+        job_row(4, comment="interfere:workload=a b"), job_row(5, comment="interfere:workload=a", admin_comment=""),
+    ]  # fmt: skip
+    assert [job.note for job in read_jobs(squeue(rows), 1000)] == [Note(), placed, None, None, None]
+    assert [job.note for job in read_jobs(squeue(rows))] == [Note(), Note(), Note(), Note(), None]

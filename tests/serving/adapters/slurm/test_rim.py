@@ -65,6 +65,15 @@ def test_wrong_settings_are_named(tmp_path: Path, text: str, said: str) -> None:
     assert said in f"{raised.value} {violations}"
 
 
+def test_the_one_user_has_to_exist(tmp_path: Path) -> None:
+    one = '[[devices]]\ntype="x"'
+    assert load(written(tmp_path, one), {}).only_user_id is None
+    assert load(written(tmp_path, f'only_user = "root"\n{one}'), {}).only_user_id == 0
+    missing = load(written(tmp_path, f'only_user = "no-such-user"\n{one}'), {})
+    with pytest.raises(InvalidInputError, match="no such user"):
+        assert missing.only_user_id
+
+
 def test_no_settings_file(tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError, match="cannot be read"):
         load(tmp_path / "none.toml", {})

@@ -2,21 +2,24 @@
 
 import os
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from interfere.client import PolicyClient
-from interfere.errors import UnavailableError
-from serving.adapters.slurm.advisor import Advisor
+from interfere.errors import InvalidInputError, UnavailableError
+from interfere.records import Action, ActionKind, Plan, SolveStatus
+from serving.adapters.slurm.advisor import Advisor, check_plan
 from serving.adapters.slurm.commands import SlurmCommands
 from serving.adapters.slurm.edits import place
 from serving.adapters.slurm.loop import one_round
 from serving.adapters.slurm.metrics import AdvisorMetrics
 from serving.adapters.slurm.records import GpuAddress
 from serving.adapters.slurm.settings import DeviceRule, SlurmSettings
+from serving.adapters.slurm.view import build
 from serving.server import RunningServer
-from tests.serving.adapters.slurm.facts import job_row, node_row, pending, sinfo, squeue
+from tests.serving.adapters.slurm.facts import NOW, SETTINGS, job_row, node, node_row, pending, sinfo, squeue
 from tests.serving.adapters.slurm.shims import fake, told
 from tests.serving.adapters.slurm.thousand import jobs_and_nodes
 
@@ -90,3 +93,20 @@ def test_no_round_ends_the_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert told(folder) == []
     for result in ("unavailable", "invalid", "refused"):
         assert f'rounds_total{{result="{result}"}} 1' in metrics.text()
+
+
+def test_a_plan_about_something_else_reaches_no_job() -> None:
+    asked = build("main", [pending(1)], [node()], SETTINGS, NOW).snapshot
+    assert asked is not None
+    good = Action(kind=ActionKind.START_ALONE, job_id="1", device_id="n0/g0")
+    check_plan(plan_of(good), asked)
+    for bad in (replace(good, device_id="n0/g0 Priority=9"), replace(good, job_id="2")):
+        with pytest.raises(InvalidInputError, match="was not asked about"):
+            check_plan(plan_of(bad), asked)
+
+
+def plan_of(action: Action) -> Plan:
+    return Plan(
+        decision_id="d", model_version="m", actions=(action,), pairs=(), refused=(), refused_total=0, cost=0.0,
+        greedy_cost=0.0, greedy_waiting=0, lower_bound=0.0, gap=0.0, status=SolveStatus.OPTIMAL,
+    )  # fmt: skip

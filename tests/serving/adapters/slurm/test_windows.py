@@ -142,13 +142,16 @@ def test_outcomes_are_read_from_slurm_alone() -> None:
     there = running(1, "g0", note=Note(state="placed", to=GpuAddress("n0", "g0"), decision="d1"))
     elsewhere = running(2, "g0", note=Note(state="placed", to=GpuAddress("n9", "g0"), decision="d2"))
     over = ended(3, "g0", "a", NOW - 60, NOW - 20, state="OUT_OF_MEMORY")
-    told = outcomes([there, elsewhere, over, pending(4), running(5, "g1")], SETTINGS, NOW)
+    note = Note(state="placed", to=GpuAddress("n0", "g0"), decision="d6", round_s=int(NOW) - 61, tries=2)
+    late, soon = pending(6, note=note), pending(7, note=replace(note, round_s=int(NOW) - 1))
+    told = outcomes([there, elsewhere, over, pending(4), running(5, "g1"), late, soon], SETTINGS, NOW)
     assert [(one.job_id, one.kind, one.reason) for one in told] == [
         ("1", OutcomeKind.APPLIED, ""),
         ("2", OutcomeKind.LOST_RACE, "it started on n0"),
         ("3", OutcomeKind.APPLIED, ""),
         ("3", OutcomeKind.ENDED, "out of memory"),
+        ("6", OutcomeKind.LOST_RACE, "it did not start within 60 s"),
     ]
-    assert told == outcomes([there, elsewhere, over], SETTINGS, NOW + 100)
+    assert told[:4] == outcomes([there, elsewhere, over], SETTINGS, NOW + 100)
     assert math.isfinite(told[0].at_s)
     assert told[0].decision_id == "d1"
