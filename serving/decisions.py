@@ -14,7 +14,7 @@ from interfere.errors import ConflictError, InvalidInputError, UnavailableError
 from interfere.policy.costs import Resolve
 from interfere.policy.scope import plan_scope, validate_time
 from interfere.protocols import Predictor
-from interfere.records import Outcome, OutcomeKind, Plan, ScopeLedger, Snapshot
+from interfere.records import Outcome, OutcomeKind, Plan, Promise, ScopeLedger, Snapshot
 from interfere.store.protocol import Store, StoredDecision
 from interfere.v1 import policy_pb2 as pb
 from serving.metrics import Metrics
@@ -59,6 +59,10 @@ class DecisionLedger:
         raise UnavailableError(
             "other servers write this scope all the time", value=snapshot.scope, remedy="retry; one at a time is best"
         )
+
+    def promised(self, scope: str) -> tuple[Promise, ...]:
+        """What is promised in a scope, as of its last decision."""
+        return self._promises.ledger(scope).promises
 
     def heard(self, outcome: Outcome) -> None:
         """A start that will not happen keeps no place. An outcome that names no decision is about none of them."""

@@ -268,7 +268,10 @@ class PolicyCore:
         with self._lock:
             if bad := self._unknown_ids({"job": query.job}):
                 raise InvalidInputError.from_violations(bad)
-            rankings = rank(query.job, query.devices, self._learned.model, self._of_job, query.limits, query.objective)
+            promises = self._decided.promised(query.scope) if query.scope else ()
+            rankings = rank(
+                query.job, query.devices, self._learned.model, self._of_job, query.limits, query.objective, promises
+            )
         return RankAnswer(rankings=rankings, model_version=self._predictor.version)
 
     # --- facts ------------------------------------------------------------------------------------------------------

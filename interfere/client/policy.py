@@ -149,9 +149,10 @@ class PolicyClient:
         *,
         limits: Limits | None = None,
         objective: ObjectiveKind = ObjectiveKind.WEIGHTED_EXCESS,
+        scope: str = "",
     ) -> RankAnswer:
-        """Every device for one job, best first."""
-        query = RankQuery(job=job, devices=tuple(devices), limits=limits or Limits(), objective=objective)
+        """Every device for one job, best first; with a scope, what it was promised there comes before all."""
+        query = RankQuery(job=job, devices=tuple(devices), limits=limits or Limits(), objective=objective, scope=scope)
         return self._or_else(
             lambda: cluster.rank_answer_from_proto(
                 self._call(self._stub.RankPlacements, cluster.rank_query_to_proto(query))

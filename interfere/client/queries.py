@@ -143,6 +143,7 @@ class RankQuery:
     devices: tuple[Device, ...]
     limits: Limits = field(default_factory=Limits)
     objective: ObjectiveKind = ObjectiveKind.WEIGHTED_EXCESS
+    scope: str = ""  # whose promises count; empty: none
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,8 +2,8 @@
 
 Two fit when the sum of their peaks is at most capacity · (1 - headroom), and, where a misfit risk is given, when the
 predicted probability that they do not fit is at most that; it knows the memory that profiles measured, not what a job
-says of itself. Where nobody knows a peak the working set stands in, which is less. Alone a job may use all of a device.
-Memory that nobody knows forbids nothing.
+says of itself. Where nobody knows a peak, the peak that a static trace expects stands in, else the working set. Alone a
+job may use all of a device. Memory that nobody knows forbids nothing.
 """
 
 import math
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from interfere.records import Job, JobProfile, Limits
+from interfere.records import NAN, Job, JobProfile, Limits
 
 GIB = float(2**30)
 
@@ -22,23 +22,22 @@ class Demand:
     """Memory that a job holds, NaN where unknown."""
 
     bytes: float
-    working_set: bool = False  # not its peak
+    what: str = ""  # where it is not a peak that somebody measured
 
     def __str__(self) -> str:
-        return f"{self.bytes / GIB:.3g} GiB" + " (working set)" * self.working_set
+        return f"{self.bytes / GIB:.3g} GiB" + (f" ({self.what})" if self.what else "")
 
 
 def demand(job: Job, profile: JobProfile | None) -> Demand:
-    """Peak as the job says, else as its profile measured; then the working set likewise."""
-    peak = job.memory_peak_bytes
-    if math.isnan(peak) and profile:
-        peak = profile.memory_peak_bytes
-    if not math.isnan(peak):
-        return Demand(bytes=peak)
-    working = job.memory_working_set_bytes
-    if math.isnan(working) and profile:
-        working = profile.memory_working_set_bytes
-    return Demand(bytes=working, working_set=True)
+    """The job's own word before its profile's; a measured peak before an expected one before the working set."""
+    known = [
+        Demand(bytes=job.memory_peak_bytes),
+        Demand(bytes=profile.memory_peak_bytes if profile else NAN),
+        Demand(bytes=job.memory_working_set_bytes, what="working set"),
+        Demand(bytes=profile.static_memory_peak_bytes if profile else NAN, what="static trace"),
+        Demand(bytes=profile.memory_working_set_bytes if profile else NAN, what="working set"),
+    ]
+    return next((one for one in known if not math.isnan(one.bytes)), known[0])
 
 
 def too_large(one: Demand, memory_bytes: float) -> str:

@@ -603,16 +603,18 @@ class ExplainResponse(_message.Message):
     def __init__(self, decision_id: _Optional[str] = ..., scope: _Optional[str] = ..., workload: _Optional[str] = ..., action: _Optional[_Union[Action, _Mapping]] = ..., pairs: _Optional[_Iterable[_Union[PairExplanation, _Mapping]]] = ..., alternatives: _Optional[_Iterable[_Union[Alternative, _Mapping]]] = ..., refused: _Optional[_Iterable[_Union[Refusal, _Mapping]]] = ..., refused_total: _Optional[int] = ..., model_version: _Optional[str] = ..., changed: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class RankPlacementsRequest(_message.Message):
-    __slots__ = ("job", "devices", "limits", "objective")
+    __slots__ = ("job", "devices", "limits", "objective", "scope")
     JOB_FIELD_NUMBER: _ClassVar[int]
     DEVICES_FIELD_NUMBER: _ClassVar[int]
     LIMITS_FIELD_NUMBER: _ClassVar[int]
     OBJECTIVE_FIELD_NUMBER: _ClassVar[int]
+    SCOPE_FIELD_NUMBER: _ClassVar[int]
     job: Job
     devices: _containers.RepeatedCompositeFieldContainer[Device]
     limits: Limits
     objective: ObjectiveKind
-    def __init__(self, job: _Optional[_Union[Job, _Mapping]] = ..., devices: _Optional[_Iterable[_Union[Device, _Mapping]]] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., objective: _Optional[_Union[ObjectiveKind, str]] = ...) -> None: ...
+    scope: str
+    def __init__(self, job: _Optional[_Union[Job, _Mapping]] = ..., devices: _Optional[_Iterable[_Union[Device, _Mapping]]] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., objective: _Optional[_Union[ObjectiveKind, str]] = ..., scope: _Optional[str] = ...) -> None: ...
 
 class Ranking(_message.Message):
     __slots__ = ("device_id", "feasible", "slowdown", "worst_resident_slowdown", "cost", "reason", "planned")

@@ -148,7 +148,7 @@ snapshots = st.builds(
     objective_terms=tuples(st.builds(ObjectiveTerm, kind=st.sampled_from(ObjectiveKind), weight=numbers(1e-6))),
 )
 rank_queries = st.builds(
-    RankQuery, job=jobs, devices=tuples(devices), limits=limits, objective=st.sampled_from(ObjectiveKind)
+    RankQuery, job=jobs, devices=tuples(devices), limits=limits, objective=st.sampled_from(ObjectiveKind), scope=words
 )
 rank_answers = st.builds(
     RankAnswer,

@@ -42,6 +42,11 @@ def test_the_working_set_stands_in_for_an_unknown_peak_and_is_named() -> None:
     device = Device(id="d", type=DEVICE, memory_bytes=80 * GIB, residents=(RESIDENT,))
     found = plan(Snapshot(pending=(JOB,), devices=(device,)), PREDICTOR, known, "d")
     assert found.refused[0].reason == "memory: 60 GiB (working set) + 60 GiB (working set) > 80 GiB"
+    known = resolver(replace(profile("a"), memory_working_set_bytes=60 * GIB, static_memory_peak_bytes=20 * GIB))
+    assert plan(Snapshot(pending=(JOB,), devices=(device,)), PREDICTOR, known, "d").refused == ()
+    known = resolver(replace(profile("a"), static_memory_peak_bytes=50 * GIB))
+    found = plan(Snapshot(pending=(JOB,), devices=(device,)), PREDICTOR, known, "d")
+    assert found.refused[0].reason == "memory: 50 GiB (static trace) + 50 GiB (static trace) > 80 GiB"
 
 
 def test_memory_nobody_knows_forbids_nothing() -> None:

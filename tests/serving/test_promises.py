@@ -49,6 +49,26 @@ def test_a_planned_start_is_told_again_until_it_expires(client: PolicyClient) ->
     assert late.actions[0].promised_by_s == 1240.0
 
 
+def test_rank_in_a_scope_plans_what_was_promised_and_gives_it_to_nobody_else(client: PolicyClient) -> None:
+    told = client.match(snapshot(1000.0, "a", "b", "c", scope="s", devices="de"))
+    place = started(told.actions)
+    devices = snapshot(0.0, devices="def").devices
+    why = f"by decision {told.decision_id}"
+    for name, device in place.items():
+        mine = client.rank(Job(id=name, workload="gemm"), devices, scope="s").rankings
+        assert [r.planned for r in mine] == [True, False, False]
+        assert (mine[0].device_id, mine[0].reason) == (device, f"promised to {name} {why}")
+        assert mine[1].device_id == "f"
+        assert (mine[2].feasible, mine[2].reason.endswith(why)) == (False, True)
+    other = client.rank(Job(id="x", workload="gemm"), devices, scope="s").rankings
+    assert [(r.device_id, r.planned) for r in other if r.feasible] == [("f", True)]
+    assert all(r.feasible for r in client.rank(Job(id="x", workload="gemm"), devices).rankings)
+    running = Device(id=place["a"], type=DEVICE_TYPE, residents=(Job(id="a", workload="gemm"),))
+    fulfilled = client.rank(Job(id="x", workload="gemm"), (running,), scope="s").rankings
+    shared = [action for action in told.actions if action.device_id == place["a"]]
+    assert fulfilled[0].feasible == (len(shared) == 1)  # else its partner is still to come
+
+
 def test_a_restart_forgets_no_promise(serve: Callable[..., RunningServer]) -> None:
     server = serve()
     with PolicyClient(server.address) as client:

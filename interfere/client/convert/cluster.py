@@ -174,6 +174,7 @@ def rank_query_to_proto(query: RankQuery) -> pb.RankPlacementsRequest:
         devices=[device_to_proto(device) for device in query.devices],
         limits=limits_to_proto(query.limits),
         objective=OBJECTIVE[query.objective],
+        scope=query.scope,
     )
 
 
@@ -192,6 +193,7 @@ def rank_query_from_proto(message: pb.RankPlacementsRequest) -> RankQuery:
         devices=devices,
         limits=limits,
         objective=ObjectiveKind(objective or ObjectiveKind.WEIGHTED_EXCESS),
+        scope=message.scope,
     )
 
 
