@@ -7,6 +7,7 @@ Law 1: a gang starts on exactly g devices of one class, all empty or all those o
 Law 2: a set of devices takes no more nodes than it must (`cut`).
 """
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -16,14 +17,18 @@ from interfere.policy.objectives import weights
 from interfere.policy.planner import plan_valid
 from interfere.protocols import Predictor
 from interfere.records import Action, Device, Job, Plan, Snapshot, SolveStatus
+from interfere.records.cluster import LEAST_BUDGET_S
 
 
 def plan_gangs(snapshot: Snapshot, predictor: Predictor, resolve: Resolve, decision_id: str) -> Plan:
     """The decision for jobs of all sizes, for a snapshot that does not contradict itself."""
     if all(job.gpus == 1 for job in (*snapshot.pending, *(r for d in snapshot.devices for r in d.residents))):
         return plan_valid(snapshot, predictor, resolve, decision_id)
-    left, parts = snapshot, []
-    sizes = _order(snapshot.pending)
+    sizes, parts = _order(snapshot.pending), list[Plan]()
+    if len(sizes) > 1 and not math.isnan(snapshot.limits.time_budget_s):
+        share_s = snapshot.limits.time_budget_s / (2 * len(sizes))  # each size is solved twice, for its bound too
+        snapshot = replace(snapshot, limits=replace(snapshot.limits, time_budget_s=max(share_s, LEAST_BUDGET_S)))
+    left = snapshot
     for size in sizes:
         part = _of_size(size, left, predictor, resolve, decision_id)
         if len(sizes) > 1:

@@ -183,6 +183,8 @@ def _why_not_there(
     """Why a start is not possible, or not wanted, any more on the devices that were seen; empty where it is."""
     if action.kind not in snapshot.limits.allowed:
         return f"{action.kind} is not an allowed action"
+    if job is not None and job.gpus != len(action.places):
+        return f"it takes {job.gpus} devices now"
     shut = [why for device in there if job is not None and (why := DeviceClass.of(device).shut_to(job))]
     others = {one.id for device in there for one in device.residents} - leaving - {action.partner_id}
     return shut[0] if shut else f"its place was taken by {', '.join(sorted(others))}" if others else ""

@@ -83,7 +83,7 @@ def find_moves(
             steps += [step for step, _ in taken]
         to |= _berths(field_, {name for step in steps for name in step.movers})
     if ActionKind.PREEMPT in snapshot.limits.allowed:
-        steps += [step for job in queue if (step := _stop_for(job, fields, snapshot, resolve))]
+        steps += _stops(queue, fields, snapshot, resolve)
     return Moves(steps=tuple(steps), to=to)
 
 
@@ -189,23 +189,32 @@ def _sweep(
     return taken
 
 
-def _stop_for(job: Job, fields: Mapping[DeviceClass, Field], snapshot: Snapshot, resolve: Resolve) -> Step | None:
-    """The resident alone on its device, of strictly lower priority, that is cheapest to stop; None where none pays."""
-    found: tuple[tuple[int, float, str], Field, int, float] | None = None
-    for where, field_ in fields.items():
-        if not _fits_alone(job, where, snapshot, resolve):
-            continue
-        for i, other in enumerate(field_.jobs):
-            pays_s, saves_s = float(field_.pays_s[i]), weight_of(job, snapshot) * other.remaining_s
-            pays_back = field_.mate[i] == len(field_.jobs) and saves_s > snapshot.limits.move_factor * pays_s
-            rank = (other.priority, pays_s, other.id)
-            if other.priority < job.priority and pays_back and (found is None or rank < found[0]):
-                found = rank, field_, i, saves_s
-    if found is None:
-        return None
-    (_, pays_s, name), field_, i, saves_s = found
-    field_.pays_s[i] = np.inf
-    return Step(movers=(), stopped=name, starts=job.id, device_id=field_.at[i].id, saves_s=saves_s, pays_s=pays_s)
+def _stops(
+    queue: Sequence[Job], fields: Mapping[DeviceClass, Field], snapshot: Snapshot, resolve: Resolve
+) -> list[Step]:
+    """For each job of the queue the resident alone on its device, of strictly lower priority, that is cheapest to
+    stop, where that pays."""
+    alone = [
+        (other.priority, float(field_.pays_s[i]), other.id, other.remaining_s, where, field_.at[i].id)
+        for where, field_ in fields.items()
+        for i, other in enumerate(field_.jobs)
+        if field_.mate[i] == len(field_.jobs) and np.isfinite(field_.pays_s[i])
+    ]
+    alone.sort(key=lambda one: one[:3])
+    steps: list[Step] = []
+    for job in queue:
+        for one in alone:
+            priority, pays_s, name, left_s, where, place = one
+            if priority >= job.priority:
+                break
+            saves_s = weight_of(job, snapshot) * left_s
+            if saves_s > snapshot.limits.move_factor * pays_s and _fits_alone(job, where, snapshot, resolve):
+                steps.append(
+                    Step(movers=(), stopped=name, starts=job.id, device_id=place, saves_s=saves_s, pays_s=pays_s)
+                )
+                alone.remove(one)
+                break
+    return steps
 
 
 def _berths(field_: Field, movers: Collection[str]) -> dict[str, Berth]:

@@ -61,9 +61,14 @@ def rank(
 
 
 def _kept(job: Job, devices: Sequence[Device], promises: Sequence[Promise]) -> dict[str, Promise]:
-    """By device: the start that is still to come there, the job's own before its partner's."""
-    running = {resident.id for device in devices for resident in device.residents}
-    to_come = [promise for promise in promises if promise.action.job_id not in running]
+    """By device: the start or move that is still to come there, the job's own before its partner's."""
+    runs_on = {resident.id: device.id for device in devices for resident in device.residents}
+    to_come = [
+        promise
+        for promise in promises
+        if promise.action.job_id not in runs_on
+        or (promise.action.kind is ActionKind.MOVE and runs_on[promise.action.job_id] == promise.from_device_id)
+    ]
     to_come.sort(key=lambda promise: promise.action.job_id == job.id)  # the last one stays
     return {name: promise for promise in to_come for name in promise.action.places}
 

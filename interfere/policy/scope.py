@@ -92,8 +92,8 @@ def _priced(promise: Promise, snapshot: Snapshot, resolve: Resolve) -> Promise:
     """The promise with what it costs now, where its partner is gone."""
     action = promise.action
     job = next((job for job in snapshot.pending if job.id == action.job_id), None)
-    kind = next((device.type for device in snapshot.devices if device.id == action.device_id), None)
-    if not math.isnan(action.cost) or job is None or kind is None:
+    kind = next((device.type for device in snapshot.devices if device.id == action.device_id), "")
+    if not math.isnan(action.cost) or job is None:
         return promise
     return replace(promise, action=replace(action, cost=job_cost(job, action.slowdown, kind, snapshot, resolve)))
 

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from interfere.policy.rank import rank
 from interfere.policy.scope import plan_scope
 from interfere.records import (
     Action,
@@ -366,3 +367,12 @@ def test_nobody_is_stopped_for_an_equal_or_for_what_soon_ends() -> None:
     assert kinds(old("a", priority=1), 1) == {ActionKind.KEEP}
     assert kinds(old("a", remaining_s=4.0), 1) == {ActionKind.KEEP}  # 10 · 4 s are not more than 2 · 20 s
     assert kinds(old("a", since_s=NOW_S - 1.0), 1) == {ActionKind.KEEP}
+
+
+def test_the_place_of_a_mover_is_not_offered_to_others() -> None:
+    seen = pair(old("a"), old("b", preemptible=False), "e")
+    found = plan_scope(seen, ScopeLedger(scope="default"), TABLE, KNOWN, "x")
+    ranked = rank(Job(id="new", workload="a"), seen.devices, TABLE, KNOWN, Limits(), promises=found.ledger.promises)
+    assert {one.device_id: one.feasible for one in ranked} == {"d": False, "e": False}
+    (reason,) = (one.reason for one in ranked if one.device_id == "e")
+    assert reason == "promised to a by decision x"

@@ -143,6 +143,12 @@ CONTRADICTIONS: dict[str, tuple[pb.MatchRequest, str]] = {
     "one device twice": (pb.MatchRequest(devices=[pb.Device(id="d", type="t")] * 2, now_s=9), "devices[1].id"),
     "a clock that goes back": (pb.MatchRequest(devices=[pb.Device(id="d", type="t")], now_s=4.9), "now_s"),
     "a clock before the first second": (pb.MatchRequest(devices=[pb.Device(id="d", type="t")], now_s=-1), "now_s"),
+    "a resident from the future": (
+        pb.MatchRequest(
+            devices=[pb.Device(id="d", type="t", residents=[pb.Job(id="r", workload="gemm", since_s=9.5)])], now_s=9
+        ),
+        "devices[0].residents[0].since_s",
+    ),
     "no time at all": (pb.MatchRequest(devices=[pb.Device(id="d", type="t")], now_s=float("nan")), "now_s"),
     "an endless time": (pb.MatchRequest(devices=[pb.Device(id="d", type="t")], now_s=float("inf")), "now_s"),
     "a pool that no device is in": (
