@@ -18,6 +18,7 @@ from interfere.matching.seats import assign_seats
 from interfere.policy.classes import by_classes
 from interfere.policy.objectives import weights
 from interfere.policy.options import Options, Start
+from interfere.records import SolveStatus
 
 Floats = NDArray[np.float64]
 LEAST_S = 1e-3  # what a search gets that is late already: it answers by simple means
@@ -89,21 +90,24 @@ def least_cost(options: Options) -> float:
 
 
 def _matched(options: Options, price: Floats, deadline_s: float) -> Matching:
-    """Matching over pending jobs 0..n-1, seats n..n+s-1, waiting places after them."""
+    """Matching over pending jobs 0..n-1, seats n..n+s-1, and, where not all can start, waiting places after them."""
     n, s = len(options.pending), len(options.seats)
-    alone = options.alone_best()
     fits = all(np.isfinite(cost).all() for cost in options.alone.values())  # then every device serves somebody
-    places = max(0, n - options.take) if fits else n
-    size = n + s + places
-    cost = np.full((size, size), np.inf)
-    cost[:n, :n] = options.together_best()
-    cost[:n, n : n + s] = options.beside_all()
-    cost[:n, n + s :] = price[:, None]
-    cost[n:, :n] = cost[:n, n:].T
-    solo = np.zeros(size)
-    solo[:n] = alone
-    left_s = None if deadline_s == np.inf else max(LEAST_S, deadline_s - time.perf_counter())
-    return match_pairs(cost, solo, max_devices=options.take + s + places, time_limit_s=left_s)
+    waiting = max(0, n - options.take) if fits else n
+    for places in (0, waiting) if n <= 2 * options.take + s else (waiting,):
+        size = n + s + places
+        cost = np.full((size, size), np.inf)
+        cost[:n, :n] = options.together_best()
+        cost[:n, n : n + s] = options.beside_all()
+        cost[:n, n + s :] = price[:, None]
+        cost[n:, :n] = cost[:n, n:].T
+        solo = np.zeros(size)
+        solo[:n] = options.alone_best()
+        left_s = None if deadline_s == np.inf else max(LEAST_S, deadline_s - time.perf_counter())
+        found = match_pairs(cost, solo, max_devices=options.take + s + places, time_limit_s=left_s)
+        if found.status is not SolveStatus.INFEASIBLE:
+            break
+    return found
 
 
 def _placed(options: Options, price: Floats, matching: Matching) -> Placement:
