@@ -12,10 +12,9 @@ from interfere.client.convert.cluster import snapshot_to_proto
 from interfere.client.convert.plans import plan_from_proto, plan_to_proto
 from interfere.errors import ConflictError, InvalidInputError, UnavailableError
 from interfere.policy.costs import Resolve
-from interfere.policy.gangs import plan_gangs
 from interfere.policy.scope import plan_scope, validate_time
 from interfere.protocols import Predictor
-from interfere.records import Outcome, OutcomeKind, Plan, Promise, Snapshot
+from interfere.records import Outcome, OutcomeKind, Plan, Promise, ScopeLedger, Snapshot
 from interfere.store.protocol import Store, StoredDecision
 from interfere.v1 import policy_pb2 as pb
 from serving.metrics import Metrics
@@ -48,17 +47,13 @@ class DecisionLedger:
                 return told
             start_s = time.perf_counter()
             decision_id = secrets.token_hex(8)
-            if math.isnan(snapshot.now_s):
-                decision = plan_gangs(snapshot, predictor, resolve, decision_id)
-                if stored := _stored(snapshot, digest, decision):
-                    self._decisions.put(stored)
-                written = True
-            else:
-                ledger = self._promises.ledger(snapshot.scope)
-                decided = plan_scope(snapshot, ledger, predictor, resolve, decision_id)
-                decision = decided.plan
-                written = self._promises.commit(decided.ledger, _stored(snapshot, digest, decision))
-            if written:
+            timeless = math.isnan(snapshot.now_s)
+            ledger = ScopeLedger(scope=snapshot.scope) if timeless else self._promises.ledger(snapshot.scope)
+            decided = plan_scope(snapshot, ledger, predictor, resolve, decision_id)
+            decision, stored = decided.plan, _stored(snapshot, digest, decided.plan)
+            if timeless and stored:
+                self._decisions.put(stored)
+            if timeless or self._promises.commit(decided.ledger, stored):
                 self._metrics.matched(time.perf_counter() - start_s, decision.gap)
                 return decision
         raise UnavailableError(

@@ -1,5 +1,6 @@
 """Ask a server which pending job starts where, and beside whom."""
 
+import math
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -68,8 +69,10 @@ def _table(sent: "Snapshot", plan: "Plan") -> Table:
         decision, slowdown, interval = f"waits: {action.reason}", "", ""
         if action.device_id:
             beside = f"beside {action.partner_id} {workload[action.partner_id]}" if action.partner_id else ""
-            decision = f"{action.device_id} {beside or f'alone: {action.reason}'}"
-            slowdown = f"{action.slowdown:.2f} ×"
-            interval = f"{action.slowdown_lower:.2f} – {action.slowdown_upper:.2f}" if beside else ""
+            verb = "" if action.kind.startswith("start") else f"{action.kind}: "
+            decision = f"{verb}{action.device_id} {beside or f'alone: {action.reason}'}"
+            slowdown = "" if math.isnan(action.slowdown) else f"{action.slowdown:.2f} ×"
+            known = beside and not math.isnan(action.slowdown_lower)
+            interval = f"{action.slowdown_lower:.2f} – {action.slowdown_upper:.2f}" if known else ""
         table.add_row(*map(escape, (f"{action.job_id} {workload[action.job_id]}", decision, slowdown, interval)))
     return table

@@ -5,38 +5,54 @@ A slowdown that nothing predicts counts as 1: the job ends no earlier. Pure: the
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from interfere.policy.costs import Resolve
 from interfere.protocols import Predictor
-from interfere.records import Action, ActionKind, Device, Job, JobProfile, PairBatch, Plan, Promise, Snapshot
+from interfere.records import Action, ActionKind, Device, Job, JobProfile, PairBatch, Promise, Snapshot
+
+Slowdowns = Mapping[str, float]
+"""Job -> predicted slowdown in its company."""
 
 
 def resolve_at_s(
-    snapshot: Snapshot, plan: Plan, promises: Sequence[Promise], predictor: Predictor, resolve: Resolve
+    snapshot: Snapshot, actions: Sequence[Action], promises: Sequence[Promise], slowdowns: Slowdowns
 ) -> float:
     """On the caller's clock; NaN where nothing is foreseen. `promises`: those after the plan."""
-    events = [*ends_s(snapshot, plan.actions, predictor, resolve), *(p.action.promised_by_s for p in promises)]
+    events = [*ends_s(snapshot, actions, slowdowns), *(p.action.promised_by_s for p in promises)]
     events.append(snapshot.now_s + snapshot.limits.slice_s)
     return float(np.fmin.reduce(events, initial=math.nan))
 
 
-def ends_s(snapshot: Snapshot, actions: Sequence[Action], predictor: Predictor, resolve: Resolve) -> list[float]:
+def ends_s(snapshot: Snapshot, actions: Sequence[Action], slowdowns: Slowdowns) -> list[float]:
     """Predicted end of every job that runs or starts and says how long it would run alone."""
-    slowdown = {action.job_id: action.slowdown for action in actions}
-    slowdown |= {a.partner_id: a.partner_slowdown for a in actions if a.kind is ActionKind.START_SHARED}
-    starting = {action.job_id for action in actions if action.device_id}
-    running = [(device, job) for device in snapshot.devices for job in device.residents]
-    together = [(device, job) for device, job in running if job.id not in slowdown and not math.isnan(job.remaining_s)]
-    slowdown |= _among_residents(together, predictor, resolve, extrapolate=snapshot.limits.allow_extrapolation)
-    jobs = [*(job for _, job in running), *(job for job in snapshot.pending if job.id in starting)]
+    starting = {action.job_id for action in actions if action.places}
+    stopped = {action.job_id for action in actions if action.kind is ActionKind.PREEMPT}
+    jobs = [job for device in snapshot.devices for job in device.residents if job.id not in stopped]
+    jobs += [job for job in snapshot.pending if job.id in starting]
     return [
-        snapshot.now_s + job.remaining_s * float(np.fmax(slowdown.get(job.id, math.nan), 1.0))
+        snapshot.now_s + job.remaining_s * float(np.fmax(slowdowns.get(job.id, math.nan), 1.0))
         for job in jobs
         if not math.isnan(job.remaining_s)
     ]
+
+
+def slowdowns_of(snapshot: Snapshot, actions: Sequence[Action], predictor: Predictor, resolve: Resolve) -> Slowdowns:
+    """Of every job that runs or starts, as the plan leaves it; nothing of a job that nothing predicts."""
+    found = {action.job_id: action.slowdown for action in actions if action.kind is not ActionKind.WAIT}
+    found |= {action.partner_id: action.partner_slowdown for action in actions if action.partner_id}
+    moved = {action.job_id for action in actions if action.kind in (ActionKind.MOVE, ActionKind.PREEMPT)}
+    together = [
+        (replace(device, residents=tuple(one for one in device.residents if one.id not in moved)), job)
+        for device in snapshot.devices
+        for job in device.residents
+        if job.id not in found and (ActionKind.KEEP in snapshot.limits.allowed or not math.isnan(job.remaining_s))
+    ]
+    found |= {job.id: 1.0 for device, job in together if all(one.id == job.id for one in device.residents)}
+    return found | _among_residents(together, predictor, resolve, extrapolate=snapshot.limits.allow_extrapolation)
 
 
 def _among_residents(

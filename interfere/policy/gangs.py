@@ -7,22 +7,28 @@ Law 1: a gang starts on exactly g devices of one class, all empty or all those o
 Law 2: a set of devices takes no more nodes than it must (`cut`).
 """
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from interfere.policy.costs import DeviceClass, Resolve
 from interfere.policy.merge import merged, nothing_starts
+from interfere.policy.objectives import weights
 from interfere.policy.planner import plan_valid
 from interfere.protocols import Predictor
 from interfere.records import Action, Device, Job, Plan, Snapshot, SolveStatus
+from interfere.records.cluster import LEAST_BUDGET_S
 
 
 def plan_gangs(snapshot: Snapshot, predictor: Predictor, resolve: Resolve, decision_id: str) -> Plan:
     """The decision for jobs of all sizes, for a snapshot that does not contradict itself."""
     if all(job.gpus == 1 for job in (*snapshot.pending, *(r for d in snapshot.devices for r in d.residents))):
         return plan_valid(snapshot, predictor, resolve, decision_id)
-    left, parts = snapshot, []
-    sizes = _order(snapshot.pending)
+    sizes, parts = _order(snapshot.pending), list[Plan]()
+    if len(sizes) > 1 and not math.isnan(snapshot.limits.time_budget_s):
+        share_s = snapshot.limits.time_budget_s / (2 * len(sizes))  # each size is solved twice, for its bound too
+        snapshot = replace(snapshot, limits=replace(snapshot.limits, time_budget_s=max(share_s, LEAST_BUDGET_S)))
+    left = snapshot
     for size in sizes:
         part = _of_size(size, left, predictor, resolve, decision_id)
         if len(sizes) > 1:
@@ -36,7 +42,7 @@ def _order(pending: Iterable[Job]) -> list[int]:
     """Sizes that wait: that of the heaviest job first, the larger at equal weight."""
     heaviest: dict[int, float] = {}
     for job in pending:
-        heaviest[job.gpus] = max(heaviest.get(job.gpus, 0.0), job.weight)
+        heaviest[job.gpus] = max(heaviest.get(job.gpus, 0.0), float(weights([job])[0]))
     return sorted(heaviest, key=lambda size: (-heaviest[size], -size))
 
 
@@ -108,17 +114,23 @@ def _as_one(group: tuple[Device, ...]) -> Place:
 # --- one size ---------------------------------------------------------------------------------------------------------
 
 
-def _of_size(size: int, snapshot: Snapshot, predictor: Predictor, resolve: Resolve, decision_id: str) -> Plan:
-    """The plan for the jobs of one size, its actions on sets of devices."""
+def of_size(snapshot: Snapshot, size: int) -> tuple[Snapshot, Mapping[str, Place]]:
+    """The pending jobs of one size as jobs on one place each, and the places where they may go, by name."""
     jobs = tuple(replace(job, gpus=1) for job in snapshot.pending if job.gpus == size)
     places = _places(snapshot, size, len(jobs))
-    if not places:
-        why = f"gang: no {size} free devices of one class" if size > 1 else "no device has a free seat"
-        return nothing_starts([job.id for job in jobs], predictor.version, decision_id, why)
     limits = snapshot.limits
     if limits.max_devices is not None:
         limits = replace(limits, max_devices=limits.max_devices // size)
-    apart = replace(snapshot, pending=jobs, devices=tuple(place.device for place in places.values()), limits=limits)
+    devices = tuple(place.device for place in places.values())
+    return replace(snapshot, pending=jobs, devices=devices, limits=limits), places
+
+
+def _of_size(size: int, snapshot: Snapshot, predictor: Predictor, resolve: Resolve, decision_id: str) -> Plan:
+    """The plan for the jobs of one size, its actions on sets of devices."""
+    apart, places = of_size(snapshot, size)
+    if not places:
+        why = f"gang: no {size} free devices of one class" if size > 1 else "no device has a free seat"
+        return nothing_starts([job.id for job in apart.pending], predictor.version, decision_id, why)
     found = plan_valid(apart, predictor, resolve, decision_id)
     if size == 1:
         return found

@@ -49,8 +49,9 @@ def nothing_starts(job_ids: Iterable[str], version: str, decision_id: str, why: 
 
 
 def job_cost(job: Job, slowdown: float, device_type: str, snapshot: Snapshot, resolve: Resolve) -> float:
-    """What one job costs in the objective at a slowdown on a device type."""
+    """What one job costs in the objective at a slowdown on a device type; one that is left out is as good as any."""
     objective = objective_of(snapshot)
     types = tuple(dict.fromkeys(device.type for device in snapshot.devices))
-    times = relative_times([[resolve(job, kind) for kind in types]], types)[0, types.index(device_type)]
-    return float(objective.constant([job])[0] + objective.rate([job])[0] * times * slowdown)
+    times = relative_times([[resolve(job, kind) for kind in types]], types)[0]
+    stretch = slowdown * (times[types.index(device_type)] if device_type in types else 1.0)
+    return float(objective.constant([job])[0] + objective.rate([job])[0] * stretch)

@@ -30,7 +30,7 @@ class Options:
     empty: tuple[Device, ...]  # at most as many are taken as `take`
     empty_class: tuple[DeviceClass, ...]  # of each empty device
     take: int
-    seats: tuple[Device, ...]  # devices with exactly one resident
+    seats: tuple[Device, ...]  # devices with exactly one resident, which is on no other device
     alone: Mapping[DeviceClass, NDArray[np.float64]]  # float64[n]: cost alone on such a device; inf: may not
     together: Mapping[DeviceClass, PairCosts]  # pending x pending on an empty device of that class
     beside: Mapping[DeviceClass, tuple[PairCosts, list[int]]]  # pending x residents; columns index `seats`
@@ -92,7 +92,7 @@ def survey(snapshot: Snapshot, predictor: Predictor, resolve: Resolve) -> Option
     profiles = [[resolve(job, kind) for kind in types] for job in pending]
     times = dict(zip(types, relative_times(profiles, types).T, strict=True))
     empty = tuple(d for d in snapshot.devices if not d.residents)
-    seats = tuple(d for d in snapshot.devices if len(d.residents) == 1)
+    seats = tuple(d for d in snapshot.devices if len(d.residents) == 1 and d.residents[0].gpus == 1)
     take = len(empty) if limits.max_devices is None else min(limits.max_devices, len(empty))
     alone, together, beside = {}, {}, {}
     empty_class = tuple(map(DeviceClass.of, empty))

@@ -31,7 +31,7 @@ def rank(
     The first is `planned`, when it is feasible: the one promised to this job, else where `plan` would start it, were it
     alone in the queue. `promises` are those of its scope, as of the last decision there.
     """
-    snapshot = Snapshot(pending=(job,), devices=tuple(devices), limits=limits, objective=objective)
+    snapshot = Snapshot(pending=(job,), devices=tuple(devices), limits=limits, objective=objective, partial=True)
     violations = validate_snapshot(snapshot)
     if violations:
         raise InvalidInputError.from_violations(
@@ -42,12 +42,16 @@ def rank(
     seats = {device.id: k for k, device in enumerate(options.seats)}
     ranked = []
     for device in devices:
-        if device.id in empty:
+        if job.gpus > 1:
+            why = f"it takes {job.gpus} devices at once: ask Match"
+            ranked.append(_ranking(options, device, why, None, slowdown=NAN, worst=NAN))
+        elif device.id in empty:
             ranked.append(_alone(options, limits, device, empty[device.id]))
         elif device.id in seats:
             ranked.append(_beside(options, device, seats[device.id]))
         else:
-            why = f"no free seat: {len(device.residents)} residents"
+            gang = any(one.gpus > 1 for one in device.residents)
+            why = f"no free seat: {'a gang runs there' if gang else f'{len(device.residents)} residents'}"
             ranked.append(_ranking(options, device, why, None, slowdown=NAN, worst=NAN))
     kept = _kept(job, devices, promises)
     ranked = [(_promised(one, job, kept[one.device_id]) if one.device_id in kept else one, add) for one, add in ranked]
@@ -57,9 +61,14 @@ def rank(
 
 
 def _kept(job: Job, devices: Sequence[Device], promises: Sequence[Promise]) -> dict[str, Promise]:
-    """By device: the start that is still to come there, the job's own before its partner's."""
-    running = {resident.id for device in devices for resident in device.residents}
-    to_come = [promise for promise in promises if promise.action.job_id not in running]
+    """By device: the start or move that is still to come there, the job's own before its partner's."""
+    runs_on = {resident.id: device.id for device in devices for resident in device.residents}
+    to_come = [
+        promise
+        for promise in promises
+        if promise.action.job_id not in runs_on
+        or (promise.action.kind is ActionKind.MOVE and runs_on[promise.action.job_id] == promise.from_device_id)
+    ]
     to_come.sort(key=lambda promise: promise.action.job_id == job.id)  # the last one stays
     return {name: promise for promise in to_come for name in promise.action.places}
 

@@ -9,15 +9,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from interfere.errors import InvalidInputError, Violation
-from interfere.policy.clock import resolve_at_s
+from interfere.policy.clock import resolve_at_s, slowdowns_of
 from interfere.policy.costs import Resolve
 from interfere.policy.gangs import plan_gangs
-from interfere.policy.ledger import STARTS, Reconciled, around, reconcile, renewed, repeated
+from interfere.policy.ledger import PROMISED, Reconciled, around, reconcile, renewed, repeated
 from interfere.policy.merge import job_cost, merged, nothing_starts
 from interfere.policy.objectives import objective_of
+from interfere.policy.residents import LEAVE, kept_actions, with_moves
 from interfere.policy.validate import validate_snapshot
 from interfere.protocols import Predictor
-from interfere.records import Pairing, Plan, Promise, ScopeLedger, Snapshot
+from interfere.records import Action, Pairing, Plan, Promise, ScopeLedger, Snapshot
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +45,10 @@ def validate_time(snapshot: Snapshot, ledger: ScopeLedger) -> list[Violation]:
 def plan_scope(
     snapshot: Snapshot, ledger: ScopeLedger, predictor: Predictor, resolve: Resolve, decision_id: str
 ) -> ScopeDecision:
-    """The decision at `snapshot.now_s`, which must be there. Raises InvalidInputError as `plan` does."""
+    """The decision at `snapshot.now_s`; without a clock nothing is to be remembered of it.
+
+    Raises InvalidInputError as `plan` does, and where the clock goes back.
+    """
     violations = validate_snapshot(snapshot) + validate_time(snapshot, ledger)
     if violations:
         raise InvalidInputError.from_violations(violations)
@@ -55,24 +59,41 @@ def plan_scope(
     else:
         waiting = [job.id for job in left.pending]
         fresh = nothing_starts(waiting, predictor.version, decision_id, "every device is promised to others")
+    fresh, moves = with_moves(fresh, left, predictor, resolve)
     until_s = snapshot.now_s + snapshot.limits.promise_ttl_s
-    fresh = replace(
+    told = replace(
         fresh,
-        actions=tuple(replace(a, promised_by_s=until_s) if a.kind in STARTS else a for a in fresh.actions),
+        actions=tuple(
+            replace(one, promised_by_s=until_s) if one.kind in PROMISED else one for one in (*fresh.actions, *moves)
+        ),
     )
     kept = tuple(_priced(promise, snapshot, resolve) for promise in found.kept)
-    whole = merged([fresh, _promised(kept, fresh, snapshot, resolve)], snapshot)
-    after = replace(ledger, now_s=snapshot.now_s, promises=renewed(kept, fresh))
-    whole = replace(whole, resolve_at_s=resolve_at_s(snapshot, whole, after.promises, predictor, resolve))
+    whole = merged([told, _promised(kept, told, snapshot, resolve)], snapshot)
+    moving = [*(one for one in told.actions if one.kind in LEAVE), *_moving(kept, snapshot)]
+    changes = (*whole.actions, *moving)
+    slowdowns = slowdowns_of(snapshot, changes, predictor, resolve)
+    stays = kept_actions(snapshot, {one.job_id for one in moving}, changes, slowdowns)
+    after = replace(ledger, now_s=snapshot.now_s, promises=renewed(kept, told, snapshot))
+    whole = replace(
+        whole,
+        actions=(*changes, *stays),
+        resolve_at_s=resolve_at_s(snapshot, changes, after.promises, slowdowns),
+    )
     return ScopeDecision(plan=whole, ledger=after, reconciled=found)
+
+
+def _moving(kept: Sequence[Promise], snapshot: Snapshot) -> list[Action]:
+    """The moves that are still on their way, told again."""
+    running = {job.id for device in snapshot.devices for job in device.residents}
+    return [repeated(one) for one in kept if one.from_device_id and one.action.job_id in running]
 
 
 def _priced(promise: Promise, snapshot: Snapshot, resolve: Resolve) -> Promise:
     """The promise with what it costs now, where its partner is gone."""
     action = promise.action
     job = next((job for job in snapshot.pending if job.id == action.job_id), None)
-    kind = next((device.type for device in snapshot.devices if device.id == action.device_id), None)
-    if not math.isnan(action.cost) or job is None or kind is None:
+    kind = next((device.type for device in snapshot.devices if device.id == action.device_id), "")
+    if not math.isnan(action.cost) or job is None:
         return promise
     return replace(promise, action=replace(action, cost=job_cost(job, action.slowdown, kind, snapshot, resolve)))
 

@@ -34,7 +34,7 @@ def validate_snapshot(snapshot: Snapshot) -> list[Violation]:
     for k, device in enumerate(snapshot.devices):
         jobs += [(f"devices[{k}].residents[{r}]", job) for r, job in enumerate(device.residents)]
     bad += _objective_violations(snapshot, jobs)
-    return bad + _repeats([*residents, *pending]) + _gangs(snapshot) + _pools(snapshot)
+    return bad + _repeats([*residents, *pending]) + _gangs(snapshot) + _pools(snapshot) + _ages(snapshot)
 
 
 def _objective_violations(snapshot: Snapshot, jobs: Sequence[tuple[str, Job]]) -> list[Violation]:
@@ -86,6 +86,19 @@ def _objective_violations(snapshot: Snapshot, jobs: Sequence[tuple[str, Job]]) -
             if job.attained_s + job.remaining_s == 0
         ]
     return bad
+
+
+def _ages(snapshot: Snapshot) -> list[Violation]:
+    """No resident started after now."""
+    return [
+        Violation(
+            field=f"devices[{k}].residents[{r}].since_s", what=f"is after now_s, {snapshot.now_s!r}",
+            value=repr(job.since_s), remedy="send both on the same clock",
+        )
+        for k, device in enumerate(snapshot.devices)
+        for r, job in enumerate(device.residents)
+        if job.since_s > snapshot.now_s
+    ]  # fmt: skip
 
 
 def _pools(snapshot: Snapshot) -> list[Violation]:

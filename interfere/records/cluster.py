@@ -43,10 +43,14 @@ class Job:
     latency_target_s: float = NAN  # of one request: its time alone × slowdown must stay below, at the same quantile
     gpus: int = 1  # devices that it takes, all at once; one that runs is a resident of each of them
     pools: tuple[str, ...] = ()  # of devices that it may start on; empty: any
+    preemptible: bool = False  # may be moved or stopped once it runs
+    checkpoint_s: float = NAN  # that moving or stopping it costs
+    since_s: float = NAN  # of a resident: on its devices since then, on the caller's clock
 
     def __post_init__(self) -> None:
         bad = text_violations(self, "id", "workload") + number_violations(self, "memory_peak_bytes", "remaining_s")
         bad += number_violations(self, "attained_s", "elapsed_s") + number_violations(self, "max_slowdown", low=1.0)
+        bad += number_violations(self, "checkpoint_s", "since_s")
         bad += number_violations(self, "memory_working_set_bytes", "latency_target_s")
         bad += number_violations(self, "weight", low=LEAST_WEIGHT, nan=False)
         bad += number_violations(self, "gpus", low=1.0, nan=False)
@@ -108,13 +112,22 @@ class ActionKind(StrEnum):
     START_ALONE = "start_alone"
     START_SHARED = "start_shared"
     WAIT = "wait"
+    KEEP = "keep"
+    MOVE = "move"
+    PREEMPT = "preempt"
+
+
+DEFAULT_ALLOWED = frozenset({ActionKind.START_ALONE, ActionKind.START_SHARED, ActionKind.WAIT})
+# A move must be worth twice what it costs: remaining times are estimates, and a mover that ends after half of its own
+# has then lost nothing.
+DEFAULT_MOVE_FACTOR = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
     """What a plan may do and how far it may go."""
 
-    allowed: frozenset[ActionKind] = frozenset(ActionKind)
+    allowed: frozenset[ActionKind] = DEFAULT_ALLOWED
     max_slowdown: float = NAN  # cap for every job; the tighter of this and the job's own holds
     max_devices: int | None = None  # empty devices that may be taken
     allow_extrapolation: bool = False
@@ -126,15 +139,16 @@ class Limits:
     time_budget_s: float = NAN  # for the search; past it the best found so far is answered as BOUNDED
     promise_ttl_s: float = DEFAULT_PROMISE_TTL_S  # how long a planned start keeps its place, on the caller's clock
     slice_s: float = NAN  # decide anew at least this often
+    move_factor: float = DEFAULT_MOVE_FACTOR  # a move must save more than this times what it costs
 
     def __post_init__(self) -> None:
         bad = number_violations(self, "max_slowdown", "protected_slowdown", "soft_cap", low=1.0)
         bad += number_violations(self, "time_budget_s", low=LEAST_BUDGET_S)
         bad += _share_violations(self, "memory_headroom", MOST_HEADROOM)
         bad += [] if math.isnan(self.misfit_risk) else _share_violations(self, "misfit_risk", 1.0)
-        bad += number_violations(self, "promise_ttl_s", nan=False) + number_violations(
-            self, "slice_s", low=LEAST_SLICE_S
-        )
+        bad += number_violations(self, "promise_ttl_s", nan=False)
+        bad += number_violations(self, "slice_s", low=LEAST_SLICE_S)
+        bad += number_violations(self, "move_factor", low=1.0, nan=False)
         if not LEAST_RISK <= self.risk <= MOST_RISK:
             bad.append(
                 Violation(
@@ -254,7 +268,7 @@ class Plan:
 
     decision_id: str
     model_version: str
-    actions: tuple[Action, ...]  # one per pending job, in its order
+    actions: tuple[Action, ...]  # one per pending job, in its order; then those of residents, where any are allowed
     pairs: tuple[Pairing, ...]
     refused: tuple[Refusal, ...]  # at most the first `MAX_REFUSALS` of them
     refused_total: int

@@ -1,4 +1,4 @@
-"""A promise: a planned start that the scheduler may be carrying out, so that nobody else gets its place meanwhile."""
+"""A promise: a planned start or move that the scheduler may be carrying out: nobody else gets its place meanwhile."""
 
 from dataclasses import dataclass
 
@@ -7,10 +7,16 @@ from interfere.records.cluster import Action
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Promise:
-    """One planned start and every decision that told of it."""
+    """One planned start or move, and every decision that told of it."""
 
     action: Action  # with the time by which it expires
     decision_ids: tuple[str, ...]  # the first made it, the others repeated it
+    from_device_id: str = ""  # where a resident that is to move runs now
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        """Every device that it holds."""
+        return (*self.action.places, self.from_device_id) if self.from_device_id else self.action.places
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

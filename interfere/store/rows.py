@@ -66,6 +66,7 @@ def read_window(text: str) -> Progress:
 def promise_text(promise: Promise) -> str:
     """One line of JSON without what is absent."""
     content = {"action": _present(promise.action), "decision_ids": promise.decision_ids}
+    content["from_device_id"] = promise.from_device_id
     return json.dumps(content, sort_keys=True, allow_nan=False)
 
 
@@ -74,7 +75,9 @@ def read_promise(text: str) -> Promise:
     content = json.loads(text)
     action = content["action"]
     action["kind"], action["device_ids"] = ActionKind(action["kind"]), tuple(action["device_ids"])
-    return Promise(action=Action(**action), decision_ids=tuple(content["decision_ids"]))
+    return Promise(
+        action=Action(**action), decision_ids=tuple(content["decision_ids"]), from_device_id=content["from_device_id"]
+    )
 
 
 def _present(record: Observation | Action) -> dict[str, object]:

@@ -32,6 +32,9 @@ class ActionKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     ACTION_KIND_START_ALONE: _ClassVar[ActionKind]
     ACTION_KIND_START_SHARED: _ClassVar[ActionKind]
     ACTION_KIND_WAIT: _ClassVar[ActionKind]
+    ACTION_KIND_KEEP: _ClassVar[ActionKind]
+    ACTION_KIND_MOVE: _ClassVar[ActionKind]
+    ACTION_KIND_PREEMPT: _ClassVar[ActionKind]
 
 class PredictionSource(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -82,6 +85,9 @@ ACTION_KIND_UNSPECIFIED: ActionKind
 ACTION_KIND_START_ALONE: ActionKind
 ACTION_KIND_START_SHARED: ActionKind
 ACTION_KIND_WAIT: ActionKind
+ACTION_KIND_KEEP: ActionKind
+ACTION_KIND_MOVE: ActionKind
+ACTION_KIND_PREEMPT: ActionKind
 PREDICTION_SOURCE_UNSPECIFIED: PredictionSource
 PREDICTION_SOURCE_MEASURED: PredictionSource
 PREDICTION_SOURCE_MODEL: PredictionSource
@@ -299,7 +305,7 @@ class PredictMatrixResponse(_message.Message):
     def __init__(self, victims: _Optional[int] = ..., neighbours: _Optional[int] = ..., victim_slowdown: _Optional[bytes] = ..., neighbour_slowdown: _Optional[bytes] = ..., feasible: _Optional[bytes] = ..., model_version: _Optional[str] = ..., device_type: _Optional[str] = ...) -> None: ...
 
 class Job(_message.Message):
-    __slots__ = ("id", "workload", "profile_id", "memory_peak_bytes", "weight", "max_slowdown", "remaining_s", "gpus", "pools", "attained_s", "priority", "memory_working_set_bytes", "elapsed_s", "latency_target_s")
+    __slots__ = ("id", "workload", "profile_id", "memory_peak_bytes", "weight", "max_slowdown", "remaining_s", "gpus", "pools", "preemptible", "checkpoint_s", "since_s", "attained_s", "priority", "memory_working_set_bytes", "elapsed_s", "latency_target_s")
     ID_FIELD_NUMBER: _ClassVar[int]
     WORKLOAD_FIELD_NUMBER: _ClassVar[int]
     PROFILE_ID_FIELD_NUMBER: _ClassVar[int]
@@ -309,6 +315,9 @@ class Job(_message.Message):
     REMAINING_S_FIELD_NUMBER: _ClassVar[int]
     GPUS_FIELD_NUMBER: _ClassVar[int]
     POOLS_FIELD_NUMBER: _ClassVar[int]
+    PREEMPTIBLE_FIELD_NUMBER: _ClassVar[int]
+    CHECKPOINT_S_FIELD_NUMBER: _ClassVar[int]
+    SINCE_S_FIELD_NUMBER: _ClassVar[int]
     ATTAINED_S_FIELD_NUMBER: _ClassVar[int]
     PRIORITY_FIELD_NUMBER: _ClassVar[int]
     MEMORY_WORKING_SET_BYTES_FIELD_NUMBER: _ClassVar[int]
@@ -323,12 +332,15 @@ class Job(_message.Message):
     remaining_s: float
     gpus: int
     pools: _containers.RepeatedScalarFieldContainer[str]
+    preemptible: bool
+    checkpoint_s: float
+    since_s: float
     attained_s: float
     priority: int
     memory_working_set_bytes: float
     elapsed_s: float
     latency_target_s: float
-    def __init__(self, id: _Optional[str] = ..., workload: _Optional[str] = ..., profile_id: _Optional[str] = ..., memory_peak_bytes: _Optional[float] = ..., weight: _Optional[float] = ..., max_slowdown: _Optional[float] = ..., remaining_s: _Optional[float] = ..., gpus: _Optional[int] = ..., pools: _Optional[_Iterable[str]] = ..., attained_s: _Optional[float] = ..., priority: _Optional[int] = ..., memory_working_set_bytes: _Optional[float] = ..., elapsed_s: _Optional[float] = ..., latency_target_s: _Optional[float] = ...) -> None: ...
+    def __init__(self, id: _Optional[str] = ..., workload: _Optional[str] = ..., profile_id: _Optional[str] = ..., memory_peak_bytes: _Optional[float] = ..., weight: _Optional[float] = ..., max_slowdown: _Optional[float] = ..., remaining_s: _Optional[float] = ..., gpus: _Optional[int] = ..., pools: _Optional[_Iterable[str]] = ..., preemptible: _Optional[bool] = ..., checkpoint_s: _Optional[float] = ..., since_s: _Optional[float] = ..., attained_s: _Optional[float] = ..., priority: _Optional[int] = ..., memory_working_set_bytes: _Optional[float] = ..., elapsed_s: _Optional[float] = ..., latency_target_s: _Optional[float] = ...) -> None: ...
 
 class Device(_message.Message):
     __slots__ = ("id", "type", "node", "memory_bytes", "mode", "residents", "pool")
@@ -349,7 +361,7 @@ class Device(_message.Message):
     def __init__(self, id: _Optional[str] = ..., type: _Optional[str] = ..., node: _Optional[str] = ..., memory_bytes: _Optional[float] = ..., mode: _Optional[_Union[SharingMode, str]] = ..., residents: _Optional[_Iterable[_Union[Job, _Mapping]]] = ..., pool: _Optional[str] = ...) -> None: ...
 
 class Limits(_message.Message):
-    __slots__ = ("allowed", "max_slowdown", "max_devices", "allow_extrapolation", "risk", "memory_headroom", "misfit_risk", "protected_slowdown", "time_budget_s", "soft_cap", "promise_ttl_s", "slice_s")
+    __slots__ = ("allowed", "max_slowdown", "max_devices", "allow_extrapolation", "risk", "memory_headroom", "misfit_risk", "protected_slowdown", "time_budget_s", "soft_cap", "promise_ttl_s", "slice_s", "move_factor")
     ALLOWED_FIELD_NUMBER: _ClassVar[int]
     MAX_SLOWDOWN_FIELD_NUMBER: _ClassVar[int]
     MAX_DEVICES_FIELD_NUMBER: _ClassVar[int]
@@ -362,6 +374,7 @@ class Limits(_message.Message):
     SOFT_CAP_FIELD_NUMBER: _ClassVar[int]
     PROMISE_TTL_S_FIELD_NUMBER: _ClassVar[int]
     SLICE_S_FIELD_NUMBER: _ClassVar[int]
+    MOVE_FACTOR_FIELD_NUMBER: _ClassVar[int]
     allowed: _containers.RepeatedScalarFieldContainer[ActionKind]
     max_slowdown: float
     max_devices: int
@@ -374,7 +387,8 @@ class Limits(_message.Message):
     soft_cap: float
     promise_ttl_s: float
     slice_s: float
-    def __init__(self, allowed: _Optional[_Iterable[_Union[ActionKind, str]]] = ..., max_slowdown: _Optional[float] = ..., max_devices: _Optional[int] = ..., allow_extrapolation: _Optional[bool] = ..., risk: _Optional[float] = ..., memory_headroom: _Optional[float] = ..., misfit_risk: _Optional[float] = ..., protected_slowdown: _Optional[float] = ..., time_budget_s: _Optional[float] = ..., soft_cap: _Optional[float] = ..., promise_ttl_s: _Optional[float] = ..., slice_s: _Optional[float] = ...) -> None: ...
+    move_factor: float
+    def __init__(self, allowed: _Optional[_Iterable[_Union[ActionKind, str]]] = ..., max_slowdown: _Optional[float] = ..., max_devices: _Optional[int] = ..., allow_extrapolation: _Optional[bool] = ..., risk: _Optional[float] = ..., memory_headroom: _Optional[float] = ..., misfit_risk: _Optional[float] = ..., protected_slowdown: _Optional[float] = ..., time_budget_s: _Optional[float] = ..., soft_cap: _Optional[float] = ..., promise_ttl_s: _Optional[float] = ..., slice_s: _Optional[float] = ..., move_factor: _Optional[float] = ...) -> None: ...
 
 class ObjectiveTerm(_message.Message):
     __slots__ = ("kind", "weight")
@@ -565,7 +579,7 @@ class Alternative(_message.Message):
     def __init__(self, kind: _Optional[_Union[ActionKind, str]] = ..., device_id: _Optional[str] = ..., partner_id: _Optional[str] = ..., partner_workload: _Optional[str] = ..., slowdown: _Optional[float] = ..., partner_slowdown: _Optional[float] = ..., group_cost: _Optional[float] = ..., cost: _Optional[float] = ..., waiting: _Optional[int] = ..., waiting_weight: _Optional[float] = ..., chosen: _Optional[bool] = ..., proven: _Optional[bool] = ...) -> None: ...
 
 class ExplainResponse(_message.Message):
-    __slots__ = ("decision_id", "scope", "workload", "action", "pairs", "alternatives", "refused", "refused_total", "model_version", "changed")
+    __slots__ = ("decision_id", "scope", "workload", "action", "pairs", "alternatives", "refused", "refused_total", "model_version", "changed", "left_out")
     DECISION_ID_FIELD_NUMBER: _ClassVar[int]
     SCOPE_FIELD_NUMBER: _ClassVar[int]
     WORKLOAD_FIELD_NUMBER: _ClassVar[int]
@@ -576,6 +590,7 @@ class ExplainResponse(_message.Message):
     REFUSED_TOTAL_FIELD_NUMBER: _ClassVar[int]
     MODEL_VERSION_FIELD_NUMBER: _ClassVar[int]
     CHANGED_FIELD_NUMBER: _ClassVar[int]
+    LEFT_OUT_FIELD_NUMBER: _ClassVar[int]
     decision_id: str
     scope: str
     workload: str
@@ -586,7 +601,8 @@ class ExplainResponse(_message.Message):
     refused_total: int
     model_version: str
     changed: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, decision_id: _Optional[str] = ..., scope: _Optional[str] = ..., workload: _Optional[str] = ..., action: _Optional[_Union[Action, _Mapping]] = ..., pairs: _Optional[_Iterable[_Union[PairExplanation, _Mapping]]] = ..., alternatives: _Optional[_Iterable[_Union[Alternative, _Mapping]]] = ..., refused: _Optional[_Iterable[_Union[Refusal, _Mapping]]] = ..., refused_total: _Optional[int] = ..., model_version: _Optional[str] = ..., changed: _Optional[_Iterable[str]] = ...) -> None: ...
+    left_out: int
+    def __init__(self, decision_id: _Optional[str] = ..., scope: _Optional[str] = ..., workload: _Optional[str] = ..., action: _Optional[_Union[Action, _Mapping]] = ..., pairs: _Optional[_Iterable[_Union[PairExplanation, _Mapping]]] = ..., alternatives: _Optional[_Iterable[_Union[Alternative, _Mapping]]] = ..., refused: _Optional[_Iterable[_Union[Refusal, _Mapping]]] = ..., refused_total: _Optional[int] = ..., model_version: _Optional[str] = ..., changed: _Optional[_Iterable[str]] = ..., left_out: _Optional[int] = ...) -> None: ...
 
 class RankPlacementsRequest(_message.Message):
     __slots__ = ("job", "devices", "limits", "objective", "scope")

@@ -7,9 +7,10 @@ import pytest
 
 from features.pair import Encoder
 from interfere.policy.planner import plan
+from interfere.policy.scope import plan_scope
 from interfere.predict.onnx import OnnxPredictor, load_model
 from interfere.predict.residual import OnlineModel
-from interfere.records import Device, Job, JobProfile, Limits, Snapshot
+from interfere.records import ActionKind, Device, Job, JobProfile, Limits, ScopeLedger, Snapshot
 from serving.server import SHIPPED
 from tests.bench.history import record, reference_s
 
@@ -62,3 +63,49 @@ def test_one_decision(model: OnnxPredictor, jobs: int, devices: int, busy: int, 
         {"median_cpu_s": median_s, "reference_s": base_s, "median_per_reference": median_s / base_s},
     )
     assert median_s <= limit_s
+
+
+@pytest.mark.parametrize("name", ["promises", "moves", "gangs"])
+def test_one_decision_of_a_scope(model: OnnxPredictor, name: str) -> None:
+    """300 promised jobs told again; 1,050 residents who may all move; 300 jobs on one to eight devices."""
+    predictor, where = OnlineModel(model, None), model.manifest.domains[0]
+    names = sorted({workload for workload, _ in model.profiles})
+    rng = np.random.default_rng(0)
+
+    def job(name: str, **given: object) -> Job:
+        workload, weight = str(rng.choice(names)), float(rng.choice([1.0, 2.0, 4.0]))
+        return Job(id=name, workload=workload, weight=weight, **given)  # type: ignore[arg-type]
+
+    def resolve(one: Job, device_type: str) -> JobProfile | None:
+        return model.profiles.get((one.workload, device_type))
+
+    old = {"remaining_s": 3600.0, "preemptible": True, "checkpoint_s": 60.0, "since_s": 0.0}
+    crowd = [1 + k % 2 if name == "moves" else 1 for k in range(400 if name == "gangs" else 700)] + [0] * 600
+    sizes = (1, 1, 2, 4, 8) if name == "gangs" else (1,)
+    snapshot = Snapshot(
+        pending=tuple(job(f"j{k}", gpus=int(rng.choice(sizes))) for k in range(50 if name == "moves" else 300)),
+        devices=tuple(
+            Device(
+                id=f"d{k}", type=where.device_type, mode=where.mode, node=f"n{k // 8}",
+                residents=tuple(job(f"r{k}.{n}", **old) for n in range(crowd[k])),
+            )
+            for k in range(1000)
+        ),
+        limits=Limits(allowed=frozenset(ActionKind)) if name == "moves" else Limits(),
+        now_s=1e6,
+    )  # fmt: skip
+    ledger = ScopeLedger(scope="default")
+    if name == "promises":
+        ledger = plan_scope(snapshot, ledger, predictor, resolve, "before").ledger
+        assert len(ledger.promises) == 300
+    times = []
+    for _ in range(6):
+        start_s = time.process_time()
+        plan_scope(snapshot, ledger, predictor, resolve, "bench")
+        times.append(time.process_time() - start_s)
+    median_s, base_s = float(np.median(times[1:])), reference_s()
+    record(
+        f"policy decision of a scope 1000 devices {name}",
+        {"median_cpu_s": median_s, "reference_s": base_s, "median_per_reference": median_s / base_s},
+    )
+    assert median_s <= 1.5

@@ -105,6 +105,7 @@ summaries = st.builds(
 jobs = st.builds(
     Job, id=names, workload=names, profile_id=words, memory_peak_bytes=optional(), weight=numbers(1e-6),
     max_slowdown=optional(1.0), gpus=st.integers(1, 2**31), pools=tuples(words),
+    preemptible=st.booleans(), checkpoint_s=optional(), since_s=optional(),
     remaining_s=optional(), attained_s=optional(), elapsed_s=optional(),
     priority=st.integers(0, 4), memory_working_set_bytes=optional(), latency_target_s=optional(),
 )  # fmt: skip
@@ -132,6 +133,7 @@ limits = st.builds(
     soft_cap=optional(1.0),
     promise_ttl_s=numbers(),
     slice_s=optional(1e-3),
+    move_factor=numbers(1.0),
 )
 snapshots = st.builds(
     Snapshot,
@@ -163,7 +165,7 @@ actions = st.builds(
     slowdown_lower=optional(), slowdown_upper=optional(), partner_slowdown=optional(), cost=optional(), reason=words,
     promised_by_s=optional(), device_ids=tuples(names),
 )  # fmt: skip
-promises = st.builds(Promise, action=actions, decision_ids=tuples(names))
+promises = st.builds(Promise, action=actions, decision_ids=tuples(names), from_device_id=words)
 plans = st.builds(
     Plan,
     decision_id=words, model_version=words, actions=tuples(actions),
@@ -175,7 +177,7 @@ plans = st.builds(
 explain_queries = st.builds(ExplainQuery, decision_id=words, job_id=words, scope=words)
 explanations = st.builds(
     Explanation,
-    decision_id=words, scope=words, workload=words, model_version=words, changed=tuples(names, 2),
+    decision_id=words, scope=words, workload=words, model_version=words, changed=tuples(names, 2), left_out=counts,
     action=st.builds(Action, kind=st.sampled_from(ActionKind), job_id=names, slowdown=optional(), reason=words),
     pairs=tuples(
         st.builds(

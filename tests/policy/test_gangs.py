@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from interfere.policy.gangs import cut, plan_gangs
 from interfere.policy.ledger import reconcile
+from interfere.policy.rank import rank
 from interfere.policy.scope import plan_scope
 from interfere.policy.validate import validate_snapshot
 from interfere.records import ActionKind, Device, Job, Limits, Plan, ScopeLedger, Snapshot, SolveStatus
@@ -216,3 +217,14 @@ def test_a_resident_gang_ends_as_late_as_one_of_its_devices_says() -> None:
     found = plan_scope(seen, ScopeLedger(scope="default"), table, resolver(profile("a")), "one")
     assert found.plan.resolve_at_s == pytest.approx(20.0)
     assert math.isfinite(found.plan.cost)
+
+
+def test_one_device_of_a_gang_is_no_seat_and_no_place_for_one() -> None:
+    world = World(0)
+    devices = tuple(Device(id=d, type=DEVICE, residents=(gang("r", 2),)) for d in "01")
+    found = plan_gangs(Snapshot(pending=(gang("x", 1),), devices=devices), world.predictor, world.resolve, "d")
+    assert found.actions[0].kind is ActionKind.WAIT
+    (ranked,) = rank(gang("x", 1), devices[:1], world.predictor, world.resolve, Limits())
+    assert (ranked.feasible, ranked.reason) == (False, "no free seat: a gang runs there")
+    (ranked,) = rank(gang("x", 2), [Device(id="0", type=DEVICE)], world.predictor, world.resolve, Limits())
+    assert (ranked.feasible, ranked.reason) == (False, "it takes 2 devices at once: ask Match")

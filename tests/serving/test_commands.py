@@ -89,6 +89,22 @@ def test_match_from_a_file(served: dict[str, Any], folder: Path) -> None:
     assert plan["status"] == "OPTIMAL"
 
 
+def test_match_tells_of_residents_where_that_is_allowed(served: dict[str, Any], folder: Path) -> None:
+    old = {"since_s": 0, "remaining_s": 1e4, "preemptible": True, "checkpoint_s": 1}
+    residents = [{"id": "r", "workload": "train"} | old, {"id": "s", "workload": "gemm"} | old]
+    snapshot = {
+        "devices": [{"id": "d", "type": DEVICE_TYPE, "residents": residents}, {"id": "e", "type": DEVICE_TYPE}],
+        "pending": [], "scope": "residents", "now_s": 1000, "limits": {"allowed": ["wait", "keep", "move"]},
+    }  # fmt: skip
+    plan = ask(served, folder, "match", "-", stdin=json.dumps(snapshot))
+    assert sorted(a["kind"] for a in plan["actions"]) == ["keep", "move"]
+    shown = interfere("match", "-", "--target", served["address"], stdin=json.dumps(snapshot), cwd=folder)
+    assert shown.returncode == 0
+    assert "move: e" in shown.stdout
+    assert "keep: d" in shown.stdout
+    assert "nan" not in shown.stdout
+
+
 def test_match_example_is_built_from_the_model_and_can_be_sent_again(served: dict[str, Any], folder: Path) -> None:
     plan = ask(served, folder, "match", "--example")
     request = plan["request"]

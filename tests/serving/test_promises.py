@@ -12,7 +12,7 @@ from interfere.config import Settings
 from interfere.errors import InvalidInputError
 from interfere.predict.occlusion import Occlusion
 from interfere.predict.onnx import load_model
-from interfere.records import Action, ActionKind, Device, Job, ObservationResult, Outcome, OutcomeKind, Snapshot
+from interfere.records import Action, ActionKind, Device, Job, Limits, ObservationResult, Outcome, OutcomeKind, Snapshot
 from interfere.store.sqlite import SqliteStore
 from interfere.v1 import policy_pb2 as pb
 from serving.metrics import Metrics
@@ -143,6 +143,12 @@ CONTRADICTIONS: dict[str, tuple[pb.MatchRequest, str]] = {
     "one device twice": (pb.MatchRequest(devices=[pb.Device(id="d", type="t")] * 2, now_s=9), "devices[1].id"),
     "a clock that goes back": (pb.MatchRequest(devices=[pb.Device(id="d", type="t")], now_s=4.9), "now_s"),
     "a clock before the first second": (pb.MatchRequest(devices=[pb.Device(id="d", type="t")], now_s=-1), "now_s"),
+    "a resident from the future": (
+        pb.MatchRequest(
+            devices=[pb.Device(id="d", type="t", residents=[pb.Job(id="r", workload="gemm", since_s=9.5)])], now_s=9
+        ),
+        "devices[0].residents[0].since_s",
+    ),
     "no time at all": (pb.MatchRequest(devices=[pb.Device(id="d", type="t")], now_s=float("nan")), "now_s"),
     "an endless time": (pb.MatchRequest(devices=[pb.Device(id="d", type="t")], now_s=float("inf")), "now_s"),
     "a pool that no device is in": (
@@ -228,3 +234,37 @@ def test_two_servers_on_one_store_promise_no_seat_twice(model_folder: Path, tmp_
     store.close()
     assert all(one == told[0] for one in told)
     assert sorted(told[0].values()) == ["d", "d", "e", "e"]
+
+
+def test_gangs_and_moves_travel_and_are_explained(client: PolicyClient) -> None:
+    old = {"remaining_s": 1e4, "preemptible": True, "checkpoint_s": 1.0, "since_s": 0.0}
+    pair = (Job(id="r", workload="train", **old), Job(id="s", workload="gemm", **old))
+    devices = (
+        Device(id="d", type=DEVICE_TYPE, pool="a", residents=pair),
+        *(Device(id=name, type=DEVICE_TYPE, pool="a") for name in "efg"),
+    )
+    limits = Limits(allowed=frozenset(ActionKind))
+    job = Job(id="g", workload="gemm", gpus=2, pools=("a",))
+    plan = client.match(Snapshot(pending=(job,), devices=devices, now_s=1e3, limits=limits))
+    start, move, keep = plan.actions
+    assert (start.kind, start.places) == (ActionKind.START_ALONE, ("e", "f"))
+    assert (move.kind, move.device_id, move.promised_by_s) == (ActionKind.MOVE, "g", 1120.0)
+    assert (keep.kind, keep.device_id, keep.slowdown) == (ActionKind.KEEP, "d", 1.0)
+    assert {move.job_id, keep.job_id} == {"r", "s"}
+    assert plan.resolve_at_s == 1120.0
+    again = client.match(Snapshot(pending=(job,), devices=devices, now_s=1001.0, limits=limits))
+    assert [(a.kind, a.job_id, a.places) for a in again.actions] == [(a.kind, a.job_id, a.places) for a in plan.actions]
+    for action in plan.actions:
+        explained = client.explain(plan.decision_id, action.job_id)
+        assert explained.action == action
+    outcome = Outcome(
+        observation_id="o", job_id=move.job_id, kind=OutcomeKind.REFUSED, at_s=2.0, decision_id=plan.decision_id,
+        reason="no",
+    )  # fmt: skip
+    client.observe([outcome])
+    (moved,) = (
+        action
+        for action in client.match(Snapshot(pending=(job,), devices=devices, now_s=1002.0, limits=limits)).actions
+        if action.kind is ActionKind.MOVE
+    )
+    assert "promised" not in moved.reason

@@ -3,12 +3,12 @@
 from interfere.client.convert.scalars import ACTION, MODE, OBJECTIVE, Inspection, number, numbers, set_numbers
 from interfere.client.queries import RankAnswer, RankQuery
 from interfere.records import NAN, ActionKind, Device, Job, Limits, ObjectiveKind, ObjectiveTerm, Ranking, Snapshot
-from interfere.records.cluster import DEFAULT_PROMISE_TTL_S, DEFAULT_RISK
+from interfere.records.cluster import DEFAULT_ALLOWED, DEFAULT_MOVE_FACTOR, DEFAULT_PROMISE_TTL_S, DEFAULT_RISK
 from interfere.v1 import policy_pb2 as pb
 
 _JOB_OPTIONAL = (
     "memory_peak_bytes", "max_slowdown", "remaining_s", "attained_s", "memory_working_set_bytes", "elapsed_s",
-    "latency_target_s",
+    "latency_target_s", "checkpoint_s", "since_s",
 )  # fmt: skip
 _LIMITS_OPTIONAL = ("max_slowdown", "misfit_risk", "protected_slowdown", "time_budget_s", "slice_s", "soft_cap")
 
@@ -22,8 +22,8 @@ def job_to_proto(job: Job) -> pb.Job:
         weight=job.weight,
         priority=job.priority,
         gpus=job.gpus,
-        pools=job.pools,
-    )
+        pools=job.pools, preemptible=job.preemptible,
+    )  # fmt: skip
     set_numbers(message, job, *_JOB_OPTIONAL)
     return message
 
@@ -43,6 +43,7 @@ def job_from_proto(message: pb.Job) -> Job:
             priority=message.priority,
             gpus=message.gpus or 1,
             pools=tuple(message.pools),
+            preemptible=message.preemptible,
             **optional,
         ),
     )
@@ -95,20 +96,21 @@ def limits_to_proto(limits: Limits) -> pb.Limits:
         max_devices=limits.max_devices,
         allow_extrapolation=limits.allow_extrapolation,
     )
-    set_numbers(message, limits, *_LIMITS_OPTIONAL, "risk", "memory_headroom", "promise_ttl_s")
+    set_numbers(message, limits, *_LIMITS_OPTIONAL, "risk", "memory_headroom", "promise_ttl_s", "move_factor")
     return message
 
 
 def limits_from_proto(message: pb.Limits) -> Limits:
-    """What a plan may do; no action listed means all. Raises InvalidInputError."""
+    """What a plan may do; no action listed means the three that touch no resident. Raises InvalidInputError."""
     words = [ACTION.word(kind, f"allowed[{k}]") for k, kind in enumerate(message.allowed)]
     return Limits(
-        allowed=frozenset(map(ActionKind, words)) or frozenset(ActionKind),
+        allowed=frozenset(map(ActionKind, words)) or DEFAULT_ALLOWED,
         max_devices=message.max_devices if message.HasField("max_devices") else None,
         allow_extrapolation=message.allow_extrapolation,
         risk=number(message, "risk", DEFAULT_RISK),
         memory_headroom=number(message, "memory_headroom", 0.0),
         promise_ttl_s=number(message, "promise_ttl_s", DEFAULT_PROMISE_TTL_S),
+        move_factor=number(message, "move_factor", DEFAULT_MOVE_FACTOR),
         **numbers(message, *_LIMITS_OPTIONAL),
     )
 

@@ -18,7 +18,6 @@ import serving.adapters.slurm as adapter
 FILES = Path(adapter.__file__).parent / "files"
 PROGRAM = Path(__file__).with_name("program.py")
 ROOT = Path(adapter.__file__).parents[3]
-WINDOW_S = 5.0
 GPUS = ("g0", "g1")
 DEVICES = ("/dev/null", "/dev/zero")  # Slurm wants character devices; nothing is done to them
 
@@ -30,6 +29,7 @@ class Cluster:
     folder: Path
     nodes: int = 2
     defers: bool = True
+    window_s: float = 5.0  # shorter than a site's: tests wait for it
     running: list["subprocess.Popen[Any]"] = field(default_factory=list)
 
     @property
@@ -51,13 +51,13 @@ class Cluster:
             (self.folder / name).mkdir(parents=True, exist_ok=True)
         self._configure()
         for k in range(self.nodes):
-            self._run(shutil.which("slurmd") or "slurmd", "-N", f"n{k}", "-c")
+            self.run(shutil.which("slurmd") or "slurmd", "-N", f"n{k}", "-c")
         self.start_controller("-c")
-        self.wait(lambda: self._run("sinfo", "-h", "-o", "%D %t").strip() == f"{self.nodes} idle", 20)
+        self.wait(lambda: self.run("sinfo", "-h", "-o", "%D %t").strip() == f"{self.nodes} idle", 20)
         return self
 
     def start_controller(self, *options: str) -> None:
-        self._run(shutil.which("slurmctld") or "slurmctld", *options)
+        self.run(shutil.which("slurmctld") or "slurmctld", *options)
 
     def stop_controller(self) -> None:
         self._stop(self.folder / "slurmctld.pid")
@@ -67,6 +67,8 @@ class Cluster:
         for one in self.running:
             one.kill()
             one.communicate()
+        if not (self.folder / "slurmctld.pid").exists():
+            return
         subprocess.run(
             ["timeout", "5", "scancel", "--user", str(os.getuid())], env=self.env, check=False, capture_output=True
         )
@@ -76,20 +78,20 @@ class Cluster:
     def submit(self, workload: str, steps: int, *options: str, step_s: float = 0.1) -> str:
         """A job of one shard; its id."""
         command = f"exec {sys.executable} {PROGRAM} {workload} {steps} {step_s} {self.shared}"
-        return self._run(
+        return self.run(
             "sbatch", "--parsable", "--gres=shard:1", f"--comment=interfere:workload={workload}",
             "--output", str(self.folder / "out.%j"), *options, "--wrap", command,
         ).strip()  # fmt: skip
 
     def scontrol(self, *arguments: str) -> str:
-        return self._run("scontrol", *arguments)
+        return self.run("scontrol", *arguments)
 
     def cancel(self, job: str) -> None:
-        self._run("scancel", job)
+        self.run("scancel", job)
 
     def jobs(self) -> dict[str, dict[str, Any]]:
         """Everything `squeue` knows, by job id."""
-        return {str(row["job_id"]): row for row in json.loads(self._run("squeue", "--json"))["jobs"]}
+        return {str(row["job_id"]): row for row in json.loads(self.run("squeue", "--json"))["jobs"]}
 
     def states(self, ids: Sequence[str]) -> list[str]:
         jobs = self.jobs()
@@ -130,7 +132,7 @@ class Cluster:
         """A settings file of the advisor for this cluster."""
         values = {
             "server": server, "cluster": "test", "spool": str(self.spool), "lock": str(self.folder / "advisor.lock"),
-            "interval_s": 0.5, "window_s": WINDOW_S, "timeout_s": 3.0, "start_s": 8.0, "least_window_s": 1.0,
+            "interval_s": 0.5, "window_s": self.window_s, "timeout_s": 3.0, "start_s": 8.0, "least_window_s": 1.0,
             "metrics": str(self.folder / "advisor.prom"),
         } | more  # fmt: skip
         lines = [f"{key} = {json.dumps(value)}" for key, value in values.items()]
@@ -151,19 +153,24 @@ class Cluster:
 
     def interfere(self, *arguments: object) -> None:
         """A command of ours, to its end."""
-        self._run(sys.executable, "-m", "interfere", *map(str, arguments))
+        self.run(sys.executable, "-m", "interfere", *map(str, arguments))
 
     def answers(self) -> bool:
         """Is slurmctld there?"""
         said = subprocess.run(["timeout", "2", "squeue", "-h"], env=self.env, check=False, capture_output=True)
         return said.returncode == 0
 
+    def next_round(self) -> None:
+        """Wait until the advisor is at work."""
+        before = len(self.rounds())
+        self.wait(lambda: len(self.rounds()) > before, 20)
+
     def rounds(self) -> list[dict[str, Any]]:
         """What the advisor printed so far."""
         lines = (self.folder / "advisor.out").read_text().splitlines()
         return [json.loads(line) for line in lines if line.endswith("}")]
 
-    def _run(self, *command: str) -> str:
+    def run(self, *command: str) -> str:
         ran = subprocess.run(
             ["timeout", "10", *command], env=self.env, check=False, capture_output=True, text=True, cwd=self.folder
         )
@@ -190,7 +197,7 @@ class Cluster:
             wrapped = here / name
             wrapped.write_text(f"#!/bin/sh\nINTERFERE_SPOOL={self.spool} exec {FILES / name}\n")
             wrapped.chmod(0o755)
-        script = (FILES / "job_submit.lua").read_text().replace("WINDOW_S = 20", f"WINDOW_S = {WINDOW_S:.0f}")
+        script = (FILES / "job_submit.lua").read_text().replace("WINDOW_S = 20", f"WINDOW_S = {self.window_s:.0f}")
         (here / "job_submit.lua").write_text(script)
         gres = ",".join([*(f"gpu:{g}:1" for g in GPUS), *(f"shard:{g}:2" for g in GPUS)])
         rows = [f"Name=gpu Type={g} File={f}" for g, f in zip(GPUS, DEVICES, strict=True)]
