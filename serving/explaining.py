@@ -5,19 +5,21 @@ The core's lock is held while costs are predicted, which a decision does too, no
 
 import contextlib
 import math
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
+from typing import NamedTuple
 
 import numpy as np
 
-from interfere.client.convert.cluster import snapshot_from_proto, snapshot_to_proto
-from interfere.client.convert.plans import plan_from_proto, plan_to_proto
+from interfere.client.convert.cluster import snapshot_from_proto
+from interfere.client.convert.plans import plan_from_proto
 from interfere.client.queries import ExplainQuery
 from interfere.errors import NotFoundError, UnavailableError
-from interfere.policy.costs import Resolve
+from interfere.policy.costs import DeviceClass, Resolve
 from interfere.policy.explain import alternatives, refusals
-from interfere.policy.gangs import of_size
 from interfere.policy.options import survey
+from interfere.policy.part import part_of
 from interfere.predict.occlusion import Occlusion
 from interfere.predict.online.cold import COLD
 from interfere.protocols import Predictor
@@ -32,15 +34,34 @@ from interfere.records import (
     PairExplanation,
     Plan,
     Prediction,
-    Snapshot,
     Source,
 )
 from interfere.store.protocol import Account, AccountBook
 from interfere.v1 import policy_pb2 as pb
 
 MOST_CONTRIBUTIONS = 10  # of one prediction
+TIME_S = 3.0  # for alternatives, a third of what a client waits; ten of 1,000 jobs take 0.5 s
 LEAST_CHANGE = 1e-6  # of a log slowdown: smaller ones are rounding of the graph's float32
 MEASURED, LEARNED = "this very pair was measured", "what was observed since the training"
+
+
+class Knowledge(NamedTuple):
+    """What a decision was made from besides its snapshot. Taken before the decision: it may know more, never less."""
+
+    model_version: str
+    learned_upto: int  # last entry of the log
+    facts: str  # digest of the newest profiles
+
+    def since(self, account: Account) -> tuple[str, ...]:
+        """What is known now and was not then, in words."""
+        found = []
+        if account.model_version != self.model_version:
+            found.append(f"another model: {account.model_version} decided, {self.model_version} explains")
+        if account.learned_upto != self.learned_upto:
+            found.append(f"log entries: {self.learned_upto - account.learned_upto}")
+        if account.facts != self.facts:
+            found.append("newer profiles")
+        return tuple(found)
 
 
 class Explainer:
@@ -58,42 +79,44 @@ class Explainer:
         self._book, self._occlusion, self._inner = book, occlusion, inner
         self._online, self._resolve, self._lock = online, resolve, lock
 
-    def remember(self, snapshot: Snapshot, decision: Plan, learned_upto: int, facts: str) -> None:
+    def remember(self, decision_id: str, scope: str, knowledge: Knowledge, request: bytes, answer: bytes) -> None:
         """Keep what a decision was made from. On a full disk it is only not explained."""
         account = Account(
-            decision_id=decision.decision_id, scope=snapshot.scope,
-            request=snapshot_to_proto(snapshot).SerializeToString(), answer=plan_to_proto(decision).SerializeToString(),
-            model_version=decision.model_version, learned_upto=learned_upto, facts=facts,
+            decision_id=decision_id, scope=scope, request=request, answer=answer,
+            model_version=knowledge.model_version, learned_upto=knowledge.learned_upto, facts=knowledge.facts,
         )  # fmt: skip
         with contextlib.suppress(UnavailableError):
             self._book.put(account)
 
-    def explain(self, query: ExplainQuery, changes: Callable[[Account], Sequence[str]]) -> Explanation:
-        """Raises NotFoundError for a decision or job nobody knows. `changes` says in words what is known now and was
-        not when an account was written."""
-        account, action = self._find(query)
+    def explain(self, query: ExplainQuery, now: Knowledge) -> Explanation:
+        """Raises NotFoundError for a decision or job nobody knows."""
+        account, decided, action = self._find(query)
         snapshot = snapshot_from_proto(pb.MatchRequest.FromString(account.request))
         jobs = {job.id: job for job in (*snapshot.pending, *(r for d in snapshot.devices for r in d.residents))}
         devices = {device.id: device for device in snapshot.devices}
+        part = part_of(snapshot, decided, query.job_id)
+        where = DeviceClass.of(devices[action.device_id]) if action.device_id in devices else None
         with self._lock:
-            changed = tuple(changes(account))
-            options = survey(_alike(snapshot, query.job_id), self._online(), self._resolve)
-            refused, refused_total = refusals(options, query.job_id)
             pairs = tuple(self._pairs(action, jobs, devices))
+            options = survey(part, self._online(), self._resolve) if part else None
+        refused, refused_total = refusals(options, action) if options else ((), 0)
+        deadline_s = time.perf_counter() + TIME_S
+        solved, left_out = alternatives(options, action, where, deadline_s) if options else ((), 0)
         return Explanation(
             decision_id=query.decision_id,
             scope=account.scope,
             workload=jobs[query.job_id].workload if query.job_id in jobs else "",
             action=action,
             pairs=pairs,
-            alternatives=alternatives(options, action),
+            alternatives=solved,
+            left_out=left_out,
             refused=refused,
             refused_total=refused_total,
             model_version=self._inner.version,
-            changed=changed,
+            changed=now.since(account),
         )
 
-    def _find(self, query: ExplainQuery) -> tuple[Account, Action]:
+    def _find(self, query: ExplainQuery) -> tuple[Account, Plan, Action]:
         account = self._book.find(query.decision_id)
         if account is None or query.scope not in ("", account.scope):
             where = f" of scope {query.scope!r}" if query.scope else ""
@@ -104,7 +127,7 @@ class Explainer:
         decided = plan_from_proto(pb.MatchResponse.FromString(account.answer))
         for action in decided.actions:
             if action.job_id == query.job_id:
-                return account, action
+                return account, decided, action
         some = ", ".join(action.job_id for action in decided.actions[:5]) or "none"
         raise NotFoundError(
             f"decision {query.decision_id} decided nothing about this job", value=query.job_id,
@@ -167,10 +190,3 @@ def _note(before: Prediction, *, cold: bool, alone: float) -> str:
     if before.source[0] is Source.MEASURED:
         return f"measured; from the facts alone the model would say {alone:.2f} ×, and the facts below moved that"
     return ""
-
-
-def _alike(snapshot: Snapshot, job_id: str) -> Snapshot:
-    """The jobs that may take the same places: those of one size, where there are several sizes."""
-    sizes = {job.id: job.gpus for job in (*snapshot.pending, *(r for d in snapshot.devices for r in d.residents))}
-    part, places = of_size(snapshot, sizes.get(job_id, 1))
-    return snapshot if set(sizes.values()) <= {1} or not places else part

@@ -50,9 +50,9 @@ from interfere.records import (
     Snapshot,
     Source,
 )
-from interfere.store.protocol import Account, Store
+from interfere.store.protocol import Store
 from serving.decisions import DecisionLedger
-from serving.explaining import Explainer
+from serving.explaining import Explainer, Knowledge
 from serving.learning import ObservationLedger
 from serving.limits import MAX_CELLS, MAX_ENTRIES, MAX_PAIRS, check_size
 from serving.metrics import Metrics
@@ -216,24 +216,20 @@ class PolicyCore:
             if validate_only:
                 self._decided.check(snapshot)
                 return None
-            decision = self._decided.decide(snapshot, self._learned.model, self._of_job)
-            self._explainer.remember(snapshot, decision, self._learned.last, self._profiles.digest())
-            return decision
+            return self._decided.decide(snapshot, self._learned.model, self._of_job)
+
+    def knowledge(self) -> Knowledge:
+        """What decisions are made from now."""
+        with self._lock:
+            return Knowledge(self._predictor.version, self._learned.last, self._profiles.digest())
+
+    def remember(self, decision_id: str, scope: str, knowledge: Knowledge, request: bytes, answer: bytes) -> None:
+        """Keep what a decision was made from, so that it can be explained: bytes of a MatchRequest and its answer."""
+        self._explainer.remember(decision_id, scope, knowledge, request, answer)
 
     def explain(self, query: ExplainQuery) -> Explanation:
         """Why one job got what it got, with what is known now. Raises NotFoundError."""
-        return self._explainer.explain(query, self._changes)
-
-    def _changes(self, account: Account) -> list[str]:
-        """What is known now and was not when an account was written."""
-        since = []
-        if account.model_version != self._predictor.version:
-            since.append(f"another model: {account.model_version} decided, {self._predictor.version} explains")
-        if account.learned_upto != self._learned.last:
-            since.append(f"log entries: {self._learned.last - account.learned_upto}")
-        if account.facts != self._profiles.digest():
-            since.append("newer profiles")
-        return since
+        return self._explainer.explain(query, self.knowledge())
 
     def _check(self, snapshot: Snapshot) -> None:
         bad = [

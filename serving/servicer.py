@@ -28,8 +28,14 @@ class PolicyServicer(rpc.PolicyServiceServicer):  # type: ignore[misc]  # protoc
 
     def Match(self, request: pb.MatchRequest, context: Context) -> pb.MatchResponse:
         """One decision."""
+        before = self._core.knowledge()
         plan = self._core.match(cluster.snapshot_from_proto(request), validate_only=request.validate_only)
-        return plans.plan_to_proto(plan) if plan else pb.MatchResponse()
+        if plan is None:
+            return pb.MatchResponse()
+        answer = plans.plan_to_proto(plan)
+        scope = request.scope or "default"
+        self._core.remember(plan.decision_id, scope, before, request.SerializeToString(), answer.SerializeToString())
+        return answer
 
     def RankPlacements(self, request: pb.RankPlacementsRequest, context: Context) -> pb.RankPlacementsResponse:
         """One job against every device."""

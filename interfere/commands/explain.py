@@ -45,6 +45,8 @@ def _page(said: "Explanation") -> Group:
     parts += [_contributions(pair) for pair in said.pairs]
     if said.alternatives:
         parts.append(_alternatives(said))
+    if said.left_out:
+        parts.append(f"{said.left_out} more choices were left out: there was no time to solve for them.")
     if said.refused:
         parts.append(f"Not allowed: {said.refused_total} choices of partner and kind of device, for example")
         parts += [escape(f"  {_who(one)}: {one.reason}") for one in said.refused]

@@ -8,6 +8,7 @@ Once the job's own group is fixed, all that is left are fewer jobs on fewer devi
 Law: while nothing new is known, no choice is better than what was decided, and that one costs what the plan cost.
 """
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -18,7 +19,7 @@ from interfere.policy.objectives import weights
 from interfere.policy.options import Options, Start
 from interfere.policy.place import EQUAL, Floats, place, waiting_price
 from interfere.policy.worst import least_worst
-from interfere.records import NAN, Action, ActionKind, Alternative, Device, Refusal
+from interfere.records import NAN, Action, ActionKind, Alternative, Refusal
 
 # Cheapest partners, and device classes to be alone on, that are solved for: with waiting and what was chosen at most
 # ten placements, about a second for 1,000 jobs.
@@ -32,7 +33,7 @@ class Choice:
 
     members: tuple[int, ...]
     start: Start | None = None
-    device: Device | None = None
+    device_id: str = ""
     partner: str = ""
     partner_workload: str = ""
     slowdown: float = NAN
@@ -48,37 +49,42 @@ class Choice:
         return ActionKind.START_SHARED if self.partner else ActionKind.START_ALONE
 
 
-def alternatives(options: Options, action: Action) -> tuple[Alternative, ...]:
-    """What was chosen, and the most promising of what was not, best first; none for a job that was not pending."""
+def alternatives(
+    options: Options, action: Action, where: DeviceClass | None, deadline_s: float = np.inf
+) -> tuple[tuple[Alternative, ...], int]:
+    """What was chosen (`where`: the kind of its device), and the most promising of what was not, best first; and how
+    many of these were not solved for by `deadline_s` (perf_counter)."""
     price = waiting_price(options)
-    found = [_solved(options, price, choice) for choice in choices(options, action)]
-    return tuple(sorted(found, key=lambda a: (round(a.waiting_weight, 9), round(a.cost, 9), not a.chosen)))
+    found: list[Alternative] = []
+    asked = choices(options, action, where)
+    for choice in asked:
+        one = _solved(options, price, choice, deadline_s)
+        if found and not one.proven and time.perf_counter() > deadline_s:
+            break
+        found.append(one)
+    found.sort(key=lambda a: (round(a.waiting_weight, 9), round(a.cost, 9), not a.chosen))
+    return tuple(found), len(asked) - len(found)
 
 
-def choices(options: Options, action: Action) -> tuple[Choice, ...]:
-    """What was chosen; the cheapest partners (one of those that are alike); alone on each kind of device; waiting."""
-    index = {job.id: i for i, job in enumerate(options.pending)}
-    if action.job_id not in index:
-        return ()
-    i = index[action.job_id]
-    shared = sorted(_shared(options, i, action), key=lambda choice: choice.excess)
-    alone = list(_alone(options, i, action))
+def choices(options: Options, action: Action, where: DeviceClass | None) -> tuple[Choice, ...]:
+    """What was chosen; waiting; alone on each kind of device; the cheapest partners, one of those that are alike."""
+    i = [job.id for job in options.pending].index(action.job_id)
+    shared = sorted(_shared(options, i, action, where), key=lambda choice: choice.excess)
+    alone = list(_alone(options, i, action, where))
     wait = Choice(members=(i,), chosen=action.kind is ActionKind.WAIT)
     chosen = [one for one in (*shared, *alone) if one.chosen]
     partners = _distinct(options, [one for one in shared if not one.chosen])[:PARTNERS]
-    return (*chosen, *partners, *[one for one in alone if not one.chosen][:CLASSES], wait)
+    return (*chosen, wait, *[one for one in alone if not one.chosen][:CLASSES], *partners)
 
 
-def refusals(options: Options, job_id: str) -> tuple[tuple[Refusal, ...], int]:
-    """What a pending job may not have: a few partners for each rule that binds (no partner: not even alone), and how
-    many (partner, kind of device) in all."""
-    index = {job.id: i for i, job in enumerate(options.pending)}
-    if job_id not in index:
-        return (), 0
-    i, total = index[job_id], 0
+def refusals(options: Options, action: Action) -> tuple[tuple[Refusal, ...], int]:
+    """What a pending job may not have: a few partners for each rule that binds (no partner: not even alone), among them
+    the one it was given where that is not allowed any more; and how many (partner, kind of device) in all."""
+    job_id = action.job_id
+    i, total = [job.id for job in options.pending].index(job_id), 0
     listed: dict[str, dict[str, Refusal]] = {}
     for table in options.together.values():
-        if reason := table.too_large(i):
+        if reason := table.where.shut_to(options.pending[i]) or table.too_large(i):
             total += 1
             listed.setdefault("alone", {}).setdefault(reason, Refusal(job_id=job_id, partner_id="", reason=reason))
     for table in (*options.together.values(), *(costs for costs, _ in options.beside.values())):
@@ -88,7 +94,7 @@ def refusals(options: Options, job_id: str) -> tuple[tuple[Refusal, ...], int]:
             total += 1
             reason, partner = table.reason(i, j), table.columns[j].id
             examples = listed.setdefault(reason.partition(":")[0], {})
-            if len(examples) < REFUSALS_A_RULE:
+            if len(examples) < REFUSALS_A_RULE or partner == action.partner_id:
                 examples.setdefault(partner, Refusal(job_id=job_id, partner_id=partner, reason=reason))
     return tuple(refusal for examples in listed.values() for refusal in examples.values()), total
 
@@ -96,18 +102,18 @@ def refusals(options: Options, job_id: str) -> tuple[tuple[Refusal, ...], int]:
 # --- what there is to choose ------------------------------------------------------------------------------------------
 
 
-def _alone(options: Options, i: int, action: Action) -> Iterator[Choice]:
+def _alone(options: Options, i: int, action: Action, at: DeviceClass | None) -> Iterator[Choice]:
     """Alone on one device of each class."""
     for where, k in _first_of_class(options, action.device_id).items():
         if options.take and np.isfinite(options.alone[where][i]):
-            device = options.empty[k]
+            chosen = action.kind is ActionKind.START_ALONE and where == at
             yield Choice(
-                members=(i,), start=Start(members=(i,), device=k), device=device, slowdown=1.0,
-                chosen=action.kind is ActionKind.START_ALONE and device.id == action.device_id,
+                members=(i,), start=Start(members=(i,), device=k), slowdown=1.0, chosen=chosen,
+                device_id=action.device_id if chosen else options.empty[k].id,
             )  # fmt: skip
 
 
-def _shared(options: Options, i: int, action: Action) -> Iterator[Choice]:
+def _shared(options: Options, i: int, action: Action, at: DeviceClass | None) -> Iterator[Choice]:
     """Beside every pending partner on one device of each class, and beside every resident with a free seat."""
     alone = options.alone_best()
     alone[~np.isfinite(alone)] = 0.0
@@ -115,22 +121,25 @@ def _shared(options: Options, i: int, action: Action) -> Iterator[Choice]:
         table = options.together[where]
         for j in np.flatnonzero(np.isfinite(table.cost[i])).tolist():
             if j != i and options.take:
+                chosen = where == at and table.columns[j].id == action.partner_id
+                device_id = action.device_id if chosen else options.empty[k].id
                 start = Start(members=(i, j), device=k)
-                yield _beside(table, (i, j), start, options.empty[k], float(alone[i] + alone[j]), action)
+                yield _beside(table, (i, j), start, device_id, float(alone[i] + alone[j]), chosen=chosen)
     for k, (device, (table, column)) in enumerate(zip(options.seats, options.seat_place, strict=True)):
         if np.isfinite(table.cost[i, column]):
-            yield _beside(table, (i, column), Start(members=(i,), seat=k), device, float(alone[i]), action)
+            chosen = table.columns[column].id == action.partner_id
+            start = Start(members=(i,), seat=k)
+            yield _beside(table, (i, column), start, device.id, float(alone[i]), chosen=chosen)
 
 
 def _beside(
-    table: PairCosts, at: tuple[int, int], start: Start, device: Device, alone: float, action: Action
+    table: PairCosts, at: tuple[int, int], start: Start, device_id: str, alone: float, *, chosen: bool
 ) -> Choice:
     partner = table.columns[at[1]]
     return Choice(
-        members=start.members, start=start, device=device, partner=partner.id, partner_workload=partner.workload,
+        members=start.members, start=start, device_id=device_id, partner=partner.id, partner_workload=partner.workload,
         slowdown=float(table.row_slowdown[at]), partner_slowdown=float(table.column_slowdown[at]),
-        excess=float(table.cost[at]) - alone,
-        chosen=(action.partner_id, action.device_id) == (partner.id, device.id),
+        excess=float(table.cost[at]) - alone, chosen=chosen,
     )  # fmt: skip
 
 
@@ -157,25 +166,25 @@ def _distinct(options: Options, shared: Sequence[Choice]) -> list[Choice]:
 # --- what each would cost ---------------------------------------------------------------------------------------------
 
 
-def _solved(options: Options, price: Floats, choice: Choice) -> Alternative:
+def _solved(options: Options, price: Floats, choice: Choice, deadline_s: float) -> Alternative:
     """The best whole plan with this choice."""
     kept = [k for k in range(len(options.pending)) if k not in choice.members]
     rest = _without(options, kept, choice.start)
     cost, worst = options.cost_of(choice.start) if choice.start else (0.0, -np.inf)
     if options.worst:
-        answer = least_worst(rest, price[kept])
+        answer = least_worst(rest, price[kept], deadline_s)
         placement, value, bound = answer.placement, max(worst, answer.worst), max(worst, answer.bound)
         value, bound = (value, bound) if np.isfinite(value) else (0.0, 0.0)  # nobody starts, nobody runs
         proven = value - bound <= EQUAL * abs(value)
     else:
-        placement = place(rest, price[kept])
+        placement = place(rest, price[kept], deadline_s)
         value, proven = cost + placement.cost, placement.exact
     started = {kept[k] for start in placement.starts for k in start.members}
     started |= set(choice.members if choice.start else ())
     waiting = [job for k, job in enumerate(options.pending) if k not in started]
     return Alternative(
         kind=choice.kind,
-        device_id=choice.device.id if choice.device else "",
+        device_id=choice.device_id,
         partner_id=choice.partner,
         partner_workload=choice.partner_workload,
         slowdown=choice.slowdown,

@@ -7,7 +7,7 @@ the groups are then assigned to devices; where this falls short, an integer prog
 """
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,9 +18,14 @@ from interfere.matching.seats import assign_seats
 from interfere.policy.classes import by_classes
 from interfere.policy.objectives import weights
 from interfere.policy.options import Options, Start
+from interfere.records import SolveStatus
 
 Floats = NDArray[np.float64]
 LEAST_S = 1e-3  # what a search gets that is late already: it answers by simple means
+LARGE = 300  # jobs and seats from which the search for the price of a device takes longer than a second try would
+CHANGES = (
+    4.0  # costs that one more job may change: a job takes a place, and who had it another; else the first try fails
+)
 EQUAL = 1e-9  # relative: sums of the same costs in another order
 
 
@@ -89,11 +94,41 @@ def least_cost(options: Options) -> float:
 
 
 def _matched(options: Options, price: Floats, deadline_s: float) -> Matching:
-    """Matching over pending jobs 0..n-1, seats n..n+s-1, waiting places after them."""
+    """Pending jobs 0..n-1, seats n..n+s-1, and waiting places after them: mates, and cost with waiting prices."""
     n, s = len(options.pending), len(options.seats)
-    alone = options.alone_best()
+    if n + s > LARGE:
+        found = _with_fewest_waiting(options, price, deadline_s)
+        if found is not None:
+            return found
     fits = all(np.isfinite(cost).all() for cost in options.alone.values())  # then every device serves somebody
-    places = max(0, n - options.take) if fits else n
+    return _solved(options, price, max(0, n - options.take) if fits else n, deadline_s)
+
+
+def _with_fewest_waiting(options: Options, price: Floats, deadline_s: float) -> Matching | None:
+    """The same where two a device and one a seat can be had, and the lightest wait; None where that is not so.
+
+    Less weight than that of the lightest cannot wait, so a price just above the costs will do. Prices above all sums
+    of costs make the search for the price of a device up to a hundred times slower.
+    """
+    n, s = len(options.pending), len(options.seats)
+    weight = price / price.min()
+    places = max(0, n - s - 2 * options.take)
+    tables = (*(cost[:, None] for cost in options.alone.values()), options.beside_all(), options.together_best())
+    span = max(float(np.max(np.abs(t), where=np.isfinite(t), initial=0.0)) for t in tables)
+    low = (1.0 + CHANGES * span) * weight
+    found = _solved(options, low, places, deadline_s)
+    if found.status is SolveStatus.INFEASIBLE:
+        return None
+    waits = np.asarray(found.mate[:n]) >= n + s
+    if weight[waits].sum() > np.sort(weight)[:places].sum() * (1 + EQUAL):
+        return None
+    dearer = float((price - low)[waits].sum())
+    return replace(found, cost=found.cost + dearer, lower_bound=found.lower_bound + dearer)
+
+
+def _solved(options: Options, price: Floats, places: int, deadline_s: float) -> Matching:
+    """The matching with so many waiting places; INFEASIBLE where more would have to wait."""
+    n, s = len(options.pending), len(options.seats)
     size = n + s + places
     cost = np.full((size, size), np.inf)
     cost[:n, :n] = options.together_best()
@@ -101,7 +136,7 @@ def _matched(options: Options, price: Floats, deadline_s: float) -> Matching:
     cost[:n, n + s :] = price[:, None]
     cost[n:, :n] = cost[:n, n:].T
     solo = np.zeros(size)
-    solo[:n] = alone
+    solo[:n] = options.alone_best()
     left_s = None if deadline_s == np.inf else max(LEAST_S, deadline_s - time.perf_counter())
     return match_pairs(cost, solo, max_devices=options.take + s + places, time_limit_s=left_s)
 

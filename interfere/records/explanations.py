@@ -69,6 +69,7 @@ class Explanation:
     action: Action
     pairs: tuple[PairExplanation, ...]  # the job beside its partner, then the partner beside the job
     alternatives: tuple[Alternative, ...]  # best first
+    left_out: int  # further ones that there was no time to solve for
     refused: tuple[Refusal, ...]  # what it may not have, a few for each rule that binds; no partner: not even alone
     refused_total: int
     model_version: str  # that explains; that decided unless `changed` says otherwise

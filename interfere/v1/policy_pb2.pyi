@@ -579,7 +579,7 @@ class Alternative(_message.Message):
     def __init__(self, kind: _Optional[_Union[ActionKind, str]] = ..., device_id: _Optional[str] = ..., partner_id: _Optional[str] = ..., partner_workload: _Optional[str] = ..., slowdown: _Optional[float] = ..., partner_slowdown: _Optional[float] = ..., group_cost: _Optional[float] = ..., cost: _Optional[float] = ..., waiting: _Optional[int] = ..., waiting_weight: _Optional[float] = ..., chosen: _Optional[bool] = ..., proven: _Optional[bool] = ...) -> None: ...
 
 class ExplainResponse(_message.Message):
-    __slots__ = ("decision_id", "scope", "workload", "action", "pairs", "alternatives", "refused", "refused_total", "model_version", "changed")
+    __slots__ = ("decision_id", "scope", "workload", "action", "pairs", "alternatives", "refused", "refused_total", "model_version", "changed", "left_out")
     DECISION_ID_FIELD_NUMBER: _ClassVar[int]
     SCOPE_FIELD_NUMBER: _ClassVar[int]
     WORKLOAD_FIELD_NUMBER: _ClassVar[int]
@@ -590,6 +590,7 @@ class ExplainResponse(_message.Message):
     REFUSED_TOTAL_FIELD_NUMBER: _ClassVar[int]
     MODEL_VERSION_FIELD_NUMBER: _ClassVar[int]
     CHANGED_FIELD_NUMBER: _ClassVar[int]
+    LEFT_OUT_FIELD_NUMBER: _ClassVar[int]
     decision_id: str
     scope: str
     workload: str
@@ -600,7 +601,8 @@ class ExplainResponse(_message.Message):
     refused_total: int
     model_version: str
     changed: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, decision_id: _Optional[str] = ..., scope: _Optional[str] = ..., workload: _Optional[str] = ..., action: _Optional[_Union[Action, _Mapping]] = ..., pairs: _Optional[_Iterable[_Union[PairExplanation, _Mapping]]] = ..., alternatives: _Optional[_Iterable[_Union[Alternative, _Mapping]]] = ..., refused: _Optional[_Iterable[_Union[Refusal, _Mapping]]] = ..., refused_total: _Optional[int] = ..., model_version: _Optional[str] = ..., changed: _Optional[_Iterable[str]] = ...) -> None: ...
+    left_out: int
+    def __init__(self, decision_id: _Optional[str] = ..., scope: _Optional[str] = ..., workload: _Optional[str] = ..., action: _Optional[_Union[Action, _Mapping]] = ..., pairs: _Optional[_Iterable[_Union[PairExplanation, _Mapping]]] = ..., alternatives: _Optional[_Iterable[_Union[Alternative, _Mapping]]] = ..., refused: _Optional[_Iterable[_Union[Refusal, _Mapping]]] = ..., refused_total: _Optional[int] = ..., model_version: _Optional[str] = ..., changed: _Optional[_Iterable[str]] = ..., left_out: _Optional[int] = ...) -> None: ...
 
 class RankPlacementsRequest(_message.Message):
     __slots__ = ("job", "devices", "limits", "objective", "scope")

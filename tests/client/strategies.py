@@ -177,7 +177,7 @@ plans = st.builds(
 explain_queries = st.builds(ExplainQuery, decision_id=words, job_id=words, scope=words)
 explanations = st.builds(
     Explanation,
-    decision_id=words, scope=words, workload=words, model_version=words, changed=tuples(names, 2),
+    decision_id=words, scope=words, workload=words, model_version=words, changed=tuples(names, 2), left_out=counts,
     action=st.builds(Action, kind=st.sampled_from(ActionKind), job_id=names, slowdown=optional(), reason=words),
     pairs=tuples(
         st.builds(

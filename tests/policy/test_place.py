@@ -1,11 +1,13 @@
 """Placements: classes of devices where they bind, and what is answered when the time does not do."""
 
 import itertools
+import math
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from interfere.policy import place
 from interfere.policy.planner import plan
 from interfere.records import ActionKind, Device, Job, Limits, ObjectiveKind, Plan, Snapshot, SolveStatus
 from tests.tables import TablePredictor, profile, resolver
@@ -90,3 +92,40 @@ def test_jobs_that_fit_only_large_devices_share_them_rather_than_wait() -> None:
     assert waiting(found) == 0
     assert found.status is SolveStatus.OPTIMAL
     assert [a.device_id for a in found.actions[:2]] == ["large", "large"]
+
+
+@pytest.mark.parametrize(("jobs", "empty", "residents"), [(14, 4, 5), (20, 3, 6), (9, 6, 4), (16, 0, 7)])
+def test_the_quick_way_with_the_fewest_waiting_costs_what_the_general_one_does(
+    monkeypatch: pytest.MonkeyPatch, jobs: int, empty: int, residents: int
+) -> None:
+    for seed in range(6):
+        made = crowd(jobs, empty, residents, 1 + seed % 2, seed)
+        for cap in (math.nan, 1.6):  # with a cap there may be too few pairs: then it gives way
+            limits = Limits(max_slowdown=cap)
+            monkeypatch.setattr(place, "LARGE", -1)
+            quick = decided(made, limits=limits)
+            monkeypatch.setattr(place, "LARGE", 10**9)
+            general = decided(made, limits=limits)
+            assert waiting(quick) == waiting(general)
+            assert quick.status is general.status
+            assert quick.objective_value == pytest.approx(general.objective_value, rel=1e-9, abs=1e-9)
+            assert quick.lower_bound == pytest.approx(general.lower_bound, rel=1e-6, abs=1e-6)
+
+
+def test_many_jobs_that_all_differ_are_decided_and_proved() -> None:
+    snapshot = crowd(220, 60, 120, 1)[0]
+    names = [f"u{k}" for k in range(340)]
+    rng = np.random.default_rng(5)
+    table = {(v, n): float(np.float32(1 + rng.gamma(2.0, 0.2))) for v in names for n in names}
+    fresh = iter(names)
+    pending = tuple(replace(job, workload=next(fresh)) for job in snapshot.pending)
+    devices = tuple(
+        replace(d, residents=tuple(replace(r, workload=next(fresh)) for r in d.residents)) for d in snapshot.devices
+    )
+    made = (
+        replace(snapshot, pending=pending, devices=devices), table,
+        [replace(profile(name, device_type=TYPES[0])) for name in names],
+    )  # fmt: skip
+    found = decided(made)
+    assert (found.status, waiting(found)) == (SolveStatus.OPTIMAL, 0)
+    assert found.objective_value < 0.9 * found.greedy_cost

@@ -13,10 +13,10 @@ from interfere.client import PolicyClient
 from interfere.config import Settings
 from interfere.errors import NotFoundError
 from interfere.predict.online.prior import FILE
-from interfere.records import ActionKind, Explanation, Job, Limits, Plan, Progress, Source
+from interfere.records import ActionKind, Device, Explanation, Job, Limits, Plan, Progress, Source
 from serving.explaining import LEARNED, MEASURED
 from serving.server import RunningServer
-from tests.models import DEVICE_TYPE, SLOPE, STEP_TIME_S, expected, profile, publish
+from tests.models import DEVICE_TYPE, SLOPE, STEP_TIME_S, WORKLOADS, expected, profile, publish
 from tests.serving.test_decisions import snapshot
 from tests.serving.test_log import cold_prior
 from tests.serving.test_observations import window
@@ -195,3 +195,26 @@ def test_a_decision_is_made_also_while_the_store_cannot_be_written(server: Runni
     assert plan.pairs
     with pytest.raises(NotFoundError):
         client.explain(plan.decision_id, "j-train")
+
+
+def test_a_start_that_was_promised_before_says_by_which_decision(client: PolicyClient) -> None:
+    devices = snapshot().devices
+    early = (Job(id="a", workload="train"),)
+    first = client.match(snapshot(pending=early, devices=devices, now_s=0.0))
+    later = client.match(snapshot(pending=(*early, Job(id="b", workload="infer")), devices=devices, now_s=1.0))
+    said = client.explain(later.decision_id, "a")
+    assert first.decision_id in said.action.reason
+    assert said.alternatives == ()
+    other = client.explain(later.decision_id, "b")
+    assert {one.device_id for one in other.alternatives} == {later.actions[1].device_id, ""}  # not what is promised
+
+
+def test_gangs_are_explained_among_gangs_of_their_size(client: PolicyClient) -> None:
+    gangs = tuple(Job(id=f"g-{name}", workload=name, gpus=2) for name in WORKLOADS[:2])
+    jobs = (*gangs, Job(id="single", workload="stream"))
+    plan = client.match(snapshot(pending=jobs, devices=(*snapshot().devices, Device(id="d2", type=DEVICE_TYPE))))
+    said = client.explain(plan.decision_id, gangs[0].id)
+    assert said.action.device_ids
+    assert {one.partner_id for one in said.alternatives} == {gangs[1].id, ""}
+    assert said.alternatives[0].chosen
+    assert said.alternatives[0].partner_id == gangs[1].id

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from interfere.client import PolicyClient
-from interfere.errors import InterfereError
-from interfere.records import ActionKind, JobProfile, Limits, Observation, Plan, Progress
+from interfere.errors import InterfereError, InvalidInputError, UnavailableError
+from interfere.records import ActionKind, JobProfile, Limits, Observation, Plan, Progress, Snapshot
 from serving.adapters.slurm import edits as edit
 from serving.adapters.slurm import view
 from serving.adapters.slurm.commands import Refusal, SlurmCommands
@@ -23,7 +23,7 @@ from serving.adapters.slurm.outcomes import outcomes, refused
 from serving.adapters.slurm.records import GpuAddress, Node, SlurmJob
 from serving.adapters.slurm.settings import SlurmSettings
 from serving.adapters.slurm.spool import Spool
-from serving.adapters.slurm.windows import of_windows, windows
+from serving.adapters.slurm.windows import of_windows, window_id, windows
 
 _log = logging.getLogger("interfere.slurm")
 _START = (ActionKind.START_ALONE, ActionKind.START_SHARED)
@@ -81,6 +81,7 @@ class Advisor:
         """Raises InterfereError where Slurm or the server does not answer; nothing is half-done that the next round
         does not mend."""
         jobs, nodes, now_s = self._slurm.jobs(), self._slurm.nodes(), time.time()
+        as_read = jobs
         self._remember(jobs)
         mended = tuple(
             edit.repair(job, self._settings.window_s)
@@ -100,7 +101,7 @@ class Advisor:
             placed = {one.job_ids[0]: one.note for one in wanted if one.note and one.job_ids[0] not in lost}
             jobs = tuple(replace(job, note=placed.get(job.id, job.note)) for job in jobs)
         try:
-            told = self._report(jobs, nodes, decisions, refusals, now_s)
+            told = self._report(as_read, nodes, decisions, refusals, now_s)
         except InterfereError as error:  # what was placed stays placed; the windows are told by a later round
             _log.warning("nothing reported in this round: %s", " ".join(str(error).split()))
             self._metrics.add("observations_total", "result", "undelivered")
@@ -121,12 +122,13 @@ class Advisor:
         plan: Plan | None = None
         if seen.snapshot:
             plan = self._client.match(replace(seen.snapshot, limits=self._limits))
+            check_plan(plan, seen.snapshot)
         decisions, placements, waiting = [], [], list(seen.behind)
         for action in plan.actions if plan else ():
             job = by_id[action.job_id]
             if action.kind in _START:
-                node, _, gres = action.device_id.rpartition("/")
-                placements.append(edit.place(job, GpuAddress(node, gres), plan.decision_id if plan else "", now_s))
+                to = GpuAddress(*action.device_id.split("/"))
+                placements.append(edit.place(job, to, plan.decision_id if plan else "", now_s))
             else:
                 waiting.append(job)
             decisions.append(
@@ -144,7 +146,12 @@ class Advisor:
     def _apply(self, wanted: Sequence[Edit]) -> tuple[Refusal, ...]:
         if self._dry_run or not wanted:
             return ()
-        found = self._slurm.apply(wanted)
+        try:
+            found = self._slurm.apply(wanted)
+        except UnavailableError as error:  # some may be done: what the next round reads says which
+            _log.warning("updates are cut short: %s", " ".join(str(error).split()))
+            self._metrics.add("races_total", "kind", "timeout")
+            return ()
         for one in wanted:
             self._metrics.add("edits_total", "kind", one.kind, by=len(one.job_ids))
         for refusal in found:
@@ -165,26 +172,27 @@ class Advisor:
             return results
         self._spool.sweep((job.id for job in jobs), now_s)
         seen = occupancy(jobs, nodes, self._spool.endings(), self._seen)
-        cut = windows(seen, settings, now_s)
-        found: list[Observation] = [*of_windows(cut, lambda stay: self._spool.marks(stay, now_s), settings)]
-        found += outcomes(jobs, settings, now_s)
+        cut = {window_id(one, settings): one for one in windows(seen, settings, now_s)}
+        ends = {one.observation_id: one for one in outcomes(jobs, settings, now_s)}
+        untold = [one for name, one in cut.items() if name not in self._told]
+        fresh: list[Observation] = [*of_windows(untold, lambda stay: self._spool.marks(stay, now_s), settings)]
+        fresh += [one for name, one in ends.items() if name not in self._told]
         of_job, by_id = {one.job_id: one for one in decisions}, {job.id: job for job in jobs}
         for refusal in refusals:
             if refusal.job_id in of_job and of_job[refusal.job_id].device:
-                found.append(
+                fresh.append(
                     refused(
                         by_id[refusal.job_id], of_job[refusal.job_id].decision_id, refusal.message,
                         lost=refusal.lost_race, settings=settings, at_s=now_s,
                     )
                 )  # fmt: skip
-        fresh = [one for one in found if one.observation_id not in self._told]
         if fresh:
             for answer in self._client.observe(fresh):
                 results[answer.result.value] += 1
                 self._metrics.add("observations_total", "result", answer.result.value)
                 self._told.add(answer.observation_id)
             self._profile([one for one in fresh if isinstance(one, Progress) and not one.company])
-        self._told &= {one.observation_id for one in found}
+        self._told &= {*cut, *ends}
         return results
 
     def _profile(self, alone: Sequence[Progress]) -> None:
@@ -200,3 +208,14 @@ class Advisor:
                 profile = JobProfile(workload=key[0], device_type=key[1], step_time_s=seconds / steps, source="slurm")
                 self._client.register_profiles([profile])
             self._profiled.add(key)
+
+
+def check_plan(plan: Plan, asked: Snapshot) -> None:
+    """A server says only what it was asked: whatever else it says must not reach scontrol. Raises InvalidInputError."""
+    jobs, devices = {job.id for job in asked.pending}, {device.id for device in asked.devices}
+    for action in plan.actions:
+        if action.job_id not in jobs or (action.kind in _START and action.device_id not in devices):
+            raise InvalidInputError(
+                "the server's plan speaks of jobs or devices that it was not asked about",
+                value=f"{action.job_id!r} on {action.device_id!r}", remedy="check what answers at `server`",
+            )  # fmt: skip

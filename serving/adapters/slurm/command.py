@@ -47,7 +47,8 @@ def advise(
     counted = AdvisorMetrics()
     alone = nullcontext() if dry_run else one_instance(settings.lock)
     with alone, PolicyClient(settings.server, timeout_s=settings.timeout_s) as client:
-        advisor = Advisor(settings, SlurmCommands(settings.timeout_s), client, counted, dry_run=dry_run)
+        slurm = SlurmCommands(settings.timeout_s, settings.only_user_id)
+        advisor = Advisor(settings, slurm, client, counted, dry_run=dry_run)
         if once:
             done = advisor.round()
             emit(document(done), text(done, dry_run=dry_run), as_json=as_json)
@@ -71,7 +72,7 @@ def release(config: Config = DEFAULT, as_json: JsonFlag = False) -> None:
 
     settings = load(config, {})
     with one_instance(settings.lock):
-        slurm = SlurmCommands(settings.timeout_s)
+        slurm = SlurmCommands(settings.timeout_s, settings.only_user_id)
         ours = [job for job in slurm.jobs() if job.state == "PENDING" and job.note]
         wanted = [edits.hand_back(job) for job in ours]
         refused = slurm.apply(wanted)

@@ -34,12 +34,13 @@ class Refusal:
 class SlurmCommands:
     """What the loop needs of Slurm. Raises UnavailableError when slurmctld does not answer in time."""
 
-    def __init__(self, timeout_s: float) -> None:
-        self._timeout_s = timeout_s
+    def __init__(self, timeout_s: float, only_user: int | None = None) -> None:
+        """`only_user`: id of the one user whose jobs are advised, with the rights of that user."""
+        self._timeout_s, self._only_user = timeout_s, only_user
 
     def jobs(self) -> tuple[SlurmJob, ...]:
         """All jobs, ended ones of the last MinJobAge seconds too."""
-        return read_jobs(self._run("squeue", "--json"))
+        return read_jobs(self._run("squeue", "--json"), self._only_user)
 
     def nodes(self) -> tuple[Node, ...]:
         """All nodes."""

@@ -8,7 +8,7 @@ for a year in the update that clears it, and both updates are lines of one proce
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from serving.adapters.slurm.records import GpuAddress, Note, SlurmJob
+from serving.adapters.slurm.records import GpuAddress, Note, SlurmJob, is_safe
 
 FAR = "now+365days"
 AT_ONCE = 100  # ids in one update: a line of 1 kB
@@ -28,16 +28,15 @@ def place(job: SlurmJob, to: GpuAddress, decision: str, now_s: float) -> Edit:
     """Retarget a pending job to one GPU and release it."""
     before = job.note or Note()
     tres = before.tres or job.tres
-    note = Note(
-        state="placed", to=to, tres=tres, decision=decision, round_s=int(now_s), tries=before.tries + 1,
-    )  # fmt: skip
+    known = decision if is_safe(decision) else ""
+    note = Note(state="placed", to=to, tres=tres, decision=known, round_s=int(now_s), tries=before.tries + 1)
     write = (
         f"update JobId={job.id} TresPerNode=gres:shard:{to.gres}:{job.shards} ReqNodeList={to.node} StartTime=now "
-        f"AdminComment={note}"
+        f"{job.noting(note)}"
     )
     if job.typed:
         return Edit(kind="place", job_ids=(job.id,), lines=(write,), note=note)
-    clear = f"update JobId={job.id} TresPerNode= StartTime={FAR} AdminComment={replace(note, state='clearing')}"
+    clear = f"update JobId={job.id} TresPerNode= StartTime={FAR} {job.noting(replace(note, state='clearing'))}"
     return Edit(kind="place", job_ids=(job.id,), lines=(clear, write), note=note)
 
 
@@ -61,7 +60,7 @@ def repair(job: SlurmJob, window_s: float) -> Edit:
     note = Note()
     line = (
         f"update JobId={job.id} TresPerNode={tres} ReqNodeList= StartTime=now+{max(1, round(window_s))} "
-        f"AdminComment={note}"
+        f"{job.noting(note)}"
     )
     return Edit(kind="repair", job_ids=(job.id,), lines=(line,), note=note)
 
@@ -71,7 +70,7 @@ def hand_back(job: SlurmJob) -> Edit:
     note = job.note or Note()
     tres = f"TresPerNode={note.tres or 'gres:shard:1'} " if note.state == "clearing" else ""
     freed = replace(note, state="freed", to=None)
-    line = f"update JobId={job.id} {tres}ReqNodeList= StartTime=now AdminComment={freed}"
+    line = f"update JobId={job.id} {tres}ReqNodeList= StartTime=now {job.noting(freed)}"
     return Edit(kind="free", job_ids=(job.id,), lines=(line,), note=freed)
 
 

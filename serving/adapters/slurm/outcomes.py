@@ -6,17 +6,27 @@ from interfere.records import Outcome, OutcomeKind
 from serving.adapters.slurm.occupancy import ENDED
 from serving.adapters.slurm.records import SlurmJob
 from serving.adapters.slurm.settings import SlurmSettings
-from serving.adapters.slurm.view import RUNNING
+from serving.adapters.slurm.view import RUNNING, is_placed
 
 
 def outcomes(jobs: Iterable[SlurmJob], settings: SlurmSettings, now_s: float) -> tuple[Outcome, ...]:
-    """Applied and ended of all our jobs that Slurm remembers."""
+    """Applied, lost and ended of all our jobs that Slurm remembers."""
     found: list[Outcome] = []
     for job in jobs:
         note = job.note
-        if note is None or not job.start_s or now_s < job.start_s:
+        if note is None:
             continue
         prefix = f"slurm/{settings.cluster}/{job.id}.{job.restarts}"
+        if job.state == "PENDING" and note.state == "placed" and not is_placed(job, now_s, settings):
+            found.append(
+                Outcome(
+                    observation_id=f"{prefix}/late/{note.tries}", job_id=job.id, kind=OutcomeKind.LOST_RACE,
+                    at_s=note.round_s + settings.start_s, decision_id=note.decision, device_id=str(note.to),
+                    reason=f"it did not start within {settings.start_s:g} s",
+                )
+            )  # fmt: skip
+        if not job.start_s or now_s < job.start_s:
+            continue
         if note.state == "placed" and note.to and (job.state in RUNNING or job.state in ENDED) and job.node:
             there = job.node == note.to.node
             found.append(

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from interfere.errors import InvalidInputError
-from serving.adapters.slurm.records import Gpu, GpuAddress, Node, Note, SlurmJob
+from serving.adapters.slurm.records import NOTE, Gpu, GpuAddress, Node, Note, SlurmJob, is_safe
 
 # States and flags of a node on which nothing new starts.
 _AWAY = {
@@ -20,9 +20,10 @@ _AWAY = {
 _HELD = re.compile(r"(gpu|shard):([^:,()]+):(\d+)")
 
 
-def read_jobs(text: str) -> tuple[SlurmJob, ...]:
-    """All jobs of `squeue --json`. Raises InvalidInputError when it is not that."""
-    return tuple(map(_job, _rows(text, "squeue", "jobs")))
+def read_jobs(text: str, only_user: int | None = None) -> tuple[SlurmJob, ...]:
+    """All jobs of `squeue --json`. With `only_user`, notes are read from that user's own comments, and from nowhere
+    else: anybody may write a comment. Raises InvalidInputError when it is not that."""
+    return tuple(_job(row, only_user) for row in _rows(text, "squeue", "jobs"))
 
 
 def read_nodes(text: str) -> tuple[Node, ...]:
@@ -46,18 +47,20 @@ def _rows(text: str, command: str, key: str) -> Sequence[Mapping[str, Any]]:
     return rows  # type: ignore[no-any-return]  # checked above
 
 
-def _job(row: Mapping[str, Any]) -> SlurmJob:
+def _job(row: Mapping[str, Any], only_user: int | None) -> SlurmJob:
     job_id, node = str(_number(row.get("job_id"))), str(row.get("nodes") or "")
     state = row.get("job_state")
     states = [state] if isinstance(state, str) else list(state or ["UNKNOWN"])
+    note = _note(row, only_user)
     return SlurmJob(
         id=job_id,
         state="COMPLETING" if "COMPLETING" in states else str(states[0]),
         reason=str(row.get("state_reason") or ""),
         comment=str(row.get("comment") or ""),
-        note=Note.parse(str(row.get("admin_comment") or "")),
+        note=note,
+        note_in="AdminComment" if only_user is None else "Comment",
         tres=str(row.get("tres_per_node") or ""),
-        special=_special(row, job_id),
+        special=_special(row, job_id, note),
         partition=str(row.get("partition") or ""),
         user_id=_number(row.get("user_id")),
         priority=_number(row.get("priority")),
@@ -75,14 +78,23 @@ def _job(row: Mapping[str, Any]) -> SlurmJob:
     )
 
 
-def _special(row: Mapping[str, Any], job_id: str) -> str:
+def _note(row: Mapping[str, Any], only_user: int | None) -> Note | None:
+    deferred, comment = Note.parse(str(row.get("admin_comment") or "")), str(row.get("comment") or "")
+    if only_user is None:
+        return deferred
+    own = comment.startswith(NOTE) and all(map(is_safe, comment.split("|"))) and comment.count("|") <= 1
+    if _number(row.get("user_id")) != only_user or not own:
+        return None
+    return Note.parse(comment.partition("|")[2]) or deferred
+
+
+def _special(row: Mapping[str, Any], job_id: str, note: Note | None) -> str:
     """Why a pending job is left to Slurm alone."""
-    ours = Note.parse(str(row.get("admin_comment") or ""))
     checks = {
         "array": _number(row.get("array_job_id")) != 0 or bool(row.get("array_task_string")),
         "heterogeneous": _number(row.get("het_job_id")) != 0,
         "several nodes": _number(row.get("node_count")) > 1,
-        "own choice of nodes": bool(row.get("excluded_nodes")) or (bool(row.get("required_nodes")) and not _to(ours)),
+        "own choice of nodes": bool(row.get("excluded_nodes")) or (bool(row.get("required_nodes")) and not _to(note)),
         "features": bool(row.get("features")),
         "reservation": bool(row.get("resv_name")),
         "dependency": bool(row.get("dependency")),

@@ -4,6 +4,9 @@ import re
 from dataclasses import dataclass
 
 NOTE = "interfere:"  # begins the AdminComment of every job that is ours to advise
+# Whatever a user or a server wrote and an update repeats: nothing that could begin another word or line of scontrol.
+_SAFE = re.compile(r"[\w.:;=/+-]*", re.ASCII)
+_REQUEST = re.compile(r"gres[:/]shard(?::(?P<type>\d*[A-Za-z_][\w.-]*))?(?::(?P<count>\d{1,4}))?", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -38,8 +41,9 @@ class Node:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Note:
-    """What advice wrote into the AdminComment. `deferred`: submitted, nothing decided yet.
+    """What advice wrote into the AdminComment, or behind a | in the comment of a user who advises only own jobs.
 
+    `deferred` was submitted, and nothing is decided yet.
     `clearing` stands for the few milliseconds between two updates, in which a job has no GPU request at all: such a job
     must never be scheduled (slurmctld 22.05.8 divides by zero).
     """
@@ -60,7 +64,7 @@ class Note:
     @classmethod
     def parse(cls, text: str) -> "Note | None":
         """None for an AdminComment that is not ours; what cannot be read takes its default."""
-        if not text.startswith(NOTE):
+        if not text.startswith(NOTE) or not is_safe(text):
             return None
         state, *rest = text.removeprefix(NOTE).split(";")
         fields = dict(part.partition("=")[::2] for part in rest)
@@ -75,6 +79,11 @@ class Note:
         )
 
 
+def is_safe(text: str) -> bool:
+    """May it stand in a line for scontrol?"""
+    return _SAFE.fullmatch(text) is not None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlurmJob:
     """A job as `squeue` knows it. Times in unix seconds; 0 where there is none yet."""
@@ -84,6 +93,7 @@ class SlurmJob:
     reason: str = ""
     comment: str = ""
     note: Note | None = None
+    note_in: str = "AdminComment"  # or Comment, which needs no rights of an operator
     tres: str = ""  # tres_per_node
     special: str = ""  # why advice keeps away from it, empty for a plain job
     partition: str = ""
@@ -107,19 +117,27 @@ class SlurmJob:
         _, found, text = self.comment.partition(NOTE)
         if not found:
             return ""
-        words = text.split(None, 1)[0].split(";") if text.strip() else []
-        return dict(part.partition("=")[::2] for part in words).get(key, "")
+        words = text.partition("|")[0].split()
+        parts = words[0].split(";") if words else []
+        return dict(part.partition("=")[::2] for part in parts).get(key, "")
 
     @property
     def shards(self) -> int:
         """How many shards of one GPU it asks for; 0 when it asks for something else."""
-        asked = re.fullmatch(r"gres[:/]shard(?::[^:,]*[^\d:,][^:,]*)?(?::(\d+))?", self.tres)
-        return int(asked.group(1) or 1) if asked else 0
+        asked = _REQUEST.fullmatch(self.tres)
+        return int(asked["count"] or 1) if asked else 0
 
     @property
     def typed(self) -> bool:
         """Does its request name one GPU already?"""
-        return bool(re.fullmatch(r"gres[:/]shard:[^:,]*[^\d:,][^:,]*(:\d+)?", self.tres))
+        asked = _REQUEST.fullmatch(self.tres)
+        return asked is not None and asked["type"] is not None
+
+    def noting(self, note: Note) -> str:
+        """The part of an update that leaves a note on this job."""
+        if self.note_in == "AdminComment":
+            return f"AdminComment={note}"
+        return f"Comment={self.comment.partition('|')[0]}|{note}"
 
 
 def _whole(text: str) -> int:

@@ -10,6 +10,7 @@ type = "a100"          # device type as the model knows it
 memory_gib = 80
 """
 
+import pwd
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -46,6 +47,7 @@ class SlurmSettings:
     devices: tuple[DeviceRule, ...] = ()
     server: str = "127.0.0.1:50051"
     cluster: str = "slurm"  # scope of the decisions and prefix of observation ids
+    only_user: str = ""  # advise this user's jobs only, with no more rights than theirs; empty: an operator's
     spool: Path = Path("/var/spool/interfere")
     lock: Path = Path("/run/interfere/slurm.lock")
     metrics: Path | None = None  # a file for the textfile collector of Prometheus' node exporter
@@ -64,6 +66,14 @@ class SlurmSettings:
     def device(self, address: GpuAddress) -> DeviceRule | None:
         """What a GPU is; None where the map is silent."""
         return next((rule for rule in self.devices if rule.fits(address)), None)
+
+    @property
+    def only_user_id(self) -> int | None:
+        """None where all users' jobs are advised. Raises InvalidInputError for a user that does not exist."""
+        try:
+            return pwd.getpwnam(self.only_user).pw_uid if self.only_user else None
+        except KeyError:
+            raise InvalidInputError("no such user", value=self.only_user, remedy="check only_user") from None
 
     def __post_init__(self) -> None:
         bad = [

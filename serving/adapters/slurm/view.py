@@ -71,7 +71,7 @@ def build(
     back: list[SlurmJob] = []
     for job in jobs:
         if job.state != "PENDING" or job.partition != partition or job.note is None:
-            continue
+            continue  # nobody asked for advice
         if is_placed(job, now_s, settings):
             continue
         why = _why_not(job, smallest, settings, now_s)

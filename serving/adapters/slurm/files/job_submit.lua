@@ -7,8 +7,8 @@ function interfere_defer(job_desc)
   local tres = job_desc.tres_per_node
   local asks = tres ~= nil and string.find(tres, "^gres[:/]shard") ~= nil and string.find(tres, ",") == nil
   local names = job_desc.comment ~= nil and string.find(job_desc.comment, "interfere:", 1, true) ~= nil
-  for _, choice in ipairs({"array_inx", "features", "req_nodes", "exc_nodes", "reservation", "dependency"}) do
-    if job_desc[choice] ~= nil and job_desc[choice] ~= "" then return end -- Slurm's alone
+  for _, choice in ipairs({"array_inx", "features", "req_nodes", "exc_nodes", "reservation", "dependency", "admin_comment"}) do
+    if job_desc[choice] ~= nil and job_desc[choice] ~= "" then return end -- left to Slurm
   end
   local chosen = job_desc.begin_time ~= nil and job_desc.begin_time ~= 0 and job_desc.begin_time ~= slurm.NO_VAL64
   if asks and names and not chosen then

@@ -51,13 +51,13 @@ class Cluster:
             (self.folder / name).mkdir(parents=True, exist_ok=True)
         self._configure()
         for k in range(self.nodes):
-            self._run(shutil.which("slurmd") or "slurmd", "-N", f"n{k}", "-c")
+            self.run(shutil.which("slurmd") or "slurmd", "-N", f"n{k}", "-c")
         self.start_controller("-c")
-        self.wait(lambda: self._run("sinfo", "-h", "-o", "%D %t").strip() == f"{self.nodes} idle", 20)
+        self.wait(lambda: self.run("sinfo", "-h", "-o", "%D %t").strip() == f"{self.nodes} idle", 20)
         return self
 
     def start_controller(self, *options: str) -> None:
-        self._run(shutil.which("slurmctld") or "slurmctld", *options)
+        self.run(shutil.which("slurmctld") or "slurmctld", *options)
 
     def stop_controller(self) -> None:
         self._stop(self.folder / "slurmctld.pid")
@@ -67,6 +67,8 @@ class Cluster:
         for one in self.running:
             one.kill()
             one.communicate()
+        if not (self.folder / "slurmctld.pid").exists():
+            return
         subprocess.run(
             ["timeout", "5", "scancel", "--user", str(os.getuid())], env=self.env, check=False, capture_output=True
         )
@@ -76,20 +78,20 @@ class Cluster:
     def submit(self, workload: str, steps: int, *options: str, step_s: float = 0.1) -> str:
         """A job of one shard; its id."""
         command = f"exec {sys.executable} {PROGRAM} {workload} {steps} {step_s} {self.shared}"
-        return self._run(
+        return self.run(
             "sbatch", "--parsable", "--gres=shard:1", f"--comment=interfere:workload={workload}",
             "--output", str(self.folder / "out.%j"), *options, "--wrap", command,
         ).strip()  # fmt: skip
 
     def scontrol(self, *arguments: str) -> str:
-        return self._run("scontrol", *arguments)
+        return self.run("scontrol", *arguments)
 
     def cancel(self, job: str) -> None:
-        self._run("scancel", job)
+        self.run("scancel", job)
 
     def jobs(self) -> dict[str, dict[str, Any]]:
         """Everything `squeue` knows, by job id."""
-        return {str(row["job_id"]): row for row in json.loads(self._run("squeue", "--json"))["jobs"]}
+        return {str(row["job_id"]): row for row in json.loads(self.run("squeue", "--json"))["jobs"]}
 
     def states(self, ids: Sequence[str]) -> list[str]:
         jobs = self.jobs()
@@ -151,7 +153,7 @@ class Cluster:
 
     def interfere(self, *arguments: object) -> None:
         """A command of ours, to its end."""
-        self._run(sys.executable, "-m", "interfere", *map(str, arguments))
+        self.run(sys.executable, "-m", "interfere", *map(str, arguments))
 
     def answers(self) -> bool:
         """Is slurmctld there?"""
@@ -163,7 +165,7 @@ class Cluster:
         lines = (self.folder / "advisor.out").read_text().splitlines()
         return [json.loads(line) for line in lines if line.endswith("}")]
 
-    def _run(self, *command: str) -> str:
+    def run(self, *command: str) -> str:
         ran = subprocess.run(
             ["timeout", "10", *command], env=self.env, check=False, capture_output=True, text=True, cwd=self.folder
         )

@@ -50,7 +50,7 @@ def cluster(tmp_path: Path) -> Iterator[Callable[..., Cluster]]:
     started: list[Cluster] = []
 
     def start(name: str = "cluster", **options: object) -> Cluster:
-        one = Cluster(folder=tmp_path / name, **options)  # type: ignore[arg-type]
+        one = Cluster(**({"folder": tmp_path / name} | options))  # type: ignore[arg-type]
         started.append(one)
         one.start()
         (one.shared / "table.json").write_text(json.dumps(TABLE))

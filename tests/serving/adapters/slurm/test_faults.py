@@ -8,7 +8,7 @@ import pytest
 
 from interfere.client import PolicyClient
 from interfere.config import Settings
-from interfere.records import OutcomeKind
+from interfere.records import Outcome, OutcomeKind
 from serving.server import RunningServer, start_server
 from tests.serving.adapters.slurm.cluster import WINDOW_S, Cluster
 from tests.serving.adapters.slurm.conftest import SHIPPED
@@ -141,6 +141,24 @@ def test_jobs_that_move_between_read_and_update_are_counted_and_left_alone(
     assert {len(found) for found in slurm.runs().values()} == {1}
     assert advisor.poll() is None
     assert 'races_total{kind="lost"} 3' in (slurm.folder / "advisor.prom").read_text()
+    assert {one.job_id for one in lost(server)} == refused
+
+
+def lost(server: RunningServer) -> list[Outcome]:
     with PolicyClient(server.address) as client:
         log = [entry.observation for entry in client.observation_log(limit=100).entries]
-    assert {one.job_id for one in log if getattr(one, "kind", None) is OutcomeKind.LOST_RACE} == refused
+    return [one for one in log if isinstance(one, Outcome) and one.kind is OutcomeKind.LOST_RACE]
+
+
+def test_a_place_that_turns_out_too_small_is_given_up_after_some_tries(
+    cluster: Callable[..., Cluster], server: RunningServer
+) -> None:
+    slurm = cluster(nodes=1)
+    first, second = (
+        slurm.submit(name, steps, "--cpus-per-task=8") for name, steps in (("gemm", 90), ("rl-rollout", 5))
+    )
+    slurm.advise(slurm.settings(server.address, start_s=3.0, most_tries=2))
+    slurm.wait(lambda: "interfere:freed" in slurm.jobs()[second]["admin_comment"], 15)
+    assert slurm.jobs()[second]["job_state"] == "PENDING"
+    started_once(slurm, [first, second])
+    assert [one.job_id for one in lost(server)] == [second, second]

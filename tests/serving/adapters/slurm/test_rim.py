@@ -1,0 +1,198 @@
+"""Settings, spool, metrics, lock and the four commands: what is wrong is said, and nothing else is lost."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from interfere.errors import InvalidInputError, UnavailableError, UnfitError
+from interfere.progress import Writer
+from serving.adapters.slurm.commands import SlurmCommands
+from serving.adapters.slurm.edits import place
+from serving.adapters.slurm.loop import one_instance
+from serving.adapters.slurm.metrics import AdvisorMetrics
+from serving.adapters.slurm.occupancy import Stay
+from serving.adapters.slurm.records import GpuAddress
+from serving.adapters.slurm.settings import load
+from serving.adapters.slurm.spool import Spool
+from tests.serving.adapters.slurm.cluster import FILES
+from tests.serving.adapters.slurm.facts import NOW, pending, running
+from tests.serving.adapters.slurm.shims import fake, shim, told
+
+
+def written(folder: Path, text: str) -> Path:
+    path = folder / "slurm.toml"
+    path.write_text(text)
+    return path
+
+
+def test_the_shipped_settings_file_is_read_and_flags_win(tmp_path: Path) -> None:
+    settings = load(FILES / "slurm.toml", {"interval_s": 1.0, "spool": tmp_path, "server": None})
+    assert settings.interval_s == 1.0
+    assert settings.spool == tmp_path
+    rule = settings.device(GpuAddress("a7", "g3"))
+    assert rule is not None
+    assert (rule.type, rule.memory_gib) == ("a100", 80)
+    assert settings.device(GpuAddress("b7", "g3")) is None
+    unit, lua = (FILES / "interfere-slurm.service").read_text(), (FILES / "job_submit.lua").read_text()
+    assert "interfere slurm advise --config" in unit
+    assert f"WINDOW_S = {settings.window_s:.0f} " in lua
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("interval_s = ", "not TOML"),
+        ('intervall_s = 2\n[[devices]]\ntype="x"', "did you mean interval_s"),
+        ('interval_s = "2"\n[[devices]]\ntype="x"', "must be a number"),
+        ('interval_s = 0\n[[devices]]\ntype="x"', "positive"),
+        ('interval_s = 6\n[[devices]]\ntype="x"', "quarter of window_s"),
+        ('allow_extrapolation = 1\n[[devices]]\ntype="x"', "true or false"),
+        ("", "no GPU is described"),
+        ('[[devices]]\nnodes="*"', "needs a type"),
+        ('[[devices]]\ntype="x"\nmode="both"', "unknown sharing mode"),
+        ('[[devices]]\ntype="x"\nmemory="8"', "unknown setting"),
+        ('[[devices]]\ntype="x"\nmemory_gib="8"', "must be a number"),
+    ],
+)
+def test_wrong_settings_are_named(tmp_path: Path, text: str, said: str) -> None:
+    with pytest.raises(InvalidInputError) as raised:
+        load(written(tmp_path, text), {})
+    violations = " ".join(map(str, raised.value.violations))
+    assert said in f"{raised.value} {violations}"
+
+
+def test_the_one_user_has_to_exist(tmp_path: Path) -> None:
+    one = '[[devices]]\ntype="x"'
+    assert load(written(tmp_path, one), {}).only_user_id is None
+    assert load(written(tmp_path, f'only_user = "root"\n{one}'), {}).only_user_id == 0
+    missing = load(written(tmp_path, f'only_user = "no-such-user"\n{one}'), {})
+    with pytest.raises(InvalidInputError, match="no such user"):
+        assert missing.only_user_id
+
+
+def test_no_settings_file(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInputError, match="cannot be read"):
+        load(tmp_path / "none.toml", {})
+
+
+def test_marks_are_read_on_from_where_they_ended_and_only_from_the_owners_plain_file(tmp_path: Path) -> None:
+    stay = Stay(job=running(7, "g0", user_id=os.getuid()), address=GpuAddress("n0", "g0"), start_s=NOW, end_s=NOW)
+    spool, writer = Spool(tmp_path, 1e9), Writer(str(tmp_path / "7.jsonl"), 0.0)
+    assert spool.marks(stay, NOW) == []
+    writer.step()
+    assert [mark.steps for mark in spool.marks(stay, NOW)] == [1]
+    writer.due = 0.0
+    writer.step()
+    assert [mark.steps for mark in spool.marks(stay, NOW)] == [1, 2]
+    other = Stay(job=running(8, "g0", user_id=os.getuid()), address=stay.address, start_s=NOW, end_s=NOW)
+    (tmp_path / "8.jsonl").symlink_to(tmp_path / "7.jsonl")
+    assert spool.marks(other, NOW) == []
+    os.chown(tmp_path / "7.jsonl", 12345, -1) if os.getuid() == 0 else pytest.skip("chown needs root")
+    assert Spool(tmp_path, 1e9).marks(stay, NOW) == []
+
+
+def test_endings_are_read_and_files_of_forgotten_jobs_removed(tmp_path: Path) -> None:
+    (tmp_path / "7.0.n0.end").write_text(json.dumps({"job": "7", "restarts": 0, "node": "n0", "gpus": "0"}))
+    (tmp_path / "8.0.n0.end").write_text("torn {")
+    for name in ("7.jsonl", "9.jsonl", "notes.txt"):
+        (tmp_path / name).write_text("")
+    for path in tmp_path.iterdir():
+        os.utime(path, (NOW - 7200, NOW - 7200))
+    spool = Spool(tmp_path, 240.0)
+    assert [one.job_id for one in spool.endings()] == ["7"]
+    spool.sweep(["7"], NOW)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["7.0.n0.end", "7.jsonl", "notes.txt"]
+    Spool(tmp_path / "none", 240.0).sweep([], NOW)
+
+
+def test_the_epilog_writes_what_the_advisor_reads(tmp_path: Path) -> None:
+    env = {
+        "INTERFERE_SPOOL": str(tmp_path), "SLURM_JOB_ID": "7", "SLURM_JOB_RESTART_COUNT": "2",
+        "PATH": os.environ["PATH"], "SLURMD_NODENAME": "n0", "SLURM_JOB_GPUS": "0,1",
+        "SLURM_JOB_COMMENT": "interfere:workload=a",
+    }  # fmt: skip
+    assert os.spawnve(os.P_WAIT, FILES / "epilog.sh", ["epilog"], env) == 0
+    (ending,) = Spool(tmp_path, 240.0).endings()
+    assert (ending.job_id, ending.restarts, ending.node, ending.gpu_indices) == ("7", 2, "n0", (0, 1))
+    gone = env | {"INTERFERE_SPOOL": "/nonexistent"}
+    assert os.spawnve(os.P_WAIT, FILES / "epilog.sh", ["epilog"], gone) == 0  # or the node would be drained
+
+
+def test_metrics_are_prometheus_text(tmp_path: Path) -> None:
+    from prometheus_client.parser import text_string_to_metric_families
+
+    metrics = AdvisorMetrics()
+    metrics.add("rounds_total", "result", "ok", by=3)
+    metrics.set("left_to_slurm", 2, "reason", 'a "quoted"\nreason\\')
+    metrics.set("round_seconds", 0.25)
+    metrics.write(tmp_path / "a.prom")
+    found = {
+        (sample.name, tuple(sample.labels.values())): sample.value
+        for family in text_string_to_metric_families((tmp_path / "a.prom").read_text())
+        for sample in family.samples
+    }
+    assert found == {
+        ("interfere_slurm_rounds_total", ("ok",)): 3.0,
+        ("interfere_slurm_left_to_slurm", ('a "quoted"\nreason\\',)): 2.0,
+        ("interfere_slurm_round_seconds", ()): 0.25,
+    }
+    metrics.clear("left_to_slurm")
+    assert "quoted" not in metrics.text()
+    assert [path.name for path in tmp_path.iterdir()] == ["a.prom"]
+
+
+def test_one_advisor_a_lock(tmp_path: Path) -> None:
+    with one_instance(tmp_path / "run" / "lock"):
+        with pytest.raises(UnfitError, match="another advisor"), one_instance(tmp_path / "run" / "lock"):
+            pass
+        assert (tmp_path / "run" / "lock").read_text() == f"{os.getpid()}\n"
+    with one_instance(tmp_path / "run" / "lock"):
+        pass
+    with pytest.raises(UnfitError, match="cannot be opened"), one_instance(Path("/dev/null/lock")):
+        pass
+
+
+def test_commands_that_hang_fail_or_are_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    for command in ("squeue", "scontrol"):
+        shim(tmp_path, command, "exec sleep 60")
+    slurm = SlurmCommands(0.2)
+    with pytest.raises(UnavailableError, match="did not answer in"):
+        slurm.jobs()
+    with pytest.raises(UnavailableError, match="did not finish in time"):
+        slurm.apply([place(pending(1), GpuAddress("n0", "g0"), "d", NOW)])
+    shim(tmp_path, "sinfo", "echo no controller >&2; exit 1")
+    with pytest.raises(UnavailableError, match="no controller"):
+        slurm.nodes()
+    monkeypatch.setenv("PATH", "/nonexistent")
+    with pytest.raises(UnfitError, match="squeue is missing"):
+        slurm.jobs()
+
+
+def test_the_bare_install_is_enough() -> None:
+    code = (
+        "import sys, serving.adapters.slurm.command, serving.adapters.slurm.loop\n"
+        "print(*sorted({name.partition('.')[0] for name in sys.modules}))"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=os.environ)
+    assert not {"prometheus_client", "scipy", "onnxruntime", "rustworkx", "torch", "pandas", "features"} & set(
+        ran.stdout.split()
+    )
+
+
+def test_refusals_are_told_apart_and_named_once_a_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = fake(tmp_path / "slurm", "{}", "{}")
+    lines = [
+        "Job is no longer pending execution for job 1", "Invalid node name specified for job 1",
+        "Invalid generic resource (gres) specification for job 2", "Invalid job id specified for job 3",
+    ]  # fmt: skip
+    shim(folder, "scontrol", f"cat >> {folder}/told; printf '{os.linesep.join(lines)}{os.linesep}' >&2; exit 1")
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    edits = [place(pending(k), GpuAddress("n0", "g0"), "d", NOW) for k in range(1, 5)]
+    refused = SlurmCommands(5.0).apply(edits)
+    assert [(one.job_id, one.lost_race) for one in refused] == [("1", True), ("2", False), ("3", True)]
+    assert told(folder) == [line for edit in edits for line in edit.lines]

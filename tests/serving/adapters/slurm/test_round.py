@@ -1,0 +1,112 @@
+"""Rounds over a Slurm of files with a real server: they update what changed, and no more."""
+
+import os
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from interfere.client import PolicyClient
+from interfere.errors import InvalidInputError, UnavailableError
+from interfere.records import Action, ActionKind, Plan, SolveStatus
+from serving.adapters.slurm.advisor import Advisor, check_plan
+from serving.adapters.slurm.commands import SlurmCommands
+from serving.adapters.slurm.edits import place
+from serving.adapters.slurm.loop import one_round
+from serving.adapters.slurm.metrics import AdvisorMetrics
+from serving.adapters.slurm.records import GpuAddress
+from serving.adapters.slurm.settings import DeviceRule, SlurmSettings
+from serving.adapters.slurm.view import build
+from serving.server import RunningServer
+from tests.serving.adapters.slurm.facts import NOW, SETTINGS, job_row, node, node_row, pending, sinfo, squeue
+from tests.serving.adapters.slurm.shims import fake, told
+from tests.serving.adapters.slurm.thousand import jobs_and_nodes
+
+
+def fresh(job_id: int, **given: object) -> dict[str, object]:
+    """Submitted just now."""
+    now = int(time.time())
+    return job_row(job_id, submit_time=now, eligible_time=now + 20, **given)
+
+
+def advisor(server: str, folder: Path, **options: bool) -> tuple[Advisor, AdvisorMetrics]:
+    settings = SlurmSettings(devices=(DeviceRule(type="cpu-core"),), spool=folder, server=server)
+    metrics = AdvisorMetrics()
+    return Advisor(settings, SlurmCommands(5.0), PolicyClient(server, timeout_s=5.0), metrics, **options), metrics
+
+
+def test_a_thousand_pending_jobs_only_those_that_changed_are_updated(
+    server: RunningServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = fake(tmp_path / "slurm", *jobs_and_nodes())
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    one, _ = advisor(server.address, tmp_path)
+    done = one.round()
+    placed = [edit for edit in done.edits if edit.kind == "place"]
+    renewed = [job for edit in done.edits if edit.kind == "renew" for job in edit.job_ids]
+    assert len(placed) == 32  # the free seats
+    assert len({edit.note.to for edit in placed if edit.note}) == 32 - 16  # two on each of the free GPUs
+    assert len(renewed) == 300 - sum(int(edit.job_ids[0]) <= 300 for edit in placed)  # whose deferral is half over
+    assert len(told(folder)) == 2 * 32 + 3
+    assert not {edit.job_ids[0] for edit in placed} & set(renewed)
+
+
+def test_a_dry_run_changes_and_reports_nothing(
+    server: RunningServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = fake(tmp_path / "slurm", squeue([fresh(1)]), sinfo([node_row("n0")]))
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    one, _ = advisor(server.address, tmp_path, dry_run=True)
+    done = one.round()
+    assert [decision.kind for decision in done.decisions] == ["start_alone"]
+    assert done.edits
+    assert told(folder) == []
+
+
+def test_a_half_updated_job_is_mended_before_anything_else(
+    server: RunningServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clear, _ = place(pending(1), GpuAddress("n0", "g0"), "d", 1.0).lines
+    note = clear.partition("AdminComment=")[2]
+    caught = fresh(1, tres_per_node="", admin_comment=note)
+    folder = fake(tmp_path / "slurm", squeue([caught]), sinfo([node_row("n0")]))
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    one, _ = advisor(server.address, tmp_path)
+    one.round()
+    (line,) = told(folder)
+    assert line.startswith("update JobId=1 TresPerNode=gres:shard:1 ReqNodeList= StartTime=now+20 ")
+
+
+def test_no_round_ends_the_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = fake(tmp_path / "slurm", squeue([fresh(1)]), sinfo([node_row("n0")]))
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    one, metrics = advisor("127.0.0.1:1", tmp_path)
+    with pytest.raises(UnavailableError):
+        one.round()
+    assert one_round(one, metrics) is None
+    (folder / "jobs.json").write_text("not JSON")
+    assert one_round(one, metrics) is None
+    (folder / "squeue").unlink()
+    monkeypatch.setenv("PATH", str(folder))
+    assert one_round(one, metrics) is None
+    assert told(folder) == []
+    for result in ("unavailable", "invalid", "refused"):
+        assert f'rounds_total{{result="{result}"}} 1' in metrics.text()
+
+
+def test_a_plan_about_something_else_reaches_no_job() -> None:
+    asked = build("main", [pending(1)], [node()], SETTINGS, NOW).snapshot
+    assert asked is not None
+    good = Action(kind=ActionKind.START_ALONE, job_id="1", device_id="n0/g0")
+    check_plan(plan_of(good), asked)
+    for bad in (replace(good, device_id="n0/g0 Priority=9"), replace(good, job_id="2")):
+        with pytest.raises(InvalidInputError, match="was not asked about"):
+            check_plan(plan_of(bad), asked)
+
+
+def plan_of(action: Action) -> Plan:
+    return Plan(
+        decision_id="d", model_version="m", actions=(action,), pairs=(), refused=(), refused_total=0, cost=0.0,
+        greedy_cost=0.0, greedy_waiting=0, lower_bound=0.0, gap=0.0, status=SolveStatus.OPTIMAL,
+    )  # fmt: skip

@@ -1,0 +1,100 @@
+"""What Match is asked: free seats once, our plain jobs in Slurm's order, everybody else left alone."""
+
+from dataclasses import replace
+
+from interfere.records import Device
+from serving.adapters.slurm.records import GpuAddress, Note
+from serving.adapters.slurm.view import MOST_CHOICES, View, build, partitions
+from tests.serving.adapters.slurm.facts import NOW, SETTINGS, node, pending, running
+
+
+def view(*jobs: object, nodes: tuple[object, ...] = (node(),), now_s: float = NOW) -> View:
+    return build("main", jobs, nodes, SETTINGS, now_s)  # type: ignore[arg-type]
+
+
+def devices(seen: View) -> dict[str, tuple[str, ...]]:
+    assert seen.snapshot is not None
+    return {one.id: tuple(job.id for job in one.residents) for one in seen.snapshot.devices}
+
+
+def placed(job_id: int, gpu: str, age_s: float = 1.0, tries: int = 1) -> object:
+    note = Note(
+        state="placed",
+        to=GpuAddress("n0", gpu),
+        tres="gres:shard:1",
+        decision="d",
+        round_s=int(NOW - age_s),
+        tries=tries,
+    )
+    return pending(job_id, note=note, tres=f"gres:shard:{gpu}:1")
+
+
+def test_residents_and_just_placed_jobs_hold_their_seats() -> None:
+    seen = view(running(1, "g0"), placed(2, "g0"), running(3, "g1"), pending(4))
+    assert devices(seen) == {"n0/g0": ("1", "2"), "n0/g1": ("3",)}
+    assert [job.id for job in seen.candidates] == ["4"]
+    assert seen.snapshot.pending[0].workload == "gemm"
+    assert seen.snapshot.scope == "c/main"
+
+
+def test_a_place_that_was_not_taken_is_asked_for_again_and_given_back_after_three_times() -> None:
+    seen = view(placed(1, "g0", age_s=61.0), placed(2, "g0", age_s=61.0, tries=3))
+    assert [job.id for job in seen.candidates] == ["1"]
+    assert [job.id for job in seen.back] == ["2"]
+    assert seen.left_to_slurm == {"tried too often": 1}
+
+
+def test_gpus_that_advice_must_not_share() -> None:
+    whole = running(1, "g0", held=(("gpu", "g0", 1),))
+    silent = running(2, "g1", comment="")
+    greedy = running(3, "g0", node="n1", held=(("shard", "g0", 2),))
+    seen = view(
+        whole, silent, greedy, pending(4), nodes=(node(), node("n1"), node("n2", usable=False), node("n3", shards=1))
+    )
+    assert devices(seen) == {"n1/g1": ()}
+
+
+def test_the_map_says_which_gpus_are_ours() -> None:
+    rule = replace(SETTINGS.devices[0], nodes="n1", memory_gib=2.0)
+    settings = replace(SETTINGS, devices=(rule,))
+    seen = build("main", [pending(1)], [node(), node("n1")], settings, NOW)
+    assert seen.snapshot is not None
+    assert seen.snapshot.devices[0] == Device(id="n1/g0", node="n1", type="cpu-core", memory_bytes=2.0 * 2**30)
+
+
+def test_the_first_of_the_queue_compete_and_nobody_when_all_is_full() -> None:
+    full = [running(k, gpu) for k, gpu in ((1, "g0"), (2, "g0"), (3, "g1"))]
+    queue = [pending(k) for k in range(10, 20)]
+    seen = view(*full, *reversed(queue))
+    assert [job.id for job in seen.candidates] == ["10", "11", "12"]  # three for one seat, highest priority first
+    assert len(seen.behind) == 7
+    seen = view(*full, running(4, "g1"), *queue)
+    assert seen.snapshot is None
+    assert len(seen.behind) == 10
+
+
+def test_jobs_that_are_not_for_advice_are_counted() -> None:
+    others = [
+        pending(1, special="array"), pending(2, tres="gres:shard:2"), pending(3, submit_s=NOW - 3600.0),
+        pending(4, comment="interfere:workload="), pending(5, comment="interfere:workload=a;memory_gib=much"),
+        pending(6, note=None), pending(7, partition="other"), pending(8, note=Note(state="freed")),
+    ]  # fmt: skip
+    seen = view(*others)
+    assert seen.candidates == ()
+    assert seen.left_to_slurm == {"array": 1, "size": 1, "waited long enough": 1, "comment": 2, "tried too often": 1}
+    assert partitions(others) == ("main", "other")
+
+
+def test_what_a_job_says_of_itself_reaches_the_server() -> None:
+    seen = view(pending(1, comment="interfere:workload=a;memory_gib=3;max_slowdown=1.5"))
+    (job,) = seen.snapshot.pending
+    assert (job.workload, job.memory_peak_bytes, job.max_slowdown) == ("a", 3.0 * 2**30, 1.5)
+
+
+def test_a_question_never_passes_the_servers_limit() -> None:
+    nodes = tuple(node(f"n{k}", gpus=4) for k in range(900))
+    residents = [running(10_000 + k, f"g{k % 4}", node=f"n{k // 4}") for k in range(3_600)]
+    seen = view(*residents, *(pending(k) for k in range(2_000)), nodes=nodes)
+    n = len(seen.candidates)
+    assert 100 < n < 2_000
+    assert n * (n - 1) / 2 + n * 3_600 + n * n <= MOST_CHOICES * 10 / 9
