@@ -218,3 +218,16 @@ def test_gangs_are_explained_among_gangs_of_their_size(client: PolicyClient) -> 
     assert {one.partner_id for one in said.alternatives} == {gangs[1].id, ""}
     assert said.alternatives[0].chosen
     assert said.alternatives[0].partner_id == gangs[1].id
+
+
+def test_residents_that_are_kept_are_seats_and_explained_themselves(client: PolicyClient) -> None:
+    resident = Job(id="r", workload="infer")
+    devices = (Device(id="d", type=DEVICE_TYPE, residents=(resident,)), Device(id="e", type=DEVICE_TYPE))
+    limits = Limits(allowed=frozenset(ActionKind))
+    plan = client.match(snapshot(pending=(Job(id="a", workload="train"),), devices=devices, limits=limits, now_s=5.0))
+    said = client.explain(plan.decision_id, "a")
+    assert {(one.kind, one.partner_id) for one in said.alternatives} == {
+        (ActionKind.START_ALONE, ""), (ActionKind.START_SHARED, "r"), (ActionKind.WAIT, ""),
+    }  # fmt: skip
+    kept = client.explain(plan.decision_id, "r")
+    assert (kept.action.kind, kept.workload, kept.alternatives) == (ActionKind.KEEP, "infer", ())

@@ -18,7 +18,6 @@ import serving.adapters.slurm as adapter
 FILES = Path(adapter.__file__).parent / "files"
 PROGRAM = Path(__file__).with_name("program.py")
 ROOT = Path(adapter.__file__).parents[3]
-WINDOW_S = 5.0
 GPUS = ("g0", "g1")
 DEVICES = ("/dev/null", "/dev/zero")  # Slurm wants character devices; nothing is done to them
 
@@ -30,6 +29,7 @@ class Cluster:
     folder: Path
     nodes: int = 2
     defers: bool = True
+    window_s: float = 5.0  # shorter than a site's: tests wait for it
     running: list["subprocess.Popen[Any]"] = field(default_factory=list)
 
     @property
@@ -132,7 +132,7 @@ class Cluster:
         """A settings file of the advisor for this cluster."""
         values = {
             "server": server, "cluster": "test", "spool": str(self.spool), "lock": str(self.folder / "advisor.lock"),
-            "interval_s": 0.5, "window_s": WINDOW_S, "timeout_s": 3.0, "start_s": 8.0, "least_window_s": 1.0,
+            "interval_s": 0.5, "window_s": self.window_s, "timeout_s": 3.0, "start_s": 8.0, "least_window_s": 1.0,
             "metrics": str(self.folder / "advisor.prom"),
         } | more  # fmt: skip
         lines = [f"{key} = {json.dumps(value)}" for key, value in values.items()]
@@ -159,6 +159,11 @@ class Cluster:
         """Is slurmctld there?"""
         said = subprocess.run(["timeout", "2", "squeue", "-h"], env=self.env, check=False, capture_output=True)
         return said.returncode == 0
+
+    def next_round(self) -> None:
+        """Wait until the advisor is at work."""
+        before = len(self.rounds())
+        self.wait(lambda: len(self.rounds()) > before, 20)
 
     def rounds(self) -> list[dict[str, Any]]:
         """What the advisor printed so far."""
@@ -192,7 +197,7 @@ class Cluster:
             wrapped = here / name
             wrapped.write_text(f"#!/bin/sh\nINTERFERE_SPOOL={self.spool} exec {FILES / name}\n")
             wrapped.chmod(0o755)
-        script = (FILES / "job_submit.lua").read_text().replace("WINDOW_S = 20", f"WINDOW_S = {WINDOW_S:.0f}")
+        script = (FILES / "job_submit.lua").read_text().replace("WINDOW_S = 20", f"WINDOW_S = {self.window_s:.0f}")
         (here / "job_submit.lua").write_text(script)
         gres = ",".join([*(f"gpu:{g}:1" for g in GPUS), *(f"shard:{g}:2" for g in GPUS)])
         rows = [f"Name=gpu Type={g} File={f}" for g, f in zip(GPUS, DEVICES, strict=True)]

@@ -10,12 +10,12 @@ from interfere.client import PolicyClient
 from interfere.config import Settings
 from interfere.records import Outcome, OutcomeKind
 from serving.server import RunningServer, start_server
-from tests.serving.adapters.slurm.cluster import WINDOW_S, Cluster
+from tests.serving.adapters.slurm.cluster import Cluster
 from tests.serving.adapters.slurm.conftest import SHIPPED
 from tests.serving.adapters.slurm.shims import KILL_POINTS, POWER_LOSS, between_read_and_update, shim
 
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(180)]
-LATE_S = WINDOW_S + 10.0
+LATE_S = 10.0  # after the window
 
 
 def three(cluster: Cluster, steps: int = 10) -> list[str]:
@@ -24,7 +24,7 @@ def three(cluster: Cluster, steps: int = 10) -> list[str]:
 
 def started_once(cluster: Cluster, ids: Sequence[str]) -> None:
     """All in time, each exactly once, none held, and slurmctld lives."""
-    cluster.wait_started(ids, LATE_S)
+    cluster.wait_started(ids, cluster.window_s + LATE_S)
     cluster.wait_ended(ids, 20)
     jobs, runs = cluster.jobs(), cluster.runs()
     for one in ids:
@@ -35,7 +35,9 @@ def started_once(cluster: Cluster, ids: Sequence[str]) -> None:
 
 def advice_resumes(cluster: Cluster, ids: Sequence[str]) -> None:
     """They start at once, where a decision put them."""
-    cluster.wait(lambda: all("interfere:placed" in row["admin_comment"] for row in rows(cluster, ids)), WINDOW_S)
+    cluster.wait(
+        lambda: all("interfere:placed" in row["admin_comment"] for row in rows(cluster, ids)), cluster.window_s
+    )
     cluster.wait_ended(ids, 20)
 
 
@@ -47,7 +49,7 @@ def rows(cluster: Cluster, ids: Sequence[str]) -> list[dict[str, object]]:
 def test_an_advisor_killed_at_any_point_leaves_no_job_behind(
     cluster: Callable[..., Cluster], server: RunningServer, tmp_path: Path
 ) -> None:
-    slurm = cluster()
+    slurm = cluster(window_s=10.0)
     settings = slurm.settings(server.address)
     all_ids = []
     for k, (command, script) in enumerate(KILL_POINTS.values()):
@@ -56,8 +58,9 @@ def test_an_advisor_killed_at_any_point_leaves_no_job_behind(
         assert advisor.wait(10) == -9
         all_ids += ids
     started_once(slurm, all_ids)
-    ids = three(slurm)
     slurm.advise(settings)
+    slurm.next_round()
+    ids = three(slurm)
     advice_resumes(slurm, ids)
     started_once(slurm, ids)
 
@@ -65,14 +68,14 @@ def test_an_advisor_killed_at_any_point_leaves_no_job_behind(
 def test_a_host_that_dies_between_two_updates_leaves_jobs_that_the_next_advisor_or_one_command_mends(
     cluster: Callable[..., Cluster], server: RunningServer, tmp_path: Path
 ) -> None:
-    slurm = cluster(nodes=1)
+    slurm = cluster(nodes=1, window_s=8.0)
     settings = slurm.settings(server.address)
     dying = shim(tmp_path / "dying", *POWER_LOSS)
     for mend in (lambda: slurm.advise(settings), lambda: slurm.interfere("slurm", "release", "--config", settings)):
         ids = three(slurm, steps=5)
         assert slurm.advise(settings, path=dying).wait(10) == -9
         assert any("interfere:clearing" in str(row["admin_comment"]) for row in rows(slurm, ids))
-        time.sleep(WINDOW_S + 1.0)  # long enough for the scheduler to meet a job without a request
+        time.sleep(slurm.window_s + 1.0)  # long enough for the scheduler to meet a job without a request
         mended = mend()
         started_once(slurm, ids)
         if mended:
@@ -86,12 +89,13 @@ def test_without_a_server_jobs_start_late_and_advice_comes_back_with_it(
     slurm = cluster(nodes=1)
     settings = slurm.settings(server.address)
     server.stop()
-    ids = three(slurm)
     advisor = slurm.advise(settings)
+    slurm.next_round()
+    ids = three(slurm)
     started_once(slurm, ids)
     again = start_server(Settings(model=SHIPPED, work=tmp_path / "work", port=server.port, grace_s=1.0))
     try:
-        slurm.wait(lambda: bool(slurm.rounds()), 10)
+        slurm.next_round()
         ids = three(slurm)
         advice_resumes(slurm, ids)
     finally:
@@ -111,6 +115,7 @@ def test_slurmctld_restarted_loses_no_job_and_advice_resumes(
     slurm.start_controller()
     slurm.wait(slurm.answers, 10)
     started_once(slurm, ids)
+    slurm.next_round()
     ids = three(slurm)
     advice_resumes(slurm, ids)
     assert advisor.poll() is None
