@@ -28,6 +28,9 @@ class Settings:
     host: str = field(default="127.0.0.1", metadata={"help": "address to listen on"})
     port: int = field(default=50051, metadata={"help": "port to listen on; 0 takes a free one"})
     metrics_port: int | None = field(default=None, metadata={"help": "port of Prometheus /metrics; default: none"})
+    time_budget_s: float = field(
+        default=2.0, metadata={"help": "search of a decision whose limits name no time budget, seconds"}
+    )
     threads: int = field(default=4, metadata={"help": "requests worked on at once"})
     max_concurrent_rpcs: int = field(default=64, metadata={"help": "requests accepted at once; more are refused"})
     message_mib: int = field(default=64, metadata={"help": "largest request and answer, MiB"})
@@ -40,6 +43,7 @@ class Settings:
         for name, low, high in (
             ("port", 0, 65535), ("metrics_port", 0, 65535), ("threads", 1, 256), ("max_concurrent_rpcs", 1, 100_000),
             ("message_mib", 1, 1024), ("grace_s", 0, 3600), ("timeout_s", 0.001, 86_400),
+            ("time_budget_s", 0.001, 3600),
         ):  # fmt: skip
             value = getattr(self, name)
             if value is not None and not low <= value <= high:
@@ -62,6 +66,7 @@ class Settings:
 _KINDS: dict[str, Any] = {
     "work": Path, "model": Path, "store": Path, "host": str, "port": int, "metrics_port": int, "threads": int,
     "max_concurrent_rpcs": int, "message_mib": int, "grace_s": float, "target": str, "timeout_s": float,
+    "time_budget_s": float,
 }  # fmt: skip
 
 # Variables of the same prefix that are no settings: where tests find public data, what a job under measurement carries.

@@ -7,6 +7,7 @@ import hashlib
 import math
 import secrets
 import time
+from dataclasses import replace
 
 from interfere.client.convert.cluster import snapshot_to_proto
 from interfere.client.convert.plans import plan_from_proto, plan_to_proto
@@ -31,8 +32,10 @@ class DecisionLedger:
     The ledger's revision keeps servers on one database apart.
     """
 
-    def __init__(self, store: Store, metrics: Metrics) -> None:
+    def __init__(self, store: Store, metrics: Metrics, *, time_budget_s: float) -> None:
+        """`time_budget_s` is for snapshots that name none: others wait while one is searched."""
         self._decisions, self._promises, self._metrics = store.decisions, store.promises, metrics
+        self._time_budget_s = time_budget_s
 
     def check(self, snapshot: Snapshot) -> None:
         """Raise InvalidInputError where the scope's clock goes back."""
@@ -42,6 +45,8 @@ class DecisionLedger:
     def decide(self, snapshot: Snapshot, predictor: Predictor, resolve: Resolve) -> Plan:
         """The stored decision of this very snapshot, else a new one, stored under its id when it has one."""
         digest = _digest(snapshot) if snapshot.snapshot_id else ""
+        if math.isnan(snapshot.limits.time_budget_s):
+            snapshot = replace(snapshot, limits=replace(snapshot.limits, time_budget_s=self._time_budget_s))
         for _ in range(MOST_TRIES):
             if told := self._told(snapshot, digest):
                 return told

@@ -86,6 +86,7 @@ def start_server(settings: Settings) -> RunningServer:
             store=store,
             metrics=metrics,
             occlusion=Occlusion(model, model.profiles.values()),
+            time_budget_s=settings.time_budget_s,
             prior=read_prior(folder),
             measured=measured,
         )

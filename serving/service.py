@@ -71,11 +71,13 @@ class PolicyCore:
         store: Store,
         metrics: Metrics,
         occlusion: Occlusion,
+        time_budget_s: float,
         prior: ResidualPrior | None = None,
         measured: Iterable[tuple[str, str, str, str]] = (),
     ) -> None:
         """`shipped` are the model's own profiles, `measured` the pairs that it answers by a measurement, `prior` what
-        the online correction starts from, `occlusion` asks the model inside `predictor`."""
+        the online correction starts from, `occlusion` asks the model inside `predictor`; `time_budget_s` is for
+        decisions that name none."""
         self._predictor, self._manifest = predictor, manifest
         self._lock = threading.Lock()
         self._profiles = ProfileCatalogue(store.profiles, shipped.values())
@@ -84,7 +86,7 @@ class PolicyCore:
             lambda: OnlineModel(predictor, prior, measured=pairs), store.observations, store.snapshots, self._profiles,
             metrics,
         )  # fmt: skip
-        self._decided = DecisionLedger(store, metrics)
+        self._decided = DecisionLedger(store, metrics, time_budget_s=time_budget_s)
         self._explainer = Explainer(
             store.accounts, occlusion, predictor, lambda: self._learned.model, self._of_job, self._lock
         )

@@ -4,12 +4,13 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from interfere.client import PolicyClient
 from interfere.config import Settings
 from interfere.errors import ConflictError, InvalidInputError, LimitError
-from interfere.records import ActionKind, Device, Job, Limits, Snapshot
+from interfere.records import ActionKind, Device, Job, Limits, Snapshot, SolveStatus
 from serving.server import RunningServer
 from tests.models import DEVICE_TYPE, WORKLOADS, expected
 
@@ -186,3 +187,20 @@ def test_a_snapshot_past_the_stated_size_is_refused_at_once(client: PolicyClient
         client.validate(snapshot(pending=pending[: fits + 1]))
     with pytest.raises(LimitError, match="4001 devices"):
         client.match(snapshot(devices=tuple(Device(id=str(k), type="t") for k in range(4001))))
+
+
+def test_a_decision_that_names_no_time_budget_gets_the_servers(
+    serve: Callable[..., RunningServer], settings: Settings
+) -> None:
+    rng = np.random.default_rng(4)
+    pending = tuple(
+        Job(id=f"j{k}", workload=WORKLOADS[k % 4], weight=float(w)) for k, w in enumerate(rng.uniform(1, 9, 240))
+    )
+    devices = tuple(Device(id=f"d{k}", type=DEVICE_TYPE) for k in range(150))
+    many = snapshot(pending=pending, devices=devices)
+    with PolicyClient(serve(replace(settings, time_budget_s=0.001)).address, timeout_s=60) as client:
+        hurried = client.match(many)
+        asked = client.match(replace(many, limits=Limits(time_budget_s=60.0)))
+    assert (hurried.status, asked.status) == (SolveStatus.BOUNDED, SolveStatus.OPTIMAL)
+    assert hurried.lower_bound <= asked.cost * (1 + 1e-6)
+    assert asked.cost < hurried.cost * (1 + 1e-9)

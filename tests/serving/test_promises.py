@@ -218,6 +218,7 @@ def test_two_servers_on_one_store_promise_no_seat_twice(model_folder: Path, tmp_
             store=store,
             metrics=Metrics(),
             occlusion=Occlusion(model, model.profiles.values()),
+            time_budget_s=2.0,
         )
         for _ in range(2)
     ]

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(add_completion=False, no_args_is_help=True)
 
-Config = Annotated[Path, typer.Option(help="TOML file: settings and [[devices]].")]
+Config = Annotated[Path, typer.Option(help="TOML file: settings, and what the GPUs are.")]
 DEFAULT = Path("/etc/interfere/slurm.toml")
 
 

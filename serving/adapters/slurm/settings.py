@@ -56,6 +56,7 @@ class SlurmSettings:
     timeout_s: float = 5.0  # of every Slurm command and of every call of the server
     start_s: float = 60.0  # a placed job that has not started by then has lost its place; sched_interval is 60 s
     most_tries: int = 3  # placements of one job; then it is Slurm's alone
+    patience_s: float = 300.0  # who waited this long goes before newer jobs, twice this long before those, ...
     most_deferred_s: float = 1800.0  # a job that waited this long is deferred no more: its priority decides
     lookahead: int = 3  # jobs, in Slurm's order, that compete for one free seat
     report_every_s: float = 60.0  # a longer stay in the same company is reported in parts
@@ -77,8 +78,18 @@ class SlurmSettings:
 
     def __post_init__(self) -> None:
         bad = [
-            Violation(field=name, what="must be a positive number", value=repr(value), remedy="send seconds > 0")
-            for name in ("interval_s", "window_s", "timeout_s", "start_s", "report_every_s", "lookback_s")
+            Violation(field=name, what="must be a positive number", value=repr(value), remedy="leave it out")
+            for name in (
+                "interval_s",
+                "window_s",
+                "timeout_s",
+                "start_s",
+                "patience_s",
+                "most_tries",
+                "lookahead",
+                "report_every_s",
+                "lookback_s",
+            )
             if not (value := getattr(self, name)) > 0
         ]
         if not bad and self.interval_s > self.window_s / 4:
@@ -129,6 +140,8 @@ def load(file: Path, given: Mapping[str, object]) -> SlurmSettings:
             bad.append(Violation(field=name, what="must be a number", value=repr(value), remedy="drop the quotes"))
         elif name in _NUMBERS:
             values[name] = value
+            if _NUMBERS[name] is int and not isinstance(value, int):
+                bad.append(Violation(field=name, what="must be a whole number", value=repr(value), remedy="e.g. 3"))
         elif name == "allow_extrapolation":
             values[name] = value
             if not isinstance(value, bool):

@@ -75,7 +75,7 @@ def build(
         if is_placed(job, now_s, settings):
             continue
         why = _why_not(job, smallest, settings, now_s)
-        record = None if why else _job(job)
+        record = None if why else _job(job, 1.0 + max(0.0, now_s - job.submit_s) // settings.patience_s)
         if record is None:
             left[why or "comment"] += 1
             if job.note.state == "placed":
@@ -155,13 +155,13 @@ def _shards_on(job: SlurmJob, address: GpuAddress) -> int:
     return sum(count for kind, gres, count in job.held if kind == "shard" and gres == address.gres) or job.shards
 
 
-def _job(job: SlurmJob) -> Job | None:
+def _job(job: SlurmJob, weight: float = 1.0) -> Job | None:
     """None for a comment that says nothing usable."""
     try:
         memory, cap = job.said("memory_gib"), job.said("max_slowdown")
         return Job(
             id=job.id, workload=job.workload, memory_peak_bytes=float(memory) * GIB if memory else NAN,
-            max_slowdown=float(cap) if cap else NAN,
+            max_slowdown=float(cap) if cap else NAN, weight=weight,
         )  # fmt: skip
     except (InvalidInputError, ValueError):
         return None

@@ -49,6 +49,8 @@ def test_the_shipped_settings_file_is_read_and_flags_win(tmp_path: Path) -> None
         ('intervall_s = 2\n[[devices]]\ntype="x"', "did you mean interval_s"),
         ('interval_s = "2"\n[[devices]]\ntype="x"', "must be a number"),
         ('interval_s = 0\n[[devices]]\ntype="x"', "positive"),
+        ('lookahead = 2.5\n[[devices]]\ntype="x"', "whole number"),
+        ('most_tries = 0\n[[devices]]\ntype="x"', "positive"),
         ('interval_s = 6\n[[devices]]\ntype="x"', "quarter of window_s"),
         ('allow_extrapolation = 1\n[[devices]]\ntype="x"', "true or false"),
         ("", "no GPU is described"),

@@ -73,6 +73,11 @@ def test_the_first_of_the_queue_compete_and_nobody_when_all_is_full() -> None:
     assert len(seen.behind) == 10
 
 
+def test_who_waited_long_weighs_more() -> None:
+    seen = view(pending(1, submit_s=NOW - 299.0), pending(2, submit_s=NOW - 301.0), pending(3, submit_s=NOW - 1500.0))
+    assert [job.weight for job in seen.snapshot.pending] == [1.0, 2.0, 6.0]
+
+
 def test_jobs_that_are_not_for_advice_are_counted() -> None:
     others = [
         pending(1, special="array"), pending(2, tres="gres:shard:2"), pending(3, submit_s=NOW - 3600.0),
