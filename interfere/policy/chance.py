@@ -3,9 +3,10 @@
     P(either) = 1 - (1 - P(s_ij > cap)) (1 - P(s_ji > cap))
 
 as if the two errors were independent. A hard cap at a risk only divides pairs into allowed and forbidden: where too few
-are allowed for all jobs to start it says nothing about the rest. On Gavel's table with 30 % of the pairs hidden, plans
-by this chance held 26 % of V100 pairs past 1.5, by the median 37 %, where 25 % was the best possible; on P100 15 % and
-15.5 % (the model alone answering; tests/bench/test_caps.py).
+are allowed for all jobs to start it says nothing about the rest. Medians alone say too little too: on Gavel's V100 with
+30 % of the pairs hidden, plans by the model's medians held 27 and 37 % of the pairs past 1.5 (two hidden sets), by this
+chance 25 and 26 %, where 24 % was the best possible; on P100, where it knows less, 8 and 14 % by medians, 10 and 15 %
+by chance (tests/bench/test_caps.py, "model").
 """
 
 from collections.abc import Callable
