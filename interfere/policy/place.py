@@ -96,7 +96,7 @@ def least_cost(options: Options) -> float:
 def _matched(options: Options, price: Floats, deadline_s: float) -> Matching:
     """Pending jobs 0..n-1, seats n..n+s-1, and waiting places after them: mates, and cost with waiting prices."""
     n, s = len(options.pending), len(options.seats)
-    if n + s > LARGE:
+    if n and n + s > LARGE:
         found = _with_fewest_waiting(options, price, deadline_s)
         if found is not None:
             return found

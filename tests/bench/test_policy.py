@@ -1,6 +1,7 @@
 """How long one whole decision of `plan` takes, prediction included: CPU seconds of one core, with the shipped model."""
 
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -109,3 +110,43 @@ def test_one_decision_of_a_scope(model: OnnxPredictor, name: str) -> None:
         {"median_cpu_s": median_s, "reference_s": base_s, "median_per_reference": median_s / base_s},
     )
     assert median_s <= 1.5
+
+
+@pytest.mark.parametrize(("jobs", "devices", "busy"), [(1000, 1000, 700), (1000, 500, 300)])
+def test_one_decision_of_jobs_that_all_differ(model: OnnxPredictor, jobs: int, devices: int, busy: int) -> None:
+    """Every job a workload of its own, half of the queue waiting in the second: whole, and for at most two seconds."""
+    predictor, where = OnlineModel(model, None), model.manifest.domains[0]
+    known = [profile for _, profile in sorted(model.profiles.items())]
+    rng = np.random.default_rng(0)
+    profiles: dict[str, JobProfile] = {}
+
+    def job(name: str) -> Job:
+        one = known[rng.integers(len(known))]
+        times, traffic = np.exp(rng.normal(0, 0.2, 2)).tolist()
+        profiles[name] = replace(
+            one, workload=name, step_time_s=one.step_time_s * times, bytes_per_step=one.bytes_per_step * traffic
+        )
+        return Job(id=name, workload=name, weight=float(rng.choice([1.0, 2.0, 4.0])))
+
+    snapshot = Snapshot(
+        pending=tuple(job(f"j{k}") for k in range(jobs)),
+        devices=tuple(
+            Device(
+                id=f"d{k}", type=where.device_type, mode=where.mode, residents=(job(f"r{k}"),) if k < busy else ()
+            )
+            for k in range(devices)
+        ),
+        limits=Limits(allow_extrapolation=True),
+    )  # fmt: skip
+    hurried = replace(snapshot, limits=Limits(allow_extrapolation=True, time_budget_s=2.0))
+    figures = {}
+    for name, asked in (("whole", snapshot), ("two_seconds", hurried)):
+        start_s = time.process_time()
+        found = plan(asked, predictor, lambda one, _: profiles[one.workload], "bench")
+        figures |= {f"{name}_cpu_s": time.process_time() - start_s, f"{name}_gap": found.gap}
+    base_s = reference_s()
+    record(
+        f"policy decision {jobs} jobs {devices} devices {busy} residents all different",
+        {**figures, "reference_s": base_s, "whole_per_reference": figures["whole_cpu_s"] / base_s},
+    )
+    assert figures["whole_gap"] == 0

@@ -129,3 +129,9 @@ def test_many_jobs_that_all_differ_are_decided_and_proved() -> None:
     found = decided(made)
     assert (found.status, waiting(found)) == (SolveStatus.OPTIMAL, 0)
     assert found.objective_value < 0.9 * found.greedy_cost
+
+
+def test_nobody_to_place_beside_many_residents() -> None:
+    snapshot, table, profiles = crowd(1, 2, 400, 1)
+    found = decided((replace(snapshot, pending=()), table, profiles))
+    assert (found.status, found.actions, found.cost) == (SolveStatus.OPTIMAL, (), 0.0)

@@ -10,6 +10,8 @@ function interfere_defer(job_desc)
   for _, choice in ipairs({"array_inx", "features", "req_nodes", "exc_nodes", "reservation", "dependency", "admin_comment"}) do
     if job_desc[choice] ~= nil and job_desc[choice] ~= "" then return end -- left to Slurm
   end
+  if job_desc.min_nodes ~= nil and job_desc.min_nodes ~= slurm.NO_VAL and job_desc.min_nodes > 1 then return end
+  if job_desc.partition ~= nil and string.find(job_desc.partition, ",", 1, true) then return end
   local chosen = job_desc.begin_time ~= nil and job_desc.begin_time ~= 0 and job_desc.begin_time ~= slurm.NO_VAL64
   if asks and names and not chosen then
     job_desc.begin_time = os.time() + WINDOW_S
