@@ -4,9 +4,9 @@
 
 as if the two errors were independent. A hard cap at a risk only divides pairs into allowed and forbidden: where too few
 are allowed for all jobs to start it says nothing about the rest. Medians alone say too little too: on Gavel's V100 with
-30 % of the pairs hidden, plans by the model's medians held 27 and 37 % of the pairs past 1.5 (two hidden sets), by this
-chance 25 and 26 %, where 24 % was the best possible; on P100, where it knows less, 8 and 14 % by medians, 10 and 15 %
-by chance (tests/bench/test_caps.py, "model").
+30 % of the pairs hidden, plans by the model's medians held 27, 37 and 37 % of the pairs past 1.5 (three hidden sets),
+by this chance 25, 26 and 25 %, where 24 % was the best possible; on P100 neither is better: 8, 14 and 17 % by medians,
+10, 15 and 15 % by chance (tests/bench/test_caps.py, "model").
 """
 
 from collections.abc import Callable
