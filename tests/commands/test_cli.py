@@ -23,6 +23,7 @@ NAMES = (
     "quickstart",
     "retrain",
     "serve",
+    "slurm",
     "train",
     "ui",
 )

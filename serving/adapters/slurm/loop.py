@@ -7,7 +7,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 from interfere.errors import InterfereError, InvalidInputError, UnavailableError, UnfitError
@@ -58,8 +58,10 @@ def run_forever(
             told(done)
         metrics.set("round_seconds", time.monotonic() - begin)
         if settings.metrics:
-            with suppress(OSError):  # the next round tries again
+            try:
                 metrics.write(settings.metrics)
+            except UnfitError as error:  # advice goes on without
+                _log.warning("%s", " ".join(str(error).split()))
         stop.wait(max(0.0, settings.interval_s - (time.monotonic() - begin)))
 
 

@@ -7,6 +7,8 @@ import os
 from collections import Counter
 from pathlib import Path
 
+from interfere.errors import UnfitError
+
 _HELP = {
     "rounds_total": "Rounds by result.",
     "edits_total": "Updates of jobs by kind.",
@@ -53,7 +55,13 @@ class AdvisorMetrics:
         return "\n".join(lines) + "\n"
 
     def write(self, path: Path) -> None:
-        """Readers see the old file or the new one. Raises OSError."""
+        """Readers see the old file or the new one. Raises UnfitError."""
         draft = path.with_name(f".{path.name}.{os.getpid()}")
-        draft.write_text(self.text(), encoding="utf-8")
-        draft.replace(path)
+        try:
+            draft.write_text(self.text(), encoding="utf-8")
+            draft.replace(path)
+        except OSError as error:
+            raise UnfitError(
+                f"the metrics cannot be written ({error.strerror})", value=path,
+                remedy="set metrics to a file in a folder that exists and may be written",
+            ) from None  # fmt: skip

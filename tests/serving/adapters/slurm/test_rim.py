@@ -142,6 +142,8 @@ def test_metrics_are_prometheus_text(tmp_path: Path) -> None:
         ("interfere_slurm_left_to_slurm", ('a "quoted"\nreason\\',)): 2.0,
         ("interfere_slurm_round_seconds", ()): 0.25,
     }
+    with pytest.raises(UnfitError, match="cannot be written"):
+        metrics.write(tmp_path / "none" / "a.prom")
     metrics.clear("left_to_slurm")
     assert "quoted" not in metrics.text()
     assert [path.name for path in tmp_path.iterdir()] == ["a.prom"]
