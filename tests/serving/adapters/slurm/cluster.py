@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -63,17 +64,15 @@ class Cluster:
         self._stop(self.folder / "slurmctld.pid")
 
     def stop(self) -> None:
-        """Jobs first, then the daemons."""
+        """Advisors, daemons, then the jobs they leave."""
         for one in self.running:
             one.kill()
             one.communicate()
-        if not (self.folder / "slurmctld.pid").exists():
-            return
-        subprocess.run(
-            ["timeout", "5", "scancel", "--user", str(os.getuid())], env=self.env, check=False, capture_output=True
-        )
         for pid in sorted(self.folder.glob("*.pid")):
             self._stop(pid)
+        for left in _started_with(self.folder / "slurm.conf"):  # steps and jobs outlive their daemons
+            with suppress(ProcessLookupError):
+                os.kill(left, signal.SIGKILL)
 
     def submit(self, workload: str, steps: int, *options: str, step_s: float = 0.1) -> str:
         """A job of one shard; its id."""
@@ -234,6 +233,16 @@ def _alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return False
+
+
+def _started_with(configuration: Path) -> list[int]:
+    """Processes of this cluster, by the environment that all of them inherit."""
+    wanted, found = f"SLURM_CONF={configuration}".encode(), []
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        with suppress(OSError):
+            if wanted in path.read_bytes().split(b"\0"):
+                found.append(int(path.parent.name))
+    return found
 
 
 def _free_ports(count: int) -> list[int]:

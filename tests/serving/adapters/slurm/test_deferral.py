@@ -67,19 +67,25 @@ def test_an_advisor_without_an_operators_rights_advises_its_own_users_jobs(
     with tempfile.TemporaryDirectory() as open_to_all:
         Path(open_to_all).chmod(0o755)
         slurm = cluster(folder=Path(open_to_all) / "cluster", window_s=20.0)
-        as_nobody = ("setpriv", "--reuid", str(NOBODY.pw_uid), "--regid", str(NOBODY.pw_gid), "--clear-groups")
-        path = shim(tmp_path / "nobody", "scontrol", f'cd /; exec {" ".join(as_nobody)} "$REAL" "$@"')
-        job = ("--gres=shard:1", OURS, "--chdir=/", "--output=/dev/null", "--wrap", "sleep 1")
-        mine = [slurm.run(*as_nobody, "sbatch", "--parsable", *job).strip() for _ in range(2)]
-        other = submit(slurm, "--gres=shard:1", OURS)
-        slurm.advise(slurm.settings(server.address, only_user="nobody"), path=path)
-        slurm.wait_ended(mine, 15)
-        jobs = slurm.jobs()
-        for one in mine:
-            comment, _, note = jobs[one]["comment"].partition("|")
-            assert comment == OURS.partition("=")[2]
-            assert note.startswith("interfere:placed;to=n")
-            assert jobs[one]["user_id"] == NOBODY.pw_uid
-        assert jobs[other]["admin_comment"] == "interfere:deferred"
-        assert slurm.rounds()[0]["refused"] == []
-        slurm.stop()
+        try:
+            advise_as_nobody(slurm, server, tmp_path)
+        finally:  # while its folder is there
+            slurm.stop()
+
+
+def advise_as_nobody(slurm: Cluster, server: RunningServer, tmp_path: Path) -> None:
+    as_nobody = ("setpriv", "--reuid", str(NOBODY.pw_uid), "--regid", str(NOBODY.pw_gid), "--clear-groups")
+    path = shim(tmp_path / "nobody", "scontrol", f'cd /; exec {" ".join(as_nobody)} "$REAL" "$@"')
+    job = ("--gres=shard:1", OURS, "--chdir=/", "--output=/dev/null", "--wrap", "sleep 1")
+    mine = [slurm.run(*as_nobody, "sbatch", "--parsable", *job).strip() for _ in range(2)]
+    other = submit(slurm, "--gres=shard:1", OURS)
+    slurm.advise(slurm.settings(server.address, only_user="nobody"), path=path)
+    slurm.wait_ended(mine, 15)
+    jobs = slurm.jobs()
+    for one in mine:
+        comment, _, note = jobs[one]["comment"].partition("|")
+        assert comment == OURS.partition("=")[2]
+        assert note.startswith("interfere:placed;to=n")
+        assert jobs[one]["user_id"] == NOBODY.pw_uid
+    assert jobs[other]["admin_comment"] == "interfere:deferred"
+    assert slurm.rounds()[0]["refused"] == []
