@@ -19,6 +19,7 @@ from interfere.predict.online.bases import Bases, Resolve
 from interfere.predict.online.cold import ColdJobs
 from interfere.predict.online.drift import SETTLED, Verdict, Watch, global_watch, job_watch
 from interfere.predict.online.effects import Effects, Window
+from interfere.predict.online.novel import places_of, with_observed_cells, with_observed_pairs
 from interfere.predict.online.prior import Home, ResidualPrior, default_prior
 from interfere.predict.online.solo import SoloRates
 from interfere.predict.online.undo import UndoDict
@@ -215,6 +216,8 @@ class OnlineModel:
             return answer
         effects = self.effects
         homes: list[Home] = [(job.workload, batch.device_type, batch.mode) for job in batch.jobs]
+        if not (batch.allow_extrapolation or self.knows(batch.device_type, batch.mode)):
+            answer = with_observed_pairs(answer, batch, homes, effects, self._inner)
         median, lower, upper = answer.median.copy(), answer.lower.copy(), answer.upper.copy()
         source, reason = list(answer.source), list(answer.reason)
         cold = self.cold.among(homes, batch.jobs)
@@ -255,11 +258,18 @@ class OnlineModel:
         )  # fmt: skip
         if not self._moved or answer.victim_slowdown.size == 0:
             return answer
+        rows: list[Home] = [(job.workload, device_type, mode) for job in victims]
+        columns: list[Home] = [(job.workload, device_type, mode) for job in neighbours]
+        if not (allow_extrapolation or self.knows(device_type, mode)):
+            answer = with_observed_cells(
+                answer, rows, columns, self.effects,
+                lambda: self._inner.predict_matrix(
+                    victims, neighbours, device_type, mode, quantile=quantile, allow_extrapolation=True
+                ),
+            )  # fmt: skip
         middle = answer
         if quantile != 0.5:
             middle = self._inner.predict_matrix(victims, neighbours, device_type, mode, allow_extrapolation=True)
-        rows: list[Home] = [(job.workload, device_type, mode) for job in victims]
-        columns: list[Home] = [(job.workload, device_type, mode) for job in neighbours]
         for i, j in zip(
             *np.nonzero(self.cold.among(rows, victims)[:, None] | self.cold.among(columns, neighbours)), strict=True
         ):
@@ -293,7 +303,7 @@ class OnlineModel:
         narrow = np.ones_like(shift)
         if tighten:
             narrow = np.where(direct, 1.0, effects.tightening(victims, neighbours, log_median))
-        places = _places(neighbours)
+        places = places_of(neighbours)
         for i, victim in enumerate(victims):
             for name in effects.company.get(victim, set()) & places.keys():
                 for j in places[name]:
@@ -309,7 +319,7 @@ class OnlineModel:
     def _direct(self, victims: list[Home], neighbours: list[Home]) -> NDArray[np.bool_]:
         """bool[v, n]: pairs that the model inside answers by a measurement."""
         found = np.zeros((len(victims), len(neighbours)), dtype=bool)
-        places = _places(neighbours)
+        places = places_of(neighbours)
         for i, (name, device_type, mode) in enumerate(victims):
             for other in self._bases.measured.get((name, device_type, mode), set()) & places.keys():
                 found[i, places[other]] = True
@@ -333,10 +343,3 @@ class OnlineModel:
             "frozen_jobs": len(self.drifting),
             "alarms": self.alarms,
         }
-
-
-def _places(homes: list[Home]) -> dict[str, list[int]]:
-    found: dict[str, list[int]] = {}
-    for k, (name, _, _) in enumerate(homes):
-        found.setdefault(name, []).append(k)
-    return found

@@ -15,7 +15,18 @@ from interfere.errors import ModelError, UnfitError
 from interfere.policy.planner import plan
 from interfere.predict.measured import Measured, MeasuredPredictor, PairKey
 from interfere.predict.onnx import SHORT_LIST, OnnxPredictor, load_model
-from interfere.records import Device, Job, JobProfile, Limits, PairBatch, Snapshot, Source
+from interfere.predict.residual import OnlineModel
+from interfere.records import (
+    Device,
+    Job,
+    JobProfile,
+    Limits,
+    ObservationResult,
+    PairBatch,
+    Progress,
+    Snapshot,
+    Source,
+)
 
 SHIPPED = Path(interfere.predict.__file__).parent / "default"
 DOMAIN = ("cpu-core", "timeslice")
@@ -173,3 +184,30 @@ def test_a_measured_pair_is_answered_however_strange(model: OnnxPredictor) -> No
     answer = known.predict_pairs(batch(model, jobs))
     assert (answer.median[1], answer.source[1], answer.reason[1]) == (1.7, Source.MEASURED, "")
     assert known.predict_matrix(jobs, jobs, *DOMAIN, quantile=0.95).victim_slowdown[0, 1] == pytest.approx(1.7)
+
+
+def test_a_pair_that_was_observed_is_answered_however_strange(model: OnnxPredictor) -> None:
+    profiles = {job.workload: job for job in (next(iter(model.profiles.values())), strange(model))}
+    jobs, (name, other) = tuple(profiles.values()), profiles
+    online = OnlineModel(model)
+    for k, (victim, neighbour) in enumerate(((name, "strange"), ("strange", name))):
+        before = online.predict_pairs(batch(model, jobs))
+        assert before.source[1 + k] is Source.ABSTAINED  # the other direction says nothing of this one
+        window = Progress(
+            observation_id=f"o{k}", job_id=victim, workload=victim, company=(neighbour,), device_type=DOMAIN[0],
+            mode=DOMAIN[1], start_s=0.0, end_s=60.0, slowdown=1.3 + k / 10,
+        )  # fmt: skip
+        assert online.observe(window, lambda workload, _: profiles[workload]).result is ObservationResult.APPLIED
+    answer = online.predict_pairs(batch(model, jobs))
+    assert answer.source == (Source.MODEL, Source.MODEL, Source.MODEL, Source.ABSTAINED)
+    assert (answer.lower[1:3] < answer.median[1:3]).all()
+    asked = online.predict_pairs(batch(model, jobs, allow_extrapolation=True))
+    assert answer.median[1:3] == pytest.approx(asked.median[1:3])
+    for quantile in (0.5, 0.95):
+        table = online.predict_matrix(jobs, jobs, *DOMAIN, quantile=quantile)
+        assert np.isnan(table.victim_slowdown).tolist() == [[False, False], [False, True]]
+        assert np.allclose(table.victim_slowdown, table.neighbour_slowdown.T, rtol=1e-5, equal_nan=True)
+    snapshot = Snapshot(
+        pending=tuple(Job(id=each, workload=each) for each in (name, other)), devices=(Device(id="d", type=DOMAIN[0]),)
+    )
+    assert len(plan(snapshot, online, lambda job, _: profiles[job.workload], "d").pairs) == 1
