@@ -16,7 +16,7 @@ from interfere.policy.merge import merged, nothing_starts
 from interfere.policy.objectives import weights
 from interfere.policy.planner import plan_valid
 from interfere.protocols import Predictor
-from interfere.records import Action, Device, Job, Plan, Snapshot, SolveStatus
+from interfere.records import Action, ActionKind, Device, Job, Plan, Snapshot, SolveStatus
 from interfere.records.cluster import LEAST_BUDGET_S
 
 
@@ -121,6 +121,8 @@ def of_size(snapshot: Snapshot, size: int) -> tuple[Snapshot, Mapping[str, Place
     limits = snapshot.limits
     if limits.max_devices is not None:
         limits = replace(limits, max_devices=limits.max_devices // size)
+    if limits.most_shared_gpus is not None and size > limits.most_shared_gpus:
+        limits = replace(limits, allowed=limits.allowed - {ActionKind.START_SHARED})
     devices = tuple(place.device for place in places.values())
     return replace(snapshot, pending=jobs, devices=devices, limits=limits), places
 

@@ -139,6 +139,7 @@ class Limits:
     time_budget_s: float = NAN  # for the search; past it the best found so far is answered as BOUNDED
     promise_ttl_s: float = DEFAULT_PROMISE_TTL_S  # how long a planned start keeps its place, on the caller's clock
     slice_s: float = NAN  # decide anew at least this often
+    most_shared_gpus: int | None = None  # jobs on more devices than this run without company
     move_factor: float = DEFAULT_MOVE_FACTOR  # a move must save more than this times what it costs
 
     def __post_init__(self) -> None:
@@ -158,15 +159,11 @@ class Limits:
                     remedy=f"leave it out for {DEFAULT_RISK}",
                 )
             )
-        if self.max_devices is not None and self.max_devices < 0:
-            bad.append(
-                Violation(
-                    field="max_devices",
-                    what="must be ≥ 0",
-                    value=repr(self.max_devices),
-                    remedy="leave it out for no limit",
-                )
-            )
+        for name, least in (("max_devices", 0), ("most_shared_gpus", 1)):
+            value = getattr(self, name)
+            if value is not None and value < least:
+                what, remedy = f"must be ≥ {least}", "leave it out for no limit"
+                bad.append(Violation(field=name, what=what, value=repr(value), remedy=remedy))
         if ActionKind.WAIT not in self.allowed:
             bad.append(
                 Violation(

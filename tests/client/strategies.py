@@ -124,6 +124,7 @@ limits = st.builds(
     allowed=st.frozensets(st.sampled_from(ActionKind)).map(lambda kinds: kinds | {ActionKind.WAIT}),
     max_slowdown=optional(1.0),
     max_devices=st.none() | counts,
+    most_shared_gpus=st.none() | counts.map(lambda count: count + 1),
     allow_extrapolation=st.booleans(),
     risk=st.floats(0.001, 0.5),
     memory_headroom=numbers(0.0, 0.99),

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from interfere.errors import InvalidInputError
 from interfere.policy.gangs import cut, plan_gangs
 from interfere.policy.ledger import reconcile
 from interfere.policy.rank import rank
@@ -228,3 +229,18 @@ def test_one_device_of_a_gang_is_no_seat_and_no_place_for_one() -> None:
     assert (ranked.feasible, ranked.reason) == (False, "no free seat: a gang runs there")
     (ranked,) = rank(gang("x", 2), [Device(id="0", type=DEVICE)], world.predictor, world.resolve, Limits())
     assert (ranked.feasible, ranked.reason) == (False, "it takes 2 devices at once: ask Match")
+
+
+def test_large_gangs_keep_to_themselves_where_the_limits_say_so() -> None:
+    """Two gangs of four and two of two, each pair on devices for one of them."""
+    world = World(0)
+    pending = tuple(Job(id=f"g{size}.{k}", workload="a", gpus=size) for size in (4, 2) for k in range(2))
+    devices = tuple(Device(id=f"d{k}", type=DEVICE, node="n") for k in range(6))
+    for most, waiting in ((None, 0), (4, 0), (3, 1), (1, 2)):
+        asked = Snapshot(pending=pending, devices=devices, limits=Limits(most_shared_gpus=most))
+        found = plan_gangs(asked, world.predictor, world.resolve, "d")
+        shared = {action.job_id for action in found.actions if action.kind is ActionKind.START_SHARED}
+        assert sum(action.kind is ActionKind.WAIT for action in found.actions) == waiting
+        assert all(most is None or int(name[1]) <= most for name in shared)
+    with pytest.raises(InvalidInputError, match="most_shared_gpus"):
+        Limits(most_shared_gpus=0)

@@ -94,6 +94,7 @@ def limits_to_proto(limits: Limits) -> pb.Limits:
     message = pb.Limits(
         allowed=sorted(ACTION[kind] for kind in limits.allowed),
         max_devices=limits.max_devices,
+        most_shared_gpus=limits.most_shared_gpus,
         allow_extrapolation=limits.allow_extrapolation,
     )
     set_numbers(message, limits, *_LIMITS_OPTIONAL, "risk", "memory_headroom", "promise_ttl_s", "move_factor")
@@ -106,6 +107,7 @@ def limits_from_proto(message: pb.Limits) -> Limits:
     return Limits(
         allowed=frozenset(map(ActionKind, words)) or DEFAULT_ALLOWED,
         max_devices=message.max_devices if message.HasField("max_devices") else None,
+        most_shared_gpus=message.most_shared_gpus if message.HasField("most_shared_gpus") else None,
         allow_extrapolation=message.allow_extrapolation,
         risk=number(message, "risk", DEFAULT_RISK),
         memory_headroom=number(message, "memory_headroom", 0.0),
