@@ -2,7 +2,7 @@
 
 Of all placements that start the most weight, the smallest largest cost θ of a job; then, with no job above θ, the least
 sum. Whether as much weight starts below a threshold never turns from yes to no as it rises, so the sorted distinct
-costs are halved until one is left: about 18 placements for 300 jobs beside 700 residents, at no cost, and one at its.
+costs are halved until one is left: about 18 placements at no cost for 300 jobs beside 700 residents, then a costed one.
 """
 
 import time
