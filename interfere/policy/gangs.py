@@ -1,14 +1,16 @@
 """Gangs: a job on g devices is planned as one job on one place, a place being g devices of one class.
 
-Size by size, in the order of `_order`: the free places of a size are cut from the empty devices, every gang of that
-size that runs alone on its devices is a seat, and the planner for one device decides. Where sizes compete for empty
-devices the whole is not proved best: its bound is the sum of what each size would cost had it all of them.
+Size by size: the free places of a size are cut from the empty devices, every gang of that size that runs alone on its
+devices is a seat, and the planner for one device decides. Of several orders of the sizes the one that starts the most
+weight is taken, at the least cost then. Where sizes compete for devices the whole is not proved best: its bound is
+the sum of what each size would cost had it all of them.
 Law 1: a gang starts on exactly g devices of one class, all empty or all those of one gang of the same size.
 Law 2: a set of devices takes no more nodes than it must (`cut`).
 """
 
+import itertools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from interfere.policy.costs import DeviceClass, Resolve
@@ -19,31 +21,55 @@ from interfere.protocols import Predictor
 from interfere.records import Action, ActionKind, Device, Job, Plan, Snapshot, SolveStatus
 from interfere.records.cluster import LEAST_BUDGET_S
 
+MOST_SIZES = 3  # whose every order is tried: 6 orders; of more sizes three orders are
+
 
 def plan_gangs(snapshot: Snapshot, predictor: Predictor, resolve: Resolve, decision_id: str) -> Plan:
     """The decision for jobs of all sizes, for a snapshot that does not contradict itself."""
     if all(job.gpus == 1 for job in (*snapshot.pending, *(r for d in snapshot.devices for r in d.residents))):
         return plan_valid(snapshot, predictor, resolve, decision_id)
-    sizes, parts = _order(snapshot.pending), list[Plan]()
+    orders = _orders(snapshot.pending)
+    sizes = orders[0]
+    if not sizes:
+        return nothing_starts((), predictor.version, decision_id, "")
     if len(sizes) > 1 and not math.isnan(snapshot.limits.time_budget_s):
-        share_s = snapshot.limits.time_budget_s / (2 * len(sizes))  # each size is solved twice, for its bound too
+        share_s = snapshot.limits.time_budget_s / ((len(orders) + 1) * len(sizes))  # one more for the bounds
         snapshot = replace(snapshot, limits=replace(snapshot.limits, time_budget_s=max(share_s, LEAST_BUDGET_S)))
-    left = snapshot
-    for size in sizes:
-        part = _of_size(size, left, predictor, resolve, decision_id)
-        if len(sizes) > 1:
-            part = _proved_apart(part, size, snapshot, predictor, resolve, decision_id)
-        parts.append(part)
-        left = _without(left, part, size)
-    return merged(parts, snapshot) if parts else nothing_starts((), predictor.version, decision_id, "")
+    tried = [_in_order(order, snapshot, predictor, resolve, decision_id) for order in orders]
+    best = min(tried, key=lambda parts: _merit(parts, snapshot))  # the first of equals
+    if len(sizes) > 1:
+        best = {size: _proved_apart(best[size], size, snapshot, predictor, resolve, decision_id) for size in best}
+    return merged(list(best.values()), snapshot)
 
 
-def _order(pending: Iterable[Job]) -> list[int]:
-    """Sizes that wait: that of the heaviest job first, the larger at equal weight."""
+def _in_order(
+    order: Sequence[int], snapshot: Snapshot, predictor: Predictor, resolve: Resolve, decision_id: str
+) -> dict[int, Plan]:
+    """The plan of each size, each on what those before it leave."""
+    parts: dict[int, Plan] = {}
+    for size in order:
+        parts[size] = _of_size(size, snapshot, predictor, resolve, decision_id)
+        snapshot = _without(snapshot, parts[size], size)
+    return parts
+
+
+def _orders(pending: Sequence[Job]) -> list[tuple[int, ...]]:
+    """Orders of the sizes that wait; first that of the heaviest job first, the larger at equal weight."""
     heaviest: dict[int, float] = {}
-    for job in pending:
-        heaviest[job.gpus] = max(heaviest.get(job.gpus, 0.0), float(weights([job])[0]))
-    return sorted(heaviest, key=lambda size: (-heaviest[size], -size))
+    for job, weight in zip(pending, weights(pending).tolist(), strict=True):
+        heaviest[job.gpus] = max(heaviest.get(job.gpus, 0.0), weight)
+    usual = sorted(heaviest, key=lambda size: (-heaviest[size], -size))
+    if len(usual) <= MOST_SIZES:
+        return list(itertools.permutations(usual))
+    return list(dict.fromkeys([tuple(usual), tuple(sorted(usual, reverse=True)), tuple(sorted(usual))]))
+
+
+def _merit(parts: Mapping[int, Plan], snapshot: Snapshot) -> tuple[float, float]:
+    """Weight that waits, then what the objective says: less is better."""
+    weight = dict(zip((job.id for job in snapshot.pending), weights(snapshot.pending).tolist(), strict=True))
+    whole = merged(list(parts.values()), snapshot)
+    waiting = sum(weight[action.job_id] for action in whole.actions if action.kind is ActionKind.WAIT)
+    return round(waiting, 9), whole.objective_value
 
 
 # --- places -----------------------------------------------------------------------------------------------------------
