@@ -8,15 +8,12 @@ import threading
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
-import interfere
 from interfere.client.queries import (
     ExplainQuery,
     JobRef,
     MatrixAnswer,
     MatrixQuery,
-    ModelDomain,
     ModelInfo,
     ObservationAnswer,
     ObservationLog,
@@ -26,8 +23,6 @@ from interfere.client.queries import (
     RankAnswer,
     RankQuery,
     Reported,
-    TrainingTable,
-    scores_of,
 )
 from interfere.errors import InvalidInputError, LimitError, Violation
 from interfere.policy.rank import rank
@@ -44,13 +39,11 @@ from interfere.records import (
     JobProfile,
     ObservationResult,
     Outcome,
-    PairBatch,
     Plan,
-    Prediction,
     Snapshot,
-    Source,
 )
 from interfere.store.protocol import Store
+from serving.answers import model_info, predict_known
 from serving.decisions import DecisionLedger
 from serving.explaining import Explainer, Knowledge
 from serving.learning import ObservationLedger
@@ -106,7 +99,7 @@ class PolicyCore:
         sizes = [len(others) for _, *others in places]
         with self._lock:
             found = [self._of_ref(ref, device_type, extrapolate=query.allow_extrapolation) for ref in query.jobs]
-            prediction = self._predict_known(query, device_type, found, victim, neighbour)
+            prediction = predict_known(self._learned.model, query, device_type, found, victim, neighbour)
         groups = len(places) < len(victim)
         if groups:
             share = [memory_share([found[k][0] for k in one], query.device_memory_bytes) for one in places]
@@ -116,46 +109,6 @@ class PolicyCore:
             neighbour=np.array([one[1] for one in places], dtype=np.int64),
             further=tuple(one[2:] for one in places) if groups else (),
             prediction=prediction, model_version=self._predictor.version, device_type=device_type,
-        )  # fmt: skip
-
-    def _predict_known(
-        self,
-        query: PairQuery,
-        device_type: str,
-        found: Sequence[tuple[JobProfile | None, str]],
-        victim: NDArray[np.int64],
-        neighbour: NDArray[np.int64],
-    ) -> Prediction:
-        """The model's answer where both jobs have profiles; elsewhere the reason why one of them has none."""
-        place = np.cumsum([profile is not None for profile, _ in found]) - 1
-        missing = np.array([profile is None for profile, _ in found], dtype=bool)
-        ask = ~(missing[victim] | missing[neighbour])
-        said = self._learned.model.predict_pairs(
-            PairBatch(
-                jobs=tuple(profile for profile, _ in found if profile is not None),
-                victim=place[victim[ask]],
-                neighbour=place[neighbour[ask]],
-                device_type=device_type,
-                mode=query.mode,
-                device_memory_bytes=query.device_memory_bytes,
-                allow_extrapolation=query.allow_extrapolation,
-            )
-        )
-        if ask.all():
-            return said
-
-        def spread(values: NDArray[np.float64]) -> NDArray[np.float64]:
-            full = np.full(len(ask), np.nan)
-            full[ask] = values
-            return full
-
-        source, reason = np.full(len(ask), Source.ABSTAINED, dtype=object), np.full(len(ask), "", dtype=object)
-        source[ask], reason[ask] = said.source, said.reason
-        for k in np.flatnonzero(~ask):
-            reason[k] = found[victim[k]][1] or found[neighbour[k]][1]
-        return Prediction(
-            median=spread(said.median), lower=spread(said.lower), upper=spread(said.upper),
-            feasibility=spread(said.feasibility), source=tuple(source), reason=tuple(reason),
         )  # fmt: skip
 
     def predict_matrix(self, query: MatrixQuery) -> MatrixAnswer:
@@ -316,21 +269,4 @@ class PolicyCore:
         """What is served, and what it has learned."""
         with self._lock:
             online = self._learned.state()
-        about = self._manifest
-        return ModelInfo(
-            version=about.version,
-            model=about.model,
-            matrix_model=about.matrix_model,
-            fingerprint=about.fingerprint,
-            created_at=about.created_at,
-            workloads=about.workloads,
-            domains=tuple(ModelDomain(device_type=d.device_type, mode=d.mode, metric=d.metric) for d in about.domains),
-            calibrated=about.intervals.calibrated,
-            trained_on=tuple(
-                TrainingTable(table=str(t["table"]), rows=int(t["rows"]), sha256=str(t["sha256"]))
-                for t in about.trained_on
-            ),
-            scores=scores_of(about.scores),
-            online=online,
-            server_version=interfere.__version__,
-        )
+        return model_info(self._manifest, online)

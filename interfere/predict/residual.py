@@ -13,13 +13,13 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from interfere.predict.online.bases import Bases, Resolve
 from interfere.predict.online.cold import ColdJobs
 from interfere.predict.online.drift import SETTLED, Verdict, Watch, global_watch, job_watch
 from interfere.predict.online.effects import Effects, Window
-from interfere.predict.online.novel import places_of, with_observed_cells, with_observed_pairs
+from interfere.predict.online.matrices import MOST, corrected
+from interfere.predict.online.novel import with_observed_cells, with_observed_pairs
 from interfere.predict.online.prior import Home, ResidualPrior, default_prior
 from interfere.predict.online.solo import SoloRates
 from interfere.predict.online.undo import UndoDict
@@ -37,7 +37,6 @@ from interfere.records import (
     Source,
 )
 
-CLIP = math.log(3.0)  # no correction is more than threefold: beyond, the model or the measurement is broken
 LOW, HIGH = 0.05, 0.95  # of a Prediction's interval
 
 
@@ -230,11 +229,11 @@ class OnlineModel:
             for i, j in zip(batch.victim.tolist(), batch.neighbour.tolist(), strict=True)
         ])  # fmt: skip
         shift, narrow = effects.at(homes, batch.victim, batch.neighbour, np.log(median), direct)
-        corrected = median * np.exp(np.clip(shift, -CLIP, CLIP))
+        middle = median * np.exp(np.clip(shift, -MOST, MOST))
         moved = np.isfinite(median) & ((shift != 0) | (narrow < 1))  # the others stay as they are, to the last bit
-        lower = np.where(moved, corrected * (lower / median) ** narrow, lower)
-        upper = np.where(moved, corrected * (upper / median) ** narrow, upper)
-        median = np.where(moved, corrected, median)
+        lower = np.where(moved, middle * (lower / median) ** narrow, lower)
+        upper = np.where(moved, middle * (upper / median) ** narrow, upper)
+        median = np.where(moved, middle, median)
         for k in np.flatnonzero(moved).tolist():
             if source[k] is Source.MEASURED:  # a measurement that was corrected since is no longer the table's
                 source[k] = Source.MODEL
@@ -277,53 +276,28 @@ class OnlineModel:
                 matrix.victim_slowdown[i, j] = self.cold.slowdown(rows[i], columns[j], level)
                 matrix.neighbour_slowdown[i, j] = self.cold.slowdown(columns[j], rows[i], level)
         wide = quantile != 0.5
-        back = self._corrected(columns, rows, answer.neighbour_slowdown.T, middle.neighbour_slowdown.T, tighten=wide)
+        back = corrected(
+            self.effects,
+            self._bases.measured,
+            columns,
+            rows,
+            answer.neighbour_slowdown.T,
+            middle.neighbour_slowdown.T,
+            tighten=wide,
+        )
         return replace(
             answer,
-            victim_slowdown=self._corrected(
-                rows, columns, answer.victim_slowdown, middle.victim_slowdown, tighten=wide
+            victim_slowdown=corrected(
+                self.effects,
+                self._bases.measured,
+                rows,
+                columns,
+                answer.victim_slowdown,
+                middle.victim_slowdown,
+                tighten=wide,
             ),
             neighbour_slowdown=np.ascontiguousarray(back.T),
         )
-
-    def _corrected(
-        self,
-        victims: list[Home],
-        neighbours: list[Home],
-        asked: NDArray[np.float32],
-        median: NDArray[np.float32],
-        *,
-        tighten: bool,
-    ) -> NDArray[np.float32]:
-        """float32[v, n]: `asked` is the quantile wanted, `median` the middle it belongs to."""
-        effects = self.effects
-        log_median = np.log(median.astype(np.float64))
-        direct = self._direct(victims, neighbours)
-        shift = np.where(direct, 0.0, effects.shifts(victims, neighbours, log_median))
-        narrow = np.ones_like(shift)
-        if tighten:
-            narrow = np.where(direct, 1.0, effects.tightening(victims, neighbours, log_median))
-        places = places_of(neighbours)
-        for i, victim in enumerate(victims):
-            for name in effects.company.get(victim, set()) & places.keys():
-                for j in places[name]:
-                    shift[i, j] += effects.pair_shift(victim, name, log_median[i, j])
-                    if tighten:
-                        narrow[i, j] = effects.pair_tightening(
-                            victim, neighbours[j], log_median[i, j], direct=bool(direct[i, j])
-                        )
-        bounded = np.exp(np.clip(shift, -CLIP, CLIP))
-        moved: NDArray[np.float64] = median * bounded * (asked / median) ** narrow
-        return moved.astype(np.float32)
-
-    def _direct(self, victims: list[Home], neighbours: list[Home]) -> NDArray[np.bool_]:
-        """bool[v, n]: pairs that the model inside answers by a measurement."""
-        found = np.zeros((len(victims), len(neighbours)), dtype=bool)
-        places = places_of(neighbours)
-        for i, (name, device_type, mode) in enumerate(victims):
-            for other in self._bases.measured.get((name, device_type, mode), set()) & places.keys():
-                found[i, places[other]] = True
-        return found
 
     # --- state ------------------------------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from interfere.predict.online.effects import Effects
+from interfere.predict.online.matrices import places_of
 from interfere.predict.online.prior import Home
 from interfere.protocols import Predictor
 from interfere.records import MatrixPrediction, PairBatch, Prediction
@@ -64,10 +65,3 @@ def with_observed_cells(
         victim_slowdown=np.where(ahead, said.victim_slowdown, answer.victim_slowdown),
         neighbour_slowdown=np.where(back, said.neighbour_slowdown, answer.neighbour_slowdown),
     )
-
-
-def places_of(homes: Sequence[Home]) -> dict[str, list[int]]:
-    found: dict[str, list[int]] = {}
-    for k, (name, _, _) in enumerate(homes):
-        found.setdefault(name, []).append(k)
-    return found
