@@ -20,7 +20,8 @@ run: install            ## the whole idea on this machine, without a GPU, in a f
 
 test: install           ## behaviour and laws; the shipped table is checked against its manifest too
 	@$(BIN)/pytest -q -m 'not bench and not slow and not measuring' --numprocesses 2 --dist loadfile
-	@$(BIN)/pytest -q -m 'not bench and not slow and measuring'
+	@$(BIN)/pytest -q -m 'not bench and not slow and measuring and not slurm'
+	@$(BIN)/pytest -q -m 'not bench and not slow and slurm' --numprocesses 3 --dist load # they mostly wait
 
 check: install          ## style, types, the arrows of the house, the wire contract
 	@$(BIN)/ruff check .
