@@ -84,7 +84,7 @@ def load_settings(file: Path | None = None, *, environ: Mapping[str, str] | None
     Raises InvalidInputError naming every unknown key and every value of the wrong kind.
     """
     environ = os.environ if environ is None else environ
-    values: dict[str, object] = {}
+    values: dict[str, Any] = {}  # typed one by one below
     bad: list[Violation] = []
     from_environ = {
         name.removeprefix(PREFIX).lower(): value
@@ -107,7 +107,7 @@ def load_settings(file: Path | None = None, *, environ: Mapping[str, str] | None
                 bad.append(Violation(field=path, what="wrong kind of value", value=repr(value), remedy=remedy))
     if bad:
         raise InvalidInputError.from_violations(bad)
-    return Settings(**values)  # type: ignore[arg-type]  # typed one by one above
+    return Settings(**values)
 
 
 def _typed(name: str, value: object) -> object:

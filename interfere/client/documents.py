@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, asdict, fields
 from difflib import get_close_matches
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -172,7 +173,7 @@ def _record(kind: type[T], document: object, /, **readers: Reader) -> T:
             inspection.note(Violation(field=str(name), what="unknown field", value=_short(value), remedy=remedy))
         elif value is not None:
             reader = readers.get(name) or _plain(known[name].type)
-            values[name] = inspection.read(name, lambda v=value, read=reader: read(v))  # type: ignore[misc]  # defaults bind the loop
+            values[name] = inspection.read(name, partial(reader, value))
     for name, field in known.items():
         if name not in values and field.default is MISSING and field.default_factory is MISSING:
             inspection.note(Violation(field=name, what="is needed", value="nothing", remedy="add it"))

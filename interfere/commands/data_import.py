@@ -155,12 +155,11 @@ def dcgm(
 def _with_static(imported: "Imported", *, static: bool) -> "Imported":
     """Static profiles for the architectures that the catalogue knows; without torch, a note that there are none."""
     from dataclasses import replace
+    from importlib.util import find_spec
 
     if not static:
         return imported
-    try:
-        import torch  # noqa: F401 - the only question is whether it is there
-    except ImportError:
+    if find_spec("torch") is None:
         progress_note("torch is missing: imported without static profiles (pip install 'interfere[profile]')")
         return imported
     from interfere.profiling.static.profiles import attach_static

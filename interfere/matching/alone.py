@@ -16,10 +16,10 @@ from interfere.matching.prices import DENSE, SHARE, Prices, price
 
 Floats = NDArray[np.float64]
 
-STEPS = 40  # prices asked for; 5-10 are usual
-FIRST_STEP = 0.1  # of the sample's price: within it the price of all lies four times out of five
+STEPS = 40  # prices asked for; 5-16 where 1,000 jobs all differ
+FIRST_STEP = 0.1  # of the sample's price: how far from it the second price is
 WIDER = 4.0  # times the last step, while the slope keeps its sign
-NEAR = 50  # of a sample: one job in so many too much alone moves its price by less than another sample would
+NEAR = 50  # of a sample: one job in so many too many alone is near enough, its price only begins the search of all
 EDGE = 0.02  # of the bracket that a step stays away from its ends
 
 

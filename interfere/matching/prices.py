@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-# Jobs up to which SciPy's dense assignment takes 50 ms at most; the sparse one takes half, or minutes where many tie.
+# Jobs up to which SciPy's dense assignment takes about 50 ms; the sparse one takes half, or minutes where many tie.
 DENSE = 500
 LEAST_SAMPLE = 300
 SHARE = 3  # one in so many jobs prices the others

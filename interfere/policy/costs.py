@@ -83,7 +83,9 @@ class PairCosts:
 
     def _one_way(self, i: int, j: int) -> str:
         if ActionKind.START_SHARED not in self.limits.allowed:
-            return "start_shared is not an allowed action"
+            most = self.limits.most_shared_gpus
+            size = "" if most is None else f", or the job takes more devices than most_shared_gpus = {most}"
+            return f"start_shared is not an allowed action{size}"
         if shut := self.where.shut_to(self.rows[i]) or ("" if self.running else self.where.shut_to(self.columns[j])):
             return shut
         if unknown := self._unknown(i, j):

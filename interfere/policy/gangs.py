@@ -17,6 +17,7 @@ from interfere.policy.costs import DeviceClass, Resolve
 from interfere.policy.merge import merged, nothing_starts
 from interfere.policy.objectives import weights
 from interfere.policy.planner import plan_valid
+from interfere.policy.rest import rest_of
 from interfere.protocols import Predictor
 from interfere.records import Action, ActionKind, Device, Job, Plan, Snapshot, SolveStatus
 from interfere.records.cluster import LEAST_BUDGET_S
@@ -49,7 +50,8 @@ def _in_order(
     parts: dict[int, Plan] = {}
     for size in order:
         parts[size] = _of_size(size, snapshot, predictor, resolve, decision_id)
-        snapshot = _without(snapshot, parts[size], size)
+        mine = {job.id for job in snapshot.pending if job.gpus == size}
+        snapshot = rest_of(snapshot, mine, {name for action in parts[size].actions for name in action.places})
     return parts
 
 
@@ -189,21 +191,6 @@ def _on_set(action: Action, best: Mapping[str, str], places: Mapping[str, Place]
         return replace(action, reason=f"gang of {size}: {action.reason}")
     name = best.get(action.device_id, action.device_id)
     return replace(action, device_id=name, device_ids=places[name].device_ids)
-
-
-def _without(snapshot: Snapshot, part: Plan, size: int) -> Snapshot:
-    """What the next size finds."""
-    empty = {device.id for device in snapshot.devices if not device.residents}
-    gone = {name for action in part.actions for name in action.places}
-    limits = snapshot.limits
-    if limits.max_devices is not None:
-        limits = replace(limits, max_devices=limits.max_devices - len(gone & empty))
-    return replace(
-        snapshot,
-        pending=tuple(job for job in snapshot.pending if job.gpus != size),
-        devices=tuple(device for device in snapshot.devices if device.id not in gone),
-        limits=limits,
-    )
 
 
 # --- the whole --------------------------------------------------------------------------------------------------------

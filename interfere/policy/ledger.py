@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from interfere.policy.costs import DeviceClass
+from interfere.policy.rest import rest_of
 from interfere.records import NAN, Action, ActionKind, Device, Job, Plan, Promise, Snapshot
 
 PROMISED = (ActionKind.START_ALONE, ActionKind.START_SHARED, ActionKind.MOVE, ActionKind.PREEMPT)
@@ -80,16 +81,7 @@ def around(snapshot: Snapshot, kept: Sequence[Promise]) -> Snapshot:
     """What is left to decide: the pending jobs that nothing is promised to, and the devices that nobody is to get."""
     jobs = {promise.action.job_id for promise in kept}
     places = {name for promise in kept for name in promise.places}
-    limits = snapshot.limits
-    if limits.max_devices is not None:
-        taken = sum(device.id in places and not device.residents for device in snapshot.devices)
-        limits = replace(limits, max_devices=max(0, limits.max_devices - taken))
-    return replace(
-        snapshot,
-        pending=tuple(job for job in snapshot.pending if job.id not in jobs),
-        devices=tuple(device for device in snapshot.devices if device.id not in places),
-        limits=limits,
-    )
+    return rest_of(snapshot, jobs, places)
 
 
 def renewed(kept: Sequence[Promise], plan: Plan, snapshot: Snapshot) -> tuple[Promise, ...]:

@@ -12,7 +12,7 @@ Law 1: movable are preemptible jobs on one device whose remaining_s, checkpoint_
 been there for longer than a promise lives. A device is left alone that has a younger resident, or one whose age is not
 known, a promise, or a start of this plan: so asking again at once moves nobody. Law 2: nobody moves twice in a plan.
 Moves stay within a device class. Heuristic: each step is worth it, no bound says that no other set is better;
-on 299 random clusters of four devices, moving free, the steps saved 98.7 % of what the best arrangement saves.
+on small clusters where moving is free the steps save at least 95 % of what the best arrangement does (a test).
 """
 
 import math

@@ -23,6 +23,10 @@ Floats = NDArray[np.float64]
 PRIORITY_FACTOR = 10.0
 
 
+def _remaining(jobs: Sequence[Job]) -> Floats:
+    return np.array([job.remaining_s for job in jobs], dtype=np.float64)
+
+
 class Objective(Protocol):
     """The two coefficients of every job's cost."""
 
@@ -93,7 +97,7 @@ class CompletionTime:
 
     def rate(self, jobs: Sequence[Job]) -> Floats:
         """r_i."""
-        return np.array([job.remaining_s for job in jobs], dtype=np.float64)
+        return _remaining(jobs)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +114,7 @@ class Makespan:
 
     def rate(self, jobs: Sequence[Job]) -> Floats:
         """r_i."""
-        return np.array([job.remaining_s for job in jobs], dtype=np.float64)
+        return _remaining(jobs)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,9 +6,9 @@ is made size by size around promises, moves come after the starts (`scope`, `gan
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
 
 from interfere.policy.gangs import of_size
+from interfere.policy.rest import rest_of
 from interfere.records import Action, Plan, Snapshot
 
 
@@ -21,16 +21,7 @@ def part_of(snapshot: Snapshot, decided: Plan, job_id: str) -> Snapshot | None:
         return None
     others = [a for name, a in told.items() if name in size and (size[name] != size[job_id] or told_again(a, snapshot))]
     gone, places = {a.job_id for a in others}, {name for a in others for name in a.places} | _moving(told, snapshot)
-    limits = snapshot.limits
-    if limits.max_devices is not None:
-        taken = sum(device.id in places and not device.residents for device in snapshot.devices)
-        limits = replace(limits, max_devices=max(0, limits.max_devices - taken))
-    left = replace(
-        snapshot,
-        pending=tuple(job for job in snapshot.pending if job.id not in gone),
-        devices=tuple(device for device in snapshot.devices if device.id not in places),
-        limits=limits,
-    )
+    left = rest_of(snapshot, gone, places)
     sizes = {job.gpus for job in (*left.pending, *(r for device in left.devices for r in device.residents))}
     part = left if sizes == {1} else of_size(left, size[job_id])[0]
     return part if part.devices else None

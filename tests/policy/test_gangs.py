@@ -242,6 +242,10 @@ def test_large_gangs_keep_to_themselves_where_the_limits_say_so() -> None:
         shared = {action.job_id for action in found.actions if action.kind is ActionKind.START_SHARED}
         assert sum(action.kind is ActionKind.WAIT for action in found.actions) == waiting
         assert all(most is None or int(name[1]) <= most for name in shared)
+        why = [action.reason for action in found.actions if action.kind is ActionKind.WAIT]
+        assert most != 1 or any(
+            "most_shared_gpus = 1" in reason for reason in (*why, *(r.reason for r in found.refused))
+        )
     with pytest.raises(InvalidInputError, match="most_shared_gpus"):
         Limits(most_shared_gpus=0)
 

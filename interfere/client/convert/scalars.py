@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from enum import StrEnum
+from functools import partial
 from typing import Any, TypeVar
 
 from interfere.errors import InvalidInputError, Violation
@@ -37,7 +38,7 @@ class Inspection:
 
     def read_all(self, path: str, messages: Iterable[Any], build: Callable[[Any], T]) -> tuple[T, ...]:
         """Each message of a repeated field; broken ones are noted and left out."""
-        read = [self.read(f"{path}[{k}]", lambda m=m: build(m)) for k, m in enumerate(messages)]  # type: ignore[misc]  # binds m
+        read = [self.read(f"{path}[{k}]", partial(build, m)) for k, m in enumerate(messages)]
         return tuple(one for one in read if one is not None)
 
     def done(self) -> None:
@@ -69,7 +70,7 @@ def number(message: Any, name: str, default: float = NAN) -> float:
 def numbers(message: Any, *names: str) -> dict[str, float]:
     """Optional numbers by name, all their violations at once."""
     inspection = Inspection()
-    values = {name: inspection.read("", lambda name=name: number(message, name)) for name in names}  # type: ignore[misc]  # binds name
+    values = {name: inspection.read("", partial(number, message, name)) for name in names}
     inspection.done()
     return {name: value for name, value in values.items() if value is not None}
 

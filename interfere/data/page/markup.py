@@ -24,8 +24,8 @@ def join(parts: Iterable[str], between: str = "") -> Html:
 def tag(name: str, /, *children: str, **attributes: str | float | bool | None) -> Html:
     """One element. `class_` means class, `data_x` data-x; None and False leave an attribute out, True has no value."""
     written = [name]
-    for key, value in attributes.items():
-        key = key.rstrip("_").replace("_", "-")  # noqa: PLW2901  # Python's spelling becomes HTML's
+    for python_name, value in attributes.items():
+        key = python_name.rstrip("_").replace("_", "-")
         if value is True:
             written.append(key)
         elif value is not None and value is not False:
