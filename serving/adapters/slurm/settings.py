@@ -120,7 +120,9 @@ def load(file: Path, given: Mapping[str, object]) -> SlurmSettings:
         document = tomllib.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
         raise InvalidInputError(
-            f"the settings file cannot be read ({error.strerror})", value=file, remedy="check --config"
+            f"the settings file cannot be read ({error.strerror})",
+            value=file,
+            remedy="name yours with --config; slurm.toml among the adapter's files is one to begin with",
         ) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InvalidInputError(f"not TOML: {error}", value=file, remedy='write lines like: cluster = "main"') from None
