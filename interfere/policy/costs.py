@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from interfere.policy.caps import caps_of, past_cap, protected_caps
 from interfere.policy.chance import either_past
-from interfere.policy.memory import Demand, demand, do_not_fit, misfits, too_large
+from interfere.policy.memory import Demand, Known, Room, demand, do_not_fit, misfits, too_large
 from interfere.policy.objectives import Objective
 from interfere.protocols import Predictor
 from interfere.records import NAN, ActionKind, Device, Job, JobProfile, Limits
@@ -29,24 +29,27 @@ class DeviceClass:
 
     type: str
     mode: str
-    memory_bytes: float
+    room: Room
     pool: str = ""
 
     @classmethod
     def of(cls, device: Device) -> "DeviceClass":
-        """Class of a device; NaN memory becomes -1 so that equal classes compare equal."""
-        return cls(
-            type=device.type,
-            mode=device.mode,
-            memory_bytes=-1.0 if math.isnan(device.memory_bytes) else device.memory_bytes,
-            pool=device.pool,
-        )
+        """Class of a device."""
+        return cls(type=device.type, mode=device.mode, room=Room.of(device), pool=device.pool)
 
     def shut_to(self, job: Job) -> str:
         """Why a job may not start there whoever else does; empty where it may."""
         if not job.pools or self.pool in job.pools:
             return ""
         return f"pool: {job.id} allows [{', '.join(job.pools)}], the device is in {self.pool or 'none'}"
+
+
+def demand_there(job: Job, where: DeviceClass, resolve: Resolve) -> Demand:
+    """Memory that a job holds on such a device. What was measured counts where memory is handed out."""
+    used_bytes = NAN
+    if isinstance(resolve, Known) and where.room.hands_out:
+        used_bytes = resolve.used_bytes.get((job.workload, where.type), NAN)
+    return demand(job, resolve(job, where.type), used_bytes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +94,7 @@ class PairCosts:
         if unknown := self._unknown(i, j):
             return unknown
         one, other = self.row_demands[i], self.column_demands[j]
-        if why := do_not_fit(one, other, float(self.fits[i, j]), self.where.memory_bytes, self.limits):
+        if why := do_not_fit(one, other, float(self.fits[i, j]), self.where.room, self.limits):
             return why
         row, column = self.rows[i], self.columns[j]
         why = past_cap(row, column, self.row_profiles[i], float(self.row_upper[i, j]), self.limits)
@@ -99,7 +102,7 @@ class PairCosts:
 
     def too_large(self, i: int) -> str:
         """Why row i does not fit there even alone; empty when it does."""
-        return too_large(self.row_demands[i], self.where.memory_bytes)
+        return too_large(self.row_demands[i], self.where.room)
 
     def _unknown(self, i: int, j: int) -> str:
         """Why nothing is predicted for the two; empty when something is."""
@@ -163,13 +166,10 @@ def pair_costs(
             lambda level: _predict(row_profiles, column_profiles, where, predictor, level, limits)[:2], limits.soft_cap
         )
         cost[some] += objective.past_cap * past
-    row_demands = [demand(job, p) for job, p in zip(rows, row_profiles, strict=True)]
-    column_demands = [demand(job, p) for job, p in zip(columns, column_profiles, strict=True)]
+    row_demands = [demand_there(job, where, resolve) for job in rows]
+    column_demands = [demand_there(job, where, resolve) for job in columns]
     forbidden = np.isnan(cost) | (row_upper > row_cap) | (column_upper > column_cap)
-    forbidden |= misfits(
-        np.array([one.bytes for one in row_demands]), np.array([one.bytes for one in column_demands]), fits,
-        where.memory_bytes, limits,
-    )  # fmt: skip
+    forbidden |= misfits(row_demands, column_demands, fits, where.room, limits)
     cost[forbidden] = np.inf
     cost[[bool(where.shut_to(job)) for job in rows], :] = np.inf
     if not running:
@@ -198,7 +198,7 @@ def _predict(
     column_kinds, column_of = _distinct(columns)
     answer = predictor.predict_matrix(
         row_kinds, column_kinds, where.type, where.mode, quantile=quantile,
-        device_memory_bytes=where.memory_bytes if where.memory_bytes >= 0 else NAN,
+        device_memory_bytes=where.room.most_bytes if where.room.memory_bytes >= 0 else NAN,
         allow_extrapolation=limits.allow_extrapolation,
     )  # fmt: skip
     spread = np.ix_(row_of, column_of)

@@ -21,8 +21,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from interfere.policy.costs import DeviceClass, Resolve, pair_costs
-from interfere.policy.memory import demand, too_large
+from interfere.policy.costs import DeviceClass, Resolve, demand_there, pair_costs
+from interfere.policy.memory import too_large
 from interfere.policy.objectives import WeightedExcess, weights
 from interfere.policy.steps import Field
 from interfere.protocols import Predictor
@@ -234,4 +234,4 @@ def _berths(field_: Field, movers: Collection[str]) -> dict[str, Berth]:
 def _fits_alone(job: Job, where: DeviceClass, snapshot: Snapshot, resolve: Resolve) -> bool:
     """May it start alone on a device of that class?"""
     allowed = ActionKind.START_ALONE in snapshot.limits.allowed and not where.shut_to(job)
-    return allowed and not too_large(demand(job, resolve(job, where.type)), where.memory_bytes)
+    return allowed and not too_large(demand_there(job, where, resolve), where.room)

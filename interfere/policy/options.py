@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from interfere.policy.costs import DeviceClass, PairCosts, Resolve, pair_costs
-from interfere.policy.memory import Demand, demand, too_large
+from interfere.policy.costs import DeviceClass, PairCosts, Resolve, demand_there, pair_costs
+from interfere.policy.memory import Demand, too_large
 from interfere.policy.objectives import objective_of, relative_times
 from interfere.protocols import Predictor
 from interfere.records import ActionKind, Device, Job, Snapshot
@@ -35,7 +35,7 @@ class Options:
     together: Mapping[DeviceClass, PairCosts]  # pending x pending on an empty device of that class
     beside: Mapping[DeviceClass, tuple[PairCosts, list[int]]]  # pending x residents; columns index `seats`
     seat_place: tuple[tuple[PairCosts, int], ...]  # of each seat: its costs and its column there
-    demands: tuple[Demand, ...]  # memory of each pending job, on the device type where it holds most
+    demands: tuple[Demand, ...]  # memory of each pending job, on the devices where it holds most
     worst: bool  # is the largest cost of a job minimised, not the sum?
     floor: float  # largest cost of a resident that nobody joins; -inf without any
 
@@ -97,8 +97,7 @@ def survey(snapshot: Snapshot, predictor: Predictor, resolve: Resolve) -> Option
     alone, together, beside = {}, {}, {}
     empty_class = tuple(map(DeviceClass.of, empty))
     for where in dict.fromkeys(empty_class):
-        held = [demand(job, resolve(job, where.type)) for job in pending]
-        fits = np.array([not too_large(one, where.memory_bytes) for one in held], dtype=bool)
+        fits = np.array([not too_large(demand_there(job, where, resolve), where.room) for job in pending], dtype=bool)
         fits &= ActionKind.START_ALONE in limits.allowed
         fits &= np.array([not where.shut_to(job) for job in pending], dtype=bool)
         cost = objective.constant(pending) + objective.rate(pending) * times[where.type]
@@ -124,9 +123,13 @@ def survey(snapshot: Snapshot, predictor: Predictor, resolve: Resolve) -> Option
         )  # fmt: skip
         beside[where] = (costs, columns)
         place |= {k: (costs, column) for column, k in enumerate(columns)}
+    classes = tuple(dict.fromkeys(map(DeviceClass.of, snapshot.devices)))
     demands = [
-        max((demand(job, one) for one in row), key=lambda d: -np.inf if np.isnan(d.bytes) else d.bytes)
-        for job, row in zip(pending, profiles, strict=True)
+        max(
+            (demand_there(job, where, resolve) for where in classes),
+            key=lambda d: -np.inf if np.isnan(d.bytes) else d.bytes,
+        )
+        for job in pending
     ]
     return Options(
         pending=pending, empty=empty, empty_class=empty_class, take=take, seats=seats, alone=alone, together=together,

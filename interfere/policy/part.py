@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from interfere.policy.gangs import of_size
 from interfere.policy.rest import rest_of
-from interfere.records import Action, Plan, Snapshot
+from interfere.records import Action, ActionKind, Plan, Snapshot
 
 
 def part_of(snapshot: Snapshot, decided: Plan, job_id: str) -> Snapshot | None:
@@ -28,13 +28,14 @@ def part_of(snapshot: Snapshot, decided: Plan, job_id: str) -> Snapshot | None:
 
 
 def _moving(told: Mapping[str, Action], snapshot: Snapshot) -> set[str]:
-    """Devices that residents leave, and those that they move to."""
+    """Devices that residents leave, those that they move to, and those where one is to end."""
     here: dict[str, set[str]] = {}
     for device in snapshot.devices:
         for job in device.residents:
             here.setdefault(job.id, set()).add(device.id)
     moved = [(at, set(told[name].places)) for name, at in here.items() if name in told]
-    return {name for at, to in moved if to and to != at for name in at | to}
+    ending = {name for action in told.values() if action.kind is ActionKind.END for name in action.places}
+    return ending | {name for at, to in moved if to and to != at for name in at | to}
 
 
 def told_again(action: Action, snapshot: Snapshot) -> bool:

@@ -5,20 +5,23 @@ that place. Law 3: the same snapshot and ledger give the same plan and ledger.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from interfere.errors import InvalidInputError, Violation
 from interfere.policy.clock import resolve_at_s, slowdowns_of
 from interfere.policy.costs import Resolve
 from interfere.policy.gangs import plan_gangs
-from interfere.policy.ledger import PROMISED, Reconciled, around, reconcile, renewed, repeated
+from interfere.policy.grants import granted, reconciled, settled, with_held
+from interfere.policy.ledger import PROMISED, Reconciled, around, renewed, repeated
 from interfere.policy.merge import job_cost, merged, nothing_starts
 from interfere.policy.objectives import objective_of
-from interfere.policy.residents import LEAVE, kept_actions, with_moves
+from interfere.policy.overuse import Overuse, Usages, past_grants, to_end
+from interfere.policy.residents import LEAVE, end_actions, kept_actions, with_moves
+from interfere.policy.rest import rest_of
 from interfere.policy.validate import validate_snapshot
 from interfere.protocols import Predictor
-from interfere.records import Action, Pairing, Plan, Promise, ScopeLedger, Snapshot
+from interfere.records import Action, ActionKind, Grant, Pairing, Plan, Promise, ScopeLedger, Snapshot
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,43 +46,65 @@ def validate_time(snapshot: Snapshot, ledger: ScopeLedger) -> list[Violation]:
 
 
 def plan_scope(
-    snapshot: Snapshot, ledger: ScopeLedger, predictor: Predictor, resolve: Resolve, decision_id: str
+    snapshot: Snapshot,
+    ledger: ScopeLedger,
+    predictor: Predictor,
+    resolve: Resolve,
+    decision_id: str,
+    usages: Usages = lambda _: (),
 ) -> ScopeDecision:
     """The decision at `snapshot.now_s`; without a clock nothing is to be remembered of it.
 
+    `usages`: the windows in which the memory of who holds a grant was measured.
     Raises InvalidInputError as `plan` does, and where the clock goes back.
     """
     violations = validate_snapshot(snapshot) + validate_time(snapshot, ledger)
     if violations:
         raise InvalidInputError.from_violations(violations)
-    found = reconcile(ledger.promises, snapshot)
-    left = around(snapshot, found.kept)
+    found = reconciled(ledger, snapshot)
+    ledger = settled(snapshot, ledger, found, resolve)
+    snapshot = with_held(snapshot, ledger.grants)
+    held = {grant.job_id: grant for grant in ledger.grants}
+    leaving = {promise.action.job_id for promise in found.kept if promise.from_device_id}
+    past = past_grants(snapshot.devices, {k: v for k, v in held.items() if k not in leaving}, usages, snapshot.limits)
+    ends = to_end(past) if ActionKind.END in snapshot.limits.allowed else {}
+    ending = {one.device.id for one in past if one.job.id in ends}
+    left = rest_of(around(snapshot, found.kept), (), ending)  # nobody joins who is to end
     if left.devices:
         fresh = plan_gangs(left, predictor, resolve, decision_id)
     else:
         waiting = [job.id for job in left.pending]
-        fresh = nothing_starts(waiting, predictor.version, decision_id, "every device is promised to others")
+        why = "every device is promised to others" + (", or has a job that is to end" if ending else "")
+        fresh = nothing_starts(waiting, predictor.version, decision_id, why)
     fresh, moves = with_moves(fresh, left, predictor, resolve)
     until_s = snapshot.now_s + snapshot.limits.promise_ttl_s
+    starts = granted((*fresh.actions, *moves), snapshot, resolve)
     told = replace(
         fresh,
-        actions=tuple(
-            replace(one, promised_by_s=until_s) if one.kind in PROMISED else one for one in (*fresh.actions, *moves)
-        ),
+        actions=tuple(replace(one, promised_by_s=until_s) if one.kind in PROMISED else one for one in starts),
     )
     kept = tuple(_priced(promise, snapshot, resolve) for promise in found.kept)
     whole = merged([told, _promised(kept, told, snapshot, resolve)], snapshot)
     moving = [*(one for one in told.actions if one.kind in LEAVE), *_moving(kept, snapshot)]
     changes = (*whole.actions, *moving)
     slowdowns = slowdowns_of(snapshot, changes, predictor, resolve)
-    stays = kept_actions(snapshot, {one.job_id for one in moving}, changes, slowdowns)
-    after = replace(ledger, now_s=snapshot.now_s, promises=renewed(kept, told, snapshot))
+    stays = kept_actions(snapshot, {*ends, *(one.job_id for one in moving)}, changes, slowdowns)
+    after = replace(ledger, promises=renewed(kept, told, snapshot))
     whole = replace(
         whole,
-        actions=(*changes, *stays),
+        actions=(*changes, *end_actions(ends, held), *(_held(one, held, past) for one in stays)),
         resolve_at_s=resolve_at_s(snapshot, changes, after.promises, slowdowns),
     )
     return ScopeDecision(plan=whole, ledger=after, reconciled=found)
+
+
+def _held(action: Action, held: Mapping[str, Grant], past: Sequence[Overuse]) -> Action:
+    """A resident that stays, with its grant, and a warning where it is past it."""
+    grant = held.get(action.job_id)
+    if grant is None:
+        return action
+    warnings = [f"; warning: it {one}" for one in past if one.job.id == action.job_id][:1]
+    return replace(action, grant_bytes=grant.bytes, reason=action.reason + "".join(warnings))
 
 
 def _moving(kept: Sequence[Promise], snapshot: Snapshot) -> list[Action]:

@@ -32,7 +32,7 @@ from interfere.records.observations import (
     Rollback,
 )
 from interfere.records.predictions import MatrixPrediction, PairBatch, Prediction, Source
-from interfere.records.promises import Promise, ScopeLedger
+from interfere.records.promises import DeviceSlots, Grant, Promise, ScopeLedger
 
 __all__ = [
     "COUNTERS",
@@ -46,7 +46,9 @@ __all__ = [
     "Alternative",
     "Contribution",
     "Device",
+    "DeviceSlots",
     "Explanation",
+    "Grant",
     "Job",
     "JobProfile",
     "KernelStat",
