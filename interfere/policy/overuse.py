@@ -46,10 +46,10 @@ def in_order(windows: Iterable[MemoryUsage]) -> list[MemoryUsage]:
     return sorted(windows, key=lambda window: -window.end_s)
 
 
-def of_grant(window: MemoryUsage, grant: Grant, device: Device) -> bool:
+def of_grant(window: MemoryUsage, grant: Grant, device_id: str, device_type: str) -> bool:
     """Is it about this grant on this device? A gang's windows have to name theirs."""
-    here = window.device_id == device.id or (not window.device_id and len(grant.device_ids) == 1)
-    same = (window.job_id, window.workload, window.device_type) == (grant.job_id, grant.workload, device.type)
+    here = window.device_id == device_id or (not window.device_id and len(grant.device_ids) == 1)
+    same = (window.job_id, window.workload, window.device_type) == (grant.job_id, grant.workload, device_type)
     return here and same and window.end_s > grant.since_s
 
 
@@ -59,7 +59,7 @@ def overuse(job: Job, device: Device, grant: Grant, windows: Iterable[MemoryUsag
     run: list[MemoryUsage] = []
     since_s = grant.since_s
     for window in windows:
-        if not of_grant(window, grant, device):
+        if not of_grant(window, grant, device.id, device.type):
             continue
         if window.bytes <= most_bytes:
             since_s = window.end_s
