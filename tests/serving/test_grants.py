@@ -1,4 +1,4 @@
-"""Grants over the wire, in a real SQLite file: kept over restarts, never given twice; overuse ends a job, and teaches."""
+"""Grants over the wire, in a real SQLite file: kept over restarts, never given twice; overuse ends jobs and teaches."""
 
 import json
 from collections.abc import Callable
