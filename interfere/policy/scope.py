@@ -1,7 +1,7 @@
 """One decision of a scope with a clock: what was promised is repeated, everything else is planned around it.
 
 Law 1: an unexpired start of a job that still waits is told again, to the same place and time. Law 2: nobody else gets
-that place. Law 3: the same snapshot and ledger give the same plan and ledger.
+that place, nor one that an accepted deadline needs. Law 3: the same snapshot and ledger give the same plan and ledger.
 """
 
 import math
@@ -9,13 +9,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from interfere.errors import InvalidInputError, Violation
+from interfere.policy.accepted import Deadlines, breaking, is_deadline, marked, newly_accepted, review
 from interfere.policy.clock import resolve_at_s, slowdowns_of
 from interfere.policy.costs import Resolve
 from interfere.policy.gangs import plan_gangs
+from interfere.policy.hopeless import settle
 from interfere.policy.ledger import PROMISED, Reconciled, around, reconcile, renewed, repeated
 from interfere.policy.merge import job_cost, merged, nothing_starts
 from interfere.policy.objectives import objective_of
 from interfere.policy.residents import LEAVE, kept_actions, with_moves
+from interfere.policy.rest import rest_of
 from interfere.policy.validate import validate_snapshot
 from interfere.protocols import Predictor
 from interfere.records import Action, Pairing, Plan, Promise, ScopeLedger, Snapshot
@@ -28,6 +31,7 @@ class ScopeDecision:
     plan: Plan
     ledger: ScopeLedger  # of the revision that was read
     reconciled: Reconciled
+    deadlines: Deadlines
 
 
 def validate_time(snapshot: Snapshot, ledger: ScopeLedger) -> list[Violation]:
@@ -52,13 +56,14 @@ def plan_scope(
     violations = validate_snapshot(snapshot) + validate_time(snapshot, ledger)
     if violations:
         raise InvalidInputError.from_violations(violations)
-    found = reconcile(ledger.promises, snapshot)
-    left = around(snapshot, found.kept)
-    if left.devices:
-        fresh = plan_gangs(left, predictor, resolve, decision_id)
-    else:
-        waiting = [job.id for job in left.pending]
-        fresh = nothing_starts(waiting, predictor.version, decision_id, "every device is promised to others")
+    settled = settle(snapshot, resolve)
+    snapshot = settled.snapshot
+    found = reconcile([one for one in ledger.promises if not is_deadline(one)], snapshot)
+    deadlines = review([one for one in ledger.promises if is_deadline(one)], snapshot)
+    promised = [promise.action.job_id for promise in found.kept]
+    declined = settled.declined(promised)
+    left = rest_of(around(snapshot, found.kept), declined, ())
+    fresh, left, held_back = _around_deadlines(left, snapshot, found.kept, deadlines, predictor, resolve, decision_id)
     fresh, moves = with_moves(fresh, left, predictor, resolve)
     until_s = snapshot.now_s + snapshot.limits.promise_ttl_s
     told = replace(
@@ -68,18 +73,52 @@ def plan_scope(
         ),
     )
     kept = tuple(_priced(promise, snapshot, resolve) for promise in found.kept)
-    whole = merged([told, _promised(kept, told, snapshot, resolve)], snapshot)
+    refused = nothing_starts(declined, predictor.version, decision_id, "")
+    whole = merged([told, _promised(kept, told, snapshot, resolve), held_back, refused], snapshot)
     moving = [*(one for one in told.actions if one.kind in LEAVE), *_moving(kept, snapshot)]
     changes = (*whole.actions, *moving)
     slowdowns = slowdowns_of(snapshot, changes, predictor, resolve)
     stays = kept_actions(snapshot, {one.job_id for one in moving}, changes, slowdowns)
-    after = replace(ledger, now_s=snapshot.now_s, promises=renewed(kept, told, snapshot))
+    standing = deadlines.standing
+    standing += newly_accepted(snapshot, changes, standing, slowdowns, resolve, decision_id)
+    places = renewed(kept, told, snapshot)
+    after = replace(ledger, now_s=snapshot.now_s, promises=(*places, *standing))
     whole = replace(
         whole,
-        actions=(*changes, *stays),
-        resolve_at_s=resolve_at_s(snapshot, changes, after.promises, slowdowns),
+        actions=marked(settled.told((*changes, *stays), promised), standing),
+        resolve_at_s=resolve_at_s(snapshot, changes, places, slowdowns),
     )
-    return ScopeDecision(plan=whole, ledger=after, reconciled=found)
+    return ScopeDecision(plan=whole, ledger=after, reconciled=found, deadlines=deadlines)
+
+
+def _around_deadlines(
+    left: Snapshot,
+    snapshot: Snapshot,
+    kept: Sequence[Promise],
+    deadlines: Deadlines,
+    predictor: Predictor,
+    resolve: Resolve,
+    decision_id: str,
+) -> tuple[Plan, Snapshot, Plan]:
+    """What starts without breaking an accepted deadline, what was to decide, and who is held back."""
+    types = [device.type for device in snapshot.devices]
+    names = {promise.action.job_id for promise in deadlines.standing}
+    others = [promise.action for promise in kept if not promise.from_device_id]
+    held_back: dict[str, str] = {}
+    while True:
+        if left.devices:
+            fresh = plan_gangs(left, predictor, resolve, decision_id, types)
+        else:
+            waiting = [job.id for job in left.pending]
+            fresh = nothing_starts(waiting, predictor.version, decision_id, "every device is promised to others")
+        now = breaking(fresh, snapshot, names, others, resolve)
+        held_back |= now
+        if not now:
+            break
+        left = rest_of(left, now, ())
+    waits = nothing_starts(held_back, predictor.version, decision_id, "")
+    actions = tuple(replace(one, reason=held_back[one.job_id]) for one in waits.actions)
+    return fresh, left, replace(waits, actions=actions)
 
 
 def _moving(kept: Sequence[Promise], snapshot: Snapshot) -> list[Action]:

@@ -2,13 +2,24 @@
 
 from interfere.client.convert.scalars import ACTION, MODE, OBJECTIVE, Inspection, number, numbers, set_numbers
 from interfere.client.queries import RankAnswer, RankQuery
-from interfere.records import NAN, ActionKind, Device, Job, Limits, ObjectiveKind, ObjectiveTerm, Ranking, Snapshot
+from interfere.records import (
+    NAN,
+    ActionKind,
+    Device,
+    Job,
+    Limits,
+    ObjectiveKind,
+    ObjectiveTerm,
+    Ranking,
+    Snapshot,
+    Window,
+)
 from interfere.records.cluster import DEFAULT_ALLOWED, DEFAULT_MOVE_FACTOR, DEFAULT_PROMISE_TTL_S, DEFAULT_RISK
 from interfere.v1 import policy_pb2 as pb
 
 _JOB_OPTIONAL = (
     "memory_peak_bytes", "max_slowdown", "remaining_s", "attained_s", "memory_working_set_bytes", "elapsed_s",
-    "latency_target_s", "checkpoint_s", "since_s",
+    "latency_target_s", "checkpoint_s", "since_s", "deadline_s", "remaining_p90_s",
 )  # fmt: skip
 _LIMITS_OPTIONAL = ("max_slowdown", "misfit_risk", "protected_slowdown", "time_budget_s", "slice_s", "soft_cap")
 
@@ -52,6 +63,18 @@ def job_from_proto(message: pb.Job) -> Job:
     return job
 
 
+def window_to_proto(window: Window) -> pb.Window:
+    """When a device may be used."""
+    message = pb.Window(from_s=window.from_s)
+    set_numbers(message, window, "until_s")
+    return message
+
+
+def window_from_proto(message: pb.Window) -> Window:
+    """When a device may be used; raises InvalidInputError."""
+    return Window(from_s=message.from_s, **numbers(message, "until_s"))
+
+
 def device_to_proto(device: Device) -> pb.Device:
     """A device and its residents."""
     message = pb.Device(
@@ -61,6 +84,7 @@ def device_to_proto(device: Device) -> pb.Device:
         mode=MODE[device.mode],
         residents=[job_to_proto(job) for job in device.residents],
         pool=device.pool,
+        windows=[window_to_proto(window) for window in device.windows],
     )
     set_numbers(message, device, "memory_bytes")
     return message
@@ -70,6 +94,7 @@ def device_from_proto(message: pb.Device) -> Device:
     """A device and its residents; raises InvalidInputError."""
     inspection = Inspection()
     residents = inspection.read_all("residents", message.residents, job_from_proto)
+    windows = inspection.read_all("windows", message.windows, window_from_proto)
     mode = inspection.read("", lambda: MODE.word(message.mode, "mode")) or "timeslice"
     memory = inspection.read("", lambda: number(message, "memory_bytes"))
     device = inspection.read(
@@ -82,6 +107,7 @@ def device_from_proto(message: pb.Device) -> Device:
             mode=mode,
             residents=residents,
             pool=message.pool,
+            windows=windows,
         ),
     )
     inspection.done()
