@@ -60,6 +60,7 @@ class DecisionLedger:
                 self._decisions.put(stored)
             if timeless or self._promises.commit(decided.ledger, stored):
                 self._metrics.matched(time.perf_counter() - start_s, decision.gap)
+                self._metrics.deadlines(len(decided.deadlines.kept), len(decided.deadlines.broken))
                 return decision
         raise UnavailableError(
             "other servers write this scope all the time", value=snapshot.scope, remedy="retry; one at a time is best"

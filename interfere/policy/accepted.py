@@ -19,6 +19,7 @@ from interfere.policy.stay import TICK_S, remaining_s, start_weights
 from interfere.records import NAN, Action, ActionKind, Device, Job, Plan, Promise, Snapshot
 from interfere.records.windows import spans
 
+HELD_BACK = "accepted deadline"  # how the reason of a job begins that waits for one
 MOST_LAID_ANEW = 100  # jobs that are laid out anew for one more: 10 ms; with more it must fit what they leave
 
 
@@ -55,29 +56,31 @@ def breaking(
     fresh: Plan, whole: Snapshot, standing: Collection[str], others: Sequence[Action], resolve: Resolve
 ) -> dict[str, str]:
     """Jobs whose start would break an accepted deadline, and which; `others` start too (promised before)."""
-    starts = [action for action in fresh.actions if action.places]
-    going = {action.job_id for action in (*starts, *others)}
-    jobs = {job.id: job for job in whole.pending}
-    waiting = [job for job in whole.pending if job.id in standing and job.id not in going]
+    jobs, gone = {job.id: job for job in whole.pending}, {action.job_id for action in others}
+    waiting = [job for job in whole.pending if job.id in standing and job.id not in gone]
     if not waiting:
         return {}
     empty = {device.id for device in whole.devices if not device.residents}
+    starts = [action for action in fresh.actions if action.places]
+    held = [*others, *(one for one in starts if one.places[0] not in empty)]
+    gone |= {one.job_id for one in held}
     alike = _Lanes(whole, resolve)
-    held = [*others, *(one for one in starts if one.job_id in standing or one.places[0] not in empty)]
-    lanes = alike.lanes(held, {})
-    waiting = _laid(waiting, lanes, alike)
+    waiting = _laid([job for job in waiting if job.id not in gone], alike.lanes(held, {}), alike)
     weight = dict(zip(jobs, start_weights(whole.pending, whole.now_s).tolist(), strict=True))
     found: dict[str, str] = {}
-    for start in sorted(starts, key=lambda one: -weight[one.job_id]):
-        above = [job for job in waiting if job.priority >= jobs[start.job_id].priority]
-        if start in held or not above:
+    for start in sorted(starts, key=lambda one: (one.job_id not in standing, -weight[one.job_id])):
+        if start.job_id in gone:
             continue
-        with_it = alike.lanes([*held, start], {})
-        late = [job.id for job in above if job not in _laid(above, with_it, alike)]
+        lanes = alike.lanes([*held, start], {})
+        rest = [job for job in waiting if job.id != start.job_id]
+        above = [job for job in rest if job.priority >= jobs[start.job_id].priority]
+        laid = _laid(above, lanes, alike)
+        late = [job.id for job in above if job not in laid]
         if late:
-            found[start.job_id] = f"deadline of {late[0]}, which was accepted, needs the device"
+            found[start.job_id] = f"{HELD_BACK}: {late[0]} would miss the one it was promised"
         else:
             held.append(start)
+            waiting = rest
     return found
 
 
