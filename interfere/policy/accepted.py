@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from interfere.policy.admission import Lane, Need, add, lay_out
 from interfere.policy.clock import Slowdowns
-from interfere.policy.costs import Resolve, times_on
+from interfere.policy.costs import DeviceClass, Resolve, times_on
 from interfere.policy.hopeless import kinds_of
 from interfere.policy.memory import demand, too_large
 from interfere.policy.stay import TICK_S, remaining_s, start_weights
@@ -64,23 +64,23 @@ def breaking(
     starts = [action for action in fresh.actions if action.places]
     held = [*others, *(one for one in starts if one.places[0] not in empty)]
     gone |= {one.job_id for one in held}
-    alike = _Lanes(whole, resolve)
-    waiting = _laid([job for job in waiting if job.id not in gone], alike.lanes(held, {}), alike)
+    needs = _Needs(whole, resolve)
+    taken = _Taken.of(needs, {}).after(held)
+    waiting = _laid([job for job in waiting if job.id not in gone], taken.lanes, needs)
     weight = dict(zip(jobs, start_weights(whole.pending, whole.now_s).tolist(), strict=True))
     found: dict[str, str] = {}
     for start in sorted(starts, key=lambda one: (one.job_id not in standing, -weight[one.job_id])):
         if start.job_id in gone:
             continue
-        lanes = alike.lanes([*held, start], {})
+        trial = taken.after([start])
         rest = [job for job in waiting if job.id != start.job_id]
         above = [job for job in rest if job.priority >= jobs[start.job_id].priority]
-        laid = _laid(above, lanes, alike)
-        late = [job.id for job in above if job not in laid]
+        laid = {job.id for job in _laid(above, trial.lanes, needs)}
+        late = [job.id for job in above if job.id not in laid]
         if late:
             found[start.job_id] = f"{HELD_BACK}: {late[0]} would miss the one it was promised"
         else:
-            held.append(start)
-            waiting = rest
+            taken, waiting = trial, rest
     return found
 
 
@@ -94,12 +94,12 @@ def newly_accepted(
     if not new:
         return ()
     starts = {action.job_id: action for action in actions if action.places}
-    alike = _Lanes(snapshot, resolve)
-    lanes = alike.lanes(list(starts.values()), slowdowns)
+    needs = _Needs(snapshot, resolve)
+    taken = _Taken.of(needs, slowdowns).after(list(starts.values()))
     waiting = [job for job in snapshot.pending if not math.isnan(job.deadline_s) and job.id not in starts]
     waiting.sort(key=lambda job: (-job.priority, job.id not in old))
-    laid = {job.id for job in _laid(waiting, lanes, alike)}
-    laid |= {name for name, action in starts.items() if alike.in_time(name, action)}
+    laid = {job.id for job in _laid(waiting, taken.lanes, needs)}
+    laid |= {name for name, action in starts.items() if needs.in_time(name, action)}
     return tuple(
         Promise(
             action=Action(
@@ -118,15 +118,14 @@ def marked(actions: Sequence[Action], standing: Sequence[Promise]) -> tuple[Acti
     return tuple(replace(one, accepted=True) if one.job_id in names else one for one in actions)
 
 
-def _laid(jobs: Sequence[Job], lanes: Sequence[Lane], alike: "_Lanes") -> list[Job]:
+def _laid(jobs: Sequence[Job], lanes: Sequence[Lane], needs: "_Needs") -> list[Job]:
     """Those that can be laid out together, each beside those before it."""
     held, done = [lane.copy() for lane in lanes], list[Job]()
     for job in jobs:
-        need = alike.need(job)
-        if add(need, held):
+        if add(needs.of(job), held):
             done.append(job)
         elif len(done) < MOST_LAID_ANEW:
-            slots = lay_out([*map(alike.need, done), need], lanes)
+            slots = lay_out([*map(needs.of, done), needs.of(job)], lanes)
             if slots is not None:
                 held = [lane.copy() for lane in lanes]
                 for slot in slots:
@@ -135,64 +134,84 @@ def _laid(jobs: Sequence[Job], lanes: Sequence[Lane], alike: "_Lanes") -> list[J
     return done
 
 
-class _Lanes:
-    """The devices of a snapshot as lanes."""
+class _Needs:
+    """How long jobs run on the devices of a snapshot, at the quantile 1 - risk; devices that are alike are one lane."""
 
     def __init__(self, snapshot: Snapshot, resolve: Resolve) -> None:
-        self._snapshot, self._resolve = snapshot, resolve
-        self._kinds = kinds_of(snapshot)
-        self._lane_of = {name: k for k, (*_, names) in enumerate(self._kinds) for name in names}
-        self._jobs = {job.id: job for job in snapshot.pending}
-        self._needs: dict[str, Need] = {}
+        self.snapshot, self._resolve = snapshot, resolve
+        self.kinds = kinds_of(snapshot)
+        self.lane_of = {name: k for k, (*_, names) in enumerate(self.kinds) for name in names}
+        self.pending = {job.id: job for job in snapshot.pending}
+        self._found: dict[str, Need] = {}
 
-    def lanes(self, starts: Sequence[Action], slowdowns: Slowdowns) -> list[Lane]:
-        """What residents and starts leave, as long as they may run."""
-        until = {device.id: self._until_s(device.residents, device, slowdowns) for device in self._snapshot.devices}
-        devices = {device.id: device for device in self._snapshot.devices}
-        for start in starts:
-            for name in start.places:
-                if name in devices:
-                    one = replace(self._jobs[start.job_id], deadline_s=NAN) if start.job_id in self._jobs else None
-                    slow = slowdowns or {start.job_id: start.slowdown}
-                    until_s = self._until_s([one], devices[name], slow) if one else math.inf
-                    until[name] = max(until[name], until_s)
-        now_s = self._snapshot.now_s
-        lanes = [Lane(now_s, spans(device.windows), len(names)) for _, device, names in self._kinds]
-        for name, until_s in until.items():
-            lane = lanes[self._lane_of[name]]
-            for from_s, end_s in spans(devices[name].windows):
-                if from_s < until_s:
-                    lane.hold(max(now_s, from_s), min(end_s, until_s), 1)
-        return lanes
-
-    def _until_s(self, jobs: Sequence[Job], device: Device, slowdowns: Mapping[str, float]) -> float:
-        ends = [self._most_s(job, device.type) * max(1.0, slowdowns.get(job.id, 1.0)) for job in jobs]
-        return self._snapshot.now_s + max((math.inf if math.isnan(end) else end for end in ends), default=0.0)
-
-    def _most_s(self, job: Job, kind: str) -> float:
-        tau = float(times_on(kind, [job], self._snapshot, self._resolve)[0])
-        return remaining_s(job, 1 - self._snapshot.limits.risk) * tau
+    def until_s(self, job: Job, kind: str, slowdown: float) -> float:
+        """When it ends if it starts now on a device type; inf where nobody knows."""
+        tau = float(times_on(kind, [job], self.snapshot, self._resolve)[0])
+        needs_s = remaining_s(job, 1 - self.snapshot.limits.risk) * tau * max(1.0, slowdown)
+        return math.inf if math.isnan(needs_s) else self.snapshot.now_s + needs_s
 
     def in_time(self, name: str, start: Action) -> bool:
-        """Does a start end before its deadline, at 1 - risk?"""
-        job, kind = self._jobs.get(name), next((d.type for d in self._snapshot.devices if d.id in start.places), "")
-        if job is None or not kind:
+        """Does a start end before its deadline?"""
+        slowdown = start.slowdown_upper if start.slowdown_upper > 0 else 1.0
+        job, lane = self.pending.get(name), self.lane_of.get(start.places[0])
+        if job is None or lane is None:
             return False
-        slowdown = max(1.0, start.slowdown_upper) if start.slowdown_upper > 0 else 1.0
-        return self._snapshot.now_s + self._most_s(job, kind) * slowdown <= job.deadline_s + TICK_S
+        return self.until_s(job, self.kinds[lane][0].type, slowdown) <= job.deadline_s + TICK_S
 
-    def need(self, job: Job) -> Need:
+    def of(self, job: Job) -> Need:
         """What a waiting job needs on each lane."""
-        if job.id not in self._needs:
-            seconds = [
-                math.inf
-                if (job.pools and kind.pool not in job.pools)
-                or too_large(demand(job, self._resolve(job, device.type)), kind.memory_bytes)
-                else self._most_s(job, device.type)
-                for kind, device, _ in self._kinds
-            ]
-            self._needs[job.id] = Need(
-                job_id=job.id, gpus=job.gpus, deadline_s=job.deadline_s + TICK_S, lane_s=tuple(seconds),
+        if job.id not in self._found:
+            self._found[job.id] = Need(
+                job_id=job.id, gpus=job.gpus, deadline_s=job.deadline_s + TICK_S,
+                lane_s=tuple(self._alone_s(job, kind) for kind, *_ in self.kinds),
                 checkpoint_s=job.checkpoint_s if job.preemptible else NAN,
             )  # fmt: skip
-        return self._needs[job.id]
+        return self._found[job.id]
+
+    def _alone_s(self, job: Job, kind: DeviceClass) -> float:
+        shut = job.pools and kind.pool not in job.pools
+        if shut or too_large(demand(job, self._resolve(job, kind.type)), kind.memory_bytes):
+            return math.inf
+        return self.until_s(job, kind.type, 1.0) - self.snapshot.now_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Taken:
+    """What residents, and starts so far, leave of each lane, and until when each device is held."""
+
+    needs: _Needs
+    lanes: list[Lane]
+    until_s: Mapping[str, float]
+
+    @classmethod
+    def of(cls, needs: _Needs, slowdowns: Slowdowns) -> "_Taken":
+        """By residents alone."""
+        snapshot = needs.snapshot
+        lanes = [Lane(snapshot.now_s, spans(device.windows), len(names)) for _, device, names in needs.kinds]
+        until_s: dict[str, float] = {}
+        for device in snapshot.devices:
+            ends = [needs.until_s(job, device.type, slowdowns.get(job.id, 1.0)) for job in device.residents]
+            until_s[device.id] = max([snapshot.now_s, *ends])
+            _hold(lanes[needs.lane_of[device.id]], device, snapshot.now_s, until_s[device.id])
+        return cls(needs=needs, lanes=lanes, until_s=until_s)
+
+    def after(self, starts: Sequence[Action]) -> "_Taken":
+        """With these starts too."""
+        lanes, until_s = [lane.copy() for lane in self.lanes], dict(self.until_s)
+        for start in starts:
+            for name in start.places:
+                lane = self.needs.lane_of.get(name)
+                if lane is None:
+                    continue
+                job, device = self.needs.pending.get(start.job_id), self.needs.kinds[lane][1]
+                end_s = self.needs.until_s(job, device.type, start.slowdown) if job else math.inf
+                _hold(lanes[lane], device, until_s[name], end_s)
+                until_s[name] = max(until_s[name], end_s)
+        return _Taken(needs=self.needs, lanes=lanes, until_s=until_s)
+
+
+def _hold(lane: Lane, device: Device, from_s: float, until_s: float) -> None:
+    """One device, while it is open."""
+    for open_s, close_s in spans(device.windows):
+        if max(open_s, from_s) < min(close_s, until_s):
+            lane.hold(max(open_s, from_s), min(close_s, until_s), 1)
