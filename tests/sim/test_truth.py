@@ -22,6 +22,7 @@ def table(*rows: tuple[str, str, float], device_type: str = "v100") -> Table:
             PairMeasurement(
                 victim=v, neighbour=n, device_type=device_type, mode="mps", slowdown=s,
                 status=PairStatus.INFEASIBLE if math.isnan(s) else PairStatus.OK,
+                reason="too large" if math.isnan(s) else "",
             )
             for v, n, s in rows
         ),
