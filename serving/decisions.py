@@ -66,6 +66,7 @@ class DecisionLedger:
                 self._metrics.matched(time.perf_counter() - start_s, decision.gap)
                 if not timeless:
                     self._tell(decided.ledger)
+                self._metrics.deadlines(len(decided.deadlines.kept), len(decided.deadlines.broken))
                 return decision
         raise UnavailableError(
             "other servers write this scope all the time", value=snapshot.scope, remedy="retry; one at a time is best"

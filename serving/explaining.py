@@ -18,6 +18,7 @@ from interfere.client.queries import ExplainQuery
 from interfere.errors import NotFoundError, UnavailableError
 from interfere.policy.costs import DeviceClass, Resolve
 from interfere.policy.explain import alternatives, refusals
+from interfere.policy.hopeless import settle
 from interfere.policy.options import survey
 from interfere.policy.part import part_of
 from interfere.predict.occlusion import Occlusion
@@ -94,15 +95,15 @@ class Explainer:
     def explain(self, query: ExplainQuery, now: Knowledge) -> Explanation:
         """Raises NotFoundError for a decision or job nobody knows."""
         account, decided, action = self._find(query)
-        snapshot = snapshot_from_proto(pb.MatchRequest.FromString(account.request))
+        snapshot = settle(snapshot_from_proto(pb.MatchRequest.FromString(account.request)), self._resolve).snapshot
         jobs = {job.id: job for job in (*snapshot.pending, *(r for d in snapshot.devices for r in d.residents))}
         devices = {device.id: device for device in snapshot.devices}
-        part = part_of(snapshot, decided, query.job_id)
-        where = DeviceClass.of(devices[action.device_id]) if action.device_id in devices else None
+        part, types = part_of(snapshot, decided, query.job_id), [device.type for device in snapshot.devices]
+        where = DeviceClass.of(devices[action.device_id], snapshot.now_s) if action.device_id in devices else None
         with self._lock:
             pairs = tuple(self._pairs(action, jobs, devices))
             held, resolve = self._known(part) if part else (None, self._resolve)
-            options = survey(held, self._online(), resolve) if held else None
+            options = survey(held, self._online(), resolve, types) if held else None
         refused, refused_total = refusals(options, action) if options else ((), 0)
         deadline_s = time.perf_counter() + TIME_S
         solved, left_out = alternatives(options, action, where, deadline_s) if options else ((), 0)

@@ -33,6 +33,10 @@ class Metrics:
         self._gap = Histogram(
             "interfere_match_gap_ratio", "Proved optimality gap of a decision.", buckets=_RATIOS, registry=self.registry
         )
+        self._deadlines = Counter(
+            "interfere_accepted_deadlines", "Deadlines that were accepted, once their job is over, or late.",
+            ("result",), registry=self.registry,
+        )  # fmt: skip
         self._error = Histogram(
             "interfere_prediction_error_ratio",
             "|measured / predicted - 1| of shared windows that came with a slowdown, before they were learned.",
@@ -75,6 +79,11 @@ class Metrics:
         """So many granules are granted and free in a scope now."""
         self._granules.labels(scope, "granted").set(granted)
         self._granules.labels(scope, "free").set(free)
+
+    def deadlines(self, kept: int, broken: int) -> None:
+        """Jobs with an accepted deadline are over, or late."""
+        self._deadlines.labels("kept").inc(kept)
+        self._deadlines.labels("broken").inc(broken)
 
     def observed(self, result: ObservationResult) -> None:
         """An observation was answered."""

@@ -147,8 +147,10 @@ def connected(work: Path, tracking: str | None = None) -> Iterator[Any]:
     for noisy in ("mlflow", "alembic"):  # both set their own level when imported
         logging.getLogger(noisy).setLevel(logging.ERROR)
 
-    before = mlflow.get_tracking_uri() if mlflow.is_tracking_uri_set() else None
     environ = {name: os.environ.get(name) for name in ADDRESSES}
+    before = mlflow.get_tracking_uri() if mlflow.is_tracking_uri_set() else None
+    if before == environ[ADDRESSES[0]]:
+        before = None  # it is read from the environment, which is put back: set here, it would outlast that
     mlflow.set_tracking_uri(tracking or database(work))
     mlflow.set_registry_uri(tracking or database(work))
     try:

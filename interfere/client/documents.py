@@ -34,6 +34,7 @@ from interfere.records import (
     Progress,
     Rollback,
     Snapshot,
+    Window,
 )
 
 T = TypeVar("T")
@@ -234,7 +235,11 @@ def _job(value: object) -> Job:
 
 
 def _device(value: object) -> Device:
-    return _record(Device, value, residents=_many(_job))
+    return _record(Device, value, residents=_many(_job), windows=_many(_window))
+
+
+def _window(value: object) -> Window:
+    return _record(Window, value)
 
 
 def _limits(value: object) -> Limits:

@@ -1,8 +1,9 @@
 """How far each job may be slowed down, and which rule says so: of several caps the tightest binds.
 
-A cap holds on the quantile 1 - risk of the predicted slowdown. There are four: the job's own, the request's, the one
-that a job holds against partners of lower priority, and what a latency target leaves: target ÷ time of one request
-alone on this device type. A job that misses its target even alone, or whose time is unknown there, shares with nobody.
+A cap holds on the quantile 1 - risk of the predicted slowdown. There are six: the job's own, the request's, the one
+that a job holds against partners of lower priority, what a latency target leaves: target ÷ time of one request
+alone on this device type, and what a deadline and a device that closes leave: time left ÷ time alone there (`stay`).
+A job that misses its target even alone, or whose time is unknown there, shares with nobody.
 """
 
 from collections.abc import Sequence
@@ -10,17 +11,23 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from interfere.policy.stay import Stay, said
 from interfere.records import Job, JobProfile, Limits
 
 Floats = NDArray[np.float64]
 MS = 1e-3  # seconds
 NAMES = ("slowdown cap of the job", "slowdown cap of the request", "protected slowdown")
-PROTECTED, LATENCY = 2, 3  # places among the caps
+PROTECTED, LATENCY, DEADLINE, WINDOW = 2, 3, 4, 5  # places among the caps
 
 
-def caps_of(jobs: Sequence[Job], profiles: Sequence[JobProfile | None], limits: Limits) -> Floats:
+def caps_of(
+    jobs: Sequence[Job], profiles: Sequence[JobProfile | None], limits: Limits, stays: Sequence[Stay]
+) -> Floats:
     """float64[n], the tightest of those that hold beside anybody; inf without any."""
-    own = [np.fmin(job.max_slowdown, _latency_cap(job, p)) for job, p in zip(jobs, profiles, strict=True)]
+    own = [
+        np.fmin(np.fmin(job.max_slowdown, _latency_cap(job, p)), np.fmin(stay.deadline_cap, stay.window_cap))
+        for job, p, stay in zip(jobs, profiles, stays, strict=True)
+    ]
     return np.fmin(np.fmin(np.array(own, dtype=np.float64), limits.max_slowdown), np.inf)
 
 
@@ -32,10 +39,11 @@ def protected_caps(jobs: Sequence[Job], partners: Sequence[Job], limits: Limits)
     return np.where(higher, limits.protected_slowdown, np.inf)
 
 
-def past_cap(job: Job, partner: Job, profile: JobProfile | None, upper: float, limits: Limits) -> str:
+def past_cap(job: Job, partner: Job, profile: JobProfile | None, upper: float, limits: Limits, stay: Stay) -> str:
     """The rule that binds a job that could be slowed down `upper` times; empty when it may."""
     against = limits.protected_slowdown if job.priority > partner.priority else np.nan
     caps = [job.max_slowdown, limits.max_slowdown, against, _latency_cap(job, profile)]
+    caps += [stay.deadline_cap, stay.window_cap]
     if np.isnan(caps).all():
         return ""
     tightest = int(np.nanargmin(caps))
@@ -43,6 +51,11 @@ def past_cap(job: Job, partner: Job, profile: JobProfile | None, upper: float, l
         return ""
     if tightest == LATENCY:
         return unreachable(job, profile) or _late(job, profile, upper, limits)
+    if tightest >= DEADLINE:
+        need = f"{job.id} could need {said(stay.most_s * upper)} ({said(stay.most_s)} alone × {upper:.2f})"
+        if tightest == WINDOW:
+            return f"window: {need}, the device closes in {said(stay.open_s)}, at risk {limits.risk:g}"
+        return f"deadline: {need} > {said(stay.slack_s - stay.loses_s)} that are left at risk {limits.risk:g}"
     reach = f"{NAMES[tightest]}: {job.id} could reach {upper:.2f} > {caps[tightest]:.2f} at risk {limits.risk:g}"
     if tightest == PROTECTED:
         reach += f" beside {partner.id} (priority {job.priority} beside {partner.priority})"

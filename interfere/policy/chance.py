@@ -1,4 +1,4 @@
-"""How likely a pair passes a soft cap: the predicted distribution of both slowdowns, read off its quantiles.
+"""How likely a pair passes a soft cap, or a job its deadline: the predicted slowdowns, read off their quantiles.
 
     P(either) = 1 - (1 - P(s_ij > cap)) (1 - P(s_ji > cap))
 
@@ -25,7 +25,31 @@ def either_past(quantile: Callable[[float], tuple[Floats, Floats]], cap: float) 
     return 1.0 - (1.0 - _past(np.stack(ahead), cap)) * (1.0 - _past(np.stack(back), cap))
 
 
-def _past(slowdown: Floats, cap: float) -> Floats:
+def each_misses(
+    quantile: Callable[[float], tuple[Floats, Floats]], rows: Floats, columns: Floats, *, running: bool
+) -> tuple[Floats, Floats]:
+    """float64[r, c] each: P(row job misses its deadline beside the column job), and P(the column job does).
+
+    `rows` float64[k, r] and `columns` float64[k, c]: the slowdowns above which they do, in k equally likely cases;
+    NaN without a deadline, which nobody misses. Of columns that are `running` only what company adds.
+    """
+    if np.isnan(rows).all() and np.isnan(columns).all():
+        none = np.zeros((rows.shape[1], columns.shape[1]))
+        return none, none
+    ahead, back = (np.stack(one) for one in zip(*(quantile(level) for level in LEVELS), strict=True))
+    least = np.finfo(np.float64).tiny  # any slowdown is past a deadline that is over
+    of_rows = [_past(ahead, np.maximum(case, least)[:, None]) for case in np.nan_to_num(rows, nan=np.inf)]
+    of_columns = [_past(back, np.maximum(case, least)) for case in np.nan_to_num(columns, nan=np.inf)]
+    other = np.mean(of_columns, axis=0)
+    return np.mean(of_rows, axis=0), np.maximum(0.0, other - misses_alone(columns)) if running else other
+
+
+def misses_alone(cases: Floats) -> Floats:
+    """float64[n]: the same without company, of float64[k, n]."""
+    return np.asarray(np.mean(cases < 1.0, axis=0))
+
+
+def _past(slowdown: Floats, cap: float | Floats) -> Floats:
     """P(s > cap) from float64[levels, r, c], linear in log s between levels; certain beyond the first and the last."""
     logs, at = np.log(slowdown), np.log(cap)
     below = np.where(logs[0] <= at, LEVELS[0], 0.0)

@@ -1,6 +1,7 @@
 """When a scheduler does best to ask again: at the first event that the plan foresees, or after a time slice.
 
-Events: the predicted end of a job that runs or starts, now + remaining · slowdown; the first promise to expire.
+Events: the predicted end of a job that runs or starts, now + remaining · slowdown; the first promise to expire; the
+last moment at which a waiting job may start for its deadline, alone on the fastest type; a device opens or closes.
 A slowdown that nothing predicts counts as 1: the job ends no earlier. Pure: the clock is the snapshot's.
 """
 
@@ -11,8 +12,10 @@ from dataclasses import replace
 import numpy as np
 
 from interfere.policy.costs import Resolve
+from interfere.policy.stay import remaining_s
 from interfere.protocols import Predictor
 from interfere.records import Action, ActionKind, Device, Job, JobProfile, PairBatch, Promise, Snapshot
+from interfere.records.windows import spans
 
 Slowdowns = Mapping[str, float]
 """Job -> predicted slowdown in its company."""
@@ -24,6 +27,11 @@ def resolve_at_s(
     """On the caller's clock; NaN where nothing is foreseen. `promises`: those after the plan."""
     events = [*ends_s(snapshot, actions, slowdowns), *(p.action.promised_by_s for p in promises)]
     events.append(snapshot.now_s + snapshot.limits.slice_s)
+    started = {action.job_id for action in actions if action.places}
+    waiting = [job for job in snapshot.pending if job.id not in started]
+    later = [job.deadline_s - remaining_s(job, snapshot.limits.risk) for job in waiting]
+    later += [at_s for device in snapshot.devices for span in spans(device.windows) for at_s in span]
+    events += [at_s for at_s in later if math.isfinite(at_s) and at_s > snapshot.now_s]
     return float(np.fmin.reduce(events, initial=math.nan))
 
 

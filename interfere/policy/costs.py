@@ -13,11 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from interfere.policy.caps import caps_of, past_cap, protected_caps
-from interfere.policy.chance import either_past
+from interfere.policy.chance import each_misses, either_past
 from interfere.policy.memory import Demand, Known, Room, demand, do_not_fit, misfits, too_large
-from interfere.policy.objectives import Objective
+from interfere.policy.objectives import Objective, relative_times, weights
+from interfere.policy.stay import Stay, lost_times, opening, said, slowdowns_to_miss, stays
 from interfere.protocols import Predictor
-from interfere.records import NAN, ActionKind, Device, Job, JobProfile, Limits
+from interfere.records import NAN, ActionKind, Device, Job, JobProfile, Limits, Snapshot
 
 Resolve = Callable[[Job, str], JobProfile | None]
 """(job, device type) -> the profile to predict from, or None for a workload nobody profiled."""
@@ -31,17 +32,36 @@ class DeviceClass:
     mode: str
     room: Room
     pool: str = ""
+    open_s: float = math.inf  # that it stays open from now; 0: it is closed
+    opens_s: float = 0.0  # until it opens
 
     @classmethod
-    def of(cls, device: Device) -> "DeviceClass":
-        """Class of a device."""
-        return cls(type=device.type, mode=device.mode, room=Room.of(device), pool=device.pool)
+    def of(cls, device: Device, now_s: float = NAN) -> "DeviceClass":
+        """Class of a device now."""
+        open_s, opens_s = opening(device, now_s)
+        return cls(
+            open_s=open_s,
+            opens_s=opens_s,
+            type=device.type,
+            mode=device.mode,
+            room=Room.of(device),
+            pool=device.pool,
+        )
 
     def shut_to(self, job: Job) -> str:
-        """Why a job may not start there whoever else does; empty where it may."""
-        if not job.pools or self.pool in job.pools:
+        """Why a job may not start there whoever else does, and however long it runs; empty where it may."""
+        if job.pools and self.pool not in job.pools:
+            return f"pool: {job.id} allows [{', '.join(job.pools)}], the device is in {self.pool or 'none'}"
+        if self.open_s > 0:
             return ""
-        return f"pool: {job.id} allows [{', '.join(job.pools)}], the device is in {self.pool or 'none'}"
+        return f"window: {self.name} is closed" + (
+            f", and opens in {said(self.opens_s)}" if math.isfinite(self.opens_s) else ""
+        )
+
+    @property
+    def name(self) -> str:
+        """For people: its pool, or its type."""
+        return self.pool or self.type
 
 
 def demand_there(job: Job, where: DeviceClass, resolve: Resolve) -> Demand:
@@ -74,6 +94,8 @@ class PairCosts:
     row_known: NDArray[np.bool_]
     column_known: NDArray[np.bool_]
     domain_reason: str
+    row_stays: tuple[Stay, ...]
+    column_stays: tuple[Stay, ...]
     running: bool = False  # are the columns residents already?
 
     def either_way(self) -> "PairCosts":
@@ -89,7 +111,7 @@ class PairCosts:
             most = self.limits.most_shared_gpus
             size = "" if most is None else f", or the job takes more devices than most_shared_gpus = {most}"
             return f"start_shared is not an allowed action{size}"
-        if shut := self.where.shut_to(self.rows[i]) or ("" if self.running else self.where.shut_to(self.columns[j])):
+        if shut := self.kept_out(i) or ("" if self.running else self._shut(self.columns[j], self.column_stays[j])):
             return shut
         if unknown := self._unknown(i, j):
             return unknown
@@ -97,8 +119,16 @@ class PairCosts:
         if why := do_not_fit(one, other, float(self.fits[i, j]), self.where.room, self.limits):
             return why
         row, column = self.rows[i], self.columns[j]
-        why = past_cap(row, column, self.row_profiles[i], float(self.row_upper[i, j]), self.limits)
-        return why or past_cap(column, row, self.column_profiles[j], float(self.column_upper[i, j]), self.limits)
+        upper, other_upper = float(self.row_upper[i, j]), float(self.column_upper[i, j])
+        why = past_cap(row, column, self.row_profiles[i], upper, self.limits, self.row_stays[i])
+        return why or past_cap(column, row, self.column_profiles[j], other_upper, self.limits, self.column_stays[j])
+
+    def kept_out(self, i: int) -> str:
+        """Why row i may not start there whoever else does, as long as it runs; empty where it may."""
+        return self._shut(self.rows[i], self.row_stays[i])
+
+    def _shut(self, job: Job, stay: Stay) -> str:
+        return self.where.shut_to(job) or stay.shut(job.id, self.where.name)
 
     def too_large(self, i: int) -> str:
         """Why row i does not fit there even alone; empty when it does."""
@@ -129,6 +159,7 @@ def pair_costs(
     *,
     row_times: NDArray[np.float64],
     column_times: NDArray[np.float64],
+    now_s: float = NAN,
     running: bool = False,
 ) -> PairCosts:
     """Costs of every row job beside every column job on one device class; the columns are `running` already or not.
@@ -143,8 +174,12 @@ def pair_costs(
     row_upper, column_upper = ahead.copy(), back.copy()
     row_known = np.array([p is not None for p in row_profiles], dtype=bool)
     column_known = np.array([p is not None for p in column_profiles], dtype=bool)
-    row_cap = np.minimum(caps_of(rows, row_profiles, limits)[:, None], protected_caps(rows, columns, limits))
-    column_cap = np.minimum(caps_of(columns, column_profiles, limits)[:, None], protected_caps(columns, rows, limits)).T
+    row_stays = stays(rows, row_times, where.open_s, now_s, limits.risk)
+    column_stays = stays(columns, column_times, where.open_s, now_s, limits.risk)
+    row_cap = caps_of(rows, row_profiles, limits, row_stays)[:, None]
+    column_cap = caps_of(columns, column_profiles, limits, column_stays)[:, None]
+    row_cap = np.minimum(row_cap, protected_caps(rows, columns, limits))
+    column_cap = np.minimum(column_cap, protected_caps(columns, rows, limits)).T
     capped = np.isfinite(row_cap).any() or np.isfinite(column_cap).any()
     fits = np.full((r, c), np.nan)
     some = np.ix_(row_known, column_known)
@@ -158,6 +193,18 @@ def pair_costs(
             )
     of_rows = objective.constant(rows)[:, None] + (objective.rate(rows) * row_times)[:, None] * ahead
     of_columns = objective.constant(columns) + objective.rate(columns) * column_times * back
+    of_rows += (objective.rate(rows) * lost_times(rows, row_stays))[:, None]
+    if not running:
+        of_columns += objective.rate(columns) * lost_times(columns, column_stays)
+    if objective.misses and not np.isnan(ahead).all():
+        miss, other = each_misses(
+            lambda level: _predict(row_profiles, column_profiles, where, predictor, level, limits)[:2],
+            slowdowns_to_miss(rows, row_times, now_s)[:, row_known],
+            slowdowns_to_miss(columns, column_times, now_s)[:, column_known],
+            running=running,
+        )
+        of_rows[some] += objective.misses * weights(rows)[row_known][:, None] * miss
+        of_columns[some] += objective.misses * weights(columns)[column_known] * other
     cost = of_rows + of_columns
     if running:
         cost -= objective.constant(columns) + objective.rate(columns) * column_times
@@ -171,10 +218,11 @@ def pair_costs(
     forbidden = np.isnan(cost) | (row_upper > row_cap) | (column_upper > column_cap)
     forbidden |= misfits(row_demands, column_demands, fits, where.room, limits)
     cost[forbidden] = np.inf
-    cost[[bool(where.shut_to(job)) for job in rows], :] = np.inf
+    cost[_shut(rows, row_stays, where), :] = np.inf
     if not running:
-        cost[:, [bool(where.shut_to(job)) for job in columns]] = np.inf
+        cost[:, _shut(columns, column_stays, where)] = np.inf
     return PairCosts(
+        row_stays=row_stays, column_stays=column_stays,
         cost=cost, worst=np.maximum(of_rows, of_columns), row_slowdown=ahead, column_slowdown=back,
         rows=tuple(rows), columns=tuple(columns), where=where,
         limits=limits, row_profiles=tuple(row_profiles), column_profiles=tuple(column_profiles),
@@ -183,6 +231,16 @@ def pair_costs(
         row_known=row_known, column_known=column_known, domain_reason=domain,
         running=running,
     )  # fmt: skip
+
+
+def times_on(kind: str, jobs: Sequence[Job], snapshot: Snapshot, resolve: Resolve) -> NDArray[np.float64]:
+    """float64[n]: τ of jobs on one device type of the snapshot."""
+    types = tuple(dict.fromkeys(device.type for device in snapshot.devices))
+    return relative_times([[resolve(job, one) for one in types] for job in jobs], types)[:, types.index(kind)]
+
+
+def _shut(jobs: Sequence[Job], found: Sequence[Stay], where: DeviceClass) -> list[bool]:
+    return [bool(where.shut_to(job) or one.shut(job.id, where.name)) for job, one in zip(jobs, found, strict=True)]
 
 
 def _predict(

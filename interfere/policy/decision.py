@@ -22,6 +22,7 @@ class Group:
 
     members: tuple[int, ...]
     device: Device
+    where: DeviceClass
     costs: PairCosts | None  # None when a job runs alone
     place: tuple[int, int] = (0, 0)  # row and column in `costs`
 
@@ -33,13 +34,12 @@ def groups_of(options: Options, starts: Sequence[Start]) -> list[Group]:
         i, j = start.members[0], start.members[-1]
         if start.seat >= 0:
             costs, column = options.seat_place[start.seat]
-            groups.append(
-                Group(members=start.members, device=options.seats[start.seat], costs=costs, place=(i, column))
-            )
+            device, where, place = options.seats[start.seat], costs.where, (i, column)
+            groups.append(Group(members=start.members, device=device, where=where, costs=costs, place=place))
         else:
-            together = options.together[options.empty_class[start.device]] if i != j else None
-            device = options.empty[start.device]
-            groups.append(Group(members=start.members, device=device, costs=together, place=(i, j)))
+            device, where = options.empty[start.device], options.empty_class[start.device]
+            together = options.together[where] if i != j else None
+            groups.append(Group(members=start.members, device=device, where=where, costs=together, place=(i, j)))
     return groups
 
 
@@ -67,7 +67,7 @@ class Decision:
                 why = f"no profile of workload {job.workload!r} on {group.device.type}: it runs alone first"
             return Action(
                 kind=ActionKind.START_ALONE, job_id=job.id, device_id=group.device.id, slowdown=1.0, slowdown_lower=1.0,
-                slowdown_upper=1.0, cost=float(self._options.alone[DeviceClass.of(group.device)][i]), reason=why,
+                slowdown_upper=1.0, cost=float(self._options.alone[group.where][i]), reason=why,
             )  # fmt: skip
         row, column = group.place
         costs, flipped = group.costs, group.members[0] != i
@@ -133,7 +133,7 @@ class Decision:
 
     def _why_waiting(self, i: int) -> str:
         options = self._options
-        classes = dict.fromkeys(DeviceClass.of(device) for device in (*options.empty, *options.seats))
+        classes = tuple(dict.fromkeys((*options.empty_class, *options.seat_class)))
         needed = {where: demand_there(options.pending[i], where, self._resolve) for where in classes}
         small = {where: too_large(one, where.room) for where, one in needed.items()}
         if small and all(small.values()):
@@ -145,15 +145,16 @@ class Decision:
             return "no device has a free seat"
         if np.isfinite(options.alone_best()[i]) or any(np.isfinite(t.cost[i]).any() for t in self._tables()):
             return "every seat it could take went where it costs less"
-        if all(where.shut_to(options.pending[i]) for where in classes):
-            return f"pool: no device with a free seat is in [{', '.join(options.pending[i].pools)}]"
-        rules = Counter(
-            _rule(t.reason(i, j))
-            for t in self._tables()
-            for j in range(len(t.columns))
-            if t.rows[i] is not t.columns[j]
+        pools = options.pending[i].pools
+        if pools and not any(where.pool in pools for where in classes):
+            return f"pool: no device with a free seat is in [{', '.join(pools)}]"
+        shut = [why for table in self._tables() if (why := table.kept_out(i)) and not why.startswith("pool")]
+        reasons = (
+            t.reason(i, j) for t in self._tables() for j in range(len(t.columns)) if t.rows[i] is not t.columns[j]
         )
-        return "; ".join(f"{why} ({count} pairs)" for why, count in rules.most_common(3)) or "no allowed action fits it"
+        rules = Counter(_rule(why) for why in reasons if why not in shut)
+        words = [*dict.fromkeys(shut), *(f"{why} ({count} pairs)" for why, count in rules.most_common(3))]
+        return "; ".join(words) or "no allowed action fits it"
 
     def refusals(self) -> tuple[tuple[Refusal, ...], int]:
         """Forbidden pairs, those of waiting jobs first; the list is cut at `MAX_REFUSALS`, the count is not."""

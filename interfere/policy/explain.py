@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from interfere.policy.costs import DeviceClass, PairCosts
-from interfere.policy.objectives import weights
 from interfere.policy.options import Options, Start
 from interfere.policy.place import EQUAL, Floats, place, waiting_price
 from interfere.policy.worst import least_worst
@@ -71,7 +70,7 @@ def choices(options: Options, action: Action, where: DeviceClass | None) -> tupl
     i = [job.id for job in options.pending].index(action.job_id)
     shared = sorted(_shared(options, i, action, where), key=lambda choice: choice.excess)
     alone = list(_alone(options, i, action, where))
-    wait = Choice(members=(i,), chosen=action.kind is ActionKind.WAIT)
+    wait = Choice(members=(i,), chosen=action.kind in (ActionKind.WAIT, ActionKind.DEMOTE))
     chosen = [one for one in (*shared, *alone) if one.chosen]
     partners = _distinct(options, [one for one in shared if not one.chosen])[:PARTNERS]
     return (*chosen, wait, *[one for one in alone if not one.chosen][:CLASSES], *partners)
@@ -84,7 +83,7 @@ def refusals(options: Options, action: Action) -> tuple[tuple[Refusal, ...], int
     i, total = [job.id for job in options.pending].index(job_id), 0
     listed: dict[str, dict[str, Refusal]] = {}
     for table in options.together.values():
-        if reason := table.where.shut_to(options.pending[i]) or table.too_large(i):
+        if reason := table.kept_out(i) or table.too_large(i):
             total += 1
             listed.setdefault("alone", {}).setdefault(reason, Refusal(job_id=job_id, partner_id="", reason=reason))
     for table in (*options.together.values(), *(costs for costs, _ in options.beside.values())):
@@ -181,7 +180,7 @@ def _solved(options: Options, price: Floats, choice: Choice, deadline_s: float) 
         value, proven = cost + placement.cost, placement.exact
     started = {kept[k] for start in placement.starts for k in start.members}
     started |= set(choice.members if choice.start else ())
-    waiting = [job for k, job in enumerate(options.pending) if k not in started]
+    waiting = [k for k in range(len(options.pending)) if k not in started]
     return Alternative(
         kind=choice.kind,
         device_id=choice.device_id,
@@ -192,7 +191,7 @@ def _solved(options: Options, price: Floats, choice: Choice, deadline_s: float) 
         group_cost=cost,
         cost=value,
         waiting=len(waiting),
-        waiting_weight=float(weights(waiting).sum()),
+        waiting_weight=float(options.weight[waiting].sum()),
         chosen=choice.chosen,
         proven=proven,
     )
@@ -225,9 +224,11 @@ def _without(options: Options, kept: Sequence[int], start: Start | None) -> Opti
         empty_class=tuple(options.empty_class[k] for k in empty),
         take=options.take - (len(options.empty) - len(empty)),
         seats=tuple(options.seats[k] for k in seats),
+        seat_class=tuple(options.seat_class[k] for k in seats),
         alone={where: cost[kept] for where, cost in options.alone.items() if where in classes},
         together={where: cut(costs, kept) for where, costs in options.together.items() if where in classes},
         beside=beside,
         seat_place=tuple(seat_place[k] for k in range(len(seats))),
         demands=tuple(options.demands[k] for k in kept),
+        weight=options.weight[kept],
     )

@@ -15,9 +15,9 @@ from dataclasses import dataclass, replace
 
 from interfere.policy.costs import DeviceClass, Resolve
 from interfere.policy.merge import merged, nothing_starts
-from interfere.policy.objectives import weights
 from interfere.policy.planner import plan_valid
 from interfere.policy.rest import rest_of
+from interfere.policy.stay import start_weights
 from interfere.protocols import Predictor
 from interfere.records import Action, ActionKind, Device, Job, Plan, Snapshot, SolveStatus
 from interfere.records.cluster import LEAST_BUDGET_S
@@ -25,40 +25,50 @@ from interfere.records.cluster import LEAST_BUDGET_S
 MOST_SIZES = 3  # whose every order is tried: 6 orders; of more sizes three orders are
 
 
-def plan_gangs(snapshot: Snapshot, predictor: Predictor, resolve: Resolve, decision_id: str) -> Plan:
-    """The decision for jobs of all sizes, for a snapshot that does not contradict itself."""
+def plan_gangs(
+    snapshot: Snapshot, predictor: Predictor, resolve: Resolve, decision_id: str, types: Sequence[str] = ()
+) -> Plan:
+    """The decision for jobs of all sizes, for a snapshot that does not contradict itself; `types` as in `survey`."""
+    types = tuple(dict.fromkeys((*(device.type for device in snapshot.devices), *types)))
     if all(job.gpus == 1 for job in (*snapshot.pending, *(r for d in snapshot.devices for r in d.residents))):
-        return plan_valid(snapshot, predictor, resolve, decision_id)
-    orders = _orders(snapshot.pending)
+        return plan_valid(snapshot, predictor, resolve, decision_id, types)
+    orders = _orders(snapshot.pending, snapshot.now_s)
     sizes = orders[0]
     if not sizes:
         return nothing_starts((), predictor.version, decision_id, "")
     if len(sizes) > 1 and not math.isnan(snapshot.limits.time_budget_s):
         share_s = snapshot.limits.time_budget_s / ((len(orders) + 1) * len(sizes))  # one more for the bounds
         snapshot = replace(snapshot, limits=replace(snapshot.limits, time_budget_s=max(share_s, LEAST_BUDGET_S)))
-    tried = [_in_order(order, snapshot, predictor, resolve, decision_id) for order in orders]
+    tried = [_in_order(order, snapshot, predictor, resolve, decision_id, types) for order in orders]
     best = min(tried, key=lambda parts: _merit(parts, snapshot))  # the first of equals
     if len(sizes) > 1:
-        best = {size: _proved_apart(best[size], size, snapshot, predictor, resolve, decision_id) for size in best}
+        best = {
+            size: _proved_apart(best[size], size, snapshot, predictor, resolve, decision_id, types) for size in best
+        }
     return merged(list(best.values()), snapshot)
 
 
 def _in_order(
-    order: Sequence[int], snapshot: Snapshot, predictor: Predictor, resolve: Resolve, decision_id: str
+    order: Sequence[int],
+    snapshot: Snapshot,
+    predictor: Predictor,
+    resolve: Resolve,
+    decision_id: str,
+    types: Sequence[str],
 ) -> dict[int, Plan]:
     """The plan of each size, each on what those before it leave."""
     parts: dict[int, Plan] = {}
     for size in order:
-        parts[size] = _of_size(size, snapshot, predictor, resolve, decision_id)
+        parts[size] = _of_size(size, snapshot, predictor, resolve, decision_id, types)
         mine = {job.id for job in snapshot.pending if job.gpus == size}
         snapshot = rest_of(snapshot, mine, {name for action in parts[size].actions for name in action.places})
     return parts
 
 
-def _orders(pending: Sequence[Job]) -> list[tuple[int, ...]]:
+def _orders(pending: Sequence[Job], now_s: float) -> list[tuple[int, ...]]:
     """Orders of the sizes that wait; first that of the heaviest job first, the larger at equal weight."""
     heaviest: dict[int, float] = {}
-    for job, weight in zip(pending, weights(pending).tolist(), strict=True):
+    for job, weight in zip(pending, start_weights(pending, now_s).tolist(), strict=True):
         heaviest[job.gpus] = max(heaviest.get(job.gpus, 0.0), weight)
     usual = sorted(heaviest, key=lambda size: (-heaviest[size], -size))
     if len(usual) <= MOST_SIZES:
@@ -68,7 +78,8 @@ def _orders(pending: Sequence[Job]) -> list[tuple[int, ...]]:
 
 def _merit(parts: Mapping[int, Plan], snapshot: Snapshot) -> tuple[float, float]:
     """Weight that waits, then what the objective says: less is better."""
-    weight = dict(zip((job.id for job in snapshot.pending), weights(snapshot.pending).tolist(), strict=True))
+    each = start_weights(snapshot.pending, snapshot.now_s).tolist()
+    weight = dict(zip((job.id for job in snapshot.pending), each, strict=True))
     whole = merged(list(parts.values()), snapshot)
     waiting = sum(weight[action.job_id] for action in whole.actions if action.kind is ActionKind.WAIT)
     return round(waiting, 9), whole.objective_value
@@ -119,7 +130,7 @@ def _places(snapshot: Snapshot, size: int, waiting: int) -> dict[str, Place]:
     crowded: set[str] = set()
     for device in snapshot.devices:
         if not device.residents:
-            empty.setdefault(DeviceClass.of(device), []).append(device)
+            empty.setdefault(DeviceClass.of(device, snapshot.now_s), []).append(device)
         for job in device.residents:
             if job.gpus == size:
                 company.setdefault(job.id, []).append(device)
@@ -127,7 +138,7 @@ def _places(snapshot: Snapshot, size: int, waiting: int) -> dict[str, Place]:
                     crowded.add(job.id)
     sets = [group for devices in empty.values() for group in cut(devices, size, waiting)]
     for name, devices in company.items():
-        alike = len(set(map(DeviceClass.of, devices))) == 1
+        alike = len({DeviceClass.of(device, snapshot.now_s) for device in devices}) == 1
         if name not in crowded and alike and len(devices) == size:  # in a partial snapshot some may be left out
             sets.append(tuple(devices))
     return {group[0].id: _as_one(group) for group in sets}
@@ -155,16 +166,23 @@ def of_size(snapshot: Snapshot, size: int) -> tuple[Snapshot, Mapping[str, Place
     return replace(snapshot, pending=jobs, devices=devices, limits=limits), places
 
 
-def _of_size(size: int, snapshot: Snapshot, predictor: Predictor, resolve: Resolve, decision_id: str) -> Plan:
+def _of_size(
+    size: int,
+    snapshot: Snapshot,
+    predictor: Predictor,
+    resolve: Resolve,
+    decision_id: str,
+    types: Sequence[str],
+) -> Plan:
     """The plan for the jobs of one size, its actions on sets of devices."""
     apart, places = of_size(snapshot, size)
     if not places:
         why = f"gang: no {size} free devices of one class" if size > 1 else "no device has a free seat"
         return nothing_starts([job.id for job in apart.pending], predictor.version, decision_id, why)
-    found = plan_valid(apart, predictor, resolve, decision_id)
+    found = plan_valid(apart, predictor, resolve, decision_id, types)
     if size == 1:
         return found
-    best = _best_first(found, places)
+    best = _best_first(found, places, snapshot.now_s)
     return replace(
         found,
         actions=tuple(_on_set(action, best, places, size) for action in found.actions),
@@ -172,13 +190,13 @@ def _of_size(size: int, snapshot: Snapshot, predictor: Predictor, resolve: Resol
     )
 
 
-def _best_first(found: Plan, places: Mapping[str, Place]) -> dict[str, str]:
+def _best_first(found: Plan, places: Mapping[str, Place], now_s: float) -> dict[str, str]:
     """The places that are taken of each class, moved to the first of the class, which take the fewest nodes."""
     taken = {action.device_id for action in found.actions if action.device_id}
     of_class: dict[DeviceClass, list[str]] = {}
     for name, place in places.items():
         if not place.device.residents:
-            of_class.setdefault(DeviceClass.of(place.device), []).append(name)
+            of_class.setdefault(DeviceClass.of(place.device, now_s), []).append(name)
     moved: dict[str, str] = {}
     for names in of_class.values():
         used = [name for name in names if name in taken]
@@ -197,10 +215,16 @@ def _on_set(action: Action, best: Mapping[str, str], places: Mapping[str, Place]
 
 
 def _proved_apart(
-    part: Plan, size: int, snapshot: Snapshot, predictor: Predictor, resolve: Resolve, decision_id: str
+    part: Plan,
+    size: int,
+    snapshot: Snapshot,
+    predictor: Predictor,
+    resolve: Resolve,
+    decision_id: str,
+    types: Sequence[str],
 ) -> Plan:
     """The plan with a bound that holds whatever other sizes take: the same jobs with every empty device for them."""
     started = {action.job_id for action in part.actions if action.device_id}
     alone = replace(snapshot, pending=tuple(job for job in snapshot.pending if job.id in started))
-    bound = _of_size(size, alone, predictor, resolve, decision_id).lower_bound if started else part.lower_bound
+    bound = _of_size(size, alone, predictor, resolve, decision_id, types).lower_bound if started else part.lower_bound
     return replace(part, lower_bound=min(bound, part.objective_value), status=SolveStatus.BOUNDED)

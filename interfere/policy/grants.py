@@ -9,6 +9,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from interfere.policy.accepted import is_deadline
 from interfere.policy.costs import DeviceClass, Resolve, demand_there
 from interfere.policy.ledger import PROMISED, Reconciled, Release, reconcile
 from interfere.policy.memory import gib, slots_of
@@ -77,18 +78,19 @@ def _planned(promises: Iterable[Promise]) -> tuple[Grant, ...]:
 
 
 def reconciled(ledger: ScopeLedger, snapshot: Snapshot) -> Reconciled:
-    """What became of the promises. Those on a device that hands out less than it has granted are over."""
+    """What became of planned starts and moves. Those on a device that hands out less than it has granted are over."""
     account = Account(slots=_slots(snapshot, ledger))
     for grant in holdings(ledger):
         account.take(grant)
     over = account.over()
-    stale = {promise.action.job_id for promise in ledger.promises if over.intersection(promise.action.places)}
-    found = reconcile([one for one in ledger.promises if one.action.job_id not in stale], snapshot)
-    released = [Release(promise=one, reason=SHRUNK) for one in ledger.promises if one.action.job_id in stale]
-    return replace(found, released=(*found.released, *released))
+    starts = [promise for promise in ledger.promises if not is_deadline(promise)]
+    stale = [promise for promise in starts if over.intersection(promise.action.places)]
+    gone = {promise.action.job_id for promise in stale}
+    found = reconcile([promise for promise in starts if promise.action.job_id not in gone], snapshot)
+    return replace(found, released=(*found.released, *(Release(promise=one, reason=SHRUNK) for one in stale)))
 
 
-def settled(snapshot: Snapshot, ledger: ScopeLedger, found: Reconciled, resolve: Resolve) -> ScopeLedger:
+def regranted(snapshot: Snapshot, ledger: ScopeLedger, found: Reconciled, resolve: Resolve) -> ScopeLedger:
     """The ledger with the grants of all that run, and the devices that grant them.
 
     First who held a grant where it runs, or was promised one, the oldest first; then who asks for another one; then

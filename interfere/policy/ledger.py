@@ -182,7 +182,7 @@ def _why_not_there(
         return f"{action.kind} is not an allowed action"
     if job is not None and job.gpus != len(action.places):
         return f"it takes {job.gpus} devices now"
-    shut = [why for device in there if job is not None and (why := DeviceClass.of(device).shut_to(job))]
+    shut = [why for device in there if job is not None and (why := DeviceClass.of(device, snapshot.now_s).shut_to(job))]
     others = {one.id for device in there for one in device.residents} - leaving - {action.partner_id}
     return shut[0] if shut else f"its place was taken by {', '.join(sorted(others))}" if others else ""
 

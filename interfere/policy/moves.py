@@ -9,8 +9,9 @@ or change places with another. Where no move makes room, a job of strictly highe
 resident of lowest priority, alone on its device, whose remaining_s would keep it waiting for longer than that costs.
 
 Law 1: movable are preemptible jobs on one device whose remaining_s, checkpoint_s and since_s are known and who have
-been there for longer than a promise lives. A device is left alone that has a younger resident, or one whose age is not
-known, a promise, or a start of this plan: so asking again at once moves nobody. Law 2: nobody moves twice in a plan.
+been there for longer than a promise lives, but none whose deadline can still be met. A device is left alone that has a
+younger resident, or one whose age is not known, a promise, or a start of this plan: so asking again at once moves
+nobody. Law 2: nobody moves twice in a plan.
 Moves stay within a device class. Heuristic: each step is worth it, no bound says that no other set is better;
 on small clusters where moving is free the steps save at least 95 % of what the best arrangement does (a test).
 """
@@ -21,9 +22,10 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from interfere.policy.costs import DeviceClass, Resolve, demand_there, pair_costs
+from interfere.policy.costs import DeviceClass, Resolve, demand_there, pair_costs, times_on
 from interfere.policy.memory import too_large
 from interfere.policy.objectives import WeightedExcess, weights
+from interfere.policy.stay import stays
 from interfere.policy.steps import Field
 from interfere.protocols import Predictor
 from interfere.records import NAN, ActionKind, Device, Job, Limits, ObjectiveKind, Snapshot
@@ -111,7 +113,7 @@ def _fields(
     devices: dict[DeviceClass, list[Device]] = {}
     for device in snapshot.devices:
         if device.id not in closed and len(device.residents) <= 2 and settled(device, snapshot):
-            devices.setdefault(DeviceClass.of(device), []).append(device)
+            devices.setdefault(DeviceClass.of(device, snapshot.now_s), []).append(device)
     limits = replace(snapshot.limits, allowed=snapshot.limits.allowed | {ActionKind.START_SHARED})
     share = ActionKind.START_SHARED in snapshot.limits.allowed
     return {
@@ -133,10 +135,11 @@ def _field(
 ) -> Field:
     jobs = [job for device in devices for job in device.residents]
     m = len(jobs)
-    ones = np.ones(m)
+    times = times_on(where.type, jobs, snapshot, resolve)
     costs = pair_costs(
-        jobs, jobs, where, predictor, resolve, limits, WeightedExcess(), row_times=ones, column_times=ones, running=True
-    )
+        jobs, jobs, where, predictor, resolve, limits, WeightedExcess(), row_times=times, column_times=times,
+        now_s=snapshot.now_s, running=True,
+    )  # fmt: skip
     slowdown, allowed = np.ones((m + 1, m + 1)), np.ones((m + 1, m + 1), dtype=bool)
     slowdown[:m, :m], allowed[:m, :m] = costs.row_slowdown, np.isfinite(costs.cost) & share
     mate = np.full(m + 1, m)
@@ -147,7 +150,8 @@ def _field(
             mate[i], mate[j] = j, i
     weight = np.array([weight_of(job, snapshot) for job in jobs] + [0.0])
     empty = [device for device in devices if not device.residents]
-    pays = [job.checkpoint_s if movable(job) and not where.shut_to(job) else np.inf for job in jobs]
+    free = [movable(job) and not where.shut_to(job) and math.isnan(job.deadline_s) for job in jobs]
+    pays = [job.checkpoint_s if may else np.inf for job, may in zip(jobs, free, strict=True)]
     return Field(
         jobs=jobs, at=[device for device in devices for _ in device.residents], mate=mate, slowdown=slowdown,
         allowed=allowed, weight=weight, left_s=np.array([job.remaining_s for job in jobs] + [0.0]),
@@ -233,5 +237,9 @@ def _berths(field_: Field, movers: Collection[str]) -> dict[str, Berth]:
 
 def _fits_alone(job: Job, where: DeviceClass, snapshot: Snapshot, resolve: Resolve) -> bool:
     """May it start alone on a device of that class?"""
-    allowed = ActionKind.START_ALONE in snapshot.limits.allowed and not where.shut_to(job)
+    (stay,) = stays(
+        [job], times_on(where.type, [job], snapshot, resolve), where.open_s, snapshot.now_s, snapshot.limits.risk
+    )
+    shut = where.shut_to(job) or stay.shut(job.id, where.name)
+    allowed = ActionKind.START_ALONE in snapshot.limits.allowed and not shut
     return allowed and not too_large(demand_there(job, where, resolve), where.room)

@@ -21,6 +21,8 @@ Floats = NDArray[np.float64]
 # A job outweighs nine of the level below. Five levels span 10^4, so that sums over thousands of jobs keep eight digits
 # of the least of them in the 2^46 steps that the matching counts in.
 PRIORITY_FACTOR = 10.0
+# A job may lose a thousand times its own length for one deadline more: more than MAX_SLOWDOWN for each of ten others.
+LOST = 1e-3
 
 
 def _remaining(jobs: Sequence[Job]) -> Floats:
@@ -42,6 +44,10 @@ class Objective(Protocol):
     def past_cap(self) -> float:
         """What a pair costs in which a job passes the soft cap of the limits, times the chance of that."""
 
+    @property
+    def misses(self) -> float:
+        """What a job costs that misses its deadline, times its weight and the chance of that."""
+
     def constant(self, jobs: Sequence[Job]) -> Floats:
         """float64[n], what a job costs whatever its stretch."""
 
@@ -56,6 +62,7 @@ class WeightedExcess:
     needs: ClassVar[tuple[str, ...]] = ()
     worst: ClassVar[bool] = False
     past_cap: ClassVar[float] = 0.0
+    misses: ClassVar[float] = 0.0
 
     def constant(self, jobs: Sequence[Job]) -> Floats:
         """-w_i."""
@@ -73,6 +80,7 @@ class TotalSlowdown:
     needs: ClassVar[tuple[str, ...]] = ()
     worst: ClassVar[bool] = False
     past_cap: ClassVar[float] = 0.0
+    misses: ClassVar[float] = 0.0
 
     def constant(self, jobs: Sequence[Job]) -> Floats:
         """Zeros."""
@@ -90,6 +98,7 @@ class CompletionTime:
     needs: ClassVar[tuple[str, ...]] = ("remaining_s",)
     worst: ClassVar[bool] = False
     past_cap: ClassVar[float] = 0.0
+    misses: ClassVar[float] = 0.0
 
     def constant(self, jobs: Sequence[Job]) -> Floats:
         """Zeros."""
@@ -107,6 +116,7 @@ class Makespan:
     needs: ClassVar[tuple[str, ...]] = ("remaining_s",)
     worst: ClassVar[bool] = True
     past_cap: ClassVar[float] = 0.0
+    misses: ClassVar[float] = 0.0
 
     def constant(self, jobs: Sequence[Job]) -> Floats:
         """Zeros."""
@@ -128,6 +138,7 @@ class FinishTimeFairness:
     needs: ClassVar[tuple[str, ...]] = ("remaining_s", "elapsed_s", "attained_s")
     worst: ClassVar[bool] = True
     past_cap: ClassVar[float] = 0.0
+    misses: ClassVar[float] = 0.0
 
     def constant(self, jobs: Sequence[Job]) -> Floats:
         """e_i / (a_i + r_i)."""
@@ -148,6 +159,7 @@ class PairsPastCap:
     needs: ClassVar[tuple[str, ...]] = ()
     worst: ClassVar[bool] = False
     past_cap: ClassVar[float] = 1.0
+    misses: ClassVar[float] = 0.0
 
     def constant(self, jobs: Sequence[Job]) -> Floats:
         """Zeros."""
@@ -156,6 +168,24 @@ class PairsPastCap:
     def rate(self, jobs: Sequence[Job]) -> Floats:
         """Zeros."""
         return np.zeros(len(jobs))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadlineMisses:
+    """Σ w_i (P(i misses its deadline) + LOST (x_i - 1)): expected misses of who runs, then time lost by everybody."""
+
+    needs: ClassVar[tuple[str, ...]] = ()
+    worst: ClassVar[bool] = False
+    past_cap: ClassVar[float] = 0.0
+    misses: ClassVar[float] = 1.0
+
+    def constant(self, jobs: Sequence[Job]) -> Floats:
+        """-LOST w_i."""
+        return -self.rate(jobs)
+
+    def rate(self, jobs: Sequence[Job]) -> Floats:
+        """LOST w_i."""
+        return LOST * weights(jobs)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,6 +205,11 @@ class WeightedSum:
         """Σ_k λ_k past_cap_k."""
         return sum(share * one.past_cap for share, one in self.terms)
 
+    @property
+    def misses(self) -> float:
+        """Σ_k λ_k misses_k."""
+        return sum(share * one.misses for share, one in self.terms)
+
     def constant(self, jobs: Sequence[Job]) -> Floats:
         """Σ_k λ_k constant_ik."""
         return np.asarray(np.sum([share * one.constant(jobs) for share, one in self.terms], axis=0))
@@ -191,6 +226,7 @@ OBJECTIVES: dict[ObjectiveKind, Objective] = {
     ObjectiveKind.MAKESPAN: Makespan(),
     ObjectiveKind.FINISH_TIME_FAIRNESS: FinishTimeFairness(),
     ObjectiveKind.PAIRS_PAST_CAP: PairsPastCap(),
+    ObjectiveKind.DEADLINE_MISSES: DeadlineMisses(),
 }
 
 

@@ -6,9 +6,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from interfere.policy.chance import misses_alone
 from interfere.policy.costs import DeviceClass, PairCosts, Resolve, demand_there, pair_costs
 from interfere.policy.memory import Demand, too_large
-from interfere.policy.objectives import objective_of, relative_times
+from interfere.policy.objectives import objective_of, relative_times, weights
+from interfere.policy.stay import lost_times, slowdowns_to_miss, start_weights
 from interfere.protocols import Predictor
 from interfere.records import ActionKind, Device, Job, Snapshot
 
@@ -31,10 +33,12 @@ class Options:
     empty_class: tuple[DeviceClass, ...]  # of each empty device
     take: int
     seats: tuple[Device, ...]  # devices with exactly one resident, which is on no other device
+    seat_class: tuple[DeviceClass, ...]  # of each seat
     alone: Mapping[DeviceClass, NDArray[np.float64]]  # float64[n]: cost alone on such a device; inf: may not
     together: Mapping[DeviceClass, PairCosts]  # pending x pending on an empty device of that class
     beside: Mapping[DeviceClass, tuple[PairCosts, list[int]]]  # pending x residents; columns index `seats`
     seat_place: tuple[tuple[PairCosts, int], ...]  # of each seat: its costs and its column there
+    weight: NDArray[np.float64]  # float64[n]: who starts first (`stay.start_weights`)
     demands: tuple[Demand, ...]  # memory of each pending job, on the devices where it holds most
     worst: bool  # is the largest cost of a job minimised, not the sum?
     floor: float  # largest cost of a resident that nobody joins; -inf without any
@@ -84,28 +88,33 @@ class Options:
         )
 
 
-def survey(snapshot: Snapshot, predictor: Predictor, resolve: Resolve) -> Options:
-    """Costs and permissions of everything that may happen."""
-    limits, pending = snapshot.limits, snapshot.pending
+def survey(snapshot: Snapshot, predictor: Predictor, resolve: Resolve, types: Sequence[str] = ()) -> Options:
+    """Costs and permissions of everything that may happen; `types` of devices beside those of the snapshot, where that
+    is a part of one."""
+    limits, pending, now_s = snapshot.limits, snapshot.pending, snapshot.now_s
     objective = objective_of(snapshot)
-    types = tuple(dict.fromkeys(d.type for d in snapshot.devices))
+    types = tuple(dict.fromkeys((*(d.type for d in snapshot.devices), *types)))
     profiles = [[resolve(job, kind) for kind in types] for job in pending]
     times = dict(zip(types, relative_times(profiles, types).T, strict=True))
     empty = tuple(d for d in snapshot.devices if not d.residents)
     seats = tuple(d for d in snapshot.devices if len(d.residents) == 1 and d.residents[0].gpus == 1)
     take = len(empty) if limits.max_devices is None else min(limits.max_devices, len(empty))
     alone, together, beside = {}, {}, {}
-    empty_class = tuple(map(DeviceClass.of, empty))
+    empty_class = tuple(DeviceClass.of(device, now_s) for device in empty)
     for where in dict.fromkeys(empty_class):
         fits = np.array([not too_large(demand_there(job, where, resolve), where.room) for job in pending], dtype=bool)
         fits &= ActionKind.START_ALONE in limits.allowed
-        fits &= np.array([not where.shut_to(job) for job in pending], dtype=bool)
-        cost = objective.constant(pending) + objective.rate(pending) * times[where.type]
-        alone[where] = np.where(fits, cost, np.inf)
         together[where] = pair_costs(
             pending, pending, where, predictor, resolve, limits, objective,
-            row_times=times[where.type], column_times=times[where.type],
+            row_times=times[where.type], column_times=times[where.type], now_s=now_s,
         ).either_way()  # fmt: skip
+        fits &= np.array([not together[where].kept_out(i) for i in range(len(pending))], dtype=bool)
+        stretch = times[where.type] + lost_times(pending, together[where].row_stays)
+        cost = objective.constant(pending) + objective.rate(pending) * stretch
+        if objective.misses:
+            cases = slowdowns_to_miss(pending, times[where.type], now_s)
+            cost += objective.misses * weights(pending) * misses_alone(cases)
+        alone[where] = np.where(fits, cost, np.inf)
     running = [(r, d.type) for d in snapshot.devices for r in d.residents]
     running_times = _times_here(running, types, resolve)
     floor = objective.constant([job for job, _ in running])
@@ -113,13 +122,13 @@ def survey(snapshot: Snapshot, predictor: Predictor, resolve: Resolve) -> Option
     time_of = {job.id: time for (job, _), time in zip(running, running_times.tolist(), strict=True)}
     columns_of: dict[DeviceClass, list[int]] = {}
     for k, device in enumerate(seats):
-        columns_of.setdefault(DeviceClass.of(device), []).append(k)
+        columns_of.setdefault(DeviceClass.of(device, now_s), []).append(k)
     place: dict[int, tuple[PairCosts, int]] = {}
     for where, columns in columns_of.items():
         residents = [seats[k].residents[0] for k in columns]
         costs = pair_costs(
             pending, residents, where, predictor, resolve, limits, objective, row_times=times[where.type],
-            column_times=np.array([time_of[job.id] for job in residents]), running=True,
+            column_times=np.array([time_of[job.id] for job in residents]), running=True, now_s=now_s,
         )  # fmt: skip
         beside[where] = (costs, columns)
         place |= {k: (costs, column) for column, k in enumerate(columns)}
@@ -134,7 +143,8 @@ def survey(snapshot: Snapshot, predictor: Predictor, resolve: Resolve) -> Option
     return Options(
         pending=pending, empty=empty, empty_class=empty_class, take=take, seats=seats, alone=alone, together=together,
         beside=beside, seat_place=tuple(place[k] for k in range(len(seats))),
-        demands=tuple(demands),
+        demands=tuple(demands), weight=start_weights(pending, now_s),
+        seat_class=tuple(DeviceClass.of(device, now_s) for device in seats),
         worst=objective.worst, floor=float(floor.max(initial=-np.inf)),
     )  # fmt: skip
 

@@ -7,6 +7,7 @@ is made size by size around promises, moves come after the starts (`scope`, `gan
 import math
 from collections.abc import Mapping
 
+from interfere.policy.accepted import HELD_BACK
 from interfere.policy.gangs import of_size
 from interfere.policy.rest import rest_of
 from interfere.records import Action, ActionKind, Plan, Snapshot
@@ -19,12 +20,24 @@ def part_of(snapshot: Snapshot, decided: Plan, job_id: str) -> Snapshot | None:
     told = {action.job_id: action for action in decided.actions}
     if job_id not in size or job_id not in told or told_again(told[job_id], snapshot):
         return None
-    others = [a for name, a in told.items() if name in size and (size[name] != size[job_id] or told_again(a, snapshot))]
+    if _left_out(told[job_id]):
+        return None
+    others = [a for name, a in told.items() if name in size and _apart(a, size[name] != size[job_id], snapshot)]
     gone, places = {a.job_id for a in others}, {name for a in others for name in a.places} | _moving(told, snapshot)
     left = rest_of(snapshot, gone, places)
     sizes = {job.gpus for job in (*left.pending, *(r for device in left.devices for r in device.residents))}
     part = left if sizes == {1} else of_size(left, size[job_id])[0]
     return part if part.devices else None
+
+
+def _apart(action: Action, other_size: bool, snapshot: Snapshot) -> bool:
+    """Was a pending job decided without the others?"""
+    return other_size or _left_out(action) or told_again(action, snapshot)
+
+
+def _left_out(action: Action) -> bool:
+    """Was nothing planned for a pending job at all?"""
+    return action.kind is ActionKind.DECLINE or action.reason.startswith(HELD_BACK)
 
 
 def _moving(told: Mapping[str, Action], snapshot: Snapshot) -> set[str]:

@@ -16,7 +16,6 @@ from interfere.matching.pairs import match_pairs
 from interfere.matching.records import Matching
 from interfere.matching.seats import assign_seats
 from interfere.policy.classes import by_classes
-from interfere.policy.objectives import weights
 from interfere.policy.options import Options, Start
 from interfere.records import SolveStatus
 
@@ -47,7 +46,7 @@ class Placement:
 
 def waiting_price(options: Options) -> Floats:
     """float64[n]: so dear that no saving in costs makes a job wait; in proportion to the job's weight."""
-    weight = weights(options.pending)
+    weight = options.weight
     if not len(weight):
         return weight
     tables = (*(cost[:, None] for cost in options.alone.values()), options.beside_all())

@@ -6,12 +6,14 @@ largest counts; `decision` puts it into words.
 
 import math
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 
 from interfere.errors import InvalidInputError
 from interfere.policy.costs import Resolve
 from interfere.policy.decision import Decision, groups_of
 from interfere.policy.greedy import Greedy, greedy
+from interfere.policy.hopeless import settle
 from interfere.policy.options import Options, survey
 from interfere.policy.place import EQUAL, Floats, Placement, least_cost, place, placement_of, waiting_price
 from interfere.policy.validate import validate_snapshot
@@ -25,14 +27,18 @@ def plan(snapshot: Snapshot, predictor: Predictor, resolve: Resolve, decision_id
     violations = validate_snapshot(snapshot)
     if violations:
         raise InvalidInputError.from_violations(violations)
-    return plan_valid(snapshot, predictor, resolve, decision_id)
+    settled = settle(snapshot, resolve)
+    found = plan_valid(settled.snapshot, predictor, resolve, decision_id)
+    return replace(found, actions=settled.told(found.actions, ()))
 
 
-def plan_valid(snapshot: Snapshot, predictor: Predictor, resolve: Resolve, decision_id: str) -> Plan:
-    """The same for a snapshot, or a part of one, that does not."""
+def plan_valid(
+    snapshot: Snapshot, predictor: Predictor, resolve: Resolve, decision_id: str, types: Sequence[str] = ()
+) -> Plan:
+    """The same for a snapshot, or a part of one, that does not and was settled (`hopeless`); `types` as in `survey`."""
     budget_s = snapshot.limits.time_budget_s
     deadline_s = math.inf if math.isnan(budget_s) else time.perf_counter() + budget_s
-    options = survey(snapshot, predictor, resolve)
+    options = survey(snapshot, predictor, resolve, types)
     in_order = greedy(options)
     placement, value, bound = _solved(options, waiting_price(options), in_order, deadline_s)
     decided = Decision(

@@ -87,8 +87,9 @@ def _alone(options: Options, limits: Limits, device: Device, place: int) -> tupl
     where = DeviceClass.of(device)
     why = ""
     if not np.isfinite(options.alone[where][0]):
-        why = where.shut_to(options.pending[0]) or "start_alone is not an allowed action"
-        if ActionKind.START_ALONE in limits.allowed and not where.shut_to(options.pending[0]):
+        shut = options.together[where].kept_out(0)
+        why = shut or "start_alone is not an allowed action"
+        if ActionKind.START_ALONE in limits.allowed and not shut:
             why = options.together[where].too_large(0)
     elif not options.take:
         why = f"max_devices: {limits.max_devices} empty devices may be taken"

@@ -1,7 +1,7 @@
 """One decision of a scope with a clock: what was promised is repeated, everything else is planned around it.
 
 Law 1: an unexpired start of a job that still waits is told again, to the same place and time. Law 2: nobody else gets
-that place. Law 3: the same snapshot and ledger give the same plan and ledger.
+that place, nor one that an accepted deadline needs. Law 3: the same snapshot and ledger give the same plan and ledger.
 """
 
 import math
@@ -9,10 +9,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from interfere.errors import InvalidInputError, Violation
+from interfere.policy.accepted import Deadlines, breaking, is_deadline, marked, newly_accepted, review
 from interfere.policy.clock import resolve_at_s, slowdowns_of
 from interfere.policy.costs import Resolve
 from interfere.policy.gangs import plan_gangs
-from interfere.policy.grants import granted, reconciled, settled, with_held
+from interfere.policy.grants import granted, reconciled, regranted, with_held
+from interfere.policy.hopeless import settle
 from interfere.policy.ledger import PROMISED, Reconciled, around, renewed, repeated
 from interfere.policy.merge import job_cost, merged, nothing_starts
 from interfere.policy.objectives import objective_of
@@ -31,6 +33,7 @@ class ScopeDecision:
     plan: Plan
     ledger: ScopeLedger  # of the revision that was read
     reconciled: Reconciled
+    deadlines: Deadlines
 
 
 def validate_time(snapshot: Snapshot, ledger: ScopeLedger) -> list[Violation]:
@@ -61,21 +64,23 @@ def plan_scope(
     violations = validate_snapshot(snapshot) + validate_time(snapshot, ledger)
     if violations:
         raise InvalidInputError.from_violations(violations)
+    settled = settle(snapshot, resolve)
+    snapshot = settled.snapshot
     found = reconciled(ledger, snapshot)
-    ledger = settled(snapshot, ledger, found, resolve)
+    deadlines = review([one for one in ledger.promises if is_deadline(one)], snapshot)
+    ledger = regranted(snapshot, ledger, found, resolve)
     snapshot = with_held(snapshot, ledger.grants)
     held = {grant.job_id: grant for grant in ledger.grants}
-    leaving = {promise.action.job_id for promise in found.kept if promise.from_device_id}
-    past = past_grants(snapshot.devices, {k: v for k, v in held.items() if k not in leaving}, usages, snapshot.limits)
+    past = past_grants(snapshot.devices, _staying(held, found.kept), usages, snapshot.limits)
     ends = to_end(past) if ActionKind.END in snapshot.limits.allowed else {}
-    ending = {one.device.id for one in past if one.job.id in ends}
-    left = rest_of(around(snapshot, found.kept), (), ending)  # nobody joins who is to end
-    if left.devices:
-        fresh = plan_gangs(left, predictor, resolve, decision_id)
-    else:
-        waiting = [job.id for job in left.pending]
-        why = "every device is promised to others" + (", or has a job that is to end" if ending else "")
-        fresh = nothing_starts(waiting, predictor.version, decision_id, why)
+    ending = {one.device.id for one in past if one.job.id in ends}  # nobody joins who is to end
+    promised = [promise.action.job_id for promise in found.kept]
+    declined = settled.declined(promised)
+    left = rest_of(around(snapshot, found.kept), declined, ending)
+    full = "every device is promised to others" + (", or has a job that is to end" if ending else "")
+    fresh, left, held_back = _around_deadlines(
+        left, snapshot, found.kept, deadlines, predictor, resolve, decision_id, full
+    )
     fresh, moves = with_moves(fresh, left, predictor, resolve)
     until_s = snapshot.now_s + snapshot.limits.promise_ttl_s
     starts = granted((*fresh.actions, *moves), snapshot, resolve)
@@ -84,18 +89,61 @@ def plan_scope(
         actions=tuple(replace(one, promised_by_s=until_s) if one.kind in PROMISED else one for one in starts),
     )
     kept = tuple(_priced(promise, snapshot, resolve) for promise in found.kept)
-    whole = merged([told, _promised(kept, told, snapshot, resolve)], snapshot)
+    refused = nothing_starts(declined, predictor.version, decision_id, "")
+    whole = merged([told, _promised(kept, told, snapshot, resolve), held_back, refused], snapshot)
     moving = [*(one for one in told.actions if one.kind in LEAVE), *_moving(kept, snapshot)]
     changes = (*whole.actions, *moving)
     slowdowns = slowdowns_of(snapshot, changes, predictor, resolve)
     stays = kept_actions(snapshot, {*ends, *(one.job_id for one in moving)}, changes, slowdowns)
-    after = replace(ledger, promises=renewed(kept, told, snapshot))
+    stays = (*end_actions(ends, held), *(_held(one, held, past) for one in stays))
+    standing = deadlines.standing
+    standing += newly_accepted(snapshot, changes, standing, slowdowns, resolve, decision_id)
+    places = renewed(kept, told, snapshot)
+    after = replace(ledger, promises=(*places, *standing))
     whole = replace(
         whole,
-        actions=(*changes, *end_actions(ends, held), *(_held(one, held, past) for one in stays)),
-        resolve_at_s=resolve_at_s(snapshot, changes, after.promises, slowdowns),
+        actions=marked(settled.told((*changes, *stays), promised), standing),
+        resolve_at_s=resolve_at_s(snapshot, changes, places, slowdowns),
     )
-    return ScopeDecision(plan=whole, ledger=after, reconciled=found)
+    return ScopeDecision(plan=whole, ledger=after, reconciled=found, deadlines=deadlines)
+
+
+def _around_deadlines(
+    left: Snapshot,
+    snapshot: Snapshot,
+    kept: Sequence[Promise],
+    deadlines: Deadlines,
+    predictor: Predictor,
+    resolve: Resolve,
+    decision_id: str,
+    full: str,
+) -> tuple[Plan, Snapshot, Plan]:
+    """What starts without breaking an accepted deadline, what was to decide, and who is held back. `full`: why nobody
+    starts where no device is left."""
+    types = [device.type for device in snapshot.devices]
+    names = {promise.action.job_id for promise in deadlines.standing}
+    others = [promise.action for promise in kept if not promise.from_device_id]
+    held_back: dict[str, str] = {}
+    while True:
+        if left.devices:
+            fresh = plan_gangs(left, predictor, resolve, decision_id, types)
+        else:
+            waiting = [job.id for job in left.pending]
+            fresh = nothing_starts(waiting, predictor.version, decision_id, full)
+        now = breaking(fresh, snapshot, names, others, resolve)
+        held_back |= now
+        if not now:
+            break
+        left = rest_of(left, now, ())
+    waits = nothing_starts(held_back, predictor.version, decision_id, "")
+    actions = tuple(replace(one, reason=held_back[one.job_id]) for one in waits.actions)
+    return fresh, left, replace(waits, actions=actions)
+
+
+def _staying(held: Mapping[str, Grant], kept: Sequence[Promise]) -> dict[str, Grant]:
+    """Without those of jobs that are on their way to another device, or to stop."""
+    leaving = {promise.action.job_id for promise in kept if promise.from_device_id}
+    return {name: grant for name, grant in held.items() if name not in leaving}
 
 
 def _held(action: Action, held: Mapping[str, Grant], past: Sequence[Overuse]) -> Action:

@@ -33,7 +33,7 @@ def validate_snapshot(snapshot: Snapshot) -> list[Violation]:
     jobs = [(f"pending[{k}]", job) for k, job in enumerate(snapshot.pending)]
     for k, device in enumerate(snapshot.devices):
         jobs += [(f"devices[{k}].residents[{r}]", job) for r, job in enumerate(device.residents)]
-    bad += _objective_violations(snapshot, jobs)
+    bad += _objective_violations(snapshot, jobs) + _clockless(snapshot, jobs)
     return bad + _repeats([*residents, *pending]) + _gangs(snapshot) + _pools(snapshot) + _ages(snapshot)
 
 
@@ -85,6 +85,24 @@ def _objective_violations(snapshot: Snapshot, jobs: Sequence[tuple[str, Job]]) -
             for path, job in jobs
             if job.attained_s + job.remaining_s == 0
         ]
+    return bad
+
+
+def _clockless(snapshot: Snapshot, jobs: Sequence[tuple[str, Job]]) -> list[Violation]:
+    """A deadline says nothing without a clock and the time that is left to run; nor does a window without a clock."""
+    timed = [f"{path}.deadline_s" for path, job in jobs if not math.isnan(job.deadline_s)]
+    timed += [f"devices[{k}].windows" for k, device in enumerate(snapshot.devices) if device.windows]
+    bad = [
+        Violation(
+            field=f"{path}.remaining_s", what="is needed beside deadline_s", value="absent",
+            remedy=f"{_MEANING['remaining_s']}, or leave the deadline out",
+        )
+        for path, job in jobs
+        if not math.isnan(job.deadline_s) and math.isnan(job.remaining_s)
+    ]  # fmt: skip
+    if timed and math.isnan(snapshot.now_s):
+        remedy = "send your clock with Match, or leave deadlines and windows out"
+        bad.append(Violation(field="now_s", what=f"is needed beside {timed[0]}", value="absent", remedy=remedy))
     return bad
 
 

@@ -33,6 +33,7 @@ from interfere.records.observations import (
 )
 from interfere.records.predictions import MatrixPrediction, PairBatch, Prediction, Source
 from interfere.records.promises import DeviceSlots, Grant, Promise, ScopeLedger
+from interfere.records.windows import Window
 
 __all__ = [
     "COUNTERS",
@@ -77,4 +78,5 @@ __all__ = [
     "Snapshot",
     "SolveStatus",
     "Source",
+    "Window",
 ]

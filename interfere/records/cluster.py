@@ -12,6 +12,7 @@ from interfere.records.checks import (
     number_violations,
     text_violations,
 )
+from interfere.records.windows import Window
 
 DEFAULT_RISK = 0.05  # the interval of every prediction ends at the 5 % and 95 % quantiles
 MOST_HEADROOM = 0.99  # of a device; all of it would forbid every pair
@@ -50,6 +51,8 @@ class Job:
     checkpoint_s: float = NAN  # that moving or stopping it costs
     since_s: float = NAN  # of a resident: on its devices since then, on the caller's clock
     grant_bytes: float = NAN  # memory that it asks for on each of its devices; absent: what is known of it
+    deadline_s: float = NAN  # on the caller's clock; needs remaining_s
+    remaining_p90_s: float = NAN  # remaining_s is its median then, and it runs longer than this once in ten times
 
     def __post_init__(self) -> None:
         bad = text_violations(self, "id", "workload") + number_violations(self, "memory_peak_bytes", "remaining_s")
@@ -58,6 +61,11 @@ class Job:
         bad += number_violations(self, "memory_working_set_bytes", "latency_target_s")
         bad += number_violations(self, "weight", low=LEAST_WEIGHT, nan=False)
         bad += number_violations(self, "gpus", low=1.0, nan=False) + number_violations(self, "grant_bytes", low=1.0)
+        bad += number_violations(self, "deadline_s", "remaining_p90_s")
+        if not math.isnan(self.remaining_p90_s) and not self.remaining_p90_s >= self.remaining_s:
+            what, remedy = "must be ≥ remaining_s, which it needs", "send the median as remaining_s, or leave it out"
+            value = f"{self.remaining_p90_s!r} beside {self.remaining_s!r}"
+            bad.append(Violation(field="remaining_p90_s", what=what, value=value, remedy=remedy))
         if not 0 <= self.priority <= HIGHEST_PRIORITY:
             bad.append(
                 Violation(
@@ -88,6 +96,7 @@ class Device:
     pool: str = ""  # a named part of the scope that jobs may be bound to
     oversubscription_ratio: float = 1.0  # memory that grants may come to, over memory that there is
     granule_bytes: float = NAN  # what grants are whole multiples of
+    windows: tuple[Window, ...] = ()  # in which it may be used; empty: always
 
     def __post_init__(self) -> None:
         bad = text_violations(self, "id", "type") + number_violations(self, "memory_bytes", low=1.0)
@@ -112,6 +121,7 @@ class ObjectiveKind(StrEnum):
     MAKESPAN = "makespan"
     FINISH_TIME_FAIRNESS = "finish_time_fairness"
     PAIRS_PAST_CAP = "pairs_past_cap"
+    DEADLINE_MISSES = "deadline_misses"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,6 +145,8 @@ class ActionKind(StrEnum):
     MOVE = "move"
     PREEMPT = "preempt"
     END = "end"
+    DEMOTE = "demote"
+    DECLINE = "decline"
 
 
 DEFAULT_ALLOWED = frozenset({ActionKind.START_ALONE, ActionKind.START_SHARED, ActionKind.WAIT})
@@ -244,6 +256,7 @@ class Action:
     promised_by_s: float = NAN  # the place is kept until then, on the caller's clock
     device_ids: tuple[str, ...] = ()  # all devices of a gang, `device_id` first; empty for a job on one device
     grant_bytes: float = NAN  # memory granted to it on each of its devices, in whole granules; absent without grants
+    accepted: bool = False  # its deadline is promised: no job of equal or lower priority starts at the cost of it
 
     @property
     def places(self) -> tuple[str, ...]:

@@ -25,6 +25,7 @@ class ObjectiveKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     OBJECTIVE_KIND_MAKESPAN: _ClassVar[ObjectiveKind]
     OBJECTIVE_KIND_FINISH_TIME_FAIRNESS: _ClassVar[ObjectiveKind]
     OBJECTIVE_KIND_PAIRS_PAST_CAP: _ClassVar[ObjectiveKind]
+    OBJECTIVE_KIND_DEADLINE_MISSES: _ClassVar[ObjectiveKind]
 
 class ActionKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -35,6 +36,8 @@ class ActionKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     ACTION_KIND_KEEP: _ClassVar[ActionKind]
     ACTION_KIND_MOVE: _ClassVar[ActionKind]
     ACTION_KIND_PREEMPT: _ClassVar[ActionKind]
+    ACTION_KIND_DEMOTE: _ClassVar[ActionKind]
+    ACTION_KIND_DECLINE: _ClassVar[ActionKind]
     ACTION_KIND_END: _ClassVar[ActionKind]
 
 class PredictionSource(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
@@ -82,6 +85,7 @@ OBJECTIVE_KIND_COMPLETION_TIME: ObjectiveKind
 OBJECTIVE_KIND_MAKESPAN: ObjectiveKind
 OBJECTIVE_KIND_FINISH_TIME_FAIRNESS: ObjectiveKind
 OBJECTIVE_KIND_PAIRS_PAST_CAP: ObjectiveKind
+OBJECTIVE_KIND_DEADLINE_MISSES: ObjectiveKind
 ACTION_KIND_UNSPECIFIED: ActionKind
 ACTION_KIND_START_ALONE: ActionKind
 ACTION_KIND_START_SHARED: ActionKind
@@ -89,6 +93,8 @@ ACTION_KIND_WAIT: ActionKind
 ACTION_KIND_KEEP: ActionKind
 ACTION_KIND_MOVE: ActionKind
 ACTION_KIND_PREEMPT: ActionKind
+ACTION_KIND_DEMOTE: ActionKind
+ACTION_KIND_DECLINE: ActionKind
 ACTION_KIND_END: ActionKind
 PREDICTION_SOURCE_UNSPECIFIED: PredictionSource
 PREDICTION_SOURCE_MEASURED: PredictionSource
@@ -307,7 +313,7 @@ class PredictMatrixResponse(_message.Message):
     def __init__(self, victims: _Optional[int] = ..., neighbours: _Optional[int] = ..., victim_slowdown: _Optional[bytes] = ..., neighbour_slowdown: _Optional[bytes] = ..., feasible: _Optional[bytes] = ..., model_version: _Optional[str] = ..., device_type: _Optional[str] = ...) -> None: ...
 
 class Job(_message.Message):
-    __slots__ = ("id", "workload", "profile_id", "memory_peak_bytes", "weight", "max_slowdown", "remaining_s", "gpus", "pools", "preemptible", "checkpoint_s", "since_s", "attained_s", "priority", "memory_working_set_bytes", "elapsed_s", "latency_target_s", "grant_bytes")
+    __slots__ = ("id", "workload", "profile_id", "memory_peak_bytes", "weight", "max_slowdown", "remaining_s", "gpus", "pools", "preemptible", "checkpoint_s", "since_s", "attained_s", "priority", "memory_working_set_bytes", "elapsed_s", "latency_target_s", "grant_bytes", "deadline_s", "remaining_p90_s")
     ID_FIELD_NUMBER: _ClassVar[int]
     WORKLOAD_FIELD_NUMBER: _ClassVar[int]
     PROFILE_ID_FIELD_NUMBER: _ClassVar[int]
@@ -326,6 +332,8 @@ class Job(_message.Message):
     ELAPSED_S_FIELD_NUMBER: _ClassVar[int]
     LATENCY_TARGET_S_FIELD_NUMBER: _ClassVar[int]
     GRANT_BYTES_FIELD_NUMBER: _ClassVar[int]
+    DEADLINE_S_FIELD_NUMBER: _ClassVar[int]
+    REMAINING_P90_S_FIELD_NUMBER: _ClassVar[int]
     id: str
     workload: str
     profile_id: str
@@ -344,10 +352,20 @@ class Job(_message.Message):
     elapsed_s: float
     latency_target_s: float
     grant_bytes: float
-    def __init__(self, id: _Optional[str] = ..., workload: _Optional[str] = ..., profile_id: _Optional[str] = ..., memory_peak_bytes: _Optional[float] = ..., weight: _Optional[float] = ..., max_slowdown: _Optional[float] = ..., remaining_s: _Optional[float] = ..., gpus: _Optional[int] = ..., pools: _Optional[_Iterable[str]] = ..., preemptible: _Optional[bool] = ..., checkpoint_s: _Optional[float] = ..., since_s: _Optional[float] = ..., attained_s: _Optional[float] = ..., priority: _Optional[int] = ..., memory_working_set_bytes: _Optional[float] = ..., elapsed_s: _Optional[float] = ..., latency_target_s: _Optional[float] = ..., grant_bytes: _Optional[float] = ...) -> None: ...
+    deadline_s: float
+    remaining_p90_s: float
+    def __init__(self, id: _Optional[str] = ..., workload: _Optional[str] = ..., profile_id: _Optional[str] = ..., memory_peak_bytes: _Optional[float] = ..., weight: _Optional[float] = ..., max_slowdown: _Optional[float] = ..., remaining_s: _Optional[float] = ..., gpus: _Optional[int] = ..., pools: _Optional[_Iterable[str]] = ..., preemptible: _Optional[bool] = ..., checkpoint_s: _Optional[float] = ..., since_s: _Optional[float] = ..., attained_s: _Optional[float] = ..., priority: _Optional[int] = ..., memory_working_set_bytes: _Optional[float] = ..., elapsed_s: _Optional[float] = ..., latency_target_s: _Optional[float] = ..., grant_bytes: _Optional[float] = ..., deadline_s: _Optional[float] = ..., remaining_p90_s: _Optional[float] = ...) -> None: ...
+
+class Window(_message.Message):
+    __slots__ = ("from_s", "until_s")
+    FROM_S_FIELD_NUMBER: _ClassVar[int]
+    UNTIL_S_FIELD_NUMBER: _ClassVar[int]
+    from_s: float
+    until_s: float
+    def __init__(self, from_s: _Optional[float] = ..., until_s: _Optional[float] = ...) -> None: ...
 
 class Device(_message.Message):
-    __slots__ = ("id", "type", "node", "memory_bytes", "mode", "residents", "pool", "oversubscription_ratio", "granule_bytes")
+    __slots__ = ("id", "type", "node", "memory_bytes", "mode", "residents", "pool", "oversubscription_ratio", "granule_bytes", "windows")
     ID_FIELD_NUMBER: _ClassVar[int]
     TYPE_FIELD_NUMBER: _ClassVar[int]
     NODE_FIELD_NUMBER: _ClassVar[int]
@@ -357,6 +375,7 @@ class Device(_message.Message):
     POOL_FIELD_NUMBER: _ClassVar[int]
     OVERSUBSCRIPTION_RATIO_FIELD_NUMBER: _ClassVar[int]
     GRANULE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    WINDOWS_FIELD_NUMBER: _ClassVar[int]
     id: str
     type: str
     node: str
@@ -366,7 +385,8 @@ class Device(_message.Message):
     pool: str
     oversubscription_ratio: float
     granule_bytes: float
-    def __init__(self, id: _Optional[str] = ..., type: _Optional[str] = ..., node: _Optional[str] = ..., memory_bytes: _Optional[float] = ..., mode: _Optional[_Union[SharingMode, str]] = ..., residents: _Optional[_Iterable[_Union[Job, _Mapping]]] = ..., pool: _Optional[str] = ..., oversubscription_ratio: _Optional[float] = ..., granule_bytes: _Optional[float] = ...) -> None: ...
+    windows: _containers.RepeatedCompositeFieldContainer[Window]
+    def __init__(self, id: _Optional[str] = ..., type: _Optional[str] = ..., node: _Optional[str] = ..., memory_bytes: _Optional[float] = ..., mode: _Optional[_Union[SharingMode, str]] = ..., residents: _Optional[_Iterable[_Union[Job, _Mapping]]] = ..., pool: _Optional[str] = ..., oversubscription_ratio: _Optional[float] = ..., granule_bytes: _Optional[float] = ..., windows: _Optional[_Iterable[_Union[Window, _Mapping]]] = ...) -> None: ...
 
 class Limits(_message.Message):
     __slots__ = ("allowed", "max_slowdown", "max_devices", "allow_extrapolation", "risk", "memory_headroom", "misfit_risk", "protected_slowdown", "time_budget_s", "soft_cap", "promise_ttl_s", "slice_s", "move_factor", "most_shared_gpus", "grant_patience_s", "grant_tolerance")
@@ -437,7 +457,7 @@ class MatchRequest(_message.Message):
     def __init__(self, scope: _Optional[str] = ..., snapshot_id: _Optional[str] = ..., pending: _Optional[_Iterable[_Union[Job, _Mapping]]] = ..., devices: _Optional[_Iterable[_Union[Device, _Mapping]]] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., validate_only: _Optional[bool] = ..., objective: _Optional[_Union[ObjectiveKind, str]] = ..., now_s: _Optional[float] = ..., partial: _Optional[bool] = ..., objective_terms: _Optional[_Iterable[_Union[ObjectiveTerm, _Mapping]]] = ...) -> None: ...
 
 class Action(_message.Message):
-    __slots__ = ("kind", "job_id", "device_id", "partner_id", "slowdown", "slowdown_lower", "slowdown_upper", "partner_slowdown", "cost", "reason", "promised_by_s", "device_ids", "grant_bytes")
+    __slots__ = ("kind", "job_id", "device_id", "partner_id", "slowdown", "slowdown_lower", "slowdown_upper", "partner_slowdown", "cost", "reason", "promised_by_s", "device_ids", "grant_bytes", "accepted")
     KIND_FIELD_NUMBER: _ClassVar[int]
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     DEVICE_ID_FIELD_NUMBER: _ClassVar[int]
@@ -451,6 +471,7 @@ class Action(_message.Message):
     PROMISED_BY_S_FIELD_NUMBER: _ClassVar[int]
     DEVICE_IDS_FIELD_NUMBER: _ClassVar[int]
     GRANT_BYTES_FIELD_NUMBER: _ClassVar[int]
+    ACCEPTED_FIELD_NUMBER: _ClassVar[int]
     kind: ActionKind
     job_id: str
     device_id: str
@@ -464,7 +485,8 @@ class Action(_message.Message):
     promised_by_s: float
     device_ids: _containers.RepeatedScalarFieldContainer[str]
     grant_bytes: float
-    def __init__(self, kind: _Optional[_Union[ActionKind, str]] = ..., job_id: _Optional[str] = ..., device_id: _Optional[str] = ..., partner_id: _Optional[str] = ..., slowdown: _Optional[float] = ..., slowdown_lower: _Optional[float] = ..., slowdown_upper: _Optional[float] = ..., partner_slowdown: _Optional[float] = ..., cost: _Optional[float] = ..., reason: _Optional[str] = ..., promised_by_s: _Optional[float] = ..., device_ids: _Optional[_Iterable[str]] = ..., grant_bytes: _Optional[float] = ...) -> None: ...
+    accepted: bool
+    def __init__(self, kind: _Optional[_Union[ActionKind, str]] = ..., job_id: _Optional[str] = ..., device_id: _Optional[str] = ..., partner_id: _Optional[str] = ..., slowdown: _Optional[float] = ..., slowdown_lower: _Optional[float] = ..., slowdown_upper: _Optional[float] = ..., partner_slowdown: _Optional[float] = ..., cost: _Optional[float] = ..., reason: _Optional[str] = ..., promised_by_s: _Optional[float] = ..., device_ids: _Optional[_Iterable[str]] = ..., grant_bytes: _Optional[float] = ..., accepted: _Optional[bool] = ...) -> None: ...
 
 class Pairing(_message.Message):
     __slots__ = ("job_id", "partner_id", "device_id", "weight")

@@ -1,5 +1,7 @@
 """Random valid records for the laws of conversion."""
 
+from dataclasses import replace
+
 from hypothesis import strategies as st
 
 from interfere.client.queries import (
@@ -58,6 +60,7 @@ from interfere.records import (
     Snapshot,
     SolveStatus,
     Source,
+    Window,
 )
 
 names = st.text("abcdefgh-µ🚀 0123", min_size=1, max_size=12).filter(str.strip)
@@ -107,13 +110,24 @@ summaries = st.builds(
     ProfileSummary, profile_id=names, workload=names, device_type=names, source=names, step_time_s=optional(1e-9),
     newest=st.booleans(), registered=st.booleans(),
 )  # fmt: skip
-jobs = st.builds(
+plain_jobs = st.builds(
     Job, id=names, workload=names, profile_id=words, memory_peak_bytes=optional(), weight=numbers(1e-6),
     max_slowdown=optional(1.0), gpus=st.integers(1, 2**31), pools=tuples(words),
     preemptible=st.booleans(), checkpoint_s=optional(), since_s=optional(), grant_bytes=optional(1.0),
     remaining_s=optional(), attained_s=optional(), elapsed_s=optional(),
     priority=st.integers(0, 4), memory_working_set_bytes=optional(), latency_target_s=optional(),
+    deadline_s=optional(),
 )  # fmt: skip
+jobs = plain_jobs.flatmap(
+    lambda job: (
+        st.just(job) | optional(job.remaining_s).map(lambda p90: replace(job, remaining_p90_s=p90))
+        if job.remaining_s == job.remaining_s
+        else st.just(job)
+    )
+)
+windows = numbers(0.0, 1e9).flatmap(
+    lambda from_s: st.builds(Window, from_s=st.just(from_s), until_s=optional(from_s + 1.0))
+)
 devices = st.builds(
     Device,
     id=names,
@@ -125,6 +139,7 @@ devices = st.builds(
     pool=words,
     oversubscription_ratio=numbers(1.0, 100.0),
     granule_bytes=optional(1.0, 1e3),
+    windows=tuples(windows),
 )
 limits = st.builds(
     Limits,

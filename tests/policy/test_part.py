@@ -10,7 +10,7 @@ from interfere.policy.options import survey
 from interfere.policy.part import part_of
 from interfere.policy.planner import plan
 from interfere.policy.scope import plan_scope
-from interfere.records import ActionKind, Device, Job, ScopeLedger, Snapshot, SolveStatus
+from interfere.records import ActionKind, Device, Job, Limits, ScopeLedger, Snapshot, SolveStatus
 from tests.policy.test_gangs import World
 from tests.tables import DEVICE, TablePredictor, profile, resolver
 
@@ -54,6 +54,28 @@ def test_what_was_promised_before_keeps_its_place_and_has_no_alternatives() -> N
     whole = part_of(early, first.plan, "a")
     assert whole is not None
     assert len(whole.devices) == 2
+
+
+def test_who_was_declined_or_held_back_is_in_no_part() -> None:
+    predictor, resolve = TablePredictor({("w", "w"): 1.5}), resolver(profile("w"))
+    limits = Limits(allowed=frozenset({ActionKind.START_ALONE, ActionKind.WAIT, ActionKind.DECLINE}))
+    devices = (
+        Device(id="d0", type=DEVICE, residents=(Job(id="r", workload="w", remaining_s=9.0),)),
+        Device(id="d1", type=DEVICE),
+    )
+    gang = Job(id="gang", workload="w", remaining_s=5.0, deadline_s=14.0, gpus=2)
+    early = Snapshot(pending=(gang,), devices=devices, now_s=0.0, limits=limits)
+    first = plan_scope(early, ScopeLedger(scope="s"), predictor, resolve, "first")
+    late = Job(id="late", workload="w", remaining_s=5.0, deadline_s=4.0)
+    long, short = (Job(id=name, workload="w", remaining_s=left_s) for name, left_s in (("long", 10.0), ("short", 9.0)))
+    later = replace(early, pending=(gang, replace(long, weight=1.5), late, short))
+    second = plan_scope(later, first.ledger, predictor, resolve, "second").plan
+    kinds = {action.job_id: action.kind for action in second.actions}
+    assert kinds == {"gang": "wait", "long": "wait", "late": "decline", "short": "start_alone"}
+    assert [part_of(later, second, name) for name in ("long", "late")] == [None, None]
+    part = part_of(later, second, "short")
+    assert part is not None
+    assert [job.id for job in part.pending] == ["short"]
 
 
 def test_a_job_that_runs_or_that_nobody_knows_was_not_planned() -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,13 +13,25 @@ from interfere.config import Settings
 from interfere.errors import InvalidInputError
 from interfere.predict.occlusion import Occlusion
 from interfere.predict.onnx import load_model
-from interfere.records import Action, ActionKind, Device, Job, Limits, ObservationResult, Outcome, OutcomeKind, Snapshot
+from interfere.records import (
+    Action,
+    ActionKind,
+    Device,
+    Job,
+    Limits,
+    ObservationResult,
+    Outcome,
+    OutcomeKind,
+    Snapshot,
+    Window,
+)
 from interfere.store.sqlite import SqliteStore
 from interfere.v1 import policy_pb2 as pb
 from serving.metrics import Metrics
 from serving.server import RunningServer
 from serving.service import PolicyCore
 from tests.models import DEVICE_TYPE
+from tests.serving.test_server import scrape
 
 
 def snapshot(now_s: float, *names: str, devices: str = "d", **given: object) -> Snapshot:
@@ -67,6 +80,41 @@ def test_rank_in_a_scope_plans_what_was_promised_and_gives_it_to_nobody_else(cli
     fulfilled = client.rank(Job(id="x", workload="gemm"), (running,), scope="s").rankings
     shared = [action for action in told.actions if action.device_id == place["a"]]
     assert fulfilled[0].feasible == (len(shared) == 1)  # else its partner is still to come
+
+
+def test_deadlines_are_accepted_or_declined_and_the_broken_ones_counted(
+    serve: Callable[..., RunningServer], settings: Settings
+) -> None:
+    """The device is open until 1,200 s, and taken until 1,050 s."""
+    resident = Job(id="r", workload="stream", remaining_s=50.0)
+    windows = (Window(from_s=0.0, until_s=1200.0),)
+    device = Device(id="d", type=DEVICE_TYPE, residents=(resident,), windows=windows)
+    limits = Limits(allowed=frozenset({ActionKind.START_ALONE, ActionKind.WAIT, ActionKind.DECLINE}))
+    pending = tuple(
+        Job(id=name, workload="gemm", remaining_s=100.0, remaining_p90_s=100.0, deadline_s=deadline_s)
+        for name, deadline_s in (("ok", 1160.0), ("second", 1180.0), ("never", 1090.0))
+    )
+    asked = Snapshot(pending=pending, devices=(device,), now_s=1000.0, limits=limits)
+    server = serve()
+    with PolicyClient(server.address) as client:
+        told = {action.job_id: action for action in client.match(asked).actions}
+    assert [(told[one.id].kind, told[one.id].accepted) for one in pending] == [
+        (ActionKind.WAIT, True), (ActionKind.WAIT, False), (ActionKind.DECLINE, False),
+    ]  # fmt: skip
+    assert told["never"].reason.startswith("deadline: 1.5 min are left, alone it ends in 1.67 min")
+    server.stop()
+    server = serve(replace(settings, metrics_port=0))
+    with PolicyClient(server.address) as client:
+        told = {a.job_id: a for a in client.match(replace(asked, now_s=1050.0, pending=pending[1::-1])).actions}
+        assert [told[name].accepted for name in ("second", "ok")] == [False, True]
+        assert client.match(replace(asked, now_s=1100.0, pending=pending[:1])).actions[0].kind is ActionKind.DECLINE
+        text = scrape(server)
+        assert [f'interfere_accepted_deadlines_total{{result="{how}"}} 1.0' in text for how in ("kept", "broken")] == [
+            False, True,
+        ]  # fmt: skip
+        with pytest.raises(InvalidInputError) as caught:
+            client.rank(pending[0], (device,))
+        assert caught.value.violations[0].field.endswith("now_s")
 
 
 def test_a_restart_forgets_no_promise(serve: Callable[..., RunningServer]) -> None:

@@ -43,6 +43,17 @@ def test_the_callers_address_is_put_back(tmp_path: Path, monkeypatch: pytest.Mon
     assert [path.name for path in tmp_path.iterdir()] == ["work"]  # no database beside it
 
 
+def test_an_address_of_the_environment_ends_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    theirs = f"sqlite:///{tmp_path / 'theirs.db'}"
+    with monkeypatch.context() as environment_of_caller:
+        environment_of_caller.setenv("MLFLOW_TRACKING_URI", theirs)
+        with connected(tmp_path / "work"):
+            pass
+        assert mlflow.get_tracking_uri() == theirs
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    assert not mlflow.is_tracking_uri_set()
+
+
 def test_a_workspace_that_is_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     with pytest.raises(UnfitError, match="--work"):

@@ -2,7 +2,18 @@
 
 from interfere.client.convert.scalars import ACTION, MODE, OBJECTIVE, Inspection, number, numbers, set_numbers
 from interfere.client.queries import RankAnswer, RankQuery
-from interfere.records import NAN, ActionKind, Device, Job, Limits, ObjectiveKind, ObjectiveTerm, Ranking, Snapshot
+from interfere.records import (
+    NAN,
+    ActionKind,
+    Device,
+    Job,
+    Limits,
+    ObjectiveKind,
+    ObjectiveTerm,
+    Ranking,
+    Snapshot,
+    Window,
+)
 from interfere.records.cluster import (
     DEFAULT_ALLOWED,
     DEFAULT_GRANT_PATIENCE_S,
@@ -14,7 +25,7 @@ from interfere.v1 import policy_pb2 as pb
 
 _JOB_OPTIONAL = (
     "memory_peak_bytes", "max_slowdown", "remaining_s", "attained_s", "memory_working_set_bytes", "elapsed_s",
-    "latency_target_s", "checkpoint_s", "since_s", "grant_bytes",
+    "latency_target_s", "checkpoint_s", "since_s", "deadline_s", "remaining_p90_s", "grant_bytes",
 )  # fmt: skip
 _LIMITS_OPTIONAL = ("max_slowdown", "misfit_risk", "protected_slowdown", "time_budget_s", "slice_s", "soft_cap")
 
@@ -58,6 +69,18 @@ def job_from_proto(message: pb.Job) -> Job:
     return job
 
 
+def window_to_proto(window: Window) -> pb.Window:
+    """When a device may be used."""
+    message = pb.Window(from_s=window.from_s)
+    set_numbers(message, window, "until_s")
+    return message
+
+
+def window_from_proto(message: pb.Window) -> Window:
+    """When a device may be used; raises InvalidInputError."""
+    return Window(from_s=message.from_s, **numbers(message, "until_s"))
+
+
 def device_to_proto(device: Device) -> pb.Device:
     """A device and its residents."""
     message = pb.Device(
@@ -67,6 +90,7 @@ def device_to_proto(device: Device) -> pb.Device:
         mode=MODE[device.mode],
         residents=[job_to_proto(job) for job in device.residents],
         pool=device.pool,
+        windows=[window_to_proto(window) for window in device.windows],
     )
     set_numbers(message, device, "memory_bytes", "granule_bytes")
     if device.oversubscription_ratio != 1.0:
@@ -78,6 +102,7 @@ def device_from_proto(message: pb.Device) -> Device:
     """A device and its residents; raises InvalidInputError."""
     inspection = Inspection()
     residents = inspection.read_all("residents", message.residents, job_from_proto)
+    windows = inspection.read_all("windows", message.windows, window_from_proto)
     mode = inspection.read("", lambda: MODE.word(message.mode, "mode")) or "timeslice"
     sizes = inspection.read("", lambda: numbers(message, "memory_bytes", "granule_bytes")) or {}
     ratio = inspection.read("", lambda: number(message, "oversubscription_ratio", 1.0))
@@ -91,6 +116,7 @@ def device_from_proto(message: pb.Device) -> Device:
             residents=residents,
             pool=message.pool,
             oversubscription_ratio=1.0 if ratio is None else ratio,
+            windows=windows,
             **sizes,
         ),
     )

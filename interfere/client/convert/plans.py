@@ -18,6 +18,7 @@ def action_to_proto(action: Action) -> pb.Action:
         partner_id=action.partner_id,
         reason=action.reason,
         device_ids=action.device_ids,
+        accepted=action.accepted,
     )
     set_numbers(message, action, *_ACTION_OPTIONAL)
     return message
@@ -32,6 +33,7 @@ def action_from_proto(message: pb.Action) -> Action:
         partner_id=message.partner_id,
         reason=message.reason,
         device_ids=tuple(message.device_ids),
+        accepted=message.accepted,
         **numbers(message, *_ACTION_OPTIONAL),
     )
 

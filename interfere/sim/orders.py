@@ -1,0 +1,81 @@
+"""Who comes first: the orders that the literature compares, as keys. Smaller is first; ties go to who arrived first."""
+
+import math
+from dataclasses import dataclass, field
+from typing import ClassVar, Protocol
+
+from interfere.sim.cluster import Cluster, Progress
+from interfere.sim.estimates import Estimate, Oracle
+
+
+class Order(Protocol):
+    """A rule of the queue."""
+
+    @property
+    def name(self) -> str:
+        """In reports."""
+
+    def key(self, one: Progress, cluster: Cluster) -> float:
+        """Of a job that waits or runs."""
+
+    def changes_s(self, one: Progress, cluster: Cluster) -> float:
+        """When a running job's key next changes by a step, at its rate of now; inf where it does not."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fifo:
+    """By arrival."""
+
+    name: ClassVar[str] = "FIFO"
+
+    def key(self, one: Progress, cluster: Cluster) -> float:  # noqa: ARG002 - one interface for all
+        """0: all alike, ties go by arrival."""
+        return 0.0
+
+    def changes_s(self, one: Progress, cluster: Cluster) -> float:  # noqa: ARG002
+        """Never."""
+        return math.inf
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShortestFirst:
+    """By the estimated time of the whole job; of what remains of it where `remaining`."""
+
+    name: str = "SJF"
+    estimate: Estimate = field(default_factory=Oracle)
+    remaining: bool = False
+    per_gpu: bool = False  # times its devices, as QSSF does
+
+    def key(self, one: Progress, cluster: Cluster) -> float:
+        """Seconds alone, or device seconds."""
+        whole_s = self.estimate.whole_s(one, cluster)
+        if self.remaining:
+            whole_s = max(0.0, whole_s - cluster.served_s(one))
+        return whole_s * (one.job.gpus if self.per_gpu else 1)
+
+    def changes_s(self, one: Progress, cluster: Cluster) -> float:  # noqa: ARG002
+        """It moves steadily: what runs only gets nearer to its end."""
+        return math.inf
+
+
+# Of device seconds, where Tiresias' queues part (Gu et al., NSDI 2019): Lucid's reproduction runs it with these.
+TIRESIAS_S = (3250.0, 7200.0, 18000.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeastAttained:
+    """By the queue that its device seconds so far have brought it to, then by arrival: discretised 2D-LAS."""
+
+    name: str = "Tiresias"
+    thresholds_s: tuple[float, ...] = TIRESIAS_S
+
+    def key(self, one: Progress, cluster: Cluster) -> float:
+        """0 for the first queue."""
+        attained = cluster.served_s(one) * one.job.gpus
+        return float(sum(attained >= limit - 1e-6 for limit in self.thresholds_s))
+
+    def changes_s(self, one: Progress, cluster: Cluster) -> float:
+        """When it falls into the next queue."""
+        attained = cluster.served_s(one) * one.job.gpus
+        left = next((limit - attained for limit in self.thresholds_s if attained < limit - 1e-6), math.inf)
+        return cluster.now_s + left / (one.rate * one.job.gpus) if one.rate > 0 else math.inf

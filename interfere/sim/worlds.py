@@ -1,0 +1,125 @@
+"""From a recorded trace to worlds: one per virtual cluster, what cannot be replayed left out and counted.
+
+Law: every job of the trace is in exactly one world or in exactly one line of `left_out`.
+"""
+
+import math
+from collections import Counter
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from interfere.data.traces import JobTrace, TraceCluster, TraceJob
+from interfere.errors import InvalidInputError
+from interfere.records import Device
+from interfere.sim.world import SimDevice, SimJob, World
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Worlds:
+    """What will be replayed."""
+
+    worlds: tuple[World, ...]
+    left_out: tuple[tuple[str, int], ...]  # why, how many jobs
+
+    def note(self) -> str:
+        """In one line."""
+        jobs = sum(len(world.jobs) for world in self.worlds)
+        out = "".join(f"; left out: {count} {why}" for why, count in self.left_out)
+        loads = ", ".join(f"{world.name} {len(world.jobs)} jobs load {world.load:.2f}" for world in self.worlds)
+        return f"trace: {jobs} jobs in {len(self.worlds)} worlds ({loads}){out}"
+
+
+def worlds_of(
+    trace: JobTrace,
+    *,
+    device_type: str,
+    mode: str,
+    clusters: tuple[TraceCluster, ...] = (),
+    tie_seed: int | None = None,
+) -> Worlds:
+    """One world a virtual cluster; `clusters` stand in for those of a trace that has none. Jobs of one second come in
+    the trace's order, or shuffled by `tie_seed`. Raises InvalidInputError where no job is left."""
+    places = trace.clusters or clusters
+    if not places:
+        raise InvalidInputError(
+            "the trace does not say which devices there are", value=trace.name, remedy="give their number with --gpus"
+        )
+    single = len(places) == 1 and not trace.clusters  # whatever the trace calls its parts, there is one cluster
+    left_out: Counter[str] = Counter()
+    jobs: dict[str, list[SimJob]] = {place.vc: [] for place in places}
+    size = {place.vc: place.nodes * place.gpus_per_node for place in places}
+    for job in _tied(trace.jobs, tie_seed):
+        vc = places[0].vc if single else job.vc
+        if why := _why_not(job, size.get(vc)):
+            left_out[why] += 1
+        else:
+            jobs[vc].append(
+                SimJob(
+                    id=job.job_id, workload=job.workload, arrival_s=job.arrival_s, gpus=job.gpus,
+                    duration_s=job.duration_s, user=job.user,
+                )
+            )  # fmt: skip
+    worlds = tuple(
+        World(name=place.vc, jobs=tuple(jobs[place.vc]), devices=_devices(place, device_type, mode))
+        for place in places
+        if jobs[place.vc]
+    )
+    if not worlds:
+        raise InvalidInputError(
+            f"no job of trace {trace.name} can be replayed",
+            value="; ".join(f"{count} {why}" for why, count in left_out.items()) or "it is empty",
+            remedy="give a trace with durations and devices",
+        )
+    return Worlds(worlds=worlds, left_out=tuple(left_out.items()))
+
+
+def _why_not(job: TraceJob, devices: int | None) -> str:
+    if devices is None:
+        return "in a virtual cluster without devices"
+    if math.isnan(job.duration_s):
+        return "without a duration"
+    return "larger than their virtual cluster" if job.gpus > devices else ""
+
+
+def _tied(jobs: tuple[TraceJob, ...], seed: int | None) -> list[TraceJob]:
+    if seed is None:
+        return list(jobs)
+    draw = np.random.default_rng(seed).random(len(jobs)).tolist()
+    return [
+        job for _, _, job in sorted(zip([job.arrival_s for job in jobs], draw, jobs, strict=True), key=lambda t: t[:2])
+    ]
+
+
+def _devices(place: TraceCluster, device_type: str, mode: str) -> tuple[SimDevice, ...]:
+    return tuple(
+        SimDevice(
+            device=Device(
+                id=f"{place.vc}-{node}-{k}", type=device_type, node=f"{place.vc}-{node}", mode=mode, pool=place.vc
+            )
+        )
+        for node in range(place.nodes)
+        for k in range(place.gpus_per_node)
+    )
+
+
+def at_load(world: World, load: float) -> World:
+    """The same jobs in the same order, arriving faster or slower, so that just this load is offered."""
+    factor = world.load / load
+    return replace(world, jobs=tuple(replace(job, arrival_s=job.arrival_s * factor) for job in world.jobs))
+
+
+def resampled(world: World, load: float, jobs: int, seed: int) -> World:
+    """Jobs drawn with replacement, Poisson arrivals at this load: another trace of the same kind."""
+    rng = np.random.default_rng(seed)
+    drawn = [world.jobs[k] for k in rng.integers(0, len(world.jobs), jobs)]
+    gap_s = sum(job.gpus * job.duration_s for job in drawn) / len(drawn) / (load * len(world.devices))
+    arrivals = np.cumsum(rng.exponential(gap_s, jobs))
+    return replace(
+        world,
+        name=f"{world.name}#{seed}",
+        jobs=tuple(
+            replace(job, id=f"{k}", arrival_s=at)
+            for k, (job, at) in enumerate(zip(drawn, arrivals.tolist(), strict=True))
+        ),
+    )

@@ -1,0 +1,101 @@
+"""Small worlds, made by hand or drawn, and schedulers of every kind over them."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from hypothesis import strategies as st
+
+from interfere.records import Device
+from interfere.sim.cluster import Scheduler
+from interfere.sim.forecast import knowing
+from interfere.sim.orders import Fifo, ShortestFirst
+from interfere.sim.packing import GreedyPacking
+from interfere.sim.planned import PlannedSharing
+from interfere.sim.queueing import QueueScheduler, Sharing
+from interfere.sim.truth import TruthTable
+from interfere.sim.world import SimDevice, SimJob, World
+
+TYPE, MODE = "v100", "mps"
+NAMES = ("heavy", "light", "medium")
+
+
+def truth(*rows: tuple[float, ...], names: tuple[str, ...] = NAMES) -> TruthTable:
+    """Slowdowns, victims down."""
+    table = np.array(rows, dtype=np.float64)
+    return TruthTable(device_type=TYPE, mode=MODE, workloads=names[: len(table)], table=table)
+
+
+USUAL = truth((2.5, 1.2, 1.5), (1.3, 1.1, 1.2), (1.8, 1.1, 1.4))
+NONE = truth((1.0, 1.0, 1.0), (1.0, 1.0, 1.0), (1.0, 1.0, 1.0))
+
+
+def devices(count: int, *, per_node: int = 4, **rest: Any) -> tuple[SimDevice, ...]:
+    """All of one type, in one pool."""
+    return tuple(
+        SimDevice(device=Device(id=f"d{k}", type=TYPE, node=f"n{k // per_node}", mode=MODE), **rest)
+        for k in range(count)
+    )
+
+
+def job(name: str, arrival_s: float, duration_s: float, workload: str = "light", gpus: int = 1, **rest: Any) -> SimJob:
+    """One submission."""
+    return SimJob(id=name, workload=workload, arrival_s=arrival_s, gpus=gpus, duration_s=duration_s, **rest)
+
+
+def world(*jobs: SimJob, count: int = 1, **rest: Any) -> World:
+    """Jobs on `count` devices."""
+    return World(name="w", jobs=jobs, devices=devices(count, **rest))
+
+
+def sharings(table: TruthTable) -> list[Sharing | None]:
+    """None, and each way to share, with and without a cap."""
+    known = knowing(table)
+    common = {"predictor": known, "profiles": known.profiles, "mode": MODE}
+    return [
+        None,
+        GreedyPacking(**common),
+        GreedyPacking(**common, max_slowdown=1.3, most_shared_gpus=1),
+        PlannedSharing(**common),
+        PlannedSharing(**common, max_slowdown=1.3),
+    ]
+
+
+def schedulers(table: TruthTable) -> list[Callable[[], Scheduler]]:
+    """Makers of schedulers that stop nobody."""
+    return [
+        lambda order=order, fill=fill, k=k, slice_s=slice_s: QueueScheduler(
+            order=order, backfill=fill, sharing=sharings(table)[k], slice_s=slice_s
+        )
+        for order in (Fifo(), ShortestFirst())
+        for fill in (False, True)
+        for k in range(len(sharings(table)))
+        for slice_s in ((0.0, 7.0) if k else (0.0,))
+    ]
+
+
+slowdowns = st.floats(1.0, 3.0).map(lambda value: round(value, 3)) | st.just(math.nan)
+tables = st.lists(st.tuples(slowdowns, slowdowns, slowdowns), min_size=3, max_size=3).map(lambda rows: truth(*rows))
+
+
+@st.composite
+def worlds(draw: st.DrawFn, *, gangs: bool = True, windows: bool = False, strangers: bool = True) -> World:
+    """Up to ten jobs on up to five devices."""
+    count = draw(st.integers(1, 5))
+    gaps = draw(st.lists(st.integers(0, 20), min_size=1, max_size=10))
+    arrivals = np.cumsum(gaps).tolist()
+    names = [*NAMES, "stranger"] if strangers else NAMES
+    jobs = [
+        job(
+            f"j{k}", float(at), draw(st.integers(0, 60)) / 2, draw(st.sampled_from(names)),
+            draw(st.integers(1, count)) if gangs else 1, checkpoint_s=draw(st.sampled_from([0.0, 1.5])),
+        )
+        for k, at in enumerate(arrivals)
+    ]  # fmt: skip
+    there = devices(count, per_node=draw(st.integers(1, 4)))
+    if windows:
+        there = (
+            SimDevice(device=there[0].device, windows=((0.0, draw(st.integers(1, 40))), (50.0, math.inf))), *there[1:]
+        )  # fmt: skip
+    return World(name="drawn", jobs=tuple(jobs), devices=there)

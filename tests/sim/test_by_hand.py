@@ -1,0 +1,173 @@
+"""Small replays whose every time is worked out by hand."""
+
+import math
+
+import pytest
+
+from interfere.errors import InvalidInputError, UnfitError
+from interfere.records import Device
+from interfere.sim.cluster import Cluster, Decision, Start
+from interfere.sim.orders import Fifo, ShortestFirst
+from interfere.sim.queueing import QueueScheduler
+from interfere.sim.replay import Replayed, replay
+from interfere.sim.truth import TableTruth
+from interfere.sim.world import SimDevice, World
+from tests.sim.small import USUAL, devices, job, sharings, truth, world
+
+GREEDY, CAPPED, PLANNED, PLANNED_CAPPED = (k for k in range(1, 5))
+
+
+def ends(made: World, scheduler: QueueScheduler) -> dict[str, float]:
+    done = replay(made, TableTruth([USUAL]), scheduler)
+    return dict(zip([one.id for one in made.jobs], done.ended_s.tolist(), strict=True))
+
+
+def test_one_after_the_other() -> None:
+    made = world(job("a", 0, 10), job("b", 1, 5), job("c", 2, 1))
+    assert ends(made, QueueScheduler(order=Fifo())) == {"a": 10, "b": 15, "c": 16}
+    assert ends(made, QueueScheduler(order=ShortestFirst())) == {"a": 10, "c": 11, "b": 16}
+
+
+def test_backfill_passes_a_gang_that_does_not_fit() -> None:
+    made = world(job("a", 0, 10), job("gang", 1, 5, gpus=2), job("c", 2, 1), count=2)
+    assert ends(made, QueueScheduler(order=Fifo(), backfill=False)) == {"a": 10, "gang": 15, "c": 16}
+    assert ends(made, QueueScheduler(order=Fifo())) == {"a": 10, "c": 3, "gang": 15}
+
+
+def test_a_gang_waits_for_a_whole_node() -> None:
+    made = World(
+        name="w", devices=devices(4, per_node=2),
+        jobs=(job("a", 0, 10), job("gang", 0, 10, gpus=2), job("c", 1, 4), job("late", 2, 1, gpus=2)),
+    )  # fmt: skip
+    # a is on one node, the gang on the other; c joins a's node: the late gang waits for one of the two to be empty.
+    assert ends(made, QueueScheduler(order=Fifo()))["late"] == 11
+    assert ends(made, QueueScheduler(order=Fifo(), whole_nodes=False))["late"] == 11
+    two = World(
+        name="w", devices=devices(4, per_node=2),
+        jobs=(*(job(f"s{k}", 0, 5 + k % 2 * 5) for k in range(4)), job("late", 2, 1, gpus=2)),
+    )  # fmt: skip
+    # At 5 one device of each node is free: enough for who takes any two, not for who wants one node.
+    assert ends(two, QueueScheduler(order=Fifo()))["late"] == 11
+    assert ends(two, QueueScheduler(order=Fifo(), whole_nodes=False))["late"] == 6
+
+
+@pytest.mark.parametrize("how", [GREEDY, PLANNED])
+def test_two_share_until_one_ends(how: int) -> None:
+    """light beside heavy 1.3, heavy beside light 1.2: from 2 on both run; the light one has done its 5 at 8.5, when the
+    heavy one, at 2 + 6.5 / 1.2, has 8 - 5.4167 left."""
+    made = world(job("host", 0, 10, "heavy"), job("guest", 2, 5, "light"))
+    found = ends(made, QueueScheduler(order=Fifo(), sharing=sharings(USUAL)[how]))
+    assert found["guest"] == pytest.approx(2 + 5 * 1.3)
+    assert found["host"] == pytest.approx(8.5 + 8 - 6.5 / 1.2)
+
+
+@pytest.mark.parametrize("how", [CAPPED, PLANNED_CAPPED])
+def test_a_cap_keeps_them_apart(how: int) -> None:
+    made = world(job("host", 0, 10, "heavy"), job("guest", 2, 5, "medium"))  # 1.5 and 1.8
+    assert ends(made, QueueScheduler(order=Fifo(), sharing=sharings(USUAL)[how])) == {"host": 10, "guest": 15}
+
+
+@pytest.mark.parametrize("how", [GREEDY, PLANNED])
+def test_gangs_share_with_gangs_of_their_size(how: int) -> None:
+    made = world(job("host", 0, 10, gpus=2), job("small", 1, 2), job("guest", 1, 4, gpus=2), count=2)
+    found = ends(made, QueueScheduler(order=Fifo(), sharing=sharings(USUAL)[how]))
+    assert found["guest"] == pytest.approx(1 + 4 * 1.1)
+    assert found["small"] == pytest.approx(found["host"] + 2)
+
+
+@pytest.mark.parametrize("how", [GREEDY, PLANNED])
+def test_nobody_shares_without_truth(how: int) -> None:
+    made = world(job("host", 0, 10, "stranger"), job("guest", 2, 5))
+    assert ends(made, QueueScheduler(order=Fifo(), sharing=sharings(USUAL)[how])) == {"host": 10, "guest": 15}
+
+
+def test_a_slice_puts_sharing_off() -> None:
+    made = world(job("first", 0, 100), job("a", 1, 1), job("b", 2.5, 1))
+    found = ends(made, QueueScheduler(order=Fifo(), sharing=sharings(USUAL)[GREEDY], slice_s=10))
+    assert found["a"] == pytest.approx(1 + 1.1)  # the first decision needs no wait
+    assert found["b"] == pytest.approx(11 + 1.1)
+
+
+def test_a_device_that_goes_stops_its_job() -> None:
+    there = SimDevice(device=devices(1)[0].device, windows=((0.0, 10.0), (20.0, math.inf)))
+    done = _one(World(name="w", jobs=(job("a", 0, 15, checkpoint_s=1.0),), devices=(there,)))
+    assert done.ended_s.tolist() == [26]  # 10 done, 5 and the checkpoint left from 20 on
+    assert done.stops.tolist() == [1]
+    never = SimDevice(device=devices(1)[0].device, windows=((0.0, 10.0),))
+    with pytest.raises(UnfitError, match="wait for ever"):
+        _one(World(name="w", jobs=(job("a", 0, 15),), devices=(never,)))
+
+
+def test_a_slower_device_takes_longer() -> None:
+    done = _one(World(name="w", jobs=(job("a", 0, 7),), devices=devices(1, speed=0.7)))
+    assert done.ended_s.tolist() == [pytest.approx(10)]
+
+
+def test_devices_in_use_over_time() -> None:
+    done = replay(
+        world(job("a", 0, 10), job("b", 4, 1, "heavy"), count=2), TableTruth([USUAL]),
+        QueueScheduler(order=Fifo(), sharing=sharings(USUAL)[GREEDY]),
+    )  # fmt: skip
+    assert list(zip(done.at_s, done.busy, done.shared, strict=True)) == [(0, 1, 0), (4, 2, 0), (5, 1, 0), (10, 0, 0)]
+
+
+def _one(made: World) -> Replayed:
+    return replay(made, TableTruth([USUAL]), QueueScheduler(order=Fifo()))
+
+
+class Doing:
+    """A scheduler that does as told at the first moment, and nothing later."""
+
+    def __init__(self, *starts: Start, stops: tuple[str, ...] = ()) -> None:
+        self.left = Decision(starts=starts, stops=stops)
+
+    def decide(self, cluster: Cluster) -> Decision:
+        told, self.left = self.left, Decision()
+        return told
+
+
+def test_what_a_scheduler_may_not_do() -> None:
+    jobs = (job("a", 0, 1), job("b", 0, 1, "heavy"), job("c", 0, 1), job("d", 0, 1, "stranger"))
+    bound = job("e", 0, 1, pools=("x",))
+    there = (*devices(2), SimDevice(device=Device(id="x", type="v100", pool="x")))
+
+    def asked(names: str, *places: str, stops: tuple[str, ...] = ()) -> None:
+        starts = [Start(job_id=name, device_ids=(place,)) for name, place in zip(names, places, strict=True)]
+        made = World(name="w", jobs=(*jobs, bound), devices=there)
+        replay(made, TableTruth([USUAL]), Doing(*starts, stops=stops))
+
+    with pytest.raises(ValueError, match="does not wait"):
+        asked("aa", "d0", "d1")
+    with pytest.raises(ValueError, match="neither empty"):
+        asked("abc", "d0", "d0", "d0")
+    with pytest.raises(ValueError, match="must not share"):
+        asked("ad", "d0", "d0")
+    with pytest.raises(ValueError, match="may not run in"):
+        asked("e", "d0")
+    with pytest.raises(ValueError, match="does not run"):
+        asked("", stops=("a",))
+    with pytest.raises(ValueError, match="takes 1 devices"):
+        replay(world(job("a", 0, 1), count=2), TableTruth([USUAL]), Doing(Start(job_id="a", device_ids=("d0", "d1"))))
+
+
+def test_a_world_that_is_none() -> None:
+    with pytest.raises(InvalidInputError, match="more devices than there are"):
+        world(job("a", 0, 1, gpus=2))
+    with pytest.raises(InvalidInputError, match="order of arrival"):
+        world(job("a", 1, 1), job("b", 0, 1))
+    with pytest.raises(InvalidInputError, match="job is in the world twice"):
+        world(job("a", 0, 1), job("a", 0, 1))
+    with pytest.raises(InvalidInputError, match="device is in the world twice"):
+        World(name="w", jobs=(), devices=devices(1) * 2)
+    with pytest.raises(InvalidInputError, match="in order and apart"):
+        devices(1, windows=((5.0, 3.0),))
+    with pytest.raises(InvalidInputError, match="needs a speed"):
+        devices(1, speed=0.0)
+
+
+def test_load() -> None:
+    assert world(job("a", 0, 10), job("b", 20, 10), count=2).load == 0.5
+
+
+def test_truth_that_is_silent_forbids() -> None:
+    assert math.isnan(TableTruth([truth((1.0,), names=("only",))]).slowdown("only", "other", "v100"))

@@ -1,0 +1,69 @@
+"""Worlds from traces: nothing lost, loads as asked."""
+
+import math
+
+import numpy as np
+import pytest
+
+from interfere.data.traces import JobTrace, TraceCluster, TraceJob
+from interfere.errors import InvalidInputError
+from interfere.sim.worlds import at_load, resampled, worlds_of
+
+CLUSTERS = (TraceCluster(vc="x", nodes=2, gpus_per_node=4), TraceCluster(vc="y", nodes=1, gpus_per_node=1))
+
+
+def one(name: str, arrival_s: float, gpus: int = 1, duration_s: float = 10.0, vc: str = "x") -> TraceJob:
+    return TraceJob(job_id=name, workload="w", arrival_s=arrival_s, gpus=gpus, duration_s=duration_s, vc=vc)
+
+
+TRACE = JobTrace(
+    name="t",
+    jobs=(
+        one("a", 0), one("b", 0, gpus=8), one("long", 5, gpus=9), one("c", 5, vc="y"), one("nowhere", 6, vc="z"),
+        one("unknown", 7, duration_s=math.nan), one("d", 20),
+    ),
+    clusters=CLUSTERS,
+)  # fmt: skip
+
+
+def test_every_job_is_somewhere() -> None:
+    found = worlds_of(TRACE, device_type="v100", mode="mps")
+    assert [[job.id for job in world.jobs] for world in found.worlds] == [["a", "b", "d"], ["c"]]
+    assert [len(world.devices) for world in found.worlds] == [8, 1]
+    assert found.worlds[0].node_gpus == 4
+    assert dict(found.left_out) == {
+        "larger than their virtual cluster": 1, "in a virtual cluster without devices": 1, "without a duration": 1
+    }  # fmt: skip
+    assert "left out: 1 larger" in found.note()
+
+
+def test_ties_in_the_order_of_the_trace_or_of_a_seed() -> None:
+    def order(seed: int | None) -> list[str]:
+        return [job.id for job in worlds_of(TRACE, device_type="v", mode="mps", tie_seed=seed).worlds[0].jobs]
+
+    assert order(None) == ["a", "b", "d"]
+    assert {tuple(order(seed)) for seed in range(8)} == {("a", "b", "d"), ("b", "a", "d")}
+    assert order(3) == order(3)
+
+
+def test_devices_for_a_trace_that_has_none() -> None:
+    bare = JobTrace(name="bare", jobs=TRACE.jobs)
+    with pytest.raises(InvalidInputError, match="which devices"):
+        worlds_of(bare, device_type="v", mode="mps")
+    found = worlds_of(bare, device_type="v", mode="mps", clusters=(TraceCluster(vc="all", nodes=1, gpus_per_node=9),))
+    assert [job.id for job in found.worlds[0].jobs] == ["a", "b", "long", "c", "nowhere", "d"]
+    empty = JobTrace(name="empty", jobs=(one("u", 0, duration_s=math.nan),), clusters=CLUSTERS)
+    with pytest.raises(InvalidInputError, match="no job") as raised:
+        worlds_of(empty, device_type="v", mode="mps")
+    assert "1 without a duration" in str(raised.value)
+
+
+def test_loads() -> None:
+    world = worlds_of(TRACE, device_type="v", mode="mps").worlds[0]
+    assert world.load == pytest.approx((10 + 80 + 10) / (8 * 20))
+    assert at_load(world, 0.5).load == pytest.approx(0.5)
+    drawn = resampled(world, 0.7, 4000, seed=1)
+    assert drawn.load == pytest.approx(0.7, rel=0.05)
+    assert resampled(world, 0.7, 50, seed=1) == resampled(world, 0.7, 50, seed=1)
+    assert resampled(world, 0.7, 50, seed=2).jobs != resampled(world, 0.7, 50, seed=1).jobs
+    assert np.unique([job.duration_s for job in drawn.jobs]).tolist() == [10.0]
