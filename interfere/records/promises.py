@@ -51,8 +51,8 @@ class DeviceSlots:
 
 
 def granules_for(memory_bytes: float, granule_bytes: float) -> int:
-    """The fewest whole granules that hold so much. A millionth of one is rounding."""
-    return math.ceil(memory_bytes / granule_bytes - 1e-6)
+    """The fewest whole granules that hold so much, one at least. A millionth of one is rounding."""
+    return max(1, math.ceil(memory_bytes / granule_bytes - 1e-6))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from interfere.errors import InvalidInputError
 from interfere.policy.grants import account_of, holdings
-from interfere.policy.memory import Known
+from interfere.policy.memory import Demand, Known, Room
 from interfere.policy.overuse import in_order
+from interfere.policy.part import part_of
 from interfere.policy.planner import plan
 from interfere.policy.rank import rank
 from interfere.policy.scope import ScopeDecision, plan_scope
@@ -128,6 +129,23 @@ def test_a_ratio_alone_has_the_drivers_granules() -> None:
     bare = replace(device("d"), granule_bytes=math.nan, oversubscription_ratio=1.5)
     (slots,) = decided(snapshot((), bare)).ledger.slots
     assert (slots.granules, slots.granule_bytes) == (60 * 1024, 2.0**21)
+
+
+def test_who_is_known_to_need_nothing_holds_one_granule() -> None:
+    idle = Job(id="a", workload="a", memory_peak_bytes=0.0)
+    first = decided(snapshot((idle,), device("d")))
+    assert first.plan.actions[0].grant_bytes == 2 * GIB
+    assert free(decided(snapshot((), device("d", idle, job("b", 1)), now_s=20.0), first.ledger)) == {"d": 38}
+
+
+@given(st.integers(1, 10**6), st.floats(1.0, 4.0), st.floats(1.0, 1e12))
+@settings(max_examples=200, deadline=None)
+def test_a_grant_is_the_fewest_whole_granules(count: int, ratio: float, granule_bytes: float) -> None:
+    room = Room(memory_bytes=count * granule_bytes, oversubscription_ratio=ratio, granule_bytes=granule_bytes)
+    assert room.granules >= count
+    assert room.granules * granule_bytes <= ratio * room.memory_bytes * (1 + 1e-6)
+    assert room.needs(Demand(bytes=room.memory_bytes)) == count  # no rounding adds one
+    assert room.needs(Demand(bytes=room.memory_bytes + granule_bytes / 2)) == count + 1
 
 
 def test_devices_that_state_neither_grant_nothing() -> None:
@@ -329,8 +347,10 @@ def test_nobody_starts_beside_a_job_that_is_to_end() -> None:
     now = snapshot((job("b", 8),), device("d", job("a", 8)), now_s=200.0, limits=limits)
     calm = decided(now, ledger)
     assert [(one.kind, one.partner_id) for one in calm.plan.actions] == [(SHARED, "a")]
-    waits, end = decided(now, ledger, usages=lambda _: in_order(PAST)).plan.actions
+    plan_ = decided(now, ledger, usages=lambda _: in_order(PAST)).plan
+    waits, end = plan_.actions
     assert (waits.kind, end.kind) == (WAIT, END)
+    assert part_of(now, plan_, "b") is None  # nor is it explained as if it might have
     assert waits.reason == "every device is promised to others, or has a job that is to end"
 
 
