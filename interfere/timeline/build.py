@@ -14,7 +14,7 @@ from interfere.data.importers.kernels import Launch, short_name
 from interfere.devices import device_type
 from interfere.errors import InvalidInputError, UnfitError
 from interfere.records import JobProfile, KernelStat
-from interfere.timeline.records import SHORTEST_S, Identity, Kernel, Timeline
+from interfere.timeline.records import MEASURED, SHORTEST_S, Identity, Kernel, Timeline
 
 # Orion classes a kernel as memory-bound where it draws 60 % of the memory bandwidth or more, as Nsight Compute does
 # (Strati et al. 2024, section 4.2): the middle of what is above, and of what is below.
@@ -50,12 +50,15 @@ def from_profile(profile: JobProfile) -> Timeline:
 
 
 def from_stretches(profile: JobProfile) -> Timeline:
-    """Busy and idle stretches, as the profiler of a CPU core recorded them."""
-    pairs = zip(profile.busy_s, profile.idle_s, strict=True)
-    return Timeline(
-        name=profile.workload,
-        kernels=tuple(Kernel(identity=STRETCH, duration_s=b, gap_s=i) for b, i in pairs if b >= SHORTEST_S),
-    )
+    """Busy and idle stretches, as recorded on a CPU core; those of several steps are cut into steps."""
+    kernels: list[Kernel] = []
+    for busy_s, idle_s in zip(profile.busy_s, profile.idle_s, strict=True):
+        if busy_s < SHORTEST_S:
+            continue
+        steps = 1 if math.isnan(profile.step_time_s) else max(1, round(busy_s / profile.step_time_s))
+        kernels += [Kernel(identity=STRETCH, duration_s=busy_s / steps) for _ in range(steps - 1)]
+        kernels.append(Kernel(identity=STRETCH, duration_s=busy_s / steps, gap_s=idle_s))
+    return Timeline(name=profile.workload, kernels=tuple(kernels))
 
 
 def from_kernels(profile: JobProfile) -> Timeline:
@@ -89,7 +92,7 @@ def from_kernels(profile: JobProfile) -> Timeline:
             for _, _, k in placed
         ),
         order="spread evenly by count",
-        gaps=("as measured" if not unknown else "spread over the step" if spread_s else "unknown: none"),
+        gaps=(MEASURED if not unknown else "spread over the step" if spread_s else "unknown: none"),
     )
 
 
@@ -101,6 +104,10 @@ def with_gaps(timeline: Timeline, share: float, seed: int, *, every: int = 1) ->
     """
     if not 0 <= share < 1:
         raise InvalidInputError("a share of gaps must be at least 0 and below 1", value=share, remedy="such as 0.3")
+    if timeline.gaps == MEASURED and timeline.solo_s > timeline.busy_s:
+        raise InvalidInputError(
+            "gaps that were measured are not drawn over", value=timeline.name, remedy="leave the share of gaps out"
+        )
     draws = np.random.default_rng(seed).exponential(size=len(timeline.kernels))
     after = min(every, len(timeline.kernels))
     draws[np.arange(1, len(draws) + 1) % after != 0] = 0.0

@@ -11,8 +11,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
+from interfere.devices import CPU_CORE
 from interfere.errors import InvalidInputError
-from interfere.records import NAN
+from interfere.records import NAN, JobProfile
+from interfere.timeline.build import from_profile, rotated
 from interfere.timeline.engine import SharingPolicy, replay
 from interfere.timeline.fair import FairSlices
 from interfere.timeline.policies import Exclusive, PriorityFilling, Queued, Spatial, TimeSlices
@@ -20,6 +25,7 @@ from interfere.timeline.records import Span, Stream, Timeline
 
 HIGH, LOW = 1, 0
 ENOUGH_LAUNCHES = 1_000  # of the high job: further rounds of Orion's timelines move its ratios by under 1 %
+MOST_S = 4.0  # of the high job alone, where one round is shorter: 1,000 ticks of a CPU core
 MOST_LAUNCHES = 10_000  # of both, where one round of the high job has fewer: some tenths of a second a mode
 POLICIES: dict[str, SharingPolicy] = {
     one.name: one for one in (Exclusive(), TimeSlices(), FairSlices(), Spatial(), Queued(), PriorityFilling())
@@ -43,44 +49,61 @@ class ModeResult:
     spans: tuple[Span, ...] = ()
 
 
-def policies(names: Sequence[str]) -> tuple[SharingPolicy, ...]:
-    """By name. Raises InvalidInputError for one that is unknown."""
+def policies(names: Sequence[str], device_type: str) -> tuple[SharingPolicy, ...]:
+    """By name, or without names what the device type can do. Raises InvalidInputError for one that is unknown."""
     for name in names:
         if name not in POLICIES:
             raise InvalidInputError("no such way of sharing", value=name, remedy=f"one of {', '.join(POLICIES)}")
-    return tuple(POLICIES[name] for name in names)
+    # A core runs one process at a time; a GPU does not know Linux's slices.
+    unfit = "spatial" if device_type == CPU_CORE.name else "fair"
+    return tuple(POLICIES[name] for name in (names or [name for name in POLICIES if name != unfit]))
 
 
-def compare(
-    high: Timeline,
-    low: Timeline,
-    modes: Sequence[SharingPolicy],
-    *,
-    believed: tuple[Timeline | None, Timeline | None] = (None, None),
-    rounds: int | None = None,
-    keep_s: float = 0.0,
-) -> tuple[ModeResult, ...]:
-    """Each mode, in order. Pure: equal input, equal output."""
-    rounds = rounds or _rounds(high, low)
-    low_rounds = max(1, round(rounds * high.solo_s / low.solo_s))
-    found: list[ModeResult] = []
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Meeting:
+    """Two jobs that meet. `believed`: what a planner thinks of high and low; default: the truth."""
+
+    high: Timeline
+    low: Timeline
+    believed: tuple[Timeline | None, Timeline | None] = (None, None)
+    hosts_wait: bool = False  # for each kernel, as a process that computes and sleeps on its own core does
+    rounds: int = 0  # of the high job; 0: enough
+
+    def streams(self, *, low_ends: bool) -> tuple[Stream, Stream]:
+        """Both from the start; the low one has as much work alone, or no end."""
+        rounds = self.rounds or _rounds(self.high, self.low)
+        low_rounds = max(1, round(rounds * self.high.solo_s / self.low.solo_s)) if low_ends else None
+        one, other = (
+            Stream(timeline=timeline, priority=level, rounds=times, believed=believed, host_waits=self.hosts_wait)
+            for timeline, level, times, believed in zip(
+                (self.high, self.low), (HIGH, LOW), (rounds, low_rounds), self.believed, strict=True
+            )
+        )
+        return one, other
+
+
+def compare(meeting: Meeting, modes: Sequence[SharingPolicy], *, keep_s: float = 0.0) -> tuple[ModeResult, ...]:
+    """Each mode, in order, with its spans that begin before `keep_s`. Pure: equal input, equal output."""
+    together, bounded = meeting.streams(low_ends=False), meeting.streams(low_ends=True)
     queued = Queued()
-    base_high_s, base_rate, base_s = _figures(high, low, queued, believed, rounds, low_rounds)
+    base_high, base_low = replay(together, queued).outcomes
+    base_low_s = replay(bounded, queued).outcomes[1].elapsed_s
+    found: list[ModeResult] = []
     for policy in modes:
-        steady = replay(_streams(high, low, believed, rounds, None), policy, keep_s=keep_s)
-        one, other = steady.outcomes
-        both = replay(_streams(high, low, believed, rounds, low_rounds), policy)
+        steady = replay(together, policy, keep_s=keep_s)
+        high, low = steady.outcomes
+        low_s = replay(bounded, policy).outcomes[1].elapsed_s
         found.append(
             ModeResult(
                 mode=policy.name,
-                high_slowdown=one.slowdown,
-                low_slowdown=other.slowdown,
-                high_speedup=base_high_s / one.elapsed_s,
-                low_relative_rate=other.speed / base_rate if base_rate > 0 else NAN,
-                low_completion=base_s / both.outcomes[1].elapsed_s,
-                filled=other.filled,
-                gap_use_frac=one.gap_used_s / one.gap_s if one.gap_s > 0 else NAN,
-                overhang_frac=one.waited_s / one.alone_s,
+                high_slowdown=high.slowdown,
+                low_slowdown=low.slowdown,
+                high_speedup=base_high.elapsed_s / high.elapsed_s,
+                low_relative_rate=low.speed / base_low.speed if base_low.speed > 0 else NAN,
+                low_completion=base_low_s / low_s,
+                filled=low.filled,
+                gap_use_frac=high.gap_used_s / high.gap_s if high.gap_s > 0 else NAN,
+                overhang_frac=high.waited_s / high.alone_s,
                 idle_frac=steady.idle_s / steady.end_s,
                 spans=steady.spans,
             )
@@ -91,27 +114,25 @@ def compare(
 def _rounds(high: Timeline, low: Timeline) -> int:
     """Of the high job: enough launches of it, not too many of both."""
     beside = high.solo_s / low.solo_s * len(low.kernels)  # launches of the low job in one round, if nobody waited
-    return max(1, min(math.ceil(ENOUGH_LAUNCHES / len(high.kernels)), int(MOST_LAUNCHES / (len(high.kernels) + beside))))
+    enough = math.ceil(ENOUGH_LAUNCHES / len(high.kernels))
+    return max(1, min(enough, int(MOST_LAUNCHES / (len(high.kernels) + beside)), int(MOST_S / high.solo_s)))
 
 
-def _streams(
-    high: Timeline, low: Timeline, believed: tuple[Timeline | None, Timeline | None], rounds: int, low_rounds: int | None
-) -> tuple[Stream, Stream]:
-    return (
-        Stream(timeline=high, priority=HIGH, rounds=rounds, believed=believed[0]),
-        Stream(timeline=low, priority=LOW, rounds=low_rounds, believed=believed[1]),
-    )
+def shared_slowdowns(
+    profiles: Sequence[JobProfile], policy: SharingPolicy, *, until_s: float = 2.0
+) -> NDArray[np.float64]:
+    """float64[n, n]: slowdown of each job beside each, all of them endless, hosts that wait for each kernel.
 
-
-def _figures(
-    high: Timeline,
-    low: Timeline,
-    policy: SharingPolicy,
-    believed: tuple[Timeline | None, Timeline | None],
-    rounds: int,
-    low_rounds: int,
-) -> tuple[float, float, float]:
-    """High time and low speed together, and low time to completion."""
-    one, other = replay(_streams(high, low, believed, rounds, None), policy).outcomes
-    both = replay(_streams(high, low, believed, rounds, low_rounds), policy).outcomes
-    return one.elapsed_s, other.speed, both[1].elapsed_s
+    A job beside itself starts its twin in the middle of the round: equal timelines in step would never meet.
+    """
+    lines = [from_profile(profile) for profile in profiles]
+    found = np.ones((len(lines), len(lines)))
+    for i, victim in enumerate(lines):
+        for k, neighbour in enumerate(lines[i:], start=i):
+            twin = rotated(neighbour, len(neighbour.kernels) // 2) if i == k else neighbour
+            streams = [Stream(timeline=one, rounds=None, host_waits=True) for one in (victim, twin)]
+            one, other = replay(streams, policy, until_s=until_s).outcomes
+            found[i, k], found[k, i] = one.slowdown, other.slowdown
+            if i == k:
+                found[i, i] = math.sqrt(one.slowdown * other.slowdown)
+    return found

@@ -5,7 +5,8 @@ Laws: kernels of a stream run in launch order, one at a time; a kernel is over w
 its duration; nothing is random and no clock is read, so equal input gives equal output.
 
 A stream launches its next kernel when the last one is over and its gap has passed: the gap is the host's. Where a
-policy lets hosts run ahead, a host keeps the pace of its job alone and stops only when `launch_ahead` launches wait.
+policy lets hosts run ahead, a host keeps the pace of its job alone, stops when `launch_ahead` launches wait, and waits
+for the last kernel of a round: a round is a request, or a step whose loss is read.
 """
 
 import math
@@ -28,6 +29,7 @@ class Lane:
     stream: Stream
     durations_s: tuple[float, ...]
     gaps_s: tuple[float, ...]
+    launch_ahead: int
     launched_s: deque[float] = field(default_factory=deque)  # launches that are not over: the first one is the head
     next_launch_s: float = math.inf
     pace_s: float = 0.0  # when its host is ready to launch the next one, if it may run ahead
@@ -37,7 +39,8 @@ class Lane:
     begun: bool = False  # the head
     in_gap: bool = False  # the head began while a stream of higher priority had none ready
     last_end_s: float = -math.inf
-    finished_s: float = math.inf
+    finished_s: float = math.inf  # its last kernel and the gap after it
+    over: bool = False
     span_s: float = math.nan  # start of the stretch that runs now
     worked_s: float = 0.0
     waited_s: float = 0.0
@@ -53,7 +56,7 @@ class Lane:
     @property
     def active(self) -> bool:
         """It has started and is not over."""
-        return self.launches > 0 and self.finished_s == math.inf
+        return self.launches > 0 and not self.over
 
     @property
     def head(self) -> int:
@@ -124,6 +127,7 @@ class _Run:
                 stream=one,
                 durations_s=tuple(kernel.duration_s for kernel in one.timeline.kernels),
                 gaps_s=tuple(kernel.gap_s for kernel in one.timeline.kernels),
+                launch_ahead=1 if one.host_waits else policy.launch_ahead,
                 next_launch_s=one.start_s,
             )
             for index, one in enumerate(streams)
@@ -137,6 +141,7 @@ class _Run:
         lanes = self.lanes
         while True:
             for lane in lanes:
+                lane.over = lane.finished_s <= self.now_s
                 while lane.next_launch_s <= self.now_s:
                     self._launch(lane)
             if self.now_s >= self.until_s or self._over():
@@ -148,15 +153,14 @@ class _Run:
                 end_s = min(end_s, lane.next_launch_s)
                 if rate > 0:
                     end_s = min(end_s, self.now_s + lane.left_s / rate)
-                if lane.finished_s > self.now_s and lane.launches == lane.total and not lane.launched_s:
+                if not lane.over:
                     end_s = min(end_s, lane.finished_s)
             assert end_s < math.inf, f"{self.policy.name} leaves ready kernels for ever"
             self._advance(max(end_s, self.now_s), decision.rates)
 
     def _over(self) -> bool:
-        return all(lane.finished_s <= self.now_s for lane in self.lanes if lane.stream.rounds is not None) and any(
-            lane.stream.rounds is not None for lane in self.lanes
-        )
+        bounded = [lane.over for lane in self.lanes if lane.stream.rounds is not None]
+        return bool(bounded) and all(bounded)
 
     def _launch(self, lane: Lane) -> None:
         """The launch is due; plan the next one."""
@@ -166,8 +170,8 @@ class _Run:
         lane.launched_s.append(lane.next_launch_s)
         lane.launches += 1
         lane.pace_s = lane.next_launch_s + lane.durations_s[kernel] + lane.gaps_s[kernel]
-        may = lane.launches < lane.total and len(lane.launched_s) < self.policy.launch_ahead
-        lane.next_launch_s = lane.pace_s if may else math.inf
+        last = kernel == len(lane.durations_s) - 1
+        lane.next_launch_s = math.inf if last or len(lane.launched_s) >= lane.launch_ahead else lane.pace_s
 
     def _mark(self, rates: Sequence[float]) -> None:
         """Close and open stretches; count what begins in the gap of somebody more important."""
@@ -228,8 +232,10 @@ class _Run:
         if lane.ended == lane.total:
             lane.finished_s = after_s
         elif lane.launches < lane.total and lane.next_launch_s == math.inf:
-            # A host that waits for each kernel lets the gap pass; one that was too far ahead has had it already.
-            lane.next_launch_s = after_s if self.policy.launch_ahead == 1 else max(self.now_s, lane.pace_s)
+            # A host that waited for this kernel lets the gap pass; one that was too far ahead has had it already.
+            waited = lane.launch_ahead == 1 or kernel == len(lane.durations_s) - 1
+            if waited or lane.launches % len(lane.durations_s):
+                lane.next_launch_s = after_s if waited else max(self.now_s, lane.pace_s)
 
     def result(self) -> Replay:
         for lane in self.lanes:
@@ -243,12 +249,12 @@ class _Run:
         )
 
     def _outcome(self, lane: Lane) -> Outcome:
-        one, finished = lane.stream, lane.finished_s <= self.now_s
+        one, finished = lane.stream, lane.over
         rounds, rest = divmod(lane.ended, len(lane.durations_s))
         alone_s = rounds * one.timeline.solo_s + math.fsum(lane.durations_s[:rest]) + math.fsum(lane.gaps_s[:rest])
         if lane.ready:
             alone_s += lane.durations_s[lane.head] - lane.left_s
-        elif not finished and lane.ended and self.policy.launch_ahead == 1:
+        elif not finished and lane.ended and lane.launch_ahead == 1:
             # The part of a gap that has not passed is no progress yet.
             gap_s = lane.gaps_s[(lane.ended - 1) % len(lane.gaps_s)]
             alone_s -= max(0.0, lane.last_end_s + gap_s - self.now_s)

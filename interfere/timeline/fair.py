@@ -1,4 +1,6 @@
-"""One CPU core between processes: Linux's EEVDF (Stoica, Abdel-Wahab 1995; kernel/sched/fair.c since 6.6), equal weights.
+"""One CPU core between processes: Linux's EEVDF at equal weights (kernel/sched/fair.c since 6.6).
+
+Earliest Eligible Virtual Deadline First: Stoica, Abdel-Wahab 1995.
 
 Each stream has a virtual runtime v; V is their mean over those queued; lag = V - v is what the core owes it. Among the
 eligible (lag ≥ 0) the earliest deadline runs. What runs is protected up to the deadline it was picked with, as long as

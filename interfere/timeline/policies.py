@@ -14,6 +14,7 @@ from interfere.timeline.engine import Decision, Lane
 # NVIDIA documents neither. A slice of 2 ms is the default of its vGPU scheduler for up to eight guests (vGPU software
 # user guide, "scheduling policies"). The switch costs nothing unless somebody measured it: pass that figure.
 GPU_SLICE_S, GPU_SWITCH_S = 0.002, 0.0
+ROUNDING_S = 1e-12  # a kernel fits a gap of its very length, whatever the last bits of a sum say
 QUEUE_LAUNCHES = 32  # what the comparison in the guide of this project lets hosts run ahead; CUDA allows 1,024
 
 
@@ -24,7 +25,7 @@ def only(lanes: Sequence[Lane], index: int, rate: float = 1.0) -> tuple[float, .
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exclusive:
-    """One stream after the other: by priority, then in the order given. Each has the device for itself, gaps included."""
+    """One stream after the other: by priority, then in the order given. Gaps stay empty."""
 
     name: str = "exclusive"
     launch_ahead: int = 1
@@ -57,9 +58,7 @@ class TimeSlices:
     launch_ahead: int = QUEUE_LAUNCHES
 
     def __post_init__(self) -> None:
-        check(
-            number_violations(self, "slice_s", low=1e-6, nan=False) + number_violations(self, "switch_s", nan=False)
-        )
+        check(number_violations(self, "slice_s", low=1e-6, nan=False) + number_violations(self, "switch_s", nan=False))
 
     def arbiter(self, lanes: Sequence[Lane]) -> "_RoundRobin":
         """Nobody owns the device yet."""
@@ -213,6 +212,6 @@ class _Filling:
         fits = [
             (lane.stream.priority, self.run_s[lane.index][lane.head], -lane.index)
             for lane in lanes
-            if lane.ready and self.run_s[lane.index][lane.head] <= left_s
+            if lane.ready and self.run_s[lane.index][lane.head] <= left_s + ROUNDING_S
         ]
         return -max(fits)[2] if fits else -1

@@ -12,6 +12,7 @@ from interfere.records import NAN
 from interfere.records.checks import check, number_violations, text_violations
 
 SHORTEST_S = 1e-9  # profilers count in nanoseconds
+MEASURED = "as measured"
 HIGHEST_LEVEL = 9  # FIKIT keeps ten queues (Wu 2023, section 3)
 
 
@@ -52,8 +53,8 @@ class Timeline:
 
     name: str
     kernels: tuple[Kernel, ...]
-    order: str = "as measured"
-    gaps: str = "as measured"
+    order: str = MEASURED
+    gaps: str = MEASURED
 
     def __post_init__(self) -> None:
         bad = text_violations(self, "name")
@@ -83,6 +84,7 @@ class Stream:
     start_s: float = 0.0
     rounds: int | None = 1  # how often the timeline runs; None: as long as anybody else does
     believed: Timeline | None = None  # SK and SG that a planner reads; default: the truth
+    host_waits: bool = False  # for each kernel, also where the policy lets hosts run ahead
 
     def __post_init__(self) -> None:
         bad = number_violations(self, "start_s", nan=False)

@@ -93,7 +93,7 @@ class KernelTable:
 
 
 def mistaken(timeline: Timeline, error_frac: float, seed: int) -> Timeline:
-    """What a planner with errors believes: SK and SG off by a log-normal factor of median 1 and this relative spread."""
+    """What a planner with errors believes: SK and SG off by log-normal factors of median 1 and this spread."""
     if not (math.isfinite(error_frac) and error_frac >= 0):
         raise InvalidInputError("a relative error must be finite and ≥ 0", value=error_frac, remedy="such as 0.2")
     sigma = math.sqrt(math.log1p(error_frac**2))  # of a log-normal with this coefficient of variation

@@ -24,6 +24,7 @@ NAMES = (
     "retrain",
     "serve",
     "slurm",
+    "timeline",
     "train",
     "ui",
 )
