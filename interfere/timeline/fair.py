@@ -6,12 +6,17 @@ Each stream has a virtual runtime v; V is their mean over those queued; lag = V 
 eligible (lag ≥ 0) the earliest deadline runs. What runs is protected up to the deadline it was picked with, as long as
 it is eligible; it is changed at ticks, when another wakes up with an earlier deadline, and when it sleeps. Who sleeps
 with a debt stays queued until the debt is paid; who sleeps with a claim keeps it, at most max(2 slices, a tick).
+
+A process that runs after another one finds its data gone from the caches and reads them again. One visit to the core
+pushes out as much of what others hold as it has time to read at the bandwidth of the memory, at most its own working
+set; reading back takes as long, at most as long as the stretch itself. Without a bandwidth this costs nothing.
 """
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from interfere.errors import Violation
 from interfere.records.checks import check, number_violations
 from interfere.timeline.engine import Decision, Lane
 from interfere.timeline.policies import only
@@ -27,15 +32,20 @@ class FairSlices:
 
     slice_s: float = BASE_SLICE_S
     tick_s: float = TICK_S
+    bandwidth_bytes_s: float = math.inf
     name: str = "fair"
     launch_ahead: int = 1
 
     def __post_init__(self) -> None:
         check(number_violations(self, "slice_s", "tick_s", low=1e-6, nan=False))
+        if not self.bandwidth_bytes_s > 0:
+            wrong = repr(self.bandwidth_bytes_s)
+            check([Violation(field="bandwidth_bytes_s", what="must be > 0", value=wrong, remedy="leave it out")])
 
     def arbiter(self, lanes: Sequence[Lane]) -> "_Eevdf":
         """All asleep, nothing owed."""
-        return _Eevdf(self, tuple(_Entity() for _ in lanes))
+        held_s = (lane.stream.timeline.working_set_bytes / self.bandwidth_bytes_s for lane in lanes)
+        return _Eevdf(self, tuple(_Entity(holds_s=one) for one in held_s))
 
 
 @dataclass(slots=True)
@@ -46,6 +56,8 @@ class _Entity:
     lag_s: float = 0.0  # kept while it is not queued
     queued: bool = False
     asleep: bool = True  # queued and asleep: its debt is being paid
+    holds_s: float = 0.0  # what reading its whole working set takes
+    cold_s: float = 0.0  # what reading back takes of it that others pushed out
 
 
 @dataclass(slots=True)
@@ -55,6 +67,8 @@ class _Eevdf:
     current: int = -1
     then_s: float = 0.0
     ticks: int = 0
+    visit_s: float = 0.0  # how long the running one has had the core
+    warm_s: float = 0.0  # when its data are back
 
     def decide(self, now_s: float, lanes: Sequence[Lane]) -> Decision:
         ticks = math.floor(now_s / self.policy.tick_s + 1e-9)
@@ -71,7 +85,22 @@ class _Eevdf:
             self._take(self._pick())
         elif woken and (best := self._pick()) in woken:
             self._take(best)
-        return Decision(only(lanes, self.current), (ticks + 1) * self.policy.tick_s if self.current >= 0 else math.inf)
+        if self.current < 0:
+            return Decision(only(lanes, -1))
+        if self.visit_s == 0:
+            self.warm_s = now_s + min(self.entities[self.current].cold_s, lanes[self.current].left_s)
+        tick_s = (ticks + 1) * self.policy.tick_s
+        if now_s < self.warm_s:
+            return Decision(only(lanes, -1), min(tick_s, self.warm_s))
+        return Decision(only(lanes, self.current), tick_s)
+
+    def _displace(self, ran_s: float) -> None:
+        """The running one reads its data and pushes out those of the others."""
+        mine = self.entities[self.current]
+        pushed_s = max(0.0, min(mine.holds_s, self.visit_s + ran_s) - self.visit_s)
+        for one in self.entities:
+            one.cold_s = max(0.0, one.cold_s - ran_s) if one is mine else min(one.holds_s, one.cold_s + pushed_s)
+        self.visit_s += ran_s
 
     def _charge(self, ran_s: float, ticked: bool) -> bool:
         """update_curr: the running one pays; whether a tick now asks for another choice."""
@@ -79,6 +108,7 @@ class _Eevdf:
             return False
         entity = self.entities[self.current]
         entity.v_s += ran_s
+        self._displace(ran_s)
         over = entity.v_s >= entity.deadline_s - ROUNDING_S
         if over:
             entity.deadline_s = entity.v_s + self.policy.slice_s
@@ -132,4 +162,5 @@ class _Eevdf:
         """set_next_entity: protected up to its deadline, from the moment it was not the running one."""
         if index >= 0 and index != self.current:
             self.entities[index].protected_s = self.entities[index].deadline_s
+        self.visit_s = self.visit_s if index == self.current else 0.0
         self.current = index

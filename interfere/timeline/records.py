@@ -53,11 +53,12 @@ class Timeline:
 
     name: str
     kernels: tuple[Kernel, ...]
+    working_set_bytes: float = 0.0  # of a round; 0 where unknown
     order: str = MEASURED
     gaps: str = MEASURED
 
     def __post_init__(self) -> None:
-        bad = text_violations(self, "name")
+        bad = text_violations(self, "name") + number_violations(self, "working_set_bytes", nan=False)
         if not self.kernels:
             bad.append(
                 Violation(field="kernels", what="a timeline has none", value=self.name, remedy="give one at least")
@@ -157,5 +158,5 @@ class Replay:
     policy: str
     outcomes: tuple[Outcome, ...]
     end_s: float
-    idle_s: float  # nobody ran
+    idle_s: float  # nobody ran, switches included
     spans: tuple[Span, ...] = ()

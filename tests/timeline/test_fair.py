@@ -1,6 +1,7 @@
 """Linux's slices of a core: examples by hand, and the slowdowns measured on one."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -70,3 +71,29 @@ def test_measured_slowdowns_of_a_core_from_timelines_alone() -> None:
     assert len(found) == len(jobs) ** 2
     assert np.abs(replayed - measured).mean() < 0.8 * np.abs(measured - measured.mean()).mean()
     assert np.corrcoef(replayed, measured)[0, 1] > 0.8
+
+
+def test_data_that_the_other_pushed_out_is_read_back_at_every_change() -> None:
+    """Two of 4 MB at 4 GB/s: a millisecond of each tick of four is lost."""
+    busy = replace(line("busy", (1_000 * MS_US, 0)), working_set_bytes=4e6)
+    small = replace(busy, working_set_bytes=0.0)
+    streams = [Stream(timeline=one, rounds=None) for one in (busy, busy)]
+    policy = FairSlices(bandwidth_bytes_s=4e9)
+    both = replay(streams, policy, until_s=0.8)
+    assert [one.slowdown for one in both.outcomes] == [pytest.approx(2 * 4 / 3, rel=0.02)] * 2
+    assert both.idle_s == pytest.approx(0.8 / 4, rel=0.02)
+    beside_small = replay([streams[0], Stream(timeline=small, rounds=None)], policy, until_s=0.8)
+    assert [one.slowdown for one in beside_small.outcomes] == [pytest.approx(2.0)] * 2
+    alone = replay([Stream(timeline=busy)], policy)
+    assert alone.outcomes[0].slowdown == pytest.approx(1.0)
+
+
+def test_a_short_visit_reads_back_no_more_than_it_has_time_for() -> None:
+    big = replace(line("big", (1_000 * MS_US, 0)), working_set_bytes=1e9)
+    short = replace(line("short", (0.1 * MS_US, 9.9 * MS_US)), working_set_bytes=1e9)
+    streams = [Stream(timeline=one, rounds=None) for one in (short, big)]
+    got = replay(streams, FairSlices(bandwidth_bytes_s=1e9), until_s=2.0).outcomes[0]
+    # A stretch of 0.1 ms in 10 ms, read anew at each visit, three visits at most; uncapped it would read for a second.
+    assert 1.0 < got.slowdown < 1.04
+    with pytest.raises(InvalidInputError, match="bandwidth_bytes_s"):
+        FairSlices(bandwidth_bytes_s=0.0)
