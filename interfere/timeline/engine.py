@@ -5,8 +5,9 @@ Laws: kernels of a stream run in launch order, one at a time; a kernel is over w
 its duration; nothing is random and no clock is read, so equal input gives equal output.
 
 A stream launches its next kernel when the last one is over and its gap has passed: the gap is the host's. Where a
-policy lets hosts run ahead, a host keeps the pace of its job alone, stops when `launch_ahead` launches wait, and waits
-for the last kernel of a round: a round is a request, or a step whose loss is read.
+policy lets hosts run ahead, up to `launch_ahead` launches wait on the device. Where the device alone had no gap, its
+host was faster: it launches at once. Where it had one, the host was the slower: it launches when it did alone. And a
+host waits for the last kernel of a round: a round is a request, or a step whose loss is read.
 """
 
 import math
@@ -32,7 +33,8 @@ class Lane:
     launch_ahead: int
     launched_s: deque[float] = field(default_factory=deque)  # launches that are not over: the first one is the head
     next_launch_s: float = math.inf
-    pace_s: float = 0.0  # when its host is ready to launch the next one, if it may run ahead
+    alone_s: float = 0.0  # when the device would be through with all launches and their gaps, were it alone
+    host_s: float = 0.0  # when its host is ready to launch the next one, if it may run ahead
     launches: int = 0  # so far, over all rounds
     ended: int = 0
     left_s: float = 0.0  # of the head
@@ -169,9 +171,11 @@ class _Run:
         kernel = lane.launches % len(lane.durations_s)
         lane.launched_s.append(lane.next_launch_s)
         lane.launches += 1
-        lane.pace_s = lane.next_launch_s + lane.durations_s[kernel] + lane.gaps_s[kernel]
+        gap_s, launched_s = lane.gaps_s[kernel], lane.next_launch_s
+        lane.alone_s = max(lane.alone_s, launched_s) + lane.durations_s[kernel] + gap_s
+        lane.host_s = lane.alone_s if gap_s else launched_s
         last = kernel == len(lane.durations_s) - 1
-        lane.next_launch_s = math.inf if last or len(lane.launched_s) >= lane.launch_ahead else lane.pace_s
+        lane.next_launch_s = math.inf if last or len(lane.launched_s) >= lane.launch_ahead else lane.host_s
 
     def _mark(self, rates: Sequence[float]) -> None:
         """Close and open stretches; count what begins in the gap of somebody more important."""
@@ -235,7 +239,7 @@ class _Run:
             # A host that waited for this kernel lets the gap pass; one that was too far ahead has had it already.
             waited = lane.launch_ahead == 1 or kernel == len(lane.durations_s) - 1
             if waited or lane.launches % len(lane.durations_s):
-                lane.next_launch_s = after_s if waited else max(self.now_s, lane.pace_s)
+                lane.next_launch_s = after_s if waited else max(self.now_s, lane.host_s)
 
     def result(self) -> Replay:
         for lane in self.lanes:

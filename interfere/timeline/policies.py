@@ -124,8 +124,8 @@ def spatial_rates(sm_frac: Sequence[float], bandwidth_frac: Sequence[float]) -> 
 class Queued:
     """Uncoordinated sharing of one device queue: first launched, first run, whole kernels, whoever is important.
 
-    Hosts keep the pace of their job alone and run up to `launch_ahead` launches ahead, so a busy device lets queues
-    grow, and an important kernel waits behind all that is in them: FIKIT's comparison (Wu 2023, section 5).
+    Hosts run up to `launch_ahead` launches ahead, and an important kernel waits behind all that others have in the
+    queue: FIKIT's comparison (Wu 2023, section 5).
     """
 
     launch_ahead: int = QUEUE_LAUNCHES

@@ -99,19 +99,27 @@ def test_an_important_kernel_waits_behind_what_is_in_the_queue() -> None:
     low = line("low", *[(10, 0)] * 4)
     high = Stream(timeline=line("high", (1, 0)), priority=1, start_s=5 * US)
     ahead = replay([Stream(timeline=low), high, Stream(timeline=low)], Queued(launch_ahead=3), keep_s=1.0)
-    assert stretches(ahead, 1) == [(20, 21)]
-    assert ahead.outcomes[1].slowdown == pytest.approx(16.0)
+    assert stretches(ahead, 1) == [(60, 61)]
+    assert ahead.outcomes[1].slowdown == pytest.approx(56.0)
 
 
 @pytest.mark.parametrize(
     ("launch_ahead", "begins"),
-    [(1, [0, 35, 70, 75]), (2, [0, 35, 40, 75]), (3, [0, 35, 40, 45])],
+    [(1, [0, 35, 70, 75]), (2, [0, 5, 70, 75]), (3, [0, 5, 10, 75]), (4, [0, 5, 10, 15])],
 )
 def test_queues_grow_up_to_what_may_be_launched_ahead(launch_ahead: int, begins: list[float]) -> None:
-    """One host launches every 5 µs alone, the other every 30 µs."""
+    """Nobody has gaps, so all hosts are faster than the device."""
     one, two = line("one", *[(5, 0)] * 4), line("two", (30, 0), (30, 0))
     got = together(one, two, Queued(launch_ahead=launch_ahead))
     assert [span.start_s / US for span in got.spans if span.stream == 0] == [pytest.approx(at) for at in begins]
+
+
+def test_after_a_gap_a_host_launches_when_it_did_alone() -> None:
+    """At 15 and 30 µs: behind the second kernel of the other job, and before its third."""
+    one, two = line("one", (5, 10), (5, 10), (5, 0)), line("two", *[(30, 0)] * 3)
+    got = together(one, two, Queued(launch_ahead=2))
+    assert stretches(got, 0) == [(0, 5), (65, 70), (70, 75)]
+    assert stretches(got, 1) == [(5, 35), (35, 65), (75, 105)]
 
 
 def test_a_gap_takes_the_longest_kernel_that_fits_of_the_highest_level_that_has_one() -> None:
