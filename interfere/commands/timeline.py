@@ -68,9 +68,8 @@ def timeline(
 
         path, text = out / "timeline.html", page(one, other, results, shown_s)
         replace_file(path, lambda temporary: Path(temporary).write_text(text, encoding="utf-8"))
-    grid = Grid(
-        title=escape(f"{one.name} (high) beside {other.name} (low), replayed"), title_justify="left", box=SIMPLE
-    )
+    title = escape(f"{one.name} (high) beside {other.name} (low), replayed")
+    grid = Grid(title=title, title_justify="left", box=SIMPLE, padding=(0, 1, 0, 0), pad_edge=False)
     for k, column in enumerate(COLUMNS):
         grid.add_column(column, justify="right" if k else "left", no_wrap=True)
     for row in table_rows(results):
