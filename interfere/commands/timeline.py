@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.box import SIMPLE
 from rich.markup import escape
 from rich.table import Table as Grid
 
@@ -69,7 +68,7 @@ def timeline(
         path, text = out / "timeline.html", page(one, other, results, shown_s)
         replace_file(path, lambda temporary: Path(temporary).write_text(text, encoding="utf-8"))
     title = escape(f"{one.name} (high) beside {other.name} (low), replayed")
-    grid = Grid(title=title, title_justify="left", box=SIMPLE, padding=(0, 1, 0, 0), pad_edge=False)
+    grid = Grid(title=title, title_justify="left", box=None, padding=(0, 1, 0, 0), pad_edge=False)
     for k, column in enumerate(COLUMNS):
         grid.add_column(column, justify="right" if k else "left", no_wrap=True)
     for row in table_rows(results):
