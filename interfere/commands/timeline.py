@@ -1,5 +1,6 @@
 """Replay two jobs on one device from what they do alone, by sharing mode; what filling gaps by priority buys."""
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -25,6 +26,10 @@ GapShare = Annotated[
 ]
 GapEvery = Annotated[int, typer.Option(min=1, help="A drawn gap after every so many kernels.")]
 Error = Annotated[float, typer.Option(min=0.0, help="Relative error of the times that the planner believes.")]
+Memory = Annotated[
+    float | None,
+    typer.Option("--memory-gb-s", help="Bandwidth of the core's memory: what others push out of caches then costs."),
+]
 Seed = Annotated[int, typer.Option(min=0, help="Seed of what is drawn.")]
 Out = Annotated[Path | None, typer.Option("--out", help="Folder for timeline.html, the picture.")]
 
@@ -40,6 +45,7 @@ def timeline(
     gap_share: GapShare = None,
     gap_every: GapEvery = 1,
     error: Error = 0.0,
+    memory_gb_s: Memory = None,
     seed: Seed = 0,
     out: Out = None,
     as_json: JsonFlag = False,
@@ -53,13 +59,15 @@ def timeline(
     from interfere.timeline.tables import mistaken
 
     first, second = _pair(high, low, device, table, profiles)
-    modes = policies(mode or (), first.device_type)
+    bandwidth_bytes_s = math.inf if memory_gb_s is None else memory_gb_s * 1e9
+    modes = policies(mode or (), first.device_type, bandwidth_bytes_s=bandwidth_bytes_s)
     one, other = from_profile(first), from_profile(second)
     if gap_share is not None:
         one = with_gaps(one, gap_share, seed, every=gap_every)
     believed = (mistaken(one, error, seed), mistaken(other, error, seed + 1)) if error else (None, None)
     shown_s = window_s(one)
-    meeting = Meeting(high=one, low=other, believed=believed, hosts_wait=first.device_type == "cpu-core")
+    on_core = first.device_type == "cpu-core"
+    meeting = Meeting(high=one, low=other, believed=believed, hosts_wait=(on_core, on_core))
     results = compare(meeting, modes, keep_s=shown_s if out else 0.0)
     path = None
     if out is not None:

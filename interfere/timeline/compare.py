@@ -49,14 +49,17 @@ class ModeResult:
     spans: tuple[Span, ...] = ()
 
 
-def policies(names: Sequence[str], device_type: str) -> tuple[SharingPolicy, ...]:
+def policies(
+    names: Sequence[str], device_type: str, *, bandwidth_bytes_s: float = math.inf
+) -> tuple[SharingPolicy, ...]:
     """By name, or without names what the device type can do. Raises InvalidInputError for one that is unknown."""
     for name in names:
         if name not in POLICIES:
             raise InvalidInputError("no such way of sharing", value=name, remedy=f"one of {', '.join(POLICIES)}")
     # A core runs one process at a time; a GPU does not know Linux's slices.
     unfit = "spatial" if device_type == CPU_CORE.name else "fair"
-    return tuple(POLICIES[name] for name in (names or [name for name in POLICIES if name != unfit]))
+    known = POLICIES | {"fair": FairSlices(bandwidth_bytes_s=bandwidth_bytes_s)}
+    return tuple(known[name] for name in (names or [name for name in known if name != unfit]))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +69,8 @@ class Meeting:
     high: Timeline
     low: Timeline
     believed: tuple[Timeline | None, Timeline | None] = (None, None)
-    hosts_wait: bool = False  # for each kernel, as a process that computes and sleeps on its own core does
+    # Hosts of high and low wait for each kernel: one that reads every result, a process that computes and sleeps.
+    hosts_wait: tuple[bool, bool] = (False, False)
     rounds: int = 0  # of the high job; 0: enough
 
     def streams(self, *, low_ends: bool) -> tuple[Stream, Stream]:
@@ -74,9 +78,9 @@ class Meeting:
         rounds = self.rounds or _rounds(self.high, self.low)
         low_rounds = max(1, round(rounds * self.high.solo_s / self.low.solo_s)) if low_ends else None
         one, other = (
-            Stream(timeline=timeline, priority=level, rounds=times, believed=believed, host_waits=self.hosts_wait)
-            for timeline, level, times, believed in zip(
-                (self.high, self.low), (HIGH, LOW), (rounds, low_rounds), self.believed, strict=True
+            Stream(timeline=timeline, priority=level, rounds=times, believed=believed, host_waits=waits)
+            for timeline, level, times, believed, waits in zip(
+                (self.high, self.low), (HIGH, LOW), (rounds, low_rounds), self.believed, self.hosts_wait, strict=True
             )
         )
         return one, other

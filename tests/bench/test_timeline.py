@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 from scipy.stats import spearmanr
 
 from interfere.data.importers.nsight import nsight_launches
-from interfere.data.importers.orion import orion_launches
+from interfere.data.importers.orion import import_orion, orion_launches
 from interfere.data.shipped import shipped_table
 from interfere.data.tables import read_table
-from interfere.timeline.build import from_launches, with_gaps
+from interfere.timeline.build import from_launches, from_profile, with_gaps
 from interfere.timeline.compare import Meeting, ModeResult, compare, policies, shared_slowdowns
 from interfere.timeline.engine import SharingPolicy
 from interfere.timeline.fair import FairSlices
@@ -72,9 +72,9 @@ def _quartiles(results: list[ModeResult], field: str) -> dict[str, float]:
 
 
 @pytest.mark.bench
-@pytest.mark.parametrize("hosts_wait", [False, True], ids=["ahead", "waiting"])
+@pytest.mark.parametrize("high_waits", [False, True], ids=["ahead", "waiting"])
 @pytest.mark.parametrize(("share", "every"), [(0.1, 1), (0.3, 1), (0.5, 1), (0.3, 10), (0.3, 30)])
-def test_filling_gaps_on_orions_kernels(share: float, every: int, hosts_wait: bool) -> None:
+def test_filling_gaps_on_orions_kernels(share: float, every: int, high_waits: bool) -> None:
     """All 36 ordered pairs of Orion's jobs, real run times in real order; their gaps are drawn (no file has any).
 
     SK are means by identity, so the planner errs as a real one would; SG are exact, since drawn gaps have no identity.
@@ -84,11 +84,12 @@ def test_filling_gaps_on_orions_kernels(share: float, every: int, hosts_wait: bo
         gappy = with_gaps(high, share, 0, every=every)
         means = KernelTable.measured(low).believe(low)
         found += compare(
-            Meeting(high=gappy, low=low, believed=(None, means), hosts_wait=hosts_wait), policies(["priority"], "v100")
+            Meeting(high=gappy, low=low, believed=(None, means), hosts_wait=(high_waits, False)),
+            policies(["priority"], "v100"),
         )
     fields = ("high_slowdown", "high_speedup", "low_completion", "low_relative_rate", "gap_use_frac")
     figures = {key: value for field in fields for key, value in _quartiles(found, field).items()}
-    record(f"timeline-fill-{share:g}-every-{every}-{'waiting' if hosts_wait else 'ahead'}", figures)
+    record(f"timeline-fill-{share:g}-every-{every}-{'waiting' if high_waits else 'ahead'}", figures)
     print({key: round(value, 3) for key, value in figures.items()})
     assert len(found) == 36
     assert figures["high_slowdown_100"] < 1.07
@@ -119,6 +120,29 @@ def test_means_by_identity_on_orions_kernels() -> None:
         record(f"timeline-means-{name}", figures)
         print(f"{name}: {fit.launches} launches, {fit.identities} identities, mean error {fit.run_error_frac:.1%}")
         assert fit.run_error_frac < 0.30
+
+
+@pytest.mark.bench
+def test_what_a_table_without_the_order_of_launches_loses() -> None:
+    """The same 36 pairs from launches in their order, and from tables that spread each identity over the step."""
+    real = _jobs()
+    tables = {job.workload: from_profile(job) for job in import_orion(public("orion")).jobs}
+    figures: dict[str, float] = {}
+    off: dict[str, list[float]] = {"high_speedup": [], "low_completion": []}
+    for high, low in product(real, repeat=2):
+        (one,), (other,) = (
+            compare(
+                Meeting(high=with_gaps(jobs[high], 0.3, 0, every=10), low=jobs[low]), policies(["priority"], "v100")
+            )
+            for jobs in (real, tables)
+        )
+        for field, values in off.items():
+            values.append(abs(getattr(other, field) / getattr(one, field) - 1))
+    for field, values in off.items():
+        figures |= {f"{field}_off_{q}": float(np.quantile(values, q / 100)) for q in (50, 90)}
+    record("timeline-order", figures)
+    print(figures)
+    assert figures["low_completion_off_50"] < 0.1
 
 
 @pytest.mark.bench

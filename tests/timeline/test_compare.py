@@ -52,7 +52,7 @@ def test_errors_of_the_planner_cost_the_important_job_a_little() -> None:
 
 def test_hosts_that_wait_and_rounds_are_honoured() -> None:
     ahead = compare(Meeting(high=HIGH, low=LOW, rounds=3), policies(["timeslice"], "v100"))[0]
-    waits = compare(Meeting(high=HIGH, low=LOW, rounds=3, hosts_wait=True), policies(["timeslice"], "v100"))[0]
+    waits = compare(Meeting(high=HIGH, low=LOW, rounds=3, hosts_wait=(True, True)), policies(["timeslice"], "v100"))[0]
     assert waits.high_slowdown > 2 * ahead.high_slowdown
     few = compare(Meeting(high=HIGH, low=LOW, rounds=3), policies(["priority"], "v100"))[0]
     assert few.filled == 3 * 60
