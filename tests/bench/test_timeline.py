@@ -1,6 +1,7 @@
 """Timelines against measurements: a shared core, overlapped kernels; and what filling gaps buys on real kernels."""
 
 import csv
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy.stats import spearmanr
 
+from features.pair import Encoder
 from interfere.data.importers.nsight import nsight_launches
 from interfere.data.importers.orion import import_orion, orion_launches
 from interfere.data.shipped import shipped_table
@@ -21,6 +23,9 @@ from interfere.timeline.records import Timeline
 from interfere.timeline.tables import KernelTable, mistaken
 from tests.bench.history import record
 from tests.data.importers.public import public
+from training.dataset import build_dataset
+from training.gbdt import GbdtModel
+from training.splits import folds
 
 # README, `interfere evaluate --data cpu`, unseen job: MAE of speed of the additive fit, and of LightGBM on other pairs.
 ADDITIVE_MAE, LIGHTGBM_MAE = 0.093, 0.049
@@ -58,6 +63,30 @@ def test_slowdowns_of_a_core_from_timelines_alone() -> None:
     assert found["eevdf"]["speed_mae"] < ADDITIVE_MAE
     assert found["eevdf-caches"]["speed_mae"] < 1.1 * LIGHTGBM_MAE
     assert found["eevdf-caches"]["spearman"] > 0.88
+
+
+@pytest.mark.bench
+def test_learning_what_a_replay_does_not_know() -> None:
+    """LightGBM on log(measured ÷ replayed) instead of log(measured): the shipped table, jobs and pairs never seen."""
+    table = read_table(shipped_table())
+    dataset = build_dataset([table], Encoder())
+    index = {job.workload: k for k, job in enumerate(table.jobs)}
+    row_of = np.array([index[name] for name in dataset.workloads])
+    replayed = np.log(shared_slowdowns(table.jobs, FairSlices()))
+    known = replayed[row_of[dataset.rows.victim - 1], row_of[dataset.rows.neighbour - 1]]
+    for split in ("pair", "job"):
+        errors: dict[str, list[NDArray[np.float64]]] = {"plain": [], "on-replay": []}
+        for seed, (name, prior) in product((0, 1, 2), {"plain": np.zeros(len(known)), "on-replay": known}.items()):
+            for part in folds(dataset, split, seed):
+                fitted = GbdtModel().fit(
+                    replace(dataset, log_slowdown=dataset.log_slowdown - prior).take(part.train), seed
+                )
+                log = fitted.predict(dataset.rows.take(part.test)) + prior[part.test]
+                errors[name].append(np.abs(np.exp(-log) - np.exp(-dataset.log_slowdown[part.test])))
+        figures = {f"{name}_speed_mae": float(np.concatenate(values).mean()) for name, values in errors.items()}
+        record(f"timeline-residual-{split}", figures)
+        print(f"{split}: {figures}")
+        assert figures["on-replay_speed_mae"] < figures["plain_speed_mae"]
 
 
 def _jobs() -> dict[str, Timeline]:
