@@ -54,7 +54,7 @@ def timeline(
     from dataclasses import asdict
 
     from interfere.timeline.build import from_profile, with_gaps
-    from interfere.timeline.compare import Meeting, compare, policies
+    from interfere.timeline.compare import Meeting, compare, policies, too_long
     from interfere.timeline.picture import COLUMNS, MEANING, origin, page, table_rows, window_s
     from interfere.timeline.tables import mistaken
 
@@ -65,7 +65,7 @@ def timeline(
     if gap_share is not None:
         one = with_gaps(one, gap_share, seed, every=gap_every)
     believed = (mistaken(one, error, seed), mistaken(other, error, seed + 1)) if error else (None, None)
-    shown_s = window_s(one)
+    shown_s, held = window_s(one), too_long(one, other)
     on_core = first.device_type == "cpu-core"
     meeting = Meeting(high=one, low=other, believed=believed, hosts_wait=(on_core, on_core))
     results = compare(meeting, modes, keep_s=shown_s if out else 0.0)
@@ -83,12 +83,14 @@ def timeline(
         grid.add_row(*row)
     document = {
         "high": {"workload": one.name, "solo_s": one.solo_s, "gaps": one.gaps, "order": one.order},
+        "low_kernels_too_long": held,
         "low": {"workload": other.name, "solo_s": other.solo_s, "gaps": other.gaps, "order": other.order},
         "modes": [{k: v for k, v in asdict(result).items() if k != "spans"} for result in results],
         "picture": str(path) if path else None,
     }
     emit(document, grid, as_json=as_json)
-    for line in (*MEANING, origin(one), origin(other)):
+    fits = f"{held} of {len(other.kernels)} low kernels are longer than every gap of the high job" if held else ""
+    for line in (*MEANING, origin(one), origin(other), *([f"{fits}: filling stops there"] if fits else [])):
         progress_note(escape(line))
     if path:
         progress_note(f"wrote {path}")

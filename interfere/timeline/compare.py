@@ -24,9 +24,9 @@ from interfere.timeline.policies import Exclusive, PriorityFilling, Queued, Spat
 from interfere.timeline.records import Span, Stream, Timeline
 
 HIGH, LOW = 1, 0
-ENOUGH_LAUNCHES = 1_000  # of the high job: further rounds of Orion's timelines move its ratios by under 1 %
+ENOUGH_LAUNCHES = 1_000  # of the high job; twice as many move Orion's speed-ups and completions by 1.2 % at most
 MOST_S = 4.0  # of the high job alone, where one round is shorter: 1,000 ticks of a CPU core
-MOST_LAUNCHES = 10_000  # of both, where one round of the high job has fewer: some tenths of a second a mode
+MOST_LAUNCHES = 20_000  # of both, where one round of the high job has fewer: a second or so a mode
 POLICIES: dict[str, SharingPolicy] = {
     one.name: one for one in (Exclusive(), TimeSlices(), FairSlices(), Spatial(), Queued(), PriorityFilling())
 }
@@ -115,10 +115,19 @@ def compare(meeting: Meeting, modes: Sequence[SharingPolicy], *, keep_s: float =
     return tuple(found)
 
 
+def too_long(high: Timeline, low: Timeline) -> int:
+    """Kernels of the low job that are longer than every gap of the high one.
+
+    Launches keep their order, so by exact times such a kernel holds its job until the high one is over.
+    """
+    longest_s = max(kernel.gap_s for kernel in high.kernels)
+    return sum(kernel.duration_s > longest_s for kernel in low.kernels)
+
+
 def _rounds(high: Timeline, low: Timeline) -> int:
-    """Of the high job: enough launches of it, not too many of both."""
+    """Of the high job: enough launches of it, a whole round of the low one, not too many of both."""
     beside = high.solo_s / low.solo_s * len(low.kernels)  # launches of the low job in one round, if nobody waited
-    enough = math.ceil(ENOUGH_LAUNCHES / len(high.kernels))
+    enough = max(math.ceil(ENOUGH_LAUNCHES / len(high.kernels)), math.ceil(low.solo_s / high.solo_s))
     return max(1, min(enough, int(MOST_LAUNCHES / (len(high.kernels) + beside)), int(MOST_S / high.solo_s)))
 
 

@@ -49,7 +49,9 @@ def test_a_file_of_profiles_a_picture_and_what_is_drawn(tmp_path: Path) -> None:
     found = document(*arguments)
     assert Path(str(found["picture"])).read_text().startswith("<!doctype html>")
     assert [one["mode"] for one in found["modes"]] == ["exclusive", "timeslice", "spatial", "queued", "priority"]  # type: ignore[attr-defined]
+    assert found["low_kernels_too_long"] == 10  # gemm takes 30 µs, what is left of the step makes gaps of 21 µs
     text = RUN.invoke(app, list(arguments), catch_exceptions=False)
+    assert "10 of 30 low kernels" in " ".join(text.stderr.split())
     assert "priority" in text.stdout
     assert "spread evenly by count" in text.stderr
 

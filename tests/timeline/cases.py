@@ -9,7 +9,7 @@ from interfere.timeline.policies import Exclusive, PriorityFilling, Queued, Spat
 from interfere.timeline.records import Identity, Kernel, Timeline
 
 US = 1e-6
-LAW = settings(max_examples=30, deadline=None)  # of each policy
+LAW = settings(max_examples=20, deadline=None)  # of each policy
 POLICIES: tuple[SharingPolicy, ...] = (
     Exclusive(),
     TimeSlices(slice_s=50 * US),

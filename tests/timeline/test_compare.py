@@ -5,7 +5,7 @@ import math
 import pytest
 
 from interfere.errors import InvalidInputError
-from interfere.timeline.compare import Meeting, compare, policies
+from interfere.timeline.compare import Meeting, compare, policies, too_long
 from interfere.timeline.picture import page, window_s
 from interfere.timeline.records import Timeline
 from interfere.timeline.tables import mistaken
@@ -21,7 +21,7 @@ def by_mode(meeting: Meeting, *names: str) -> dict[str, object]:
 
 
 def test_figures_by_mode() -> None:
-    got = compare(Meeting(high=HIGH, low=LOW), policies(NAMES, "v100"))
+    got = compare(Meeting(high=HIGH, low=LOW, rounds=10), policies(NAMES, "v100"))
     exclusive, _, fair, spatial, queued, priority = got
     assert [one.mode for one in got] == list(NAMES)
     assert (exclusive.high_slowdown, exclusive.gap_use_frac) == (pytest.approx(1), 0)
@@ -29,7 +29,7 @@ def test_figures_by_mode() -> None:
     assert math.isnan(exclusive.low_slowdown)
     assert priority.high_slowdown == pytest.approx(1)
     assert priority.gap_use_frac == pytest.approx(1)  # three kernels of 10 fill each gap of 30
-    assert priority.filled == pytest.approx(3 * 1_000, rel=0.01)
+    assert priority.filled == 10 * 3 * 20
     assert priority.low_slowdown == pytest.approx(50 / 30, rel=1e-3)
     assert (queued.high_speedup, queued.low_relative_rate, queued.low_completion) == (1, 1, 1)
     assert queued.high_slowdown > 1.05
@@ -43,8 +43,8 @@ def test_figures_by_mode() -> None:
 
 def test_errors_of_the_planner_cost_the_important_job_a_little() -> None:
     wrong = (mistaken(HIGH, 0.3, 0), mistaken(LOW, 0.3, 1))
-    exact = compare(Meeting(high=HIGH, low=LOW), policies(["priority"], "v100"))[0]
-    off = compare(Meeting(high=HIGH, low=LOW, believed=wrong), policies(["priority"], "v100"))[0]
+    exact = compare(Meeting(high=HIGH, low=LOW, rounds=10), policies(["priority"], "v100"))[0]
+    off = compare(Meeting(high=HIGH, low=LOW, believed=wrong, rounds=10), policies(["priority"], "v100"))[0]
     assert 1.001 < off.high_slowdown < 1.2
     assert off.overhang_frac == pytest.approx(off.high_slowdown - 1, rel=1e-3)
     assert off.gap_use_frac < exact.gap_use_frac
@@ -58,6 +58,13 @@ def test_hosts_that_wait_and_rounds_are_honoured() -> None:
     assert few.filled == 3 * 60
 
 
+def test_a_kernel_longer_than_every_gap_holds_its_job() -> None:
+    low = line("low", (10, 0), (31, 0), (10, 0))
+    assert (too_long(HIGH, LOW), too_long(HIGH, low), too_long(LOW, low)) == (0, 1, 3)
+    (got,) = compare(Meeting(high=HIGH, low=low, rounds=5), policies(["priority"], "v100"))
+    assert got.filled == 1
+
+
 def test_what_a_device_can_do() -> None:
     assert [one.name for one in policies((), "cpu-core")] == ["exclusive", "timeslice", "fair", "queued", "priority"]
     assert [one.name for one in policies((), "v100")] == ["exclusive", "timeslice", "spatial", "queued", "priority"]
@@ -67,7 +74,7 @@ def test_what_a_device_can_do() -> None:
 
 def test_the_picture_shows_every_mode_and_names_as_text() -> None:
     shown_s = window_s(HIGH)
-    results = compare(Meeting(high=HIGH, low=LOW), policies((), "v100"), keep_s=shown_s)
+    results = compare(Meeting(high=HIGH, low=LOW, rounds=3), policies((), "v100"), keep_s=shown_s)
     text = page(HIGH, LOW, results, shown_s)
     assert text == page(HIGH, LOW, results, shown_s)
     assert text.count("<svg") == 5
