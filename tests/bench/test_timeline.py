@@ -16,10 +16,10 @@ from interfere.data.shipped import shipped_table
 from interfere.data.tables import read_table
 from interfere.timeline.build import from_launches, from_profile, with_gaps
 from interfere.timeline.compare import Meeting, ModeResult, compare, policies, shared_slowdowns
-from interfere.timeline.engine import SharingPolicy
+from interfere.timeline.engine import SharingPolicy, replay
 from interfere.timeline.fair import FairSlices
-from interfere.timeline.policies import TimeSlices, spatial_rates
-from interfere.timeline.records import Timeline
+from interfere.timeline.policies import PriorityFilling, TimeSlices, spatial_rates
+from interfere.timeline.records import Stream, Timeline
 from interfere.timeline.tables import KernelTable, mistaken
 from tests.bench.history import record
 from tests.data.importers.public import public
@@ -123,6 +123,27 @@ def test_filling_gaps_on_orions_kernels(share: float, every: int, high_waits: bo
     assert len(found) == 36
     assert figures["high_slowdown_100"] < 1.07
     assert figures["high_speedup_50"] > 1.2
+
+
+@pytest.mark.bench
+def test_more_waiting_jobs_fill_more_of_the_gaps() -> None:
+    """One job stops at its first kernel that fits no gap; of several, one that fits is more often there."""
+    jobs, figures = _jobs(), dict[str, float]()
+    for others in (1, 2, 3, 5):
+        used, slowdown = [], []
+        for name, high in jobs.items():
+            lows = [Stream(timeline=low, rounds=None) for other, low in sorted(jobs.items()) if other != name][:others]
+            top = Stream(
+                timeline=with_gaps(high, 0.3, 0, every=10), priority=1, rounds=max(1, 1_000 // len(high.kernels))
+            )
+            one = replay([top, *lows], PriorityFilling()).outcomes[0]
+            used.append(one.gap_used_s / one.gap_s)
+            slowdown.append(one.slowdown)
+        figures |= {f"gap_use_beside_{others}": float(np.mean(used)), f"slowdown_beside_{others}": max(slowdown)}
+    record("timeline-fill-several", figures)
+    print({key: round(value, 3) for key, value in figures.items()})
+    assert figures["gap_use_beside_5"] > figures["gap_use_beside_1"]
+    assert figures["slowdown_beside_5"] == pytest.approx(1.0)
 
 
 @pytest.mark.bench
