@@ -1,6 +1,6 @@
 """Replay two jobs on one device from what they do alone, by sharing mode; what filling gaps by priority buys."""
 
-import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,6 +12,7 @@ from interfere.commands.output import JsonFlag, emit, progress_note
 
 if TYPE_CHECKING:
     from interfere.records import JobProfile
+    from interfere.timeline.compare import Meeting, ModeResult
 
 app = typer.Typer(add_completion=False)
 Source = Annotated[Path | None, typer.Option("--table", help="Folder of a table. Default: the shipped one.")]
@@ -51,30 +52,24 @@ def timeline(
     as_json: JsonFlag = False,
 ) -> None:
     """Replay two jobs on one device from what they do alone, by sharing mode; what filling gaps by priority buys."""
-    from dataclasses import asdict
-
-    from interfere.timeline.build import from_profile, with_gaps
-    from interfere.timeline.compare import Meeting, compare, policies, too_long
-    from interfere.timeline.picture import COLUMNS, MEANING, origin, page, table_rows, window_s
-    from interfere.timeline.tables import mistaken
+    from interfere.timeline.compare import compare, meeting_of, policies
+    from interfere.timeline.picture import window_s, write_page
 
     first, second = _pair(high, low, device, table, profiles)
-    bandwidth_bytes_s = math.inf if memory_gb_s is None else memory_gb_s * 1e9
-    modes = policies(mode or (), first.device_type, bandwidth_bytes_s=bandwidth_bytes_s)
-    one, other = from_profile(first), from_profile(second)
-    if gap_share is not None:
-        one = with_gaps(one, gap_share, seed, every=gap_every)
-    believed = (mistaken(one, error, seed), mistaken(other, error, seed + 1)) if error else (None, None)
-    shown_s, held = window_s(one), too_long(one, other)
-    on_core = first.device_type == "cpu-core"
-    meeting = Meeting(high=one, low=other, believed=believed, hosts_wait=(on_core, on_core))
-    results = compare(meeting, modes, keep_s=shown_s if out else 0.0)
-    path = None
-    if out is not None:
-        from interfere.data.parquet import replace_file
+    modes = policies(mode or (), first.device_type, memory_gb_s=memory_gb_s)
+    meeting = meeting_of(first, second, gap_share=gap_share, gap_every=gap_every, error_frac=error, seed=seed)
+    results = compare(meeting, modes, keep_s=window_s(meeting.high) if out else 0.0)
+    path = write_page(out / "timeline.html", meeting, results) if out else None
+    _show(meeting, results, path, as_json=as_json)
 
-        path, text = out / "timeline.html", page(one, other, results, shown_s)
-        replace_file(path, lambda temporary: Path(temporary).write_text(text, encoding="utf-8"))
+
+def _show(meeting: "Meeting", results: "Sequence[ModeResult]", path: Path | None, *, as_json: bool) -> None:
+    """The figures of each mode, and what they are made of."""
+    from dataclasses import asdict
+
+    from interfere.timeline.picture import COLUMNS, notes, table_rows
+
+    one, other = meeting.high, meeting.low
     title = escape(f"{one.name} (high) beside {other.name} (low), replayed")
     grid = Grid(title=title, title_justify="left", box=None, padding=(0, 1, 0, 0), pad_edge=False)
     for k, column in enumerate(COLUMNS):
@@ -83,17 +78,14 @@ def timeline(
         grid.add_row(*row)
     document = {
         "high": {"workload": one.name, "solo_s": one.solo_s, "gaps": one.gaps, "order": one.order},
-        "low_kernels_too_long": held,
         "low": {"workload": other.name, "solo_s": other.solo_s, "gaps": other.gaps, "order": other.order},
+        "low_kernels_too_long": meeting.too_long,
         "modes": [{k: v for k, v in asdict(result).items() if k != "spans"} for result in results],
         "picture": str(path) if path else None,
     }
     emit(document, grid, as_json=as_json)
-    fits = f"{held} of {len(other.kernels)} low kernels are longer than every gap of the high job" if held else ""
-    for line in (*MEANING, origin(one), origin(other), *([f"{fits}: filling stops there"] if fits else [])):
+    for line in (*notes(meeting), *([f"wrote {path}"] if path else [])):
         progress_note(escape(line))
-    if path:
-        progress_note(f"wrote {path}")
 
 
 def _pair(

@@ -17,11 +17,12 @@ from numpy.typing import NDArray
 from interfere.devices import CPU_CORE
 from interfere.errors import InvalidInputError
 from interfere.records import NAN, JobProfile
-from interfere.timeline.build import from_profile, rotated
+from interfere.timeline.build import from_profile, rotated, with_gaps
 from interfere.timeline.engine import SharingPolicy, replay
 from interfere.timeline.fair import FairSlices
 from interfere.timeline.policies import Exclusive, PriorityFilling, Queued, Spatial, TimeSlices
 from interfere.timeline.records import Span, Stream, Timeline
+from interfere.timeline.tables import mistaken
 
 HIGH, LOW = 1, 0
 ENOUGH_LAUNCHES = 1_000  # of the high job; twice as many move Orion's speed-ups and completions by 1.2 % at most
@@ -49,16 +50,14 @@ class ModeResult:
     spans: tuple[Span, ...] = ()
 
 
-def policies(
-    names: Sequence[str], device_type: str, *, bandwidth_bytes_s: float = math.inf
-) -> tuple[SharingPolicy, ...]:
+def policies(names: Sequence[str], device_type: str, *, memory_gb_s: float | None = None) -> tuple[SharingPolicy, ...]:
     """By name, or without names what the device type can do. Raises InvalidInputError for one that is unknown."""
     for name in names:
         if name not in POLICIES:
             raise InvalidInputError("no such way of sharing", value=name, remedy=f"one of {', '.join(POLICIES)}")
     # A core runs one process at a time; a GPU does not know Linux's slices.
     unfit = "spatial" if device_type == CPU_CORE.name else "fair"
-    known = POLICIES | {"fair": FairSlices(bandwidth_bytes_s=bandwidth_bytes_s)}
+    known = POLICIES if memory_gb_s is None else POLICIES | {"fair": FairSlices(bandwidth_bytes_s=memory_gb_s * 1e9)}
     return tuple(known[name] for name in (names or [name for name in known if name != unfit]))
 
 
@@ -73,6 +72,15 @@ class Meeting:
     hosts_wait: tuple[bool, bool] = (False, False)
     rounds: int = 0  # of the high job; 0: enough
 
+    @property
+    def too_long(self) -> int:
+        """Kernels of the low job that are longer than every gap of the high one.
+
+        Launches keep their order, so by exact times such a kernel holds its job until the high one is over.
+        """
+        longest_s = max(kernel.gap_s for kernel in self.high.kernels)
+        return sum(kernel.duration_s > longest_s for kernel in self.low.kernels)
+
     def streams(self, *, low_ends: bool) -> tuple[Stream, Stream]:
         """Both from the start; the low one has as much work alone, or no end."""
         rounds = self.rounds or _rounds(self.high, self.low)
@@ -84,6 +92,28 @@ class Meeting:
             )
         )
         return one, other
+
+
+def meeting_of(
+    high: JobProfile,
+    low: JobProfile,
+    *,
+    gap_share: float | None = None,
+    gap_every: int = 1,
+    error_frac: float = 0.0,
+    seed: int = 0,
+) -> Meeting:
+    """From profiles; with drawn gaps of the high job and a mistaken planner where asked for."""
+    one, other = from_profile(high), from_profile(low)
+    if gap_share is not None:
+        one = with_gaps(one, gap_share, seed, every=gap_every)
+    on_core = high.device_type == CPU_CORE.name
+    return Meeting(
+        high=one,
+        low=other,
+        believed=(mistaken(one, error_frac, seed), mistaken(other, error_frac, seed + 1)),
+        hosts_wait=(on_core, on_core),
+    )
 
 
 def compare(meeting: Meeting, modes: Sequence[SharingPolicy], *, keep_s: float = 0.0) -> tuple[ModeResult, ...]:
@@ -113,15 +143,6 @@ def compare(meeting: Meeting, modes: Sequence[SharingPolicy], *, keep_s: float =
             )
         )
     return tuple(found)
-
-
-def too_long(high: Timeline, low: Timeline) -> int:
-    """Kernels of the low job that are longer than every gap of the high one.
-
-    Launches keep their order, so by exact times such a kernel holds its job until the high one is over.
-    """
-    longest_s = max(kernel.gap_s for kernel in high.kernels)
-    return sum(kernel.duration_s > longest_s for kernel in low.kernels)
 
 
 def _rounds(high: Timeline, low: Timeline) -> int:

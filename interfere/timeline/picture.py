@@ -5,11 +5,13 @@ Laws: one file with everything in it; whatever a name holds is shown as text; eq
 
 import math
 from collections.abc import Sequence
+from pathlib import Path
 
 from interfere.data.page import document
 from interfere.data.page.markup import Html, tag
 from interfere.data.page.words import ratio, seconds, share
-from interfere.timeline.compare import ModeResult
+from interfere.data.parquet import replace_file
+from interfere.timeline.compare import Meeting, ModeResult
 from interfere.timeline.records import Span, Timeline
 
 WIDTH, LEFT, RIGHT, ROW, GAP, AXIS = 1060.0, 96.0, 12.0, 26.0, 8.0, 34.0  # SVG user units
@@ -59,8 +61,23 @@ def table_rows(results: Sequence[ModeResult]) -> tuple[tuple[str, ...], ...]:
     )
 
 
-def page(high: Timeline, low: Timeline, results: Sequence[ModeResult], shown_s: float) -> str:
+def notes(meeting: Meeting) -> tuple[str, ...]:
+    """What the columns mean, and what the two timelines are made of."""
+    held, kernels = meeting.too_long, len(meeting.low.kernels)
+    fits = f"{held} of {kernels} low kernels are longer than every gap of the high job: filling stops there"
+    return (*MEANING, _origin(meeting.high), _origin(meeting.low), *([fits] if held else []))
+
+
+def write_page(path: Path, meeting: Meeting, results: Sequence[ModeResult]) -> Path:
+    """Write the page to `path`, whole or not at all. Raises UnfitError where that cannot be written."""
+    text = page(meeting, results)
+    replace_file(path, lambda temporary: Path(temporary).write_text(text, encoding="utf-8"))
+    return path
+
+
+def page(meeting: Meeting, results: Sequence[ModeResult]) -> str:
     """The whole page."""
+    high, low, shown_s = meeting.high, meeting.low, window_s(meeting.high)
     head = tag("tr", *(tag("th", name, scope="col", class_="number" if k else None) for k, name in enumerate(COLUMNS)))
     rows = [
         tag("tr", tag("th", row[0], scope="row"), *(tag("td", cell, class_="number") for cell in row[1:]))
@@ -70,13 +87,13 @@ def page(high: Timeline, low: Timeline, results: Sequence[ModeResult], shown_s: 
         f"{high.name} beside {low.name}: timelines",
         tag("h1", f"{high.name} (high) beside {low.name} (low)"),
         tag("p", "Replayed, not measured: what the two timelines alone say about sharing one device.", class_="lead"),
-        tag("p", origin(high), tag("br"), origin(low), class_="dim"),
+        tag("p", _origin(high), tag("br"), _origin(low), class_="dim"),
         tag("div", tag("table", tag("thead", head), tag("tbody", *rows), class_="plain"), class_="scroll"),
         tag("h2", f"The first {seconds(shown_s)}"),
         legend(),
         *(part for one in results for part in (_heading(one.mode), gantt(one.spans, shown_s, high.name, low.name))),
         tag("h2", "How to read this page"),
-        *(tag("p", line) for line in MEANING),
+        *(tag("p", line) for line in notes(meeting)),
     )
 
 
@@ -135,7 +152,7 @@ def _heading(mode: str) -> Html:
     return tag("h3", f"{mode}: {WORDS.get(mode, '')}")
 
 
-def origin(one: Timeline) -> str:
+def _origin(one: Timeline) -> str:
     """What a timeline is made of, in a sentence."""
     return (
         f"{one.name}: {len(one.kernels)} kernels a round, {seconds(one.busy_s)} busy of {seconds(one.solo_s)} alone; "

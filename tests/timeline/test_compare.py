@@ -5,7 +5,7 @@ import math
 import pytest
 
 from interfere.errors import InvalidInputError
-from interfere.timeline.compare import Meeting, compare, policies, too_long
+from interfere.timeline.compare import Meeting, compare, policies
 from interfere.timeline.picture import page, window_s
 from interfere.timeline.records import Timeline
 from interfere.timeline.tables import mistaken
@@ -59,9 +59,9 @@ def test_hosts_that_wait_and_rounds_are_honoured() -> None:
 
 
 def test_a_kernel_longer_than_every_gap_holds_its_job() -> None:
-    low = line("low", (10, 0), (31, 0), (10, 0))
-    assert (too_long(HIGH, LOW), too_long(HIGH, low), too_long(LOW, low)) == (0, 1, 3)
-    (got,) = compare(Meeting(high=HIGH, low=low, rounds=5), policies(["priority"], "v100"))
+    held = line("low", (10, 0), (31, 0), (10, 0))
+    assert [Meeting(high=high, low=low).too_long for high, low in ((HIGH, LOW), (HIGH, held), (LOW, held))] == [0, 1, 3]
+    (got,) = compare(Meeting(high=HIGH, low=held, rounds=5), policies(["priority"], "v100"))
     assert got.filled == 1
 
 
@@ -74,9 +74,10 @@ def test_what_a_device_can_do() -> None:
 
 def test_the_picture_shows_every_mode_and_names_as_text() -> None:
     shown_s = window_s(HIGH)
-    results = compare(Meeting(high=HIGH, low=LOW, rounds=3), policies((), "v100"), keep_s=shown_s)
-    text = page(HIGH, LOW, results, shown_s)
-    assert text == page(HIGH, LOW, results, shown_s)
+    meeting = Meeting(high=HIGH, low=LOW, rounds=3)
+    results = compare(meeting, policies((), "v100"), keep_s=shown_s)
+    text = page(meeting, results)
+    assert text == page(meeting, results)
     assert text.count("<svg") == 5
     assert all(mode in text for mode in ("exclusive", "timeslice", "spatial", "queued", "priority"))
     assert "high &lt;b&gt;" in text
@@ -91,5 +92,5 @@ def test_the_picture_shows_every_mode_and_names_as_text() -> None:
 
 def test_a_picture_of_one_short_kernel() -> None:
     one = Timeline(name="one", kernels=(kernel(0.001),))
-    results = compare(Meeting(high=one, low=one, rounds=2), policies(["queued"], "v100"), keep_s=window_s(one))
-    assert "<rect" in page(one, one, results, window_s(one))
+    meeting = Meeting(high=one, low=one, rounds=2)
+    assert "<rect" in page(meeting, compare(meeting, policies(["queued"], "v100"), keep_s=window_s(one)))
