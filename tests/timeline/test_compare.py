@@ -38,7 +38,7 @@ def test_figures_by_mode() -> None:
     assert queued.overhang_frac > 0.2
     assert spatial.high_slowdown > 1
     assert fair.high_slowdown > 1
-    assert priority.low_completion <= 1 + 1e-9
+    assert exclusive.low_completion < priority.low_completion <= 1 + 1e-9
 
 
 def test_errors_of_the_planner_cost_the_important_job_a_little() -> None:

@@ -44,6 +44,19 @@ def test_who_was_picked_just_now_is_protected_from_who_wakes_up() -> None:
     assert beside_bursts > beside_busy + 0.2
 
 
+def test_what_runs_keeps_the_core_up_to_its_deadline_and_then_to_the_tick() -> None:
+    """At 2 ms the sleeper is back with the same deadline, 1.4 ms of virtual time, of which the other has run 1."""
+    got = together(line("sleeper", (1.0 * MS_US, 1.0 * MS_US)), line("busy", (1_000 * MS_US, 0)), 0.006)
+    assert [(span.stream, round(span.start_s * 1e3, 3)) for span in got.spans][:3] == [(0, 0.0), (1, 1.0), (0, 4.0)]
+
+
+def test_a_debt_is_paid_while_its_debtor_sleeps() -> None:
+    """It had 4 ms before the other had any; 10 ms later nobody remembers, and it runs as soon as it wakes up."""
+    debtor = line("debtor", (4.0 * MS_US, 10.0 * MS_US), (1.0 * MS_US, 0))
+    got = together(debtor, line("busy", (1_000 * MS_US, 0)), 0.015)
+    assert [round(span.start_s * 1e3, 3) for span in got.spans if span.stream == 0] == [0.0, 14.0]
+
+
 def test_three_share_evenly() -> None:
     streams = [Stream(timeline=line("busy", (1_000 * MS_US, 0)), rounds=None)] * 3
     got = replay(streams, FairSlices(), until_s=1.2)

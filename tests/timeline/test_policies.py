@@ -101,6 +101,7 @@ def test_an_important_kernel_waits_behind_what_is_in_the_queue() -> None:
     ahead = replay([Stream(timeline=low), high, Stream(timeline=low)], Queued(launch_ahead=3), keep_s=1.0)
     assert stretches(ahead, 1) == [(60, 61)]
     assert ahead.outcomes[1].slowdown == pytest.approx(56.0)
+    assert [one.filled for one in ahead.outcomes] == [0, 0, 0]  # what runs while it waits fills no gap of it
 
 
 @pytest.mark.parametrize(
