@@ -36,6 +36,7 @@ def worlds_of(
     device_type: str,
     mode: str,
     clusters: tuple[TraceCluster, ...] = (),
+    checkpoint_s: float = 0.0,
     tie_seed: int | None = None,
 ) -> Worlds:
     """One world a virtual cluster; `clusters` stand in for those of a trace that has none. Jobs of one second come in
@@ -57,7 +58,7 @@ def worlds_of(
             jobs[vc].append(
                 SimJob(
                     id=job.job_id, workload=job.workload, arrival_s=job.arrival_s, gpus=job.gpus,
-                    duration_s=job.duration_s, user=job.user,
+                    duration_s=job.duration_s, user=job.user, checkpoint_s=checkpoint_s,
                 )
             )  # fmt: skip
     worlds = tuple(
