@@ -48,8 +48,8 @@ def change_by_policy(lines: Sequence[Line]) -> "Figure":
     traces = shown[0].change.traces if shown and shown[0].change else 0
     axes.set(
         ylim=(-0.6, len(shown) - 0.4),
-        xlabel="change of mean completion time against the same without sharing (%)",
-        title=f"What sharing changes: mean and 95 % interval over {traces} traces, left is better",
+        xlabel="change of mean completion time against the same without sharing (%), left is better",
+        title=f"What sharing changes, 95 % interval over {traces} traces",
     )
     return figure
 
@@ -87,7 +87,7 @@ def in_use(policies: Sequence[tuple[str, Replayed]], title: str) -> "Figure":
             panel.fill_between(days, _means(one.at_s, values, at) / total * 100, step="post", alpha=0.55, label=what)
         panel.set(ylabel="devices (%)", ylim=(0, 100), title=policy)
         panel.title.set_fontsize(9)
-    panels[0].legend(frameon=False, loc="lower left", fontsize=8, ncols=2)
+    panels[0].legend(frameon=False, loc="lower right", bbox_to_anchor=(1, 1), fontsize=8, ncols=2)
     panels[-1].set_xlabel("days since the first arrival")
     figure.suptitle(title)
     return figure

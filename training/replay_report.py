@@ -37,6 +37,7 @@ COLUMNS = (
     "past cap",
     "replay (s)",
 )
+SHORT = ("mean (s)", "against none", "p99 (s)", "slowdown")  # in 80 columns
 LEGEND = (
     "mean, median, p99: completion time of all jobs, from arrival to the end; against none: change of the mean against "
     "the same without sharing, 95 % interval over traces; slowdown: completion over time alone; in use, shared: of "
@@ -68,13 +69,15 @@ def summary(answer: Answer) -> Group:
     """Notes, and a table of each kind of worlds."""
     parts: list[Text | Table] = [Text(note) for note in answer.notes]
     for title, lines in _kinds(answer.study):
-        table = Table(title=title, box=SIMPLE_HEAD, caption=LEGEND, caption_justify="left", title_justify="left")
-        table.add_column("policy")
-        for column in COLUMNS:
-            table.add_column(column, justify="right")
+        table = Table(title=title, box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), title_justify="left")
+        table.add_column("policy", no_wrap=True)
+        for column in SHORT:
+            table.add_column(column, justify="right", no_wrap=True)
         for line in lines:
-            table.add_row(line.policy, *_cells(line))
+            cells = dict(zip(COLUMNS, _cells(line), strict=True))
+            table.add_row(line.policy, *(cells[column] for column in SHORT))
         parts.append(table)
+    parts.append(Text(LEGEND, style="dim"))
     return Group(*parts)
 
 
@@ -157,8 +160,7 @@ def page(answer: Answer) -> str:
         tag("ul", *(tag("li", note) for note in answer.notes)),
     ]
     for title, lines in _kinds(study):
-        worlds = {run.world for run in study.runs if run.draw == 0 and (run.load >= 1) == (title == HEAVY)}
-        runs = [run for run in study.runs if run.draw == 0 and run.world in worlds]
+        runs = [run for run in study.runs if run.draw == 0 and (run.load >= 1) == (title == HEAVY)]
         body += [tag("h2", title), _html_table(lines), tag("p", LEGEND, class_="dim")]
         body += [_img(figure) for figure in _figures(lines, runs)]
     style = Html(files("interfere.data.page").joinpath("style.css").read_text(encoding="utf-8"))

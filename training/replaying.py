@@ -72,6 +72,8 @@ def replayed(question: Question, *, report: Callable[[str], None] | None = None)
         worlds.worlds, TableTruth([truth]), question.policies or DEFAULT, _maker(question, belief, truth, measured),
         draws=question.draws, load=question.load, cap=question.cap or DEFAULT_CAP, seed=question.seed, report=say,
     )  # fmt: skip
+    if found.dropped:
+        notes.append(f"draws with an offered load of 1 or more count nowhere: {', '.join(found.dropped)}")
     return Answer(question=question, study=found, notes=tuple(notes))
 
 

@@ -2,7 +2,8 @@
 
 Each world is replayed as recorded (draw 0) and on further draws of its days, or, at a stated load, on Poisson arrivals
 of its jobs. Differences pair a policy that shares with the same one without sharing, trace by trace. Worlds that are
-offered more than they can serve are judged apart: any gain there grows with the length of the trace.
+offered more than they can serve are judged apart: any gain there grows with the length of the trace; a further draw of
+another world that happens to be offered too much counts nowhere.
 """
 
 import time
@@ -55,6 +56,7 @@ class Study:
     stable: tuple[Line, ...]
     overloaded: tuple[Line, ...]
     cap: float
+    dropped: tuple[str, ...]  # further draws with too much load
 
 
 def study(
@@ -95,11 +97,13 @@ def study(
                     f"{found.mean_completion_s:,.0f} s, {took:.1f} s"
                 )
     heavy = {run.world for run in runs if run.draw == 0 and run.load >= 1}
+    dropped = [f"{run.world} draw {run.draw}" for run in runs if run.world not in heavy and run.load >= 1]
     return Study(
         runs=tuple(runs),
-        stable=_lines([run for run in runs if run.world not in heavy], names, cap),
+        stable=_lines([run for run in runs if run.world not in heavy and run.load < 1], names, cap),
         overloaded=_lines([run for run in runs if run.world in heavy], names, cap),
         cap=cap,
+        dropped=tuple(dict.fromkeys(dropped)),
     )
 
 
