@@ -4,7 +4,7 @@ A share of the unordered pairs is hidden by a seed; the published kind of model 
 seen is answered by its measurement, a hidden one by the model, as the server does. Law: no hidden row reaches the fit.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,16 +42,16 @@ def modelled(table: Table, truth: TruthTable, *, hide: float, seed: int) -> Mode
         name=table.name, jobs=table.jobs,
         pairs=tuple(p for p in table.pairs if (p.device_type, p.mode) == (truth.device_type, truth.mode)),
     )  # fmt: skip
-    everything = build_dataset([mine], Encoder())
-    pairs = sorted({unordered(p.victim, p.neighbour) for p in mine.pairs if p.status is PairStatus.OK})
+    pairs = sorted({unordered(p.victim, p.neighbour) for p in mine.ok_pairs})
     drawn = np.random.default_rng(seed).permutation(len(pairs))[: round(hide * len(pairs))]
     hidden = frozenset(pairs[k] for k in drawn)
-    known, unseen = hold_out(everything, hidden)
+    shown = tuple(pair for pair in mine.pairs if unordered(pair.victim, pair.neighbour) not in hidden)
+    known = build_dataset([replace(mine, pairs=shown)], Encoder())  # apart: weights of rows look at all of a table
     require_enough(known)
     fitted = EnsembleModel().fit(known, seed)
-    slowdown = _answers(fitted, mine, everything, truth)
-    shown = [pair for pair in mine.ok_pairs if unordered(pair.victim, pair.neighbour) not in hidden]
-    seen = {(pair.victim, pair.neighbour): pair.slowdown for pair in shown}
+    slowdown = _answers(fitted, mine, known, truth)
+    _, unseen = hold_out(build_dataset([mine], Encoder()), hidden)
+    seen = {(pair.victim, pair.neighbour): pair.slowdown for pair in shown if pair.status is PairStatus.OK}
     place = truth.place
     for (victim, neighbour), value in seen.items():
         slowdown[place[victim], place[neighbour]] = max(1.0, value)

@@ -160,9 +160,9 @@ def page(answer: Answer) -> str:
         tag("ul", *(tag("li", note) for note in answer.notes)),
     ]
     for title, lines in _kinds(study):
-        runs = [run for run in study.runs if run.draw == 0 and (run.load >= 1) == (title == HEAVY)]
         body += [tag("h2", title), _html_table(lines), tag("p", LEGEND, class_="dim")]
-        body += [_img(figure) for figure in _figures(lines, runs)]
+        if title == STABLE:
+            body += [_img(figure) for figure in _figures(lines, study.runs)]
     style = Html(files("interfere.data.page").joinpath("style.css").read_text(encoding="utf-8"))
     policy = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
     head = tag(
@@ -177,16 +177,13 @@ def _figures(lines: Sequence[Line], runs: Sequence[Run]) -> "list[Figure]":
     found = [mean_by_policy(lines, "Mean completion time, trace as recorded")]
     if any(line.change is not None for line in lines):
         found.append(change_by_policy(lines))
-    found.append(completion_curves(runs, "Jobs over within a time of their arrival, trace as recorded"))
-    best = min(
-        (line for line in lines if line.against), key=lambda line: line.score.mean_completion_s, default=lines[0]
-    )
-    pair = [name for name in (best.against, best.policy) if name]
-    for world in dict.fromkeys(run.world for run in runs):
-        shown = [(run.policy, run.replayed) for run in runs if run.world == world and run.policy in pair]
-        panels = [(name, one) for name, one in shown if one is not None]
-        found.append(in_use(panels, f"Devices of {world} in use"))
-    return found
+    recorded = [run for run in runs if run.draw == 0 and run.load < 1]
+    found.append(completion_curves(recorded, "Jobs over within a time of their arrival, trace as recorded"))
+    best = min((line for line in lines if line.against), key=lambda one: one.score.mean_completion_s, default=lines[0])
+    busiest = max(recorded, key=lambda run: run.load).world
+    shown = {run.policy: run.replayed for run in recorded if run.world == busiest}
+    pair = [(name, one) for name in (best.against, best.policy) if name and (one := shown[name]) is not None]
+    return [*found, in_use(pair, f"Devices of {busiest}, the busiest stable world")]
 
 
 def _img(figure: "Figure") -> Html:

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from interfere.protocols import Predictor
-from interfere.records import JobProfile
 from interfere.sim.cluster import Cluster, Progress, Start
 from interfere.sim.forecast import Profiles
 from interfere.sim.queueing import Host, without
 
-DEFAULT_CAP = math.inf
+PairCost = dict[tuple[str, str, str], float]
+"""(guest's workload, host's workload, device type) -> what the pair costs; only pairs that are allowed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,14 +22,14 @@ class GreedyPacking:
     predictor: Predictor
     profiles: Profiles
     mode: str
-    max_slowdown: float = DEFAULT_CAP
+    max_slowdown: float = math.inf
     most_shared_gpus: int | None = None
     name: str = "greedy sharing"
 
     def join(self, waiting: Sequence[Progress], hosts: Sequence[Host], cluster: Cluster) -> list[Start]:
         """In order; a job that finds no host leaves them to the next."""
         starts: list[Start] = []
-        cost = self._costs(waiting, hosts)
+        cost = allowed_pairs(waiting, hosts, self.predictor, self.profiles, self.mode, self.max_slowdown)
         left = list(hosts)
         barren: set[tuple[str, int, tuple[str, ...]]] = set()  # kinds of jobs that found nobody: hosts only get fewer
         for one in waiting:
@@ -49,25 +49,33 @@ class GreedyPacking:
             left = without(left, starts[-1:])
         return starts
 
-    def _costs(self, waiting: Sequence[Progress], hosts: Sequence[Host]) -> dict[tuple[str, str, str], float]:
-        """Of every pair of workloads that is allowed, by device type."""
-        found: dict[tuple[str, str, str], float] = {}
-        for kind in dict.fromkeys(host.device_type for host in hosts):
-            if self.predictor.knows(kind, self.mode):
-                continue
-            rows = self._known(dict.fromkeys(one.job.workload for one in waiting), kind)
-            columns = self._known(dict.fromkeys(h.one.job.workload for h in hosts if h.device_type == kind), kind)
-            if not rows or not columns:
-                continue
-            said = self.predictor.predict_matrix(rows, columns, kind, self.mode)
-            ahead, back = said.victim_slowdown, said.neighbour_slowdown
-            allowed = (ahead <= self.max_slowdown) & (back <= self.max_slowdown)  # NaN is neither
-            for i, j in zip(*np.nonzero(allowed), strict=True):
-                found[rows[i].workload, columns[j].workload, kind] = float(ahead[i, j] + back[i, j] - 2)
-        return found
 
-    def _known(self, workloads: Sequence[str] | dict[str, None], kind: str) -> list[JobProfile]:
-        return [profile for name in workloads if (profile := self.profiles.get((name, kind))) is not None]
+def allowed_pairs(
+    waiting: Sequence[Progress],
+    hosts: Sequence[Host],
+    predictor: Predictor,
+    profiles: Profiles,
+    mode: str,
+    max_slowdown: float,
+) -> PairCost:
+    """Of all workloads that wait beside all that may be joined, by predicted medians."""
+    found: PairCost = {}
+    for kind in dict.fromkeys(host.device_type for host in hosts):
+        if predictor.knows(kind, mode):
+            continue
+        guests = dict.fromkeys(one.job.workload for one in waiting)
+        theirs = dict.fromkeys(host.one.job.workload for host in hosts if host.device_type == kind)
+        rows, columns = (
+            [profiles[name, kind] for name in side if (name, kind) in profiles] for side in (guests, theirs)
+        )
+        if not rows or not columns:
+            continue
+        said = predictor.predict_matrix(rows, columns, kind, mode)
+        ahead, back = said.victim_slowdown, said.neighbour_slowdown
+        allowed = (ahead <= max_slowdown) & (back <= max_slowdown)  # NaN is neither
+        for i, j in zip(*np.nonzero(allowed), strict=True):
+            found[rows[i].workload, columns[j].workload, kind] = float(ahead[i, j] + back[i, j] - 2)
+    return found
 
 
 def joinable(one: Progress, host: Host, cluster: Cluster, most_shared_gpus: int | None) -> bool:
