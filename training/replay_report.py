@@ -26,18 +26,18 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 COLUMNS = (
-    "mean (s)",
+    "mean (h)",
     "against none",
-    "median (s)",
-    "p99 (s)",
+    "median (h)",
+    "p99 (h)",
     "slowdown",
-    "waiting (s)",
+    "waiting (h)",
     "in use",
     "shared",
     "past cap",
     "replay (s)",
 )
-SHORT = ("mean (s)", "against none", "p99 (s)", "slowdown")  # in 80 columns
+SHORT = ("mean (h)", "against none", "p99 (h)", "slowdown")  # in 80 columns
 LEGEND = (
     "mean, median, p99: completion time of all jobs, from arrival to the end; against none: change of the mean against "
     "the same without sharing, 95 % interval over traces; slowdown: completion over time alone; in use, shared: of "
@@ -69,7 +69,7 @@ def summary(answer: Answer) -> Group:
     """Notes, and a table of each kind of worlds."""
     parts: list[Text | Table] = [Text(note) for note in answer.notes]
     for title, lines in _kinds(answer.study):
-        table = Table(title=title, box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), title_justify="left")
+        table = Table(title=title, box=SIMPLE_HEAD, pad_edge=False, padding=0, title_justify="left")
         table.add_column("policy", no_wrap=True)
         for column in SHORT:
             table.add_column(column, justify="right", no_wrap=True)
@@ -88,11 +88,15 @@ def _kinds(study: Study) -> list[tuple[str, tuple[Line, ...]]]:
 def _cells(line: Line) -> tuple[str, ...]:
     one = line.score
     return (
-        f"{one.mean_completion_s:,.0f}", _change(line.change), f"{one.median_completion_s:,.0f}",
-        f"{one.p99_completion_s:,.0f}", f"{one.mean_slowdown:.2f}", f"{one.mean_waiting_s:,.0f}",
+        _hours(one.mean_completion_s), _change(line.change), _hours(one.median_completion_s),
+        _hours(one.p99_completion_s), f"{one.mean_slowdown:.2f}", _hours(one.mean_waiting_s),
         f"{one.utilisation:.0%}", f"{one.shared:.0%}", f"{one.past_cap:.1%}" if one.pairs else "",
         f"{line.seconds:.1f}",
     )  # fmt: skip
+
+
+def _hours(time_s: float) -> str:
+    return f"{time_s / 3600:,.2f}"
 
 
 def _change(change: Difference | None) -> str:

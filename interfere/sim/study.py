@@ -1,9 +1,9 @@
 """Several policies on the same traces: who is better, by how much, and how sure that is.
 
-Each world is replayed as recorded (draw 0) and on further draws of its days, or, at a stated load, on Poisson arrivals
-of its jobs. Differences pair a policy that shares with the same one without sharing, trace by trace. Worlds that are
-offered more than they can serve are judged apart: any gain there grows with the length of the trace; a further draw of
-another world that happens to be offered too much counts nowhere.
+Each world is replayed as recorded (draw 0) and on further draws of its days, where a load is stated with all arrivals
+stretched to it. Differences pair a policy that shares with the same one without sharing, trace by trace. Worlds that
+are offered more than they can serve are judged apart: any gain there grows with the length of the trace; a further
+draw of another world that happens to be offered too much counts nowhere.
 """
 
 import time
@@ -18,7 +18,7 @@ from interfere.sim.policies import reference_of
 from interfere.sim.replay import Replayed, replay
 from interfere.sim.score import Difference, Score, difference, score
 from interfere.sim.world import World
-from interfere.sim.worlds import at_load, days_redrawn, resampled
+from interfere.sim.worlds import at_load, days_redrawn
 
 Make = Callable[[str], Scheduler]
 """A fresh scheduler of a policy."""
@@ -109,9 +109,8 @@ def study(
 
 def traced(world: World, draw: int, load: float | None, seed: int) -> World:
     """One trace of a world."""
-    if load is not None:
-        return at_load(world, load) if draw == 0 else resampled(world, load, len(world.jobs), seed * 1000 + draw)
-    return world if draw == 0 else days_redrawn(world, seed * 1000 + draw)
+    drawn = world if draw == 0 else days_redrawn(world, seed * 1000 + draw)
+    return drawn if load is None else at_load(drawn, load)
 
 
 def _lines(runs: Sequence[Run], names: Sequence[str], cap: float) -> tuple[Line, ...]:

@@ -53,7 +53,7 @@ def replay(
         bool, typer.Option("--any-node", help="Jobs take free devices of any nodes; else as few nodes as can be.")
     ] = False,
     load: Annotated[
-        float | None, typer.Option(min=0.01, help="Offered load: arrivals are stretched, draws are Poisson.")
+        float | None, typer.Option(min=0.01, help="Offered load: arrivals are stretched to it.")
     ] = None,
     draws: Annotated[
         int, typer.Option(min=0, help="Further traces, of the days redrawn: what intervals are made of.")
