@@ -40,6 +40,7 @@ class Question:
     draws: int = 0
     checkpoint_s: float = 0.0
     slice_s: float = 0.0
+    guest_may_stay: bool = False
     seed: int = 0
 
 
@@ -128,7 +129,10 @@ def _maker(
 
     def make(policy: str) -> Scheduler:
         predictor: Predictor = OnlineModel(belief, measured=measured) if question.online else belief
-        beliefs = Beliefs(predictor=predictor, profiles=belief.profiles, mode=truth.mode, max_slowdown=cap)
+        beliefs = Beliefs(
+            predictor=predictor, profiles=belief.profiles, mode=truth.mode, max_slowdown=cap,
+            guest_ends_first=not question.guest_may_stay,
+        )  # fmt: skip
         made = scheduler_of(policy, beliefs, whole_nodes=question.whole_nodes, slice_s=question.slice_s)
         if isinstance(predictor, OnlineModel):
             return LearningScheduler(made, predictor, belief.profiles, truth.mode)

@@ -35,6 +35,7 @@ class Planner:
     mode: str
     max_slowdown: float = math.nan
     most_shared_gpus: int | None = None
+    guest_ends_first: bool = True  # by the estimates
     objective: ObjectiveKind = ObjectiveKind.TOTAL_SLOWDOWN
     estimate: Estimate = field(default_factory=Oracle)
     depth: int = DEPTH
@@ -45,7 +46,12 @@ class Planner:
     ) -> list[Start]:
         """Starts of jobs given in order, on devices with their residents."""
         self.decisions += 1
-        limits = Limits(allowed=allowed, max_slowdown=self.max_slowdown, most_shared_gpus=self.most_shared_gpus)
+        limits = Limits(
+            allowed=allowed,
+            max_slowdown=self.max_slowdown,
+            most_shared_gpus=self.most_shared_gpus,
+            guest_ends_first=self.guest_ends_first,
+        )
         snapshot = Snapshot(
             pending=tuple(self.job(one, cluster, weight=len(able) - k) for k, one in enumerate(able)),
             devices=tuple(devices), scope=cluster.world.name, limits=limits, objective=self.objective,

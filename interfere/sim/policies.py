@@ -48,6 +48,7 @@ class Beliefs:
     mode: str
     max_slowdown: float = DEFAULT_CAP  # NaN: none
     most_shared_gpus: int | None = None
+    guest_ends_first: bool = True
 
 
 def reference_of(policy: str) -> str:
@@ -105,6 +106,7 @@ def _planner(beliefs: Beliefs, estimate: Estimate) -> Planner:
     return Planner(
         predictor=beliefs.predictor, profiles=beliefs.profiles, mode=beliefs.mode, estimate=estimate,
         max_slowdown=beliefs.max_slowdown, most_shared_gpus=beliefs.most_shared_gpus,
+        guest_ends_first=beliefs.guest_ends_first,
     )  # fmt: skip
 
 
@@ -113,6 +115,6 @@ def _sharing(name: str, beliefs: Beliefs, estimate: Estimate) -> Sharing | None:
         cap = math.inf if math.isnan(beliefs.max_slowdown) else beliefs.max_slowdown
         return GreedyPacking(
             predictor=beliefs.predictor, profiles=beliefs.profiles, mode=beliefs.mode, max_slowdown=cap,
-            most_shared_gpus=beliefs.most_shared_gpus,
+            most_shared_gpus=beliefs.most_shared_gpus, guest_ends_first=beliefs.guest_ends_first, estimate=estimate,
         )  # fmt: skip
     return PlannedSharing(planner=_planner(beliefs, estimate)) if name == MATCHING else None

@@ -42,6 +42,12 @@ def replay(
     cap: Annotated[
         float | None, typer.Option(min=1.0, help="Largest predicted slowdown of a pair, 1.5 when left out.")
     ] = None,
+    guest_may_stay: Annotated[
+        bool,
+        typer.Option(
+            "--guest-may-stay", help="A job may join one that ends before it; else only who is expected to end first."
+        ),
+    ] = False,
     fill: Annotated[
         bool, typer.Option("--fill", help="Fill pairs that the table lacks by its additive fit; else they never share.")
     ] = False,
@@ -82,6 +88,7 @@ def replay(
         trace=trace, truth=truth, policies=tuple(policy or ()), predict=predict.value, hide=hide, online=online,
         error=error, cap=cap, fill=fill, device_type=device_type, mode=mode, gpus=gpus, per_node=per_node,
         whole_nodes=not any_node, load=load, draws=draws, checkpoint_s=checkpoint_s, slice_s=slice_s, seed=seed,
+        guest_may_stay=guest_may_stay,
     )  # fmt: skip
     answer = replayed(question, report=progress_note)
     made = write_report(out, answer) if out is not None else []
