@@ -219,6 +219,37 @@ def test_a_resident_may_ask_for_another_grant_and_gets_it_where_it_fits() -> Non
     assert asks(52) == {"a": (30, 10), "b": (30, 10)}
 
 
+def test_what_is_planned_is_not_granted_to_who_asks_for_more() -> None:
+    ledger = decided(snapshot((job("b", 30),), device("d", job("a", 30)))).ledger
+    asks = snapshot((job("b", 30),), device("d", job("a", 52)), now_s=20.0)
+    assert {one.job_id: one.bytes / GIB for one in holdings(decided(asks, ledger).ledger)} == {"a": 30, "b": 30}
+
+
+def test_who_moves_holds_its_grant_where_it_goes_and_again_where_it_was_should_it_stay() -> None:
+    old = {"remaining_s": 1e5, "preemptible": True, "checkpoint_s": 1.0, "since_s": 0.0, "grant_bytes": 30 * GIB}
+    pair = tuple(Job(id=name, workload=name, **old) for name in "ab")  # type: ignore[arg-type]
+    slow = TablePredictor({(v, n): 2.0 for v in NAMES for n in NAMES})
+
+    late: list[MemoryUsage] = []
+
+    def at(now_s: float, ledger: ScopeLedger, allowed: frozenset[ActionKind]) -> ScopeDecision:
+        seen = snapshot((), device("d", *pair), device("e"), now_s=now_s, limits=Limits(allowed=allowed))
+        return plan_scope(seen, ledger, slow, PLAIN, "x", lambda _: in_order(late))
+
+    stay = EVERYTHING.allowed - {ActionKind.MOVE, ActionKind.PREEMPT}
+    first = at(500.0, ScopeLedger(scope="default"), stay)
+    moving = at(510.0, first.ledger, EVERYTHING.allowed)
+    (move,) = (action for action in moving.plan.actions if action.kind is ActionKind.MOVE)
+    late += [window(500, 570, 31, move.job_id), window(570, 640, 31, move.job_id)]
+    assert (move.device_id, move.grant_bytes) == ("e", 30 * GIB)
+    assert (free(first), free(moving)) == ({"d": 10, "e": 40}, {"d": 25, "e": 25})
+    assert [one.kind for one in at(620.0, moving.ledger, EVERYTHING.allowed).plan.actions if one.kind is END] == []
+    stayed = at(640.0, moving.ledger, stay)
+    assert free(stayed) == {"d": 10, "e": 40}
+    assert {(one.job_id, one.since_s) for one in holdings(stayed.ledger)} == {("a", 500.0), ("b", 500.0)}
+    assert [one.job_id for one in stayed.plan.actions if one.kind is END] == [move.job_id]
+
+
 def test_who_was_started_beyond_the_slots_holds_none() -> None:
     found = decided(snapshot((), device("d", job("a", 50), job("b", 50)), limits=EVERYTHING))
     assert [grant.job_id for grant in found.ledger.grants] == ["a"]
@@ -391,7 +422,7 @@ class Cluster:
         for jobs in self.runs.values():
             jobs[:] = [one for one in jobs if one.id not in over]
             if rng.random() < 0.1 and len(jobs) < 2:
-                jobs.append(replace(self.new(), gpus=1))
+                jobs.append(replace(self.new(), gpus=1, since_s=self.now_s))
             for one in jobs:
                 most = one.grant_bytes if one.grant_bytes > 0 else 20 * GIB
                 held = MemoryUsage(
@@ -441,7 +472,7 @@ def test_whatever_happens_grants_fit_their_devices_and_only_who_is_past_its_gran
     for _ in range(10):
         cluster.step()
         allowed = frozenset(kind for kind in ActionKind if kind is WAIT or cluster.rng.random() < 0.8)
-        limits = Limits(allowed=allowed, grant_patience_s=150.0)
+        limits = Limits(allowed=allowed, grant_patience_s=150.0, move_factor=1.0)
         seen = cluster.seen(limits)
         found = plan_scope(
             seen, ledger, cluster.predictor, cluster.resolve, "x",

@@ -45,6 +45,7 @@ windows = st.lists(
         ([(0, 60, 9), (60, 61, 8), (61, 150, 9), (150, 181, 9)], 120.0),
         ([(0, 60, 9), (60, 130, 9), (130, 131, 8)], None),  # it is below now
         ([(0, 60, 9), (60, 130, 9), (100, 130, 8)], None),  # below in the same moment
+        ([(60, 130, 9), (100, 130, 8), (140, 300, 9)], None),  # and one window after it
         ([(0, 60, 9), (200, 260, 9)], 120.0),  # seconds that nobody watched do not count, nor break the run
         ([(0, 60, 9), (200, 259, 9)], None),
         ([(0, 60, 9), (0, 60, 9), (0, 60, 9)], None),  # the same again
