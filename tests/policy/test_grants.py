@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from interfere.errors import InvalidInputError
 from interfere.policy.grants import account_of, holdings
-from interfere.policy.memory import Demand, Known, Room
+from interfere.policy.memory import Demand, Known, Room, slots_of
 from interfere.policy.overuse import in_order
 from interfere.policy.part import part_of
 from interfere.policy.planner import plan
@@ -25,6 +25,7 @@ from interfere.records import (
     JobProfile,
     Limits,
     MemoryUsage,
+    Promise,
     ScopeLedger,
     Snapshot,
 )
@@ -250,6 +251,23 @@ def test_who_moves_holds_its_grant_where_it_goes_and_again_where_it_was_should_i
     assert [one.job_id for one in stayed.plan.actions if one.kind is END] == [move.job_id]
 
 
+def test_who_leaves_makes_room_and_is_not_forgotten() -> None:
+    def told(kind: ActionKind, name: str, place: str) -> Action:
+        return Action(kind=kind, job_id=name, device_id=place, promised_by_s=120.0, grant_bytes=60 * GIB)
+
+    promises = (
+        Promise(action=told(ActionKind.MOVE, "a", "e"), decision_ids=("x",), from_device_id="d", since_s=9.0),
+        Promise(action=told(ALONE, "c", "d"), decision_ids=("x",), since_s=9.0),
+    )
+    grant = Grant(job_id="a", workload="a", device_ids=("d",), bytes=60 * GIB, since_s=5.0)
+    slots = tuple(slots_of(device(name)) for name in "de")
+    ledger = ScopeLedger(scope="default", now_s=9.0, promises=promises, grants=(grant,), slots=slots)
+    still = decided(snapshot((job("c", 60),), device("d", job("a")), device("e")), ledger)
+    assert (still.ledger.grants, free(still)) == ((grant,), {"d": 10, "e": 10})
+    stays = decided(snapshot((job("c", 60),), device("d", job("a")), now_s=130.0), still.ledger)
+    assert (stays.ledger.grants, free(stays)) == ((grant,), {"d": 10})
+
+
 def test_who_was_started_beyond_the_slots_holds_none() -> None:
     found = decided(snapshot((), device("d", job("a", 50), job("b", 50)), limits=EVERYTHING))
     assert [grant.job_id for grant in found.ledger.grants] == ["a"]
@@ -466,7 +484,7 @@ class Cluster:
 
 
 @given(st.integers(0, 1_000_000))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_whatever_happens_grants_fit_their_devices_and_only_who_is_past_its_grant_ends(seed: int) -> None:
     cluster, ledger = Cluster(seed), ScopeLedger(scope="default")
     for _ in range(10):
