@@ -155,6 +155,20 @@ def test_never_two_on_one_device_and_nobody_who_keeps_to_its_grant(found: list[O
     assert sum(map(len, places)) == len(set().union(*places))
 
 
+def test_it_is_said_when_a_device_holds_more_than_it_has() -> None:
+    both = replace(DEVICE, residents=(JOB, replace(JOB, id="k")))
+    grants = {name: replace(GRANT, job_id=name) for name in "jk"}
+    seen = [window(0, 60, 9), window(60, 130, 9)]
+
+    def said(other_gib: float) -> str:
+        told = {"j": seen, "k": [window(0, 10, 99, job_id="k"), window(10, 20, other_gib, job_id="k")]}
+        (one,) = past_grants([both], grants, lambda grant: in_order(told[grant.job_id]), Limits())
+        return str(one)
+
+    assert said(71) == "held 9 GiB of 8 GiB granted for 130 s"
+    assert said(72) == "held 9 GiB of 8 GiB granted for 130 s, and all on its device 81 GiB of 80 GiB"
+
+
 def test_residents_without_a_grant_are_never_judged() -> None:
     seen = in_order([window(0, 60, 9), window(60, 130, 9)])
     assert [one.job for one in past_grants([DEVICE], {"j": GRANT}, lambda _: seen, Limits())] == [JOB]
