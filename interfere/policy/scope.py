@@ -93,9 +93,10 @@ def plan_scope(
     whole = merged([told, _promised(kept, told, snapshot, resolve), held_back, refused], snapshot)
     moving = [*(one for one in told.actions if one.kind in LEAVE), *_moving(kept, snapshot)]
     changes = (*whole.actions, *moving)
-    slowdowns = slowdowns_of(snapshot, changes, predictor, resolve)
+    ended = end_actions(ends, held)
+    slowdowns = slowdowns_of(snapshot, (*changes, *ended), predictor, resolve)
     stays = kept_actions(snapshot, {*ends, *(one.job_id for one in moving)}, changes, slowdowns)
-    stays = (*end_actions(ends, held), *(_held(one, held, past) for one in stays))
+    stays = (*ended, *(_held(one, held, past) for one in stays))
     standing = deadlines.standing
     standing += newly_accepted(snapshot, changes, standing, slowdowns, resolve, decision_id)
     places = renewed(kept, told, snapshot)
@@ -103,7 +104,7 @@ def plan_scope(
     whole = replace(
         whole,
         actions=marked(settled.told((*changes, *stays), promised), standing),
-        resolve_at_s=resolve_at_s(snapshot, changes, places, slowdowns),
+        resolve_at_s=resolve_at_s(snapshot, (*changes, *ended), places, slowdowns),
     )
     return ScopeDecision(plan=whole, ledger=after, reconciled=found, deadlines=deadlines)
 

@@ -376,6 +376,7 @@ def test_who_is_past_its_grant_ends_where_that_is_allowed_and_is_warned_of_where
     assert end.reason == "held 9.1 GiB of 8 GiB granted for 130 s"
     end, keep = kinds({END, KEEP}, *PAST)
     assert [(one.kind, one.job_id) for one in (end, keep)] == [(END, "a"), (KEEP, "b")]
+    assert (keep.partner_id, keep.slowdown) == ("", 1.0)  # as the plan leaves it
     warned, calm = kinds({KEEP}, *PAST)
     assert warned.reason == "it stays where it is; warning: it held 9.1 GiB of 8 GiB granted for 130 s"
     assert calm.reason == "it stays where it is"
