@@ -1,6 +1,7 @@
 """Grants: whole granules, never more than there are, kept while their job runs, and back when it is gone."""
 
 import math
+import random
 from dataclasses import replace
 
 import numpy as np
@@ -389,6 +390,31 @@ def test_of_two_past_their_grants_the_less_important_ends_and_the_other_is_warne
     protected = (job("a", 8), job("b", 8, priority=1))
     end, keep = kinds({END, KEEP}, *seen, residents=protected)
     assert (end.job_id, keep.job_id, "warning" in keep.reason) == ("a", "b", True)
+
+
+measured = st.lists(
+    st.builds(
+        lambda at, size, gib, name: window(10.0 * at, 10.0 * (at + size), gib, name), st.integers(0, 15),
+        st.integers(1, 9), st.sampled_from([7.0, 9.0, 12.0]), st.sampled_from("ab"),
+    ),
+    max_size=10,
+)  # fmt: skip
+
+
+@given(measured, st.integers(1, 6), st.randoms(use_true_random=False))
+@settings(max_examples=50, deadline=None)
+def test_a_larger_grant_never_ends_more_and_order_changes_nothing(
+    seen: list[MemoryUsage], more_gib: int, rng: random.Random
+) -> None:
+    def ends(gib: float) -> list[str]:
+        told = kinds({END}, *seen, residents=(job("a", 8), job("b", gib)))
+        assert {one.kind for one in told} <= {END}
+        return [one.job_id for one in told]
+
+    before = ends(8)
+    assert len(ends(8 + more_gib)) <= len(before) <= 1
+    rng.shuffle(seen)
+    assert ends(8) == before
 
 
 def test_nobody_starts_beside_a_job_that_is_to_end() -> None:
