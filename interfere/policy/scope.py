@@ -13,7 +13,7 @@ from interfere.policy.accepted import Deadlines, breaking, is_deadline, marked, 
 from interfere.policy.clock import resolve_at_s, slowdowns_of
 from interfere.policy.costs import Resolve
 from interfere.policy.gangs import plan_gangs
-from interfere.policy.grants import granted, reconciled, regranted, with_held
+from interfere.policy.grants import granted, held_by, reconciled, regranted, with_held
 from interfere.policy.hopeless import settle
 from interfere.policy.ledger import PROMISED, Reconciled, around, renewed, repeated
 from interfere.policy.merge import job_cost, merged, nothing_starts
@@ -69,8 +69,8 @@ def plan_scope(
     found = reconciled(ledger, snapshot)
     deadlines = review([one for one in ledger.promises if is_deadline(one)], snapshot)
     ledger = regranted(snapshot, ledger, found, resolve)
-    snapshot = with_held(snapshot, ledger.grants)
-    held = {grant.job_id: grant for grant in ledger.grants}
+    held = held_by(ledger)
+    snapshot = with_held(snapshot, held)
     past = past_grants(snapshot.devices, _staying(held, found.kept), usages, snapshot.limits)
     ends = to_end(past) if ActionKind.END in snapshot.limits.allowed else {}
     ending = {one.device.id for one in past if one.job.id in ends}  # nobody joins who is to end

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from interfere.errors import InvalidInputError
-from interfere.policy.grants import account_of, holdings
+from interfere.policy.grants import account_of, held_by, holdings
 from interfere.policy.memory import Demand, Known, Room, slots_of
 from interfere.policy.overuse import in_order
 from interfere.policy.part import part_of
@@ -276,7 +276,23 @@ def test_who_was_started_beyond_the_slots_holds_none() -> None:
     found = decided(snapshot((), device("d", job("a", 50, since_s=6.0), older), limits=EVERYTHING))
     assert [grant.job_id for grant in found.ledger.grants] == ["b"]
     nobody_knows = decided(snapshot((), device("d", job("a"))))
-    assert (nobody_knows.ledger.grants, free(nobody_knows)) == ((), {"d": 40})
+    assert (holdings(nobody_knows.ledger), free(nobody_knows)) == ((), {"d": 40})
+
+
+def test_who_came_unknown_is_never_held_to_what_it_used_so_far() -> None:
+    used = Known(profiles=PLAIN, used_bytes={("a", DEVICE): 2 * GIB})
+    late = (window(20, 90, 9), window(90, 190, 9))
+    unknown = decided(snapshot((job("a"),), device("d")))
+    for ledger in (unknown.ledger, decided(snapshot((), device("d", job("a")))).ledger):
+        runs = snapshot((), device("d", job("a")), now_s=20.0, limits=EVERYTHING)
+        found = decided(runs, ledger, resolve=used)
+        assert holdings(found.ledger) == ()
+        later = decided(replace(runs, now_s=200.0), found.ledger, resolve=used, usages=lambda _: in_order(late))
+        assert [action.kind for action in later.plan.actions] == [KEEP]
+        asks = decided(replace(runs, now_s=210.0, devices=(device("d", job("a", 8)),)), later.ledger, resolve=used)
+        assert [one.bytes for one in holdings(asks.ledger)] == [8 * GIB]
+    fresh = decided(snapshot((), device("d", job("a"))), resolve=used)
+    assert [one.bytes for one in holdings(fresh.ledger)] == [2 * GIB]  # a later one of its workload
 
 
 def test_a_device_that_hands_out_less_takes_back_what_was_only_planned() -> None:
@@ -525,7 +541,7 @@ def test_whatever_happens_grants_fit_their_devices_and_only_who_is_past_its_gran
         )  # fmt: skip
         # never more than there is
         assert all(left >= 0 for left in free(found).values())
-        held = {grant.job_id: grant for grant in found.ledger.grants}
+        held = held_by(found.ledger)
         # whoever was promised a place on a device that hands out memory holds the grant it was told of
         told = {action.job_id: action for action in found.plan.actions}
         planned = {one.job_id: one.bytes for one in holdings(found.ledger) if one.planned}
@@ -535,7 +551,7 @@ def test_whatever_happens_grants_fit_their_devices_and_only_who_is_past_its_gran
         # each job holds in one place, at most once
         assert len({one.job_id for one in holdings(found.ledger)}) == len(holdings(found.ledger))
         # a grant is kept for as long as its job runs there
-        kept = {grant.job_id: grant for grant in ledger.grants}
+        kept = held_by(ledger)
         for name, grant in held.items():
             if name in kept and grant.since_s < seen.now_s and grant.device_ids == kept[name].device_ids:
                 assert grant.bytes == kept[name].bytes
