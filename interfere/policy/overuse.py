@@ -13,7 +13,7 @@ furthest past its grant.
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from interfere.policy.memory import gib
 from interfere.records import Device, Grant, Job, Limits, MemoryUsage
@@ -31,6 +31,7 @@ class Overuse:
     granted_bytes: float
     used_bytes: float  # in its last window
     covered_s: float
+    device_used_bytes: float = 0.0  # by all on it that hold a grant, each in its last window
 
     @property
     def past_bytes(self) -> float:
@@ -38,7 +39,10 @@ class Overuse:
         return self.used_bytes - self.granted_bytes
 
     def __str__(self) -> str:
-        return f"held {gib(self.used_bytes)} of {gib(self.granted_bytes)} granted for {self.covered_s:.4g} s"
+        said = f"held {gib(self.used_bytes)} of {gib(self.granted_bytes)} granted for {self.covered_s:.4g} s"
+        if self.device_used_bytes > self.device.memory_bytes:
+            said += f", and all on its device {gib(self.device_used_bytes)} of {gib(self.device.memory_bytes)}"
+        return said
 
 
 def in_order(windows: Iterable[MemoryUsage]) -> list[MemoryUsage]:
@@ -88,14 +92,18 @@ def past_grants(
     devices: Sequence[Device], grants: Mapping[str, Grant], usages: Usages, limits: Limits
 ) -> tuple[Overuse, ...]:
     """Every resident past its grant, on every device where it is."""
-    found = []
+    found: list[Overuse] = []
     for device in devices:
-        for job in device.residents:
-            grant = grants.get(job.id)
-            if grant is not None:
-                one = overuse(job, device, grant, usages(grant), limits)
-                found += [one] if one is not None else []
+        here = [(job, grants[job.id]) for job in device.residents if job.id in grants]
+        past = [one for job, grant in here if (one := overuse(job, device, grant, usages(grant), limits))]
+        used_bytes = sum(_last_bytes(grant, device, usages) for _, grant in here) if past else 0.0
+        found += [replace(one, device_used_bytes=used_bytes) for one in past]
     return tuple(found)
+
+
+def _last_bytes(grant: Grant, device: Device, usages: Usages) -> float:
+    mine = (window.bytes for window in usages(grant) if of_grant(window, grant, device.id, device.type))
+    return next(mine, 0.0)
 
 
 def to_end(past: Sequence[Overuse]) -> dict[str, Overuse]:

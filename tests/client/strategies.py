@@ -193,7 +193,7 @@ actions = st.builds(
 )  # fmt: skip
 promises = st.builds(Promise, action=actions, decision_ids=tuples(names), from_device_id=words, since_s=optional())
 grants = st.builds(
-    Grant, job_id=names, workload=names, device_ids=tuples(names), bytes=numbers(), since_s=optional(),
+    Grant, job_id=names, workload=names, device_ids=tuples(names), bytes=optional(), since_s=optional(),
     planned=st.booleans(),
 )  # fmt: skip
 slots = st.builds(
