@@ -8,7 +8,7 @@ reported, ends nobody.
 Law 1: what counts is the set of windows: their order, their number and when they came do not matter. Law 2: a larger
 grant, more tolerance or more patience puts nobody past a grant. Law 3: only windows of the job itself count, on this
 device, since it was granted. Law 4: at most one job of a device ends in a decision: of the lowest priority, then the
-furthest past its grant.
+furthest past its grant. Law 5: who has not been watched for as long as the patience is past nothing any more.
 """
 
 import math
@@ -57,7 +57,9 @@ def of_grant(window: MemoryUsage, grant: Grant, device_id: str, device_type: str
     return here and same and window.end_s > grant.since_s
 
 
-def overuse(job: Job, device: Device, grant: Grant, windows: Iterable[MemoryUsage], limits: Limits) -> Overuse | None:
+def overuse(
+    job: Job, device: Device, grant: Grant, windows: Iterable[MemoryUsage], limits: Limits, now_s: float
+) -> Overuse | None:
     """How far a job is past its grant there; None where it is not. `windows`: those that end last first."""
     most_bytes = grant.bytes * (1.0 + limits.grant_tolerance)
     run: list[MemoryUsage] = []
@@ -76,6 +78,8 @@ def overuse(job: Job, device: Device, grant: Grant, windows: Iterable[MemoryUsag
     if covered_s < limits.grant_patience_s:
         return None
     last = max(run, key=lambda window: (window.end_s, window.start_s, window.bytes))
+    if last.end_s < now_s - limits.grant_patience_s:
+        return None
     return Overuse(job=job, device=device, granted_bytes=grant.bytes, used_bytes=last.bytes, covered_s=covered_s)
 
 
@@ -89,13 +93,13 @@ def _covered_s(spans: Sequence[tuple[float, float]]) -> float:
 
 
 def past_grants(
-    devices: Sequence[Device], grants: Mapping[str, Grant], usages: Usages, limits: Limits
+    devices: Sequence[Device], grants: Mapping[str, Grant], usages: Usages, limits: Limits, now_s: float
 ) -> tuple[Overuse, ...]:
     """Every resident past its grant, on every device where it is."""
     found: list[Overuse] = []
     for device in devices:
         here = [(job, grants[job.id]) for job in device.residents if job.id in grants]
-        past = [one for job, grant in here if (one := overuse(job, device, grant, usages(grant), limits))]
+        past = [one for job, grant in here if (one := overuse(job, device, grant, usages(grant), limits, now_s))]
         used_bytes = sum(_last_bytes(grant, device, usages) for _, grant in here) if past else 0.0
         found += [replace(one, device_used_bytes=used_bytes) for one in past]
     return tuple(found)

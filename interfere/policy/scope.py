@@ -71,7 +71,7 @@ def plan_scope(
     ledger = regranted(snapshot, ledger, found, resolve)
     held = held_by(ledger)
     snapshot = with_held(snapshot, held)
-    past = past_grants(snapshot.devices, _staying(held, found.kept), usages, snapshot.limits)
+    past = past_grants(snapshot.devices, _staying(held, found.kept), usages, snapshot.limits, snapshot.now_s)
     ends = to_end(past) if ActionKind.END in snapshot.limits.allowed else {}
     ending = {one.device.id for one in past if one.job.id in ends}  # nobody joins who is to end
     promised = [promise.action.job_id for promise in found.kept]
