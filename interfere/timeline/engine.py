@@ -19,8 +19,8 @@ from typing import Protocol
 from interfere.errors import InvalidInputError
 from interfere.timeline.records import Outcome, Replay, Span, Stream
 
-# From one launch to the next, and how many wait before the host is held: 4 to 5 µs and about 1,000 a stream, measured in
-# "CUDA stream are blocked when luanch lots of kernels" (sic; forums.developer.nvidia.com, topic 68937).
+# From one launch to the next, and how many wait before the host is held: 4 to 5 µs, and about 1,000 a stream, as
+# somebody measured (forums.developer.nvidia.com, topic 68937).
 LAUNCH_S, QUEUE_LAUNCHES = 5e-6, 1_000
 DONE_S = 1e-13  # rest of a kernel that counts as none: a ten-thousandth of a profiler's nanosecond
 

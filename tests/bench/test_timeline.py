@@ -132,8 +132,8 @@ def test_how_much_worse_sharing_gets_the_further_hosts_run_ahead() -> None:
     for launch_ahead in (1, 32, QUEUE_LAUNCHES):
         found = []
         for high, low in product(jobs.values(), repeat=2):
-            meeting = Meeting(high=with_gaps(high, 0.3, 0, every=10), low=low)
-            found.append(replay(meeting.streams(low_ends=False), Queued(launch_ahead=launch_ahead)).outcomes[0].slowdown)
+            streams = Meeting(high=with_gaps(high, 0.3, 0, every=10), low=low).streams(low_ends=False)
+            found.append(replay(streams, Queued(launch_ahead=launch_ahead)).outcomes[0].slowdown)
         figures |= {f"ahead_{launch_ahead}_{q}": float(np.quantile(found, q / 100)) for q in (0, 50, 100)}
     record("timeline-ahead", figures)
     print({key: round(value, 2) for key, value in figures.items()})
