@@ -18,6 +18,9 @@ from interfere.sim.truth import TableTruth, TruthTable, truth_of
 from interfere.sim.worlds import Worlds, worlds_of
 
 
+WHY_FIRST = "devices that pass from guest to guest never come free for gangs; without gangs the rule would only cost"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
     """The options of the command, each as its help line says."""
@@ -65,12 +68,16 @@ def replayed(question: Question, *, report: Callable[[str], None] | None = None)
     notes = [truth.note(), worlds.note()]
     for note in notes:
         say(note)
+    ends_first = not question.guest_may_stay and any(job.gpus > 1 for world in worlds.worlds for job in world.jobs)
+    if ends_first:
+        notes.append(f"guests end first, where nobody is stopped: {WHY_FIRST}")
     belief, measured, note = _belief(question, table, truth)
     if note:
         notes.append(note)
         say(note)
     found = study(
-        worlds.worlds, TableTruth([truth]), question.policies or DEFAULT, _maker(question, belief, truth, measured),
+        worlds.worlds, TableTruth([truth]), question.policies or DEFAULT,
+        _maker(question, belief, truth, measured, ends_first=ends_first),
         draws=question.draws, load=question.load, cap=question.cap or DEFAULT_CAP, seed=question.seed, report=say,
     )  # fmt: skip
     if found.dropped:
@@ -122,7 +129,7 @@ def _belief(question: Question, table: Table, truth: TruthTable) -> tuple[Matrix
 
 
 def _maker(
-    question: Question, belief: MatrixPredictor, truth: TruthTable, measured: _Measured
+    question: Question, belief: MatrixPredictor, truth: TruthTable, measured: _Measured, *, ends_first: bool
 ) -> Callable[[str], Scheduler]:
     """Fresh schedulers, each with an online model of its own where learning was asked for."""
     cap = DEFAULT_CAP if question.cap is None else question.cap
@@ -131,7 +138,7 @@ def _maker(
         predictor: Predictor = OnlineModel(belief, measured=measured) if question.online else belief
         beliefs = Beliefs(
             predictor=predictor, profiles=belief.profiles, mode=truth.mode, max_slowdown=cap,
-            guest_ends_first=not question.guest_may_stay,
+            guest_ends_first=ends_first,
         )  # fmt: skip
         made = scheduler_of(policy, beliefs, whole_nodes=question.whole_nodes, slice_s=question.slice_s)
         if isinstance(predictor, OnlineModel):

@@ -7,7 +7,7 @@ Law: the reference of a policy that shares has the same order, estimates and rig
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from interfere.errors import InvalidInputError
 from interfere.protocols import Predictor
@@ -48,7 +48,7 @@ class Beliefs:
     mode: str
     max_slowdown: float = DEFAULT_CAP  # NaN: none
     most_shared_gpus: int | None = None
-    guest_ends_first: bool = True
+    guest_ends_first: bool = True  # where nobody is stopped: a scheduler that stops jobs gets its devices back anyway
 
 
 def reference_of(policy: str) -> str:
@@ -78,6 +78,8 @@ def scheduler_of(policy: str, beliefs: Beliefs, *, whole_nodes: bool = True, sli
     if policy in (POLICY, POLICY_ALONE):
         planner = _planner(beliefs, Oracle())
         return PlannedScheduler(planner=planner, order=ShortestFirst(), share=policy == POLICY)
+    if name in PREEMPTIVE:
+        beliefs = replace(beliefs, guest_ends_first=False)
     order, estimate = _order(name)
     sharing = _sharing(rest[-1] if rest else "", beliefs, estimate)
     if name in PREEMPTIVE:

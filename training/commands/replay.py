@@ -45,7 +45,9 @@ def replay(
     guest_may_stay: Annotated[
         bool,
         typer.Option(
-            "--guest-may-stay", help="A job may join one that ends before it; else only who is expected to end first."
+            "--guest-may-stay",
+            help="A job may join one that ends before it. Else, in a trace with gangs and where nobody is stopped, only "
+            "who is expected to end first may.",
         ),
     ] = False,
     fill: Annotated[
