@@ -17,7 +17,6 @@ from interfere.sim.study import Study, study
 from interfere.sim.truth import TableTruth, TruthTable, truth_of
 from interfere.sim.worlds import Worlds, worlds_of
 
-
 WHY_FIRST = "devices that pass from guest to guest never come free for gangs; without gangs the rule would only cost"
 
 

@@ -105,7 +105,7 @@ def test_decided_by_a_model(trace_folder: Path, small_folder: Path, online: bool
             trace=trace_folder, truth=small_folder, policies=("fifo+backfill+greedy",), predict="model", online=online
         )
     )
-    assert "pairs hidden" in answer.notes[2]
+    assert "pairs hidden" in answer.notes[-1]
     assert answer.study.stable[1].score.pairs > 0
 
 
@@ -121,6 +121,14 @@ def test_what_is_believed_decides(trace_folder: Path, small_folder: Path) -> Non
     assert asked(error=0.5) != known
     capped = replayed(Question(trace=trace_folder, truth=small_folder, policies=("sjf+backfill+matching",), cap=1.0))
     assert capped.study.stable[1].score.pairs == 0
+
+
+def test_guests_end_first_where_gangs_wait(trace_folder: Path, small_folder: Path) -> None:
+    common = {"trace": trace_folder, "truth": small_folder, "policies": ("fifo+backfill+greedy",)}
+    ruled, stays = replayed(Question(**common)), replayed(Question(**common, guest_may_stay=True))
+    assert any("guests end first" in note for note in ruled.notes)
+    assert not any("guests end first" in note for note in stays.notes)
+    assert ruled.study.stable[1].score.pairs < stays.study.stable[1].score.pairs
 
 
 def test_loads_and_devices_of_a_trace_without(trace_folder: Path, small_folder: Path, tmp_path: Path) -> None:

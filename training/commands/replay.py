@@ -46,8 +46,8 @@ def replay(
         bool,
         typer.Option(
             "--guest-may-stay",
-            help="A job may join one that ends before it. Else, in a trace with gangs and where nobody is stopped, only "
-            "who is expected to end first may.",
+            help="A job may join one that ends before it. Else, in a trace with gangs and where nobody is stopped, "
+            "only who is expected to end first may.",
         ),
     ] = False,
     fill: Annotated[
