@@ -68,19 +68,20 @@ class GreedyPacking:
             ]
             if not able:
                 barren.add(kind)
-            able = [(pair, host) for pair, host in able if not self._outlasts(one, host, pair, cluster)]
+            if self.guest_ends_first:
+                able = [(pair, host) for pair, host in able if ends_first(one, host, pair, self.estimate, cluster)]
             if able:
                 _, best = min(able, key=lambda found: found[0].cost)
                 starts.append(Start(job_id=job.id, device_ids=best.device_ids))
                 left = without(left, starts[-1:])
         return starts
 
-    def _outlasts(self, one: Progress, host: Host, pair: Pair, cluster: Cluster) -> bool:
-        if not self.guest_ends_first:
-            return False
-        left = (max(0.0, self.estimate.whole_s(job, cluster) - cluster.served_s(job)) for job in (one, host.one))
-        guest_s, host_s = (s * slowdown for s, slowdown in zip(left, (pair.guest, pair.host), strict=True))
-        return bool(outlasts(guest_s, host_s))
+
+def ends_first(one: Progress, host: Host, pair: Pair, estimate: Estimate, cluster: Cluster) -> bool:
+    """Is a guest expected to end no later than its host, both in each other's company?"""
+    left = (max(0.0, estimate.whole_s(job, cluster) - cluster.served_s(job)) for job in (one, host.one))
+    guest_s, host_s = (s * slowdown for s, slowdown in zip(left, (pair.guest, pair.host), strict=True))
+    return not outlasts(guest_s, host_s)
 
 
 def allowed_pairs(

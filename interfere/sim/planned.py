@@ -10,6 +10,7 @@ enter.
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 
 from interfere.policy.scope import plan_scope
 from interfere.protocols import Predictor
@@ -18,7 +19,7 @@ from interfere.sim.cluster import Cluster, Decision, Progress, Start
 from interfere.sim.estimates import Estimate, Oracle
 from interfere.sim.forecast import Profiles
 from interfere.sim.orders import Order
-from interfere.sim.packing import allowed_pairs, joinable
+from interfere.sim.packing import allowed_pairs, ends_first, joinable
 from interfere.sim.queueing import Host, in_order
 
 # Waiting jobs that one decision looks at. Of the four Venus clusters only the one in overload ever has more that could
@@ -91,14 +92,14 @@ class PlannedSharing:
         cap = math.inf if math.isnan(planner.max_slowdown) else planner.max_slowdown
         allowed = allowed_pairs(waiting, hosts, planner.predictor, planner.profiles, planner.mode, cap)
 
-        def fits(one: Progress, host: Host) -> bool:
-            key = (one.job.workload, host.one.job.workload, host.device_type)
-            return key in allowed and joinable(one, host, cluster, planner.most_shared_gpus)
+        def may(one: Progress, host: Host) -> bool:
+            pair = allowed.get((one.job.workload, host.one.job.workload, host.device_type))
+            if pair is None or not joinable(one, host, cluster, planner.most_shared_gpus):
+                return False
+            return not planner.guest_ends_first or ends_first(one, host, pair, planner.estimate, cluster)
 
-        kinds = {(one.job.workload, one.job.gpus, one.job.pools): one for one in waiting}
-        hopeful = {kind for kind, one in kinds.items() if any(fits(one, host) for host in hosts)}
-        able = [one for one in waiting if (one.job.workload, one.job.gpus, one.job.pools) in hopeful][: planner.depth]
-        useful = [host for host in hosts if any(fits(one, host) for one in able)]
+        able = list(islice((one for one in waiting if any(may(one, host) for host in hosts)), planner.depth))
+        useful = [host for host in hosts if any(may(one, host) for one in able)]
         if not able or not useful:
             return []
         devices = [
