@@ -20,7 +20,9 @@ from interfere.sim.planned import PlannedScheduler, PlannedSharing, Planner
 from interfere.sim.preempting import PreemptiveScheduler
 from interfere.sim.queueing import QueueScheduler, Sharing
 
-ORDERS, PREEMPTIVE = ("fifo", "sjf", "qssf", "tiresias", "srtf"), ("tiresias", "srtf")
+ORDERS = ("fifo", "sjf", "qssf", "tiresias", "srtf")
+PREEMPTIVE = ("tiresias", "srtf")  # stop jobs that run
+ORACLES = ("sjf", "srtf", "policy", "policy-alone")  # know how long jobs will run, as no scheduler does
 BACKFILL, GREEDY, MATCHING = "backfill", "greedy", "matching"
 POLICY, POLICY_ALONE = "policy", "policy-alone"
 DEFAULT = (
@@ -55,6 +57,11 @@ def reference_of(policy: str) -> str:
     """The same policy without sharing; empty for one that shares nothing."""
     head, _, last = policy.rpartition("+")
     return head if last in (GREEDY, MATCHING) else POLICY_ALONE if policy == POLICY else ""
+
+
+def first_word(policy: str) -> str:
+    """The order, or `policy`."""
+    return policy.partition("+")[0]
 
 
 def check_policy(policy: str) -> None:
@@ -93,7 +100,7 @@ def scheduler_of(policy: str, beliefs: Beliefs, *, whole_nodes: bool = True, sli
 
 def _order(name: str) -> tuple[Order, Estimate]:
     """The order, and what it and its sharing know of durations."""
-    estimate: Estimate = Oracle() if name in ("sjf", "srtf") else History()
+    estimate: Estimate = Oracle() if name in ORACLES else History()
     orders: dict[str, Order] = {
         "fifo": Fifo(),
         "sjf": ShortestFirst(estimate=estimate),

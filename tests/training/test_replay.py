@@ -52,6 +52,13 @@ def test_from_folders_to_a_report(trace_folder: Path, small_folder: Path, tmp_pa
     assert found["overloaded"][0]["score"]["jobs"] == 40
     assert any("clipped at 1" in note for note in found["notes"])
     assert found["stable"][1]["change"]["traces"] == 2
+    least = min(found["stable"], key=lambda line: line["score"]["mean_completion_s"])
+    assert found["verdicts"][0].startswith(f"soonest of all: {least['policy']}, ")
+    assert [told.partition(":")[0] for told in found["verdicts"][1:]] == [
+        "soonest without knowing durations beforehand",
+        "soonest of those, without stopping jobs",
+    ]
+    assert all(": fifo, " in told for told in found["verdicts"][1:])
     with (out / "runs.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert len(rows) == 2 * 2 * 3
