@@ -62,7 +62,11 @@ def replayed(question: Question, *, report: Callable[[str], None] | None = None)
     for policy in question.policies:
         check_policy(policy)
     table = read_table(question.truth)
-    truth = truth_of(table, device_type=question.device_type, mode=question.mode, fill=question.fill)
+    truth = truth_of(table, device_type=question.device_type, mode=question.mode)
+    if question.fill:
+        from training.replay_model import filled
+
+        truth = filled(table, truth, seed=question.seed)
     worlds = _worlds(question, read_trace(question.trace), truth)
     notes = [truth.note(), worlds.note()]
     for note in notes:

@@ -12,9 +12,10 @@ from typer.testing import CliRunner
 from interfere.data.tables import Table
 from interfere.data.traces import JobTrace, TraceCluster, TraceJob, write_trace
 from interfere.errors import InvalidInputError
+from interfere.records import PairMeasurement, PairStatus
 from interfere.sim.truth import truth_of
 from training.commands.replay import app
-from training.replay_model import modelled
+from training.replay_model import filled, modelled
 from training.replaying import Question, replayed
 
 
@@ -105,6 +106,29 @@ def test_the_model_never_sees_hidden_pairs(small: Table) -> None:
     assert told == truth.table[truth.place[victim], truth.place[neighbour]]
 
 
+def test_holes_are_filled_by_a_model(small: Table) -> None:
+    """Of every profiled workload; what was measured stays, who does not fit still does not."""
+    first = small.jobs[0].workload
+    misfit = next(p for p in small.pairs if first not in (p.victim, p.neighbour) and p.victim != p.neighbour)
+    pair = (misfit.victim, misfit.neighbour)
+    kept = [p for p in small.pairs if first not in (p.victim, p.neighbour) and (p.victim, p.neighbour) != pair]
+    no = PairMeasurement(
+        victim=pair[0], neighbour=pair[1], device_type=misfit.device_type, mode=misfit.mode, reason="too large",
+        status=PairStatus.INFEASIBLE,
+    )  # fmt: skip
+    table = Table(name="part", jobs=small.jobs, pairs=(*kept, no))
+    before = truth_of(table)
+    after = filled(table, before, seed=0)
+    assert first not in before.workloads
+    assert after.workloads == tuple(sorted(job.workload for job in small.jobs))
+    inner = np.ix_(*[[after.place[name] for name in before.workloads]] * 2)
+    np.testing.assert_array_equal(after.table[inner], before.table)
+    assert after.filled == 2 * len(small.jobs) - 1
+    assert np.isnan(after.table[after.place[pair[1]], after.place[pair[0]]])
+    assert np.nanmin(after.table) >= 1
+    assert np.isnan(after.table).sum() == 2
+
+
 @pytest.mark.parametrize("online", [False, True])
 def test_decided_by_a_model(trace_folder: Path, small_folder: Path, online: bool) -> None:
     answer = replayed(
@@ -145,6 +169,8 @@ def test_loads_and_devices_of_a_trace_without(trace_folder: Path, small_folder: 
     found = replayed(Question(**common, gpus=4, per_node=2, load=0.5, draws=1))
     assert found.study.runs[0].load == pytest.approx(0.5)
     assert found.study.runs[0].world == "all"
+    answer = replayed(Question(**common, gpus=4, per_node=2, fill=True))
+    assert "0 filled by a model" in answer.notes[0]  # nothing was missing
     with pytest.raises(InvalidInputError, match="which devices"):
         replayed(Question(**common))
     with pytest.raises(InvalidInputError, match="do not fill"):

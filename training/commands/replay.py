@@ -51,7 +51,7 @@ def replay(
         ),
     ] = False,
     fill: Annotated[
-        bool, typer.Option("--fill", help="Fill pairs that the table lacks by its additive fit; else they never share.")
+        bool, typer.Option("--fill", help="Let a model stand in for pairs that the truth lacks; else they never share.")
     ] = False,
     device_type: Annotated[str, typer.Option(help="Of the truth, where the table has several.")] = "",
     mode: Annotated[str, typer.Option(help="Sharing mode of the truth, where the table has several.")] = "",
