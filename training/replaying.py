@@ -31,7 +31,7 @@ class Question:
     hide: float = 0.3
     online: bool = False
     error: float = 0.0
-    cap: float | None = None
+    cap: float = DEFAULT_CAP
     fill: bool = False
     device_type: str = ""
     mode: str = ""
@@ -81,7 +81,7 @@ def replayed(question: Question, *, report: Callable[[str], None] | None = None)
     found = study(
         worlds.worlds, TableTruth([truth]), question.policies or DEFAULT,
         _maker(question, belief, truth, measured, ends_first=ends_first),
-        draws=question.draws, load=question.load, cap=question.cap or DEFAULT_CAP, seed=question.seed, report=say,
+        draws=question.draws, load=question.load, cap=question.cap, seed=question.seed, report=say,
     )  # fmt: skip
     if found.dropped:
         notes.append(f"draws with an offered load of 1 or more count nowhere: {', '.join(found.dropped)}")
@@ -135,12 +135,11 @@ def _maker(
     question: Question, belief: MatrixPredictor, truth: TruthTable, measured: _Measured, *, ends_first: bool
 ) -> Callable[[str], Scheduler]:
     """Fresh schedulers, each with an online model of its own where learning was asked for."""
-    cap = DEFAULT_CAP if question.cap is None else question.cap
 
     def make(policy: str) -> Scheduler:
         predictor: Predictor = OnlineModel(belief, measured=measured) if question.online else belief
         beliefs = Beliefs(
-            predictor=predictor, profiles=belief.profiles, mode=truth.mode, max_slowdown=cap,
+            predictor=predictor, profiles=belief.profiles, mode=truth.mode, max_slowdown=question.cap,
             guest_ends_first=ends_first,
         )  # fmt: skip
         made = scheduler_of(policy, beliefs, whole_nodes=question.whole_nodes, slice_s=question.slice_s)

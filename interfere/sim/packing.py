@@ -13,7 +13,7 @@ import numpy as np
 from interfere.policy.outlast import outlasts
 from interfere.protocols import Predictor
 from interfere.sim.cluster import Cluster, Progress, Start
-from interfere.sim.estimates import Estimate, Oracle
+from interfere.sim.estimates import Estimate, Oracle, left_s
 from interfere.sim.forecast import Profiles
 from interfere.sim.queueing import Host, without
 
@@ -45,16 +45,13 @@ class GreedyPacking:
     most_shared_gpus: int | None = None
     guest_ends_first: bool = True  # by the estimates
     estimate: Estimate = field(default_factory=Oracle)
-    name: str = "greedy sharing"
 
     def join(self, waiting: Sequence[Progress], hosts: Sequence[Host], cluster: Cluster) -> list[Start]:
         """In order; a job that finds no host leaves them to the next."""
         starts: list[Start] = []
         pairs = allowed_pairs(waiting, hosts, self.predictor, self.profiles, self.mode, self.max_slowdown)
         left = list(hosts)
-        barren: set[tuple[str, int, tuple[str, ...]]] = (
-            set()
-        )  # kinds of jobs that no host may take: they only get fewer
+        barren: set[tuple[str, int, tuple[str, ...]]] = set()  # kinds that no host would do for: hosts only get fewer
         for one in waiting:
             job = one.job
             kind = (job.workload, job.gpus, job.pools)
@@ -79,9 +76,8 @@ class GreedyPacking:
 
 def ends_first(one: Progress, host: Host, pair: Pair, estimate: Estimate, cluster: Cluster) -> bool:
     """Is a guest expected to end no later than its host, both in each other's company?"""
-    left = (max(0.0, estimate.whole_s(job, cluster) - cluster.served_s(job)) for job in (one, host.one))
-    guest_s, host_s = (s * slowdown for s, slowdown in zip(left, (pair.guest, pair.host), strict=True))
-    return not outlasts(guest_s, host_s)
+    guest_s, host_s = left_s(estimate, one, cluster), left_s(estimate, host.one, cluster)
+    return not outlasts(guest_s * pair.guest, host_s * pair.host)
 
 
 def allowed_pairs(

@@ -16,7 +16,7 @@ from interfere.policy.scope import plan_scope
 from interfere.protocols import Predictor
 from interfere.records import ActionKind, Device, Job, JobProfile, Limits, ObjectiveKind, ScopeLedger, Snapshot
 from interfere.sim.cluster import Cluster, Decision, Progress, Start
-from interfere.sim.estimates import Estimate, Oracle
+from interfere.sim.estimates import Estimate, Oracle, left_s
 from interfere.sim.forecast import Profiles
 from interfere.sim.orders import Order
 from interfere.sim.packing import allowed_pairs, ends_first, joinable
@@ -68,11 +68,10 @@ class Planner:
 
     def job(self, one: Progress, cluster: Cluster, weight: float = 1.0) -> Job:
         """As a scheduler would send it."""
-        served_s = cluster.served_s(one)
         return Job(
-            id=one.job.id, workload=one.job.workload, gpus=one.job.gpus, attained_s=served_s, pools=one.job.pools,
-            remaining_s=max(0.0, self.estimate.whole_s(one, cluster) - served_s),
-            elapsed_s=cluster.now_s - one.job.arrival_s, weight=weight,
+            id=one.job.id, workload=one.job.workload, gpus=one.job.gpus, pools=one.job.pools, weight=weight,
+            attained_s=cluster.served_s(one), remaining_s=left_s(self.estimate, one, cluster),
+            elapsed_s=cluster.now_s - one.job.arrival_s,
         )  # fmt: skip
 
     def _resolve(self, job: Job, device_type: str) -> JobProfile | None:
@@ -84,7 +83,6 @@ class PlannedSharing:
     """Who shares with whom."""
 
     planner: Planner
-    name: str = "matching"
 
     def join(self, waiting: Sequence[Progress], hosts: Sequence[Host], cluster: Cluster) -> list[Start]:
         """The starts of one plan; nobody is sent whom no host would do for, whatever the plan."""
@@ -119,7 +117,6 @@ class PlannedScheduler:
     planner: Planner
     order: Order
     share: bool = True  # may jobs share at all?
-    name: str = "policy decides all"
 
     def decide(self, cluster: Cluster) -> Decision:
         """The starts of one plan."""

@@ -39,9 +39,7 @@ def replay(
     error: Annotated[
         float, typer.Option(min=0.0, help="With --predict truth: standard error of log slowdown put on it.")
     ] = 0.0,
-    cap: Annotated[
-        float | None, typer.Option(min=1.0, help="Largest predicted slowdown of a pair, 1.5 when left out.")
-    ] = None,
+    cap: Annotated[float, typer.Option(min=1.0, help="Largest predicted slowdown of a pair.")] = 1.5,
     guest_may_stay: Annotated[
         bool,
         typer.Option(
