@@ -58,24 +58,24 @@ class ShortestFirst:
         return math.inf
 
 
-# Of device seconds, where Tiresias' queues part (Gu et al., NSDI 2019): Lucid's reproduction runs it with these.
-TIRESIAS_S = (3250.0, 7200.0, 18000.0)
+# Device seconds at which Tiresias' two queues part, as Lucid's reproduction runs it (simulation/policy/tiresias.py).
+TIRESIAS_S = 18_000.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeastAttained:
-    """By the queue that its device seconds so far have brought it to, then by arrival: discretised 2D-LAS."""
+    """By arrival, who has had little service (device seconds) first: two queues (Gu et al., NSDI 2019, section 3.2)."""
 
     name: str = "Tiresias"
-    thresholds_s: tuple[float, ...] = TIRESIAS_S
+    threshold_s: float = TIRESIAS_S
 
     def key(self, one: Progress, cluster: Cluster) -> float:
-        """0 for the first queue."""
-        attained = cluster.served_s(one) * one.job.gpus
-        return float(sum(attained >= limit - 1e-6 for limit in self.thresholds_s))
+        """0 for the first queue, 1 for the second."""
+        return float(cluster.served_s(one) * one.job.gpus >= self.threshold_s - 1e-6)
 
     def changes_s(self, one: Progress, cluster: Cluster) -> float:
-        """When it falls into the next queue."""
-        attained = cluster.served_s(one) * one.job.gpus
-        left = next((limit - attained for limit in self.thresholds_s if attained < limit - 1e-6), math.inf)
-        return cluster.now_s + left / (one.rate * one.job.gpus) if one.rate > 0 else math.inf
+        """When it falls into the second."""
+        left = self.threshold_s - cluster.served_s(one) * one.job.gpus
+        if left <= 1e-6 or one.rate <= 0:
+            return math.inf
+        return cluster.now_s + left / (one.rate * one.job.gpus)

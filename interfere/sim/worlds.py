@@ -123,3 +123,19 @@ def resampled(world: World, load: float, jobs: int, seed: int) -> World:
             for k, (job, at) in enumerate(zip(drawn, arrivals.tolist(), strict=True))
         ),
     )
+
+
+def days_redrawn(world: World, seed: int, day_s: float = 86_400.0) -> World:
+    """As many days, drawn with replacement, each with its arrivals as they came: bursts stay, their order does not."""
+    rng = np.random.default_rng(seed)
+    by_day: dict[int, list[SimJob]] = {}
+    for job in world.jobs:
+        by_day.setdefault(int(job.arrival_s // day_s), []).append(job)
+    first, last = min(by_day), max(by_day)
+    drawn = rng.integers(first, last + 1, last - first + 1).tolist()
+    jobs = [
+        replace(job, id=f"{new}-{job.id}", arrival_s=job.arrival_s + (first + new - old) * day_s)
+        for new, old in enumerate(drawn)
+        for job in by_day.get(old, [])
+    ]
+    return replace(world, name=f"{world.name}#{seed}", jobs=tuple(jobs))

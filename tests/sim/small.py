@@ -7,12 +7,14 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from interfere.records import Device
+from interfere.records import Device, ObjectiveKind
 from interfere.sim.cluster import Scheduler
+from interfere.sim.estimates import History
 from interfere.sim.forecast import knowing
-from interfere.sim.orders import Fifo, ShortestFirst
+from interfere.sim.orders import Fifo, LeastAttained, ShortestFirst
 from interfere.sim.packing import GreedyPacking
-from interfere.sim.planned import PlannedSharing
+from interfere.sim.planned import PlannedScheduler, PlannedSharing, Planner
+from interfere.sim.preempting import PreemptiveScheduler
 from interfere.sim.queueing import QueueScheduler, Sharing
 from interfere.sim.truth import TruthTable
 from interfere.sim.world import SimDevice, SimJob, World
@@ -57,22 +59,39 @@ def sharings(table: TruthTable) -> list[Sharing | None]:
         None,
         GreedyPacking(**common),
         GreedyPacking(**common, max_slowdown=1.3, most_shared_gpus=1),
-        PlannedSharing(**common),
-        PlannedSharing(**common, max_slowdown=1.3),
+        PlannedSharing(planner=Planner(**common)),
+        PlannedSharing(planner=Planner(**common, max_slowdown=1.3)),
     ]
 
 
 def schedulers(table: TruthTable) -> list[Callable[[], Scheduler]]:
-    """Makers of schedulers that stop nobody."""
-    return [
+    """Makers of schedulers of every kind."""
+    known, everybody = knowing(table), range(len(sharings(table)))
+    queueing = [
         lambda order=order, fill=fill, k=k, slice_s=slice_s: QueueScheduler(
             order=order, backfill=fill, sharing=sharings(table)[k], slice_s=slice_s
         )
         for order in (Fifo(), ShortestFirst())
         for fill in (False, True)
-        for k in range(len(sharings(table)))
+        for k in everybody
         for slice_s in ((0.0, 7.0) if k else (0.0,))
     ]
+    preempting = [
+        lambda order=order, fill=fill, k=k: PreemptiveScheduler(order=order, backfill=fill, sharing=sharings(table)[k])
+        for order in (ShortestFirst(name="SRTF", remaining=True), LeastAttained(threshold_s=8.0))
+        for fill in (False, True)
+        for k in everybody
+    ]
+    planning = [
+        lambda share=share, objective=objective: PlannedScheduler(
+            planner=Planner(predictor=known, profiles=known.profiles, mode=MODE, objective=objective),
+            order=ShortestFirst(), share=share,
+        )
+        for share in (False, True)
+        for objective in (ObjectiveKind.TOTAL_SLOWDOWN, ObjectiveKind.COMPLETION_TIME)
+    ]  # fmt: skip
+    history = [lambda: QueueScheduler(order=ShortestFirst(name="QSSF", estimate=History(), per_gpu=True))]
+    return [*queueing, *preempting, *planning, *history]
 
 
 slowdowns = st.floats(1.0, 3.0).map(lambda value: round(value, 3)) | st.just(math.nan)

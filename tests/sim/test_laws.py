@@ -18,7 +18,7 @@ from tests.sim.small import world as made
 SMALL = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 
 
-@SMALL
+@settings(SMALL, max_examples=150)
 @given(st.data(), worlds(windows=True), tables)
 def test_whatever_decides(data: st.DataObject, world: World, table: TruthTable) -> None:
     makers = schedulers(table)
