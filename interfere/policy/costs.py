@@ -12,11 +12,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from interfere.policy.caps import caps_of, past_cap, protected_caps
+from interfere.policy.caps import caps_of, past_cap, protected_caps, time_caps
 from interfere.policy.chance import each_misses, either_past
 from interfere.policy.memory import Demand, demand, do_not_fit, misfits, too_large
 from interfere.policy.objectives import Objective, relative_times, weights
-from interfere.policy.stay import Stay, lost_times, opening, said, slowdowns_to_miss, stays
+from interfere.policy.stay import FREE, Stay, left_s, lost_times, opening, said, slowdowns_to_miss, stays
 from interfere.protocols import Predictor
 from interfere.records import NAN, ActionKind, Device, Job, JobProfile, Limits, Snapshot
 
@@ -88,6 +88,8 @@ class PairCosts:
     domain_reason: str
     row_stays: tuple[Stay, ...]
     column_stays: tuple[Stay, ...]
+    row_time: NDArray[np.float64]  # float64[r, c], caps of deadlines and windows; NaN for none
+    column_time: NDArray[np.float64]
     running: bool = False  # are the columns residents already?
 
     def either_way(self) -> "PairCosts":
@@ -111,9 +113,10 @@ class PairCosts:
         if why := do_not_fit(one, other, float(self.fits[i, j]), self.where.memory_bytes, self.limits):
             return why
         row, column = self.rows[i], self.columns[j]
-        upper, other_upper = float(self.row_upper[i, j]), float(self.column_upper[i, j])
-        why = past_cap(row, column, self.row_profiles[i], upper, self.limits, self.row_stays[i])
-        return why or past_cap(column, row, self.column_profiles[j], other_upper, self.limits, self.column_stays[j])
+        upper, time_cap = float(self.row_upper[i, j]), float(self.row_time[i, j])
+        why = past_cap(row, column, self.row_profiles[i], upper, self.limits, self.row_stays[i], time_cap)
+        upper, time_cap = float(self.column_upper[i, j]), float(self.column_time[i, j])
+        return why or past_cap(column, row, self.column_profiles[j], upper, self.limits, self.column_stays[j], time_cap)
 
     def kept_out(self, i: int) -> str:
         """Why row i may not start there whoever else does, as long as it runs; empty where it may."""
@@ -166,13 +169,14 @@ def pair_costs(
     row_upper, column_upper = ahead.copy(), back.copy()
     row_known = np.array([p is not None for p in row_profiles], dtype=bool)
     column_known = np.array([p is not None for p in column_profiles], dtype=bool)
-    row_stays = stays(rows, row_times, where.open_s, now_s, limits.risk)
-    column_stays = stays(columns, column_times, where.open_s, now_s, limits.risk)
-    row_cap = caps_of(rows, row_profiles, limits, row_stays)[:, None]
-    column_cap = caps_of(columns, column_profiles, limits, column_stays)[:, None]
-    row_cap = np.minimum(row_cap, protected_caps(rows, columns, limits))
-    column_cap = np.minimum(column_cap, protected_caps(columns, rows, limits)).T
-    capped = np.isfinite(row_cap).any() or np.isfinite(column_cap).any()
+    timed = math.isfinite(where.open_s) or any(not math.isnan(job.deadline_s) for job in (*rows, *columns))
+    row_stays, column_stays = (
+        stays(jobs, times, where.open_s, now_s, limits.risk) if timed else (FREE,) * len(jobs)
+        for jobs, times in ((rows, row_times), (columns, column_times))
+    )
+    row_cap = np.minimum(caps_of(rows, row_profiles, limits)[:, None], protected_caps(rows, columns, limits))
+    column_cap = np.minimum(caps_of(columns, column_profiles, limits)[:, None], protected_caps(columns, rows, limits)).T
+    capped = timed or np.isfinite(row_cap).any() or np.isfinite(column_cap).any()
     fits = np.full((r, c), np.nan)
     some = np.ix_(row_known, column_known)
     if not domain and row_known.any() and column_known.any() and ActionKind.START_SHARED in limits.allowed:
@@ -183,18 +187,22 @@ def pair_costs(
             row_upper[some], column_upper[some], _ = _predict(
                 row_profiles, column_profiles, where, predictor, 1 - limits.risk, limits
             )
+    row_time, column_time = (
+        time_caps(one, other, upper) if timed else np.full(upper.shape, np.nan)
+        for one, other, upper in ((row_stays, column_stays, column_upper), (column_stays, row_stays, row_upper.T))
+    )
     of_rows = objective.constant(rows)[:, None] + (objective.rate(rows) * row_times)[:, None] * ahead
     of_columns = objective.constant(columns) + objective.rate(columns) * column_times * back
     of_rows += (objective.rate(rows) * lost_times(rows, row_stays))[:, None]
     if not running:
         of_columns += objective.rate(columns) * lost_times(columns, column_stays)
-    if objective.misses and not np.isnan(ahead).all():
+    if objective.misses and timed and not np.isnan(ahead).all():
+        row_cases = slowdowns_to_miss(rows, row_times, now_s, left_s(columns, column_times) * back)
+        column_cases = slowdowns_to_miss(columns, column_times, now_s, left_s(rows, row_times) * ahead.T)
         miss, other = each_misses(
             lambda level: _predict(row_profiles, column_profiles, where, predictor, level, limits)[:2],
-            slowdowns_to_miss(rows, row_times, now_s)[:, row_known],
-            slowdowns_to_miss(columns, column_times, now_s)[:, column_known],
-            running=running,
-        )
+            row_cases[:, some[0], some[1]], column_cases[:, some[1], some[0]], running=running,
+        )  # fmt: skip
         of_rows[some] += objective.misses * weights(rows)[row_known][:, None] * miss
         of_columns[some] += objective.misses * weights(columns)[column_known] * other
     cost = of_rows + of_columns
@@ -205,9 +213,12 @@ def pair_costs(
             lambda level: _predict(row_profiles, column_profiles, where, predictor, level, limits)[:2], limits.soft_cap
         )
         cost[some] += objective.past_cap * past
-    row_demands = [demand(job, p) for job, p in zip(rows, row_profiles, strict=True)]
-    column_demands = [demand(job, p) for job, p in zip(columns, column_profiles, strict=True)]
+    row_demands, column_demands = (
+        [demand(job, p) for job, p in zip(jobs, profiles, strict=True)]
+        for jobs, profiles in ((rows, row_profiles), (columns, column_profiles))
+    )
     forbidden = np.isnan(cost) | (row_upper > row_cap) | (column_upper > column_cap)
+    forbidden |= (row_upper > row_time) | (column_upper > column_time.T)
     forbidden |= misfits(
         np.array([one.bytes for one in row_demands]), np.array([one.bytes for one in column_demands]), fits,
         where.memory_bytes, limits,
@@ -217,7 +228,7 @@ def pair_costs(
     if not running:
         cost[:, _shut(columns, column_stays, where)] = np.inf
     return PairCosts(
-        row_stays=row_stays, column_stays=column_stays,
+        row_stays=row_stays, column_stays=column_stays, row_time=row_time, column_time=column_time.T,
         cost=cost, worst=np.maximum(of_rows, of_columns), row_slowdown=ahead, column_slowdown=back,
         rows=tuple(rows), columns=tuple(columns), where=where,
         limits=limits, row_profiles=tuple(row_profiles), column_profiles=tuple(column_profiles),
