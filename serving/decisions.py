@@ -11,13 +11,16 @@ from dataclasses import replace
 
 from interfere.client.convert.cluster import snapshot_to_proto
 from interfere.client.convert.plans import plan_from_proto, plan_to_proto
+from interfere.client.queries import GrantTables
 from interfere.errors import ConflictError, InvalidInputError, UnavailableError
 from interfere.policy.costs import Resolve
+from interfere.policy.grants import account_of, with_held
 from interfere.policy.scope import plan_scope, validate_time
 from interfere.protocols import Predictor
 from interfere.records import Outcome, OutcomeKind, Plan, Promise, ScopeLedger, Snapshot
 from interfere.store.protocol import Store, StoredDecision
 from interfere.v1 import policy_pb2 as pb
+from serving.granting import UsageReader, tables
 from serving.metrics import Metrics
 
 # To write a ledger that another server writes too: each loss means that the other was served, and of two that write
@@ -35,6 +38,7 @@ class DecisionLedger:
     def __init__(self, store: Store, metrics: Metrics, *, time_budget_s: float) -> None:
         """`time_budget_s` is for snapshots that name none: others wait while one is searched."""
         self._decisions, self._promises, self._metrics = store.decisions, store.promises, metrics
+        self._usages = UsageReader(store.observations)
         self._time_budget_s = time_budget_s
 
     def check(self, snapshot: Snapshot) -> None:
@@ -54,12 +58,14 @@ class DecisionLedger:
             decision_id = secrets.token_hex(8)
             timeless = math.isnan(snapshot.now_s)
             ledger = ScopeLedger(scope=snapshot.scope) if timeless else self._promises.ledger(snapshot.scope)
-            decided = plan_scope(snapshot, ledger, predictor, resolve, decision_id)
+            decided = plan_scope(snapshot, ledger, predictor, resolve, decision_id, self._usages.of)
             decision, stored = decided.plan, _stored(snapshot, digest, decided.plan)
             if timeless and stored:
                 self._decisions.put(stored)
             if timeless or self._promises.commit(decided.ledger, stored):
                 self._metrics.matched(time.perf_counter() - start_s, decision.gap)
+                if not timeless:
+                    self._tell(decided.ledger)
                 self._metrics.deadlines(len(decided.deadlines.kept), len(decided.deadlines.broken))
                 return decision
         raise UnavailableError(
@@ -69,6 +75,20 @@ class DecisionLedger:
     def promised(self, scope: str) -> tuple[Promise, ...]:
         """What is promised in a scope, as of its last decision."""
         return self._promises.ledger(scope).promises
+
+    def with_held(self, snapshot: Snapshot) -> Snapshot:
+        """The snapshot in which who runs asks for what its scope has granted it."""
+        return with_held(snapshot, self._promises.ledger(snapshot.scope).grants)
+
+    def grants(self, scope: str) -> GrantTables:
+        """Who holds how much memory in a scope, as of its last decision with a clock."""
+        return tables(self._promises.ledger(scope), self._usages)
+
+    def _tell(self, ledger: ScopeLedger) -> None:
+        if ledger.slots:
+            account = account_of(ledger)
+            granted = sum(account.taken.values())
+            self._metrics.granted(ledger.scope, granted, sum(one.granules for one in ledger.slots) - granted)
 
     def heard(self, outcome: Outcome) -> None:
         """A start that will not happen keeps no place. An outcome that names no decision is about none of them."""

@@ -35,6 +35,7 @@ from interfere.records import (
     PairExplanation,
     Plan,
     Prediction,
+    Snapshot,
     Source,
 )
 from interfere.store.protocol import Account, AccountBook
@@ -76,9 +77,11 @@ class Explainer:
         online: Callable[[], Predictor],
         resolve: Resolve,
         lock: AbstractContextManager[object],
+        known: Callable[[Snapshot], tuple[Snapshot, Resolve]],
     ) -> None:
+        """`known`: a snapshot with what its residents hold, and what is known of the memory of jobs."""
         self._book, self._occlusion, self._inner = book, occlusion, inner
-        self._online, self._resolve, self._lock = online, resolve, lock
+        self._online, self._resolve, self._lock, self._known = online, resolve, lock, known
 
     def remember(self, decision_id: str, scope: str, knowledge: Knowledge, request: bytes, answer: bytes) -> None:
         """Keep what a decision was made from. On a full disk it is only not explained."""
@@ -99,7 +102,8 @@ class Explainer:
         where = DeviceClass.of(devices[action.device_id], snapshot.now_s) if action.device_id in devices else None
         with self._lock:
             pairs = tuple(self._pairs(action, jobs, devices))
-            options = survey(part, self._online(), self._resolve, types) if part else None
+            held, resolve = self._known(part) if part else (None, self._resolve)
+            options = survey(held, self._online(), resolve, types) if held else None
         refused, refused_total = refusals(options, action) if options else ((), 0)
         deadline_s = time.perf_counter() + TIME_S
         solved, left_out = alternatives(options, action, where, deadline_s) if options else ((), 0)

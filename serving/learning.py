@@ -23,7 +23,7 @@ from interfere.client.queries import (
 from interfere.errors import NotFoundError, UnavailableError
 from interfere.predict.online import snapshot
 from interfere.predict.residual import Learned, OnlineModel
-from interfere.records import JobProfile, Observation, ObservationResult, Progress, Rollback
+from interfere.records import JobProfile, MemoryUsage, Observation, ObservationResult, Progress, Rollback
 from interfere.store.protocol import Kept, ObservationBook, SnapshotBook, StoredSnapshot
 from interfere.store.rows import kind_of, observation_text
 from serving.metrics import Metrics
@@ -53,6 +53,7 @@ class ObservationLedger:
         self._fresh, self._book, self._snapshots = fresh, book, snapshots
         self._profiles, self._metrics = profiles, metrics
         self._counts = book.counts()
+        self.used_bytes = book.largest_uses()  # by workload and device type
         self._last = max((entry.sequence for entry in book.newest(1)), default=0)
         self.model, self._from = self._folded(self._last)
         self._alarms = self.model.alarms
@@ -144,12 +145,19 @@ class ObservationLedger:
         for one_kept in kept:
             kind = kind_of(one_kept.observation)
             self._counts[kind] = self._counts.get(kind, 0) + 1
+            if isinstance(one_kept.observation, MemoryUsage):
+                self._used(one_kept.observation)
         self._tell(answers, errors)
         if any(isinstance(one.observation, Rollback) for one in kept):
             self.model, self._from = self._folded(self._last)
+            self.used_bytes = self._book.largest_uses()
         if self._last - self._from >= SNAPSHOT_EVERY:
             self.keep_snapshot()
         return tuple(answers)
+
+    def _used(self, usage: MemoryUsage) -> None:
+        key = usage.workload, usage.device_type
+        self.used_bytes[key] = max(usage.bytes, self.used_bytes.get(key, 0.0))
 
     def _tell(self, answers: Sequence[ObservationAnswer], errors: Sequence[float]) -> None:
         for answer in answers:

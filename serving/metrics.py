@@ -51,6 +51,10 @@ class Metrics:
             "interfere_drifting_workloads", "Workloads of which nothing is learned until they settle.",
             registry=self.registry,
         )  # fmt: skip
+        self._granules = Gauge(
+            "interfere_granules", "Granules of memory after the last decision of a scope.", ("scope", "state"),
+            registry=self.registry,
+        )  # fmt: skip
         self._model = Gauge(
             "interfere_model_info", "1 for the model that is served.", ("version",), registry=self.registry
         )
@@ -70,6 +74,11 @@ class Metrics:
         """A decision was made."""
         self._solve.observe(seconds)
         self._gap.observe(gap)
+
+    def granted(self, scope: str, granted: int, free: int) -> None:
+        """So many granules are granted and free in a scope now."""
+        self._granules.labels(scope, "granted").set(granted)
+        self._granules.labels(scope, "free").set(free)
 
     def deadlines(self, kept: int, broken: int) -> None:
         """Jobs with an accepted deadline are over, or late."""

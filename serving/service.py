@@ -4,6 +4,7 @@ It owns the store, the catalogue of profiles and the online model, and guards th
 acknowledged is on disk, and a restart forgets nothing.
 """
 
+import math
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -11,6 +12,7 @@ import numpy as np
 
 from interfere.client.queries import (
     ExplainQuery,
+    GrantTables,
     JobRef,
     MatrixAnswer,
     MatrixQuery,
@@ -25,6 +27,7 @@ from interfere.client.queries import (
     Reported,
 )
 from interfere.errors import InvalidInputError, LimitError, Violation
+from interfere.policy.memory import Known
 from interfere.policy.rank import rank
 from interfere.policy.validate import validate_snapshot
 from interfere.predict.groups import composed, memory_share
@@ -81,8 +84,11 @@ class PolicyCore:
         )  # fmt: skip
         self._decided = DecisionLedger(store, metrics, time_budget_s=time_budget_s)
         self._explainer = Explainer(
-            store.accounts, occlusion, predictor, lambda: self._learned.model, self._of_job, self._lock
-        )
+            store.accounts, occlusion, predictor, lambda: self._learned.model, self._of_job, self._lock,
+            lambda snapshot: (
+                snapshot if math.isnan(snapshot.now_s) else self._decided.with_held(snapshot), self._known()
+            ),
+        )  # fmt: skip
         metrics.serving(predictor.version)
 
     # --- predictions ------------------------------------------------------------------------------------------------
@@ -141,6 +147,10 @@ class PolicyCore:
             )  # fmt: skip
         return MatrixAnswer(matrix=matrix, model_version=self._predictor.version, device_type=device_type)
 
+    def _known(self) -> Known:
+        """All that is known of jobs."""
+        return Known(profiles=self._of_job, used_bytes=self._learned.used_bytes)
+
     def _of_job(self, job: Job, device_type: str) -> JobProfile | None:
         """The facts of a job; without any, what was learned of its workload stands in for them."""
         found = self._profiles.of_job(job, device_type)
@@ -171,7 +181,7 @@ class PolicyCore:
             if validate_only:
                 self._decided.check(snapshot)
                 return None
-            return self._decided.decide(snapshot, self._learned.model, self._of_job)
+            return self._decided.decide(snapshot, self._learned.model, self._known())
 
     def knowledge(self) -> Knowledge:
         """What decisions are made from now."""
@@ -220,10 +230,19 @@ class PolicyCore:
             if bad := self._unknown_ids({"job": query.job}):
                 raise InvalidInputError.from_violations(bad)
             promises = self._decided.promised(query.scope) if query.scope else ()
+            devices = query.devices
+            if query.scope:
+                seen = Snapshot(scope=query.scope, pending=(), devices=devices)
+                devices = self._decided.with_held(seen).devices
             rankings = rank(
-                query.job, query.devices, self._learned.model, self._of_job, query.limits, query.objective, promises
+                query.job, devices, self._learned.model, self._known(), query.limits, query.objective, promises
             )
         return RankAnswer(rankings=rankings, model_version=self._predictor.version)
+
+    def grants(self, scope: str) -> GrantTables:
+        """Who holds how much memory in a scope, as of its last decision with a clock."""
+        with self._lock:
+            return self._decided.grants(scope)
 
     # --- facts ------------------------------------------------------------------------------------------------------
 

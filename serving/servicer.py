@@ -2,7 +2,7 @@
 
 import grpc
 
-from interfere.client.convert import cluster, explanations, model, observations, plans, predictions, profiles
+from interfere.client.convert import cluster, explanations, grants, model, observations, plans, predictions, profiles
 from interfere.client.convert.scalars import Inspection
 from interfere.v1 import policy_pb2 as pb
 from interfere.v1 import policy_pb2_grpc as rpc
@@ -45,6 +45,10 @@ class PolicyServicer(rpc.PolicyServiceServicer):  # type: ignore[misc]  # protoc
         """Why one job got what it got."""
         query = explanations.explain_query_from_proto(request)
         return explanations.explanation_to_proto(self._core.explain(query))
+
+    def ListGrants(self, request: pb.ListGrantsRequest, context: Context) -> pb.ListGrantsResponse:
+        """Who holds how much memory in a scope."""
+        return grants.tables_to_proto(self._core.grants(request.scope or "default"))
 
     def ReportObservations(
         self, request: pb.ReportObservationsRequest, context: Context

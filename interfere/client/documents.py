@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from interfere.client.convert.scalars import Inspection
-from interfere.client.queries import JobRef, ObservationAnswer, ObservationLog, PairAnswer, PairQuery
+from interfere.client.queries import GrantTables, JobRef, ObservationAnswer, ObservationLog, PairAnswer, PairQuery
 from interfere.errors import InvalidInputError, Violation
 from interfere.records import (
     ActionKind,
@@ -82,6 +82,11 @@ def read_observations(document: object) -> tuple[Observation, ...]:
 def plan_document(plan: Plan) -> dict[str, Any]:
     """All of a plan, under the names of its fields."""
     return asdict(plan)
+
+
+def grants_document(tables: GrantTables) -> dict[str, Any]:
+    """Both tables, under the names of their fields."""
+    return asdict(tables)
 
 
 def explanation_document(said: Explanation) -> dict[str, Any]:

@@ -116,7 +116,8 @@ class AloneFallback:
 
 def _may_start(job: Job, device: Device, limits: Limits) -> bool:
     """Alone is allowed, and the job needs one device only, which is in its pool and not known to be too small."""
-    fits = job.gpus == 1 and not job.memory_peak_bytes > device.memory_bytes
+    most_bytes = device.oversubscription_ratio * device.memory_bytes
+    fits = job.gpus == 1 and not (job.memory_peak_bytes > most_bytes or job.grant_bytes > most_bytes)
     fits = fits and (not job.pools or device.pool in job.pools)
     return ActionKind.START_ALONE in limits.allowed and fits
 

@@ -5,11 +5,12 @@ from typing import Any, Self, TypeVar
 
 import grpc
 
-from interfere.client.convert import cluster, explanations, model, observations, plans, predictions, profiles
+from interfere.client.convert import cluster, explanations, grants, model, observations, plans, predictions, profiles
 from interfere.client.convert.errors import error_from_status
 from interfere.client.fallback import Fallback
 from interfere.client.queries import (
     ExplainQuery,
+    GrantTables,
     JobRef,
     MatrixAnswer,
     MatrixQuery,
@@ -168,6 +169,10 @@ class PolicyClient:
         query = ExplainQuery(decision_id=decision_id, job_id=job_id, scope=scope)
         answer = self._call(self._stub.Explain, explanations.explain_query_to_proto(query))
         return explanations.explanation_from_proto(answer)
+
+    def grants(self, *, scope: str = "default") -> GrantTables:
+        """Who holds how much memory in a scope, as of its last decision with a clock."""
+        return grants.tables_from_proto(self._call(self._stub.ListGrants, pb.ListGrantsRequest(scope=scope)))
 
     # --- facts ------------------------------------------------------------------------------------------------------
 

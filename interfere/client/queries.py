@@ -155,6 +155,43 @@ class RankAnswer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceGrants:
+    """What a device hands out, in granules."""
+
+    device_id: str
+    device_type: str
+    granules: int
+    granted: int
+    free: int
+    oversubscription_ratio: float
+    granule_bytes: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GrantLine:
+    """Memory that a job holds on one device, and how it uses it."""
+
+    job_id: str
+    device_id: str
+    granules: int
+    bytes: float
+    since_s: float  # on the caller's clock
+    planned: bool = False  # it is still to start or to move there
+    last_use_bytes: float = NAN  # in the last window since then
+    times_exceeded: int = 0  # windows since then with more than that, of the newest `MOST_USAGES`
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GrantTables:
+    """The memory of one scope, as of its last decision with a clock (`now_s`; 0 before the first)."""
+
+    scope: str
+    now_s: float
+    devices: tuple[DeviceGrants, ...]
+    grants: tuple[GrantLine, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ExplainQuery:
     """Why did this job get what it got in this decision?"""
 

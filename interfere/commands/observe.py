@@ -44,8 +44,9 @@ def report(
     """Report measured progress of running jobs to a server, which learns from it.
 
     One observation: observation_id, job_id, workload, device_type, start_s, end_s, company (workloads; empty = alone),
-    and steps or slowdown. With "what": "memory_usage" (bytes, start_s, end_s) or "outcome" (kind, at_s, reason) it is
-    kept for the planner. Exit status 1 when any was rejected; the others are stored all the same.
+    and steps or slowdown. With "what": "memory_usage" (bytes, start_s, end_s) it is held against the job's grant, with
+    "outcome" (kind, at_s, reason) it releases what was planned. Exit status 1 when any was rejected; the others are
+    stored all the same.
     """
     from interfere.client.documents import read_json, read_observations
 

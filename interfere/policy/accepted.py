@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 
 from interfere.policy.admission import Lane, Need, add, lay_out
 from interfere.policy.clock import Slowdowns
-from interfere.policy.costs import DeviceClass, Resolve, times_on
+from interfere.policy.costs import DeviceClass, Resolve, demand_there, times_on
 from interfere.policy.hopeless import kinds_of
-from interfere.policy.memory import demand, too_large
+from interfere.policy.memory import too_large
 from interfere.policy.stay import TICK_S, remaining_s, start_weights
 from interfere.records import NAN, Action, ActionKind, Device, Job, Plan, Promise, Snapshot
 from interfere.records.windows import spans
@@ -170,7 +170,7 @@ class _Needs:
 
     def _alone_s(self, job: Job, kind: DeviceClass) -> float:
         shut = job.pools and kind.pool not in job.pools
-        if shut or too_large(demand(job, self._resolve(job, kind.type)), kind.memory_bytes):
+        if shut or too_large(demand_there(job, kind, self._resolve), kind.room):
             return math.inf
         return self.until_s(job, kind.type, 1.0) - self.snapshot.now_s
 

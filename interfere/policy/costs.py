@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from interfere.policy.caps import caps_of, past_cap, protected_caps, time_caps
 from interfere.policy.chance import each_misses, either_past
-from interfere.policy.memory import Demand, demand, do_not_fit, misfits, too_large
+from interfere.policy.memory import Demand, Known, Room, demand, do_not_fit, misfits, too_large
 from interfere.policy.objectives import Objective, relative_times, weights
 from interfere.policy.stay import FREE, Stay, left_s, lost_times, opening, said, slowdowns_to_miss, stays
 from interfere.protocols import Predictor
@@ -30,21 +30,21 @@ class DeviceClass:
 
     type: str
     mode: str
-    memory_bytes: float
+    room: Room
     pool: str = ""
     open_s: float = math.inf  # that it stays open from now; 0: it is closed
     opens_s: float = 0.0  # until it opens
 
     @classmethod
     def of(cls, device: Device, now_s: float = NAN) -> "DeviceClass":
-        """Class of a device now; NaN memory becomes -1 so that equal classes compare equal."""
+        """Class of a device now."""
         open_s, opens_s = opening(device, now_s)
         return cls(
             open_s=open_s,
             opens_s=opens_s,
             type=device.type,
             mode=device.mode,
-            memory_bytes=-1.0 if math.isnan(device.memory_bytes) else device.memory_bytes,
+            room=Room.of(device),
             pool=device.pool,
         )
 
@@ -62,6 +62,14 @@ class DeviceClass:
     def name(self) -> str:
         """For people: its pool, or its type."""
         return self.pool or self.type
+
+
+def demand_there(job: Job, where: DeviceClass, resolve: Resolve) -> Demand:
+    """Memory that a job holds on such a device. What was measured counts where memory is handed out."""
+    used_bytes = NAN
+    if isinstance(resolve, Known) and where.room.hands_out:
+        used_bytes = resolve.used_bytes.get((job.workload, where.type), NAN)
+    return demand(job, resolve(job, where.type), used_bytes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +118,7 @@ class PairCosts:
         if unknown := self._unknown(i, j):
             return unknown
         one, other = self.row_demands[i], self.column_demands[j]
-        if why := do_not_fit(one, other, float(self.fits[i, j]), self.where.memory_bytes, self.limits):
+        if why := do_not_fit(one, other, float(self.fits[i, j]), self.where.room, self.limits):
             return why
         row, column = self.rows[i], self.columns[j]
         upper, time_cap = float(self.row_upper[i, j]), float(self.row_time[i, j])
@@ -127,7 +135,7 @@ class PairCosts:
 
     def too_large(self, i: int) -> str:
         """Why row i does not fit there even alone; empty when it does."""
-        return too_large(self.row_demands[i], self.where.memory_bytes)
+        return too_large(self.row_demands[i], self.where.room)
 
     def _unknown(self, i: int, j: int) -> str:
         """Why nothing is predicted for the two; empty when something is."""
@@ -213,16 +221,11 @@ def pair_costs(
             lambda level: _predict(row_profiles, column_profiles, where, predictor, level, limits)[:2], limits.soft_cap
         )
         cost[some] += objective.past_cap * past
-    row_demands, column_demands = (
-        [demand(job, p) for job, p in zip(jobs, profiles, strict=True)]
-        for jobs, profiles in ((rows, row_profiles), (columns, column_profiles))
-    )
+    row_demands = [demand_there(job, where, resolve) for job in rows]
+    column_demands = [demand_there(job, where, resolve) for job in columns]
     forbidden = np.isnan(cost) | (row_upper > row_cap) | (column_upper > column_cap)
     forbidden |= (row_upper > row_time) | (column_upper > column_time.T)
-    forbidden |= misfits(
-        np.array([one.bytes for one in row_demands]), np.array([one.bytes for one in column_demands]), fits,
-        where.memory_bytes, limits,
-    )  # fmt: skip
+    forbidden |= misfits(row_demands, column_demands, fits, where.room, limits)
     cost[forbidden] = np.inf
     cost[_shut(rows, row_stays, where), :] = np.inf
     if not running:
@@ -262,7 +265,7 @@ def _predict(
     column_kinds, column_of = _distinct(columns)
     answer = predictor.predict_matrix(
         row_kinds, column_kinds, where.type, where.mode, quantile=quantile,
-        device_memory_bytes=where.memory_bytes if where.memory_bytes >= 0 else NAN,
+        device_memory_bytes=where.room.most_bytes if where.room.memory_bytes >= 0 else NAN,
         allow_extrapolation=limits.allow_extrapolation,
     )  # fmt: skip
     spread = np.ix_(row_of, column_of)

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from interfere.policy.caps import unreachable
-from interfere.policy.costs import DeviceClass, PairCosts, Resolve
-from interfere.policy.memory import GIB
+from interfere.policy.costs import DeviceClass, PairCosts, Resolve, demand_there
+from interfere.policy.memory import gib, too_large
 from interfere.policy.options import Options, Start
 from interfere.protocols import Predictor
 from interfere.records import NAN, Action, ActionKind, Device, JobProfile, PairBatch, Pairing, Refusal
@@ -133,14 +133,18 @@ class Decision:
 
     def _why_waiting(self, i: int) -> str:
         options = self._options
-        largest = max((d.memory_bytes for d in (*options.empty, *options.seats)), default=NAN)
-        if options.demands[i].bytes > largest:
-            return f"memory: needs {options.demands[i]}, the largest device has {largest / GIB:.3g} GiB"
+        classes = tuple(dict.fromkeys((*options.empty_class, *options.seat_class)))
+        needed = {where: demand_there(options.pending[i], where, self._resolve) for where in classes}
+        small = {where: too_large(one, where.room) for where, one in needed.items()}
+        if small and all(small.values()):
+            largest = max(small, key=lambda where: where.room.most_bytes)
+            if largest.room.hands_out:
+                return f"{small[largest]} on the largest device"
+            return f"memory: needs {needed[largest]}, the largest device has {gib(largest.room.memory_bytes)}"
         if not options.empty and not options.seats:
             return "no device has a free seat"
         if np.isfinite(options.alone_best()[i]) or any(np.isfinite(t.cost[i]).any() for t in self._tables()):
             return "every seat it could take went where it costs less"
-        classes = {*options.empty_class, *options.seat_class}
         pools = options.pending[i].pools
         if pools and not any(where.pool in pools for where in classes):
             return f"pool: no device with a free seat is in [{', '.join(pools)}]"

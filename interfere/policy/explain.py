@@ -229,6 +229,5 @@ def _without(options: Options, kept: Sequence[int], start: Start | None) -> Opti
         together={where: cut(costs, kept) for where, costs in options.together.items() if where in classes},
         beside=beside,
         seat_place=tuple(seat_place[k] for k in range(len(seats))),
-        demands=tuple(options.demands[k] for k in kept),
         weight=options.weight[kept],
     )

@@ -10,8 +10,8 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from interfere.policy.costs import DeviceClass, Resolve, times_on
-from interfere.policy.memory import demand, too_large
+from interfere.policy.costs import DeviceClass, Resolve, demand_there, times_on
+from interfere.policy.memory import Room, too_large
 from interfere.policy.stay import TICK_S, remaining_s, said
 from interfere.records import NAN, Action, ActionKind, Device, Job, Snapshot
 from interfere.records.windows import spans
@@ -101,7 +101,7 @@ def kinds_of(snapshot: Snapshot) -> list[tuple[DeviceClass, Device, list[str]]]:
     """Devices that are alike, also in when they are open: class, one of them, the names of all."""
     found: dict[object, tuple[DeviceClass, Device, list[str]]] = {}
     for device in snapshot.devices:
-        key = (device.type, device.mode, str(device.memory_bytes), device.pool, device.windows)
+        key = (device.type, device.mode, Room.of(device), device.pool, device.windows)
         if key not in found:
             found[key] = (DeviceClass.of(device, snapshot.now_s), device, [])
         found[key][2].append(device.id)
@@ -110,8 +110,7 @@ def kinds_of(snapshot: Snapshot) -> list[tuple[DeviceClass, Device, list[str]]]:
 
 def _end_s(job: Job, kind: DeviceClass, device: Device, snapshot: Snapshot, resolve: Resolve) -> float:
     """From now, alone on such a device as soon as it is open; inf where it never ends there."""
-    profile = resolve(job, device.type)
-    if (job.pools and kind.pool not in job.pools) or too_large(demand(job, profile), kind.memory_bytes):
+    if (job.pools and kind.pool not in job.pools) or too_large(demand_there(job, kind, resolve), kind.room):
         return math.inf
     least_s = _least_s(job, device.type, snapshot, resolve)
     pieces = job.preemptible and not math.isnan(job.checkpoint_s)

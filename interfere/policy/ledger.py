@@ -91,7 +91,12 @@ def renewed(kept: Sequence[Promise], plan: Plan, snapshot: Snapshot) -> tuple[Pr
     return (
         *(replace(p, decision_ids=(*p.decision_ids, plan.decision_id)) for p in kept),
         *(
-            Promise(action=action, decision_ids=(plan.decision_id,), from_device_id=runs_on.get(action.job_id, ""))
+            Promise(
+                action=action,
+                decision_ids=(plan.decision_id,),
+                from_device_id=runs_on.get(action.job_id, ""),
+                since_s=snapshot.now_s,
+            )
             for action in plan.actions
             if action.kind in PROMISED and action.job_id not in old
         ),

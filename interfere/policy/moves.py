@@ -22,8 +22,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from interfere.policy.costs import DeviceClass, Resolve, pair_costs, times_on
-from interfere.policy.memory import demand, too_large
+from interfere.policy.costs import DeviceClass, Resolve, demand_there, pair_costs, times_on
+from interfere.policy.memory import too_large
 from interfere.policy.objectives import WeightedExcess, weights
 from interfere.policy.stay import stays
 from interfere.policy.steps import Field
@@ -242,4 +242,4 @@ def _fits_alone(job: Job, where: DeviceClass, snapshot: Snapshot, resolve: Resol
     )
     shut = where.shut_to(job) or stay.shut(job.id, where.name)
     allowed = ActionKind.START_ALONE in snapshot.limits.allowed and not shut
-    return allowed and not too_large(demand(job, resolve(job, where.type)), where.memory_bytes)
+    return allowed and not too_large(demand_there(job, where, resolve), where.room)

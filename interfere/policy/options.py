@@ -7,8 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from interfere.policy.chance import misses_alone
-from interfere.policy.costs import DeviceClass, PairCosts, Resolve, pair_costs
-from interfere.policy.memory import Demand, demand, too_large
+from interfere.policy.costs import DeviceClass, PairCosts, Resolve, demand_there, pair_costs
+from interfere.policy.memory import too_large
 from interfere.policy.objectives import objective_of, relative_times, weights
 from interfere.policy.stay import lost_times, slowdowns_to_miss, start_weights
 from interfere.protocols import Predictor
@@ -39,7 +39,6 @@ class Options:
     beside: Mapping[DeviceClass, tuple[PairCosts, list[int]]]  # pending x residents; columns index `seats`
     seat_place: tuple[tuple[PairCosts, int], ...]  # of each seat: its costs and its column there
     weight: NDArray[np.float64]  # float64[n]: who starts first (`stay.start_weights`)
-    demands: tuple[Demand, ...]  # memory of each pending job, on the device type where it holds most
     worst: bool  # is the largest cost of a job minimised, not the sum?
     floor: float  # largest cost of a resident that nobody joins; -inf without any
 
@@ -102,8 +101,7 @@ def survey(snapshot: Snapshot, predictor: Predictor, resolve: Resolve, types: Se
     alone, together, beside = {}, {}, {}
     empty_class = tuple(DeviceClass.of(device, now_s) for device in empty)
     for where in dict.fromkeys(empty_class):
-        held = [demand(job, resolve(job, where.type)) for job in pending]
-        fits = np.array([not too_large(one, where.memory_bytes) for one in held], dtype=bool)
+        fits = np.array([not too_large(demand_there(job, where, resolve), where.room) for job in pending], dtype=bool)
         fits &= ActionKind.START_ALONE in limits.allowed
         together[where] = pair_costs(
             pending, pending, where, predictor, resolve, limits, objective,
@@ -133,14 +131,10 @@ def survey(snapshot: Snapshot, predictor: Predictor, resolve: Resolve, types: Se
         )  # fmt: skip
         beside[where] = (costs, columns)
         place |= {k: (costs, column) for column, k in enumerate(columns)}
-    demands = [
-        max((demand(job, one) for one in row), key=lambda d: -np.inf if np.isnan(d.bytes) else d.bytes)
-        for job, row in zip(pending, profiles, strict=True)
-    ]
     return Options(
         pending=pending, empty=empty, empty_class=empty_class, take=take, seats=seats, alone=alone, together=together,
         beside=beside, seat_place=tuple(place[k] for k in range(len(seats))),
-        demands=tuple(demands), weight=start_weights(pending, now_s),
+        weight=start_weights(pending, now_s),
         seat_class=tuple(DeviceClass.of(device, now_s) for device in seats),
         worst=objective.worst, floor=float(floor.max(initial=-np.inf)),
     )  # fmt: skip

@@ -41,13 +41,14 @@ def _left_out(action: Action) -> bool:
 
 
 def _moving(told: Mapping[str, Action], snapshot: Snapshot) -> set[str]:
-    """Devices that residents leave, and those that they move to."""
+    """Devices that residents leave, those that they move to, and those where one is to end."""
     here: dict[str, set[str]] = {}
     for device in snapshot.devices:
         for job in device.residents:
             here.setdefault(job.id, set()).add(device.id)
     moved = [(at, set(told[name].places)) for name, at in here.items() if name in told]
-    return {name for at, to in moved if to and to != at for name in at | to}
+    ending = {name for action in told.values() if action.kind is ActionKind.END for name in action.places}
+    return ending | {name for at, to in moved if to and to != at for name in at | to}
 
 
 def told_again(action: Action, snapshot: Snapshot) -> bool:

@@ -1,6 +1,7 @@
 """What a plan says of residents, where that is allowed: who leaves, who gets a device that one leaves, who stays.
 
-Law: every resident is kept, moved or stopped, once; nobody leaves but with a clock, which tells the old from the new.
+Law: every resident is kept, moved, stopped or ended, once; nobody leaves but with a clock, which tells the old from the
+new.
 """
 
 import math
@@ -12,8 +13,9 @@ from interfere.policy.costs import Resolve
 from interfere.policy.merge import job_cost, merged, nothing_starts
 from interfere.policy.moves import Moves, Step, find_moves, movable
 from interfere.policy.objectives import objective_of, weights
+from interfere.policy.overuse import Overuse
 from interfere.protocols import Predictor
-from interfere.records import Action, ActionKind, Device, Job, Plan, Snapshot, SolveStatus
+from interfere.records import Action, ActionKind, Device, Grant, Job, Plan, Snapshot, SolveStatus
 
 LEAVE = (ActionKind.MOVE, ActionKind.PREEMPT)  # what makes a resident leave its device
 
@@ -77,10 +79,24 @@ def _as_plan(starts: Sequence[Action], fresh: Plan, left: Snapshot) -> Plan:
     )  # fmt: skip
 
 
+def end_actions(ends: Mapping[str, Overuse], held: Mapping[str, Grant]) -> tuple[Action, ...]:
+    """One for every job that is to end, on all its devices."""
+    actions = []
+    for name, one in ends.items():
+        places = (one.device.id, *(place for place in held[name].device_ids if place != one.device.id))
+        actions.append(
+            Action(
+                kind=ActionKind.END, job_id=name, device_id=one.device.id, reason=str(one),
+                device_ids=places if one.job.gpus > 1 else (), grant_bytes=one.granted_bytes,
+            )
+        )  # fmt: skip
+    return tuple(actions)
+
+
 def kept_actions(
     snapshot: Snapshot, moved: Collection[str], comes: Sequence[Action], slowdowns: Slowdowns
 ) -> tuple[Action, ...]:
-    """One for every resident that does not move. `comes`: starts and moves."""
+    """One for every resident that stays. `moved`: who does not; `comes`: starts and moves."""
     if ActionKind.KEEP not in snapshot.limits.allowed:
         return ()
     joined = {action.partner_id: action.job_id for action in comes if action.partner_id}

@@ -5,7 +5,7 @@ that place, nor one that an accepted deadline needs. Law 3: the same snapshot an
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from interfere.errors import InvalidInputError, Violation
@@ -13,15 +13,17 @@ from interfere.policy.accepted import Deadlines, breaking, is_deadline, marked, 
 from interfere.policy.clock import resolve_at_s, slowdowns_of
 from interfere.policy.costs import Resolve
 from interfere.policy.gangs import plan_gangs
+from interfere.policy.grants import granted, reconciled, regranted, with_held
 from interfere.policy.hopeless import settle
-from interfere.policy.ledger import PROMISED, Reconciled, around, reconcile, renewed, repeated
+from interfere.policy.ledger import PROMISED, Reconciled, around, renewed, repeated
 from interfere.policy.merge import job_cost, merged, nothing_starts
 from interfere.policy.objectives import objective_of
-from interfere.policy.residents import LEAVE, kept_actions, with_moves
+from interfere.policy.overuse import Overuse, Usages, past_grants, to_end
+from interfere.policy.residents import LEAVE, end_actions, kept_actions, with_moves
 from interfere.policy.rest import rest_of
 from interfere.policy.validate import validate_snapshot
 from interfere.protocols import Predictor
-from interfere.records import Action, Pairing, Plan, Promise, ScopeLedger, Snapshot
+from interfere.records import Action, ActionKind, Grant, Pairing, Plan, Promise, ScopeLedger, Snapshot
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,10 +49,16 @@ def validate_time(snapshot: Snapshot, ledger: ScopeLedger) -> list[Violation]:
 
 
 def plan_scope(
-    snapshot: Snapshot, ledger: ScopeLedger, predictor: Predictor, resolve: Resolve, decision_id: str
+    snapshot: Snapshot,
+    ledger: ScopeLedger,
+    predictor: Predictor,
+    resolve: Resolve,
+    decision_id: str,
+    usages: Usages = lambda _: (),
 ) -> ScopeDecision:
     """The decision at `snapshot.now_s`; without a clock nothing is to be remembered of it.
 
+    `usages`: the windows in which the memory of who holds a grant was measured.
     Raises InvalidInputError as `plan` does, and where the clock goes back.
     """
     violations = validate_snapshot(snapshot) + validate_time(snapshot, ledger)
@@ -58,19 +66,27 @@ def plan_scope(
         raise InvalidInputError.from_violations(violations)
     settled = settle(snapshot, resolve)
     snapshot = settled.snapshot
-    found = reconcile([one for one in ledger.promises if not is_deadline(one)], snapshot)
+    found = reconciled(ledger, snapshot)
     deadlines = review([one for one in ledger.promises if is_deadline(one)], snapshot)
+    ledger = regranted(snapshot, ledger, found, resolve)
+    snapshot = with_held(snapshot, ledger.grants)
+    held = {grant.job_id: grant for grant in ledger.grants}
+    past = past_grants(snapshot.devices, _staying(held, found.kept), usages, snapshot.limits)
+    ends = to_end(past) if ActionKind.END in snapshot.limits.allowed else {}
+    ending = {one.device.id for one in past if one.job.id in ends}  # nobody joins who is to end
     promised = [promise.action.job_id for promise in found.kept]
     declined = settled.declined(promised)
-    left = rest_of(around(snapshot, found.kept), declined, ())
-    fresh, left, held_back = _around_deadlines(left, snapshot, found.kept, deadlines, predictor, resolve, decision_id)
+    left = rest_of(around(snapshot, found.kept), declined, ending)
+    full = "every device is promised to others" + (", or has a job that is to end" if ending else "")
+    fresh, left, held_back = _around_deadlines(
+        left, snapshot, found.kept, deadlines, predictor, resolve, decision_id, full
+    )
     fresh, moves = with_moves(fresh, left, predictor, resolve)
     until_s = snapshot.now_s + snapshot.limits.promise_ttl_s
+    starts = granted((*fresh.actions, *moves), snapshot, resolve)
     told = replace(
         fresh,
-        actions=tuple(
-            replace(one, promised_by_s=until_s) if one.kind in PROMISED else one for one in (*fresh.actions, *moves)
-        ),
+        actions=tuple(replace(one, promised_by_s=until_s) if one.kind in PROMISED else one for one in starts),
     )
     kept = tuple(_priced(promise, snapshot, resolve) for promise in found.kept)
     refused = nothing_starts(declined, predictor.version, decision_id, "")
@@ -78,11 +94,12 @@ def plan_scope(
     moving = [*(one for one in told.actions if one.kind in LEAVE), *_moving(kept, snapshot)]
     changes = (*whole.actions, *moving)
     slowdowns = slowdowns_of(snapshot, changes, predictor, resolve)
-    stays = kept_actions(snapshot, {one.job_id for one in moving}, changes, slowdowns)
+    stays = kept_actions(snapshot, {*ends, *(one.job_id for one in moving)}, changes, slowdowns)
+    stays = (*end_actions(ends, held), *(_held(one, held, past) for one in stays))
     standing = deadlines.standing
     standing += newly_accepted(snapshot, changes, standing, slowdowns, resolve, decision_id)
     places = renewed(kept, told, snapshot)
-    after = replace(ledger, now_s=snapshot.now_s, promises=(*places, *standing))
+    after = replace(ledger, promises=(*places, *standing))
     whole = replace(
         whole,
         actions=marked(settled.told((*changes, *stays), promised), standing),
@@ -99,8 +116,10 @@ def _around_deadlines(
     predictor: Predictor,
     resolve: Resolve,
     decision_id: str,
+    full: str,
 ) -> tuple[Plan, Snapshot, Plan]:
-    """What starts without breaking an accepted deadline, what was to decide, and who is held back."""
+    """What starts without breaking an accepted deadline, what was to decide, and who is held back. `full`: why nobody
+    starts where no device is left."""
     types = [device.type for device in snapshot.devices]
     names = {promise.action.job_id for promise in deadlines.standing}
     others = [promise.action for promise in kept if not promise.from_device_id]
@@ -110,7 +129,7 @@ def _around_deadlines(
             fresh = plan_gangs(left, predictor, resolve, decision_id, types)
         else:
             waiting = [job.id for job in left.pending]
-            fresh = nothing_starts(waiting, predictor.version, decision_id, "every device is promised to others")
+            fresh = nothing_starts(waiting, predictor.version, decision_id, full)
         now = breaking(fresh, snapshot, names, others, resolve)
         held_back |= now
         if not now:
@@ -119,6 +138,21 @@ def _around_deadlines(
     waits = nothing_starts(held_back, predictor.version, decision_id, "")
     actions = tuple(replace(one, reason=held_back[one.job_id]) for one in waits.actions)
     return fresh, left, replace(waits, actions=actions)
+
+
+def _staying(held: Mapping[str, Grant], kept: Sequence[Promise]) -> dict[str, Grant]:
+    """Without those of jobs that are on their way to another device, or to stop."""
+    leaving = {promise.action.job_id for promise in kept if promise.from_device_id}
+    return {name: grant for name, grant in held.items() if name not in leaving}
+
+
+def _held(action: Action, held: Mapping[str, Grant], past: Sequence[Overuse]) -> Action:
+    """A resident that stays, with its grant, and a warning where it is past it."""
+    grant = held.get(action.job_id)
+    if grant is None:
+        return action
+    warnings = [f"; warning: it {one}" for one in past if one.job.id == action.job_id][:1]
+    return replace(action, grant_bytes=grant.bytes, reason=action.reason + "".join(warnings))
 
 
 def _moving(kept: Sequence[Promise], snapshot: Snapshot) -> list[Action]:

@@ -32,7 +32,7 @@ from interfere.records.observations import (
     Rollback,
 )
 from interfere.records.predictions import MatrixPrediction, PairBatch, Prediction, Source
-from interfere.records.promises import Promise, ScopeLedger
+from interfere.records.promises import DeviceSlots, Grant, Promise, ScopeLedger
 from interfere.records.windows import Window
 
 __all__ = [
@@ -47,7 +47,9 @@ __all__ = [
     "Alternative",
     "Contribution",
     "Device",
+    "DeviceSlots",
     "Explanation",
+    "Grant",
     "Job",
     "JobProfile",
     "KernelStat",

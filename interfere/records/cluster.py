@@ -24,6 +24,9 @@ LEAST_RISK, MOST_RISK = 0.001, 0.5  # below, no calibration has the rows to tell
 # that has not started a job by then has decided otherwise.
 DEFAULT_PROMISE_TTL_S = 120.0
 LEAST_SLICE_S = 1e-3  # shorter than any decision takes
+# Two of Prometheus' default scrape intervals (scrape_interval, 1 m): who is past its grant for that long was seen so in
+# two windows at least, whoever measures.
+DEFAULT_GRANT_PATIENCE_S = 120.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +50,7 @@ class Job:
     preemptible: bool = False  # may be moved or stopped once it runs
     checkpoint_s: float = NAN  # that moving or stopping it costs
     since_s: float = NAN  # of a resident: on its devices since then, on the caller's clock
+    grant_bytes: float = NAN  # memory that it asks for on each of its devices; absent: what is known of it
     deadline_s: float = NAN  # on the caller's clock; needs remaining_s
     remaining_p90_s: float = NAN  # remaining_s is its median then, and it runs longer than this once in ten times
 
@@ -56,7 +60,7 @@ class Job:
         bad += number_violations(self, "checkpoint_s", "since_s")
         bad += number_violations(self, "memory_working_set_bytes", "latency_target_s")
         bad += number_violations(self, "weight", low=LEAST_WEIGHT, nan=False)
-        bad += number_violations(self, "gpus", low=1.0, nan=False)
+        bad += number_violations(self, "gpus", low=1.0, nan=False) + number_violations(self, "grant_bytes", low=1.0)
         bad += number_violations(self, "deadline_s", "remaining_p90_s")
         if not math.isnan(self.remaining_p90_s) and not self.remaining_p90_s >= self.remaining_s:
             what, remedy = "must be ≥ remaining_s, which it needs", "send the median as remaining_s, or leave it out"
@@ -76,7 +80,12 @@ class Job:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Device:
-    """A device and who runs on it now."""
+    """A device and who runs on it now.
+
+    With a granule or a ratio above 1 it hands out its memory: every job on it holds a grant of whole granules, in all
+    at most ratio * memory. A ratio above 1 promises more than there is: it needs unified memory, where pages that do
+    not fit are swapped to the host, and jobs whose working sets together still fit.
+    """
 
     id: str
     type: str
@@ -85,11 +94,21 @@ class Device:
     mode: str = "timeslice"
     residents: tuple[Job, ...] = ()
     pool: str = ""  # a named part of the scope that jobs may be bound to
+    oversubscription_ratio: float = 1.0  # memory that grants may come to, over memory that there is
+    granule_bytes: float = NAN  # what grants are whole multiples of
     windows: tuple[Window, ...] = ()  # in which it may be used; empty: always
 
     def __post_init__(self) -> None:
         bad = text_violations(self, "id", "type") + number_violations(self, "memory_bytes", low=1.0)
-        bad += mode_violations(self.mode)
+        bad += mode_violations(self.mode) + number_violations(self, "oversubscription_ratio", low=1.0, nan=False)
+        bad += number_violations(self, "granule_bytes", low=1.0)
+        if self.granule_bytes > self.memory_bytes:
+            bad.append(
+                Violation(
+                    field="granule_bytes", what=f"is more than memory_bytes, {self.memory_bytes!r}",
+                    value=repr(self.granule_bytes), remedy="cut the memory into one granule at least",
+                )
+            )  # fmt: skip
         check(bad)
 
 
@@ -125,6 +144,7 @@ class ActionKind(StrEnum):
     KEEP = "keep"
     MOVE = "move"
     PREEMPT = "preempt"
+    END = "end"
     DEMOTE = "demote"
     DECLINE = "decline"
 
@@ -153,6 +173,8 @@ class Limits:
     slice_s: float = NAN  # decide anew at least this often
     most_shared_gpus: int | None = None  # jobs on more devices than this run without company
     move_factor: float = DEFAULT_MOVE_FACTOR  # a move must save more than this times what it costs
+    grant_patience_s: float = DEFAULT_GRANT_PATIENCE_S  # who is past its grant for so long without a dip may be ended
+    grant_tolerance: float = 0.0  # share of its grant that a job may use beyond it
 
     def __post_init__(self) -> None:
         bad = number_violations(self, "max_slowdown", "protected_slowdown", "soft_cap", low=1.0)
@@ -162,6 +184,7 @@ class Limits:
         bad += number_violations(self, "promise_ttl_s", nan=False)
         bad += number_violations(self, "slice_s", low=LEAST_SLICE_S)
         bad += number_violations(self, "move_factor", low=1.0, nan=False)
+        bad += number_violations(self, "grant_patience_s", "grant_tolerance", nan=False)
         if not LEAST_RISK <= self.risk <= MOST_RISK:
             bad.append(
                 Violation(
@@ -232,6 +255,7 @@ class Action:
     reason: str = ""
     promised_by_s: float = NAN  # the place is kept until then, on the caller's clock
     device_ids: tuple[str, ...] = ()  # all devices of a gang, `device_id` first; empty for a job on one device
+    grant_bytes: float = NAN  # memory granted to it on each of its devices, in whole granules; absent without grants
     accepted: bool = False  # its deadline is promised: no job of equal or lower priority starts at the cost of it
 
     @property

@@ -59,7 +59,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryUsage:
-    """How much device memory a job held in a window: kept for whoever plans memory."""
+    """How much device memory a job held in a window: held against its grant, and what its workload needs next time."""
 
     observation_id: str
     job_id: str

@@ -5,7 +5,7 @@ import sqlite3
 from interfere.records import ScopeLedger
 from interfere.store.file import SqliteFile
 from interfere.store.protocol import StoredDecision
-from interfere.store.rows import promise_text, read_promise
+from interfere.store.rows import grant_text, promise_text, read_grant, read_promise, read_slots, slots_text
 
 
 class SqliteDecisions:
@@ -41,17 +41,24 @@ class SqlitePromises:
         self._file, self._decisions = file, decisions
 
     def ledger(self, scope: str) -> ScopeLedger:
-        """What is promised in a scope, in the order in which it was."""
+        """What is promised and granted in a scope, in the order in which it was."""
         with self._file.reading() as connection:  # one statement, so that another process cannot write between two
             rows = connection.execute(
-                "SELECT revision, now_s, content FROM ledger LEFT JOIN promise USING (scope) "
-                "WHERE scope = ? ORDER BY place",
+                "SELECT 'ledger' AS kind, 0 AS place, revision, now_s, '' FROM ledger WHERE scope = ?1 "
+                "UNION ALL SELECT 'promise', place, 0, 0, content FROM promise WHERE scope = ?1 "
+                "UNION ALL SELECT kind, place, 0, 0, content FROM granted WHERE scope = ?1 ORDER BY kind, place",
                 (scope,),
             ).fetchall()
-        if not rows:
+        head = next(((revision, now_s) for kind, _, revision, now_s, _ in rows if kind == "ledger"), None)
+        if head is None:
             return ScopeLedger(scope=scope)
-        promises = tuple(read_promise(content) for _, _, content in rows if content is not None)
-        return ScopeLedger(scope=scope, revision=rows[0][0], now_s=rows[0][1], promises=promises)
+        texts: dict[str, list[str]] = {"promise": [], "grant": [], "slots": [], "ledger": []}
+        for kind, _, _, _, content in rows:
+            texts[kind].append(content)
+        return ScopeLedger(
+            scope=scope, revision=head[0], now_s=head[1], promises=tuple(map(read_promise, texts["promise"])),
+            grants=tuple(map(read_grant, texts["grant"])), slots=tuple(map(read_slots, texts["slots"])),
+        )  # fmt: skip
 
     def commit(self, ledger: ScopeLedger, decision: StoredDecision | None = None) -> bool:
         """Replace the ledger, if it is still at the revision that was read."""
@@ -59,6 +66,8 @@ class SqlitePromises:
             (ledger.scope, place, promise.action.job_id, promise_text(promise))
             for place, promise in enumerate(ledger.promises)
         ]
+        granted = [(ledger.scope, "grant", place, grant_text(one)) for place, one in enumerate(ledger.grants)]
+        granted += [(ledger.scope, "slots", place, slots_text(one)) for place, one in enumerate(ledger.slots)]
         with self._file.transaction() as connection:
             row = connection.execute("SELECT revision FROM ledger WHERE scope = ?", (ledger.scope,)).fetchone()
             if (row[0] if row else 0) != ledger.revision:
@@ -69,6 +78,8 @@ class SqlitePromises:
             )
             connection.execute("DELETE FROM promise WHERE scope = ?", (ledger.scope,))
             connection.executemany("INSERT INTO promise (scope, place, job_id, content) VALUES (?, ?, ?, ?)", promises)
+            connection.execute("DELETE FROM granted WHERE scope = ?", (ledger.scope,))
+            connection.executemany("INSERT INTO granted (scope, kind, place, content) VALUES (?, ?, ?, ?)", granted)
             if decision is not None:
                 self._decisions.put_within(connection, decision)
         return True

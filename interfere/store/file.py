@@ -8,7 +8,7 @@ from pathlib import Path
 
 from interfere.errors import ConflictError, UnavailableError, UnfitError
 
-FORMAT = 4  # PRAGMA user_version
+FORMAT = 5  # PRAGMA user_version
 BUSY_S = 2.0  # wait for a backup tool's lock before giving up
 _ACCOUNT = """
 CREATE TABLE account (
@@ -23,6 +23,13 @@ CREATE TABLE promise (
     scope TEXT NOT NULL, place INTEGER NOT NULL, job_id TEXT NOT NULL, content TEXT NOT NULL,
     PRIMARY KEY (scope, place));
 CREATE INDEX promise_job ON promise (job_id)"""
+# What devices hand out (kind slots) and who holds it (kind grant); and the way to the newest memory usages of a job.
+_GRANTS = """
+CREATE TABLE IF NOT EXISTS granted (
+    scope TEXT NOT NULL, kind TEXT NOT NULL, place INTEGER NOT NULL, content TEXT NOT NULL,
+    PRIMARY KEY (scope, kind, place));
+CREATE INDEX IF NOT EXISTS observation_usage ON observation (
+    json_extract(content, '$.job_id'), json_extract(content, '$.end_s')) WHERE kind = 'memory_usage'"""
 _SCHEMA = f"""
 {_ACCOUNT};
 CREATE TABLE profile (
@@ -36,6 +43,7 @@ CREATE TABLE decision (
     digest TEXT NOT NULL, content BLOB NOT NULL, UNIQUE (scope, snapshot_id));
 {_SNAPSHOT};
 {_PROMISES};
+{_GRANTS};
 """
 # Format 1 kept only windows, without what had been answered.
 _FROM_1 = f"""
@@ -46,8 +54,13 @@ ALTER TABLE observation ADD COLUMN received_s REAL NOT NULL DEFAULT 0;
 CREATE INDEX observation_kind ON observation (kind) WHERE kind <> 'progress';
 {_SNAPSHOT};
 """
-# Format 2 kept neither what decisions were made from nor promises, format 3 no promises.
-_UPGRADES = {1: f"{_FROM_1}{_ACCOUNT};{_PROMISES}", 2: f"{_ACCOUNT};{_PROMISES}", 3: _PROMISES}
+# Format 2 kept neither what decisions were made from nor promises, format 3 no promises, format 4 no grants.
+_UPGRADES = {
+    1: f"{_FROM_1}{_ACCOUNT};{_PROMISES};{_GRANTS}",
+    2: f"{_ACCOUNT};{_PROMISES};{_GRANTS}",
+    3: f"{_PROMISES};{_GRANTS}",
+    4: _GRANTS,
+}
 
 
 class SqliteFile:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from interfere.records import Observation, ObservationResult
+from interfere.records import MemoryUsage, Observation, ObservationResult
 from interfere.store.file import SqliteFile
 from interfere.store.protocol import Kept, StoredObservation, StoredSnapshot
 from interfere.store.rows import kind_of, observation_text, read_observation
@@ -11,7 +11,24 @@ from interfere.store.rows import kind_of, observation_text, read_observation
 AT_ONCE = 5_000  # entries in memory while the log is read
 KEEP_SNAPSHOTS = 2  # the newest, and one before it in case a rollback went further
 END = 2**62  # after every entry
+# Usages of a job in memory while its newest are read: of most jobs the first says that it keeps to its grant.
+USAGES_AT_ONCE = 8
 _COLUMNS = "seq, kind, content, result, reason, received_s"
+# `kind <> 'progress'` is what the index on kinds is for
+_GONE = """
+WITH gone AS MATERIALIZED (
+    SELECT seq AS at, json_extract(content, '$.to_sequence') AS upto FROM observation
+    WHERE kind <> 'progress' AND kind = 'rollback')"""
+_COUNTS = "NOT EXISTS (SELECT 1 FROM gone WHERE upto < seq AND seq < at)"  # no rollback took it out
+_END_S = "json_extract(content, '$.end_s')"
+_USAGES = f"""{_GONE}
+SELECT seq, {_END_S}, content FROM observation
+WHERE kind = 'memory_usage' AND json_extract(content, '$.job_id') = :job AND {_END_S} > :after AND {_END_S} <= :end_s
+AND ({_END_S} < :end_s OR seq < :seq) AND {_COUNTS} ORDER BY {_END_S} DESC, seq DESC LIMIT :most"""  # noqa: S608 - our own column names
+_LARGEST = f"""{_GONE}
+SELECT json_extract(content, '$.workload'), json_extract(content, '$.device_type'),
+max(json_extract(content, '$.bytes')) FROM observation
+WHERE kind <> 'progress' AND kind = 'memory_usage' AND {_COUNTS} GROUP BY 1, 2"""  # noqa: S608 - our own column names
 
 
 class SqliteObservations:
@@ -67,6 +84,26 @@ class SqliteObservations:
                 (END if upto is None else upto, limit),
             ).fetchall()
         return tuple(map(_entry, rows))
+
+    def usages(self, job_id: str, *, after_s: float) -> Iterator[MemoryUsage]:
+        """Those that end last first."""
+        place: dict[str, object] = {"job": job_id, "after": after_s, "end_s": END, "seq": END, "most": USAGES_AT_ONCE}
+        while True:
+            with self._file.reading() as connection:
+                rows = connection.execute(_USAGES, place).fetchall()
+            for seq, end_s, content in rows:
+                usage = read_observation("memory_usage", content)
+                assert isinstance(usage, MemoryUsage)
+                yield usage
+                place |= {"end_s": end_s, "seq": seq}
+            if len(rows) < USAGES_AT_ONCE:
+                return
+
+    def largest_uses(self) -> dict[tuple[str, str], float]:
+        """By workload and device type."""
+        with self._file.reading() as connection:
+            rows = connection.execute(_LARGEST).fetchall()
+        return {(workload, device_type): size for workload, device_type, size in rows}
 
     def rollbacks(self, *, upto: int | None = None) -> tuple[tuple[int, int], ...]:
         """(its own sequence number, that of the last entry it leaves)."""

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from interfere.records import JobProfile, Observation, ObservationResult, ScopeLedger
+from interfere.records import JobProfile, MemoryUsage, Observation, ObservationResult, ScopeLedger
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +86,12 @@ class ObservationBook(Protocol):
     def rollbacks(self, *, upto: int | None = None) -> tuple[tuple[int, int], ...]:
         """(sequence number of a rollback, of the last entry that it leaves), in order."""
 
+    def usages(self, job_id: str, *, after_s: float) -> Iterator[MemoryUsage]:
+        """Memory usages of a job that end after a time and that no rollback took out, those that end last first."""
+
+    def largest_uses(self) -> dict[tuple[str, str], float]:
+        """Most bytes of any memory usage that no rollback took out, by workload and device type."""
+
     def counts(self, *, upto: int | None = None) -> dict[str, int]:
         """Entries by kind: progress, memory_usage, outcome, rollback."""
 
@@ -130,8 +136,8 @@ class DecisionBook(Protocol):
 
 
 class PromiseBook(Protocol):
-    """What each scope has been promised. A write that does not follow what was read does not happen, so that no place
-    is promised twice, not even by two servers on one database."""
+    """What each scope has been promised and granted. A write that does not follow what was read does not happen, so
+    that no place is promised and no memory granted twice, not even by two servers on one database."""
 
     def ledger(self, scope: str) -> ScopeLedger:
         """What is promised in a scope; empty, of revision 0, for one nobody wrote."""

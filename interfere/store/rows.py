@@ -6,6 +6,8 @@ import math
 from interfere.records import (
     Action,
     ActionKind,
+    DeviceSlots,
+    Grant,
     JobProfile,
     MemoryUsage,
     Observation,
@@ -65,8 +67,10 @@ def read_window(text: str) -> Progress:
 
 def promise_text(promise: Promise) -> str:
     """One line of JSON without what is absent."""
-    content = {"action": _present(promise.action), "decision_ids": promise.decision_ids}
+    content: dict[str, object] = {"action": _present(promise.action), "decision_ids": promise.decision_ids}
     content["from_device_id"] = promise.from_device_id
+    if not math.isnan(promise.since_s):
+        content["since_s"] = promise.since_s
     return json.dumps(content, sort_keys=True, allow_nan=False)
 
 
@@ -76,10 +80,32 @@ def read_promise(text: str) -> Promise:
     action = content["action"]
     action["kind"], action["device_ids"] = ActionKind(action["kind"]), tuple(action["device_ids"])
     return Promise(
-        action=Action(**action), decision_ids=tuple(content["decision_ids"]), from_device_id=content["from_device_id"]
-    )
+        action=Action(**action), decision_ids=tuple(content["decision_ids"]), from_device_id=content["from_device_id"],
+        since_s=content.get("since_s", math.nan),
+    )  # fmt: skip
 
 
-def _present(record: Observation | Action) -> dict[str, object]:
+def grant_text(grant: Grant) -> str:
+    """One line of JSON without what is absent."""
+    return json.dumps(_present(grant), sort_keys=True, allow_nan=False)
+
+
+def read_grant(text: str) -> Grant:
+    """Inverse of `grant_text`."""
+    values = json.loads(text)
+    return Grant(**{"since_s": math.nan} | values | {"device_ids": tuple(values["device_ids"])})
+
+
+def slots_text(slots: DeviceSlots) -> str:
+    """One line of JSON."""
+    return json.dumps(_present(slots), sort_keys=True, allow_nan=False)
+
+
+def read_slots(text: str) -> DeviceSlots:
+    """Inverse of `slots_text`."""
+    return DeviceSlots(**json.loads(text))
+
+
+def _present(record: Observation | Action | Grant | DeviceSlots) -> dict[str, object]:
     values = {name: getattr(record, name) for name in record.__dataclass_fields__}
     return {k: v for k, v in values.items() if not (isinstance(v, float) and math.isnan(v))}

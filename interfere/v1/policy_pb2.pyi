@@ -38,6 +38,7 @@ class ActionKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     ACTION_KIND_PREEMPT: _ClassVar[ActionKind]
     ACTION_KIND_DEMOTE: _ClassVar[ActionKind]
     ACTION_KIND_DECLINE: _ClassVar[ActionKind]
+    ACTION_KIND_END: _ClassVar[ActionKind]
 
 class PredictionSource(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -94,6 +95,7 @@ ACTION_KIND_MOVE: ActionKind
 ACTION_KIND_PREEMPT: ActionKind
 ACTION_KIND_DEMOTE: ActionKind
 ACTION_KIND_DECLINE: ActionKind
+ACTION_KIND_END: ActionKind
 PREDICTION_SOURCE_UNSPECIFIED: PredictionSource
 PREDICTION_SOURCE_MEASURED: PredictionSource
 PREDICTION_SOURCE_MODEL: PredictionSource
@@ -311,7 +313,7 @@ class PredictMatrixResponse(_message.Message):
     def __init__(self, victims: _Optional[int] = ..., neighbours: _Optional[int] = ..., victim_slowdown: _Optional[bytes] = ..., neighbour_slowdown: _Optional[bytes] = ..., feasible: _Optional[bytes] = ..., model_version: _Optional[str] = ..., device_type: _Optional[str] = ...) -> None: ...
 
 class Job(_message.Message):
-    __slots__ = ("id", "workload", "profile_id", "memory_peak_bytes", "weight", "max_slowdown", "remaining_s", "gpus", "pools", "preemptible", "checkpoint_s", "since_s", "attained_s", "priority", "memory_working_set_bytes", "elapsed_s", "latency_target_s", "deadline_s", "remaining_p90_s")
+    __slots__ = ("id", "workload", "profile_id", "memory_peak_bytes", "weight", "max_slowdown", "remaining_s", "gpus", "pools", "preemptible", "checkpoint_s", "since_s", "attained_s", "priority", "memory_working_set_bytes", "elapsed_s", "latency_target_s", "grant_bytes", "deadline_s", "remaining_p90_s")
     ID_FIELD_NUMBER: _ClassVar[int]
     WORKLOAD_FIELD_NUMBER: _ClassVar[int]
     PROFILE_ID_FIELD_NUMBER: _ClassVar[int]
@@ -329,6 +331,7 @@ class Job(_message.Message):
     MEMORY_WORKING_SET_BYTES_FIELD_NUMBER: _ClassVar[int]
     ELAPSED_S_FIELD_NUMBER: _ClassVar[int]
     LATENCY_TARGET_S_FIELD_NUMBER: _ClassVar[int]
+    GRANT_BYTES_FIELD_NUMBER: _ClassVar[int]
     DEADLINE_S_FIELD_NUMBER: _ClassVar[int]
     REMAINING_P90_S_FIELD_NUMBER: _ClassVar[int]
     id: str
@@ -348,9 +351,10 @@ class Job(_message.Message):
     memory_working_set_bytes: float
     elapsed_s: float
     latency_target_s: float
+    grant_bytes: float
     deadline_s: float
     remaining_p90_s: float
-    def __init__(self, id: _Optional[str] = ..., workload: _Optional[str] = ..., profile_id: _Optional[str] = ..., memory_peak_bytes: _Optional[float] = ..., weight: _Optional[float] = ..., max_slowdown: _Optional[float] = ..., remaining_s: _Optional[float] = ..., gpus: _Optional[int] = ..., pools: _Optional[_Iterable[str]] = ..., preemptible: _Optional[bool] = ..., checkpoint_s: _Optional[float] = ..., since_s: _Optional[float] = ..., attained_s: _Optional[float] = ..., priority: _Optional[int] = ..., memory_working_set_bytes: _Optional[float] = ..., elapsed_s: _Optional[float] = ..., latency_target_s: _Optional[float] = ..., deadline_s: _Optional[float] = ..., remaining_p90_s: _Optional[float] = ...) -> None: ...
+    def __init__(self, id: _Optional[str] = ..., workload: _Optional[str] = ..., profile_id: _Optional[str] = ..., memory_peak_bytes: _Optional[float] = ..., weight: _Optional[float] = ..., max_slowdown: _Optional[float] = ..., remaining_s: _Optional[float] = ..., gpus: _Optional[int] = ..., pools: _Optional[_Iterable[str]] = ..., preemptible: _Optional[bool] = ..., checkpoint_s: _Optional[float] = ..., since_s: _Optional[float] = ..., attained_s: _Optional[float] = ..., priority: _Optional[int] = ..., memory_working_set_bytes: _Optional[float] = ..., elapsed_s: _Optional[float] = ..., latency_target_s: _Optional[float] = ..., grant_bytes: _Optional[float] = ..., deadline_s: _Optional[float] = ..., remaining_p90_s: _Optional[float] = ...) -> None: ...
 
 class Window(_message.Message):
     __slots__ = ("from_s", "until_s")
@@ -361,7 +365,7 @@ class Window(_message.Message):
     def __init__(self, from_s: _Optional[float] = ..., until_s: _Optional[float] = ...) -> None: ...
 
 class Device(_message.Message):
-    __slots__ = ("id", "type", "node", "memory_bytes", "mode", "residents", "pool", "windows")
+    __slots__ = ("id", "type", "node", "memory_bytes", "mode", "residents", "pool", "oversubscription_ratio", "granule_bytes", "windows")
     ID_FIELD_NUMBER: _ClassVar[int]
     TYPE_FIELD_NUMBER: _ClassVar[int]
     NODE_FIELD_NUMBER: _ClassVar[int]
@@ -369,6 +373,8 @@ class Device(_message.Message):
     MODE_FIELD_NUMBER: _ClassVar[int]
     RESIDENTS_FIELD_NUMBER: _ClassVar[int]
     POOL_FIELD_NUMBER: _ClassVar[int]
+    OVERSUBSCRIPTION_RATIO_FIELD_NUMBER: _ClassVar[int]
+    GRANULE_BYTES_FIELD_NUMBER: _ClassVar[int]
     WINDOWS_FIELD_NUMBER: _ClassVar[int]
     id: str
     type: str
@@ -377,11 +383,13 @@ class Device(_message.Message):
     mode: SharingMode
     residents: _containers.RepeatedCompositeFieldContainer[Job]
     pool: str
+    oversubscription_ratio: float
+    granule_bytes: float
     windows: _containers.RepeatedCompositeFieldContainer[Window]
-    def __init__(self, id: _Optional[str] = ..., type: _Optional[str] = ..., node: _Optional[str] = ..., memory_bytes: _Optional[float] = ..., mode: _Optional[_Union[SharingMode, str]] = ..., residents: _Optional[_Iterable[_Union[Job, _Mapping]]] = ..., pool: _Optional[str] = ..., windows: _Optional[_Iterable[_Union[Window, _Mapping]]] = ...) -> None: ...
+    def __init__(self, id: _Optional[str] = ..., type: _Optional[str] = ..., node: _Optional[str] = ..., memory_bytes: _Optional[float] = ..., mode: _Optional[_Union[SharingMode, str]] = ..., residents: _Optional[_Iterable[_Union[Job, _Mapping]]] = ..., pool: _Optional[str] = ..., oversubscription_ratio: _Optional[float] = ..., granule_bytes: _Optional[float] = ..., windows: _Optional[_Iterable[_Union[Window, _Mapping]]] = ...) -> None: ...
 
 class Limits(_message.Message):
-    __slots__ = ("allowed", "max_slowdown", "max_devices", "allow_extrapolation", "risk", "memory_headroom", "misfit_risk", "protected_slowdown", "time_budget_s", "soft_cap", "promise_ttl_s", "slice_s", "move_factor", "most_shared_gpus")
+    __slots__ = ("allowed", "max_slowdown", "max_devices", "allow_extrapolation", "risk", "memory_headroom", "misfit_risk", "protected_slowdown", "time_budget_s", "soft_cap", "promise_ttl_s", "slice_s", "move_factor", "most_shared_gpus", "grant_patience_s", "grant_tolerance")
     ALLOWED_FIELD_NUMBER: _ClassVar[int]
     MAX_SLOWDOWN_FIELD_NUMBER: _ClassVar[int]
     MAX_DEVICES_FIELD_NUMBER: _ClassVar[int]
@@ -396,6 +404,8 @@ class Limits(_message.Message):
     SLICE_S_FIELD_NUMBER: _ClassVar[int]
     MOVE_FACTOR_FIELD_NUMBER: _ClassVar[int]
     MOST_SHARED_GPUS_FIELD_NUMBER: _ClassVar[int]
+    GRANT_PATIENCE_S_FIELD_NUMBER: _ClassVar[int]
+    GRANT_TOLERANCE_FIELD_NUMBER: _ClassVar[int]
     allowed: _containers.RepeatedScalarFieldContainer[ActionKind]
     max_slowdown: float
     max_devices: int
@@ -410,7 +420,9 @@ class Limits(_message.Message):
     slice_s: float
     move_factor: float
     most_shared_gpus: int
-    def __init__(self, allowed: _Optional[_Iterable[_Union[ActionKind, str]]] = ..., max_slowdown: _Optional[float] = ..., max_devices: _Optional[int] = ..., allow_extrapolation: _Optional[bool] = ..., risk: _Optional[float] = ..., memory_headroom: _Optional[float] = ..., misfit_risk: _Optional[float] = ..., protected_slowdown: _Optional[float] = ..., time_budget_s: _Optional[float] = ..., soft_cap: _Optional[float] = ..., promise_ttl_s: _Optional[float] = ..., slice_s: _Optional[float] = ..., move_factor: _Optional[float] = ..., most_shared_gpus: _Optional[int] = ...) -> None: ...
+    grant_patience_s: float
+    grant_tolerance: float
+    def __init__(self, allowed: _Optional[_Iterable[_Union[ActionKind, str]]] = ..., max_slowdown: _Optional[float] = ..., max_devices: _Optional[int] = ..., allow_extrapolation: _Optional[bool] = ..., risk: _Optional[float] = ..., memory_headroom: _Optional[float] = ..., misfit_risk: _Optional[float] = ..., protected_slowdown: _Optional[float] = ..., time_budget_s: _Optional[float] = ..., soft_cap: _Optional[float] = ..., promise_ttl_s: _Optional[float] = ..., slice_s: _Optional[float] = ..., move_factor: _Optional[float] = ..., most_shared_gpus: _Optional[int] = ..., grant_patience_s: _Optional[float] = ..., grant_tolerance: _Optional[float] = ...) -> None: ...
 
 class ObjectiveTerm(_message.Message):
     __slots__ = ("kind", "weight")
@@ -445,7 +457,7 @@ class MatchRequest(_message.Message):
     def __init__(self, scope: _Optional[str] = ..., snapshot_id: _Optional[str] = ..., pending: _Optional[_Iterable[_Union[Job, _Mapping]]] = ..., devices: _Optional[_Iterable[_Union[Device, _Mapping]]] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., validate_only: _Optional[bool] = ..., objective: _Optional[_Union[ObjectiveKind, str]] = ..., now_s: _Optional[float] = ..., partial: _Optional[bool] = ..., objective_terms: _Optional[_Iterable[_Union[ObjectiveTerm, _Mapping]]] = ...) -> None: ...
 
 class Action(_message.Message):
-    __slots__ = ("kind", "job_id", "device_id", "partner_id", "slowdown", "slowdown_lower", "slowdown_upper", "partner_slowdown", "cost", "reason", "promised_by_s", "device_ids", "accepted")
+    __slots__ = ("kind", "job_id", "device_id", "partner_id", "slowdown", "slowdown_lower", "slowdown_upper", "partner_slowdown", "cost", "reason", "promised_by_s", "device_ids", "grant_bytes", "accepted")
     KIND_FIELD_NUMBER: _ClassVar[int]
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     DEVICE_ID_FIELD_NUMBER: _ClassVar[int]
@@ -458,6 +470,7 @@ class Action(_message.Message):
     REASON_FIELD_NUMBER: _ClassVar[int]
     PROMISED_BY_S_FIELD_NUMBER: _ClassVar[int]
     DEVICE_IDS_FIELD_NUMBER: _ClassVar[int]
+    GRANT_BYTES_FIELD_NUMBER: _ClassVar[int]
     ACCEPTED_FIELD_NUMBER: _ClassVar[int]
     kind: ActionKind
     job_id: str
@@ -471,8 +484,9 @@ class Action(_message.Message):
     reason: str
     promised_by_s: float
     device_ids: _containers.RepeatedScalarFieldContainer[str]
+    grant_bytes: float
     accepted: bool
-    def __init__(self, kind: _Optional[_Union[ActionKind, str]] = ..., job_id: _Optional[str] = ..., device_id: _Optional[str] = ..., partner_id: _Optional[str] = ..., slowdown: _Optional[float] = ..., slowdown_lower: _Optional[float] = ..., slowdown_upper: _Optional[float] = ..., partner_slowdown: _Optional[float] = ..., cost: _Optional[float] = ..., reason: _Optional[str] = ..., promised_by_s: _Optional[float] = ..., device_ids: _Optional[_Iterable[str]] = ..., accepted: _Optional[bool] = ...) -> None: ...
+    def __init__(self, kind: _Optional[_Union[ActionKind, str]] = ..., job_id: _Optional[str] = ..., device_id: _Optional[str] = ..., partner_id: _Optional[str] = ..., slowdown: _Optional[float] = ..., slowdown_lower: _Optional[float] = ..., slowdown_upper: _Optional[float] = ..., partner_slowdown: _Optional[float] = ..., cost: _Optional[float] = ..., reason: _Optional[str] = ..., promised_by_s: _Optional[float] = ..., device_ids: _Optional[_Iterable[str]] = ..., grant_bytes: _Optional[float] = ..., accepted: _Optional[bool] = ...) -> None: ...
 
 class Pairing(_message.Message):
     __slots__ = ("job_id", "partner_id", "device_id", "weight")
@@ -627,6 +641,62 @@ class ExplainResponse(_message.Message):
     changed: _containers.RepeatedScalarFieldContainer[str]
     left_out: int
     def __init__(self, decision_id: _Optional[str] = ..., scope: _Optional[str] = ..., workload: _Optional[str] = ..., action: _Optional[_Union[Action, _Mapping]] = ..., pairs: _Optional[_Iterable[_Union[PairExplanation, _Mapping]]] = ..., alternatives: _Optional[_Iterable[_Union[Alternative, _Mapping]]] = ..., refused: _Optional[_Iterable[_Union[Refusal, _Mapping]]] = ..., refused_total: _Optional[int] = ..., model_version: _Optional[str] = ..., changed: _Optional[_Iterable[str]] = ..., left_out: _Optional[int] = ...) -> None: ...
+
+class ListGrantsRequest(_message.Message):
+    __slots__ = ("scope",)
+    SCOPE_FIELD_NUMBER: _ClassVar[int]
+    scope: str
+    def __init__(self, scope: _Optional[str] = ...) -> None: ...
+
+class DeviceGrants(_message.Message):
+    __slots__ = ("device_id", "device_type", "granules", "granted", "free", "oversubscription_ratio", "granule_bytes")
+    DEVICE_ID_FIELD_NUMBER: _ClassVar[int]
+    DEVICE_TYPE_FIELD_NUMBER: _ClassVar[int]
+    GRANULES_FIELD_NUMBER: _ClassVar[int]
+    GRANTED_FIELD_NUMBER: _ClassVar[int]
+    FREE_FIELD_NUMBER: _ClassVar[int]
+    OVERSUBSCRIPTION_RATIO_FIELD_NUMBER: _ClassVar[int]
+    GRANULE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    device_id: str
+    device_type: str
+    granules: int
+    granted: int
+    free: int
+    oversubscription_ratio: float
+    granule_bytes: float
+    def __init__(self, device_id: _Optional[str] = ..., device_type: _Optional[str] = ..., granules: _Optional[int] = ..., granted: _Optional[int] = ..., free: _Optional[int] = ..., oversubscription_ratio: _Optional[float] = ..., granule_bytes: _Optional[float] = ...) -> None: ...
+
+class Grant(_message.Message):
+    __slots__ = ("job_id", "device_id", "granules", "bytes", "since_s", "planned", "last_use_bytes", "times_exceeded")
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    DEVICE_ID_FIELD_NUMBER: _ClassVar[int]
+    GRANULES_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    SINCE_S_FIELD_NUMBER: _ClassVar[int]
+    PLANNED_FIELD_NUMBER: _ClassVar[int]
+    LAST_USE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    TIMES_EXCEEDED_FIELD_NUMBER: _ClassVar[int]
+    job_id: str
+    device_id: str
+    granules: int
+    bytes: float
+    since_s: float
+    planned: bool
+    last_use_bytes: float
+    times_exceeded: int
+    def __init__(self, job_id: _Optional[str] = ..., device_id: _Optional[str] = ..., granules: _Optional[int] = ..., bytes: _Optional[float] = ..., since_s: _Optional[float] = ..., planned: _Optional[bool] = ..., last_use_bytes: _Optional[float] = ..., times_exceeded: _Optional[int] = ...) -> None: ...
+
+class ListGrantsResponse(_message.Message):
+    __slots__ = ("scope", "now_s", "devices", "grants")
+    SCOPE_FIELD_NUMBER: _ClassVar[int]
+    NOW_S_FIELD_NUMBER: _ClassVar[int]
+    DEVICES_FIELD_NUMBER: _ClassVar[int]
+    GRANTS_FIELD_NUMBER: _ClassVar[int]
+    scope: str
+    now_s: float
+    devices: _containers.RepeatedCompositeFieldContainer[DeviceGrants]
+    grants: _containers.RepeatedCompositeFieldContainer[Grant]
+    def __init__(self, scope: _Optional[str] = ..., now_s: _Optional[float] = ..., devices: _Optional[_Iterable[_Union[DeviceGrants, _Mapping]]] = ..., grants: _Optional[_Iterable[_Union[Grant, _Mapping]]] = ...) -> None: ...
 
 class RankPlacementsRequest(_message.Message):
     __slots__ = ("job", "devices", "limits", "objective", "scope")

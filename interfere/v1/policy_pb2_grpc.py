@@ -60,6 +60,11 @@ class PolicyServiceStub:
                 request_serializer=interfere_dot_v1_dot_policy__pb2.ExplainRequest.SerializeToString,
                 response_deserializer=interfere_dot_v1_dot_policy__pb2.ExplainResponse.FromString,
                 _registered_method=True)
+        self.ListGrants = channel.unary_unary(
+                '/interfere.v1.PolicyService/ListGrants',
+                request_serializer=interfere_dot_v1_dot_policy__pb2.ListGrantsRequest.SerializeToString,
+                response_deserializer=interfere_dot_v1_dot_policy__pb2.ListGrantsResponse.FromString,
+                _registered_method=True)
         self.ReportObservations = channel.unary_unary(
                 '/interfere.v1.PolicyService/ReportObservations',
                 request_serializer=interfere_dot_v1_dot_policy__pb2.ReportObservationsRequest.SerializeToString,
@@ -126,6 +131,13 @@ class PolicyServiceServicer:
 
     def Explain(self, request, context):
         """Why a job got what it got in a decision: what moves its predictions, what else it could have got at which cost.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListGrants(self, request, context):
+        """Who holds how much memory in a scope, as of its last decision with a clock.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -200,6 +212,11 @@ def add_PolicyServiceServicer_to_server(servicer, server):
                     servicer.Explain,
                     request_deserializer=interfere_dot_v1_dot_policy__pb2.ExplainRequest.FromString,
                     response_serializer=interfere_dot_v1_dot_policy__pb2.ExplainResponse.SerializeToString,
+            ),
+            'ListGrants': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListGrants,
+                    request_deserializer=interfere_dot_v1_dot_policy__pb2.ListGrantsRequest.FromString,
+                    response_serializer=interfere_dot_v1_dot_policy__pb2.ListGrantsResponse.SerializeToString,
             ),
             'ReportObservations': grpc.unary_unary_rpc_method_handler(
                     servicer.ReportObservations,
@@ -368,6 +385,33 @@ class PolicyService:
             '/interfere.v1.PolicyService/Explain',
             interfere_dot_v1_dot_policy__pb2.ExplainRequest.SerializeToString,
             interfere_dot_v1_dot_policy__pb2.ExplainResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListGrants(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/interfere.v1.PolicyService/ListGrants',
+            interfere_dot_v1_dot_policy__pb2.ListGrantsRequest.SerializeToString,
+            interfere_dot_v1_dot_policy__pb2.ListGrantsResponse.FromString,
             options,
             channel_credentials,
             insecure,

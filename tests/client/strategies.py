@@ -6,7 +6,10 @@ from hypothesis import strategies as st
 
 from interfere.client.queries import (
     Correction,
+    DeviceGrants,
     ExplainQuery,
+    GrantLine,
+    GrantTables,
     JobRef,
     LogEntry,
     MatrixQuery,
@@ -32,7 +35,9 @@ from interfere.records import (
     Alternative,
     Contribution,
     Device,
+    DeviceSlots,
     Explanation,
+    Grant,
     Job,
     JobProfile,
     KernelStat,
@@ -108,7 +113,7 @@ summaries = st.builds(
 plain_jobs = st.builds(
     Job, id=names, workload=names, profile_id=words, memory_peak_bytes=optional(), weight=numbers(1e-6),
     max_slowdown=optional(1.0), gpus=st.integers(1, 2**31), pools=tuples(words),
-    preemptible=st.booleans(), checkpoint_s=optional(), since_s=optional(),
+    preemptible=st.booleans(), checkpoint_s=optional(), since_s=optional(), grant_bytes=optional(1.0),
     remaining_s=optional(), attained_s=optional(), elapsed_s=optional(),
     priority=st.integers(0, 4), memory_working_set_bytes=optional(), latency_target_s=optional(),
     deadline_s=optional(),
@@ -128,10 +133,12 @@ devices = st.builds(
     id=names,
     type=names,
     node=words,
-    memory_bytes=optional(1.0),
+    memory_bytes=optional(1e3),
     mode=modes,
     residents=tuples(jobs, 2),
     pool=words,
+    oversubscription_ratio=numbers(1.0, 100.0),
+    granule_bytes=optional(1.0, 1e3),
     windows=tuples(windows),
 )
 limits = st.builds(
@@ -150,6 +157,8 @@ limits = st.builds(
     promise_ttl_s=numbers(),
     slice_s=optional(1e-3),
     move_factor=numbers(1.0),
+    grant_patience_s=numbers(),
+    grant_tolerance=numbers(),
 )
 snapshots = st.builds(
     Snapshot,
@@ -179,9 +188,32 @@ rank_answers = st.builds(
 actions = st.builds(
     Action, kind=st.sampled_from(ActionKind), job_id=names, device_id=words, partner_id=words, slowdown=optional(),
     slowdown_lower=optional(), slowdown_upper=optional(), partner_slowdown=optional(), cost=optional(), reason=words,
-    promised_by_s=optional(), device_ids=tuples(names),
+    promised_by_s=optional(), device_ids=tuples(names), grant_bytes=optional(1.0),
 )  # fmt: skip
-promises = st.builds(Promise, action=actions, decision_ids=tuples(names), from_device_id=words)
+promises = st.builds(Promise, action=actions, decision_ids=tuples(names), from_device_id=words, since_s=optional())
+grants = st.builds(
+    Grant, job_id=names, workload=names, device_ids=tuples(names), bytes=numbers(), since_s=optional(),
+    planned=st.booleans(),
+)  # fmt: skip
+slots = st.builds(
+    DeviceSlots, device_id=names, device_type=names, granules=counts, granule_bytes=numbers(1.0),
+    oversubscription_ratio=numbers(1.0, 100.0),
+)  # fmt: skip
+grant_tables = st.builds(
+    GrantTables, scope=words, now_s=numbers(),
+    devices=tuples(
+        st.builds(
+            DeviceGrants, device_id=names, device_type=names, granules=counts, granted=counts, free=counts,
+            oversubscription_ratio=numbers(1.0), granule_bytes=numbers(1.0),
+        )
+    ),
+    grants=tuples(
+        st.builds(
+            GrantLine, job_id=names, device_id=names, granules=counts, bytes=numbers(), since_s=optional(),
+            planned=st.booleans(), last_use_bytes=optional(), times_exceeded=counts,
+        )
+    ),
+)  # fmt: skip
 plans = st.builds(
     Plan,
     decision_id=words, model_version=words, actions=tuples(actions),

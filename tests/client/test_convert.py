@@ -10,7 +10,7 @@ from google.protobuf.message import DecodeError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from interfere.client.convert import cluster, explanations, model, observations, plans, predictions, profiles
+from interfere.client.convert import cluster, explanations, grants, model, observations, plans, predictions, profiles
 from interfere.client.queries import MatrixAnswer, PairAnswer, Unreadable
 from interfere.errors import InvalidInputError, Violation
 from interfere.records import MatrixPrediction, Prediction, Source
@@ -39,6 +39,7 @@ PAIRS = {
     "matrix_query": (some.matrix_queries, predictions.matrix_query_to_proto, predictions.matrix_query_from_proto),
     "observation": (some.observations(), observations.observation_to_proto, observations.observation_from_proto),
     "answers": (some.answers, observations.answers_to_proto, observations.answers_from_proto),
+    "grants": (some.grant_tables, grants.tables_to_proto, grants.tables_from_proto),
     "log": (some.logs, observations.log_to_proto, observations.log_from_proto),
     "model": (some.models, model.model_to_proto, model.model_from_proto),
 }

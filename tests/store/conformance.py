@@ -10,6 +10,8 @@ from interfere.errors import ConflictError
 from interfere.records import (
     Action,
     ActionKind,
+    DeviceSlots,
+    Grant,
     JobProfile,
     KernelStat,
     MemoryUsage,
@@ -24,13 +26,17 @@ from interfere.records import (
 )
 from interfere.store.protocol import Account, Kept, Store, StoredDecision, StoredSnapshot
 from interfere.store.rows import (
+    grant_text,
     kind_of,
     observation_text,
     profile_text,
     promise_text,
+    read_grant,
     read_observation,
     read_profile,
     read_promise,
+    read_slots,
+    slots_text,
 )
 from tests.client import strategies as some
 
@@ -213,6 +219,42 @@ class StoreLaws:
         assert [kept.action.job_id for kept in book.ledger("s").promises] == ["b"]
         assert not book.commit(ScopeLedger(scope="s", revision=1, promises=told))  # read before the release
 
+    def test_grants_come_back_with_the_ledger_and_go_with_it(self, open_store: Callable[[], Store]) -> None:
+        store = open_store()
+        grant = Grant(job_id="a", workload="w", device_ids=("d", "e"), bytes=4e9, since_s=5.0)
+        slots = DeviceSlots(device_id="d", device_type="t", granules=40, granule_bytes=2e9, oversubscription_ratio=1.25)
+        ledger = ScopeLedger(scope="s", now_s=5.0, promises=(promise("b"),), grants=(grant,), slots=(slots, slots))
+        assert store.promises.commit(ledger)
+        assert not store.promises.commit(replace(ledger, grants=()))
+        store.close()
+        book = open_store().promises
+        assert repr(book.ledger("s")) == repr(replace(ledger, revision=1))
+        assert book.ledger("other").grants == ()
+        assert book.commit(replace(ledger, revision=1, grants=(), slots=()))
+        assert (book.ledger("s").grants, book.ledger("s").slots) == ((), ())
+
+    def test_usages_of_a_job_come_newest_first_whenever_they_were_told(self, open_store: Callable[[], Store]) -> None:
+        store = open_store()
+        ends = [5.0, 30.0, 1.0, *map(float, range(10, 30)), 5.0]
+        append(store, window("w"), replace(MEMORY, observation_id="x", job_id="x", end_s=99.0))
+        append(store, *(replace(MEMORY, observation_id=f"m{k}", end_s=end_s) for k, end_s in enumerate(ends)))
+        store.close()
+        book = open_store().observations
+        assert [one.end_s for one in book.usages("j", after_s=0.0)] == sorted(ends, reverse=True)
+        assert [one.end_s for one in book.usages("j", after_s=29.0)] == [30.0]
+        assert list(book.usages("nobody", after_s=0.0)) == []
+
+    def test_what_a_rollback_took_out_neither_counts_nor_teaches(self, open_store: Callable[[], Store]) -> None:
+        store = open_store()
+        assert store.observations.largest_uses() == {}
+        append(store, replace(MEMORY, bytes=1.0))
+        append(store, replace(MEMORY, observation_id="n", bytes=3.0), replace(MEMORY, observation_id="o", workload="v"))
+        assert store.observations.largest_uses() == {("w", "t"): 3.0, ("v", "t"): MEMORY.bytes}
+        append(store, ROLLBACK)
+        append(store, replace(MEMORY, observation_id="p", bytes=2.0, device_type="u"))
+        assert store.observations.largest_uses() == {("w", "t"): 1.0, ("w", "u"): 2.0}
+        assert {one.observation_id for one in store.observations.usages("j", after_s=0.0)} == {"m", "p"}
+
     def test_closing_twice_is_no_error(self, open_store: Callable[[], Store]) -> None:
         store = open_store()
         store.close()
@@ -235,3 +277,10 @@ def test_an_observation_row_loses_nothing(one: Observation) -> None:
 @settings(max_examples=50, deadline=None)
 def test_a_promise_row_loses_nothing(one: Promise) -> None:
     assert repr(read_promise(promise_text(one))) == repr(one)
+
+
+@given(some.grants, some.slots)
+@settings(max_examples=50, deadline=None)
+def test_grant_rows_lose_nothing(grant: Grant, slots: DeviceSlots) -> None:
+    assert repr(read_grant(grant_text(grant))) == repr(grant)
+    assert repr(read_slots(slots_text(slots))) == repr(slots)

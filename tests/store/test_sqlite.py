@@ -25,9 +25,11 @@ from tests.store.conformance import (
     PROFILE,
     StoreLaws,
     append,
+    promise,
     test_a_profile_row_loses_nothing,
     test_a_promise_row_loses_nothing,
     test_an_observation_row_loses_nothing,
+    test_grant_rows_lose_nothing,
     window,
 )
 
@@ -35,6 +37,7 @@ __all__ = [
     "test_a_profile_row_loses_nothing",
     "test_a_promise_row_loses_nothing",
     "test_an_observation_row_loses_nothing",
+    "test_grant_rows_lose_nothing",
 ]
 
 
@@ -224,6 +227,22 @@ def test_a_store_of_format_2_keeps_its_decisions_and_goes_on(tmp_path: Path) -> 
     assert store.accounts.find(ACCOUNT.decision_id) is None
     store.accounts.put(ACCOUNT)
     assert store.accounts.find(ACCOUNT.decision_id) == ACCOUNT
+    store.close()
+
+
+def test_a_store_of_format_4_keeps_its_promises_and_goes_on(tmp_path: Path) -> None:
+    path = tmp_path / "s.db"
+    store = SqliteStore(path)
+    store.promises.commit(ScopeLedger(scope="s", promises=(promise("a"),)))
+    append(store, MEMORY)
+    store.close()
+    with sqlite3.connect(path) as old:
+        old.executescript("DROP TABLE granted; DROP INDEX observation_usage; PRAGMA user_version = 4;")
+    old.close()
+    store = SqliteStore(path)
+    assert [one.action.job_id for one in store.promises.ledger("s").promises] == ["a"]
+    assert [repr(one) for one in store.observations.usages("j", after_s=0.0)] == [repr(MEMORY)]
+    assert store.promises.commit(store.promises.ledger("s"))
     store.close()
 
 

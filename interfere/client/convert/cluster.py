@@ -14,12 +14,18 @@ from interfere.records import (
     Snapshot,
     Window,
 )
-from interfere.records.cluster import DEFAULT_ALLOWED, DEFAULT_MOVE_FACTOR, DEFAULT_PROMISE_TTL_S, DEFAULT_RISK
+from interfere.records.cluster import (
+    DEFAULT_ALLOWED,
+    DEFAULT_GRANT_PATIENCE_S,
+    DEFAULT_MOVE_FACTOR,
+    DEFAULT_PROMISE_TTL_S,
+    DEFAULT_RISK,
+)
 from interfere.v1 import policy_pb2 as pb
 
 _JOB_OPTIONAL = (
     "memory_peak_bytes", "max_slowdown", "remaining_s", "attained_s", "memory_working_set_bytes", "elapsed_s",
-    "latency_target_s", "checkpoint_s", "since_s", "deadline_s", "remaining_p90_s",
+    "latency_target_s", "checkpoint_s", "since_s", "deadline_s", "remaining_p90_s", "grant_bytes",
 )  # fmt: skip
 _LIMITS_OPTIONAL = ("max_slowdown", "misfit_risk", "protected_slowdown", "time_budget_s", "slice_s", "soft_cap")
 
@@ -86,7 +92,9 @@ def device_to_proto(device: Device) -> pb.Device:
         pool=device.pool,
         windows=[window_to_proto(window) for window in device.windows],
     )
-    set_numbers(message, device, "memory_bytes")
+    set_numbers(message, device, "memory_bytes", "granule_bytes")
+    if device.oversubscription_ratio != 1.0:
+        message.oversubscription_ratio = device.oversubscription_ratio
     return message
 
 
@@ -96,18 +104,20 @@ def device_from_proto(message: pb.Device) -> Device:
     residents = inspection.read_all("residents", message.residents, job_from_proto)
     windows = inspection.read_all("windows", message.windows, window_from_proto)
     mode = inspection.read("", lambda: MODE.word(message.mode, "mode")) or "timeslice"
-    memory = inspection.read("", lambda: number(message, "memory_bytes"))
+    sizes = inspection.read("", lambda: numbers(message, "memory_bytes", "granule_bytes")) or {}
+    ratio = inspection.read("", lambda: number(message, "oversubscription_ratio", 1.0))
     device = inspection.read(
         "",
         lambda: Device(
             id=message.id,
             type=message.type,
             node=message.node,
-            memory_bytes=NAN if memory is None else memory,
             mode=mode,
             residents=residents,
             pool=message.pool,
+            oversubscription_ratio=1.0 if ratio is None else ratio,
             windows=windows,
+            **sizes,
         ),
     )
     inspection.done()
@@ -123,7 +133,10 @@ def limits_to_proto(limits: Limits) -> pb.Limits:
         most_shared_gpus=limits.most_shared_gpus,
         allow_extrapolation=limits.allow_extrapolation,
     )
-    set_numbers(message, limits, *_LIMITS_OPTIONAL, "risk", "memory_headroom", "promise_ttl_s", "move_factor")
+    set_numbers(
+        message, limits, *_LIMITS_OPTIONAL, "risk", "memory_headroom", "promise_ttl_s", "move_factor",
+        "grant_patience_s", "grant_tolerance",
+    )  # fmt: skip
     return message
 
 
@@ -139,6 +152,8 @@ def limits_from_proto(message: pb.Limits) -> Limits:
         memory_headroom=number(message, "memory_headroom", 0.0),
         promise_ttl_s=number(message, "promise_ttl_s", DEFAULT_PROMISE_TTL_S),
         move_factor=number(message, "move_factor", DEFAULT_MOVE_FACTOR),
+        grant_patience_s=number(message, "grant_patience_s", DEFAULT_GRANT_PATIENCE_S),
+        grant_tolerance=number(message, "grant_tolerance", 0.0),
         **numbers(message, *_LIMITS_OPTIONAL),
     )
 

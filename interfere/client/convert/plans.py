@@ -4,7 +4,9 @@ from interfere.client.convert.scalars import ACTION, STATUS, numbers, set_number
 from interfere.records import Action, ActionKind, Pairing, Plan, Refusal, SolveStatus
 from interfere.v1 import policy_pb2 as pb
 
-_ACTION_OPTIONAL = ("slowdown", "slowdown_lower", "slowdown_upper", "partner_slowdown", "cost", "promised_by_s")
+_ACTION_OPTIONAL = (
+    "slowdown", "slowdown_lower", "slowdown_upper", "partner_slowdown", "cost", "promised_by_s", "grant_bytes",
+)  # fmt: skip
 
 
 def action_to_proto(action: Action) -> pb.Action:
