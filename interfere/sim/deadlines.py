@@ -27,6 +27,7 @@ NIGHT_H = (22.0, 8.0)
 NOTICE_S = 300.0  # before a device is taken back
 # Taken back once in four hours of a night, for one: a night of ten hours has two or three such breaks a node.
 TAKEN_EVERY_S, TAKEN_FOR_S = 4 * HOUR_S, HOUR_S
+MOST_NIGHTS = 200  # half a year after a trace of a month: its longest job is over within one
 CLOUD, EDGE = "cloud", "edge"
 LATE_S = 1e-6  # rounding of the clock
 
@@ -111,24 +112,35 @@ class EdgeWorld:
         return ((ahead[0][0], goes_s), *ahead[1:]) if goes_s - now_s <= self.notice_s else ahead
 
 
-def with_edge(world: World, *, clock_s: float, share: float = 0.5, taken: int | None = None) -> EdgeWorld:
-    """The world as the cloud, and `share` of its nodes again as the edge. `clock_s` is the time of day at 0.
+def with_edge(
+    world: World, *, clock_s: float, share: float = 0.5, instead: bool = False, taken: int | None = None
+) -> EdgeWorld:
+    """The world as the cloud, and `share` of its nodes again as the edge; `instead`: these nodes are the edge, and the
+    cloud is the others, without the jobs that are too large for it. `clock_s` is the time of day at 0.
 
-    `taken`: a seed with which nodes of the edge are taken back at random; None: never before morning.
+    `taken`: a seed with which nodes of the edge are taken back at random; None: never before morning. Raises
+    InvalidInputError where no cloud is left.
     """
     nodes = list(dict.fromkeys(one.device.node for one in world.devices))
-    again = set(nodes[: max(1, round(share * len(nodes)))])
+    idle = set(nodes[len(nodes) - max(1, round(share * len(nodes))) :])
     last_s = world.jobs[-1].arrival_s if world.jobs else 0.0
     nights = _nights(clock_s, last_s + sum(job.duration_s for job in world.jobs))
     rng = None if taken is None else np.random.default_rng(taken)
-    windows = {node: nights if rng is None else _broken(nights[: 4 * 31], rng) + nights[4 * 31 :] for node in again}
-    cloud = tuple(replace(one, device=replace(one.device, pool=CLOUD)) for one in world.devices)
+    windows = {node: nights if rng is None else _broken(nights, rng) for node in nodes if node in idle}
+    cloud = tuple(
+        replace(one, device=replace(one.device, pool=CLOUD))
+        for one in world.devices
+        if not instead or one.device.node not in idle
+    )
+    if not cloud:
+        raise InvalidInputError("no node is left for the cloud", value=share, remedy="give the edge a smaller share")
     edge = tuple(
         SimDevice(device=_at_edge(one.device), speed=EDGE_SPEED, windows=windows[one.device.node])
         for one in world.devices
-        if one.device.node in again
+        if one.device.node in idle
     )
-    return EdgeWorld(world=replace(world, devices=(*cloud, *edge)), nights=nights)
+    jobs = tuple(job for job in world.jobs if job.gpus <= len(cloud))
+    return EdgeWorld(world=replace(world, devices=(*cloud, *edge), jobs=jobs), nights=nights)
 
 
 def edge_type(kind: str) -> str:
@@ -142,8 +154,8 @@ def _at_edge(device: Device) -> Device:
 
 
 def _nights(clock_s: float, until_s: float) -> tuple[tuple[float, float], ...]:
-    """From 0 to half a year after the trace at most: whoever still runs then runs in the cloud."""
-    days = min(int(until_s // DAY_S) + 2, 31 + 180)
+    """From 0 on, as many as could matter; whoever runs after `MOST_NIGHTS` runs in the cloud."""
+    days = min(int(until_s // DAY_S) + 2, MOST_NIGHTS)
     opens, closes = (hour * HOUR_S - clock_s for hour in NIGHT_H)
     each = ((day * DAY_S + opens, (day + 1) * DAY_S + closes) for day in range(-1, days))
     return tuple((max(0.0, from_s), to_s) for from_s, to_s in each if to_s > 0)

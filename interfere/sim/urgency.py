@@ -1,18 +1,18 @@
 """Schedulers of deadlines in the literature: an order of the queue, hopeless jobs dropped or not, sharing or not.
 
 All backfill, start jobs alone where they can, and know durations and speeds. One that drops gives a job up as soon as
-its deadline cannot be met any more even alone on the fastest device, and does not start it where it would be late.
+its deadline cannot be met any more even alone on the fastest device, and does not start it where it would be late, nor
+where the device is known to go before it ends.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
 
 from interfere.policy.admission import Lane, Need, Slot, add, lay_out
 from interfere.records import Device
 from interfere.sim.cluster import Cluster, Decision, Progress, Start
-from interfere.sim.deadlines import LATE_S
+from interfere.sim.deadlines import LATE_S, EdgeWorld
 from interfere.sim.orders import Order
 from interfere.sim.queueing import Host, Sharing, in_order, seats
 from interfere.sim.world import SimDevice
@@ -58,6 +58,7 @@ class DeadlineQueue:
     """Starts in order, as many as fit."""
 
     order: Order
+    edge: EdgeWorld
     drop: bool = False
     sharing: Sharing | None = None
 
@@ -75,7 +76,7 @@ class DeadlineQueue:
         free, starts, blocked = cluster.free(), list[Start](), list[Progress]()
         hosts = hosts_of(cluster) if self.sharing is not None else []
         for one in queue:
-            taken = in_time(free, one, cluster) if self.drop else seats(free, one, 0)
+            taken = in_time(free, one, cluster, self.edge) if self.drop else seats(free, one, 0)
             if not taken:
                 blocked.append(one)
                 if not free and self.sharing is None:
@@ -109,10 +110,16 @@ def hopeless(one: Progress, cluster: Cluster) -> bool:
     return cluster.now_s + left_s(one) > one.job.deadline_s + LATE_S
 
 
-def in_time(free: Sequence[Device], one: Progress, cluster: Cluster) -> tuple[Device, ...]:
-    """Devices on which it meets its deadline, if any; all the same to who has none."""
-    slack_s = one.job.deadline_s - cluster.now_s
-    able = [device for device in free if left_s(one) / cluster.devices[device.id].speed <= slack_s + LATE_S]
+def in_time(free: Sequence[Device], one: Progress, cluster: Cluster, edge: EdgeWorld) -> tuple[Device, ...]:
+    """Devices on which it meets its deadline, if any, before they go; all the same to who has none."""
+    if math.isinf(one.job.deadline_s):
+        return seats(free, one, 0)
+    able = []
+    for device in free:
+        there = cluster.devices[device.id]
+        end_s = cluster.now_s + left_s(one) / there.speed - LATE_S
+        if end_s <= min(one.job.deadline_s, _ahead(there, cluster.now_s, edge)[0][1]):
+            able.append(device)
     return seats(able, one, 0)
 
 
@@ -127,6 +134,7 @@ class SlotAdmission:
     """Admits a job with a deadline when it arrives, if all admitted ones and it can be laid out (`policy.admission`),
     else drops it; who has no deadline runs where that leaves the layout as it is. Durations are exact."""
 
+    edge: EdgeWorld
     sharing: Sharing | None = None
     promised: dict[str, float] = field(default_factory=dict)
     _seen: set[str] = field(default_factory=set)
@@ -138,7 +146,7 @@ class SlotAdmission:
 
     def decide(self, cluster: Cluster) -> Decision:
         """Admit, lay out, start what the layout starts now, then the others."""
-        lanes = _Lanes(cluster)
+        lanes = _Lanes(cluster, self.edge)
         admitted = [one for one in cluster.waiting.values() if one.job.id in self.promised]
         drops = []
         for one in list(cluster.waiting.values()):
@@ -160,7 +168,9 @@ class SlotAdmission:
         for one in order:
             if one.job.id in gone or (one.job.id in self.promised and one.job.id not in due):
                 continue
-            taken = in_time(free, one, cluster) or (seats(free, one, 0) if one.job.id in self.promised else ())
+            taken = in_time(free, one, cluster, self.edge) or (
+                seats(free, one, 0) if one.job.id in self.promised else ()
+            )
             rest = [other for other in wait if other is not one]
             if taken and one.job.id not in self.promised and wait and not lanes.leaves(one, taken, rest):
                 taken = ()
@@ -177,24 +187,27 @@ class SlotAdmission:
 
 
 class _Lanes:
-    """The pools of a cluster as lanes of admission, with what runs there now. Windows as the night has them."""
+    """The pools of a cluster as lanes of admission, with what runs there now."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, edge: EdgeWorld) -> None:
         self._cluster = cluster
-        ordered = sorted(cluster.devices.values(), key=lambda one: (one.device.pool, one.windows))
-        groups = [list(group) for _, group in groupby(ordered, key=lambda one: (one.device.pool, one.windows))]
+        self._windows = {name: _ahead(one, cluster.now_s, edge) for name, one in cluster.devices.items()}
+        alike: dict[object, list[SimDevice]] = {}
+        for name, one in cluster.devices.items():
+            alike.setdefault((one.device.pool, tuple(self._windows[name])), []).append(one)
+        groups = list(alike.values())
         self._lane_of = {one.device.id: k for k, group in enumerate(groups) for one in group}
         self._speed = [group[0].speed for group in groups]
-        self.lanes = [Lane(cluster.now_s, _ahead(group[0], cluster.now_s), len(group)) for group in groups]
-        for one in cluster.running.values():
-            for name in one.device_ids:
-                self._take(self.lanes, name, one.end_s())
+        self.lanes = [Lane(cluster.now_s, self._windows[group[0].device.id], len(group)) for group in groups]
+        for job in cluster.running.values():
+            for name in job.device_ids:
+                self._take(name, job.end_s())
 
-    def _take(self, lanes: Sequence[Lane], name: str, until_s: float) -> None:
-        for from_s, to_s in _ahead(self._cluster.devices[name], self._cluster.now_s):
+    def _take(self, name: str, until_s: float) -> None:
+        for from_s, to_s in self._windows[name]:
             start_s = max(from_s, self._cluster.now_s)
             if start_s < min(to_s, until_s):
-                lanes[self._lane_of[name]].hold(start_s, min(to_s, until_s), 1)
+                self.lanes[self._lane_of[name]].hold(start_s, min(to_s, until_s), 1)
 
     def laid(self, jobs: Sequence[Progress]) -> tuple[Slot, ...] | None:
         """Slots of all of them, or None."""
@@ -220,7 +233,7 @@ class _Lanes:
         """It runs there from now on."""
         for device in devices:
             speed = self._cluster.devices[device.id].speed
-            self._take(self.lanes, device.id, self._cluster.now_s + left_s(one) / speed)
+            self._take(device.id, self._cluster.now_s + left_s(one) / speed)
 
     def _need(self, one: Progress) -> Need:
         return Need(
@@ -229,10 +242,6 @@ class _Lanes:
         )  # fmt: skip
 
 
-def _ahead(one: SimDevice, now_s: float) -> list[tuple[float, float]]:
-    """Its windows from now on."""
-    return [window for window in one.windows if window[1] > now_s][:8]
-
-
-Promised = Mapping[str, float]
-"""Job -> the deadline that a scheduler accepted."""
+def _ahead(one: SimDevice, now_s: float, edge: EdgeWorld) -> tuple[tuple[float, float], ...]:
+    """Its windows from now on, as far as they are known."""
+    return edge.known_s(one, now_s) or ((-math.inf, math.inf),)

@@ -1,6 +1,7 @@
 """Deadlines as the server decides them: the whole queue and every device go to `plan_scope`, with the replay's clock.
 
-Jobs with deadlines weigh 1 and those without less, the shorter the more. What the plan starts is started, what it
+Jobs with deadlines weigh 1 and those without less, the shorter the more; only these may be stopped by a device that
+goes. What the plan starts is started, what it
 declines is dropped, the ledger goes from decision to decision: accepted deadlines are what it promised.
 """
 
@@ -142,7 +143,7 @@ class PlannedDeadlines:
         dated = math.isfinite(one.job.deadline_s)
         return Job(
             id=one.job.id, workload=one.job.workload or "?", gpus=one.job.gpus, remaining_s=left_s,
-            deadline_s=one.job.deadline_s if dated else NAN, preemptible=True, checkpoint_s=one.job.checkpoint_s,
+            deadline_s=one.job.deadline_s if dated else NAN, preemptible=not dated, checkpoint_s=one.job.checkpoint_s,
             weight=1.0 if dated else 0.5 / (1.0 + left_s / HOUR_S) ** 0.5,
         )  # fmt: skip
 
