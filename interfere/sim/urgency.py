@@ -6,7 +6,7 @@ where the device is known to go before it ends.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from interfere.policy.admission import Lane, Need, Slot, add, lay_out
@@ -85,7 +85,7 @@ class DeadlineQueue:
             free = _start(one, taken, free, starts, hosts)
         if self.sharing is not None and blocked and hosts:
             starts += self.sharing.join(blocked, hosts, cluster)
-        return Decision(starts=starts, drops=drops, wake_s=_last_chance_s(queue, cluster) if self.drop else math.inf)
+        return Decision(starts=starts, drops=drops, wake_s=last_chance_s(queue, cluster) if self.drop else math.inf)
 
 
 def _start(
@@ -123,7 +123,7 @@ def in_time(free: Sequence[Device], one: Progress, cluster: Cluster, edge: EdgeW
     return seats(able, one, 0)
 
 
-def _last_chance_s(queue: Sequence[Progress], cluster: Cluster) -> float:
+def last_chance_s(queue: Iterable[Progress], cluster: Cluster) -> float:
     """When the next waiting job becomes hopeless."""
     later = (one.job.deadline_s - left_s(one) + 2 * LATE_S for one in queue)
     return min((at_s for at_s in later if at_s > cluster.now_s), default=math.inf)

@@ -31,6 +31,7 @@ from interfere.records import (
 from interfere.sim.cluster import Cluster, Decision, Progress, Start
 from interfere.sim.deadlines import EDGE_SPEED, HOUR_S, EdgeWorld, edge_type
 from interfere.sim.forecast import MatrixPredictor
+from interfere.sim.urgency import last_chance_s
 
 ALONE = frozenset({ActionKind.START_ALONE, ActionKind.WAIT, ActionKind.DECLINE})
 MOST_FREE = 32  # jobs without a deadline that a decision looks at, the shortest
@@ -105,7 +106,7 @@ class PlannedDeadlines:
         if not cluster.waiting:
             return Decision()
         self.decisions += 1
-        limits = Limits(allowed=ALONE | {ActionKind.START_SHARED} if self.share else ALONE)
+        limits = Limits(promise_ttl_s=0.0, allowed=ALONE | {ActionKind.START_SHARED} if self.share else ALONE)
         residents = {name: self._job(one, cluster) for name, one in cluster.running.items()}
         on: dict[str, list[Job]] = {}
         for name, one in cluster.running.items():
@@ -127,8 +128,7 @@ class PlannedDeadlines:
             if action.accepted:
                 self.promised.setdefault(action.job_id, cluster.jobs[action.job_id].job.deadline_s)
         drops = [action.job_id for action in found.plan.actions if action.kind is ActionKind.DECLINE]
-        wake_s = found.plan.resolve_at_s
-        return Decision(starts=starts, drops=drops, wake_s=math.inf if math.isnan(wake_s) else wake_s)
+        return Decision(starts=starts, drops=drops, wake_s=last_chance_s(cluster.waiting.values(), cluster))
 
     def _queue(self, cluster: Cluster) -> list[Progress]:
         dated = [one for one in cluster.waiting.values() if math.isfinite(one.job.deadline_s)]
