@@ -40,9 +40,9 @@ def _packing(told: TwoTypes, mode: str) -> Sharing:
     return GreedyPacking(predictor=told, profiles=told.profiles, mode=mode)
 
 
-def _planned(*, share: bool) -> Maker:
+def _planned(*, share: bool, promise: bool) -> Maker:
     return lambda edge, told, mode: PlannedDeadlines(
-        edge=edge, predictor=told, profiles=told.profiles, mode=mode, share=share
+        edge=edge, predictor=told, profiles=told.profiles, mode=mode, share=share, promise=promise
     )
 
 
@@ -59,7 +59,8 @@ def schedulers() -> dict[str, Maker]:
             found[order.name + also] = _queue(order, drop=False, share=share)
         found[TO_BEAT + also] = _queue(EarliestDeadline(), drop=True, share=share)
         found["slot admission" + also] = _slots(share=share)
-        found["plan" + also] = _planned(share=share)
+        found["plan" + also] = _planned(share=share, promise=True)
+        found["plan without promises" + also] = _planned(share=share, promise=False)
     return found
 
 

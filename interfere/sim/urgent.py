@@ -6,13 +6,13 @@ declines is dropped, the ledger goes from decision to decision: accepted deadlin
 """
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from interfere.policy.scope import plan_scope
-from interfere.protocols import Predictor
 from interfere.records import (
     NAN,
     ActionKind,
@@ -31,7 +31,7 @@ from interfere.records import (
 from interfere.sim.cluster import Cluster, Decision, Progress, Start
 from interfere.sim.deadlines import EDGE_SPEED, HOUR_S, EdgeWorld, edge_type
 from interfere.sim.forecast import MatrixPredictor
-from interfere.sim.urgency import last_chance_s
+from interfere.sim.urgency import hopeless, last_chance_s
 
 ALONE = frozenset({ActionKind.START_ALONE, ActionKind.WAIT, ActionKind.DECLINE})
 MOST_FREE = 32  # jobs without a deadline that a decision looks at, the shortest
@@ -54,6 +54,11 @@ class TwoTypes:
             for name in names
             for kind, step_s in self._types.items()
         }
+
+    def measured(self, one: str, other: str) -> bool:
+        """Is anything believed of the two?"""
+        i, j = self._inner.place[one], self._inner.place[other]
+        return bool(np.isfinite(self._inner.slowdown[i, j] + self._inner.slowdown[j, i]))
 
     def knows(self, device_type: str, mode: str) -> str:
         """Both types."""
@@ -86,10 +91,11 @@ class PlannedDeadlines:
     """The policy room with deadlines, windows and promises."""
 
     edge: EdgeWorld
-    predictor: Predictor
+    predictor: TwoTypes
     profiles: dict[tuple[str, str], JobProfile]
     mode: str
     share: bool = True
+    promise: bool = True
     most_free: int = MOST_FREE
     objective: ObjectiveKind = ObjectiveKind.DEADLINE_MISSES
     promised: dict[str, float] = field(default_factory=dict)
@@ -99,14 +105,18 @@ class PlannedDeadlines:
     @property
     def name(self) -> str:
         """In reports."""
-        return "plan" + (" + sharing" if self.share else "")
+        return f"plan{'' if self.promise else ' without promises'}{' + sharing' if self.share else ''}"
 
     def decide(self, cluster: Cluster) -> Decision:
-        """One plan; nothing is asked where nobody waits."""
-        if not cluster.waiting:
-            return Decision()
+        """One plan; nothing is asked while nobody who waits could start or has become hopeless."""
+        waiting = cluster.waiting.values()
+        if not any(self._may_start(one, cluster) or hopeless(one, cluster) for one in waiting):
+            return Decision(wake_s=last_chance_s(waiting, cluster))
         self.decisions += 1
-        limits = Limits(promise_ttl_s=0.0, allowed=ALONE | {ActionKind.START_SHARED} if self.share else ALONE)
+        limits = Limits(
+            allowed=ALONE | {ActionKind.START_SHARED} if self.share else ALONE, promise_ttl_s=0.0,
+            promise_deadlines=self.promise,
+        )  # fmt: skip
         residents = {name: self._job(one, cluster) for name, one in cluster.running.items()}
         on: dict[str, list[Job]] = {}
         for name, one in cluster.running.items():
@@ -129,6 +139,18 @@ class PlannedDeadlines:
                 self.promised.setdefault(action.job_id, cluster.jobs[action.job_id].job.deadline_s)
         drops = [action.job_id for action in found.plan.actions if action.kind is ActionKind.DECLINE]
         return Decision(starts=starts, drops=drops, wake_s=last_chance_s(cluster.waiting.values(), cluster))
+
+    def _may_start(self, one: Progress, cluster: Cluster) -> bool:
+        """Are there as many free devices in a pool, or, where jobs share, a job of its size alone?"""
+        pools = Counter(device.pool for device in cluster.free())
+        if max(pools.values(), default=0) >= one.job.gpus:
+            return True
+        return self.share and any(
+            other.partner is None
+            and other.job.gpus == one.job.gpus
+            and self.predictor.measured(one.job.workload, other.job.workload)
+            for other in cluster.running.values()
+        )
 
     def _queue(self, cluster: Cluster) -> list[Progress]:
         dated = [one for one in cluster.waiting.values() if math.isfinite(one.job.deadline_s)]
