@@ -1,12 +1,12 @@
 """Schedulers of deadlines side by side: the same worlds, the same draws, differences over traces with their intervals.
 
-A trace is a third of a virtual cluster's month: what happens in one says little about the next. The interval of a mean
+A trace is the beginning of a third of a virtual cluster's month: one says little about the next. The interval of a mean
 is its bootstrap over traces, that of a difference over the differences, trace by trace.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
+from itertools import groupby, islice
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +25,7 @@ from interfere.sim.world import World
 
 Maker = Callable[[EdgeWorld, TwoTypes, str], Scheduler]
 DRAWS, LEVEL = 2000, 0.95  # of the bootstrap
+MOST_JOBS = 300  # of a trace: a plan at every event takes 5-20 s then
 TO_BEAT = "EDF that drops"
 ORDERS = (Fifo(), ShortestFirst(), EarliestDeadline(), LeastLaxity())
 
@@ -64,8 +65,8 @@ def schedulers() -> dict[str, Maker]:
     return found
 
 
-def parts(world: World, start_s: float, count: int = 3) -> list[tuple[World, float]]:
-    """The world in so many stretches of equal length, and the time of day at which each begins."""
+def parts(world: World, start_s: float, count: int = 3, most_jobs: int = MOST_JOBS) -> list[tuple[World, float]]:
+    """The first jobs of each of so many stretches of equal length, and the time of day at which each begins."""
     last_s = world.jobs[-1].arrival_s if world.jobs else 0.0
     length_s = last_s / count + 1e-6
     by_part = groupby(world.jobs, key=lambda job: int(job.arrival_s // length_s))
@@ -74,7 +75,7 @@ def parts(world: World, start_s: float, count: int = 3) -> list[tuple[World, flo
             replace(
                 world,
                 name=f"{world.name}/{k + 1}",
-                jobs=tuple(replace(job, arrival_s=job.arrival_s - k * length_s) for job in jobs),
+                jobs=tuple(replace(job, arrival_s=job.arrival_s - k * length_s) for job in islice(jobs, most_jobs)),
             ),
             (start_s + k * length_s) % DAY_S,
         )

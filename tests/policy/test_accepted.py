@@ -158,7 +158,7 @@ def test_running_beside_somebody_longer_is_counted_in_what_is_free() -> None:
         assert trial.decide(job("x", 10.0, deadline_s))["x"].accepted is accepted
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(4))
 def test_at_equal_priority_every_accepted_deadline_is_met(seed: int) -> None:
     """Exact times, jobs that come at any time with and without deadlines, gangs: no promise is ever broken."""
     rng = np.random.default_rng(seed)

@@ -230,7 +230,7 @@ def test_an_admitted_job_keeps_its_slot() -> None:
         assert (score.promised, score.broken) == (2, 0)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_every_scheduler_to_the_end_nobody_late_who_was_promised(seed: int) -> None:
     """Twenty-five jobs and gangs on four cloud and four edge devices through two nights."""
     rng = np.random.default_rng(seed)
