@@ -14,7 +14,7 @@ from interfere.client.convert.plans import plan_from_proto, plan_to_proto
 from interfere.client.queries import GrantTables
 from interfere.errors import ConflictError, InvalidInputError, UnavailableError
 from interfere.policy.costs import Resolve
-from interfere.policy.grants import account_of, with_held
+from interfere.policy.grants import account_of, held_by, with_held
 from interfere.policy.scope import plan_scope, validate_time
 from interfere.protocols import Predictor
 from interfere.records import Outcome, OutcomeKind, Plan, Promise, ScopeLedger, Snapshot
@@ -78,7 +78,7 @@ class DecisionLedger:
 
     def with_held(self, snapshot: Snapshot) -> Snapshot:
         """The snapshot in which who runs asks for what its scope has granted it."""
-        return with_held(snapshot, self._promises.ledger(snapshot.scope).grants)
+        return with_held(snapshot, held_by(self._promises.ledger(snapshot.scope)))
 
     def grants(self, scope: str) -> GrantTables:
         """Who holds how much memory in a scope, as of its last decision with a clock."""

@@ -70,8 +70,8 @@ def _table(sent: "Snapshot", plan: "Plan") -> Table:
         if action.device_id:
             beside = f"beside {action.partner_id} {workload[action.partner_id]}" if action.partner_id else ""
             verb = "" if action.kind.startswith("start") else f"{action.kind}: "
-            alone = f"alone: {action.reason}" if action.kind != "end" else action.reason
-            decision = f"{verb}{action.device_id} {beside or alone}"
+            how = f" {beside or f'alone: {action.reason}'}" if action.kind != "end" else f": {action.reason}"
+            decision = f"{verb}{action.device_id}{how}"
             slowdown = "" if math.isnan(action.slowdown) else f"{action.slowdown:.2f} ×"
             known = beside and not math.isnan(action.slowdown_lower)
             interval = f"{action.slowdown_lower:.2f} – {action.slowdown_upper:.2f}" if known else ""

@@ -17,6 +17,7 @@ from interfere.protocols import Predictor
 from interfere.records import Action, ActionKind, Device, Job, JobProfile, PairBatch, Promise, Snapshot
 from interfere.records.windows import spans
 
+GONE = (ActionKind.MOVE, ActionKind.PREEMPT, ActionKind.END)  # after these a resident is not where it was
 Slowdowns = Mapping[str, float]
 """Job -> predicted slowdown in its company."""
 
@@ -38,7 +39,7 @@ def resolve_at_s(
 def ends_s(snapshot: Snapshot, actions: Sequence[Action], slowdowns: Slowdowns) -> list[float]:
     """Predicted end of every job that runs or starts and says how long it would run alone."""
     starting = {action.job_id for action in actions if action.places}
-    stopped = {action.job_id for action in actions if action.kind is ActionKind.PREEMPT}
+    stopped = {action.job_id for action in actions if action.kind in (ActionKind.PREEMPT, ActionKind.END)}
     jobs = [job for device in snapshot.devices for job in device.residents if job.id not in stopped]
     jobs += [job for job in snapshot.pending if job.id in starting]
     return [
@@ -52,7 +53,7 @@ def slowdowns_of(snapshot: Snapshot, actions: Sequence[Action], predictor: Predi
     """Of every job that runs or starts, as the plan leaves it; nothing of a job that nothing predicts."""
     found = {action.job_id: action.slowdown for action in actions if action.kind is not ActionKind.WAIT}
     found |= {action.partner_id: action.partner_slowdown for action in actions if action.partner_id}
-    moved = {action.job_id for action in actions if action.kind in (ActionKind.MOVE, ActionKind.PREEMPT)}
+    moved = {action.job_id for action in actions if action.kind in GONE}
     together = [
         (replace(device, residents=tuple(one for one in device.residents if one.id not in moved)), job)
         for device in snapshot.devices

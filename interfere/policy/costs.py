@@ -16,10 +16,12 @@ from interfere.policy.caps import caps_of, past_cap, protected_caps, time_caps
 from interfere.policy.chance import each_misses, either_past
 from interfere.policy.memory import Demand, Known, Room, demand, do_not_fit, misfits, too_large
 from interfere.policy.objectives import Objective, relative_times, weights
+from interfere.policy.outlast import lasting_s, outlasts, why_not
 from interfere.policy.stay import FREE, Stay, left_s, lost_times, opening, said, slowdowns_to_miss, stays
 from interfere.protocols import Predictor
 from interfere.records import NAN, ActionKind, Device, Job, JobProfile, Limits, Snapshot
 
+Floats = NDArray[np.float64]
 Resolve = Callable[[Job, str], JobProfile | None]
 """(job, device type) -> the profile to predict from, or None for a workload nobody profiled."""
 
@@ -98,6 +100,7 @@ class PairCosts:
     column_stays: tuple[Stay, ...]
     row_time: NDArray[np.float64]  # float64[r, c], caps of deadlines and windows; NaN for none
     column_time: NDArray[np.float64]
+    lasting_s: tuple[Floats, Floats]  # float64[r, c] each: row here beside the column, column beside the row
     running: bool = False  # are the columns residents already?
 
     def either_way(self) -> "PairCosts":
@@ -124,7 +127,10 @@ class PairCosts:
         upper, time_cap = float(self.row_upper[i, j]), float(self.row_time[i, j])
         why = past_cap(row, column, self.row_profiles[i], upper, self.limits, self.row_stays[i], time_cap)
         upper, time_cap = float(self.column_upper[i, j]), float(self.column_time[i, j])
-        return why or past_cap(column, row, self.column_profiles[j], upper, self.limits, self.column_stays[j], time_cap)
+        why = why or past_cap(column, row, self.column_profiles[j], upper, self.limits, self.column_stays[j], time_cap)
+        guest_s, host_s = (float(one[i, j]) for one in self.lasting_s)
+        stays = self.running and self.limits.guest_ends_first and outlasts(guest_s, host_s)
+        return why or (why_not(row, column, guest_s, host_s) if stays else "")
 
     def kept_out(self, i: int) -> str:
         """Why row i may not start there whoever else does, as long as it runs; empty where it may."""
@@ -221,17 +227,20 @@ def pair_costs(
             lambda level: _predict(row_profiles, column_profiles, where, predictor, level, limits)[:2], limits.soft_cap
         )
         cost[some] += objective.past_cap * past
-    row_demands = [demand_there(job, where, resolve) for job in rows]
-    column_demands = [demand_there(job, where, resolve) for job in columns]
-    forbidden = np.isnan(cost) | (row_upper > row_cap) | (column_upper > column_cap)
-    forbidden |= (row_upper > row_time) | (column_upper > column_time.T)
-    forbidden |= misfits(row_demands, column_demands, fits, where.room, limits)
+    row_demands, column_demands = ([demand_there(job, where, resolve) for job in jobs] for jobs in (rows, columns))
+    forbidden = np.isnan(cost) | (row_upper > np.fmin(row_cap, row_time))
+    forbidden |= (column_upper > np.fmin(column_cap, column_time.T)) | misfits(
+        row_demands, column_demands, fits, where.room, limits
+    )
+    lasting = lasting_s(rows, row_times, ahead), lasting_s(columns, column_times, back.T).T
+    if running and limits.guest_ends_first:
+        forbidden |= outlasts(*lasting)
     cost[forbidden] = np.inf
     cost[_shut(rows, row_stays, where), :] = np.inf
     if not running:
         cost[:, _shut(columns, column_stays, where)] = np.inf
     return PairCosts(
-        row_stays=row_stays, column_stays=column_stays, row_time=row_time, column_time=column_time.T,
+        row_stays=row_stays, column_stays=column_stays, row_time=row_time, column_time=column_time.T, lasting_s=lasting,
         cost=cost, worst=np.maximum(of_rows, of_columns), row_slowdown=ahead, column_slowdown=back,
         rows=tuple(rows), columns=tuple(columns), where=where,
         limits=limits, row_profiles=tuple(row_profiles), column_profiles=tuple(column_profiles),

@@ -1,8 +1,9 @@
 """Who holds how much memory: grants of jobs that run and of planned starts, in whole granules of their devices.
 
 Law 1: on no device grants come to more granules than it has; who leaves, to move or to stop, holds nothing where it
-leaves. Law 2: a job keeps its grant for as long as it runs where it was granted, and asks for no other. Law 3: who runs
-where there is not enough left holds no grant: others were granted before. Pure: the clock is the snapshot's.
+leaves. Law 2: a job keeps its grant for as long as it runs where it was granted, and asks for no other; who came when
+nobody knew what it needs keeps none, so that it is never held to what it has used so far. Law 3: who runs where there
+is not enough left holds no grant: others were granted before. Pure: the clock is the snapshot's.
 """
 
 import math
@@ -42,7 +43,7 @@ class Account:
         return self.taken.get(name, 0) + sign * self.slots[name].needs(grant.bytes)
 
     def _places(self, grant: Grant) -> list[str]:
-        return [name for name in grant.device_ids if name in self.slots]
+        return [] if math.isnan(grant.bytes) else [name for name in grant.device_ids if name in self.slots]
 
 
 # --- what holds now ---------------------------------------------------------------------------------------------------
@@ -51,8 +52,13 @@ class Account:
 def holdings(ledger: ScopeLedger) -> tuple[Grant, ...]:
     """Every grant of a scope: of who runs and stays, then of planned starts and moves."""
     leaving = {promise.action.job_id for promise in ledger.promises if promise.from_device_id}
-    staying = tuple(grant for grant in ledger.grants if grant.job_id not in leaving)
-    return (*staying, *_planned(ledger.promises))
+    staying = tuple(grant for name, grant in held_by(ledger).items() if name not in leaving)
+    return (*staying, *(grant for grant in _planned(ledger.promises) if not math.isnan(grant.bytes)))
+
+
+def held_by(ledger: ScopeLedger) -> dict[str, Grant]:
+    """The grants of jobs that run."""
+    return {grant.job_id: grant for grant in ledger.grants if not math.isnan(grant.bytes)}
 
 
 def account_of(ledger: ScopeLedger) -> Account:
@@ -70,7 +76,7 @@ def _planned(promises: Iterable[Promise]) -> tuple[Grant, ...]:
             bytes=promise.action.grant_bytes, since_s=promise.since_s, planned=True,
         )
         for promise in promises
-        if not math.isnan(promise.action.grant_bytes)
+        if promise.action.kind is not ActionKind.PREEMPT
     )  # fmt: skip
 
 
@@ -112,7 +118,7 @@ def regranted(snapshot: Snapshot, ledger: ScopeLedger, found: Reconciled, resolv
     for job, devices in new:
         wanted = _wanted(job, devices, account.slots, snapshot, resolve)
         had = held.get(job.id)
-        if wanted is None or job.id in leaving or (had and (math.isnan(job.grant_bytes) or had.bytes == wanted.bytes)):
+        if job.id in leaving or (had and (math.isnan(job.grant_bytes) or had.bytes == wanted.bytes)):
             continue
         if had:
             account.take(had, -1)
@@ -126,9 +132,8 @@ def regranted(snapshot: Snapshot, ledger: ScopeLedger, found: Reconciled, resolv
     )  # fmt: skip
 
 
-def with_held(snapshot: Snapshot, grants: Iterable[Grant]) -> Snapshot:
+def with_held(snapshot: Snapshot, held: Mapping[str, Grant]) -> Snapshot:
     """The snapshot in which who runs asks for what it holds."""
-    held = {grant.job_id: grant for grant in grants}
     if not held:
         return snapshot
 
@@ -207,16 +212,14 @@ def _since_s(job: Job, snapshot: Snapshot) -> float:
 
 def _wanted(
     job: Job, devices: Sequence[Device], slots: Mapping[str, DeviceSlots], snapshot: Snapshot, resolve: Resolve
-) -> Grant | None:
-    """A new grant, from now on; None where nobody knows what it needs."""
+) -> Grant:
+    """A new grant, from now on."""
     sizes = [
         slots[device.id].needs(needed.bytes) * slots[device.id].granule_bytes
         for device in devices
         if not math.isnan((needed := demand_there(job, DeviceClass.of(device), resolve)).bytes)
     ]
-    if not sizes:
-        return None
     return Grant(
-        job_id=job.id, workload=job.workload, device_ids=tuple(device.id for device in devices), bytes=max(sizes),
-        since_s=snapshot.now_s,
+        job_id=job.id, workload=job.workload, device_ids=tuple(device.id for device in devices),
+        bytes=max(sizes, default=math.nan), since_s=snapshot.now_s,
     )  # fmt: skip

@@ -136,8 +136,9 @@ def _field(
     jobs = [job for device in devices for job in device.residents]
     m = len(jobs)
     times = times_on(where.type, jobs, snapshot, resolve)
+    free_to_stay = replace(limits, guest_ends_first=False)  # a rule of starts: of two that run, one always ends first
     costs = pair_costs(
-        jobs, jobs, where, predictor, resolve, limits, WeightedExcess(), row_times=times, column_times=times,
+        jobs, jobs, where, predictor, resolve, free_to_stay, WeightedExcess(), row_times=times, column_times=times,
         now_s=snapshot.now_s, running=True,
     )  # fmt: skip
     slowdown, allowed = np.ones((m + 1, m + 1)), np.ones((m + 1, m + 1), dtype=bool)

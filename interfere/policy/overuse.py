@@ -8,12 +8,12 @@ reported, ends nobody.
 Law 1: what counts is the set of windows: their order, their number and when they came do not matter. Law 2: a larger
 grant, more tolerance or more patience puts nobody past a grant. Law 3: only windows of the job itself count, on this
 device, since it was granted. Law 4: at most one job of a device ends in a decision: of the lowest priority, then the
-furthest past its grant.
+furthest past its grant. Law 5: who has not been watched for as long as the patience is past nothing any more.
 """
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from interfere.policy.memory import gib
 from interfere.records import Device, Grant, Job, Limits, MemoryUsage
@@ -31,6 +31,7 @@ class Overuse:
     granted_bytes: float
     used_bytes: float  # in its last window
     covered_s: float
+    device_used_bytes: float = 0.0  # by all on it that hold a grant, each in its last window
 
     @property
     def past_bytes(self) -> float:
@@ -38,7 +39,10 @@ class Overuse:
         return self.used_bytes - self.granted_bytes
 
     def __str__(self) -> str:
-        return f"held {gib(self.used_bytes)} of {gib(self.granted_bytes)} granted for {self.covered_s:.4g} s"
+        said = f"held {gib(self.used_bytes)} of {gib(self.granted_bytes)} granted for {self.covered_s:.4g} s"
+        if self.device_used_bytes > self.device.memory_bytes:
+            said += f", and all on its device {gib(self.device_used_bytes)} of {gib(self.device.memory_bytes)}"
+        return said
 
 
 def in_order(windows: Iterable[MemoryUsage]) -> list[MemoryUsage]:
@@ -53,7 +57,9 @@ def of_grant(window: MemoryUsage, grant: Grant, device_id: str, device_type: str
     return here and same and window.end_s > grant.since_s
 
 
-def overuse(job: Job, device: Device, grant: Grant, windows: Iterable[MemoryUsage], limits: Limits) -> Overuse | None:
+def overuse(
+    job: Job, device: Device, grant: Grant, windows: Iterable[MemoryUsage], limits: Limits, now_s: float
+) -> Overuse | None:
     """How far a job is past its grant there; None where it is not. `windows`: those that end last first."""
     most_bytes = grant.bytes * (1.0 + limits.grant_tolerance)
     run: list[MemoryUsage] = []
@@ -72,6 +78,8 @@ def overuse(job: Job, device: Device, grant: Grant, windows: Iterable[MemoryUsag
     if covered_s < limits.grant_patience_s:
         return None
     last = max(run, key=lambda window: (window.end_s, window.start_s, window.bytes))
+    if last.end_s < now_s - limits.grant_patience_s:
+        return None
     return Overuse(job=job, device=device, granted_bytes=grant.bytes, used_bytes=last.bytes, covered_s=covered_s)
 
 
@@ -85,17 +93,21 @@ def _covered_s(spans: Sequence[tuple[float, float]]) -> float:
 
 
 def past_grants(
-    devices: Sequence[Device], grants: Mapping[str, Grant], usages: Usages, limits: Limits
+    devices: Sequence[Device], grants: Mapping[str, Grant], usages: Usages, limits: Limits, now_s: float
 ) -> tuple[Overuse, ...]:
     """Every resident past its grant, on every device where it is."""
-    found = []
+    found: list[Overuse] = []
     for device in devices:
-        for job in device.residents:
-            grant = grants.get(job.id)
-            if grant is not None:
-                one = overuse(job, device, grant, usages(grant), limits)
-                found += [one] if one is not None else []
+        here = [(job, grants[job.id]) for job in device.residents if job.id in grants]
+        past = [one for job, grant in here if (one := overuse(job, device, grant, usages(grant), limits, now_s))]
+        used_bytes = sum(_last_bytes(grant, device, usages) for _, grant in here) if past else 0.0
+        found += [replace(one, device_used_bytes=used_bytes) for one in past]
     return tuple(found)
+
+
+def _last_bytes(grant: Grant, device: Device, usages: Usages) -> float:
+    mine = (window.bytes for window in usages(grant) if of_grant(window, grant, device.id, device.type))
+    return next(mine, 0.0)
 
 
 def to_end(past: Sequence[Overuse]) -> dict[str, Overuse]:

@@ -13,7 +13,7 @@ from interfere.policy.accepted import Deadlines, breaking, is_deadline, marked, 
 from interfere.policy.clock import resolve_at_s, slowdowns_of
 from interfere.policy.costs import Resolve
 from interfere.policy.gangs import plan_gangs
-from interfere.policy.grants import granted, reconciled, regranted, with_held
+from interfere.policy.grants import granted, held_by, reconciled, regranted, with_held
 from interfere.policy.hopeless import settle
 from interfere.policy.ledger import PROMISED, Reconciled, around, renewed, repeated
 from interfere.policy.merge import job_cost, merged, nothing_starts
@@ -69,9 +69,9 @@ def plan_scope(
     found = reconciled(ledger, snapshot)
     deadlines = review([one for one in ledger.promises if is_deadline(one)], snapshot)
     ledger = regranted(snapshot, ledger, found, resolve)
-    snapshot = with_held(snapshot, ledger.grants)
-    held = {grant.job_id: grant for grant in ledger.grants}
-    past = past_grants(snapshot.devices, _staying(held, found.kept), usages, snapshot.limits)
+    held = held_by(ledger)
+    snapshot = with_held(snapshot, held)
+    past = past_grants(snapshot.devices, _staying(held, found.kept), usages, snapshot.limits, snapshot.now_s)
     ends = to_end(past) if ActionKind.END in snapshot.limits.allowed else {}
     ending = {one.device.id for one in past if one.job.id in ends}  # nobody joins who is to end
     promised = [promise.action.job_id for promise in found.kept]
@@ -93,9 +93,10 @@ def plan_scope(
     whole = merged([told, _promised(kept, told, snapshot, resolve), held_back, refused], snapshot)
     moving = [*(one for one in told.actions if one.kind in LEAVE), *_moving(kept, snapshot)]
     changes = (*whole.actions, *moving)
-    slowdowns = slowdowns_of(snapshot, changes, predictor, resolve)
+    ended = end_actions(ends, held)
+    slowdowns = slowdowns_of(snapshot, (*changes, *ended), predictor, resolve)
     stays = kept_actions(snapshot, {*ends, *(one.job_id for one in moving)}, changes, slowdowns)
-    stays = (*end_actions(ends, held), *(_held(one, held, past) for one in stays))
+    stays = (*ended, *(_held(one, held, past) for one in stays))
     standing = deadlines.standing
     standing += newly_accepted(snapshot, changes, standing, slowdowns, resolve, decision_id)
     places = renewed(kept, told, snapshot)
@@ -103,7 +104,7 @@ def plan_scope(
     whole = replace(
         whole,
         actions=marked(settled.told((*changes, *stays), promised), standing),
-        resolve_at_s=resolve_at_s(snapshot, changes, places, slowdowns),
+        resolve_at_s=resolve_at_s(snapshot, (*changes, *ended), places, slowdowns),
     )
     return ScopeDecision(plan=whole, ledger=after, reconciled=found, deadlines=deadlines)
 

@@ -176,6 +176,7 @@ class Limits:
     move_factor: float = DEFAULT_MOVE_FACTOR  # a move must save more than this times what it costs
     grant_patience_s: float = DEFAULT_GRANT_PATIENCE_S  # who is past its grant for so long without a dip may be ended
     grant_tolerance: float = 0.0  # share of its grant that a job may use beyond it
+    guest_ends_first: bool = False  # may a job join a resident only where it is expected to end no later?
 
     def __post_init__(self) -> None:
         bad = number_violations(self, "max_slowdown", "protected_slowdown", "soft_cap", low=1.0)

@@ -30,7 +30,7 @@ class Grant:
     job_id: str
     workload: str
     device_ids: tuple[str, ...]
-    bytes: float  # whole granules
+    bytes: float  # whole granules; NaN: none, for nobody knew what it needs when it came
     since_s: float  # on the caller's clock
     planned: bool = False  # its job is still to start there
 

@@ -95,10 +95,12 @@ class Cluster:
     spans: list[Span] = field(default_factory=list)  # over, in order of their ends
     devices: dict[str, SimDevice] = field(default_factory=dict)
     empty: dict[str, Device] = field(default_factory=dict)  # there now, with nobody on it
+    node_gpus: int = 0  # devices of the largest node
     changed: list[Progress] = field(default_factory=list)  # whose rate is new since the clock looked last
 
     def __post_init__(self) -> None:
         self.devices = {one.device.id: one for one in self.world.devices}
+        self.node_gpus = self.world.node_gpus
 
     def free(self) -> list[Device]:
         """Devices that are there now with nobody on them."""

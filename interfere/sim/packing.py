@@ -1,73 +1,114 @@
-"""Sharing by greedy first fit: each waiting job in order joins the host beside which the pair costs least."""
+"""Sharing by greedy first fit: each waiting job in order joins the host beside which the pair costs least.
+
+The same caps and the same rule about guests that outlast their host as the policy room has; nothing is planned jointly.
+"""
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
+from interfere.policy.outlast import outlasts
 from interfere.protocols import Predictor
-from interfere.records import JobProfile
 from interfere.sim.cluster import Cluster, Progress, Start
+from interfere.sim.estimates import Estimate, Oracle
 from interfere.sim.forecast import Profiles
 from interfere.sim.queueing import Host, without
 
-DEFAULT_CAP = math.inf
+
+class Pair(NamedTuple):
+    """Predicted slowdowns."""
+
+    guest: float
+    host: float
+
+    @property
+    def cost(self) -> float:
+        """Of the two together."""
+        return self.guest + self.host - 2
+
+
+Pairs = dict[tuple[str, str, str], Pair]
+"""(guest's workload, host's workload, device type) -> the pair, where it is allowed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GreedyPacking:
-    """A pair costs (s_ij - 1) + (s_ji - 1) as predicted; none in which a job passes the cap."""
+    """A pair costs (s_ij - 1) + (s_ji - 1) as predicted."""
 
     predictor: Predictor
     profiles: Profiles
     mode: str
-    max_slowdown: float = DEFAULT_CAP
+    max_slowdown: float = math.inf
     most_shared_gpus: int | None = None
+    guest_ends_first: bool = True  # by the estimates
+    estimate: Estimate = field(default_factory=Oracle)
     name: str = "greedy sharing"
 
     def join(self, waiting: Sequence[Progress], hosts: Sequence[Host], cluster: Cluster) -> list[Start]:
         """In order; a job that finds no host leaves them to the next."""
         starts: list[Start] = []
-        cost = self._costs(waiting, hosts)
+        pairs = allowed_pairs(waiting, hosts, self.predictor, self.profiles, self.mode, self.max_slowdown)
         left = list(hosts)
-        barren: set[tuple[str, int, tuple[str, ...]]] = set()  # kinds of jobs that found nobody: hosts only get fewer
+        barren: set[tuple[str, int, tuple[str, ...]]] = (
+            set()
+        )  # kinds of jobs that no host may take: they only get fewer
         for one in waiting:
             job = one.job
             kind = (job.workload, job.gpus, job.pools)
             if kind in barren or not left:
                 continue
-            best = min(
-                (host for host in left if joinable(one, host, cluster, self.most_shared_gpus)),
-                key=lambda host: cost.get((job.workload, host.one.job.workload, host.device_type), math.inf),
-                default=None,
-            )
-            if best is None or (job.workload, best.one.job.workload, best.device_type) not in cost:
+            able = [
+                (pair, host)
+                for host in left
+                if (pair := pairs.get((job.workload, host.one.job.workload, host.device_type))) is not None
+                and joinable(one, host, cluster, self.most_shared_gpus)
+            ]
+            if not able:
                 barren.add(kind)
-                continue
-            starts.append(Start(job_id=job.id, device_ids=best.device_ids))
-            left = without(left, starts[-1:])
+            able = [(pair, host) for pair, host in able if not self._outlasts(one, host, pair, cluster)]
+            if able:
+                _, best = min(able, key=lambda found: found[0].cost)
+                starts.append(Start(job_id=job.id, device_ids=best.device_ids))
+                left = without(left, starts[-1:])
         return starts
 
-    def _costs(self, waiting: Sequence[Progress], hosts: Sequence[Host]) -> dict[tuple[str, str, str], float]:
-        """Of every pair of workloads that is allowed, by device type."""
-        found: dict[tuple[str, str, str], float] = {}
-        for kind in dict.fromkeys(host.device_type for host in hosts):
-            if self.predictor.knows(kind, self.mode):
-                continue
-            rows = self._known(dict.fromkeys(one.job.workload for one in waiting), kind)
-            columns = self._known(dict.fromkeys(h.one.job.workload for h in hosts if h.device_type == kind), kind)
-            if not rows or not columns:
-                continue
-            said = self.predictor.predict_matrix(rows, columns, kind, self.mode)
-            ahead, back = said.victim_slowdown, said.neighbour_slowdown
-            allowed = (ahead <= self.max_slowdown) & (back <= self.max_slowdown)  # NaN is neither
-            for i, j in zip(*np.nonzero(allowed), strict=True):
-                found[rows[i].workload, columns[j].workload, kind] = float(ahead[i, j] + back[i, j] - 2)
-        return found
+    def _outlasts(self, one: Progress, host: Host, pair: Pair, cluster: Cluster) -> bool:
+        if not self.guest_ends_first:
+            return False
+        left = (max(0.0, self.estimate.whole_s(job, cluster) - cluster.served_s(job)) for job in (one, host.one))
+        guest_s, host_s = (s * slowdown for s, slowdown in zip(left, (pair.guest, pair.host), strict=True))
+        return bool(outlasts(guest_s, host_s))
 
-    def _known(self, workloads: Sequence[str] | dict[str, None], kind: str) -> list[JobProfile]:
-        return [profile for name in workloads if (profile := self.profiles.get((name, kind))) is not None]
+
+def allowed_pairs(
+    waiting: Sequence[Progress],
+    hosts: Sequence[Host],
+    predictor: Predictor,
+    profiles: Profiles,
+    mode: str,
+    max_slowdown: float,
+) -> Pairs:
+    """Of all workloads that wait beside all that may be joined, by predicted medians."""
+    found: Pairs = {}
+    for kind in dict.fromkeys(host.device_type for host in hosts):
+        if predictor.knows(kind, mode):
+            continue
+        guests = dict.fromkeys(one.job.workload for one in waiting)
+        theirs = dict.fromkeys(host.one.job.workload for host in hosts if host.device_type == kind)
+        rows, columns = (
+            [profiles[name, kind] for name in side if (name, kind) in profiles] for side in (guests, theirs)
+        )
+        if not rows or not columns:
+            continue
+        said = predictor.predict_matrix(rows, columns, kind, mode)
+        ahead, back = said.victim_slowdown, said.neighbour_slowdown
+        allowed = (ahead <= max_slowdown) & (back <= max_slowdown)  # NaN is neither
+        for i, j in zip(*np.nonzero(allowed), strict=True):
+            found[rows[i].workload, columns[j].workload, kind] = Pair(float(ahead[i, j]), float(back[i, j]))
+    return found
 
 
 def joinable(one: Progress, host: Host, cluster: Cluster, most_shared_gpus: int | None) -> bool:

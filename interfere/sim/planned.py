@@ -18,7 +18,7 @@ from interfere.sim.cluster import Cluster, Decision, Progress, Start
 from interfere.sim.estimates import Estimate, Oracle
 from interfere.sim.forecast import Profiles
 from interfere.sim.orders import Order
-from interfere.sim.packing import joinable
+from interfere.sim.packing import allowed_pairs, joinable
 from interfere.sim.queueing import Host, in_order
 
 # Waiting jobs that one decision looks at. Of the four Venus clusters only the one in overload ever has more that could
@@ -35,6 +35,7 @@ class Planner:
     mode: str
     max_slowdown: float = math.nan
     most_shared_gpus: int | None = None
+    guest_ends_first: bool = True  # by the estimates
     objective: ObjectiveKind = ObjectiveKind.TOTAL_SLOWDOWN
     estimate: Estimate = field(default_factory=Oracle)
     depth: int = DEPTH
@@ -45,7 +46,12 @@ class Planner:
     ) -> list[Start]:
         """Starts of jobs given in order, on devices with their residents."""
         self.decisions += 1
-        limits = Limits(allowed=allowed, max_slowdown=self.max_slowdown, most_shared_gpus=self.most_shared_gpus)
+        limits = Limits(
+            allowed=allowed,
+            max_slowdown=self.max_slowdown,
+            most_shared_gpus=self.most_shared_gpus,
+            guest_ends_first=self.guest_ends_first,
+        )
         snapshot = Snapshot(
             pending=tuple(self.job(one, cluster, weight=len(able) - k) for k, one in enumerate(able)),
             devices=tuple(devices), scope=cluster.world.name, limits=limits, objective=self.objective,
@@ -80,12 +86,19 @@ class PlannedSharing:
     name: str = "matching"
 
     def join(self, waiting: Sequence[Progress], hosts: Sequence[Host], cluster: Cluster) -> list[Start]:
-        """The starts of one plan."""
+        """The starts of one plan; nobody is sent whom no host would do for, whatever the plan."""
         planner = self.planner
-        sizes = {len(host.device_ids) for host in hosts}
-        kinds = {host.device_type for host in hosts}
-        able = [one for one in waiting if one.job.gpus in sizes and planner.knows(one, kinds)][: planner.depth]
-        useful = [host for host in hosts if any(joinable(one, host, cluster, planner.most_shared_gpus) for one in able)]
+        cap = math.inf if math.isnan(planner.max_slowdown) else planner.max_slowdown
+        allowed = allowed_pairs(waiting, hosts, planner.predictor, planner.profiles, planner.mode, cap)
+
+        def fits(one: Progress, host: Host) -> bool:
+            key = (one.job.workload, host.one.job.workload, host.device_type)
+            return key in allowed and joinable(one, host, cluster, planner.most_shared_gpus)
+
+        kinds = {(one.job.workload, one.job.gpus, one.job.pools): one for one in waiting}
+        hopeful = {kind for kind, one in kinds.items() if any(fits(one, host) for host in hosts)}
+        able = [one for one in waiting if (one.job.workload, one.job.gpus, one.job.pools) in hopeful][: planner.depth]
+        useful = [host for host in hosts if any(fits(one, host) for one in able)]
         if not able or not useful:
             return []
         devices = [

@@ -38,7 +38,7 @@ class PreemptiveScheduler:
         if not cluster.waiting and (self.sharing is None or not cluster.empty):
             return Decision(wake_s=self._wake_s(cluster))
         board = _Board(cluster, in_order(self.order, (*cluster.waiting.values(), *cluster.running.values()), cluster))
-        node_gpus = cluster.world.node_gpus if self.whole_nodes else 0
+        node_gpus = cluster.node_gpus if self.whole_nodes else 0
         blocked: list[Progress] = []
         for one in board.queue:
             if one.job.id in board.held:

@@ -78,18 +78,22 @@ class QueueScheduler:
         if not cluster.waiting or not (free or self.sharing is not None):
             return Decision()
         hosts = [_host(one) for one in cluster.sharable()] if shares else []
-        node_gpus = cluster.world.node_gpus if self.whole_nodes else 0
+        node_gpus = cluster.node_gpus if self.whole_nodes else 0
         starts: list[Start] = []
         blocked: list[Progress] = []
+        unseated: set[tuple[int, tuple[str, ...]]] = set()  # kinds that found no devices: these only get fewer
         for one in in_order(self.order, cluster.waiting.values(), cluster):
-            devices = seats(free, one, node_gpus) if len(free) >= one.job.gpus else ()
+            kind = (one.job.gpus, one.job.pools)
+            devices = seats(free, one, node_gpus) if kind not in unseated else ()
             if devices:
                 start = Start(job_id=one.job.id, device_ids=tuple(device.id for device in devices))
                 starts.append(start)
                 taken = set(start.device_ids)
                 free = [device for device in free if device.id not in taken]
                 hosts.append(Host(one=one, device_ids=start.device_ids, device_type=devices[0].type))
-            elif self.backfill:
+                continue
+            unseated.add(kind)
+            if self.backfill:
                 blocked.append(one)
                 if not free and not shares:
                     break

@@ -93,7 +93,8 @@ def grant_text(grant: Grant) -> str:
 def read_grant(text: str) -> Grant:
     """Inverse of `grant_text`."""
     values = json.loads(text)
-    return Grant(**{"since_s": math.nan} | values | {"device_ids": tuple(values["device_ids"])})
+    absent = {"since_s": math.nan, "bytes": math.nan}
+    return Grant(**absent | values | {"device_ids": tuple(values["device_ids"])})
 
 
 def slots_text(slots: DeviceSlots) -> str:

@@ -16,9 +16,9 @@ import pytest
 from interfere.data.importers.helios import import_helios
 from interfere.data.importers.lucid import import_lucid
 from interfere.data.tables import Table
+from interfere.sim.deadline_study import TO_BEAT, Setting, parts, played, schedulers, table
 from interfere.sim.deadlines import DeadlineScore
 from interfere.sim.forecast import knowing
-from interfere.sim.study import TO_BEAT, Setting, parts, played, schedulers, table
 from interfere.sim.truth import truth_of
 from interfere.sim.worlds import worlds_of
 from tests.bench.history import record

@@ -149,6 +149,7 @@ limits = st.builds(
     most_shared_gpus=st.none() | counts.map(lambda count: count + 1),
     allow_extrapolation=st.booleans(),
     promise_deadlines=st.booleans(),
+    guest_ends_first=st.booleans(),
     risk=st.floats(0.001, 0.5),
     memory_headroom=numbers(0.0, 0.99),
     misfit_risk=optional(0.0, 1.0),
@@ -193,7 +194,7 @@ actions = st.builds(
 )  # fmt: skip
 promises = st.builds(Promise, action=actions, decision_ids=tuples(names), from_device_id=words, since_s=optional())
 grants = st.builds(
-    Grant, job_id=names, workload=names, device_ids=tuples(names), bytes=numbers(), since_s=optional(),
+    Grant, job_id=names, workload=names, device_ids=tuples(names), bytes=optional(), since_s=optional(),
     planned=st.booleans(),
 )  # fmt: skip
 slots = st.builds(

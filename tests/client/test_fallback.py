@@ -1,6 +1,7 @@
 """With nobody at the other end: an error, or with a fallback the same records saying so."""
 
 import socket
+from dataclasses import replace
 
 import pytest
 
@@ -69,3 +70,12 @@ def test_predictions_abstain_ranks_are_empty_devices_and_windows_stay_undelivere
         (told,) = client.observe([window])
         assert told.result is ObservationResult.REJECTED
         assert "send it again" in told.reason
+
+
+def test_what_a_job_asks_for_must_fit_what_a_device_may_hand_out() -> None:
+    asks = Job(id="a", workload="w", grant_bytes=20e9)
+    device = Device(id="d", type="t", memory_bytes=16e9, granule_bytes=1e9)
+    error = UnavailableError("away")
+    for ratio, kind in ((1.0, ActionKind.WAIT), (1.25, ActionKind.START_ALONE)):
+        seen = Snapshot(pending=(asks,), devices=(replace(device, oversubscription_ratio=ratio),))
+        assert [action.kind for action in AloneFallback().match(seen, error).actions] == [kind]

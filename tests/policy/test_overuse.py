@@ -22,8 +22,15 @@ def window(start_s: float, end_s: float, gib: float, **given_: str) -> MemoryUsa
     return MemoryUsage(observation_id="o", bytes=gib * GIB, start_s=start_s, end_s=end_s, **names)
 
 
-def judged(*windows: MemoryUsage, grant: Grant = GRANT, **limits: float) -> Overuse | None:
-    return overuse(JOB, DEVICE, grant, in_order(windows), Limits(**limits))
+def judged(*windows: MemoryUsage, grant: Grant = GRANT, later_s: float = 0.0, **limits: float) -> Overuse | None:
+    now_s = later_s + max((one.end_s for one in windows), default=0.0)
+    return overuse(JOB, DEVICE, grant, in_order(windows), Limits(**limits), now_s)
+
+
+@pytest.mark.parametrize(("later_s", "past"), [(0.0, True), (120.0, True), (120.1, False)])
+def test_who_is_not_watched_any_more_is_past_nothing(later_s: float, past: bool) -> None:
+    seen = window(0, 60, 9), window(60, 130, 9)
+    assert (judged(*seen, later_s=later_s) is not None) == past
 
 
 windows = st.lists(
@@ -45,6 +52,7 @@ windows = st.lists(
         ([(0, 60, 9), (60, 61, 8), (61, 150, 9), (150, 181, 9)], 120.0),
         ([(0, 60, 9), (60, 130, 9), (130, 131, 8)], None),  # it is below now
         ([(0, 60, 9), (60, 130, 9), (100, 130, 8)], None),  # below in the same moment
+        ([(60, 130, 9), (100, 130, 8), (140, 300, 9)], None),  # and one window after it
         ([(0, 60, 9), (200, 260, 9)], 120.0),  # seconds that nobody watched do not count, nor break the run
         ([(0, 60, 9), (200, 259, 9)], None),
         ([(0, 60, 9), (0, 60, 9), (0, 60, 9)], None),  # the same again
@@ -154,7 +162,21 @@ def test_never_two_on_one_device_and_nobody_who_keeps_to_its_grant(found: list[O
     assert sum(map(len, places)) == len(set().union(*places))
 
 
+def test_it_is_said_when_a_device_holds_more_than_it_has() -> None:
+    both = replace(DEVICE, residents=(JOB, replace(JOB, id="k")))
+    grants = {name: replace(GRANT, job_id=name) for name in "jk"}
+    seen = [window(0, 60, 9), window(60, 130, 9)]
+
+    def said(other_gib: float) -> str:
+        told = {"j": seen, "k": [window(0, 10, 99, job_id="k"), window(10, 20, other_gib, job_id="k")]}
+        (one,) = past_grants([both], grants, lambda grant: in_order(told[grant.job_id]), Limits(), 200.0)
+        return str(one)
+
+    assert said(71) == "held 9 GiB of 8 GiB granted for 130 s"
+    assert said(72) == "held 9 GiB of 8 GiB granted for 130 s, and all on its device 81 GiB of 80 GiB"
+
+
 def test_residents_without_a_grant_are_never_judged() -> None:
     seen = in_order([window(0, 60, 9), window(60, 130, 9)])
-    assert [one.job for one in past_grants([DEVICE], {"j": GRANT}, lambda _: seen, Limits())] == [JOB]
-    assert past_grants([DEVICE], {}, lambda _: seen, Limits()) == ()
+    assert [one.job for one in past_grants([DEVICE], {"j": GRANT}, lambda _: seen, Limits(), 130.0)] == [JOB]
+    assert past_grants([DEVICE], {}, lambda _: seen, Limits(), 130.0) == ()

@@ -51,10 +51,10 @@ def world(*jobs: SimJob, count: int = 1, **rest: Any) -> World:
     return World(name="w", jobs=jobs, devices=devices(count, **rest))
 
 
-def sharings(table: TruthTable) -> list[Sharing | None]:
-    """None, and each way to share, with and without a cap."""
+def sharings(table: TruthTable, *, ends_first: bool = False) -> list[Sharing | None]:
+    """None, and each way to share, with and without a cap; may guests outlast their hosts?"""
     known = knowing(table)
-    common = {"predictor": known, "profiles": known.profiles, "mode": MODE}
+    common = {"predictor": known, "profiles": known.profiles, "mode": MODE, "guest_ends_first": ends_first}
     return [
         None,
         GreedyPacking(**common),

@@ -171,3 +171,12 @@ def test_load() -> None:
 
 def test_truth_that_is_silent_forbids() -> None:
     assert math.isnan(TableTruth([truth((1.0,), names=("only",))]).slowdown("only", "other", "v100"))
+
+
+@pytest.mark.parametrize("how", [GREEDY, PLANNED])
+def test_a_guest_that_would_outlast_its_host_waits(how: int) -> None:
+    """Ends of both together: the host's 8 s left at 1.2 are 9.6 s, the guest's at 1.3 too where it runs 7.38 s."""
+    for guest_s, waits in ((7.3, False), (7.4, True)):
+        made = world(job("host", 0, 10, "heavy"), job("guest", 2, guest_s, "light"))
+        found = ends(made, QueueScheduler(order=Fifo(), sharing=sharings(USUAL, ends_first=True)[how]))
+        assert found["guest"] == pytest.approx(10 + guest_s if waits else 2 + guest_s * 1.3)

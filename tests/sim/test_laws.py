@@ -78,7 +78,7 @@ def test_sharing_that_costs_nothing_ends_nothing_later(world: World) -> None:
         assert (shared.ended_s <= alone.ended_s + 1e-6).all()
 
 
-@SMALL
+@settings(SMALL, max_examples=10)
 @given(worlds())
 def test_an_idle_cluster_runs_everything_at_once(world: World) -> None:
     count = sum(one.gpus for one in world.jobs)
@@ -91,9 +91,9 @@ def test_an_idle_cluster_runs_everything_at_once(world: World) -> None:
 def test_one_server_waits_as_the_formula_says() -> None:
     """M/M/1: time in the system is 1 / (μ - λ)."""
     rng = np.random.default_rng(0)
-    arrivals = np.cumsum(rng.exponential(1 / 0.6, 20_000))
+    arrivals = np.cumsum(rng.exponential(1 / 0.6, 10_000))
     jobs = [job(f"j{k}", at, rng.exponential(1.0)) for k, at in enumerate(arrivals.tolist())]
     done = replay(made(*jobs), TableTruth([NONE]), QueueScheduler(order=Fifo()))
-    assert done.completion_s.mean() == pytest.approx(1 / (1 - 0.6), rel=0.06)
+    assert done.completion_s.mean() == pytest.approx(1 / (1 - 0.6), rel=0.08)
     busy = np.diff(done.at_s, append=done.at_s[-1]) @ done.busy / done.at_s[-1]
     assert busy == pytest.approx(0.6, rel=0.03)

@@ -2,12 +2,11 @@
 
 import math
 
-import numpy as np
 import pytest
 
 from interfere.data.traces import JobTrace, TraceCluster, TraceJob
 from interfere.errors import InvalidInputError
-from interfere.sim.worlds import at_load, resampled, worlds_of
+from interfere.sim.worlds import at_load, days_redrawn, worlds_of
 
 CLUSTERS = (TraceCluster(vc="x", nodes=2, gpus_per_node=4), TraceCluster(vc="y", nodes=1, gpus_per_node=1))
 
@@ -62,8 +61,16 @@ def test_loads() -> None:
     world = worlds_of(TRACE, device_type="v", mode="mps").worlds[0]
     assert world.load == pytest.approx((10 + 80 + 10) / (8 * 20))
     assert at_load(world, 0.5).load == pytest.approx(0.5)
-    drawn = resampled(world, 0.7, 4000, seed=1)
-    assert drawn.load == pytest.approx(0.7, rel=0.05)
-    assert resampled(world, 0.7, 50, seed=1) == resampled(world, 0.7, 50, seed=1)
-    assert resampled(world, 0.7, 50, seed=2).jobs != resampled(world, 0.7, 50, seed=1).jobs
-    assert np.unique([job.duration_s for job in drawn.jobs]).tolist() == [10.0]
+
+
+def test_days_redrawn() -> None:
+    day = 86_400.0
+    jobs = tuple(one(f"{d}-{k}", d * day + 600 * k, duration_s=d + 1.0) for d in range(6) for k in range(d + 1))
+    world = worlds_of(JobTrace(name="t", jobs=jobs, clusters=CLUSTERS), device_type="v", mode="mps").worlds[0]
+    drawn = days_redrawn(world, seed=1)
+    assert drawn == days_redrawn(world, seed=1)
+    assert {days_redrawn(world, seed).jobs for seed in range(5)} != {drawn.jobs}
+    for k in range(6):
+        today = [job for job in drawn.jobs if job.arrival_s // day == k]
+        (length,) = {job.duration_s for job in today}
+        assert [job.arrival_s - k * day for job in today] == [600.0 * n for n in range(int(length))]

@@ -133,6 +133,7 @@ def limits_to_proto(limits: Limits) -> pb.Limits:
         most_shared_gpus=limits.most_shared_gpus,
         allow_extrapolation=limits.allow_extrapolation,
         promise_deadlines=limits.promise_deadlines,
+        guest_ends_first=limits.guest_ends_first,
     )
     set_numbers(
         message, limits, *_LIMITS_OPTIONAL, "risk", "memory_headroom", "promise_ttl_s", "move_factor",
@@ -150,6 +151,7 @@ def limits_from_proto(message: pb.Limits) -> Limits:
         most_shared_gpus=message.most_shared_gpus if message.HasField("most_shared_gpus") else None,
         allow_extrapolation=message.allow_extrapolation,
         promise_deadlines=message.promise_deadlines if message.HasField("promise_deadlines") else True,
+        guest_ends_first=message.guest_ends_first,
         risk=number(message, "risk", DEFAULT_RISK),
         memory_headroom=number(message, "memory_headroom", 0.0),
         promise_ttl_s=number(message, "promise_ttl_s", DEFAULT_PROMISE_TTL_S),

@@ -133,6 +133,11 @@ def import_nsight(
     )
 
 
+def nsight_launches(path: Path) -> tuple[Launch, ...]:
+    """The launches of one file, in order. Raises TableError naming file, row, column."""
+    return _read(path).launches
+
+
 def _profile(file: _File, device_type: str, name: str, steps: int, step_time_s: float) -> JobProfile:
     device = device_type or device_type_of(file.device_name)
     if not device:

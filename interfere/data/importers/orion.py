@@ -31,7 +31,7 @@ def import_orion(path: Path, *, device_type: str = "v100", name: str = "", step_
     sources: list[SourceFile] = []
     for one in files:
         file = read_csv(one, COLUMNS)
-        launches = [_launch(row) for row in file.rows]
+        launches = tuple(map(_launch, file.rows))
         unknown += sum(math.isnan(launch.compute_bound) for launch in launches)
         footprints += sum(row.number("Memory_footprint", low=0.0) > 0 for row in file.rows)
         total += len(launches)
@@ -72,6 +72,11 @@ def import_orion(path: Path, *, device_type: str = "v100", name: str = "", step_
             ),
         ),
     )
+
+
+def orion_launches(path: Path) -> tuple[Launch, ...]:
+    """The launches of one file, in order. Raises TableError that names file, row and column."""
+    return tuple(map(_launch, read_csv(path, COLUMNS).rows))
 
 
 def _launch(row: Row) -> Launch:

@@ -36,16 +36,21 @@ def page(table: Table, *, sha256: str = "", notes: str = "") -> str:
         tag("section", tag("h2", "Provenance"), *provenance(table, sha256, notes), id="provenance"),
         tag("section", tag("h2", "How to read this page"), listed(HOW_TO_READ), id="how"),
     ]
+    return document(f"{table.name}: slowdowns of shared devices", *body)
+
+
+def document(title: str, *parts: str) -> str:
+    """A whole page in our style; texts among the parts are escaped."""
     style = Html(files(__package__).joinpath("style.css").read_text(encoding="utf-8"))
     meta = (
         tag("meta", charset="utf-8"),
         tag("meta", http_equiv="Content-Security-Policy", content=POLICY),
         tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
         tag("meta", name="color-scheme", content="light dark"),
-        tag("title", f"{table.name}: slowdowns of shared devices"),
+        tag("title", title),
         tag("style", style),
     )
-    return f"<!doctype html>\n{tag('html', tag('head', *meta), tag('body', tag('main', *body)), lang='en')}\n"
+    return f"<!doctype html>\n{tag('html', tag('head', *meta), tag('body', tag('main', *parts)), lang='en')}\n"
 
 
 def write_page(path: Path, table: Table, *, sha256: str = "", notes: str = "") -> Path:

@@ -13,7 +13,7 @@ class Html(str):
     __slots__ = ()
 
 
-VOID = frozenset({"br", "meta"})
+VOID = frozenset({"br", "img", "meta"})
 
 
 def join(parts: Iterable[str], between: str = "") -> Html:

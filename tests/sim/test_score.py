@@ -1,0 +1,84 @@
+"""Scores worked out by hand, and intervals that behave."""
+
+import math
+
+import numpy as np
+import pytest
+
+from interfere.sim.orders import Fifo
+from interfere.sim.queueing import QueueScheduler
+from interfere.sim.replay import Replayed, replay
+from interfere.sim.score import difference, pair_slowdowns, score
+from interfere.sim.truth import TableTruth
+from interfere.sim.world import SimDevice, World
+from tests.sim.small import USUAL, devices, job, sharings, world
+
+
+def shared() -> Replayed:
+    """heavy from 0, light joins at 2: light done at 8.5, heavy at 8.5 + 8 - 6.5/1.2 = 11.0833."""
+    made = world(job("host", 0, 10, "heavy"), job("guest", 2, 5, "light"))
+    return replay(made, TableTruth([USUAL]), QueueScheduler(order=Fifo(), sharing=sharings(USUAL)[1]))
+
+
+def test_of_a_pair() -> None:
+    end = 8.5 + 8 - 6.5 / 1.2
+    found = score([shared()], cap=1.25)
+    assert found.jobs == 2
+    assert found.mean_completion_s == pytest.approx((end + 6.5) / 2)
+    assert found.mean_slowdown == pytest.approx((end / 10 + 1) / 2)  # the short one counts as 10 s long
+    assert found.mean_waiting_s == pytest.approx(0)
+    assert found.utilisation == pytest.approx(1)
+    assert found.shared == pytest.approx(6.5 / end)
+    assert found.makespan_s == pytest.approx(end)
+    assert (found.pairs, found.past_cap) == (1, 1.0)
+    assert found.mean_pair_slowdown == pytest.approx(1.25)
+    assert score([shared()], cap=1.3).past_cap == 0.0
+    assert sorted(pair_slowdowns(shared())["guest", "host"]) == [1.2, 1.3]
+
+
+def test_of_waiting_and_idleness() -> None:
+    done = replay(
+        world(job("a", 0, 10), job("b", 5, 20), job("c", 50, 10)), TableTruth([USUAL]), QueueScheduler(order=Fifo())
+    )
+    found = score([done], cap=1.5)
+    assert found.mean_waiting_s == pytest.approx(5 / 3)
+    assert found.median_completion_s == pytest.approx(10)
+    assert found.utilisation == pytest.approx(40 / 60)
+    assert (found.pairs, found.shared, found.past_cap, found.mean_pair_slowdown) == (0, 0, 0, 1)
+    both = score([done, shared()], cap=1.5)
+    assert both.jobs == 5
+    assert both.mean_completion_s == pytest.approx(
+        (3 * found.mean_completion_s + 2 * score([shared()], 2).mean_completion_s) / 5
+    )
+
+
+def test_time_away_offers_nothing() -> None:
+    there = SimDevice(device=devices(1)[0].device, windows=((0.0, 10.0), (20.0, math.inf)))
+    done = replay(
+        World(name="w", jobs=(job("a", 0, 15),), devices=(there,)), TableTruth([USUAL]), QueueScheduler(order=Fifo())
+    )
+    found = score([done], cap=1.5)
+    assert found.makespan_s == 25
+    assert found.utilisation == pytest.approx(1)
+    assert found.mean_waiting_s == pytest.approx(10)
+    assert found.stops == 1
+
+
+def test_differences() -> None:
+    found = difference([90.0, 80.0, 85.0], [100.0, 100.0, 100.0])
+    assert found.share == pytest.approx(-0.15)
+    assert -0.2001 <= found.low < found.share < found.high <= -0.0999
+    assert difference([90.0, 80.0], [100.0, 100.0]) == difference([90.0, 80.0], [100.0, 100.0])
+    alone = difference([90.0], [100.0])
+    assert alone.share == pytest.approx(-0.1)
+    assert math.isnan(alone.low)
+
+
+def test_the_interval_covers() -> None:
+    """A true change of nothing lies in about 95 % of intervals over 20 traces."""
+    rng = np.random.default_rng(0)
+    inside = 0
+    for _ in range(200):
+        found = difference(np.exp(rng.normal(0, 0.1, 20)).tolist(), [math.exp(0.005)] * 20)
+        inside += found.low <= 0 <= found.high
+    assert 0.88 <= inside / 200 <= 0.99

@@ -1,0 +1,45 @@
+"""Small timelines: drawn ones for laws, written ones for examples."""
+
+from hypothesis import settings
+from hypothesis import strategies as st
+
+from interfere.timeline.engine import SharingPolicy
+from interfere.timeline.fair import FairSlices
+from interfere.timeline.policies import Exclusive, PriorityFilling, Queued, Spatial, TimeSlices
+from interfere.timeline.records import Identity, Kernel, Timeline
+
+US = 1e-6
+LAW = settings(max_examples=20, deadline=None)  # of each policy
+POLICIES: tuple[SharingPolicy, ...] = (
+    Exclusive(),
+    TimeSlices(slice_s=50 * US),
+    TimeSlices(slice_s=30 * US, switch_s=3 * US, launch_ahead=1),
+    FairSlices(slice_s=40 * US, tick_s=100 * US),
+    Spatial(),
+    Queued(launch_ahead=4),
+    PriorityFilling(epsilon_s=5 * US),
+)
+SERIAL = tuple(policy for policy in POLICIES if not isinstance(policy, Spatial))
+
+
+def kernel(duration_us: float, gap_us: float = 0.0, sm: float = 1.0, bandwidth: float = 0.0, name: str = "k") -> Kernel:
+    return Kernel(
+        identity=Identity(name=name), duration_s=duration_us * US, gap_s=gap_us * US, sm_frac=sm,
+        bandwidth_frac=bandwidth,
+    )  # fmt: skip
+
+
+def line(name: str, *kernels: tuple[float, float]) -> Timeline:
+    """Durations and gaps in microseconds."""
+    return Timeline(name=name, kernels=tuple(kernel(*one) for one in kernels))
+
+
+# Whole tenths of microseconds: many kernels end and begin at the same instant, which is where an engine may stumble.
+_DURATIONS = st.integers(1, 2_000).map(lambda n: n / 10)
+_GAPS = st.one_of(st.just(0.0), st.integers(1, 3_000).map(lambda n: n / 10))
+_SHARES = st.integers(0, 10).map(lambda n: n / 10)
+
+
+def timelines(name: str = "job", most: int = 8) -> st.SearchStrategy[Timeline]:
+    one = st.builds(kernel, _DURATIONS, _GAPS, _SHARES, _SHARES)
+    return st.lists(one, min_size=1, max_size=most).map(lambda ks: Timeline(name=name, kernels=tuple(ks)))

@@ -1,0 +1,147 @@
+"""Laws that hold under every way of sharing, on drawn timelines."""
+
+import math
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from interfere.errors import InvalidInputError
+from interfere.timeline.engine import SharingPolicy, replay
+from interfere.timeline.policies import Exclusive, PriorityFilling, Queued, Spatial, TimeSlices
+from interfere.timeline.records import Span, Stream, Timeline
+from tests.timeline.cases import LAW, POLICIES, SERIAL, US, kernel, line, timelines
+
+ANY = pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy.name)
+CLOSE = 1e-9  # relative; a nanosecond in a second
+
+
+def pair(high: Timeline, low: Timeline, rounds: int = 1) -> tuple[Stream, Stream]:
+    return Stream(timeline=high, priority=1, rounds=rounds), Stream(timeline=low, rounds=rounds)
+
+
+def in_order(spans: list[Span]) -> bool:
+    return all((a.round, a.kernel) <= (b.round, b.kernel) and a.end_s <= b.start_s for a, b in pairwise(spans))
+
+
+@ANY
+@LAW
+@given(job=timelines(), rounds=st.integers(1, 3))
+def test_alone_a_job_takes_its_time_alone(policy: SharingPolicy, job: Timeline, rounds: int) -> None:
+    got = replay([Stream(timeline=job, rounds=rounds)], policy)
+    (one,) = got.outcomes
+    assert one.finished
+    assert one.elapsed_s == pytest.approx(rounds * job.solo_s, rel=CLOSE)
+    assert one.slowdown == pytest.approx(1.0, rel=CLOSE)
+    assert got.idle_s == pytest.approx(rounds * (job.solo_s - job.busy_s), rel=CLOSE, abs=1e-15)
+
+
+@ANY
+@LAW
+@given(high=timelines(), low=timelines(), rounds=st.integers(1, 3))
+def test_work_is_conserved_kernels_keep_their_order_and_nobody_gains(
+    policy: SharingPolicy, high: Timeline, low: Timeline, rounds: int
+) -> None:
+    got = replay(pair(high, low, rounds), policy, keep_s=math.inf)
+    for index, (job, one) in enumerate(zip((high, low), got.outcomes, strict=True)):
+        assert one.kernels == rounds * len(job.kernels)
+        assert one.worked_s == pytest.approx(rounds * job.busy_s, rel=CLOSE)
+        assert one.alone_s == pytest.approx(rounds * job.solo_s, rel=CLOSE)
+        assert one.slowdown >= 1 - CLOSE
+        mine = [span for span in got.spans if span.stream == index]
+        assert in_order(mine)
+        assert {(span.round, span.kernel) for span in mine} == {
+            (r, k) for r in range(rounds) for k in range(len(job.kernels))
+        }
+
+
+@pytest.mark.parametrize("policy", SERIAL, ids=lambda policy: policy.name)
+@LAW
+@given(high=timelines(), low=timelines())
+def test_one_at_a_time_means_that_nothing_overlaps(policy: SharingPolicy, high: Timeline, low: Timeline) -> None:
+    got = replay(pair(high, low), policy, keep_s=math.inf)
+    assert all(a.end_s <= b.start_s + 1e-15 for a, b in pairwise(got.spans))
+    assert got.end_s >= max(high.solo_s, low.solo_s, high.busy_s + low.busy_s) * (1 - CLOSE)
+
+
+@pytest.mark.parametrize("policy", [TimeSlices(slice_s=50 * US), Queued(), Spatial()], ids=lambda policy: policy.name)
+@LAW
+@given(high=timelines(), low=timelines())
+def test_the_device_is_never_idle_while_a_kernel_waits(policy: SharingPolicy, high: Timeline, low: Timeline) -> None:
+    got = replay(pair(high, low), policy)
+    ran = [one.worked_s + one.waited_s + one.gap_s for one in got.outcomes]
+    if not isinstance(policy, Spatial):
+        assert got.idle_s == pytest.approx(got.end_s - high.busy_s - low.busy_s, rel=CLOSE, abs=1e-15)
+        assert all(t == pytest.approx(one.elapsed_s, rel=CLOSE) for t, one in zip(ran, got.outcomes, strict=True))
+    else:
+        assert all(one.waited_s == 0 for one in got.outcomes)
+
+
+@pytest.mark.parametrize("policy", [Exclusive(), Spatial(), PriorityFilling()], ids=lambda policy: policy.name)
+@LAW
+@given(jobs=st.lists(timelines(), min_size=2, max_size=3), turn=st.integers(0, 2))
+def test_the_order_in_which_jobs_are_given_changes_nothing(
+    policy: SharingPolicy, jobs: list[Timeline], turn: int
+) -> None:
+    streams = [Stream(timeline=job, priority=level) for level, job in enumerate(jobs)]
+    turned = streams[turn:] + streams[:turn]
+    one = {o.priority: o.elapsed_s for o in replay(streams, policy).outcomes}
+    other = {o.priority: o.elapsed_s for o in replay(turned, policy).outcomes}
+    assert one == {level: pytest.approx(t, rel=CLOSE) for level, t in other.items()}
+
+
+@ANY
+@LAW
+@given(high=timelines(most=4), low=timelines(most=4))
+def test_equal_input_gives_equal_output(policy: SharingPolicy, high: Timeline, low: Timeline) -> None:
+    assert replay(pair(high, low), policy, keep_s=1.0) == replay(pair(high, low), policy, keep_s=1.0)
+
+
+@ANY
+def test_an_endless_job_runs_as_long_as_the_others_do(policy: SharingPolicy) -> None:
+    short, long = line("short", (10, 5)), line("long", (7, 3))
+    ended = replay([Stream(timeline=short, priority=1, rounds=4), Stream(timeline=long, rounds=None)], policy)
+    assert ended.outcomes[0].finished
+    assert not ended.outcomes[1].finished
+    stopped = replay([Stream(timeline=short, rounds=None), Stream(timeline=long, rounds=None)], policy, until_s=1e-3)
+    assert stopped.end_s == 1e-3
+    assert all(0 <= one.alone_s <= one.elapsed_s * (1 + CLOSE) for one in stopped.outcomes)
+
+
+def test_a_job_that_starts_later_is_timed_from_its_start() -> None:
+    job = line("job", (10, 5))
+    got = replay([Stream(timeline=job), Stream(timeline=job, start_s=1e-3)], Exclusive())
+    assert [one.slowdown for one in got.outcomes] == [pytest.approx(1.0), pytest.approx(1.0)]
+    assert got.end_s == pytest.approx(1e-3 + job.solo_s)
+
+
+@pytest.mark.parametrize(
+    ("streams", "match"),
+    [((), "nothing to replay"), ((Stream(timeline=line("x", (1, 0)), rounds=None),), "no end")],
+)
+def test_a_replay_without_jobs_or_without_end_is_refused(streams: tuple[Stream, ...], match: str) -> None:
+    with pytest.raises(InvalidInputError, match=match):
+        replay(streams, Exclusive())
+
+
+@pytest.mark.parametrize(
+    ("fields", "match"),
+    [
+        ({"priority": 10}, "priority"),
+        ({"rounds": 0}, "rounds"),
+        ({"start_s": -1.0}, "start_s"),
+        ({"believed": line("x", (1, 0), (1, 0))}, "believed"),
+    ],
+)
+def test_a_stream_that_cannot_be_is_refused(fields: dict[str, object], match: str) -> None:
+    with pytest.raises(InvalidInputError, match=match):
+        Stream(timeline=line("x", (1, 0)), **fields)  # type: ignore[arg-type]  # wrong on purpose
+
+
+def test_a_timeline_has_kernels_that_take_time_and_shares_that_are_shares() -> None:
+    with pytest.raises(InvalidInputError, match="none"):
+        Timeline(name="x", kernels=())
+    for wrong in ((0.0, 0.0, 1.0, 0.0), (1.0, -1.0, 1.0, 0.0), (1.0, 0.0, 1.5, 0.0), (1.0, 0.0, 1.0, 2.0)):
+        with pytest.raises(InvalidInputError):
+            kernel(*wrong)

@@ -1,0 +1,141 @@
+"""One question of `interfere replay` answered: a trace, a truth and policies in, a study out."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from interfere.data.tables import Table, read_table
+from interfere.data.traces import JobTrace, TraceCluster, read_trace
+from interfere.errors import InvalidInputError
+from interfere.predict.residual import OnlineModel
+from interfere.protocols import Predictor
+from interfere.sim.cluster import Scheduler
+from interfere.sim.forecast import MatrixPredictor, ignorant, knowing, noisy
+from interfere.sim.learning import LearningScheduler
+from interfere.sim.policies import DEFAULT, DEFAULT_CAP, Beliefs, check_policy, scheduler_of
+from interfere.sim.study import Study, study
+from interfere.sim.truth import TableTruth, TruthTable, truth_of
+from interfere.sim.worlds import Worlds, worlds_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """The options of the command, each as its help line says."""
+
+    trace: Path
+    truth: Path
+    policies: tuple[str, ...] = ()
+    predict: str = "truth"
+    hide: float = 0.3
+    online: bool = False
+    error: float = 0.0
+    cap: float | None = None
+    fill: bool = False
+    device_type: str = ""
+    mode: str = ""
+    gpus: int | None = None
+    per_node: int = 8
+    whole_nodes: bool = True
+    load: float | None = None
+    draws: int = 0
+    checkpoint_s: float = 0.0
+    slice_s: float = 0.0
+    guest_may_stay: bool = False
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """The study, and what is to be known about it."""
+
+    question: Question
+    study: Study
+    notes: tuple[str, ...]  # truth, trace, predictions: what was clipped, filled, left out
+
+
+def replayed(question: Question, *, report: Callable[[str], None] | None = None) -> Answer:
+    """Read, replay and score. Raises TableError for files that break their schema, InvalidInputError for options that
+    make no sense together, UnfitError for jobs that could never run."""
+    say = report or (lambda _: None)
+    for policy in question.policies:
+        check_policy(policy)
+    table = read_table(question.truth)
+    truth = truth_of(table, device_type=question.device_type, mode=question.mode, fill=question.fill)
+    worlds = _worlds(question, read_trace(question.trace), truth)
+    notes = [truth.note(), worlds.note()]
+    for note in notes:
+        say(note)
+    belief, measured, note = _belief(question, table, truth)
+    if note:
+        notes.append(note)
+        say(note)
+    found = study(
+        worlds.worlds, TableTruth([truth]), question.policies or DEFAULT, _maker(question, belief, truth, measured),
+        draws=question.draws, load=question.load, cap=question.cap or DEFAULT_CAP, seed=question.seed, report=say,
+    )  # fmt: skip
+    if found.dropped:
+        notes.append(f"draws with an offered load of 1 or more count nowhere: {', '.join(found.dropped)}")
+    return Answer(question=question, study=found, notes=tuple(notes))
+
+
+def _worlds(question: Question, trace: JobTrace, truth: TruthTable) -> Worlds:
+    clusters: tuple[TraceCluster, ...] = ()
+    if question.gpus is not None:
+        if trace.clusters:
+            raise InvalidInputError(
+                "the trace says which devices there are", value=f"--gpus {question.gpus}", remedy="leave --gpus out"
+            )
+        per_node = min(question.per_node, question.gpus)
+        if question.gpus % per_node:
+            raise InvalidInputError(
+                "devices do not fill their nodes", value=f"--gpus {question.gpus} --per-node {per_node}",
+                remedy="give a multiple",
+            )  # fmt: skip
+        clusters = (TraceCluster(vc="all", nodes=question.gpus // per_node, gpus_per_node=per_node),)
+    return worlds_of(
+        trace, device_type=truth.device_type, mode=truth.mode, clusters=clusters, checkpoint_s=question.checkpoint_s
+    )
+
+
+_Measured = tuple[tuple[str, str, str, str], ...]
+
+
+def _belief(question: Question, table: Table, truth: TruthTable) -> tuple[MatrixPredictor, _Measured, str]:
+    """What sharing decides by, which pairs of it are measurements, and a note about it."""
+    if question.error and question.predict != "truth":
+        raise InvalidInputError(
+            "an error is put on the truth only", value=f"--error {question.error} --predict {question.predict}",
+            remedy="leave one out",
+        )  # fmt: skip
+    if question.predict == "mean":
+        return ignorant(truth), (), "predictions: the mean of all pairs, for every pair"
+    if question.predict == "truth":
+        return (noisy(truth, question.error, question.seed) if question.error else knowing(truth)), (), ""
+    from training.replay_model import modelled
+
+    found = modelled(table, truth, hide=question.hide, seed=question.seed)
+    note = (
+        f"predictions: {len(found.hidden)} pairs hidden ({question.hide:.0%}), on these the model's mean error of "
+        f"speed is {found.error:.3f}; the others by their measurement"
+    )
+    return found.predictor, found.measured, note
+
+
+def _maker(
+    question: Question, belief: MatrixPredictor, truth: TruthTable, measured: _Measured
+) -> Callable[[str], Scheduler]:
+    """Fresh schedulers, each with an online model of its own where learning was asked for."""
+    cap = DEFAULT_CAP if question.cap is None else question.cap
+
+    def make(policy: str) -> Scheduler:
+        predictor: Predictor = OnlineModel(belief, measured=measured) if question.online else belief
+        beliefs = Beliefs(
+            predictor=predictor, profiles=belief.profiles, mode=truth.mode, max_slowdown=cap,
+            guest_ends_first=not question.guest_may_stay,
+        )  # fmt: skip
+        made = scheduler_of(policy, beliefs, whole_nodes=question.whole_nodes, slice_s=question.slice_s)
+        if isinstance(predictor, OnlineModel):
+            return LearningScheduler(made, predictor, belief.profiles, truth.mode)
+        return made
+
+    return make
