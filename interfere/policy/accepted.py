@@ -2,8 +2,9 @@
 
 A deadline is accepted once its job can be laid out (`admission`) in device time that nobody holds, beside all that were
 accepted before it and those of higher priority; at the quantile 1 - risk of what remains, alone. It is kept in the
-ledger as a promise to wait, until the job is over. Law 1: no job of equal or lower priority starts on a device that an
-accepted one needs. Law 2: a promise ends kept, broken or withdrawn (an earlier deadline is another one), once.
+ledger as a promise to wait, until the job is over; others wait for it (`Limits.promise_deadlines` turns that off, and
+tests/bench/test_deadlines.py measures what it costs). Law 1: no job of equal or lower priority starts on a device that
+an accepted one needs. Law 2: a promise ends kept, broken or withdrawn (an earlier deadline is another one), once.
 """
 
 import math
@@ -91,7 +92,7 @@ def newly_accepted(
     """Deadlines of pending jobs that this decision can accept."""
     old = {promise.action.job_id for promise in standing}
     new = [job for job in snapshot.pending if not math.isnan(job.deadline_s) and job.id not in old]
-    if not new:
+    if not new or not snapshot.limits.promise_deadlines:
         return ()
     starts = {action.job_id: action for action in actions if action.places}
     needs = _Needs(snapshot, resolve)

@@ -1,9 +1,10 @@
 """How far each job may be slowed down, and which rule says so: of several caps the tightest binds.
 
-A cap holds on the quantile 1 - risk of the predicted slowdown. There are six: the job's own, the request's, the one
+A cap holds on the quantile 1 - risk of the predicted slowdown. There are five: the job's own, the request's, the one
 that a job holds against partners of lower priority, what a latency target leaves: target ÷ time of one request
-alone on this device type, and what a deadline and a device that closes leave: time left ÷ time alone there (`stay`).
-A job that misses its target even alone, or whose time is unknown there, shares with nobody.
+alone on this device type, and what a deadline, or a device that closes, leaves beside company that stays for as long
+as it could (`stay.bearable`). A job that misses its target even alone, or whose time is unknown there, shares with
+nobody.
 """
 
 from collections.abc import Sequence
@@ -11,24 +12,31 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from interfere.policy.stay import Stay, said
+from interfere.policy.stay import TICK_S, Stay, bearable, said
 from interfere.records import Job, JobProfile, Limits
 
 Floats = NDArray[np.float64]
 MS = 1e-3  # seconds
 NAMES = ("slowdown cap of the job", "slowdown cap of the request", "protected slowdown")
-PROTECTED, LATENCY, DEADLINE, WINDOW = 2, 3, 4, 5  # places among the caps
+PROTECTED, LATENCY, TIME = 2, 3, 4  # places among the caps
 
 
-def caps_of(
-    jobs: Sequence[Job], profiles: Sequence[JobProfile | None], limits: Limits, stays: Sequence[Stay]
-) -> Floats:
+def caps_of(jobs: Sequence[Job], profiles: Sequence[JobProfile | None], limits: Limits) -> Floats:
     """float64[n], the tightest of those that hold beside anybody; inf without any."""
-    own = [
-        np.fmin(np.fmin(job.max_slowdown, _latency_cap(job, p)), np.fmin(stay.deadline_cap, stay.window_cap))
-        for job, p, stay in zip(jobs, profiles, stays, strict=True)
-    ]
+    own = [np.fmin(job.max_slowdown, _latency_cap(job, p)) for job, p in zip(jobs, profiles, strict=True)]
     return np.fmin(np.fmin(np.array(own, dtype=np.float64), limits.max_slowdown), np.inf)
+
+
+def time_caps(stays: Sequence[Stay], partners: Sequence[Stay], partner_upper: Floats) -> Floats:
+    """float64[n, m], the cap that its deadline and the device's closing give each job beside each partner, which is
+    slowed down at most `partner_upper` float64[n, m] times; NaN where there is none."""
+    needs_s, within_s = (np.array([getattr(one, name) for one in stays])[:, None] for name in ("most_s", "within_s"))
+    return bearable(needs_s, within_s + TICK_S, _goes_s(partners) * partner_upper)
+
+
+def _goes_s(stays: Sequence[Stay]) -> Floats:
+    """float64[n]: until each ends alone; inf where nobody knows."""
+    return np.nan_to_num(np.array([one.most_s for one in stays], dtype=np.float64), nan=np.inf)
 
 
 def protected_caps(jobs: Sequence[Job], partners: Sequence[Job], limits: Limits) -> Floats | float:
@@ -39,11 +47,13 @@ def protected_caps(jobs: Sequence[Job], partners: Sequence[Job], limits: Limits)
     return np.where(higher, limits.protected_slowdown, np.inf)
 
 
-def past_cap(job: Job, partner: Job, profile: JobProfile | None, upper: float, limits: Limits, stay: Stay) -> str:
+def past_cap(
+    job: Job, partner: Job, profile: JobProfile | None, upper: float, limits: Limits, stay: Stay, time_cap: float
+) -> str:
     """The rule that binds a job that could be slowed down `upper` times; empty when it may."""
     against = limits.protected_slowdown if job.priority > partner.priority else np.nan
     caps = [job.max_slowdown, limits.max_slowdown, against, _latency_cap(job, profile)]
-    caps += [stay.deadline_cap, stay.window_cap]
+    caps.append(time_cap)
     if np.isnan(caps).all():
         return ""
     tightest = int(np.nanargmin(caps))
@@ -51,11 +61,12 @@ def past_cap(job: Job, partner: Job, profile: JobProfile | None, upper: float, l
         return ""
     if tightest == LATENCY:
         return unreachable(job, profile) or _late(job, profile, upper, limits)
-    if tightest >= DEADLINE:
-        need = f"{job.id} could need {said(stay.most_s * upper)} ({said(stay.most_s)} alone × {upper:.2f})"
-        if tightest == WINDOW:
-            return f"window: {need}, the device closes in {said(stay.open_s)}, at risk {limits.risk:g}"
-        return f"deadline: {need} > {said(stay.slack_s - stay.loses_s)} that are left at risk {limits.risk:g}"
+    if tightest == TIME:
+        need = f"{job.id}, {said(stay.most_s)} alone, could be slowed down {upper:.2f} × by {partner.id}"
+        if stay.within_s < stay.slack_s - stay.loses_s or np.isnan(stay.slack_s):
+            return f"window: {need}, more than {time_cap:.2f} × would outlast the device at risk {limits.risk:g}"
+        left = said(stay.slack_s - stay.loses_s)
+        return f"deadline: {need}, {left} leave {time_cap:.2f} × at risk {limits.risk:g}"
     reach = f"{NAMES[tightest]}: {job.id} could reach {upper:.2f} > {caps[tightest]:.2f} at risk {limits.risk:g}"
     if tightest == PROTECTED:
         reach += f" beside {partner.id} (priority {job.priority} beside {partner.priority})"

@@ -30,22 +30,20 @@ def each_misses(
 ) -> tuple[Floats, Floats]:
     """float64[r, c] each: P(row job misses its deadline beside the column job), and P(the column job does).
 
-    `rows` float64[k, r] and `columns` float64[k, c]: the slowdowns above which they do, in k equally likely cases;
-    NaN without a deadline, which nobody misses. Of columns that are `running` only what company adds.
+    `rows` and `columns`, float64[k, r, c]: the slowdowns above which they do, in k equally likely cases; NaN without a
+    deadline, which nobody misses. Of columns that are `running` only what company adds.
     """
     if np.isnan(rows).all() and np.isnan(columns).all():
-        none = np.zeros((rows.shape[1], columns.shape[1]))
-        return none, none
+        return np.zeros(rows.shape[1:]), np.zeros(rows.shape[1:])
     ahead, back = (np.stack(one) for one in zip(*(quantile(level) for level in LEVELS), strict=True))
     least = np.finfo(np.float64).tiny  # any slowdown is past a deadline that is over
-    of_rows = [_past(ahead, np.maximum(case, least)[:, None]) for case in np.nan_to_num(rows, nan=np.inf)]
-    of_columns = [_past(back, np.maximum(case, least)) for case in np.nan_to_num(columns, nan=np.inf)]
-    other = np.mean(of_columns, axis=0)
-    return np.mean(of_rows, axis=0), np.maximum(0.0, other - misses_alone(columns)) if running else other
+    of_rows = np.mean([_past(ahead, np.fmax(case, least)) for case in np.nan_to_num(rows, nan=np.inf)], axis=0)
+    of_columns = np.mean([_past(back, np.fmax(case, least)) for case in np.nan_to_num(columns, nan=np.inf)], axis=0)
+    return of_rows, np.maximum(0.0, of_columns - misses_alone(columns)) if running else of_columns
 
 
 def misses_alone(cases: Floats) -> Floats:
-    """float64[n]: the same without company, of float64[k, n]."""
+    """float64[...]: the same without company, of float64[k, ...]."""
     return np.asarray(np.mean(cases < 1.0, axis=0))
 
 

@@ -12,12 +12,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from interfere.policy.caps import caps_of, past_cap, protected_caps
+from interfere.policy.caps import caps_of, past_cap, protected_caps, time_caps
 from interfere.policy.chance import each_misses, either_past
 from interfere.policy.memory import Demand, Known, Room, demand, do_not_fit, misfits, too_large
 from interfere.policy.objectives import Objective, relative_times, weights
 from interfere.policy.outlast import lasting_s, outlasts, why_not
-from interfere.policy.stay import Stay, lost_times, opening, said, slowdowns_to_miss, stays
+from interfere.policy.stay import FREE, Stay, left_s, lost_times, opening, said, slowdowns_to_miss, stays
 from interfere.protocols import Predictor
 from interfere.records import NAN, ActionKind, Device, Job, JobProfile, Limits, Snapshot
 
@@ -98,6 +98,8 @@ class PairCosts:
     domain_reason: str
     row_stays: tuple[Stay, ...]
     column_stays: tuple[Stay, ...]
+    row_time: NDArray[np.float64]  # float64[r, c], caps of deadlines and windows; NaN for none
+    column_time: NDArray[np.float64]
     lasting_s: tuple[Floats, Floats]  # float64[r, c] each: row here beside the column, column beside the row
     running: bool = False  # are the columns residents already?
 
@@ -122,9 +124,10 @@ class PairCosts:
         if why := do_not_fit(one, other, float(self.fits[i, j]), self.where.room, self.limits):
             return why
         row, column = self.rows[i], self.columns[j]
-        upper, other_upper = float(self.row_upper[i, j]), float(self.column_upper[i, j])
-        why = past_cap(row, column, self.row_profiles[i], upper, self.limits, self.row_stays[i])
-        why = why or past_cap(column, row, self.column_profiles[j], other_upper, self.limits, self.column_stays[j])
+        upper, time_cap = float(self.row_upper[i, j]), float(self.row_time[i, j])
+        why = past_cap(row, column, self.row_profiles[i], upper, self.limits, self.row_stays[i], time_cap)
+        upper, time_cap = float(self.column_upper[i, j]), float(self.column_time[i, j])
+        why = why or past_cap(column, row, self.column_profiles[j], upper, self.limits, self.column_stays[j], time_cap)
         guest_s, host_s = (float(one[i, j]) for one in self.lasting_s)
         stays = self.running and self.limits.guest_ends_first and outlasts(guest_s, host_s)
         return why or (why_not(row, column, guest_s, host_s) if stays else "")
@@ -180,13 +183,14 @@ def pair_costs(
     row_upper, column_upper = ahead.copy(), back.copy()
     row_known = np.array([p is not None for p in row_profiles], dtype=bool)
     column_known = np.array([p is not None for p in column_profiles], dtype=bool)
-    row_stays = stays(rows, row_times, where.open_s, now_s, limits.risk)
-    column_stays = stays(columns, column_times, where.open_s, now_s, limits.risk)
-    row_cap = caps_of(rows, row_profiles, limits, row_stays)[:, None]
-    column_cap = caps_of(columns, column_profiles, limits, column_stays)[:, None]
-    row_cap = np.minimum(row_cap, protected_caps(rows, columns, limits))
-    column_cap = np.minimum(column_cap, protected_caps(columns, rows, limits)).T
-    capped = np.isfinite(row_cap).any() or np.isfinite(column_cap).any()
+    timed = math.isfinite(where.open_s) or any(not math.isnan(job.deadline_s) for job in (*rows, *columns))
+    row_stays, column_stays = (
+        stays(jobs, times, where.open_s, now_s, limits.risk) if timed else (FREE,) * len(jobs)
+        for jobs, times in ((rows, row_times), (columns, column_times))
+    )
+    row_cap = np.minimum(caps_of(rows, row_profiles, limits)[:, None], protected_caps(rows, columns, limits))
+    column_cap = np.minimum(caps_of(columns, column_profiles, limits)[:, None], protected_caps(columns, rows, limits)).T
+    capped = timed or np.isfinite(row_cap).any() or np.isfinite(column_cap).any()
     fits = np.full((r, c), np.nan)
     some = np.ix_(row_known, column_known)
     if not domain and row_known.any() and column_known.any() and ActionKind.START_SHARED in limits.allowed:
@@ -197,18 +201,22 @@ def pair_costs(
             row_upper[some], column_upper[some], _ = _predict(
                 row_profiles, column_profiles, where, predictor, 1 - limits.risk, limits
             )
+    row_time, column_time = (
+        time_caps(one, other, upper) if timed else np.full(upper.shape, np.nan)
+        for one, other, upper in ((row_stays, column_stays, column_upper), (column_stays, row_stays, row_upper.T))
+    )
     of_rows = objective.constant(rows)[:, None] + (objective.rate(rows) * row_times)[:, None] * ahead
     of_columns = objective.constant(columns) + objective.rate(columns) * column_times * back
     of_rows += (objective.rate(rows) * lost_times(rows, row_stays))[:, None]
     if not running:
         of_columns += objective.rate(columns) * lost_times(columns, column_stays)
-    if objective.misses and not np.isnan(ahead).all():
+    if objective.misses and timed and not np.isnan(ahead).all():
+        row_cases = slowdowns_to_miss(rows, row_times, now_s, left_s(columns, column_times) * back)
+        column_cases = slowdowns_to_miss(columns, column_times, now_s, left_s(rows, row_times) * ahead.T)
         miss, other = each_misses(
             lambda level: _predict(row_profiles, column_profiles, where, predictor, level, limits)[:2],
-            slowdowns_to_miss(rows, row_times, now_s)[:, row_known],
-            slowdowns_to_miss(columns, column_times, now_s)[:, column_known],
-            running=running,
-        )
+            row_cases[:, some[0], some[1]], column_cases[:, some[1], some[0]], running=running,
+        )  # fmt: skip
         of_rows[some] += objective.misses * weights(rows)[row_known][:, None] * miss
         of_columns[some] += objective.misses * weights(columns)[column_known] * other
     cost = of_rows + of_columns
@@ -219,10 +227,11 @@ def pair_costs(
             lambda level: _predict(row_profiles, column_profiles, where, predictor, level, limits)[:2], limits.soft_cap
         )
         cost[some] += objective.past_cap * past
-    row_demands = [demand_there(job, where, resolve) for job in rows]
-    column_demands = [demand_there(job, where, resolve) for job in columns]
-    forbidden = np.isnan(cost) | (row_upper > row_cap) | (column_upper > column_cap)
-    forbidden |= misfits(row_demands, column_demands, fits, where.room, limits)
+    row_demands, column_demands = ([demand_there(job, where, resolve) for job in jobs] for jobs in (rows, columns))
+    forbidden = np.isnan(cost) | (row_upper > np.fmin(row_cap, row_time))
+    forbidden |= (column_upper > np.fmin(column_cap, column_time.T)) | misfits(
+        row_demands, column_demands, fits, where.room, limits
+    )
     lasting = lasting_s(rows, row_times, ahead), lasting_s(columns, column_times, back.T).T
     if running and limits.guest_ends_first:
         forbidden |= outlasts(*lasting)
@@ -231,7 +240,7 @@ def pair_costs(
     if not running:
         cost[:, _shut(columns, column_stays, where)] = np.inf
     return PairCosts(
-        row_stays=row_stays, column_stays=column_stays, lasting_s=lasting,
+        row_stays=row_stays, column_stays=column_stays, row_time=row_time, column_time=column_time.T, lasting_s=lasting,
         cost=cost, worst=np.maximum(of_rows, of_columns), row_slowdown=ahead, column_slowdown=back,
         rows=tuple(rows), columns=tuple(columns), where=where,
         limits=limits, row_profiles=tuple(row_profiles), column_profiles=tuple(column_profiles),

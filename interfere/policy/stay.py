@@ -48,15 +48,11 @@ class Stay:
         return self.checkpoint_s if self.interrupted and not math.isnan(self.checkpoint_s) else 0.0
 
     @property
-    def deadline_cap(self) -> float:
-        """Most slowdown with which it meets its deadline at 1 - risk of what remains; NaN without one."""
-        return (self.slack_s - self.loses_s) / self.most_s if self.most_s > 0 else NAN
-
-    @property
-    def window_cap(self) -> float:
-        """Most slowdown with which it ends before the device closes; NaN where it is cut off, or there is no end."""
-        ends = math.isfinite(self.open_s) and not self.interrupted and self.most_s > 0
-        return self.open_s / self.most_s if ends else NAN
+    def within_s(self) -> float:
+        """Seconds in which it must end: before its deadline, and before the device closes unless it is cut off anyway;
+        NaN for no limit."""
+        closes = math.isfinite(self.open_s) and not self.interrupted
+        return float(np.fmin(self.slack_s - self.loses_s, self.open_s if closes else NAN))
 
     def shut(self, job_id: str, where: str) -> str:
         """Why it may not begin; empty where it may."""
@@ -83,9 +79,19 @@ def stays(jobs: Sequence[Job], times: Floats, open_s: float, now_s: float, risk:
             slack_s=job.deadline_s - now_s, open_s=open_s,
             checkpoint_s=job.checkpoint_s if job.preemptible else NAN,
         )
-        if math.isfinite(open_s) or not math.isnan(job.deadline_s) else FREE
         for job, tau in zip(jobs, times.tolist(), strict=True)
     )  # fmt: skip
+
+
+def bearable(needs_s: Floats, left_s: Floats, beside_s: Floats | float) -> Floats:
+    """The slowdown up to which who needs `needs_s` alone ends within `left_s`, beside company gone after `beside_s`.
+
+    Slowed down s times it ends at needs · s where company stays, else at needs + beside (1 - 1/s). NaN: no limit.
+    """
+    with np.errstate(divide="ignore", invalid="ignore"):
+        spare_s = left_s - needs_s
+        passing = np.where(spare_s >= beside_s, np.inf, 1.0 / (1.0 - spare_s / beside_s))
+        return np.asarray(np.where(spare_s >= 0, np.fmax(left_s / needs_s, passing), left_s / needs_s))
 
 
 def remaining_s(job: Job, level: float) -> float:
@@ -95,13 +101,21 @@ def remaining_s(job: Job, level: float) -> float:
     return float(job.remaining_s * (job.remaining_p90_s / job.remaining_s) ** (NormalDist().inv_cdf(level) / P90_Z))
 
 
-def slowdowns_to_miss(jobs: Sequence[Job], times: Floats, now_s: float) -> Floats:
-    """float64[k, n]: above which slowdown each deadline is missed, in k equally likely cases of what remains."""
+def slowdowns_to_miss(jobs: Sequence[Job], times: Floats, now_s: float, beside_s: Floats | float = math.inf) -> Floats:
+    """float64[k, n, ...]: above which slowdown each deadline is missed, in k equally likely cases of what remains.
+
+    `beside_s` float64[n, ...]: when company goes.
+    """
     parts = PARTS if any(not math.isnan(job.remaining_p90_s) for job in jobs) else (0.5,)
-    slack_s = np.array([job.deadline_s - now_s for job in jobs], dtype=np.float64)
-    needs_s = np.array([[remaining_s(job, level) for job in jobs] for level in parts]).reshape(len(parts), len(jobs))
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return np.asarray(slack_s / (needs_s * times))
+    more = (slice(None),) + (None,) * (np.ndim(beside_s) - 1)
+    slack_s = np.array([job.deadline_s - now_s for job in jobs], dtype=np.float64)[more]
+    needs_s = [np.array([remaining_s(job, level) for job in jobs], dtype=np.float64) * times for level in parts]
+    return np.stack([bearable(each[more], slack_s, beside_s) for each in needs_s])
+
+
+def left_s(jobs: Sequence[Job], times: Floats) -> Floats:
+    """float64[n]: median time to the end alone; inf where nobody knows."""
+    return np.asarray(np.nan_to_num(np.array([job.remaining_s for job in jobs], dtype=np.float64), nan=np.inf) * times)
 
 
 def lost_times(jobs: Sequence[Job], found: Sequence[Stay]) -> Floats:
@@ -113,14 +127,14 @@ def lost_times(jobs: Sequence[Job], found: Sequence[Stay]) -> Floats:
 def start_weights(jobs: Sequence[Job], now_s: float) -> Floats:
     """float64[n], who starts first where not all can: weight · 10^priority, up to twice that as a deadline comes near.
 
-    w (1 + 1/ρ) with the slack ratio ρ = (deadline - now) / remaining_s ≥ 1; twice for less, w without a deadline.
-    So who can still make it goes before who has no deadline, the least slack first, and never before two such jobs.
+    w (1 + 1 / (1 + laxity in hours)), laxity = deadline - now - remaining_s ≥ 0; w without a deadline. So who can still
+    make it goes before who has no deadline, the least slack first, and never before two such jobs.
     """
     weight = weights(jobs)
     for i, job in enumerate(jobs):
         if not math.isnan(job.deadline_s):
-            ratio = (job.deadline_s - now_s) / job.remaining_s if job.remaining_s > 0 else math.inf
-            weight[i] *= 1.0 + 1.0 / max(1.0, ratio)
+            laxity_s = max(0.0, job.deadline_s - now_s - job.remaining_s)
+            weight[i] *= 1.0 + 1.0 / (1.0 + laxity_s / HOUR_S)
     return weight
 
 

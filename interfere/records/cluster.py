@@ -172,6 +172,7 @@ class Limits:
     promise_ttl_s: float = DEFAULT_PROMISE_TTL_S  # how long a planned start keeps its place, on the caller's clock
     slice_s: float = NAN  # decide anew at least this often
     most_shared_gpus: int | None = None  # jobs on more devices than this run without company
+    promise_deadlines: bool = True  # accept deadlines, and start nobody at the cost of one
     move_factor: float = DEFAULT_MOVE_FACTOR  # a move must save more than this times what it costs
     grant_patience_s: float = DEFAULT_GRANT_PATIENCE_S  # who is past its grant for so long without a dip may be ended
     grant_tolerance: float = 0.0  # share of its grant that a job may use beyond it

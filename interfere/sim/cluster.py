@@ -36,6 +36,7 @@ class Decision:
 
     starts: Sequence[Start] = ()
     stops: Sequence[str] = ()
+    drops: Sequence[str] = ()  # waiting jobs that will never run
     wake_s: float = math.inf  # ask again then, if nothing happens before
 
 
@@ -113,6 +114,15 @@ class Cluster:
         """Jobs that run alone, and so may be joined on exactly their devices, in order of their start."""
         return [one for one in self.running.values() if one.partner is None]
 
+    def carry_out(self, decision: Decision) -> None:
+        """Stops, then starts, then drops."""
+        for name in decision.stops:
+            self.stop(name)
+        for start in decision.starts:
+            self.start(start)
+        for name in decision.drops:
+            self.drop(name)
+
     # --- what happens -------------------------------------------------------------------------------------------------
 
     def arrive(self, job: SimJob) -> None:
@@ -177,6 +187,13 @@ class Cluster:
         one.left_s += one.job.checkpoint_s
         one.stops += 1
         self.waiting[one.job.id] = one
+
+    def drop(self, job_id: str) -> None:
+        """A waiting job is given up: it never ends."""
+        one = self.waiting.pop(job_id, None)
+        if one is None:
+            raise ValueError(f"{job_id} does not wait")
+        one.ended_s = math.inf
 
     def end(self, job_id: str) -> None:
         """A running job has done its work."""

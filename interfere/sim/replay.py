@@ -25,7 +25,7 @@ class Replayed:
 
     world: World
     started_s: Floats  # float64[n], first start
-    ended_s: Floats  # float64[n]
+    ended_s: Floats  # float64[n]; inf where the scheduler dropped it
     stops: NDArray[np.int64]  # int64[n]
     spans: tuple[Span, ...]
     at_s: Floats  # float64[m]
@@ -79,10 +79,8 @@ def replay(
             cluster.arrive(world.jobs[arrived])
             arrived += 1
         decision = scheduler.decide(cluster)
-        for name in decision.stops:
-            cluster.stop(name)
-        for start in decision.starts:
-            cluster.start(start)
+        cluster.carry_out(decision)
+        over += len(decision.drops)
         wake_s = decision.wake_s if decision.wake_s > now_s else math.inf
         for one in cluster.changed:
             if one.devices:

@@ -148,6 +148,7 @@ limits = st.builds(
     max_devices=st.none() | counts,
     most_shared_gpus=st.none() | counts.map(lambda count: count + 1),
     allow_extrapolation=st.booleans(),
+    promise_deadlines=st.booleans(),
     guest_ends_first=st.booleans(),
     risk=st.floats(0.001, 0.5),
     memory_headroom=numbers(0.0, 0.99),

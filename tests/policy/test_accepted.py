@@ -158,7 +158,7 @@ def test_running_beside_somebody_longer_is_counted_in_what_is_free() -> None:
         assert trial.decide(job("x", 10.0, deadline_s))["x"].accepted is accepted
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(4))
 def test_at_equal_priority_every_accepted_deadline_is_met(seed: int) -> None:
     """Exact times, jobs that come at any time with and without deadlines, gangs: no promise is ever broken."""
     rng = np.random.default_rng(seed)
@@ -180,3 +180,14 @@ def test_at_equal_priority_every_accepted_deadline_is_met(seed: int) -> None:
     assert len(promised) > 2
     late = {name for name, deadline_s in promised.items() if cluster.done_s[name] > deadline_s + 1e-6}
     assert not late
+
+
+def test_who_wants_no_promises_gets_none() -> None:
+    cluster = Cluster(1)
+    cluster.limits = replace(cluster.limits, promise_deadlines=False)
+    cluster.decide(job("r", 10.0))
+    assert not cluster.decide(job("x", 100.0, 115.0))["x"].accepted
+    cluster.run(10.0)
+    actions = cluster.decide(job("y", 20.0, 30.5))
+    assert actions["y"].places  # x, which can wait for 5 s only, would have been late
+    assert names(cluster) == []

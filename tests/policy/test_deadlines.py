@@ -61,9 +61,10 @@ def test_a_deadline_forbids_company_that_could_make_it_late_pending_or_resident(
     tight, free = job("x", 200.0), job("r")
     for one, resident in ((tight, free), (replace(free, id="x"), replace(tight, id="r"))):
         (refusal,) = decided((one,), (device(resident),)).refused
-        name = "x" if one is tight else "r"
+        name, other = ("x", "r") if one is tight else ("r", "x")
         assert refusal.reason == (
-            f"deadline: {name} could need 3.5 min (1.67 min alone × 2.10) > 3.33 min that are left at risk 0.05"
+            f"deadline: {name}, 1.67 min alone, could be slowed down 2.10 × by {other}, "
+            "3.33 min leave 2.00 × at risk 0.05"
         )
     for left_s, risk in ((211.0, 0.05), (150.0, 0.5)):
         (action,) = decided((job("x", left_s),), (device(free),), limits=Limits(risk=risk)).actions
@@ -92,7 +93,7 @@ def test_uncertain_times_make_a_job_run_alone_but_do_not_forbid_it_to_start() ->
     one = job("x", 120.0, remaining_p90_s=200.0)
     assert decided((one,), (device(),)).actions[0].kind is ActionKind.START_ALONE
     (refusal,) = decided((one,), (device(job("r")),)).refused
-    assert refusal.reason.startswith("deadline: x could need")
+    assert "at risk" in refusal.reason
 
 
 # --- windows ----------------------------------------------------------------------------------------------------------
@@ -120,13 +121,23 @@ def test_who_can_be_checkpointed_starts_at_its_cost_and_prefers_a_device_that_st
 
 def test_company_must_not_keep_anybody_past_the_closing_time() -> None:
     closes = (Window(from_s=0.0, until_s=NOW_S + 200.0),)
-    (refusal,) = decided((job("x"),), (device(job("r", remaining_s=20.0), windows=closes),)).refused
+    (refusal,) = decided((job("x"),), (device(job("r"), windows=closes),)).refused
     assert refusal.reason == (
-        "window: x could need 3.5 min (1.67 min alone × 2.10), the device closes in 3.33 min, at risk 0.05"
+        "window: x, 1.67 min alone, could be slowed down 2.10 × by r, more than 2.00 × would outlast the device "
+        "at risk 0.05"
     )
     later = (Window(from_s=0.0, until_s=NOW_S + 211.0),)
-    (action,) = decided((job("x"),), (device(job("r", remaining_s=20.0), windows=later),)).actions
+    (action,) = decided((job("x"),), (device(job("r"), windows=later),)).actions
     assert action.kind is ActionKind.START_SHARED
+
+
+def test_company_that_soon_ends_is_borne_for_as_long_as_it_stays() -> None:
+    """r ends after at most 40 · 2.1 = 84 s, in which x loses 84 (1 - 1/2.1) = 44 s of its 50."""
+    for left_s, shares in ((143.0, False), (145.0, True)):
+        (action,) = decided((job("x", left_s),), (device(job("r", remaining_s=40.0)),)).actions
+        assert (action.kind is ActionKind.START_SHARED) is shares
+    unknown = device(Job(id="r", workload="a"))
+    assert decided((job("x", 145.0),), (unknown,)).actions[0].kind is ActionKind.WAIT
 
 
 def test_a_gang_takes_devices_that_are_open_as_long() -> None:
@@ -216,12 +227,13 @@ def test_a_resident_that_is_late_anyway_holds_nobody_back() -> None:
 def test_the_objective_counts_misses_by_their_chance_and_weight() -> None:
     """Slack 1.4: missed beside a with an even chance; alone never, and company loses a thousandth of its excess."""
     fields = {"objective": ObjectiveKind.DEADLINE_MISSES, "limits": Limits(risk=0.5)}
-    found = decided((job("x", 140.0 - 1e-4, weight=2.0, workload="a"),), (device(job("r", workload="a")),), **fields)
-    assert found.actions[0].kind is ActionKind.WAIT  # just past its median
-    found = decided((job("x", 140.0 + 1e-4, weight=2.0),), (device(job("r", weight=1.0)),), **fields)
+    long = job("r", remaining_s=1e4)
+    found = decided((job("x", 139.0, weight=2.0),), (device(long),), **fields)
+    assert found.actions[0].kind is ActionKind.WAIT  # past its median
+    found = decided((job("x", 140.0, weight=2.0),), (device(long),), **fields)
     lost = 1e-3 * 3.0 * 0.4
     assert found.cost == pytest.approx(2.0 * 0.5 + lost, abs=5e-3)
-    resident = decided((job("x"),), (device(job("r", 140.0 + 1e-4, weight=2.0)),), **fields)
+    resident = decided((job("x", remaining_s=1e4),), (device(job("r", 140.0, weight=2.0)),), **fields)
     assert resident.cost == pytest.approx(2.0 * 0.5 + lost, abs=5e-3)
     uncertain = job("x", 100.0, remaining_p90_s=150.0)
     assert decided((uncertain,), (device(),), **fields).cost == pytest.approx(0.5, abs=0.01)
@@ -246,13 +258,19 @@ def test_fewest_expected_misses_by_trying_every_pairing() -> None:
         found = plan(snapshot, predictor, known, "d")
 
         def chance(one: Job, other: Job, table: dict[tuple[str, str], float] = table) -> float:
-            """The interval of the predictor is log-linear: at level q its slowdown is s · 1.5^((q - 0.5) / 0.45)."""
-            cap = (one.deadline_s - NOW_S) / one.remaining_s
-            s = table[one.workload, other.workload]
-            if s > cap:
+            """The interval of the predictor is log-linear: at level q its slowdown is s · 1.5^((q - 0.5) / 0.45). The
+            other is gone after its own time, and nobody is slowed down from then on."""
+            s, left_s = table[one.workload, other.workload], one.deadline_s - NOW_S
+            goes_s = other.remaining_s * table[other.workload, one.workload]
+
+            def ends_s(slowdown: float) -> float:
+                return one.remaining_s + min(goes_s, one.remaining_s * slowdown) * (1 - 1 / slowdown)
+
+            if ends_s(s) > left_s:
                 return math.inf  # the cap at the median
-            level = 0.5 + 0.45 * math.log(cap / s) / math.log(1.5)
-            return 0.0 if level >= 0.99 else 1.0 - level
+            levels = np.linspace(0.5, 0.99, 2001)
+            late = [ends_s(s * 1.5 ** ((level - 0.5) / 0.45)) > left_s for level in levels]
+            return 1.0 - float(levels[late.index(True)]) if any(late) else 0.0
 
         def cost(pairs: tuple[tuple[int, int], ...], jobs: tuple[Job, ...] = jobs, table: object = table) -> float:
             both = [(jobs[i], jobs[j]) for a, b in pairs for i, j in ((a, b), (b, a))]
@@ -260,7 +278,7 @@ def test_fewest_expected_misses_by_trying_every_pairing() -> None:
 
         best = min(map(cost, (((0, 1), (2, 3)), ((0, 2), (1, 3)), ((0, 3), (1, 2)))))
         if math.isfinite(best):
-            assert found.objective_value == pytest.approx(best, rel=1e-4)
+            assert found.objective_value == pytest.approx(best, abs=2e-3)
         else:
             assert any(a.kind is ActionKind.WAIT for a in found.actions)
 
@@ -330,13 +348,17 @@ def test_no_start_breaks_a_deadline_at_the_stated_risk_or_outlasts_a_window(seed
             factor = 1.0 if math.isnan(one.remaining_p90_s) else 1.5
             most_s, least_s = (one.remaining_s * factor**sign * tau for sign in (z, -z))
             left_s = one.deadline_s - NOW_S
-            given_up = (
-                least_s > left_s if name[0] == "r" else "deadline" in action.reason and "earliest" in action.reason
-            )
-            if other and not math.isnan(left_s) and not given_up and least_s <= left_s:
-                assert most_s * slowdown <= left_s * (1 + 1e-3)
+            given_up = least_s > left_s or (name == action.job_id and "at the earliest" in action.reason)
+            ends_s = most_s
+            if other:
+                two = jobs[other]
+                spread = 1.0 if math.isnan(two.remaining_p90_s) else 1.5**z
+                goes_s = two.remaining_s * spread * tau * TABLE[two.workload, one.workload] * scale
+                ends_s += min(goes_s, most_s * slowdown) * (1 - 1 / slowdown)
+            if other and not math.isnan(left_s) and not given_up:
+                assert ends_s <= left_s * (1 + 1e-3)
             if most_s <= closes_s - NOW_S:
-                assert most_s * slowdown <= (closes_s - NOW_S) * (1 + 1e-3)
+                assert ends_s <= (closes_s - NOW_S) * (1 + 1e-3)
             elif name == action.job_id:
                 assert one.preemptible
 

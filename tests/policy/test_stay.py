@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from interfere.errors import InvalidInputError
-from interfere.policy.stay import FREE, Stay, opening, remaining_s, said, slowdowns_to_miss, start_weights, stays
+from interfere.policy.stay import Stay, bearable, opening, remaining_s, said, slowdowns_to_miss, start_weights, stays
 from interfere.records import Device, Job, Window
 from interfere.records.windows import spans
 
@@ -32,12 +32,27 @@ def test_what_remains_is_log_normal_through_its_median_and_its_90_percent() -> N
     assert remaining_s(job(remaining_s=0.0, remaining_p90_s=5.0), 0.9) == 0.0
 
 
-def test_a_deadline_caps_the_slowdown_at_the_time_left_over_the_time_alone() -> None:
-    assert stay(job(deadline_s=350.0), now_s=50.0).deadline_cap == 3.0
-    assert stay(job(deadline_s=350.0), now_s=50.0, tau=2.0).deadline_cap == 1.5
-    assert stay(job(deadline_s=300.0, remaining_p90_s=200.0), risk=0.1).deadline_cap == pytest.approx(1.5)
-    assert math.isnan(stay(job()).deadline_cap)
-    assert stay(job()) is FREE
+def test_a_job_must_end_before_its_deadline_and_before_the_device_closes() -> None:
+    assert stay(job(deadline_s=350.0), now_s=50.0).within_s == 300.0
+    assert stay(job(deadline_s=350.0), open_s=200.0).within_s == 200.0
+    assert stay(job(deadline_s=350.0), open_s=400.0).within_s == 350.0
+    assert math.isnan(stay(job()).within_s)
+
+
+def test_company_is_borne_up_to_the_time_left_over_the_time_alone_and_further_where_it_goes() -> None:
+    def cap(needs_s: float, left_s: float, beside_s: float = math.inf) -> float:
+        return float(bearable(np.array(needs_s), np.array(left_s), beside_s))
+
+    assert cap(100.0, 150.0) == 1.5
+    assert cap(100.0, 150.0, 100.0) == 2.0  # 100 s beside it at half speed: 50 s late
+    assert cap(100.0, 150.0, 50.0) == math.inf
+    assert cap(100.0, 150.0, 1e9) == pytest.approx(1.5)
+    assert cap(100.0, 80.0, 10.0) < 1.0
+    assert math.isnan(cap(100.0, math.nan))
+    for slowdown in (1.2, 1.8, 3.0):
+        for beside_s in (30.0, 110.0, 400.0):
+            end_s = 100.0 + min(beside_s, 100.0 * slowdown) * (1 - 1 / slowdown)
+            assert (slowdown <= cap(100.0, 150.0, beside_s)) == (end_s <= 150.0)
 
 
 def test_a_stay_may_not_begin_where_even_little_work_comes_too_late() -> None:
@@ -48,15 +63,14 @@ def test_a_stay_may_not_begin_where_even_little_work_comes_too_late() -> None:
 
 def test_a_closing_device_takes_who_ends_before_or_can_be_checkpointed() -> None:
     assert stay(job(), open_s=100.0).shut("x", "edge") == ""
-    assert stay(job(), open_s=100.0).window_cap == 1.0
-    assert stay(job(), open_s=150.0).window_cap == 1.5
+    assert stay(job(), open_s=100.0).within_s == 100.0
     closes = stay(job(remaining_s=6840.0), open_s=4320.0)
     assert closes.shut("x", "edge-3") == "window: edge-3 closes in 1.2 h, x needs 1.9 h there"
-    assert math.isnan(closes.window_cap)
+    assert math.isnan(closes.within_s)
     unknown = stay(job(remaining_s=math.nan), open_s=60.0)
     assert "nobody says how long x runs" in unknown.shut("x", "edge")
     stopped = stay(job(preemptible=True, checkpoint_s=10.0, deadline_s=160.0), open_s=60.0)
-    assert (stopped.shut("x", "edge"), stopped.loses_s, stopped.deadline_cap) == ("", 10.0, 1.5)
+    assert (stopped.shut("x", "edge"), stopped.loses_s, stopped.within_s) == ("", 10.0, 150.0)
     assert stay(job(preemptible=True, checkpoint_s=10.0), open_s=100.0).loses_s == 0.0
     brief = stay(job(preemptible=True, checkpoint_s=60.0), open_s=30.0)
     assert brief.shut("x", "edge") == "window: edge closes in 30 s, a checkpoint of x takes 1 min"
@@ -71,7 +85,10 @@ def test_a_later_deadline_and_a_longer_window_never_forbid_more(
     before = stay(one, tau=tau, open_s=open_s)
     after = stay(replace(one, deadline_s=deadline_s + more_s), tau=tau, open_s=open_s + longer_s)
     assert not after.shut("x", "d") or before.shut("x", "d")
-    assert after.deadline_cap >= before.deadline_cap
+    needs_s = np.array(100.0)
+    assert bearable(needs_s, np.array(after.within_s), 70.0) >= bearable(needs_s, np.array(before.slack_s), 70.0) or (
+        after.within_s < after.slack_s
+    )
 
 
 def test_cases_of_a_miss_spread_as_what_remains_does() -> None:

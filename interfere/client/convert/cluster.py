@@ -132,6 +132,7 @@ def limits_to_proto(limits: Limits) -> pb.Limits:
         max_devices=limits.max_devices,
         most_shared_gpus=limits.most_shared_gpus,
         allow_extrapolation=limits.allow_extrapolation,
+        promise_deadlines=limits.promise_deadlines,
         guest_ends_first=limits.guest_ends_first,
     )
     set_numbers(
@@ -149,6 +150,7 @@ def limits_from_proto(message: pb.Limits) -> Limits:
         max_devices=message.max_devices if message.HasField("max_devices") else None,
         most_shared_gpus=message.most_shared_gpus if message.HasField("most_shared_gpus") else None,
         allow_extrapolation=message.allow_extrapolation,
+        promise_deadlines=message.promise_deadlines if message.HasField("promise_deadlines") else True,
         guest_ends_first=message.guest_ends_first,
         risk=number(message, "risk", DEFAULT_RISK),
         memory_headroom=number(message, "memory_headroom", 0.0),

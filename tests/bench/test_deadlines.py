@@ -1,0 +1,57 @@
+"""Deadlines with idle edge devices on Venus: the first 300 jobs of each third of the month of four virtual clusters.
+
+Lucid's table is the truth and what is believed; durations are known.
+
+Half of the nodes of each virtual cluster are the cloud, the other half is there from 22:00 to 08:00 only, at 0.7 of the
+speed; with `taken`, these are taken back at random at five minutes' notice; with `added`, they are as many nodes more.
+One in five jobs has no deadline. Plans without sharing are tried in the first setting only: they take longest.
+`DEADLINE_SETTINGS` names the settings to run (default: all): tight, usual, loose, taken, added.
+"""
+
+import os
+
+import numpy as np
+import pytest
+
+from interfere.data.importers.helios import import_helios
+from interfere.data.importers.lucid import import_lucid
+from interfere.data.tables import Table
+from interfere.sim.deadline_study import TO_BEAT, Setting, parts, played, schedulers, table
+from interfere.sim.deadlines import DeadlineScore
+from interfere.sim.forecast import knowing
+from interfere.sim.truth import truth_of
+from interfere.sim.worlds import worlds_of
+from tests.bench.history import record
+from tests.data.importers.public import public
+
+pytestmark = pytest.mark.bench
+SETTINGS = {
+    "usual": Setting(), "tight": Setting(family="tight"), "loose": Setting(family="loose"),
+    "taken": Setting(taken=True), "added": Setting(instead=False),
+}  # fmt: skip
+WANTED = os.environ.get("DEADLINE_SETTINGS", ",".join(SETTINGS)).split(",")
+
+
+@pytest.mark.parametrize("name", WANTED)
+@pytest.mark.timeout(3600)
+def test_deadline_satisfaction(name: str) -> None:
+    trace = import_helios(public("venus/jobs_4vc.csv"), vc_config=public("venus/vc_config.csv"), name="venus").trace
+    assert trace is not None
+    lucid = import_lucid(public("lucid"))
+    truth = truth_of(Table(name="lucid", jobs=lucid.jobs, pairs=lucid.pairs), fill=True)
+    worlds = worlds_of(trace, device_type=truth.device_type, mode=truth.mode).worlds
+    edges = [SETTINGS[name].world(*part) for world in worlds for part in parts(world, trace.start_s)]
+    belief = knowing(truth)
+    scores: dict[str, list[DeadlineScore]] = {
+        scheduler: [played(edge, maker, truth, belief) for edge in edges]
+        for scheduler, maker in schedulers().items()
+        if name == "usual" or not scheduler.startswith("plan") or scheduler.endswith("sharing")
+    }
+    print(f"\n{name}: {len(edges)} traces, {sum(len(edge.world.jobs) for edge in edges)} jobs, {truth.note()}")
+    print(table(scores))
+    means = {key: float(np.mean([one.satisfaction for one in mine])) for key, mine in scores.items()}
+    record(f"deadlines_{name}", means)
+    assert means[TO_BEAT] > means["EDF"]
+    assert sum(one.broken for one in scores["slot admission"]) <= 0.01 * sum(
+        one.promised for one in scores["slot admission"]
+    )
