@@ -43,7 +43,7 @@ class GreedyPacking:
     mode: str
     max_slowdown: float = math.inf
     most_shared_gpus: int | None = None
-    guest_ends_first: bool = True  # by the estimates
+    guest_ends_first: bool = False  # by the estimates
     estimate: Estimate = field(default_factory=Oracle)
 
     def join(self, waiting: Sequence[Progress], hosts: Sequence[Host], cluster: Cluster) -> list[Start]:

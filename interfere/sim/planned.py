@@ -36,7 +36,7 @@ class Planner:
     mode: str
     max_slowdown: float = math.nan
     most_shared_gpus: int | None = None
-    guest_ends_first: bool = True  # by the estimates
+    guest_ends_first: bool = False  # by the estimates
     objective: ObjectiveKind = ObjectiveKind.TOTAL_SLOWDOWN
     estimate: Estimate = field(default_factory=Oracle)
     depth: int = DEPTH
