@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Protocol
 
 from interfere.sim.cluster import Cluster, Progress
-from interfere.sim.estimates import Estimate, Oracle, left_s
+from interfere.sim.estimates import Estimate, Oracle
 
 
 class Order(Protocol):
@@ -48,7 +48,7 @@ class ShortestFirst:
 
     def key(self, one: Progress, cluster: Cluster) -> float:
         """Seconds alone, or device seconds."""
-        time_s = left_s(self.estimate, one, cluster) if self.remaining else self.estimate.whole_s(one, cluster)
+        time_s = self.estimate.left_s(one, cluster) if self.remaining else self.estimate.whole_s(one, cluster)
         return time_s * (one.job.gpus if self.per_gpu else 1)
 
     def changes_s(self, one: Progress, cluster: Cluster) -> float:  # noqa: ARG002 - one interface for all

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from interfere.records import Device
 from interfere.records.cluster import DEFAULT_MOVE_FACTOR
 from interfere.sim.cluster import Cluster, Decision, Progress, Start
-from interfere.sim.estimates import Estimate, Oracle, left_s
+from interfere.sim.estimates import Estimate, Oracle
 from interfere.sim.orders import Order
 from interfere.sim.queueing import Host, Sharing, in_order, seats
 
@@ -69,7 +69,7 @@ class PreemptiveScheduler:
 
     def _parting_saves_s(self, one: Progress, partner: Progress, cluster: Cluster) -> float:
         """Seconds that both end sooner, less twice the checkpoint."""
-        ends = (left_s(self.estimate, job, cluster) * job.slowdown for job in (one, partner))
+        ends = (self.estimate.left_s(job, cluster) * job.slowdown for job in (one, partner))
         lost = (1 - 1 / one.slowdown) + (1 - 1 / partner.slowdown)
         return min(ends) * lost - DEFAULT_MOVE_FACTOR * one.job.checkpoint_s
 
