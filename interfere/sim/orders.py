@@ -19,7 +19,7 @@ class Order(Protocol):
         """Of a job that waits or runs."""
 
     def changes_s(self, one: Progress, cluster: Cluster) -> float:
-        """When a running job's key next changes by a step, at its rate of now; inf where it does not."""
+        """When a job's key next changes by a step, at its rate of now, or at 1 as it starts; inf where it does not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +74,4 @@ class LeastAttained:
     def changes_s(self, one: Progress, cluster: Cluster) -> float:
         """When it falls into the second."""
         left = self.threshold_s - cluster.served_s(one) * one.job.gpus
-        if left <= 1e-6 or one.rate <= 0:
-            return math.inf
-        return cluster.now_s + left / (one.rate * one.job.gpus)
+        return cluster.now_s + left / ((one.rate or 1.0) * one.job.gpus) if left > 1e-6 else math.inf

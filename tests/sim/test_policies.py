@@ -62,6 +62,9 @@ def test_least_attained_lets_newcomers_in() -> None:
     made = world(job("old", 0, 100), job("new", 50, 10))
     done = replay(made, TableTruth([USUAL]), PreemptiveScheduler(order=LeastAttained(threshold_s=60.0)))
     assert done.ended_s.tolist() == [110, 70]  # in the first queue until 60, then it gives way
+    made = world(job("first", 0, 100), job("second", 0, 10))
+    done = replay(made, TableTruth([USUAL]), PreemptiveScheduler(order=LeastAttained(threshold_s=60.0)))
+    assert done.ended_s.tolist() == [110, 70]  # also where nothing else happens then
 
 
 def test_a_guest_joins_the_cheaper_host() -> None:
