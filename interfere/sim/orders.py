@@ -2,25 +2,31 @@
 
 import math
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from interfere.sim.cluster import Cluster, Progress
-from interfere.sim.estimates import Estimate, Oracle, left_s
+from interfere.sim.estimates import Estimate, Oracle
 
 
 class Order(Protocol):
     """A rule of the queue."""
 
+    @property
+    def name(self) -> str:
+        """In reports."""
+
     def key(self, one: Progress, cluster: Cluster) -> float:
         """Of a job that waits or runs."""
 
     def changes_s(self, one: Progress, cluster: Cluster) -> float:
-        """When a running job's key next changes by a step, at its rate of now; inf where it does not."""
+        """When a job's key next changes by a step, at its rate of now, or at 1 as it starts; inf where it does not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fifo:
     """By arrival."""
+
+    name: ClassVar[str] = "FIFO"
 
     def key(self, one: Progress, cluster: Cluster) -> float:  # noqa: ARG002 - one interface for all
         """0: all alike, ties go by arrival."""
@@ -35,13 +41,14 @@ class Fifo:
 class ShortestFirst:
     """By the estimated time of the whole job; of what remains of it where `remaining`."""
 
+    name: str = "SJF"
     estimate: Estimate = field(default_factory=Oracle)
     remaining: bool = False
     per_gpu: bool = False  # times its devices, as QSSF does
 
     def key(self, one: Progress, cluster: Cluster) -> float:
         """Seconds alone, or device seconds."""
-        time_s = left_s(self.estimate, one, cluster) if self.remaining else self.estimate.whole_s(one, cluster)
+        time_s = self.estimate.left_s(one, cluster) if self.remaining else self.estimate.whole_s(one, cluster)
         return time_s * (one.job.gpus if self.per_gpu else 1)
 
     def changes_s(self, one: Progress, cluster: Cluster) -> float:  # noqa: ARG002 - one interface for all
@@ -57,6 +64,7 @@ TIRESIAS_S = 18_000.0
 class LeastAttained:
     """By arrival, who has had little service (device seconds) first: two queues (Gu et al., NSDI 2019, section 3.2)."""
 
+    name: ClassVar[str] = "Tiresias"
     threshold_s: float = TIRESIAS_S
 
     def key(self, one: Progress, cluster: Cluster) -> float:
@@ -66,6 +74,4 @@ class LeastAttained:
     def changes_s(self, one: Progress, cluster: Cluster) -> float:
         """When it falls into the second."""
         left = self.threshold_s - cluster.served_s(one) * one.job.gpus
-        if left <= 1e-6 or one.rate <= 0:
-            return math.inf
-        return cluster.now_s + left / (one.rate * one.job.gpus)
+        return cluster.now_s + left / ((one.rate or 1.0) * one.job.gpus) if left > 1e-6 else math.inf
