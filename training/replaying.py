@@ -61,11 +61,11 @@ def replayed(question: Question, *, report: Callable[[str], None] | None = None)
         check_policy(policy)
     table = read_table(question.truth)
     truth = truth_of(table, device_type=question.device_type, mode=question.mode, fill=question.fill)
-    worlds = _worlds(question, read_trace(question.trace), truth)
+    worlds = worlds_asked(question, read_trace(question.trace), truth)
     notes = [truth.note(), worlds.note()]
     for note in notes:
         say(note)
-    belief, measured, note = _belief(question, table, truth)
+    belief, measured, note = belief_asked(question, table, truth)
     if note:
         notes.append(note)
         say(note)
@@ -78,7 +78,8 @@ def replayed(question: Question, *, report: Callable[[str], None] | None = None)
     return Answer(question=question, study=found, notes=tuple(notes))
 
 
-def _worlds(question: Question, trace: JobTrace, truth: TruthTable) -> Worlds:
+def worlds_asked(question: Question, trace: JobTrace, truth: TruthTable) -> Worlds:
+    """One world a virtual cluster."""
     clusters: tuple[TraceCluster, ...] = ()
     if question.gpus is not None:
         if trace.clusters:
@@ -100,7 +101,7 @@ def _worlds(question: Question, trace: JobTrace, truth: TruthTable) -> Worlds:
 _Measured = tuple[tuple[str, str, str, str], ...]
 
 
-def _belief(question: Question, table: Table, truth: TruthTable) -> tuple[MatrixPredictor, _Measured, str]:
+def belief_asked(question: Question, table: Table, truth: TruthTable) -> tuple[MatrixPredictor, _Measured, str]:
     """What sharing decides by, which pairs of it are measurements, and a note about it."""
     if question.error and question.predict != "truth":
         raise InvalidInputError(

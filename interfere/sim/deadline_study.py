@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from interfere.sim.cluster import Scheduler
-from interfere.sim.deadlines import DAY_S, DeadlineScore, EdgeWorld, drawn, edge_type, scored, with_deadlines, with_edge
+from interfere.sim.deadlines import DAY_S, DeadlineScore, Draws, EdgeWorld, edge_type, scored, with_deadlines, with_edge
 from interfere.sim.forecast import MatrixPredictor
 from interfere.sim.orders import Fifo, ShortestFirst
 from interfere.sim.packing import GreedyPacking
@@ -85,17 +85,16 @@ def parts(world: World, start_s: float, count: int = 3, most_jobs: int = MOST_JO
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """What the edge is like, and how tight deadlines are."""
+    """What the edge is like."""
 
-    family: str = "usual"
-    instead: bool = True  # the edge is half of the nodes, not half as many again
+    instead: bool = True  # half of the nodes, not half as many again
     taken: bool = False  # back at random, at five minutes' notice
     seed: int = 0
 
-    def world(self, world: World, clock_s: float) -> EdgeWorld:
+    def world(self, world: World, draws: Draws, clock_s: float) -> EdgeWorld:
         """With deadlines and edge."""
-        dated = with_deadlines(world, drawn(world, self.family, self.seed))
-        return with_edge(dated, clock_s=clock_s, instead=self.instead, taken=self.seed if self.taken else None)
+        seed = self.seed if self.taken else None
+        return with_edge(with_deadlines(world, draws), clock_s=clock_s, instead=self.instead, taken=seed)
 
 
 def played(edge: EdgeWorld, maker: Maker, truth: TruthTable, belief: MatrixPredictor) -> DeadlineScore:
