@@ -11,9 +11,8 @@ from interfere.data.traces import read_trace
 from interfere.errors import InvalidInputError
 from interfere.sim.deadline_study import Setting, played, schedulers, table
 from interfere.sim.deadlines import DAY_S, FAMILIES, DeadlineScore, Draws, drawn, read_draws, save_draws
-from interfere.sim.truth import truth_of
 from interfere.sim.world import World
-from training.replaying import Question, belief_asked, worlds_asked
+from training.replaying import Question, belief_asked, truth_asked, worlds_asked
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +58,7 @@ def deadlines_replayed(
             "unknown scheduler of deadlines", value=unknown[0], remedy=f"one of {', '.join(makers)}"
         )
     measured, trace = read_table(question.truth), read_trace(question.trace)
-    truth = truth_of(measured, device_type=question.device_type, mode=question.mode, fill=question.fill)
+    truth = truth_asked(question, measured)
     found = worlds_asked(question, trace, truth)
     belief, _, note = belief_asked(question, measured, truth)
     clock = "" if math.isfinite(trace.start_s) else "the trace does not say when it began: it begins at midnight"

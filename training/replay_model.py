@@ -1,4 +1,4 @@
-"""What a model would have told a scheduler: fitted on some pairs of a table, asked about all.
+"""What a model would have told a scheduler, fitted on some pairs of a table; and a truth whose holes a model fills.
 
 A share of the unordered pairs is hidden by a seed; the published kind of model is fitted on the rest. A pair that was
 seen is answered by its measurement, a hidden one by the model, as the server does. Law: no hidden row reaches the fit.
@@ -38,10 +38,7 @@ def modelled(table: Table, truth: TruthTable, *, hide: float, seed: int) -> Mode
         raise InvalidInputError(
             "the share of pairs to hide must lie between 0 and 1", value=hide, remedy="0.3 hides three in ten"
         )
-    mine = Table(
-        name=table.name, jobs=table.jobs,
-        pairs=tuple(p for p in table.pairs if (p.device_type, p.mode) == (truth.device_type, truth.mode)),
-    )  # fmt: skip
+    mine = _domain(table, truth)
     pairs = sorted({unordered(p.victim, p.neighbour) for p in mine.ok_pairs})
     drawn = np.random.default_rng(seed).permutation(len(pairs))[: round(hide * len(pairs))]
     hidden = frozenset(pairs[k] for k in drawn)
@@ -61,6 +58,34 @@ def modelled(table: Table, truth: TruthTable, *, hide: float, seed: int) -> Mode
         error=float(np.abs(np.exp(-unseen.log_slowdown) - np.exp(-fitted.predict(unseen.rows))).mean()),
         measured=tuple((*pair, truth.device_type, truth.mode) for pair in seen),
     )
+
+
+def filled(table: Table, truth: TruthTable, *, seed: int) -> TruthTable:
+    """The truth of every workload profiled on its device type: what was not measured is what a model fitted on all
+    rows says; who does not fit still does not. A replay on it is no longer one on measurements alone."""
+    mine = _domain(table, truth)
+    names = tuple(sorted({job.workload for job in table.jobs if job.device_type == truth.device_type}))
+    at = {name: k for k, name in enumerate(names)}
+    known = np.full((len(names), len(names)), np.nan)
+    inner = [at[name] for name in truth.workloads]
+    known[np.ix_(inner, inner)] = truth.table
+    holes = np.isnan(known)
+    for pair in mine.pairs:
+        if not pair.feasible:
+            holes[at[pair.victim], at[pair.neighbour]] = holes[at[pair.neighbour], at[pair.victim]] = False
+    wide = replace(truth, workloads=names, table=known, filled=int(holes.sum()), silent=0)
+    if not wide.filled:
+        return wide
+    dataset = build_dataset([mine], Encoder())
+    require_enough(dataset)
+    guess = _answers(EnsembleModel().fit(dataset, seed), mine, dataset, wide)
+    return replace(wide, table=np.where(holes, guess, known))
+
+
+def _domain(table: Table, truth: TruthTable) -> Table:
+    """The rows of the truth's device type and mode."""
+    rows = tuple(p for p in table.pairs if (p.device_type, p.mode) == (truth.device_type, truth.mode))
+    return Table(name=table.name, jobs=table.jobs, pairs=rows)
 
 
 def _answers(fitted: FittedEnsemble, table: Table, dataset: Dataset, truth: TruthTable) -> Floats:

@@ -48,7 +48,7 @@ def change_by_policy(lines: Sequence[Line]) -> "Figure":
     traces = shown[0].change.traces if shown and shown[0].change else 0
     axes.set(
         ylim=(-0.6, len(shown) - 0.4),
-        xlabel="change of mean completion time against the same without sharing (%), left is better",
+        xlabel="change of mean completion time by sharing (%), left is better",
         title=f"What sharing changes, 95 % interval over {traces} traces",
     )
     return figure

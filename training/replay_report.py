@@ -17,6 +17,7 @@ from rich.text import Text
 
 from interfere.data.page.markup import Html, tag
 from interfere.data.parquet import replace_file
+from interfere.sim.policies import ORACLES, PREEMPTIVE, first_word
 from interfere.sim.score import Difference
 from interfere.sim.study import Line, Run, Study
 from training.replay_plots import change_by_policy, completion_curves, in_use, mean_by_policy
@@ -52,6 +53,7 @@ def document(answer: Answer, made: Sequence[Path]) -> dict[str, Any]:
     return {
         "question": {k: str(v) if isinstance(v, Path) else v for k, v in asdict(answer.question).items()},
         "notes": answer.notes,
+        "verdicts": verdicts(study),
         "cap": study.cap,
         "stable": [asdict(line) for line in study.stable],
         "overloaded": [asdict(line) for line in study.overloaded],
@@ -68,6 +70,7 @@ def _run(run: Run) -> dict[str, Any]:
 def summary(answer: Answer) -> Group:
     """Notes, and a table of each kind of worlds."""
     parts: list[Text | Table] = [Text(note) for note in answer.notes]
+    parts += [Text(told, style="bold") for told in verdicts(answer.study)]
     for title, lines in _kinds(answer.study):
         table = Table(title=title, box=SIMPLE_HEAD, pad_edge=False, padding=0, title_justify="left")
         table.add_column("policy", no_wrap=True)
@@ -79,6 +82,24 @@ def summary(answer: Answer) -> Group:
         parts.append(table)
     parts.append(Text(LEGEND, style="dim"))
     return Group(*parts)
+
+
+def verdicts(study: Study) -> list[str]:
+    """Which policy ends jobs soonest on average, of all, of those that no scheduler need be a prophet for, and of those
+    that stop nobody."""
+    kinds = (
+        ("of all", ()),
+        ("without knowing durations beforehand", ORACLES),
+        ("of those, without stopping jobs", (*ORACLES, *PREEMPTIVE)),
+    )
+    told = []
+    for what, without in kinds:
+        lines = [line for line in study.stable if first_word(line.policy) not in without]
+        if lines:
+            best = min(lines, key=lambda line: line.score.mean_completion_s)
+            by_sharing = f", by sharing {_change(best.change)}" if best.change else ", which shares nothing"
+            told.append(f"soonest {what}: {best.policy}, {_hours(best.score.mean_completion_s)} h{by_sharing}")
+    return told
 
 
 def _kinds(study: Study) -> list[tuple[str, tuple[Line, ...]]]:
@@ -161,6 +182,7 @@ def page(answer: Answer) -> str:
     body = [
         tag("h1", f"Replay of {answer.question.trace.name}"),
         tag("p", "What sharing devices would have done to this trace, by policy.", class_="lead"),
+        *(tag("p", told, class_="verdict good") for told in verdicts(study)),
         tag("ul", *(tag("li", note) for note in answer.notes)),
     ]
     for title, lines in _kinds(study):

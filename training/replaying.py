@@ -17,6 +17,8 @@ from interfere.sim.study import Study, study
 from interfere.sim.truth import TableTruth, TruthTable, truth_of
 from interfere.sim.worlds import Worlds, worlds_of
 
+WHY_FIRST = "devices that pass from guest to guest never come free for gangs; without gangs the rule would only cost"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
@@ -29,7 +31,7 @@ class Question:
     hide: float = 0.3
     online: bool = False
     error: float = 0.0
-    cap: float | None = None
+    cap: float = DEFAULT_CAP
     fill: bool = False
     device_type: str = ""
     mode: str = ""
@@ -60,22 +62,36 @@ def replayed(question: Question, *, report: Callable[[str], None] | None = None)
     for policy in question.policies:
         check_policy(policy)
     table = read_table(question.truth)
-    truth = truth_of(table, device_type=question.device_type, mode=question.mode, fill=question.fill)
+    truth = truth_asked(question, table)
     worlds = worlds_asked(question, read_trace(question.trace), truth)
     notes = [truth.note(), worlds.note()]
     for note in notes:
         say(note)
+    ends_first = not question.guest_may_stay and any(job.gpus > 1 for world in worlds.worlds for job in world.jobs)
+    if ends_first:
+        notes.append(f"guests end first, where nobody is stopped: {WHY_FIRST}")
     belief, measured, note = belief_asked(question, table, truth)
     if note:
         notes.append(note)
         say(note)
     found = study(
-        worlds.worlds, TableTruth([truth]), question.policies or DEFAULT, _maker(question, belief, truth, measured),
-        draws=question.draws, load=question.load, cap=question.cap or DEFAULT_CAP, seed=question.seed, report=say,
+        worlds.worlds, TableTruth([truth]), question.policies or DEFAULT,
+        _maker(question, belief, truth, measured, ends_first=ends_first),
+        draws=question.draws, load=question.load, cap=question.cap, seed=question.seed, report=say,
     )  # fmt: skip
     if found.dropped:
         notes.append(f"draws with an offered load of 1 or more count nowhere: {', '.join(found.dropped)}")
     return Answer(question=question, study=found, notes=tuple(notes))
+
+
+def truth_asked(question: Question, table: Table) -> TruthTable:
+    """What really happens, with what the table lacks filled by a model where that was asked for."""
+    truth = truth_of(table, device_type=question.device_type, mode=question.mode)
+    if question.fill:
+        from training.replay_model import filled
+
+        truth = filled(table, truth, seed=question.seed)
+    return truth
 
 
 def worlds_asked(question: Question, trace: JobTrace, truth: TruthTable) -> Worlds:
@@ -123,16 +139,15 @@ def belief_asked(question: Question, table: Table, truth: TruthTable) -> tuple[M
 
 
 def _maker(
-    question: Question, belief: MatrixPredictor, truth: TruthTable, measured: _Measured
+    question: Question, belief: MatrixPredictor, truth: TruthTable, measured: _Measured, *, ends_first: bool
 ) -> Callable[[str], Scheduler]:
     """Fresh schedulers, each with an online model of its own where learning was asked for."""
-    cap = DEFAULT_CAP if question.cap is None else question.cap
 
     def make(policy: str) -> Scheduler:
         predictor: Predictor = OnlineModel(belief, measured=measured) if question.online else belief
         beliefs = Beliefs(
-            predictor=predictor, profiles=belief.profiles, mode=truth.mode, max_slowdown=cap,
-            guest_ends_first=not question.guest_may_stay,
+            predictor=predictor, profiles=belief.profiles, mode=truth.mode, max_slowdown=question.cap,
+            guest_ends_first=ends_first,
         )  # fmt: skip
         made = scheduler_of(policy, beliefs, whole_nodes=question.whole_nodes, slice_s=question.slice_s)
         if isinstance(predictor, OnlineModel):

@@ -13,18 +13,19 @@ from interfere.sim.cluster import Cluster, Progress
 class Estimate(Protocol):
     """Seconds alone, of the whole job."""
 
-    @property
-    def name(self) -> str:
-        """In reports."""
-
     def whole_s(self, one: Progress, cluster: Cluster) -> float:
         """Asked again and again; a job's estimate stays as it was first."""
 
 
+def left_s(estimate: Estimate, one: Progress, cluster: Cluster) -> float:
+    """Seconds alone that a job is thought to have left. One that has run longer than was thought is thought to run as
+    long again: lifetimes have heavy tails (Harchol-Balter and Downey, ACM TOCS 1997)."""
+    whole_s, served_s = estimate.whole_s(one, cluster), cluster.served_s(one)
+    return whole_s - served_s if whole_s >= served_s else served_s
+
+
 class Oracle:
     """The duration itself."""
-
-    name = "oracle"
 
     def whole_s(self, one: Progress, cluster: Cluster) -> float:  # noqa: ARG002 - one interface for all
         """Known before it happens."""
@@ -35,8 +36,6 @@ class History:
     """Mean duration of jobs over so far, of the nearest kind that has any: same user, workload and size, else same
     workload and size, else same user and size, else same size, else all; the order of Helios' QSSF (Hu et al., SC
     2021, section 4.2), which also falls back from a user's alike jobs to all."""
-
-    name = "history"
 
     def __init__(self) -> None:
         self._sums: dict[tuple[object, ...], list[float]] = defaultdict(lambda: [0.0, 0.0])

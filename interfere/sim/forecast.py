@@ -53,12 +53,12 @@ class MatrixPredictor:
         self,
         victims: Sequence[JobProfile],
         neighbours: Sequence[JobProfile],
-        device_type: str,  # noqa: ARG002
-        mode: str,  # noqa: ARG002
+        device_type: str,  # noqa: ARG002 - one interface for all
+        mode: str,  # noqa: ARG002 - one interface for all
         *,
         quantile: float = 0.5,
-        device_memory_bytes: float = NAN,  # noqa: ARG002
-        allow_extrapolation: bool = False,  # noqa: ARG002
+        device_memory_bytes: float = NAN,  # noqa: ARG002 - one interface for all
+        allow_extrapolation: bool = False,  # noqa: ARG002 - one interface for all
     ) -> MatrixPrediction:
         """From the matrix; quantiles on the line through the median and the ends of the interval."""
         i = [self.place[job.workload] for job in victims]

@@ -2,18 +2,14 @@
 
 import math
 from dataclasses import dataclass, field
-from typing import ClassVar, Protocol
+from typing import Protocol
 
 from interfere.sim.cluster import Cluster, Progress
-from interfere.sim.estimates import Estimate, Oracle
+from interfere.sim.estimates import Estimate, Oracle, left_s
 
 
 class Order(Protocol):
     """A rule of the queue."""
-
-    @property
-    def name(self) -> str:
-        """In reports."""
 
     def key(self, one: Progress, cluster: Cluster) -> float:
         """Of a job that waits or runs."""
@@ -26,13 +22,11 @@ class Order(Protocol):
 class Fifo:
     """By arrival."""
 
-    name: ClassVar[str] = "FIFO"
-
     def key(self, one: Progress, cluster: Cluster) -> float:  # noqa: ARG002 - one interface for all
         """0: all alike, ties go by arrival."""
         return 0.0
 
-    def changes_s(self, one: Progress, cluster: Cluster) -> float:  # noqa: ARG002
+    def changes_s(self, one: Progress, cluster: Cluster) -> float:  # noqa: ARG002 - one interface for all
         """Never."""
         return math.inf
 
@@ -41,19 +35,16 @@ class Fifo:
 class ShortestFirst:
     """By the estimated time of the whole job; of what remains of it where `remaining`."""
 
-    name: str = "SJF"
     estimate: Estimate = field(default_factory=Oracle)
     remaining: bool = False
     per_gpu: bool = False  # times its devices, as QSSF does
 
     def key(self, one: Progress, cluster: Cluster) -> float:
         """Seconds alone, or device seconds."""
-        whole_s = self.estimate.whole_s(one, cluster)
-        if self.remaining:
-            whole_s = max(0.0, whole_s - cluster.served_s(one))
-        return whole_s * (one.job.gpus if self.per_gpu else 1)
+        time_s = left_s(self.estimate, one, cluster) if self.remaining else self.estimate.whole_s(one, cluster)
+        return time_s * (one.job.gpus if self.per_gpu else 1)
 
-    def changes_s(self, one: Progress, cluster: Cluster) -> float:  # noqa: ARG002
+    def changes_s(self, one: Progress, cluster: Cluster) -> float:  # noqa: ARG002 - one interface for all
         """It moves steadily: what runs only gets nearer to its end."""
         return math.inf
 
@@ -66,7 +57,6 @@ TIRESIAS_S = 18_000.0
 class LeastAttained:
     """By arrival, who has had little service (device seconds) first: two queues (Gu et al., NSDI 2019, section 3.2)."""
 
-    name: str = "Tiresias"
     threshold_s: float = TIRESIAS_S
 
     def key(self, one: Progress, cluster: Cluster) -> float:

@@ -13,7 +13,7 @@ import numpy as np
 from interfere.policy.outlast import outlasts
 from interfere.protocols import Predictor
 from interfere.sim.cluster import Cluster, Progress, Start
-from interfere.sim.estimates import Estimate, Oracle
+from interfere.sim.estimates import Estimate, Oracle, left_s
 from interfere.sim.forecast import Profiles
 from interfere.sim.queueing import Host, without
 
@@ -45,16 +45,13 @@ class GreedyPacking:
     most_shared_gpus: int | None = None
     guest_ends_first: bool = True  # by the estimates
     estimate: Estimate = field(default_factory=Oracle)
-    name: str = "greedy sharing"
 
     def join(self, waiting: Sequence[Progress], hosts: Sequence[Host], cluster: Cluster) -> list[Start]:
         """In order; a job that finds no host leaves them to the next."""
         starts: list[Start] = []
         pairs = allowed_pairs(waiting, hosts, self.predictor, self.profiles, self.mode, self.max_slowdown)
         left = list(hosts)
-        barren: set[tuple[str, int, tuple[str, ...]]] = (
-            set()
-        )  # kinds of jobs that no host may take: they only get fewer
+        barren: set[tuple[str, int, tuple[str, ...]]] = set()  # kinds that no host would do for: hosts only get fewer
         for one in waiting:
             job = one.job
             kind = (job.workload, job.gpus, job.pools)
@@ -68,19 +65,19 @@ class GreedyPacking:
             ]
             if not able:
                 barren.add(kind)
-            able = [(pair, host) for pair, host in able if not self._outlasts(one, host, pair, cluster)]
+            if self.guest_ends_first:
+                able = [(pair, host) for pair, host in able if ends_first(one, host, pair, self.estimate, cluster)]
             if able:
                 _, best = min(able, key=lambda found: found[0].cost)
                 starts.append(Start(job_id=job.id, device_ids=best.device_ids))
                 left = without(left, starts[-1:])
         return starts
 
-    def _outlasts(self, one: Progress, host: Host, pair: Pair, cluster: Cluster) -> bool:
-        if not self.guest_ends_first:
-            return False
-        left = (max(0.0, self.estimate.whole_s(job, cluster) - cluster.served_s(job)) for job in (one, host.one))
-        guest_s, host_s = (s * slowdown for s, slowdown in zip(left, (pair.guest, pair.host), strict=True))
-        return bool(outlasts(guest_s, host_s))
+
+def ends_first(one: Progress, host: Host, pair: Pair, estimate: Estimate, cluster: Cluster) -> bool:
+    """Is a guest expected to end no later than its host, both in each other's company?"""
+    guest_s, host_s = left_s(estimate, one, cluster), left_s(estimate, host.one, cluster)
+    return not outlasts(guest_s * pair.guest, host_s * pair.host)
 
 
 def allowed_pairs(

@@ -10,15 +10,16 @@ enter.
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 
 from interfere.policy.scope import plan_scope
 from interfere.protocols import Predictor
 from interfere.records import ActionKind, Device, Job, JobProfile, Limits, ObjectiveKind, ScopeLedger, Snapshot
 from interfere.sim.cluster import Cluster, Decision, Progress, Start
-from interfere.sim.estimates import Estimate, Oracle
+from interfere.sim.estimates import Estimate, Oracle, left_s
 from interfere.sim.forecast import Profiles
 from interfere.sim.orders import Order
-from interfere.sim.packing import allowed_pairs, joinable
+from interfere.sim.packing import allowed_pairs, ends_first, joinable
 from interfere.sim.queueing import Host, in_order
 
 # Waiting jobs that one decision looks at. Of the four Venus clusters only the one in overload ever has more that could
@@ -67,11 +68,10 @@ class Planner:
 
     def job(self, one: Progress, cluster: Cluster, weight: float = 1.0) -> Job:
         """As a scheduler would send it."""
-        served_s = cluster.served_s(one)
         return Job(
-            id=one.job.id, workload=one.job.workload, gpus=one.job.gpus, attained_s=served_s, pools=one.job.pools,
-            remaining_s=max(0.0, self.estimate.whole_s(one, cluster) - served_s),
-            elapsed_s=cluster.now_s - one.job.arrival_s, weight=weight,
+            id=one.job.id, workload=one.job.workload, gpus=one.job.gpus, pools=one.job.pools, weight=weight,
+            attained_s=cluster.served_s(one), remaining_s=left_s(self.estimate, one, cluster),
+            elapsed_s=cluster.now_s - one.job.arrival_s,
         )  # fmt: skip
 
     def _resolve(self, job: Job, device_type: str) -> JobProfile | None:
@@ -83,7 +83,6 @@ class PlannedSharing:
     """Who shares with whom."""
 
     planner: Planner
-    name: str = "matching"
 
     def join(self, waiting: Sequence[Progress], hosts: Sequence[Host], cluster: Cluster) -> list[Start]:
         """The starts of one plan; nobody is sent whom no host would do for, whatever the plan."""
@@ -91,14 +90,14 @@ class PlannedSharing:
         cap = math.inf if math.isnan(planner.max_slowdown) else planner.max_slowdown
         allowed = allowed_pairs(waiting, hosts, planner.predictor, planner.profiles, planner.mode, cap)
 
-        def fits(one: Progress, host: Host) -> bool:
-            key = (one.job.workload, host.one.job.workload, host.device_type)
-            return key in allowed and joinable(one, host, cluster, planner.most_shared_gpus)
+        def may(one: Progress, host: Host) -> bool:
+            pair = allowed.get((one.job.workload, host.one.job.workload, host.device_type))
+            if pair is None or not joinable(one, host, cluster, planner.most_shared_gpus):
+                return False
+            return not planner.guest_ends_first or ends_first(one, host, pair, planner.estimate, cluster)
 
-        kinds = {(one.job.workload, one.job.gpus, one.job.pools): one for one in waiting}
-        hopeful = {kind for kind, one in kinds.items() if any(fits(one, host) for host in hosts)}
-        able = [one for one in waiting if (one.job.workload, one.job.gpus, one.job.pools) in hopeful][: planner.depth]
-        useful = [host for host in hosts if any(fits(one, host) for one in able)]
+        able = list(islice((one for one in waiting if any(may(one, host) for host in hosts)), planner.depth))
+        useful = [host for host in hosts if any(may(one, host) for one in able)]
         if not able or not useful:
             return []
         devices = [
@@ -118,7 +117,6 @@ class PlannedScheduler:
     planner: Planner
     order: Order
     share: bool = True  # may jobs share at all?
-    name: str = "policy decides all"
 
     def decide(self, cluster: Cluster) -> Decision:
         """The starts of one plan."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from interfere.records import Device
 from interfere.records.cluster import DEFAULT_MOVE_FACTOR
 from interfere.sim.cluster import Cluster, Decision, Progress, Start
-from interfere.sim.estimates import Estimate, Oracle
+from interfere.sim.estimates import Estimate, Oracle, left_s
 from interfere.sim.orders import Order
 from interfere.sim.queueing import Host, Sharing, in_order, seats
 
@@ -26,12 +26,6 @@ class PreemptiveScheduler:
     sharing: Sharing | None = None
     whole_nodes: bool = True
     estimate: Estimate = field(default_factory=Oracle)  # of what parting a pair saves
-
-    @property
-    def name(self) -> str:
-        """In reports."""
-        how = f"{self.order.name}{' + backfill' if self.backfill else ''}"
-        return how if self.sharing is None else f"{how} + {self.sharing.name}"
 
     def decide(self, cluster: Cluster) -> Decision:
         """Starts and stops."""
@@ -75,10 +69,9 @@ class PreemptiveScheduler:
 
     def _parting_saves_s(self, one: Progress, partner: Progress, cluster: Cluster) -> float:
         """Seconds that both end sooner, less twice the checkpoint."""
-        left = [max(0.0, self.estimate.whole_s(job, cluster) - cluster.served_s(job)) for job in (one, partner)]
-        together_s = min(left[0] * one.slowdown, left[1] * partner.slowdown)
+        ends = (left_s(self.estimate, job, cluster) * job.slowdown for job in (one, partner))
         lost = (1 - 1 / one.slowdown) + (1 - 1 / partner.slowdown)
-        return together_s * lost - DEFAULT_MOVE_FACTOR * one.job.checkpoint_s
+        return min(ends) * lost - DEFAULT_MOVE_FACTOR * one.job.checkpoint_s
 
     def _wake_s(self, cluster: Cluster) -> float:
         return min((self.order.changes_s(one, cluster) for one in cluster.running.values()), default=math.inf)

@@ -28,10 +28,6 @@ class Host:
 class Sharing(Protocol):
     """Who joins whom."""
 
-    @property
-    def name(self) -> str:
-        """In reports."""
-
     def join(self, waiting: Sequence[Progress], hosts: Sequence[Host], cluster: Cluster) -> list[Start]:
         """Starts of waiting jobs, given in order, beside hosts; one guest a host."""
 
@@ -64,12 +60,6 @@ class QueueScheduler:
     slice_s: float = 0.0
     whole_nodes: bool = True  # does a job wait for as few nodes as it can do with, or take any free devices?
     _next_s: float = 0.0
-
-    @property
-    def name(self) -> str:
-        """In reports."""
-        how = f"{self.order.name}{' + backfill' if self.backfill else ''}"
-        return how if self.sharing is None else f"{how} + {self.sharing.name}"
 
     def decide(self, cluster: Cluster) -> Decision:
         """In order: alone where it fits; else beside somebody; else it waits, and all behind it without backfill."""

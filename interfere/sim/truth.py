@@ -1,8 +1,8 @@
 """What really happens when two jobs share: slowdowns of a measured table, and what is done where it is silent.
 
 A speed above that alone comes from a wrong time alone (21 % of Lucid's): slowdowns are clipped at 1. A gang beside a
-gang slows as one device of each does: no table says more. A pair without a row of either side must not share, or is
-filled from the additive fit of the rows there are. Law: what was clipped, filled and left out is counted.
+gang slows as one device of each does: no table says more. A pair without a row of either side must not share.
+Law: what was clipped, filled and left out is counted.
 """
 
 from collections.abc import Iterable
@@ -11,7 +11,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from interfere.data.additive import fit_additive
 from interfere.data.tables import Table
 from interfere.errors import InvalidInputError
 
@@ -27,7 +26,7 @@ class TruthTable:
     workloads: tuple[str, ...]
     table: Floats  # float64[n, n] ≥ 1: victim i beside neighbour j; NaN where the two must not share
     clipped: int = 0  # ordered pairs faster than alone
-    filled: int = 0  # ordered pairs from the additive fit
+    filled: int = 0  # ordered pairs that a model stands in for, where somebody filled them
     silent: int = 0  # ordered pairs that must not share for want of a row, of either side
 
     @property
@@ -40,12 +39,12 @@ class TruthTable:
         n = len(self.workloads) ** 2
         return (
             f"truth: {len(self.workloads)} workloads on {self.device_type}, {self.mode}; of {n} ordered pairs "
-            f"{self.clipped} clipped at 1, {self.filled} filled by the additive fit, {self.silent} without truth "
+            f"{self.clipped} clipped at 1, {self.filled} filled by a model, {self.silent} without truth "
             "never share"
         )
 
 
-def truth_of(table: Table, *, device_type: str = "", mode: str = "", fill: bool = False) -> TruthTable:
+def truth_of(table: Table, *, device_type: str = "", mode: str = "") -> TruthTable:
     """The truth in a table. Names of its device type and mode may be left out where it has one. Raises
     InvalidInputError where it has none or several."""
     rows = [row for row in table.pairs if not device_type or row.device_type == device_type]
@@ -70,31 +69,12 @@ def truth_of(table: Table, *, device_type: str = "", mode: str = "", fill: bool 
     slowdown[misfit] = np.nan
     clipped = int((slowdown < 1).sum())
     slowdown = np.where(slowdown < 1, 1.0, slowdown)
-    holes = np.isnan(slowdown) & ~misfit
-    filled = 0
-    if fill:
-        guess = np.maximum(_additive(slowdown), 1.0)  # keeps NaN
-        filled = int((holes & ~np.isnan(guess)).sum())
-        slowdown = np.where(holes, guess, slowdown)
     silent = np.isnan(slowdown + slowdown.T) & ~misfit
     slowdown[silent] = np.nan
     return TruthTable(
-        device_type=device_type, mode=mode, workloads=tuple(names), table=slowdown, clipped=clipped, filled=filled,
+        device_type=device_type, mode=mode, workloads=tuple(names), table=slowdown, clipped=clipped,
         silent=int(silent.sum()),
     )  # fmt: skip
-
-
-def _additive(slowdown: Floats) -> Floats:
-    """float64[n, n] from effects of victim and neighbour; NaN where no chain of rows connects the two."""
-    guess = np.full_like(slowdown, np.nan)
-    i, j = np.nonzero(~np.isnan(slowdown))
-    fit = fit_additive(list(map(str, i)), list(map(str, j)), np.log(slowdown[i, j]).tolist())
-    for group in {one.group for one in fit.suffers}:
-        rows, columns = ([one for one in side if one.group == group] for side in (fit.suffers, fit.causes))
-        suffers, causes = (np.array([one.log_slowdown for one in side]) for side in (rows, columns))
-        at = np.ix_([int(one.name) for one in rows], [int(one.name) for one in columns])
-        guess[at] = np.exp(suffers[:, None] + causes - suffers.mean())  # both hold the mean of all
-    return guess
 
 
 class TableTruth:

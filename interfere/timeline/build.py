@@ -17,7 +17,7 @@ from interfere.records import JobProfile, KernelStat
 from interfere.timeline.records import MEASURED, SHORTEST_S, Identity, Kernel, Timeline
 
 # Orion classes a kernel as memory-bound where it draws 60 % of the memory bandwidth or more, as Nsight Compute does
-# (Strati et al. 2024, section 4.2): the middle of what is above, and of what is below.
+# (Strati et al. 2024): the middle of what is above, and of what is below.
 MEMORY_BOUND_FRAC, OTHER_FRAC = 0.8, 0.3
 STRETCH = Identity(name="busy")
 

@@ -9,18 +9,17 @@ from dataclasses import dataclass, field
 
 from interfere.errors import Violation
 from interfere.records.checks import check, number_violations
-from interfere.timeline.engine import Decision, Lane
+from interfere.timeline.engine import LAUNCH_S, QUEUE_LAUNCHES, Decision, Lane
 
 # NVIDIA documents neither. A slice of 2 ms is the default of its vGPU scheduler for up to eight guests (vGPU software
 # user guide, "scheduling policies"). The switch costs nothing unless somebody measured it: pass that figure.
 GPU_SLICE_S, GPU_SWITCH_S = 0.002, 0.0
 ROUNDING_S = 1e-12  # a kernel fits a gap of its very length, whatever the last bits of a sum say
-QUEUE_LAUNCHES = 32  # what the comparison in the guide of this project lets hosts run ahead; CUDA allows 1,024
 
 
-def only(lanes: Sequence[Lane], index: int, rate: float = 1.0) -> tuple[float, ...]:
+def only(lanes: Sequence[Lane], index: int) -> tuple[float, ...]:
     """Lane `index` runs, nobody else does; -1 is nobody."""
-    return tuple(rate if k == index else 0.0 for k in range(len(lanes)))
+    return tuple(1.0 if k == index else 0.0 for k in range(len(lanes)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,7 +124,7 @@ class Queued:
     """Uncoordinated sharing of one device queue: first launched, first run, whole kernels, whoever is important.
 
     Hosts run up to `launch_ahead` launches ahead, and an important kernel waits behind all that others have in the
-    queue: FIKIT's comparison (Wu 2023, section 5).
+    queue: FIKIT's comparison (Wu 2023).
     """
 
     launch_ahead: int = QUEUE_LAUNCHES
@@ -165,7 +164,7 @@ class PriorityFilling:
     kernel that has begun runs to its end.
     """
 
-    epsilon_s: float = 10e-6  # twice the 5 µs or so from a launch to its start: shorter gaps are launch overhead
+    epsilon_s: float = 2 * LAUNCH_S  # a shorter gap is a host that launches, and a filling launch would come too late
     name: str = "priority"
     launch_ahead: int = 1
 

@@ -13,7 +13,7 @@ from interfere.records.checks import check, number_violations, text_violations
 
 SHORTEST_S = 1e-9  # profilers count in nanoseconds
 MEASURED = "as measured"
-HIGHEST_LEVEL = 9  # FIKIT keeps ten queues (Wu 2023, section 3)
+HIGHEST_LEVEL = 9  # FIKIT keeps ten queues (Wu 2023)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,6 +1,6 @@
 """Deadlines with idle edge devices on Venus: the first 300 jobs of each third of the month of four virtual clusters.
 
-Lucid's table is the truth and what is believed; durations are known.
+Lucid's table is the truth and what is believed, jobs without a row run alone; durations are known.
 
 Half of the nodes of each virtual cluster are the cloud, the other half is there from 22:00 to 08:00 only, at 0.7 of the
 speed; with `taken`, these are taken back at random at five minutes' notice; with `added`, they are as many nodes more.
@@ -38,7 +38,7 @@ def test_deadline_satisfaction(name: str) -> None:
     trace = import_helios(public("venus/jobs_4vc.csv"), vc_config=public("venus/vc_config.csv"), name="venus").trace
     assert trace is not None
     lucid = import_lucid(public("lucid"))
-    truth = truth_of(Table(name="lucid", jobs=lucid.jobs, pairs=lucid.pairs), fill=True)
+    truth = truth_of(Table(name="lucid", jobs=lucid.jobs, pairs=lucid.pairs))
     worlds = worlds_of(trace, device_type=truth.device_type, mode=truth.mode).worlds
     family, setting = SETTINGS[name]
     edges = [

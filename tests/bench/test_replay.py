@@ -6,6 +6,7 @@ traces as recorded and further draws of their days.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -56,7 +57,7 @@ def _trace(folder: Path, read: Imported) -> None:
 def test_venus(folders: Path) -> None:
     policies = ("fifo", "fifo+backfill", "sjf", "sjf+backfill+greedy", SHARED, "qssf+backfill+matching")
     question = Question(
-        trace=folders / "venus", truth=folders / "lucid", draws=2, checkpoint_s=62.0,
+        trace=folders / "venus", truth=folders / "lucid", draws=5, checkpoint_s=62.0,
         policies=(*policies, "tiresias+backfill+matching", "srtf+backfill+matching"),
     )  # fmt: skip
     answer = replayed(question, report=print)
@@ -65,6 +66,8 @@ def test_venus(folders: Path) -> None:
         mine, against = (_all_recorded(answer, name) for name in (policy, policy.removesuffix("+matching")))
         figures[f"four clusters {policy} change"] = mine / against - 1
         print(f"four clusters as recorded, {policy}: {mine / against - 1:+.3f}, known {known:+.3f}")
+    stays = replayed(replace(question, policies=("sjf+backfill+greedy",), guest_may_stay=True)).study
+    figures |= _figures("guests stay, stable", stays.stable) | _figures("guests stay, overloaded", stays.overloaded)
     record("replay-venus", figures)
     by_name = {line.policy: line for line in answer.study.stable}
     assert by_name["fifo"].score.mean_completion_s > 2 * by_name["fifo+backfill"].score.mean_completion_s
@@ -74,6 +77,9 @@ def test_venus(folders: Path) -> None:
     assert greedy is not None
     assert exact is not None
     assert abs(greedy.share - exact.share) < 0.03
+    assert exact.high < 0
+    stay = "guests stay, overloaded sjf+backfill+greedy change"
+    assert figures["overloaded sjf+backfill+greedy change"] < 0.1 < figures[stay]
 
 
 @pytest.mark.timeout(1800)
@@ -96,7 +102,7 @@ def test_philly_and_what_predictions_are_worth(folders: Path) -> None:
         mean[way], past = [], []
         for name in PHILLY:
             question = Question(
-                trace=folders / name, truth=folders / "gavel", device_type="v100", gpus=16, load=0.75, draws=4,
+                trace=folders / name, truth=folders / "gavel", device_type="v100", gpus=16, load=0.75, draws=5,
                 policies=(SHARED,), **rest,  # type: ignore[arg-type]
             )  # fmt: skip
             runs = replayed(question).study.runs

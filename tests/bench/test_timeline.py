@@ -16,9 +16,9 @@ from interfere.data.shipped import shipped_table
 from interfere.data.tables import read_table
 from interfere.timeline.build import from_launches, from_profile, with_gaps
 from interfere.timeline.compare import Meeting, ModeResult, compare, policies, shared_slowdowns
-from interfere.timeline.engine import SharingPolicy, replay
+from interfere.timeline.engine import QUEUE_LAUNCHES, SharingPolicy, replay
 from interfere.timeline.fair import FairSlices
-from interfere.timeline.policies import PriorityFilling, TimeSlices, spatial_rates
+from interfere.timeline.policies import PriorityFilling, Queued, TimeSlices, spatial_rates
 from interfere.timeline.records import Stream, Timeline
 from interfere.timeline.tables import KernelTable, mistaken
 from tests.bench.history import record
@@ -123,6 +123,21 @@ def test_filling_gaps_on_orions_kernels(share: float, every: int, high_waits: bo
     assert len(found) == 36
     assert figures["high_slowdown_100"] < 1.07
     assert figures["high_speedup_50"] > 1.2
+
+
+@pytest.mark.bench
+def test_how_much_worse_sharing_gets_the_further_hosts_run_ahead() -> None:
+    """High time beside all 36 low jobs in one queue, by the number of launches that may wait in it."""
+    jobs, figures = _jobs(), dict[str, float]()
+    for launch_ahead in (1, 32, QUEUE_LAUNCHES):
+        found = []
+        for high, low in product(jobs.values(), repeat=2):
+            streams = Meeting(high=with_gaps(high, 0.3, 0, every=10), low=low).streams(low_ends=False)
+            found.append(replay(streams, Queued(launch_ahead=launch_ahead)).outcomes[0].slowdown)
+        figures |= {f"ahead_{launch_ahead}_{q}": float(np.quantile(found, q / 100)) for q in (0, 50, 100)}
+    record("timeline-ahead", figures)
+    print({key: round(value, 2) for key, value in figures.items()})
+    assert figures[f"ahead_{QUEUE_LAUNCHES}_100"] > figures["ahead_32_100"] > 1
 
 
 @pytest.mark.bench

@@ -78,7 +78,7 @@ def schedulers(table: TruthTable) -> list[Callable[[], Scheduler]]:
     ]
     preempting = [
         lambda order=order, fill=fill, k=k: PreemptiveScheduler(order=order, backfill=fill, sharing=sharings(table)[k])
-        for order in (ShortestFirst(name="SRTF", remaining=True), LeastAttained(threshold_s=8.0))
+        for order in (ShortestFirst(remaining=True), LeastAttained(threshold_s=8.0))
         for fill in (False, True)
         for k in everybody
     ]
@@ -90,7 +90,7 @@ def schedulers(table: TruthTable) -> list[Callable[[], Scheduler]]:
         for share in (False, True)
         for objective in (ObjectiveKind.TOTAL_SLOWDOWN, ObjectiveKind.COMPLETION_TIME)
     ]  # fmt: skip
-    history = [lambda: QueueScheduler(order=ShortestFirst(name="QSSF", estimate=History(), per_gpu=True))]
+    history = [lambda: QueueScheduler(order=ShortestFirst(estimate=History(), per_gpu=True))]
     return [*queueing, *preempting, *planning, *history]
 
 

@@ -49,17 +49,10 @@ def test_one_side_is_not_enough() -> None:
     assert found.silent == 3
 
 
-def test_filled_by_effects() -> None:
-    """a suffers twice as much as b beside anybody: b beside b is half of a beside b."""
-    rows = (("a", "a", 4.0), ("a", "b", 3.0), ("b", "a", 2.0))
-    found = truth_of(table(*rows), fill=True)
-    assert found.table[1, 1] == pytest.approx(1.5)
-    assert (found.filled, found.silent) == (1, 0)
-
-
-def test_a_misfit_is_never_filled() -> None:
-    found = truth_of(table(("a", "a", 4.0), ("a", "b", math.nan), ("b", "a", 2.0), ("b", "b", 1.0)), fill=True)
+def test_a_misfit_is_no_hole() -> None:
+    found = truth_of(table(("a", "a", 4.0), ("a", "b", math.nan), ("b", "a", 2.0), ("b", "b", 1.0)))
     assert np.isnan(found.table).tolist() == [[False, True], [True, False]]
+    assert found.silent == 0
 
 
 def test_one_device_type_is_to_be_named() -> None:

@@ -97,21 +97,22 @@ def test_rates_at_once_use_no_more_than_there_is(shares: list[tuple[float, float
 
 def test_an_important_kernel_waits_behind_what_is_in_the_queue() -> None:
     low = line("low", *[(10, 0)] * 4)
-    high = Stream(timeline=line("high", (1, 0)), priority=1, start_s=5 * US)
+    high = Stream(timeline=line("high", (1, 0)), priority=1, start_s=11 * US)
     ahead = replay([Stream(timeline=low), high, Stream(timeline=low)], Queued(launch_ahead=3), keep_s=1.0)
     assert stretches(ahead, 1) == [(60, 61)]
-    assert ahead.outcomes[1].slowdown == pytest.approx(56.0)
+    assert ahead.outcomes[1].slowdown == pytest.approx(50.0)
     assert [one.filled for one in ahead.outcomes] == [0, 0, 0]  # what runs while it waits fills no gap of it
 
 
 @pytest.mark.parametrize(
     ("launch_ahead", "begins"),
-    [(1, [0, 35, 70, 75]), (2, [0, 5, 70, 75]), (3, [0, 5, 10, 75]), (4, [0, 5, 10, 15])],
+    [(1, [0, 1350, 1400, 1450]), (2, [0, 350, 1400, 1450]), (3, [0, 350, 400, 1450])],
 )
 def test_queues_grow_up_to_what_may_be_launched_ahead(launch_ahead: int, begins: list[float]) -> None:
-    """Nobody has gaps, so all hosts are faster than the device."""
-    one, two = line("one", *[(5, 0)] * 4), line("two", (30, 0), (30, 0))
-    got = together(one, two, Queued(launch_ahead=launch_ahead))
+    """Nobody has gaps, so hosts launch every 5 µs; the third one at 12 µs."""
+    third = Stream(timeline=line("third", (1_000, 0)), start_s=12 * US)
+    streams = (Stream(timeline=line("one", *[(50, 0)] * 4)), Stream(timeline=line("two", (300, 0))), third)
+    got = replay(streams, Queued(launch_ahead=launch_ahead), keep_s=1.0)
     assert [span.start_s / US for span in got.spans if span.stream == 0] == [pytest.approx(at) for at in begins]
 
 

@@ -12,9 +12,10 @@ from typer.testing import CliRunner
 from interfere.data.tables import Table
 from interfere.data.traces import JobTrace, TraceCluster, TraceJob, write_trace
 from interfere.errors import InvalidInputError
+from interfere.records import PairMeasurement, PairStatus
 from interfere.sim.truth import truth_of
 from training.commands.replay import app
-from training.replay_model import modelled
+from training.replay_model import filled, modelled
 from training.replaying import Question, replayed
 
 
@@ -52,6 +53,13 @@ def test_from_folders_to_a_report(trace_folder: Path, small_folder: Path, tmp_pa
     assert found["overloaded"][0]["score"]["jobs"] == 40
     assert any("clipped at 1" in note for note in found["notes"])
     assert found["stable"][1]["change"]["traces"] == 2
+    least = min(found["stable"], key=lambda line: line["score"]["mean_completion_s"])
+    assert found["verdicts"][0].startswith(f"soonest of all: {least['policy']}, ")
+    assert [told.partition(":")[0] for told in found["verdicts"][1:]] == [
+        "soonest without knowing durations beforehand",
+        "soonest of those, without stopping jobs",
+    ]
+    assert all(": fifo, " in told for told in found["verdicts"][1:])
     with (out / "runs.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert len(rows) == 2 * 2 * 3
@@ -98,6 +106,29 @@ def test_the_model_never_sees_hidden_pairs(small: Table) -> None:
     assert told == truth.table[truth.place[victim], truth.place[neighbour]]
 
 
+def test_holes_are_filled_by_a_model(small: Table) -> None:
+    """Of every profiled workload; what was measured stays, who does not fit still does not."""
+    first = small.jobs[0].workload
+    misfit = next(p for p in small.pairs if first not in (p.victim, p.neighbour) and p.victim != p.neighbour)
+    pair = (misfit.victim, misfit.neighbour)
+    kept = [p for p in small.pairs if first not in (p.victim, p.neighbour) and (p.victim, p.neighbour) != pair]
+    no = PairMeasurement(
+        victim=pair[0], neighbour=pair[1], device_type=misfit.device_type, mode=misfit.mode, reason="too large",
+        status=PairStatus.INFEASIBLE,
+    )  # fmt: skip
+    table = Table(name="part", jobs=small.jobs, pairs=(*kept, no))
+    before = truth_of(table)
+    after = filled(table, before, seed=0)
+    assert first not in before.workloads
+    assert after.workloads == tuple(sorted(job.workload for job in small.jobs))
+    inner = np.ix_(*[[after.place[name] for name in before.workloads]] * 2)
+    np.testing.assert_array_equal(after.table[inner], before.table)
+    assert after.filled == 2 * len(small.jobs) - 1
+    assert np.isnan(after.table[after.place[pair[1]], after.place[pair[0]]])
+    assert np.nanmin(after.table) >= 1
+    assert np.isnan(after.table).sum() == 2
+
+
 @pytest.mark.parametrize("online", [False, True])
 def test_decided_by_a_model(trace_folder: Path, small_folder: Path, online: bool) -> None:
     answer = replayed(
@@ -105,7 +136,7 @@ def test_decided_by_a_model(trace_folder: Path, small_folder: Path, online: bool
             trace=trace_folder, truth=small_folder, policies=("fifo+backfill+greedy",), predict="model", online=online
         )
     )
-    assert "pairs hidden" in answer.notes[2]
+    assert "pairs hidden" in answer.notes[-1]
     assert answer.study.stable[1].score.pairs > 0
 
 
@@ -123,6 +154,14 @@ def test_what_is_believed_decides(trace_folder: Path, small_folder: Path) -> Non
     assert capped.study.stable[1].score.pairs == 0
 
 
+def test_guests_end_first_where_gangs_wait(trace_folder: Path, small_folder: Path) -> None:
+    common = {"trace": trace_folder, "truth": small_folder, "policies": ("fifo+backfill+greedy",)}
+    ruled, stays = replayed(Question(**common)), replayed(Question(**common, guest_may_stay=True))
+    assert any("guests end first" in note for note in ruled.notes)
+    assert not any("guests end first" in note for note in stays.notes)
+    assert ruled.study.stable[1].score.pairs < stays.study.stable[1].score.pairs
+
+
 def test_loads_and_devices_of_a_trace_without(trace_folder: Path, small_folder: Path, tmp_path: Path) -> None:
     jobs = tuple(TraceJob(job_id=f"{k}", workload="gemm", arrival_s=k, gpus=1, duration_s=5) for k in range(20))
     write_trace(tmp_path / "bare", JobTrace(name="bare", jobs=jobs))
@@ -130,6 +169,8 @@ def test_loads_and_devices_of_a_trace_without(trace_folder: Path, small_folder: 
     found = replayed(Question(**common, gpus=4, per_node=2, load=0.5, draws=1))
     assert found.study.runs[0].load == pytest.approx(0.5)
     assert found.study.runs[0].world == "all"
+    answer = replayed(Question(**common, gpus=4, per_node=2, fill=True))
+    assert "0 filled by a model" in answer.notes[0]  # nothing was missing
     with pytest.raises(InvalidInputError, match="which devices"):
         replayed(Question(**common))
     with pytest.raises(InvalidInputError, match="do not fill"):

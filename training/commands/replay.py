@@ -39,17 +39,17 @@ def replay(
     error: Annotated[
         float, typer.Option(min=0.0, help="With --predict truth: standard error of log slowdown put on it.")
     ] = 0.0,
-    cap: Annotated[
-        float | None, typer.Option(min=1.0, help="Largest predicted slowdown of a pair, 1.5 when left out.")
-    ] = None,
+    cap: Annotated[float, typer.Option(min=1.0, help="Largest predicted slowdown of a pair.")] = 1.5,
     guest_may_stay: Annotated[
         bool,
         typer.Option(
-            "--guest-may-stay", help="A job may join one that ends before it; else only who is expected to end first."
+            "--guest-may-stay",
+            help="A job may join one that ends before it. Else, in a trace with gangs and where nobody is stopped, "
+            "only who is expected to end first may.",
         ),
     ] = False,
     fill: Annotated[
-        bool, typer.Option("--fill", help="Fill pairs that the table lacks by its additive fit; else they never share.")
+        bool, typer.Option("--fill", help="Let a model stand in for pairs that the truth lacks; else they never share.")
     ] = False,
     device_type: Annotated[str, typer.Option(help="Of the truth, where the table has several.")] = "",
     mode: Annotated[str, typer.Option(help="Sharing mode of the truth, where the table has several.")] = "",
