@@ -64,19 +64,15 @@ def replayed(question: Question, *, report: Callable[[str], None] | None = None)
     for policy in question.policies:
         check_policy(policy)
     table = read_table(question.truth)
-    truth = truth_of(table, device_type=question.device_type, mode=question.mode)
-    if question.fill:
-        from training.replay_model import filled
-
-        truth = filled(table, truth, seed=question.seed)
-    worlds = _worlds(question, read_trace(question.trace), truth)
+    truth = truth_asked(question, table)
+    worlds = worlds_asked(question, read_trace(question.trace), truth)
     notes = [truth.note(), worlds.note()]
     for note in notes:
         say(note)
     ends_first = not question.guest_may_stay and any(job.gpus > 1 for world in worlds.worlds for job in world.jobs)
     if ends_first:
         notes.append(f"guests end first, where nobody is stopped: {WHY_FIRST}")
-    belief, measured, note = _belief(question, table, truth)
+    belief, measured, note = belief_asked(question, table, truth)
     if note:
         notes.append(note)
         say(note)
@@ -90,7 +86,18 @@ def replayed(question: Question, *, report: Callable[[str], None] | None = None)
     return Answer(question=question, study=found, notes=tuple(notes))
 
 
-def _worlds(question: Question, trace: JobTrace, truth: TruthTable) -> Worlds:
+def truth_asked(question: Question, table: Table) -> TruthTable:
+    """What really happens, with what the table lacks filled by a model where that was asked for."""
+    truth = truth_of(table, device_type=question.device_type, mode=question.mode)
+    if question.fill:
+        from training.replay_model import filled
+
+        truth = filled(table, truth, seed=question.seed)
+    return truth
+
+
+def worlds_asked(question: Question, trace: JobTrace, truth: TruthTable) -> Worlds:
+    """One world a virtual cluster."""
     clusters: tuple[TraceCluster, ...] = ()
     if question.gpus is not None:
         if trace.clusters:
@@ -113,7 +120,7 @@ def _worlds(question: Question, trace: JobTrace, truth: TruthTable) -> Worlds:
 _Measured = tuple[tuple[str, str, str, str], ...]
 
 
-def _belief(question: Question, table: Table, truth: TruthTable) -> tuple[MatrixPredictor, _Measured, str]:
+def belief_asked(question: Question, table: Table, truth: TruthTable) -> tuple[MatrixPredictor, _Measured, str]:
     """What sharing decides by, which pairs of it are measurements, and a note about it."""
     if question.error and question.predict != "truth":
         raise InvalidInputError(

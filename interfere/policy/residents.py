@@ -12,8 +12,9 @@ from interfere.policy.clock import Slowdowns
 from interfere.policy.costs import Resolve
 from interfere.policy.merge import job_cost, merged, nothing_starts
 from interfere.policy.moves import Moves, Step, find_moves, movable
-from interfere.policy.objectives import objective_of, weights
+from interfere.policy.objectives import objective_of
 from interfere.policy.overuse import Overuse
+from interfere.policy.stay import start_weights
 from interfere.protocols import Predictor
 from interfere.records import Action, ActionKind, Device, Grant, Job, Plan, Snapshot, SolveStatus
 
@@ -30,7 +31,7 @@ def with_moves(fresh: Plan, left: Snapshot, predictor: Predictor, resolve: Resol
     empty = [device.id for device in left.devices if not device.residents]
     most = len(empty) if left.limits.max_devices is None else left.limits.max_devices
     spare = most - sum(name in closed for name in empty)
-    by_weight = sorted(waiting, key=lambda job: -float(weights([job])[0]))
+    by_weight = sorted(waiting, key=lambda job: -float(start_weights([job], left.now_s)[0]))
     found = find_moves(left, closed, by_weight, spare, predictor, resolve)
     jobs = {job.id: job for job in waiting}
     kinds = {device.id: device.type for device in left.devices}

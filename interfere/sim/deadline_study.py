@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from interfere.sim.cluster import Scheduler
-from interfere.sim.deadlines import DAY_S, DeadlineScore, EdgeWorld, drawn, edge_type, scored, with_deadlines, with_edge
+from interfere.sim.deadlines import DAY_S, DeadlineScore, Draws, EdgeWorld, edge_type, scored, with_deadlines, with_edge
 from interfere.sim.forecast import MatrixPredictor
-from interfere.sim.orders import Fifo, ShortestFirst
+from interfere.sim.orders import Fifo, Order, ShortestFirst
 from interfere.sim.packing import GreedyPacking
 from interfere.sim.queueing import Sharing
 from interfere.sim.replay import replay
@@ -27,10 +27,15 @@ Maker = Callable[[EdgeWorld, TwoTypes, str], Scheduler]
 DRAWS, LEVEL = 2000, 0.95  # of the bootstrap
 MOST_JOBS = 300  # of a trace: a plan at every event takes 5-20 s then
 TO_BEAT = "EDF that drops"
-ORDERS = (Fifo(), ShortestFirst(), EarliestDeadline(), LeastLaxity())
+ORDERS: dict[str, Order] = {
+    "FIFO": Fifo(),
+    "SJF": ShortestFirst(),
+    "EDF": EarliestDeadline(),
+    "least laxity": LeastLaxity(),
+}
 
 
-def _queue(order: Fifo | ShortestFirst | EarliestDeadline | LeastLaxity, *, drop: bool, share: bool) -> Maker:
+def _queue(order: Order, *, drop: bool, share: bool) -> Maker:
     def made(edge: EdgeWorld, told: TwoTypes, mode: str) -> Scheduler:
         return DeadlineQueue(order=order, edge=edge, drop=drop, sharing=_packing(told, mode) if share else None)
 
@@ -56,8 +61,8 @@ def schedulers() -> dict[str, Maker]:
     found: dict[str, Maker] = {}
     for share in (False, True):
         also = " + sharing" if share else ""
-        for order in ORDERS:
-            found[order.name + also] = _queue(order, drop=False, share=share)
+        for name, order in ORDERS.items():
+            found[name + also] = _queue(order, drop=False, share=share)
         found[TO_BEAT + also] = _queue(EarliestDeadline(), drop=True, share=share)
         found["slot admission" + also] = _slots(share=share)
         found["plan" + also] = _planned(share=share, promise=True)
@@ -85,17 +90,16 @@ def parts(world: World, start_s: float, count: int = 3, most_jobs: int = MOST_JO
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """What the edge is like, and how tight deadlines are."""
+    """What the edge is like."""
 
-    family: str = "usual"
-    instead: bool = True  # the edge is half of the nodes, not half as many again
+    instead: bool = True  # half of the nodes, not half as many again
     taken: bool = False  # back at random, at five minutes' notice
     seed: int = 0
 
-    def world(self, world: World, clock_s: float) -> EdgeWorld:
+    def world(self, world: World, draws: Draws, clock_s: float) -> EdgeWorld:
         """With deadlines and edge."""
-        dated = with_deadlines(world, drawn(world, self.family, self.seed))
-        return with_edge(dated, clock_s=clock_s, instead=self.instead, taken=self.seed if self.taken else None)
+        seed = self.seed if self.taken else None
+        return with_edge(with_deadlines(world, draws), clock_s=clock_s, instead=self.instead, taken=seed)
 
 
 def played(edge: EdgeWorld, maker: Maker, truth: TruthTable, belief: MatrixPredictor) -> DeadlineScore:

@@ -7,8 +7,8 @@ Law: draws that are read back are the draws that were made; a world with other j
 
 import json
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -42,25 +42,28 @@ class Draws:
     deadline_s: Mapping[str, float]
     jobs: int  # of the world
 
-    def save(self, path: Path) -> None:
-        """One JSON document."""
-        document = {"world": self.world, "family": self.family, "seed": self.seed, "jobs": self.jobs}
-        path.write_text(json.dumps({**document, "deadline_s": dict(self.deadline_s)}, indent=0), encoding="utf-8")
 
-    @classmethod
-    def read(cls, path: Path) -> "Draws":
-        """Inverse of `save`. Raises InvalidInputError that names the file."""
-        try:
-            found = json.loads(path.read_text(encoding="utf-8"))
-            return cls(
+def save_draws(path: Path, draws: Sequence[Draws]) -> None:
+    """Of the worlds of one trace, as one JSON document."""
+    documents = [{**asdict(one), "deadline_s": dict(one.deadline_s)} for one in draws]
+    path.write_text(json.dumps({"draws": documents}, indent=0), encoding="utf-8")
+
+
+def read_draws(path: Path) -> tuple[Draws, ...]:
+    """Inverse of `save_draws`. Raises InvalidInputError that names the file."""
+    try:
+        return tuple(
+            Draws(
                 world=str(found["world"]), family=str(found["family"]), seed=int(found["seed"]),
                 jobs=int(found["jobs"]), deadline_s={str(k): float(v) for k, v in found["deadline_s"].items()},
-            )  # fmt: skip
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise InvalidInputError(
-                f"not a file of deadlines ({type(error).__name__}: {error})", value=str(path),
-                remedy="give one that `Draws.save` wrote",
-            ) from None  # fmt: skip
+            )
+            for found in json.loads(path.read_text(encoding="utf-8"))["draws"]
+        )  # fmt: skip
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise InvalidInputError(
+            f"not a file of deadlines ({type(error).__name__}: {error})", value=str(path),
+            remedy="give one that `interfere replay --deadlines` wrote",
+        ) from None  # fmt: skip
 
 
 def drawn(world: World, family: str, seed: int, best_effort: float = BEST_EFFORT) -> Draws:
@@ -133,7 +136,10 @@ def with_edge(
         if not instead or one.device.node not in idle
     )
     if not cloud:
-        raise InvalidInputError("no node is left for the cloud", value=share, remedy="give the edge a smaller share")
+        raise InvalidInputError(
+            f"{world.name}: no node is left for the cloud", value=f"{len(nodes)} nodes, {share:.0%} of them edge",
+            remedy="give more nodes, or an edge beside them (--added)",
+        )  # fmt: skip
     edge = tuple(
         SimDevice(device=_at_edge(one.device), speed=EDGE_SPEED, windows=windows[one.device.node])
         for one in world.devices

@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass, field
-from typing import ClassVar, Protocol
+from typing import Protocol
 
 from interfere.sim.cluster import Cluster, Progress
 from interfere.sim.estimates import Estimate, Oracle
@@ -10,10 +10,6 @@ from interfere.sim.estimates import Estimate, Oracle
 
 class Order(Protocol):
     """A rule of the queue."""
-
-    @property
-    def name(self) -> str:
-        """In reports."""
 
     def key(self, one: Progress, cluster: Cluster) -> float:
         """Of a job that waits or runs."""
@@ -25,8 +21,6 @@ class Order(Protocol):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fifo:
     """By arrival."""
-
-    name: ClassVar[str] = "FIFO"
 
     def key(self, one: Progress, cluster: Cluster) -> float:  # noqa: ARG002 - one interface for all
         """0: all alike, ties go by arrival."""
@@ -41,7 +35,6 @@ class Fifo:
 class ShortestFirst:
     """By the estimated time of the whole job; of what remains of it where `remaining`."""
 
-    name: str = "SJF"
     estimate: Estimate = field(default_factory=Oracle)
     remaining: bool = False
     per_gpu: bool = False  # times its devices, as QSSF does
@@ -64,7 +57,6 @@ TIRESIAS_S = 18_000.0
 class LeastAttained:
     """By arrival, who has had little service (device seconds) first: two queues (Gu et al., NSDI 2019, section 3.2)."""
 
-    name: ClassVar[str] = "Tiresias"
     threshold_s: float = TIRESIAS_S
 
     def key(self, one: Progress, cluster: Cluster) -> float:

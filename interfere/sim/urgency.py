@@ -22,8 +22,6 @@ from interfere.sim.world import SimDevice
 class EarliestDeadline:
     """By deadline; who has none comes last."""
 
-    name: str = "EDF"
-
     def key(self, one: Progress, cluster: Cluster) -> float:  # noqa: ARG002 - one interface for all
         """The deadline."""
         return one.job.deadline_s
@@ -36,8 +34,6 @@ class EarliestDeadline:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeastLaxity:
     """By the time that is left to its last chance; who has none comes last."""
-
-    name: str = "least laxity"
 
     def key(self, one: Progress, cluster: Cluster) -> float:
         """Deadline - now - what is left of it."""
@@ -61,12 +57,6 @@ class DeadlineQueue:
     edge: EdgeWorld
     drop: bool = False
     sharing: Sharing | None = None
-
-    @property
-    def name(self) -> str:
-        """In reports."""
-        how = f"{self.order.name}{' that drops' if self.drop else ''}"
-        return how if self.sharing is None else f"{how} + sharing"
 
     def decide(self, cluster: Cluster) -> Decision:
         """In order: alone where it fits, else beside somebody, else it waits."""
@@ -138,11 +128,6 @@ class SlotAdmission:
     sharing: Sharing | None = None
     promised: dict[str, float] = field(default_factory=dict)
     _seen: set[str] = field(default_factory=set)
-
-    @property
-    def name(self) -> str:
-        """In reports."""
-        return "slot admission" + ("" if self.sharing is None else " + sharing")
 
     def decide(self, cluster: Cluster) -> Decision:
         """Admit, lay out, start what the layout starts now, then the others."""

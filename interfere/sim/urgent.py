@@ -102,11 +102,6 @@ class PlannedDeadlines:
     decisions: int = 0
     _ledger: ScopeLedger = field(default_factory=lambda: ScopeLedger(scope="replay"))
 
-    @property
-    def name(self) -> str:
-        """In reports."""
-        return f"plan{'' if self.promise else ' without promises'}{' + sharing' if self.share else ''}"
-
     def decide(self, cluster: Cluster) -> Decision:
         """One plan; nothing is asked while nobody who waits could start or has become hopeless."""
         waiting = cluster.waiting.values()

@@ -451,3 +451,25 @@ def test_ask_again_when_a_chance_passes_or_a_window_opens_or_closes(
         (job("x", left_s),), (full, device(name="w", windows=windows, pool="w", type=SLOW)) if windows else (full,)
     )
     assert found.resolve_at_s == at_s
+
+
+# --- moves ---------------------------------------------------------------------------------------------------------
+
+
+def test_who_can_still_meet_its_deadline_is_not_moved_but_others_move_away_for_the_most_urgent() -> None:
+    """Two residents that could share; the room goes to the job with the least slack."""
+    moving = frozenset({ActionKind.START_ALONE, ActionKind.START_SHARED, ActionKind.WAIT, ActionKind.MOVE})
+    limits = Limits(allowed=moving, max_slowdown=2.2)
+    fields = {"preemptible": True, "checkpoint_s": 1.0, "since_s": 0.0, "remaining_s": 1e4}
+    stays = Job(id="r1", workload="a", deadline_s=NOW_S + 1e5, **fields)
+    goes = Job(id="r2", workload="a", **fields)
+    waiting = (job("later", 5e4, workload="b", max_slowdown=1.0), job("soon", 150.0, workload="b", max_slowdown=1.0))
+    found = decided(waiting, (device(stays, name="1"), device(goes, name="2")), limits=limits)
+    told = {action.job_id: action for action in found.actions}
+    assert told["r2"].kind is ActionKind.MOVE
+    assert told["r2"].partner_id == "r1"
+    assert told["soon"].device_id == "2"
+    assert told["later"].kind is ActionKind.WAIT
+    fixed = (replace(goes, deadline_s=NOW_S + 1e5), stays)
+    still = decided(waiting, tuple(device(one, name=one.id) for one in fixed), limits=limits)
+    assert not [action for action in still.actions if action.kind is ActionKind.MOVE]

@@ -76,6 +76,19 @@ def replay(
     shuffle_ties: Annotated[
         bool, typer.Option("--shuffle-ties", help="Jobs of one second come in an order drawn by the seed.")
     ] = False,
+    deadlines: Annotated[
+        str | None,
+        typer.Option(
+            help="Replay deadlines with idle edge devices instead: tight, usual or loose (drawn with --seed), or a "
+            "file of draws; --policy then names schedulers of deadlines."
+        ),
+    ] = None,
+    added: Annotated[
+        bool, typer.Option("--added", help="With --deadlines: the edge is half as many nodes more, not half of them.")
+    ] = False,
+    taken: Annotated[
+        bool, typer.Option("--taken", help="With --deadlines: edge nodes are taken back at random, at 5 min notice.")
+    ] = False,
     seed: Seed = 0,
     out: Annotated[
         Path | None, typer.Option(help="Folder for report.html, jobs.parquet and runs.csv.", show_default=False)
@@ -96,6 +109,12 @@ def replay(
         whole_nodes=not any_node, load=load, draws=draws, checkpoint_s=checkpoint_s, slice_s=slice_s, seed=seed,
         guest_may_stay=guest_may_stay, most_shared_gpus=most_shared_gpus, shuffle_ties=shuffle_ties,
     )  # fmt: skip
+    if deadlines is not None:
+        from training.deadline_replaying import deadlines_replayed
+
+        found = deadlines_replayed(question, deadlines, out=out, added=added, taken=taken, report=progress_note)
+        emit(found.document(), found.summary(), as_json=as_json)
+        return
     answer = replayed(question, report=progress_note)
     made = write_report(out, answer) if out is not None else []
     emit(document(answer, made), summary(answer), as_json=as_json)

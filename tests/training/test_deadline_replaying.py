@@ -1,0 +1,96 @@
+"""`interfere replay --deadlines`: scores by scheduler, draws that are saved and read, and input that will not do."""
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from interfere.data.tables import Table
+from interfere.data.traces import JobTrace, TraceCluster, TraceJob, read_trace, write_trace
+from interfere.errors import InvalidInputError
+from training.commands.replay import app
+
+
+@pytest.fixture(scope="module")
+def trace_folder(small: Table, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Forty jobs on two nodes of two devices, within five hours of an evening."""
+    rng = np.random.default_rng(0)
+    names = [job.workload for job in small.jobs]
+    arrivals = np.cumsum(rng.exponential(450.0, 40)).tolist()
+    jobs = tuple(
+        TraceJob(
+            job_id=f"j{k}", workload=names[k % len(names)], arrival_s=at, gpus=1 + k % 2, vc="vc",
+            duration_s=float(rng.exponential(1500.0)),
+        )
+        for k, at in enumerate(arrivals)
+    )  # fmt: skip
+    clusters = (TraceCluster(vc="vc", nodes=2, gpus_per_node=2),)
+    folder = tmp_path_factory.mktemp("traces") / "made"
+    write_trace(folder, JobTrace(name="made", jobs=jobs, clusters=clusters, start_s=19 * 3600.0))
+    return folder
+
+
+def run(*arguments: object) -> dict[str, object]:
+    ran = CliRunner().invoke(app, [*map(str, arguments), "--json"])
+    assert ran.exit_code == 0, ran.output
+    found: dict[str, object] = json.loads(ran.stdout)
+    return found
+
+
+def test_scores_and_the_same_ones_from_saved_draws(trace_folder: Path, small_folder: Path, tmp_path: Path) -> None:
+    names = ("EDF", "EDF that drops + sharing", "plan + sharing")
+    asked = [trace_folder, "--truth", small_folder, *(word for name in names for word in ("--policy", name))]
+    first = run(*asked, "--deadlines", "loose", "--seed", 3, "--out", tmp_path)
+    assert list(first["schedulers"]) == list(names)
+    assert first["draws_file"] == str(tmp_path / "deadlines.json")
+    for (score,) in first["schedulers"].values():
+        assert score["with_deadline"] == 32
+        assert score["satisfaction"] == pytest.approx(score["met"] / 32)
+    again = run(*asked, "--deadlines", tmp_path / "deadlines.json")
+    assert again["schedulers"] == first["schedulers"]
+    more = run(*asked, "--deadlines", tmp_path / "deadlines.json", "--added")
+    other = run(*asked, "--deadlines", tmp_path / "deadlines.json", "--added", "--taken")
+    met = [sum(score["met"] for (score,) in one["schedulers"].values()) for one in (first, other, more)]
+    assert met[0] < met[2]
+    assert other["schedulers"] != more["schedulers"]
+
+
+def test_a_trace_that_does_not_say_when_it_began_begins_at_midnight(
+    trace_folder: Path, small_folder: Path, tmp_path: Path
+) -> None:
+    timeless = replace(read_trace(trace_folder), start_s=math.nan)
+    write_trace(tmp_path / "timeless", timeless)
+    words = ["--truth", small_folder, "--deadlines", "usual", "--policy", "FIFO"]
+    assert any("midnight" in note for note in run(tmp_path / "timeless", *words)["notes"])
+    assert not any("midnight" in note for note in run(trace_folder, *words)["notes"])
+
+
+def test_a_table_for_people(trace_folder: Path, small_folder: Path) -> None:
+    words = [str(trace_folder), "--truth", str(small_folder), "--deadlines", "tight", "--policy", "slot admission"]
+    ran = CliRunner().invoke(app, words)
+    assert ran.exit_code == 0, ran.output
+    assert "satisfaction" in ran.stdout
+    assert "slot admission" in ran.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "what"),
+    [
+        (("--deadlines", "never"), "unknown family"),
+        (("--deadlines", "usual", "--policy", "sjf"), "unknown scheduler"),
+        (("--deadlines", "{tmp}/other.json"), "no deadlines of world vc"),
+        (("--deadlines", "{tmp}/none.json"), "not a file of deadlines"),
+    ],
+)
+def test_input_that_will_not_do(
+    words: tuple[str, ...], what: str, trace_folder: Path, small_folder: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "other.json").write_text('{"draws": []}')
+    (tmp_path / "none.json").write_text("{}")
+    asked = [word.replace("{tmp}", str(tmp_path)) for word in words]
+    with pytest.raises(InvalidInputError, match=what):
+        CliRunner().invoke(app, [str(trace_folder), "--truth", str(small_folder), *asked], catch_exceptions=False)
