@@ -123,7 +123,7 @@ def table(scores: Mapping[str, Sequence[DeadlineScore]]) -> str:
 
     `scores`: of every scheduler on the same traces in the same order.
     """
-    lines = [f"{'':29} satisfaction          against {TO_BEAT:16} best effort   wasted     promised"]
+    lines = [f"{'':32} satisfaction          against {TO_BEAT:16} best effort   wasted     promised"]
     order = sorted(scores, key=lambda name: -float(np.mean([one.satisfaction for one in scores[name]])))
     for name in order:
         mine = scores[name]
@@ -135,7 +135,7 @@ def table(scores: Mapping[str, Sequence[DeadlineScore]]) -> str:
         promised = sum(one.promised for one in mine)
         kept = f"{promised} ({sum(one.broken for one in mine)} broken)" if promised else "-"
         lines.append(
-            f"{name:29} {mean:.3f} [{low:.3f}, {high:.3f}]  {more:+.3f} [{least:+.3f}, {most:+.3f}]  "
+            f"{name:32} {mean:.3f} [{low:.3f}, {high:.3f}]  {more:+.3f} [{least:+.3f}, {most:+.3f}]  "
             f"{jct_s / 3600:7.2f} h     {wasted:6.2%}     {kept}"
         )
     return "\n".join(lines)
