@@ -43,6 +43,8 @@ class Question:
     checkpoint_s: float = 0.0
     slice_s: float = 0.0
     guest_may_stay: bool = False
+    most_shared_gpus: int | None = None
+    shuffle_ties: bool = False
     seed: int = 0
 
 
@@ -110,8 +112,9 @@ def worlds_asked(question: Question, trace: JobTrace, truth: TruthTable) -> Worl
             )  # fmt: skip
         clusters = (TraceCluster(vc="all", nodes=question.gpus // per_node, gpus_per_node=per_node),)
     return worlds_of(
-        trace, device_type=truth.device_type, mode=truth.mode, clusters=clusters, checkpoint_s=question.checkpoint_s
-    )
+        trace, device_type=truth.device_type, mode=truth.mode, clusters=clusters, checkpoint_s=question.checkpoint_s,
+        tie_seed=question.seed if question.shuffle_ties else None,
+    )  # fmt: skip
 
 
 _Measured = tuple[tuple[str, str, str, str], ...]
@@ -147,7 +150,7 @@ def _maker(
         predictor: Predictor = OnlineModel(belief, measured=measured) if question.online else belief
         beliefs = Beliefs(
             predictor=predictor, profiles=belief.profiles, mode=truth.mode, max_slowdown=question.cap,
-            guest_ends_first=ends_first,
+            guest_ends_first=ends_first, most_shared_gpus=question.most_shared_gpus,
         )  # fmt: skip
         made = scheduler_of(policy, beliefs, whole_nodes=question.whole_nodes, slice_s=question.slice_s)
         if isinstance(predictor, OnlineModel):

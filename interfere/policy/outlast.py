@@ -2,7 +2,7 @@
 
 A guest that outlasts its host keeps the devices, the next guest keeps them after that, and a gang that waits for whole
 nodes may never see them empty. Replayed on a cluster of gangs of 128 devices, sharing without the rule nearly triples
-the mean completion time, and with it takes off a twentieth (README, Replay). Times are expected ones,
+the mean completion time, and with it takes off a twentieth (`make bench`, replay). Times are expected ones,
 remaining · τ · median slowdown; a job that does not say how long it will run is not judged. Pure arrays.
 """
 

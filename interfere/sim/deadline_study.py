@@ -11,6 +11,7 @@ from itertools import groupby, islice
 import numpy as np
 from numpy.typing import NDArray
 
+from interfere.records.cluster import DEFAULT_RISK
 from interfere.sim.cluster import Scheduler
 from interfere.sim.deadlines import DAY_S, DeadlineScore, Draws, EdgeWorld, edge_type, scored, with_deadlines, with_edge
 from interfere.sim.forecast import MatrixPredictor
@@ -46,9 +47,11 @@ def _packing(told: TwoTypes, mode: str) -> Sharing:
     return GreedyPacking(predictor=told, profiles=told.profiles, mode=mode)
 
 
-def _planned(*, share: bool, promise: bool) -> Maker:
+def planned(*, share: bool, promise: bool, risk: float = DEFAULT_RISK) -> Maker:
+    """The policy room. At a risk of a half the median decides who may share: right where only the number of deadlines
+    that are met counts, since who does not start misses for certain."""
     return lambda edge, told, mode: PlannedDeadlines(
-        edge=edge, predictor=told, profiles=told.profiles, mode=mode, share=share, promise=promise
+        edge=edge, predictor=told, profiles=told.profiles, mode=mode, share=share, promise=promise, risk=risk
     )
 
 
@@ -65,8 +68,8 @@ def schedulers() -> dict[str, Maker]:
             found[name + also] = _queue(order, drop=False, share=share)
         found[TO_BEAT + also] = _queue(EarliestDeadline(), drop=True, share=share)
         found["slot admission" + also] = _slots(share=share)
-        found["plan" + also] = _planned(share=share, promise=True)
-        found["plan without promises" + also] = _planned(share=share, promise=False)
+        found["plan" + also] = planned(share=share, promise=True)
+        found["plan without promises" + also] = planned(share=share, promise=False)
     return found
 
 

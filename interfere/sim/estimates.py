@@ -16,12 +16,8 @@ class Estimate(Protocol):
     def whole_s(self, one: Progress, cluster: Cluster) -> float:
         """Asked again and again; a job's estimate stays as it was first."""
 
-
-def left_s(estimate: Estimate, one: Progress, cluster: Cluster) -> float:
-    """Seconds alone that a job is thought to have left. One that has run longer than was thought is thought to run as
-    long again: lifetimes have heavy tails (Harchol-Balter and Downey, ACM TOCS 1997)."""
-    whole_s, served_s = estimate.whole_s(one, cluster), cluster.served_s(one)
-    return whole_s - served_s if whole_s >= served_s else served_s
+    def left_s(self, one: Progress, cluster: Cluster) -> float:
+        """Of what the job has left now."""
 
 
 class Oracle:
@@ -30,6 +26,10 @@ class Oracle:
     def whole_s(self, one: Progress, cluster: Cluster) -> float:  # noqa: ARG002 - one interface for all
         """Known before it happens."""
         return one.job.duration_s
+
+    def left_s(self, one: Progress, cluster: Cluster) -> float:
+        """Checkpoints that are still to be paid included."""
+        return one.left_s - (cluster.served_s(one) - one.served_s)
 
 
 class History:
@@ -51,6 +51,12 @@ class History:
                 (total / count for total, count in map(self._sums.__getitem__, self._kinds(one)) if count), 3600.0
             )
         return self._told[one.job.id]
+
+    def left_s(self, one: Progress, cluster: Cluster) -> float:
+        """One that has run longer than was thought is thought to run as long again: lifetimes have heavy tails
+        (Harchol-Balter and Downey, ACM TOCS 1997)."""
+        whole_s, served_s = self.whole_s(one, cluster), cluster.served_s(one)
+        return whole_s - served_s if whole_s >= served_s else served_s
 
     def _learn(self, cluster: Cluster) -> None:
         for span in cluster.spans[self._read :]:

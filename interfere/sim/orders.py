@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from interfere.sim.cluster import Cluster, Progress
-from interfere.sim.estimates import Estimate, Oracle, left_s
+from interfere.sim.estimates import Estimate, Oracle
 
 
 class Order(Protocol):
@@ -15,7 +15,7 @@ class Order(Protocol):
         """Of a job that waits or runs."""
 
     def changes_s(self, one: Progress, cluster: Cluster) -> float:
-        """When a running job's key next changes by a step, at its rate of now; inf where it does not."""
+        """When a job's key next changes by a step, at its rate of now, or at 1 as it starts; inf where it does not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +41,7 @@ class ShortestFirst:
 
     def key(self, one: Progress, cluster: Cluster) -> float:
         """Seconds alone, or device seconds."""
-        time_s = left_s(self.estimate, one, cluster) if self.remaining else self.estimate.whole_s(one, cluster)
+        time_s = self.estimate.left_s(one, cluster) if self.remaining else self.estimate.whole_s(one, cluster)
         return time_s * (one.job.gpus if self.per_gpu else 1)
 
     def changes_s(self, one: Progress, cluster: Cluster) -> float:  # noqa: ARG002 - one interface for all
@@ -66,6 +66,4 @@ class LeastAttained:
     def changes_s(self, one: Progress, cluster: Cluster) -> float:
         """When it falls into the second."""
         left = self.threshold_s - cluster.served_s(one) * one.job.gpus
-        if left <= 1e-6 or one.rate <= 0:
-            return math.inf
-        return cluster.now_s + left / (one.rate * one.job.gpus)
+        return cluster.now_s + left / ((one.rate or 1.0) * one.job.gpus) if left > 1e-6 else math.inf

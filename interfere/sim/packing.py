@@ -13,7 +13,7 @@ import numpy as np
 from interfere.policy.outlast import outlasts
 from interfere.protocols import Predictor
 from interfere.sim.cluster import Cluster, Progress, Start
-from interfere.sim.estimates import Estimate, Oracle, left_s
+from interfere.sim.estimates import Estimate, Oracle
 from interfere.sim.forecast import Profiles
 from interfere.sim.queueing import Host, without
 
@@ -43,7 +43,7 @@ class GreedyPacking:
     mode: str
     max_slowdown: float = math.inf
     most_shared_gpus: int | None = None
-    guest_ends_first: bool = True  # by the estimates
+    guest_ends_first: bool = False  # by the estimates
     estimate: Estimate = field(default_factory=Oracle)
 
     def join(self, waiting: Sequence[Progress], hosts: Sequence[Host], cluster: Cluster) -> list[Start]:
@@ -76,7 +76,7 @@ class GreedyPacking:
 
 def ends_first(one: Progress, host: Host, pair: Pair, estimate: Estimate, cluster: Cluster) -> bool:
     """Is a guest expected to end no later than its host, both in each other's company?"""
-    guest_s, host_s = left_s(estimate, one, cluster), left_s(estimate, host.one, cluster)
+    guest_s, host_s = estimate.left_s(one, cluster), estimate.left_s(host.one, cluster)
     return not outlasts(guest_s * pair.guest, host_s * pair.host)
 
 

@@ -16,7 +16,7 @@ from interfere.policy.scope import plan_scope
 from interfere.protocols import Predictor
 from interfere.records import ActionKind, Device, Job, JobProfile, Limits, ObjectiveKind, ScopeLedger, Snapshot
 from interfere.sim.cluster import Cluster, Decision, Progress, Start
-from interfere.sim.estimates import Estimate, Oracle, left_s
+from interfere.sim.estimates import Estimate, Oracle
 from interfere.sim.forecast import Profiles
 from interfere.sim.orders import Order
 from interfere.sim.packing import allowed_pairs, ends_first, joinable
@@ -36,7 +36,7 @@ class Planner:
     mode: str
     max_slowdown: float = math.nan
     most_shared_gpus: int | None = None
-    guest_ends_first: bool = True  # by the estimates
+    guest_ends_first: bool = False  # by the estimates
     objective: ObjectiveKind = ObjectiveKind.TOTAL_SLOWDOWN
     estimate: Estimate = field(default_factory=Oracle)
     depth: int = DEPTH
@@ -70,7 +70,7 @@ class Planner:
         """As a scheduler would send it."""
         return Job(
             id=one.job.id, workload=one.job.workload, gpus=one.job.gpus, pools=one.job.pools, weight=weight,
-            attained_s=cluster.served_s(one), remaining_s=left_s(self.estimate, one, cluster),
+            attained_s=cluster.served_s(one), remaining_s=self.estimate.left_s(one, cluster),
             elapsed_s=cluster.now_s - one.job.arrival_s,
         )  # fmt: skip
 

@@ -6,13 +6,13 @@ more than twice the checkpoint, the rule of the server's moves. A pair counts as
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from interfere.records import Device
 from interfere.records.cluster import DEFAULT_MOVE_FACTOR
 from interfere.sim.cluster import Cluster, Decision, Progress, Start
-from interfere.sim.estimates import Estimate, Oracle, left_s
+from interfere.sim.estimates import Estimate, Oracle
 from interfere.sim.orders import Order
 from interfere.sim.queueing import Host, Sharing, in_order, seats
 
@@ -30,7 +30,7 @@ class PreemptiveScheduler:
     def decide(self, cluster: Cluster) -> Decision:
         """Starts and stops."""
         if not cluster.waiting and (self.sharing is None or not cluster.empty):
-            return Decision(wake_s=self._wake_s(cluster))
+            return Decision(wake_s=self._wake_s(cluster, ()))
         board = _Board(cluster, in_order(self.order, (*cluster.waiting.values(), *cluster.running.values()), cluster))
         node_gpus = cluster.node_gpus if self.whole_nodes else 0
         blocked: list[Progress] = []
@@ -50,9 +50,8 @@ class PreemptiveScheduler:
                 self._part(board, node_gpus)
             for start in self.sharing.join(in_order(self.order, blocked, cluster), board.hosts(), cluster):
                 board.starts[start.job_id] = start
-        return Decision(
-            starts=list(board.starts.values()), stops=list(board.stopped), wake_s=self._wake_s(cluster),
-        )  # fmt: skip
+        wake_s = self._wake_s(cluster, board.starts)
+        return Decision(starts=list(board.starts.values()), stops=list(board.stopped), wake_s=wake_s)
 
     def _part(self, board: "_Board", node_gpus: int) -> None:
         """Give who shares devices of its own, while some are empty."""
@@ -69,12 +68,14 @@ class PreemptiveScheduler:
 
     def _parting_saves_s(self, one: Progress, partner: Progress, cluster: Cluster) -> float:
         """Seconds that both end sooner, less twice the checkpoint."""
-        ends = (left_s(self.estimate, job, cluster) * job.slowdown for job in (one, partner))
+        ends = (self.estimate.left_s(job, cluster) * job.slowdown for job in (one, partner))
         lost = (1 - 1 / one.slowdown) + (1 - 1 / partner.slowdown)
         return min(ends) * lost - DEFAULT_MOVE_FACTOR * one.job.checkpoint_s
 
-    def _wake_s(self, cluster: Cluster) -> float:
-        return min((self.order.changes_s(one, cluster) for one in cluster.running.values()), default=math.inf)
+    def _wake_s(self, cluster: Cluster, starting: Iterable[str]) -> float:
+        """When the order next changes by itself; too early where company slows a job, which costs one more look."""
+        jobs = (*cluster.running.values(), *(cluster.jobs[name] for name in starting))
+        return min((self.order.changes_s(one, cluster) for one in jobs), default=math.inf)
 
 
 class _Board:

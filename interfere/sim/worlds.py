@@ -105,7 +105,13 @@ def _devices(place: TraceCluster, device_type: str, mode: str) -> tuple[SimDevic
 
 
 def at_load(world: World, load: float) -> World:
-    """The same jobs in the same order, arriving faster or slower, so that just this load is offered."""
+    """The same jobs in the same order, arriving faster or slower, so that just this load is offered. Raises
+    InvalidInputError where all arrive at once, or none asks for time."""
+    if not 0 < world.load < math.inf:
+        raise InvalidInputError(
+            f"{world.name}: its arrivals cannot be stretched to a load", value=f"{len(world.jobs)} jobs",
+            remedy="leave --load out, or give a longer trace",
+        )  # fmt: skip
     factor = world.load / load
     return replace(world, jobs=tuple(replace(job, arrival_s=job.arrival_s * factor) for job in world.jobs))
 
@@ -121,7 +127,9 @@ def days_redrawn(world: World, seed: int, day_s: float = 86_400.0) -> World:
     for job in world.jobs:
         by_day.setdefault(int(job.arrival_s // day_s), []).append(job)
     first, last = min(by_day), max(by_day)
-    drawn = rng.integers(first, last + 1, last - first + 1).tolist()
+    drawn: list[int] = []
+    while not by_day.keys() & set(drawn):  # a trace with idle days may draw these alone
+        drawn = rng.integers(first, last + 1, last - first + 1).tolist()
     jobs = [
         replace(job, id=f"{new}-{job.id}", arrival_s=job.arrival_s + (first + new - old) * day_s)
         for new, old in enumerate(drawn)

@@ -153,13 +153,14 @@ class _Run:
                 break
             decision = self.arbiter.decide(self.now_s, lanes)
             self._mark(decision.rates)
-            end_s = min(self.until_s, decision.until_s)
+            ends_s = [self.until_s, decision.until_s]
             for lane, rate in zip(lanes, decision.rates, strict=True):
-                end_s = min(end_s, lane.next_launch_s)
+                ends_s.append(lane.next_launch_s)
                 if rate > 0:
-                    end_s = min(end_s, self.now_s + lane.left_s / rate)
+                    ends_s.append(self.now_s + lane.left_s / rate)
                 if not lane.over:
-                    end_s = min(end_s, lane.finished_s)
+                    ends_s.append(lane.finished_s)
+            end_s = min(ends_s)
             assert end_s < math.inf, f"{self.policy.name} leaves ready kernels for ever"
             self._advance(max(end_s, self.now_s), decision.rates)
 
@@ -182,18 +183,21 @@ class _Run:
 
     def _mark(self, rates: Sequence[float]) -> None:
         """Close and open stretches; count what begins in the gap of somebody more important."""
-        top = max((lane.stream.priority for lane in self.lanes if lane.active), default=0)
-        waiting = any(lane.ready for lane in self.lanes if lane.active and lane.stream.priority == top)
         for lane, rate in zip(self.lanes, rates, strict=True):
-            runs = rate > 0
-            if runs and not lane.begun:
-                lane.begun = True
-                lane.in_gap = lane.stream.priority < top and not waiting
-                lane.filled += lane.in_gap
-            if runs and math.isnan(lane.span_s):
-                lane.span_s = self.now_s
-            elif not runs:
+            if not rate:
                 self._close(lane)
+            elif not lane.begun:
+                lane.begun, lane.in_gap = True, self._in_gap(lane)
+                lane.filled += lane.in_gap
+            if rate and math.isnan(lane.span_s):
+                lane.span_s = self.now_s
+
+    def _in_gap(self, lane: Lane) -> bool:
+        """The most important streams have nothing ready, and this is none of them."""
+        top = max(one.stream.priority for one in self.lanes if one.active)
+        return lane.stream.priority < top and not any(
+            one.ready for one in self.lanes if one.active and one.stream.priority == top
+        )
 
     def _close(self, lane: Lane) -> None:
         if lane.span_s < self.keep_s and self.now_s > lane.span_s:

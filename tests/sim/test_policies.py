@@ -50,10 +50,21 @@ def test_shortest_remaining_stops_who_runs() -> None:
     assert ends(stays, "srtf") == [10, 13]
 
 
+def test_checkpoints_count_as_time_left() -> None:
+    """Of its 3 s the long one has done 2.5 at 4.5 s, when 4 s of checkpoints are left to pay: the 2.9 s go first."""
+    made = world(job("long", 0, 3, checkpoint_s=2.0), job("b", 1, 1), job("c", 3, 1), job("d", 4.5, 2.9))
+    done = replay(made, TableTruth([USUAL]), scheduler_of("srtf", BELIEFS))
+    assert done.ended_s == pytest.approx([13.9, 2, 4, 7.4])
+    assert done.stops.tolist() == [3, 0, 0, 0]
+
+
 def test_least_attained_lets_newcomers_in() -> None:
     made = world(job("old", 0, 100), job("new", 50, 10))
     done = replay(made, TableTruth([USUAL]), PreemptiveScheduler(order=LeastAttained(threshold_s=60.0)))
     assert done.ended_s.tolist() == [110, 70]  # in the first queue until 60, then it gives way
+    made = world(job("first", 0, 100), job("second", 0, 10))
+    done = replay(made, TableTruth([USUAL]), PreemptiveScheduler(order=LeastAttained(threshold_s=60.0)))
+    assert done.ended_s.tolist() == [110, 70]  # also where nothing else happens then
 
 
 def test_a_guest_joins_the_cheaper_host() -> None:

@@ -63,6 +63,18 @@ def test_loads() -> None:
     assert at_load(world, 0.5).load == pytest.approx(0.5)
 
 
+def test_arrivals_that_cannot_be_stretched() -> None:
+    at_once = JobTrace(name="t", jobs=(one("a", 0), one("b", 0)), clusters=CLUSTERS)
+    with pytest.raises(InvalidInputError, match="cannot be stretched"):
+        at_load(worlds_of(at_once, device_type="v", mode="mps").worlds[0], 0.5)
+
+
+def test_idle_days_are_never_all_there_is() -> None:
+    jobs = (one("first", 0), one("last", 40 * 86_400.0))
+    world = worlds_of(JobTrace(name="t", jobs=jobs, clusters=CLUSTERS), device_type="v", mode="mps").worlds[0]
+    assert all(days_redrawn(world, seed).jobs for seed in range(20))
+
+
 def test_days_redrawn() -> None:
     day = 86_400.0
     jobs = tuple(one(f"{d}-{k}", d * day + 600 * k, duration_s=d + 1.0) for d in range(6) for k in range(d + 1))

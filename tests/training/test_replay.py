@@ -150,6 +150,7 @@ def test_what_is_believed_decides(trace_folder: Path, small_folder: Path) -> Non
     known = asked()
     assert asked(predict="mean", cap=9.0) != known
     assert asked(error=0.5) != known
+    assert asked(most_shared_gpus=1) != known
     capped = replayed(Question(trace=trace_folder, truth=small_folder, policies=("sjf+backfill+matching",), cap=1.0))
     assert capped.study.stable[1].score.pairs == 0
 
@@ -177,6 +178,22 @@ def test_loads_and_devices_of_a_trace_without(trace_folder: Path, small_folder: 
         replayed(Question(**common, gpus=5, per_node=2))
     with pytest.raises(InvalidInputError, match="says which devices"):
         replayed(Question(trace=trace_folder, truth=small_folder, gpus=4))
+
+
+def test_ties_in_another_order(small_folder: Path, tmp_path: Path) -> None:
+    """Long and short ones in the same second, first come first served: who comes first is a matter of the seed."""
+    jobs = tuple(
+        TraceJob(job_id=f"{k}", workload="gemm", arrival_s=600.0 * (k // 4), gpus=1, duration_s=10.0 + 90 * (k % 4))
+        for k in range(40)
+    )
+    write_trace(tmp_path / "ties", JobTrace(name="ties", jobs=jobs))
+    common = {"trace": tmp_path / "ties", "truth": small_folder, "policies": ("fifo",), "gpus": 1}
+
+    def mean(**rest: object) -> float:
+        return replayed(Question(**common, **rest)).study.runs[0].score.mean_completion_s  # type: ignore[arg-type]
+
+    assert mean(shuffle_ties=True) != mean() == mean(seed=1)
+    assert mean(shuffle_ties=True, seed=1) != mean(shuffle_ties=True)
 
 
 def test_questions_that_make_no_sense(trace_folder: Path, small_folder: Path) -> None:

@@ -48,6 +48,9 @@ def replay(
             "only who is expected to end first may.",
         ),
     ] = False,
+    most_shared_gpus: Annotated[
+        int | None, typer.Option(min=1, help="Jobs on more devices than this run without company.")
+    ] = None,
     fill: Annotated[
         bool, typer.Option("--fill", help="Let a model stand in for pairs that the truth lacks; else they never share.")
     ] = False,
@@ -70,6 +73,9 @@ def replay(
     slice_s: Annotated[
         float, typer.Option(min=0.0, help="Think about sharing at most this often (not in tiresias, srtf).")
     ] = 0.0,
+    shuffle_ties: Annotated[
+        bool, typer.Option("--shuffle-ties", help="Jobs of one second come in an order drawn by the seed.")
+    ] = False,
     deadlines: Annotated[
         str | None,
         typer.Option(
@@ -101,7 +107,7 @@ def replay(
         trace=trace, truth=truth, policies=tuple(policy or ()), predict=predict.value, hide=hide, online=online,
         error=error, cap=cap, fill=fill, device_type=device_type, mode=mode, gpus=gpus, per_node=per_node,
         whole_nodes=not any_node, load=load, draws=draws, checkpoint_s=checkpoint_s, slice_s=slice_s, seed=seed,
-        guest_may_stay=guest_may_stay,
+        guest_may_stay=guest_may_stay, most_shared_gpus=most_shared_gpus, shuffle_ties=shuffle_ties,
     )  # fmt: skip
     if deadlines is not None:
         from training.deadline_replaying import deadlines_replayed
