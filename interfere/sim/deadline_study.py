@@ -13,7 +13,17 @@ from numpy.typing import NDArray
 
 from interfere.records.cluster import DEFAULT_RISK
 from interfere.sim.cluster import Scheduler
-from interfere.sim.deadlines import DAY_S, DeadlineScore, Draws, EdgeWorld, edge_type, scored, with_deadlines, with_edge
+from interfere.sim.deadlines import (
+    DAY_S,
+    HOUR_S,
+    DeadlineScore,
+    Draws,
+    EdgeWorld,
+    edge_type,
+    scored,
+    with_deadlines,
+    with_edge,
+)
 from interfere.sim.forecast import MatrixPredictor
 from interfere.sim.orders import Fifo, Order, ShortestFirst
 from interfere.sim.packing import GreedyPacking
@@ -130,15 +140,18 @@ def table(scores: Mapping[str, Sequence[DeadlineScore]]) -> str:
     order = sorted(scores, key=lambda name: -float(np.mean([one.satisfaction for one in scores[name]])))
     for name in order:
         mine = scores[name]
-        rival = scores.get(TO_BEAT + (" + sharing" if name.endswith("sharing") else ""), mine)
+        rival = scores.get(TO_BEAT + (" + sharing" if name.endswith("sharing") else ""))
         mean, low, high = interval([one.satisfaction for one in mine])
-        more, least, most = interval([a.satisfaction - b.satisfaction for a, b in zip(mine, rival, strict=True)])
+        against = "-"
+        if rival is not None and rival is not mine:
+            more, least, most = interval([a.satisfaction - b.satisfaction for a, b in zip(mine, rival, strict=True)])
+            against = f"{more:+.3f} [{least:+.3f}, {most:+.3f}]"
         jct_s = float(np.nanmean([one.best_effort_jct_s for one in mine]))
         wasted = sum(one.wasted_gpu_h for one in mine) / sum(one.used_gpu_h for one in mine)
         promised = sum(one.promised for one in mine)
         kept = f"{promised} ({sum(one.broken for one in mine)} broken)" if promised else "-"
         lines.append(
-            f"{name:32} {mean:.3f} [{low:.3f}, {high:.3f}]  {more:+.3f} [{least:+.3f}, {most:+.3f}]  "
-            f"{jct_s / 3600:7.2f} h     {wasted:6.2%}     {kept}"
+            f"{name:32} {mean:.3f} [{low:.3f}, {high:.3f}]  {against:23}  {jct_s / HOUR_S:7.2f} h     {wasted:6.2%}"
+            f"     {kept}"
         )
     return "\n".join(lines)
