@@ -11,8 +11,19 @@ from itertools import groupby, islice
 import numpy as np
 from numpy.typing import NDArray
 
+from interfere.records.cluster import DEFAULT_RISK
 from interfere.sim.cluster import Scheduler
-from interfere.sim.deadlines import DAY_S, DeadlineScore, Draws, EdgeWorld, edge_type, scored, with_deadlines, with_edge
+from interfere.sim.deadlines import (
+    DAY_S,
+    HOUR_S,
+    DeadlineScore,
+    Draws,
+    EdgeWorld,
+    edge_type,
+    scored,
+    with_deadlines,
+    with_edge,
+)
 from interfere.sim.forecast import MatrixPredictor
 from interfere.sim.orders import Fifo, Order, ShortestFirst
 from interfere.sim.packing import GreedyPacking
@@ -46,9 +57,11 @@ def _packing(told: TwoTypes, mode: str) -> Sharing:
     return GreedyPacking(predictor=told, profiles=told.profiles, mode=mode)
 
 
-def _planned(*, share: bool, promise: bool) -> Maker:
+def planned(*, share: bool, promise: bool, risk: float = DEFAULT_RISK) -> Maker:
+    """The policy room. At a risk of a half the median decides who may share: right where only the number of deadlines
+    that are met counts, since who does not start misses for certain."""
     return lambda edge, told, mode: PlannedDeadlines(
-        edge=edge, predictor=told, profiles=told.profiles, mode=mode, share=share, promise=promise
+        edge=edge, predictor=told, profiles=told.profiles, mode=mode, share=share, promise=promise, risk=risk
     )
 
 
@@ -65,8 +78,8 @@ def schedulers() -> dict[str, Maker]:
             found[name + also] = _queue(order, drop=False, share=share)
         found[TO_BEAT + also] = _queue(EarliestDeadline(), drop=True, share=share)
         found["slot admission" + also] = _slots(share=share)
-        found["plan" + also] = _planned(share=share, promise=True)
-        found["plan without promises" + also] = _planned(share=share, promise=False)
+        found["plan" + also] = planned(share=share, promise=True)
+        found["plan without promises" + also] = planned(share=share, promise=False)
     return found
 
 
@@ -123,19 +136,22 @@ def table(scores: Mapping[str, Sequence[DeadlineScore]]) -> str:
 
     `scores`: of every scheduler on the same traces in the same order.
     """
-    lines = [f"{'':29} satisfaction          against {TO_BEAT:16} best effort   wasted     promised"]
+    lines = [f"{'':32} satisfaction          against {TO_BEAT:16} best effort   wasted     promised"]
     order = sorted(scores, key=lambda name: -float(np.mean([one.satisfaction for one in scores[name]])))
     for name in order:
         mine = scores[name]
-        rival = scores.get(TO_BEAT + (" + sharing" if name.endswith("sharing") else ""), mine)
+        rival = scores.get(TO_BEAT + (" + sharing" if name.endswith("sharing") else ""))
         mean, low, high = interval([one.satisfaction for one in mine])
-        more, least, most = interval([a.satisfaction - b.satisfaction for a, b in zip(mine, rival, strict=True)])
+        against = "-"
+        if rival is not None and rival is not mine:
+            more, least, most = interval([a.satisfaction - b.satisfaction for a, b in zip(mine, rival, strict=True)])
+            against = f"{more:+.3f} [{least:+.3f}, {most:+.3f}]"
         jct_s = float(np.nanmean([one.best_effort_jct_s for one in mine]))
         wasted = sum(one.wasted_gpu_h for one in mine) / sum(one.used_gpu_h for one in mine)
         promised = sum(one.promised for one in mine)
         kept = f"{promised} ({sum(one.broken for one in mine)} broken)" if promised else "-"
         lines.append(
-            f"{name:29} {mean:.3f} [{low:.3f}, {high:.3f}]  {more:+.3f} [{least:+.3f}, {most:+.3f}]  "
-            f"{jct_s / 3600:7.2f} h     {wasted:6.2%}     {kept}"
+            f"{name:32} {mean:.3f} [{low:.3f}, {high:.3f}]  {against:23}  {jct_s / HOUR_S:7.2f} h     {wasted:6.2%}"
+            f"     {kept}"
         )
     return "\n".join(lines)

@@ -28,6 +28,7 @@ from interfere.records import (
     Snapshot,
     Window,
 )
+from interfere.records.cluster import DEFAULT_RISK
 from interfere.sim.cluster import Cluster, Decision, Progress, Start
 from interfere.sim.deadlines import EDGE_SPEED, HOUR_S, EdgeWorld, edge_type
 from interfere.sim.forecast import MatrixPredictor
@@ -96,6 +97,7 @@ class PlannedDeadlines:
     mode: str
     share: bool = True
     promise: bool = True
+    risk: float = DEFAULT_RISK
     most_free: int = MOST_FREE
     objective: ObjectiveKind = ObjectiveKind.DEADLINE_MISSES
     promised: dict[str, float] = field(default_factory=dict)
@@ -110,7 +112,7 @@ class PlannedDeadlines:
         self.decisions += 1
         limits = Limits(
             allowed=ALONE | {ActionKind.START_SHARED} if self.share else ALONE, promise_ttl_s=0.0,
-            promise_deadlines=self.promise,
+            promise_deadlines=self.promise, risk=self.risk,
         )  # fmt: skip
         residents = {name: self._job(one, cluster) for name, one in cluster.running.items()}
         on: dict[str, list[Job]] = {}

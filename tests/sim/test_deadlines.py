@@ -10,6 +10,7 @@ import pytest
 from interfere.errors import InvalidInputError
 from interfere.records import ActionKind
 from interfere.sim.cluster import Cluster, Decision, Scheduler, Start
+from interfere.sim.deadline_study import Setting, interval, parts, played, schedulers, table
 from interfere.sim.deadlines import (
     CHECKPOINT_S,
     EDGE,
@@ -284,3 +285,40 @@ def test_the_plan_declines_and_its_actions_are_those_it_may_take() -> None:
     assert told.knows(edge_type(TYPE), MODE) == ""
     assert told.knows("other", MODE)
     assert told.profiles["new", edge_type(TYPE)].step_time_s == pytest.approx(1 / EDGE_SPEED)
+
+
+# --- the study --------------------------------------------------------------------------------------------------------
+
+
+def test_a_table_of_schedulers_on_the_parts_of_a_world() -> None:
+    rng = np.random.default_rng(0)
+    arrivals = np.sort(rng.uniform(0, 90 * HOUR_S, 60)).tolist()
+    whole = World(
+        name="w", devices=devices(8),
+        jobs=tuple(job(f"j{k}", at, float(rng.exponential(4 * HOUR_S)), "heavy", 2) for k, at in enumerate(arrivals)),
+    )  # fmt: skip
+    found = parts(whole, start_s=6 * HOUR_S, most_jobs=15)
+    assert [one.name for one, _ in found] == ["w/1", "w/2", "w/3"]
+    assert all(len(one.jobs) <= 15 and 0 <= one.jobs[0].arrival_s < 30 * HOUR_S for one, _ in found)
+    third_s = (arrivals[-1] / 3 + 6 * HOUR_S) % (24 * HOUR_S)
+    assert [clock_s for _, clock_s in found] == pytest.approx(
+        [6 * HOUR_S, third_s, (2 * third_s - 6 * HOUR_S) % 86400], abs=1
+    )
+    edges = [Setting().world(one, drawn(one, "usual", 0), clock_s) for one, clock_s in found]
+    names = ("EDF", "EDF that drops", "plan + sharing")
+    scores = {name: [played(edge, schedulers()[name], USUAL, knowing(USUAL)) for edge in edges] for name in names}
+    lines = table(scores).splitlines()
+    assert {line[:32].strip() for line in lines[1:]} == set(names)
+    means = {name: np.mean([one.satisfaction for one in mine]) for name, mine in scores.items()}
+    (edf,) = [line for line in lines if line.startswith("EDF ") and "drops" not in line]
+    assert f"{means['EDF']:.3f} [" in edf
+    assert f"{means['EDF'] - means['EDF that drops']:+.3f} [" in edf
+    (sharing,) = [line for line in lines if line.startswith("plan")]
+    assert " -  " in sharing  # its rival is not there
+
+
+def test_an_interval_holds_the_mean_and_narrows_to_a_point() -> None:
+    mean, low, high = interval([0.1, 0.5, 0.3, 0.9])
+    assert mean == pytest.approx(0.45)
+    assert low < mean < high
+    assert interval([0.2, 0.2]) == pytest.approx((0.2, 0.2, 0.2))
