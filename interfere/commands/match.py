@@ -10,8 +10,10 @@ from rich.table import Table
 from interfere.commands.output import JsonFlag, emit
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from interfere.client.queries import ModelInfo
-    from interfere.records import Plan, Snapshot
+    from interfere.records import Action, Plan, Snapshot
 
 app = typer.Typer(add_completion=False)
 
@@ -66,14 +68,27 @@ def _table(sent: "Snapshot", plan: "Plan") -> Table:
     title = f"decision {plan.decision_id}: {value}, {plan.status.lower()}, model {plan.model_version}"
     table = Table("job", "decision", "slowdown", "interval", title=title)
     for action in plan.actions:
-        decision, slowdown, interval = f"waits: {action.reason}", "", ""
-        if action.device_id:
-            beside = f"beside {action.partner_id} {workload[action.partner_id]}" if action.partner_id else ""
-            verb = "" if action.kind.startswith("start") else f"{action.kind}: "
-            how = f" {beside or f'alone: {action.reason}'}" if action.kind != "end" else f": {action.reason}"
-            decision = f"{verb}{action.device_id}{how}"
-            slowdown = "" if math.isnan(action.slowdown) else f"{action.slowdown:.2f} ×"
-            known = beside and not math.isnan(action.slowdown_lower)
-            interval = f"{action.slowdown_lower:.2f} – {action.slowdown_upper:.2f}" if known else ""
-        table.add_row(*map(escape, (f"{action.job_id} {workload[action.job_id]}", decision, slowdown, interval)))
+        slowdown = "" if math.isnan(action.slowdown) else f"{action.slowdown:.2f} ×"
+        known = action.partner_id and not math.isnan(action.slowdown_lower)
+        interval = f"{action.slowdown_lower:.2f} – {action.slowdown_upper:.2f}" if known else ""
+        who = f"{action.job_id} {workload[action.job_id]}"
+        table.add_row(*map(escape, (who, _decision(action, workload), slowdown, interval)))
     return table
+
+
+# Who gets no device, and what is said of that.
+_WITHOUT = {"wait": "waits", "decline": "declined", "demote": "waits, and its deadline counts no more"}
+
+
+def _decision(action: "Action", workload: "Mapping[str, str]") -> str:
+    """What happens to one job, and why, where the partner does not say it."""
+    if not action.device_id:
+        said = f"{_WITHOUT[action.kind]}: {action.reason}"
+    elif action.kind == "end":
+        said = f"end: {action.device_id}: {action.reason}"
+    else:
+        beside = f"beside {action.partner_id} {workload[action.partner_id]}" if action.partner_id else "alone"
+        verb = "" if action.kind.startswith("start") else f"{action.kind}: "
+        why = "" if action.partner_id and action.kind != "keep" else f": {action.reason}"
+        said = f"{verb}{action.device_id} {beside}{why}"
+    return f"{said}; deadline accepted" if action.accepted else said

@@ -27,10 +27,6 @@ GapShare = Annotated[
 ]
 GapEvery = Annotated[int, typer.Option(min=1, help="A drawn gap after every so many kernels.")]
 Error = Annotated[float, typer.Option(min=0.0, help="Relative error of the times that the planner believes.")]
-Memory = Annotated[
-    float | None,
-    typer.Option("--memory-gb-s", help="Bandwidth of the core's memory: what others push out of caches then costs."),
-]
 Seed = Annotated[int, typer.Option(min=0, help="Seed of what is drawn.")]
 Out = Annotated[Path | None, typer.Option("--out", help="Folder for timeline.html, the picture.")]
 
@@ -46,7 +42,6 @@ def timeline(
     gap_share: GapShare = None,
     gap_every: GapEvery = 1,
     error: Error = 0.0,
-    memory_gb_s: Memory = None,
     seed: Seed = 0,
     out: Out = None,
     as_json: JsonFlag = False,
@@ -56,7 +51,7 @@ def timeline(
     from interfere.timeline.picture import window_s, write_page
 
     first, second = _pair(high, low, device, table, profiles)
-    modes = policies(mode or (), first.device_type, memory_gb_s=memory_gb_s)
+    modes = policies(mode or (), first.device_type)
     meeting = meeting_of(first, second, gap_share=gap_share, gap_every=gap_every, error_frac=error, seed=seed)
     results = compare(meeting, modes, keep_s=window_s(meeting.high) if out else 0.0)
     path = write_page(out / "timeline.html", meeting, results) if out else None

@@ -86,6 +86,10 @@ def write_trace(folder: Path, trace: JobTrace) -> None:
 
 def read_trace(folder: Path) -> JobTrace:
     """The trace in `folder`. Raises TableError that names file and row."""
+    if not (folder / TRACE).exists():
+        raise TableError(
+            f"no trace: {TRACE} is missing", value=folder, remedy="import one: interfere data import helios (or philly)"
+        )
     rows = read_rows(folder / TRACE, trace_schema())
     jobs = [_record(folder / TRACE, k, TraceJob, row) for k, row in enumerate(rows)]
     clusters = enumerate(read_rows(folder / CLUSTERS, clusters_schema()))

@@ -23,7 +23,7 @@ class Estimate(Protocol):
 class Oracle:
     """The duration itself."""
 
-    def whole_s(self, one: Progress, cluster: Cluster) -> float:  # noqa: ARG002 - one interface for all
+    def whole_s(self, one: Progress, cluster: Cluster) -> float:
         """Known before it happens."""
         return one.job.duration_s
 

@@ -36,7 +36,7 @@ class MatrixPredictor:
     spread: float = 0.0  # half-width of the 90 % interval
     profiles: Profiles = field(default_factory=dict)
 
-    def knows(self, device_type: str, mode: str) -> str:  # noqa: ARG002 - one mode a table
+    def knows(self, device_type: str, mode: str) -> str:
         """Empty: the matrix is of this device type."""
         return "" if device_type == self.device_type else f"nothing is known of {device_type}"
 
@@ -53,12 +53,12 @@ class MatrixPredictor:
         self,
         victims: Sequence[JobProfile],
         neighbours: Sequence[JobProfile],
-        device_type: str,  # noqa: ARG002 - one interface for all
-        mode: str,  # noqa: ARG002 - one interface for all
+        device_type: str,
+        mode: str,
         *,
         quantile: float = 0.5,
-        device_memory_bytes: float = NAN,  # noqa: ARG002 - one interface for all
-        allow_extrapolation: bool = False,  # noqa: ARG002 - one interface for all
+        device_memory_bytes: float = NAN,
+        allow_extrapolation: bool = False,
     ) -> MatrixPrediction:
         """From the matrix; quantiles on the line through the median and the ends of the interval."""
         i = [self.place[job.workload] for job in victims]

@@ -22,11 +22,11 @@ class Order(Protocol):
 class Fifo:
     """By arrival."""
 
-    def key(self, one: Progress, cluster: Cluster) -> float:  # noqa: ARG002 - one interface for all
+    def key(self, one: Progress, cluster: Cluster) -> float:
         """0: all alike, ties go by arrival."""
         return 0.0
 
-    def changes_s(self, one: Progress, cluster: Cluster) -> float:  # noqa: ARG002 - one interface for all
+    def changes_s(self, one: Progress, cluster: Cluster) -> float:
         """Never."""
         return math.inf
 
@@ -44,7 +44,7 @@ class ShortestFirst:
         time_s = self.estimate.left_s(one, cluster) if self.remaining else self.estimate.whole_s(one, cluster)
         return time_s * (one.job.gpus if self.per_gpu else 1)
 
-    def changes_s(self, one: Progress, cluster: Cluster) -> float:  # noqa: ARG002 - one interface for all
+    def changes_s(self, one: Progress, cluster: Cluster) -> float:
         """It moves steadily: what runs only gets nearer to its end."""
         return math.inf
 

@@ -39,7 +39,7 @@ DEFAULT = (
     "srtf+backfill+matching",
 )
 # On predicted slowdowns. Of 1.25, 1.4, 1.5, 2 and none it ends jobs soonest on Gavel's Philly traces (`make bench`); on
-# Venus, not tuned to, 1.25 and 1.5 lie within 1.5 % of each other.
+# Venus, not tuned to, 1.25, 1.5 and 2 lie within a point of each other.
 DEFAULT_CAP = 1.5
 
 

@@ -22,11 +22,11 @@ from interfere.sim.world import SimDevice
 class EarliestDeadline:
     """By deadline; who has none comes last."""
 
-    def key(self, one: Progress, cluster: Cluster) -> float:  # noqa: ARG002 - one interface for all
+    def key(self, one: Progress, cluster: Cluster) -> float:
         """The deadline."""
         return one.job.deadline_s
 
-    def changes_s(self, one: Progress, cluster: Cluster) -> float:  # noqa: ARG002
+    def changes_s(self, one: Progress, cluster: Cluster) -> float:
         """Never."""
         return math.inf
 
@@ -39,7 +39,7 @@ class LeastLaxity:
         """Deadline - now - what is left of it."""
         return one.job.deadline_s - cluster.now_s - left_s(one)
 
-    def changes_s(self, one: Progress, cluster: Cluster) -> float:  # noqa: ARG002
+    def changes_s(self, one: Progress, cluster: Cluster) -> float:
         """It falls alike for all that wait."""
         return math.inf
 

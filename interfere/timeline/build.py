@@ -58,12 +58,7 @@ def from_stretches(profile: JobProfile) -> Timeline:
         steps = 1 if math.isnan(profile.step_time_s) else max(1, round(busy_s / profile.step_time_s))
         kernels += [Kernel(identity=STRETCH, duration_s=busy_s / steps) for _ in range(steps - 1)]
         kernels.append(Kernel(identity=STRETCH, duration_s=busy_s / steps, gap_s=idle_s))
-    working_set = profile.memory_working_set_bytes
-    return Timeline(
-        name=profile.workload,
-        kernels=tuple(kernels),
-        working_set_bytes=0.0 if math.isnan(working_set) else working_set,
-    )
+    return Timeline(name=profile.workload, kernels=tuple(kernels))
 
 
 def from_kernels(profile: JobProfile) -> Timeline:

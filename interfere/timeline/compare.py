@@ -26,7 +26,7 @@ from interfere.timeline.tables import mistaken
 
 HIGH, LOW = 1, 0
 ENOUGH_LAUNCHES = 1_000  # of the high job; twice as many move Orion's speed-ups and completions by 1.2 % at most
-MOST_S = 4.0  # of the high job alone, where one round is shorter: 1,000 ticks of a CPU core
+MOST_S = 4.0  # of the high job alone, where one round is shorter: some thousand slices of a CPU core
 MOST_LAUNCHES = 20_000  # of both, where one round of the high job has fewer: a second or so a mode
 POLICIES: dict[str, SharingPolicy] = {
     one.name: one for one in (Exclusive(), TimeSlices(), FairSlices(), Spatial(), Queued(), PriorityFilling())
@@ -50,15 +50,14 @@ class ModeResult:
     spans: tuple[Span, ...] = ()
 
 
-def policies(names: Sequence[str], device_type: str, *, memory_gb_s: float | None = None) -> tuple[SharingPolicy, ...]:
+def policies(names: Sequence[str], device_type: str) -> tuple[SharingPolicy, ...]:
     """By name, or without names what the device type can do. Raises InvalidInputError for one that is unknown."""
     for name in names:
         if name not in POLICIES:
             raise InvalidInputError("no such way of sharing", value=name, remedy=f"one of {', '.join(POLICIES)}")
     # A core runs one process at a time; a GPU does not know Linux's slices.
     unfit = "spatial" if device_type == CPU_CORE.name else "fair"
-    known = POLICIES if memory_gb_s is None else POLICIES | {"fair": FairSlices(bandwidth_bytes_s=memory_gb_s * 1e9)}
-    return tuple(known[name] for name in (names or [name for name in known if name != unfit]))
+    return tuple(POLICIES[name] for name in (names or [name for name in POLICIES if name != unfit]))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -53,12 +53,11 @@ class Timeline:
 
     name: str
     kernels: tuple[Kernel, ...]
-    working_set_bytes: float = 0.0  # of a round; 0 where unknown
     order: str = MEASURED
     gaps: str = MEASURED
 
     def __post_init__(self) -> None:
-        bad = text_violations(self, "name") + number_violations(self, "working_set_bytes", nan=False)
+        bad = text_violations(self, "name")
         if not self.kernels:
             bad.append(
                 Violation(field="kernels", what="a timeline has none", value=self.name, remedy="give one at least")

@@ -27,8 +27,7 @@ from training.dataset import build_dataset
 from training.gbdt import GbdtModel
 from training.splits import folds
 
-# README, `interfere evaluate --data cpu`, unseen job: MAE of speed of the additive fit, and of LightGBM on other pairs.
-ADDITIVE_MAE, LIGHTGBM_MAE = 0.093, 0.049
+ADDITIVE_MAE = 0.093  # README, `interfere evaluate --data cpu`, unseen job: speed, fitted to the other jobs' pairs
 
 
 def _errors(replayed: NDArray[np.float64], measured: NDArray[np.float64]) -> dict[str, float]:
@@ -43,26 +42,20 @@ def _errors(replayed: NDArray[np.float64], measured: NDArray[np.float64]) -> dic
 
 @pytest.mark.bench
 def test_slowdowns_of_a_core_from_timelines_alone() -> None:
-    """All 256 rows of the shipped table, nothing fitted: the timelines were recorded alone.
-
-    The memory's bandwidth is what the table's own `stream` job reads and writes in a step.
-    """
+    """All 256 rows of the shipped table, nothing fitted: the timelines were recorded alone."""
     table = read_table(shipped_table())
     slowdown = {(pair.victim, pair.neighbour): pair.slowdown for pair in table.ok_pairs}
     measured = np.array([[slowdown[a.workload, b.workload] for b in table.jobs] for a in table.jobs])
-    stream = next(job for job in table.jobs if job.workload == "stream")
     ways: dict[str, SharingPolicy] = {
         "round-robin": TimeSlices(slice_s=0.004),
         "eevdf": FairSlices(),
-        "eevdf-caches": FairSlices(bandwidth_bytes_s=stream.bytes_per_step / stream.step_time_s),
     }
     found = {name: _errors(shared_slowdowns(table.jobs, policy), measured) for name, policy in ways.items()}
     for name, figures in found.items():
         record(f"timeline-core-{name}", figures)
         print(f"{name}: {figures}")
     assert found["eevdf"]["speed_mae"] < ADDITIVE_MAE
-    assert found["eevdf-caches"]["speed_mae"] < 1.1 * LIGHTGBM_MAE
-    assert found["eevdf-caches"]["spearman"] > 0.88
+    assert found["eevdf"]["spearman"] > 0.88
 
 
 @pytest.mark.bench

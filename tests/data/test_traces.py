@@ -48,3 +48,8 @@ def test_a_broken_row_is_one_error_with_its_number(tmp_path: Path) -> None:
     write_rows(tmp_path / TRACE, [row | {"gpus": 1, "arrival_s": 2.0}, row | {"gpus": 1}], trace_schema())
     with pytest.raises(TableError, match="order of arrival"):
         read_trace(tmp_path)
+
+
+def test_a_folder_without_a_trace_says_how_to_get_one(tmp_path: Path) -> None:
+    with pytest.raises(TableError, match=r"interfere data import"):
+        read_trace(tmp_path)

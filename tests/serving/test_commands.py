@@ -105,6 +105,22 @@ def test_match_tells_of_residents_where_that_is_allowed(served: dict[str, Any], 
     assert "nan" not in shown.stdout
 
 
+@pytest.mark.parametrize(
+    ("allowed", "late"), [("decline", "declined: deadline: "), ("demote", "waits, and its deadline counts no more: ")]
+)
+def test_match_tells_what_becomes_of_deadlines(served: dict[str, Any], folder: Path, allowed: str, late: str) -> None:
+    jobs = [{"id": "in-time", "deadline_s": 900}, {"id": "late", "deadline_s": 10, "weight": 0.5}]
+    snapshot = {
+        "pending": [{"workload": "gemm", "remaining_s": 600} | job for job in jobs], "scope": allowed, "now_s": 5,
+        "devices": [{"id": "d", "type": DEVICE_TYPE}], "limits": {"allowed": ["wait", "start_alone", allowed]},
+    }  # fmt: skip
+    shown = interfere("match", "-", "--target", served["address"], stdin=json.dumps(snapshot), cwd=folder)
+    assert shown.returncode == 0
+    decisions = " ".join(" ".join(row.split("│")[2].strip() for row in shown.stdout.splitlines() if "│" in row).split())
+    assert late in decisions
+    assert "deadline accepted" in decisions
+
+
 def test_match_example_is_built_from_the_model_and_can_be_sent_again(served: dict[str, Any], folder: Path) -> None:
     plan = ask(served, folder, "match", "--example")
     request = plan["request"]

@@ -14,7 +14,7 @@ POLICIES: tuple[SharingPolicy, ...] = (
     Exclusive(),
     TimeSlices(slice_s=50 * US),
     TimeSlices(slice_s=30 * US, switch_s=3 * US, launch_ahead=1),
-    FairSlices(slice_s=40 * US, tick_s=100 * US),
+    FairSlices(slice_s=40 * US),
     Spatial(),
     Queued(launch_ahead=4),
     PriorityFilling(epsilon_s=5 * US),
