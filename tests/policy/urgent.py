@@ -1,0 +1,42 @@
+"""The world of the tests of deadlines: two workloads, two device types, one clock."""
+
+import math
+
+from interfere.policy.scope import plan_scope
+from interfere.records import (
+    ActionKind,
+    Device,
+    Job,
+    JobProfile,
+    Limits,
+    Plan,
+    ScopeLedger,
+    Snapshot,
+)
+from tests.tables import DEVICE, TablePredictor, profile, resolver
+
+NOW_S = 1000.0
+HOUR_S = 3600.0
+SLOW = "slow"  # takes twice as long
+TABLE = {("a", "a"): 1.4, ("a", "b"): 1.4, ("b", "a"): 2.0, ("b", "b"): 2.0}
+PREDICTOR = TablePredictor(TABLE, spread=1.5, devices=(DEVICE, SLOW))
+KNOWN = resolver(
+    *(profile(name) for name in "ab"),
+    *(JobProfile(workload=name, device_type=SLOW, step_time_s=0.02) for name in "ab"),
+)
+ALL = frozenset(ActionKind)
+
+
+def job(name: str, left_s: float = math.nan, remaining_s: float = 100.0, **fields: object) -> Job:
+    """One whose deadline is `left_s` from now."""
+    return Job(**{"id": name, "workload": "a", "remaining_s": remaining_s, "deadline_s": NOW_S + left_s} | fields)
+
+
+def decided(pending: tuple[Job, ...], devices: tuple[Device, ...], **fields: object) -> Plan:
+    limits = fields.pop("limits", Limits())
+    snapshot = Snapshot(pending=pending, devices=devices, now_s=NOW_S, limits=limits, **fields)
+    return plan_scope(snapshot, ScopeLedger(scope="default"), PREDICTOR, KNOWN, "d").plan
+
+
+def device(*residents: Job, name: str = "d", **fields: object) -> Device:
+    return Device(**{"id": name, "type": DEVICE, "residents": residents} | fields)
