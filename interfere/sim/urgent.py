@@ -1,8 +1,8 @@
 """Deadlines as the server decides them: the whole queue and every device go to `plan_scope`, with the replay's clock.
 
 Jobs with deadlines weigh 1 and those without less, the shorter the more; only these may be stopped by a device that
-goes. What the plan starts is started, what it
-declines is dropped, the ledger goes from decision to decision: accepted deadlines are what it promised.
+goes. What the plan starts is started, what it declines is dropped, the ledger goes from decision to decision:
+accepted deadlines are what it promised.
 """
 
 import math
