@@ -119,7 +119,7 @@ def _count(step: Step) -> tuple[float, float]:
     def size(tree: Any) -> int:
         return sum(t.numel() * t.element_size() for t in tree_leaves(tree) if isinstance(t, torch.Tensor))
 
-    class ByteCounter(TorchDispatchMode):  # type: ignore[misc]  # torch is untyped here
+    class ByteCounter(TorchDispatchMode):
         total = 0
 
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

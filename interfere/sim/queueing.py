@@ -67,7 +67,7 @@ class QueueScheduler:
         shares = self.sharing is not None and cluster.now_s >= self._next_s
         if not cluster.waiting or not (free or self.sharing is not None):
             return Decision()
-        hosts = [_host(one) for one in cluster.sharable()] if shares else []
+        hosts = hosts_of(cluster) if shares else []
         node_gpus = cluster.node_gpus if self.whole_nodes else 0
         starts: list[Start] = []
         blocked: list[Progress] = []
@@ -76,11 +76,7 @@ class QueueScheduler:
             kind = (one.job.gpus, one.job.pools)
             devices = seats(free, one, node_gpus) if kind not in unseated else ()
             if devices:
-                start = Start(job_id=one.job.id, device_ids=tuple(device.id for device in devices))
-                starts.append(start)
-                taken = set(start.device_ids)
-                free = [device for device in free if device.id not in taken]
-                hosts.append(Host(one=one, device_ids=start.device_ids, device_type=devices[0].type))
+                free = started(one, devices, free, starts, hosts)
                 continue
             unseated.add(kind)
             if self.backfill:
@@ -114,5 +110,19 @@ def without(hosts: Sequence[Host], starts: Sequence[Start]) -> list[Host]:
     return [host for host in hosts if host.device_ids not in taken]
 
 
-def _host(one: Progress) -> Host:
-    return Host(one=one, device_ids=one.device_ids, device_type=one.devices[0].device.type)
+def hosts_of(cluster: Cluster) -> list[Host]:
+    """Who runs alone."""
+    return [
+        Host(one=one, device_ids=one.device_ids, device_type=one.devices[0].device.type) for one in cluster.sharable()
+    ]
+
+
+def started(
+    one: Progress, devices: Sequence[Device], free: Sequence[Device], starts: list[Start], hosts: list[Host]
+) -> list[Device]:
+    """Add its start, and itself as a host; what is free then."""
+    names = tuple(device.id for device in devices)
+    starts.append(Start(job_id=one.job.id, device_ids=names))
+    hosts.append(Host(one=one, device_ids=names, device_type=devices[0].type))
+    taken = set(names)
+    return [device for device in free if device.id not in taken]

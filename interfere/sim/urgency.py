@@ -9,12 +9,12 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from interfere.policy.admission import Lane, Need, Slot, add, lay_out
+from interfere.policy.admission import Lane, Need, Slot, lay_out
 from interfere.records import Device
 from interfere.sim.cluster import Cluster, Decision, Progress, Start
 from interfere.sim.deadlines import LATE_S, EdgeWorld
 from interfere.sim.orders import Order
-from interfere.sim.queueing import Host, Sharing, in_order, seats
+from interfere.sim.queueing import Sharing, hosts_of, in_order, seats, started
 from interfere.sim.world import SimDevice
 
 
@@ -72,27 +72,10 @@ class DeadlineQueue:
                 if not free and self.sharing is None:
                     break
                 continue
-            free = _start(one, taken, free, starts, hosts)
+            free = started(one, taken, free, starts, hosts)
         if self.sharing is not None and blocked and hosts:
             starts += self.sharing.join(blocked, hosts, cluster)
         return Decision(starts=starts, drops=drops, wake_s=last_chance_s(queue, cluster) if self.drop else math.inf)
-
-
-def _start(
-    one: Progress, taken: Sequence[Device], free: list[Device], starts: list[Start], hosts: list[Host]
-) -> list[Device]:
-    """Start it, and what is free then."""
-    names = tuple(device.id for device in taken)
-    starts.append(Start(job_id=one.job.id, device_ids=names))
-    hosts.append(Host(one=one, device_ids=names, device_type=taken[0].type))
-    return [device for device in free if device.id not in set(names)]
-
-
-def hosts_of(cluster: Cluster) -> list[Host]:
-    """Who runs alone."""
-    return [
-        Host(one=one, device_ids=one.device_ids, device_type=one.devices[0].device.type) for one in cluster.sharable()
-    ]
 
 
 def hopeless(one: Progress, cluster: Cluster) -> bool:
@@ -164,7 +147,7 @@ class SlotAdmission:
                 continue
             lanes.hold(one, taken)
             wait = rest
-            free = _start(one, taken, free, starts, hosts)
+            free = started(one, taken, free, starts, hosts)
         if self.sharing is not None and blocked and hosts:
             starts += self.sharing.join(blocked, hosts, cluster)
         later = [slot.from_s for slot in slots or () if slot.from_s > cluster.now_s + LATE_S]
@@ -196,14 +179,7 @@ class _Lanes:
 
     def laid(self, jobs: Sequence[Progress]) -> tuple[Slot, ...] | None:
         """Slots of all of them, or None."""
-        trial, slots = [lane.copy() for lane in self.lanes], list[Slot]()
-        needs = [self._need(one) for one in jobs]
-        for need in sorted(needs, key=lambda need: need.deadline_s):
-            found = add(need, trial)
-            if not found:
-                return lay_out(needs, self.lanes) if len(needs) <= 4 else None
-            slots += found
-        return tuple(slots)
+        return lay_out([self._need(one) for one in jobs], self.lanes)
 
     def leaves(self, one: Progress, devices: Sequence[Device], rest: Sequence[Progress]) -> bool:
         """Can the rest be laid out once it runs there?"""

@@ -19,7 +19,7 @@ def dispatched_as_on_a_gpu() -> Iterator[None]:
 
     from interfere.profiling.static import recurrent
 
-    class OneKernel(TorchFunctionMode):  # type: ignore[misc]  # torch is not typed here
+    class OneKernel(TorchFunctionMode):
         def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             kwargs = kwargs or {}
             if func is functional.dropout:

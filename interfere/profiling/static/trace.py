@@ -122,7 +122,7 @@ def trace(factory: Factory, name: str = "the factory") -> StaticTrace:
 def _fake_tensors() -> Any:
     from torch._subclasses.fake_tensor import FakeTensorMode
 
-    class OneMode(FakeTensorMode):  # type: ignore[misc]  # torch is not typed here
+    class OneMode(FakeTensorMode):
         """Copies of a module (nn.Transformer makes its layers so) stay in this mode instead of copying it too."""
 
         def __deepcopy__(self, memo: dict[int, Any]) -> "OneMode":
@@ -207,7 +207,7 @@ def _recorder(memory: _Memory) -> Iterator[Counter[OpCost]]:
 
     calls: Counter[OpCost] = Counter()
 
-    class Recorder(TorchDispatchMode):  # type: ignore[misc]  # torch is not typed here
+    class Recorder(TorchDispatchMode):
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             kwargs = kwargs or {}
             if func is torch.ops.aten.binary_cross_entropy_with_logits.default:

@@ -20,7 +20,7 @@ def build_gemm() -> Step:
     left, right = (rng.standard_normal((GEMM_N, GEMM_N), dtype=np.float32) for _ in range(2))
     product = np.empty_like(left)
 
-    def step(pause: Pause) -> None:  # noqa: ARG001 - never waits
+    def step(pause: Pause) -> None:
         for _ in range(GEMM_CALLS):
             np.matmul(left, right, out=product)
 
@@ -34,7 +34,7 @@ def build_stream() -> Step:
     one, two = np.ones(STREAM_N), np.ones(STREAM_N)
     total = np.empty(STREAM_N)
 
-    def step(pause: Pause) -> None:  # noqa: ARG001 - never waits
+    def step(pause: Pause) -> None:
         np.add(one, two, out=total)
 
     return step

@@ -29,7 +29,7 @@ def build_bert_infer() -> Step:
     """Offline scoring: one batch after the other."""
     infer = _encoder(batch=8, tokens=64)
 
-    def step(pause: Pause) -> None:  # noqa: ARG001 - never waits
+    def step(pause: Pause) -> None:
         infer()
 
     return step
@@ -97,7 +97,7 @@ def build_lstm_train() -> Step:
     optimizer = torch.optim.Adam([*embedding.parameters(), *lstm.parameters(), *head.parameters()], lr=1e-3)
     text = torch.randint(96, (16, 49))
 
-    def step(pause: Pause) -> None:  # noqa: ARG001 - never waits
+    def step(pause: Pause) -> None:
         optimizer.zero_grad()
         logits = head(lstm(embedding(text[:, :-1]))[0])
         functional.cross_entropy(logits.flatten(0, 1), text[:, 1:].flatten()).backward()

@@ -70,7 +70,7 @@ def build_gnn_train() -> Step:
     def spread(hidden: torch.Tensor) -> torch.Tensor:
         return torch.zeros_like(hidden).index_add_(0, target, hidden[source])
 
-    def step(pause: Pause) -> None:  # noqa: ARG001 - never waits
+    def step(pause: Pause) -> None:
         optimizer.zero_grad()
         logits = second(spread(first(spread(features)).relu()))
         nn.functional.cross_entropy(logits, labels).backward()

@@ -59,7 +59,7 @@ def build_resnet_train() -> Step:
     train = _trainer((16, 32, 64))
     images, labels = torch.randn(8, 3, SIDE, SIDE), torch.randint(CLASSES, (8,))
 
-    def step(pause: Pause) -> None:  # noqa: ARG001 - never waits
+    def step(pause: Pause) -> None:
         train(images, labels)
 
     return step
