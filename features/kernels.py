@@ -17,11 +17,30 @@ FAMILIES: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("norm", ("norm",)),
     ("embedding", ("embedding", "gather", "index", "scatter", "take")),
     ("reduce", ("reduce", "sum", "mean", "max", "min", "sort", "topk", "cumsum")),
-    ("elementwise", (
-        "elementwise", "add", "mul", "div", "sub", "relu", "gelu", "tanh", "sigmoid", "exp", "fill", "threshold",
-        "dropout", "silu", "swish", "where", "sqrt", "pow",
-    )),
-)  # fmt: skip
+    (
+        "elementwise",
+        (
+            "elementwise",
+            "add",
+            "mul",
+            "div",
+            "sub",
+            "relu",
+            "gelu",
+            "tanh",
+            "sigmoid",
+            "exp",
+            "fill",
+            "threshold",
+            "dropout",
+            "silu",
+            "swish",
+            "where",
+            "sqrt",
+            "pow",
+        ),
+    ),
+)
 
 COLUMNS = (
     *(f"{family}_time_frac" for family, _ in FAMILIES),

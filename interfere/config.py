@@ -41,10 +41,15 @@ class Settings:
     def __post_init__(self) -> None:
         bad = []
         for name, low, high in (
-            ("port", 0, 65535), ("metrics_port", 0, 65535), ("threads", 1, 256), ("max_concurrent_rpcs", 1, 100_000),
-            ("message_mib", 1, 1024), ("grace_s", 0, 3600), ("timeout_s", 0.001, 86_400),
+            ("port", 0, 65535),
+            ("metrics_port", 0, 65535),
+            ("threads", 1, 256),
+            ("max_concurrent_rpcs", 1, 100_000),
+            ("message_mib", 1, 1024),
+            ("grace_s", 0, 3600),
+            ("timeout_s", 0.001, 86_400),
             ("time_budget_s", 0.001, 3600),
-        ):  # fmt: skip
+        ):
             value = getattr(self, name)
             if value is not None and not low <= value <= high:
                 remedy = f"a number from {low} to {high}"
@@ -64,10 +69,20 @@ class Settings:
 
 
 _KINDS: dict[str, Any] = {
-    "work": Path, "model": Path, "store": Path, "host": str, "port": int, "metrics_port": int, "threads": int,
-    "max_concurrent_rpcs": int, "message_mib": int, "grace_s": float, "target": str, "timeout_s": float,
+    "work": Path,
+    "model": Path,
+    "store": Path,
+    "host": str,
+    "port": int,
+    "metrics_port": int,
+    "threads": int,
+    "max_concurrent_rpcs": int,
+    "message_mib": int,
+    "grace_s": float,
+    "target": str,
+    "timeout_s": float,
     "time_budget_s": float,
-}  # fmt: skip
+}
 
 # Variables of the same prefix that are no settings: where tests find public data, what a job under measurement carries.
 _NOT_SETTINGS = {"INTERFERE_DATA", "INTERFERE_PROGRESS", "INTERFERE_PROGRESS_EVERY_S", "INTERFERE_PROGRESS_RUN"}

@@ -48,9 +48,13 @@ def predict_known(
     for k in np.flatnonzero(~ask):
         reason[k] = found[victim[k]][1] or found[neighbour[k]][1]
     return Prediction(
-        median=spread(said.median), lower=spread(said.lower), upper=spread(said.upper),
-        feasibility=spread(said.feasibility), source=tuple(source), reason=tuple(reason),
-    )  # fmt: skip
+        median=spread(said.median),
+        lower=spread(said.lower),
+        upper=spread(said.upper),
+        feasibility=spread(said.feasibility),
+        source=tuple(source),
+        reason=tuple(reason),
+    )
 
 
 def model_info(about: Manifest, online: OnlineState) -> ModelInfo:

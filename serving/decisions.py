@@ -119,6 +119,8 @@ def _stored(snapshot: Snapshot, digest: str, decision: Plan) -> StoredDecision |
     if not snapshot.snapshot_id:
         return None
     return StoredDecision(
-        scope=snapshot.scope, snapshot_id=snapshot.snapshot_id, digest=digest,
+        scope=snapshot.scope,
+        snapshot_id=snapshot.snapshot_id,
+        digest=digest,
         content=plan_to_proto(decision).SerializeToString(),
-    )  # fmt: skip
+    )

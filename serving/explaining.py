@@ -86,9 +86,14 @@ class Explainer:
     def remember(self, decision_id: str, scope: str, knowledge: Knowledge, request: bytes, answer: bytes) -> None:
         """Keep what a decision was made from. On a full disk it is only not explained."""
         account = Account(
-            decision_id=decision_id, scope=scope, request=request, answer=answer,
-            model_version=knowledge.model_version, learned_upto=knowledge.learned_upto, facts=knowledge.facts,
-        )  # fmt: skip
+            decision_id=decision_id,
+            scope=scope,
+            request=request,
+            answer=answer,
+            model_version=knowledge.model_version,
+            learned_upto=knowledge.learned_upto,
+            facts=knowledge.facts,
+        )
         with contextlib.suppress(UnavailableError):
             self._book.put(account)
 
@@ -126,18 +131,20 @@ class Explainer:
         if account is None or query.scope not in ("", account.scope):
             where = f" of scope {query.scope!r}" if query.scope else ""
             raise NotFoundError(
-                f"no such decision{where}", value=query.decision_id,
+                f"no such decision{where}",
+                value=query.decision_id,
                 remedy="decision ids come with the answers of Match; the newest are kept, the others forgotten",
-            )  # fmt: skip
+            )
         decided = plan_from_proto(pb.MatchResponse.FromString(account.answer))
         for action in decided.actions:
             if action.job_id == query.job_id:
                 return account, decided, action
         some = ", ".join(action.job_id for action in decided.actions[:5]) or "none"
         raise NotFoundError(
-            f"decision {query.decision_id} decided nothing about this job", value=query.job_id,
+            f"decision {query.decision_id} decided nothing about this job",
+            value=query.job_id,
             remedy=f"one of its {len(decided.actions)} jobs: {some}{', ...' if len(decided.actions) > 5 else ''}",
-        )  # fmt: skip
+        )
 
     # --- predictions ------------------------------------------------------------------------------------------------
 
@@ -153,9 +160,13 @@ class Explainer:
 
     def _pair(self, names: tuple[str, str], facts: tuple[JobProfile, JobProfile], device: Device) -> PairExplanation:
         batch = PairBatch(
-            jobs=facts, victim=np.array([0]), neighbour=np.array([1]), device_type=device.type, mode=device.mode,
+            jobs=facts,
+            victim=np.array([0]),
+            neighbour=np.array([1]),
+            device_type=device.type,
+            mode=device.mode,
             allow_extrapolation=True,
-        )  # fmt: skip
+        )
         said, before = self._online().predict_pairs(batch), self._inner.predict_pairs(batch)
         alone = self._occlusion.log_slowdown(*facts, device.type, device.mode)
         table, now = (math.log(float(answer.median[0])) for answer in (before, said))
@@ -182,11 +193,15 @@ class Explainer:
     ) -> list[Contribution]:
         return [
             Contribution(
-                job_id=names[0 if effect.of_victim else 1], name=effect.fact, log_change=effect.log_change,
-                value=effect.value, reference=effect.reference, unit=effect.unit,
+                job_id=names[0 if effect.of_victim else 1],
+                name=effect.fact,
+                log_change=effect.log_change,
+                value=effect.value,
+                reference=effect.reference,
+                unit=effect.unit,
             )
             for effect in self._occlusion.effects(*facts, device.type, device.mode)
-        ]  # fmt: skip
+        ]
 
 
 def _note(before: Prediction, *, cold: bool, alone: float) -> str:

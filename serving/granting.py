@@ -39,8 +39,12 @@ def tables(ledger: ScopeLedger, usages: UsageReader) -> GrantTables:
         now_s=ledger.now_s,
         devices=tuple(
             DeviceGrants(
-                device_id=name, device_type=one.device_type, granules=one.granules, granted=taken[name],
-                free=one.granules - taken[name], oversubscription_ratio=one.oversubscription_ratio,
+                device_id=name,
+                device_type=one.device_type,
+                granules=one.granules,
+                granted=taken[name],
+                free=one.granules - taken[name],
+                oversubscription_ratio=one.oversubscription_ratio,
                 granule_bytes=one.granule_bytes,
             )
             for name, one in account.slots.items()
@@ -51,7 +55,7 @@ def tables(ledger: ScopeLedger, usages: UsageReader) -> GrantTables:
             for name in grant.device_ids
             if name in account.slots
         ),
-    )  # fmt: skip
+    )
 
 
 def _line(grant: Grant, device_id: str, ledger: ScopeLedger, usages: UsageReader) -> GrantLine:
@@ -59,7 +63,12 @@ def _line(grant: Grant, device_id: str, ledger: ScopeLedger, usages: UsageReader
     windows = () if grant.planned else usages.of(grant)
     used = [one.bytes for one in windows if of_grant(one, grant, device_id, slots.device_type)]
     return GrantLine(
-        job_id=grant.job_id, device_id=device_id, granules=slots.needs(grant.bytes), bytes=grant.bytes,
-        since_s=grant.since_s, planned=grant.planned, last_use_bytes=used[0] if used else NAN,
+        job_id=grant.job_id,
+        device_id=device_id,
+        granules=slots.needs(grant.bytes),
+        bytes=grant.bytes,
+        since_s=grant.since_s,
+        planned=grant.planned,
+        last_use_bytes=used[0] if used else NAN,
         times_exceeded=sum(size > grant.bytes for size in used),
-    )  # fmt: skip
+    )

@@ -206,11 +206,15 @@ class ObservationLedger:
         gone = self._book.rollbacks(upto=at)
         entries = tuple(
             LogEntry(
-                sequence=stored.sequence, observation=stored.observation, result=stored.result, reason=stored.reason,
-                received_s=stored.received_s, rolled_back=_rolled_back(stored.sequence, gone),
+                sequence=stored.sequence,
+                observation=stored.observation,
+                result=stored.result,
+                reason=stored.reason,
+                received_s=stored.received_s,
+                rolled_back=_rolled_back(stored.sequence, gone),
             )
             for stored in self._book.newest(limit or 20, upto=at)
-        )  # fmt: skip
+        )
         model, counts = self.model, self._counts
         if at is not None and at < self._last:
             (model, _), counts = self._folded(at), self._book.counts(upto=at)
@@ -242,8 +246,12 @@ def _corrections(model: OnlineModel) -> tuple[Correction, ...]:
     largest = sorted(model.effects.pairs.items(), key=lambda item: -abs(item[1][0]))[:MOST_CORRECTIONS]
     return tuple(
         Correction(
-            victim=victim, neighbour=neighbour, device_type=device_type, mode=mode, log_factor=mean,
+            victim=victim,
+            neighbour=neighbour,
+            device_type=device_type,
+            mode=mode,
+            log_factor=mean,
             sd=math.sqrt(variance),
         )
         for ((victim, device_type, mode), neighbour), (mean, variance) in largest
-    )  # fmt: skip
+    )

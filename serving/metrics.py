@@ -34,9 +34,11 @@ class Metrics:
             "interfere_match_gap_ratio", "Proved optimality gap of a decision.", buckets=_RATIOS, registry=self.registry
         )
         self._deadlines = Counter(
-            "interfere_accepted_deadlines", "Deadlines that were accepted, once their job is over, or late.",
-            ("result",), registry=self.registry,
-        )  # fmt: skip
+            "interfere_accepted_deadlines",
+            "Deadlines that were accepted, once their job is over, or late.",
+            ("result",),
+            registry=self.registry,
+        )
         self._error = Histogram(
             "interfere_prediction_error_ratio",
             "|measured / predicted - 1| of shared windows that came with a slowdown, before they were learned.",
@@ -48,13 +50,16 @@ class Metrics:
         )
         self._alarms = Counter("interfere_drift_alarms", "Drift alarms.", registry=self.registry)
         self._drifting = Gauge(
-            "interfere_drifting_workloads", "Workloads of which nothing is learned until they settle.",
+            "interfere_drifting_workloads",
+            "Workloads of which nothing is learned until they settle.",
             registry=self.registry,
-        )  # fmt: skip
+        )
         self._granules = Gauge(
-            "interfere_granules", "Granules of memory after the last decision of a scope.", ("scope", "state"),
+            "interfere_granules",
+            "Granules of memory after the last decision of a scope.",
+            ("scope", "state"),
             registry=self.registry,
-        )  # fmt: skip
+        )
         self._model = Gauge(
             "interfere_model_info", "1 for the model that is served.", ("version",), registry=self.registry
         )

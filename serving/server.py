@@ -101,10 +101,17 @@ def start_server(settings: Settings) -> RunningServer:
         if settings.host not in _LOOPBACK:
             _log.warning("no TLS and no authentication: whoever reaches %s:%d may ask", settings.host, port)
         return RunningServer(
-            host=settings.host, port=port, metrics_port=metrics_port, model_path=folder, model_version=model.version,
-            store_path=settings.store_path, _grace_s=settings.grace_s, _server=server, _health=alive,
+            host=settings.host,
+            port=port,
+            metrics_port=metrics_port,
+            model_path=folder,
+            model_version=model.version,
+            store_path=settings.store_path,
+            _grace_s=settings.grace_s,
+            _server=server,
+            _health=alive,
             _resources=resources.pop_all(),
-        )  # fmt: skip
+        )
 
 
 def model_folder(settings: Settings) -> Path:

@@ -79,16 +79,25 @@ class PolicyCore:
         self._profiles = ProfileCatalogue(store.profiles, shipped.values())
         pairs = tuple(measured)
         self._learned = ObservationLedger(
-            lambda: OnlineModel(predictor, prior, measured=pairs), store.observations, store.snapshots, self._profiles,
+            lambda: OnlineModel(predictor, prior, measured=pairs),
+            store.observations,
+            store.snapshots,
+            self._profiles,
             metrics,
-        )  # fmt: skip
+        )
         self._decided = DecisionLedger(store, metrics, time_budget_s=time_budget_s)
         self._explainer = Explainer(
-            store.accounts, occlusion, predictor, lambda: self._learned.model, self._of_job, self._lock,
+            store.accounts,
+            occlusion,
+            predictor,
+            lambda: self._learned.model,
+            self._of_job,
+            self._lock,
             lambda snapshot: (
-                snapshot if math.isnan(snapshot.now_s) else self._decided.with_held(snapshot), self._known()
+                snapshot if math.isnan(snapshot.now_s) else self._decided.with_held(snapshot),
+                self._known(),
             ),
-        )  # fmt: skip
+        )
         metrics.serving(predictor.version)
 
     # --- predictions ------------------------------------------------------------------------------------------------
@@ -114,8 +123,10 @@ class PolicyCore:
             victim=np.array([one[0] for one in places], dtype=np.int64),
             neighbour=np.array([one[1] for one in places], dtype=np.int64),
             further=tuple(one[2:] for one in places) if groups else (),
-            prediction=prediction, model_version=self._predictor.version, device_type=device_type,
-        )  # fmt: skip
+            prediction=prediction,
+            model_version=self._predictor.version,
+            device_type=device_type,
+        )
 
     def predict_matrix(self, query: MatrixQuery) -> MatrixAnswer:
         """Both directions. A matrix does not abstain: every job without a profile is a violation with its path."""
@@ -142,9 +153,14 @@ class PolicyCore:
             if bad:
                 raise InvalidInputError.from_violations(bad)
             matrix = self._learned.model.predict_matrix(
-                jobs["victims"], jobs["neighbours"], device_type, query.mode, quantile=query.quantile,
-                device_memory_bytes=query.device_memory_bytes, allow_extrapolation=query.allow_extrapolation,
-            )  # fmt: skip
+                jobs["victims"],
+                jobs["neighbours"],
+                device_type,
+                query.mode,
+                quantile=query.quantile,
+                device_memory_bytes=query.device_memory_bytes,
+                allow_extrapolation=query.allow_extrapolation,
+            )
         return MatrixAnswer(matrix=matrix, model_version=self._predictor.version, device_type=device_type)
 
     def _known(self) -> Known:
@@ -217,12 +233,14 @@ class PolicyCore:
     def _unknown_ids(self, jobs: Mapping[str, Job]) -> list[Violation]:
         return [
             Violation(
-                field=f"{path}.profile_id", what="no profile has this id", value=repr(job.profile_id),
+                field=f"{path}.profile_id",
+                what="no profile has this id",
+                value=repr(job.profile_id),
                 remedy="leave it out to use the workload's newest, or register the profile first",
             )
             for path, job in jobs.items()
             if job.profile_id and not self._profiles.knows(job.profile_id)
-        ]  # fmt: skip
+        ]
 
     def rank(self, query: RankQuery) -> RankAnswer:
         """Every device for one job, best first."""

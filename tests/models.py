@@ -65,19 +65,27 @@ def publish(folder: Path, *, encoder: PairEncoder | None = None, version: str = 
     )
     files = ("pair.onnx", "matrix.onnx", "arrays.npz", "profiles.json", "card.md")
     manifest = {
-        "format": 2, "model": "additive", "version": version, "created_at": "2026-01-01T00:00:00Z",
-        "fingerprint": encoder.fingerprint, "job_features": encoder.job_names, "pair_features": encoder.pair_names,
+        "format": 2,
+        "model": "additive",
+        "version": version,
+        "created_at": "2026-01-01T00:00:00Z",
+        "fingerprint": encoder.fingerprint,
+        "job_features": encoder.job_names,
+        "pair_features": encoder.pair_names,
         "workloads": WORKLOADS,
         "domains": [{"device_type": DEVICE_TYPE, "mode": MODE, "metric": "step_time_mean"}],
         "intervals": {
-            "calibrated": False, "levels": LEVELS, "grids": [[[w * r for r in RESIDUALS]] * 2 for w in (2, 1.5, 1)],
+            "calibrated": False,
+            "levels": LEVELS,
+            "grids": [[[w * r for r in RESIDUALS]] * 2 for w in (2, 1.5, 1)],
         },
         "feasibility": None,
         "scores": {"pair": {"additive": {"mae": 0.05, "rows": 16}}},
-        "matrix_model": "additive", "matrix_mae_vs_pair": 0.0,
+        "matrix_model": "additive",
+        "matrix_mae_vs_pair": 0.0,
         "trained_on": [{"table": "tiny", "rows": 16, "sha256": "0" * 64}],
         "files": {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in files},
-    }  # fmt: skip
+    }
     (folder / "manifest.json").write_text(json.dumps(manifest, indent=1))
     return folder
 

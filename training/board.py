@@ -62,10 +62,14 @@ class Board:
     def document(self) -> dict[str, Any]:
         """For programs; the key `folds` has one entry a seed and fold."""
         return {
-            "data": self.data, "facts": str(self.facts), "split": self.split, "seeds": list(self.seeds),
-            "published": self.published, "feasibility_auc": {"model": self.fits[0], "memory_sum": self.fits[1]},
+            "data": self.data,
+            "facts": str(self.facts),
+            "split": self.split,
+            "seeds": list(self.seeds),
+            "published": self.published,
+            "feasibility_auc": {"model": self.fits[0], "memory_sum": self.fits[1]},
             "models": [_line_document(line, self.seeds) for line in self.lines],
-        }  # fmt: skip
+        }
 
     def markdown(self) -> str:
         """For people: baselines first, the published model in bold, † where the mean stood in for a baseline."""
@@ -132,10 +136,16 @@ def evaluate(
             lines = tuple(_line(evaluations) for evaluations in zip(*runs, strict=True))
             found.append(
                 Board(
-                    data=name, facts=shown, split=split, seeds=seeds, published=published, lines=lines,
-                    dataset=dataset, fits=fits,
+                    data=name,
+                    facts=shown,
+                    split=split,
+                    seeds=seeds,
+                    published=published,
+                    lines=lines,
+                    dataset=dataset,
+                    fits=fits,
                 )
-            )  # fmt: skip
+            )
     return tuple(found)
 
 
@@ -200,7 +210,10 @@ def _label(line: Line, published: str) -> str:
 def _line_document(line: Line, seeds: Sequence[int]) -> dict[str, Any]:
     devices = [dict(one.per_device) for one in line.evaluations]
     return {
-        "name": line.name, "baseline": line.baseline, **asdict(line.scores), "stand_in": line.stand_in,
+        "name": line.name,
+        "baseline": line.baseline,
+        **asdict(line.scores),
+        "stand_in": line.stand_in,
         "per_device": {
             name: float(np.mean([one[name] for one in devices if name in one]))
             for name in sorted({name for one in devices for name in one})
@@ -210,4 +223,4 @@ def _line_document(line: Line, seeds: Sequence[int]) -> dict[str, Any]:
             for seed, one in zip(seeds, line.evaluations, strict=True)
             for part in one.folds
         ],
-    }  # fmt: skip
+    }

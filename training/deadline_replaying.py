@@ -91,7 +91,8 @@ def _draws(worlds: Sequence[World], deadlines: str, seed: int) -> list[Draws]:
     missing = [world.name for world in worlds if world.name not in read]
     if missing:
         raise InvalidInputError(
-            f"no deadlines of world {missing[0]} in the file", value=deadlines,
+            f"no deadlines of world {missing[0]} in the file",
+            value=deadlines,
             remedy=f"it has {', '.join(read) or 'none'}; draw anew with one of {', '.join(FAMILIES)}",
-        )  # fmt: skip
+        )
     return [read[world.name] for world in worlds]

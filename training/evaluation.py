@@ -194,9 +194,12 @@ def cross_interval(
         here = fold == k
         if not here.all():
             grids = grids_of(
-                residual[~here], novelty=novelty[~here], partners=partners[~here], domain=domain[~here],
+                residual[~here],
+                novelty=novelty[~here],
+                partners=partners[~here],
+                domain=domain[~here],
                 domains=len(dataset.domains),
-            )  # fmt: skip
+            )
             asked = {"novelty": novelty[here], "partners": partners[here], "domain": domain[here]}
             low[here] = predicted_log[here] + grids.quantile(LOW, **asked)
             high[here] = predicted_log[here] + grids.quantile(HIGH, **asked)

@@ -102,9 +102,12 @@ def run_matrix(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Two float64[v, n] of a matrix graph."""
     feeds = {
-        "victims": victims, "victim_id": victim_id, "neighbours": neighbours, "neighbour_id": neighbour_id,
+        "victims": victims,
+        "victim_id": victim_id,
+        "neighbours": neighbours,
+        "neighbour_id": neighbour_id,
         "domain": np.array([domain], dtype=np.int64),
-    }  # fmt: skip
+    }
     ahead, back = session.run(["log_victim", "log_neighbour"], wanted_feeds(session, feeds))
     return np.asarray(ahead, dtype=np.float64), np.asarray(back, dtype=np.float64)
 

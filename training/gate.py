@@ -96,9 +96,12 @@ def judge(
         cheap, _ = compare([one], seed)
         if cheap.worse(ERROR_TOLERANCE):
             return Verdict(
-                passed=False, reason=f"refused: worse than {name}, error of speed {_said(cheap, '.4f')}",
-                against=against, error=error, regret=regret,
-            )  # fmt: skip
+                passed=False,
+                reason=f"refused: worse than {name}, error of speed {_said(cheap, '.4f')}",
+                against=against,
+                error=error,
+                regret=regret,
+            )
     found = f"error of speed {_said(error, '.4f')}; regret {_said(regret, '.2f', ' %')}"
     bad = [
         name

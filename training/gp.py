@@ -26,9 +26,17 @@ Ints = NDArray[np.int64]
 
 # Start of the search, in units of the variance of log slowdown: jobs' features explain most, names little.
 START = {
-    "victim": 0.3, "neighbour": 0.3, "both": 0.3, "own": 0.05, "from": 0.05, "pair": 0.05,
-    "own_domain": 0.02, "from_domain": 0.02, "domain": 0.02, "noise": 0.03,
-}  # fmt: skip
+    "victim": 0.3,
+    "neighbour": 0.3,
+    "both": 0.3,
+    "own": 0.05,
+    "from": 0.05,
+    "pair": 0.05,
+    "own_domain": 0.02,
+    "from_domain": 0.02,
+    "domain": 0.02,
+    "noise": 0.03,
+}
 FLOOR = 1e-6  # added to the diagonal: two rows of equal features and names
 
 
@@ -110,10 +118,15 @@ class GpModel:
         space = standard_space(jobs)
         places = place.reshape(2, len(kept))
         rows = _Known(
-            points=space.points, victim_place=places[0], neighbour_place=places[1], victim=kept.rows.victim,
-            neighbour=kept.rows.neighbour, domain=kept.rows.domain, weight=kept.weight,
+            points=space.points,
+            victim_place=places[0],
+            neighbour_place=places[1],
+            victim=kept.rows.victim,
+            neighbour=kept.rows.neighbour,
+            domain=kept.rows.domain,
+            weight=kept.weight,
             target=(kept.log_slowdown - mu) / sd,
-        )  # fmt: skip
+        )
         found = self._search(rows.take(_sample(len(kept), self.sample, rng)))
         alone, together = (weighted(space, weight) for weight in (found.alone, found.together))
         return _summed_up(self.name, rows, found, alone, together, mu=mu, sd=sd, dataset=dataset)
@@ -255,7 +268,7 @@ def _summed_up(
     mu: float,
     sd: float,
     dataset: Dataset,
-) -> FittedGp:  # fmt: skip
+) -> FittedGp:
     """Solve once; keep sums of the solution by job, identity and domain: all that the posterior mean needs."""
     from scipy.linalg import cho_factor, cho_solve
 

@@ -87,9 +87,14 @@ class MlpModel:
 
         width = len(dataset.job_names)
         towers = Towers(
-            width, len(dataset.workloads), members=self.members, hidden=self.hidden, head=self.head,
-            identity=self.identity, generator=generator,
-        )  # fmt: skip
+            width,
+            len(dataset.workloads),
+            members=self.members,
+            hidden=self.hidden,
+            head=self.head,
+            identity=self.identity,
+            generator=generator,
+        )
         pairs = torch.from_numpy(dataset.rows.pairs)
         victims, neighbours = pairs[:, :width], pairs[:, width : 2 * width]
         towers.learn_scale(torch.cat([victims, neighbours]))

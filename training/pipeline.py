@@ -126,9 +126,14 @@ def train(
         run.folder(registry.PUBLISHED, folder)
         first = fitted_on.rows.take(np.arange(EXAMPLE_ROWS))
         registered = registry.register(
-            run, publication.pair_graph, {field: getattr(first, field) for field in Rows.__dataclass_fields__},
-            model=champion, version=version, verdict=verdict, judged_against=None if now is None else now.number,
-        )  # fmt: skip
+            run,
+            publication.pair_graph,
+            {field: getattr(first, field) for field in Rows.__dataclass_fields__},
+            model=champion,
+            version=version,
+            verdict=verdict,
+            judged_against=None if now is None else now.number,
+        )
     if registered.champion and folder != registry.champion_folder(work):
         registry.copy_folder(folder, registry.champion_folder(work))
     return TrainingResult(
@@ -203,9 +208,15 @@ def publication_of(
     distance = _matrix_distance(dataset, source.tables, encoder, pair.content, matrix.content)
     worst = max(pair.worst, matrix.worst)
     card = model_card(
-        dataset, champion=champion, matrix=matrix_of.name, matrix_mae=distance, scores=scores, trained_on=trained_on,
-        seed=seed, worst_parity=worst,
-    )  # fmt: skip
+        dataset,
+        champion=champion,
+        matrix=matrix_of.name,
+        matrix_mae=distance,
+        scores=scores,
+        trained_on=trained_on,
+        seed=seed,
+        worst_parity=worst,
+    )
     return Publication(
         model=champion,
         matrix_model=matrix_of.name,

@@ -41,10 +41,14 @@ def predicted_vs_measured(dataset: Dataset, evaluations: Sequence[Evaluation]) -
         panel.plot(edges, edges, color="0.6", linewidth=1, label="exact")
         panel.scatter(measured, predicted, s=14, alpha=0.6, edgecolors="none")
         panel.set(
-            xlabel="measured slowdown (×)", ylabel="predicted slowdown (×)", xlim=edges, ylim=edges, aspect="equal",
+            xlabel="measured slowdown (×)",
+            ylabel="predicted slowdown (×)",
+            xlim=edges,
+            ylim=edges,
+            aspect="equal",
             title=f"{one.model}, {MEANING.get(one.split, one.split)}\nMAE of speed {one.scores.mae:.3f},"
             f" MAPE of slowdown {one.scores.mape:.1f} %",
-        )  # fmt: skip
+        )
         panel.legend(loc="upper left", frameon=False)
     return figure
 
@@ -68,10 +72,11 @@ def error_by_job(dataset: Dataset, evaluations: Sequence[Evaluation]) -> "Figure
         place = np.arange(len(order)) + (k - (len(evaluations) - 1) / 2) * height
         axes.barh(place, error[k, order], height=height, label=MEANING.get(one.split, one.split))
     axes.set(
-        yticks=np.arange(len(order)), yticklabels=[names[i] for i in order],
+        yticks=np.arange(len(order)),
+        yticklabels=[names[i] for i in order],
         xlabel="mean |measured speed - predicted speed|\n(speed = 1 / slowdown)",
         title=f"Error by victim, {evaluations[0].model}, out of fold",
-    )  # fmt: skip
+    )
     axes.legend(frameon=False, loc="lower right")
     return figure
 

@@ -34,11 +34,15 @@ def record(
     """Parent: champion, comparison, verdict, figures, card. Children: settings, scores, contributions, folds."""
     run.parameters(
         {
-            "seed": seed, "champion": publication.model, "matrix_model": publication.matrix_model,
-            "rows": len(dataset), "workloads": len(dataset.workloads), "fingerprint": dataset.fingerprint,
+            "seed": seed,
+            "champion": publication.model,
+            "matrix_model": publication.matrix_model,
+            "rows": len(dataset),
+            "workloads": len(dataset.workloads),
+            "fingerprint": dataset.fingerprint,
             "tables": ", ".join(f"{t.table}@{t.sha256[:12]}" for t in publication.trained_on),
         }
-    )  # fmt: skip
+    )
     for name, settings in models.items():
         mine = {f"{split}.{k}": v for split, model, one in scores if model == name for k, v in asdict(one).items()}
         with run.child(name) as child:

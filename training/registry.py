@@ -111,9 +111,12 @@ def register(
     if not client.search_registered_models(f"name = '{MODEL}'"):
         client.create_registered_model(MODEL, description="Slowdown of co-located jobs")
     tags = {
-        "folder_version": version, "model": model, "gate": PASSED if verdict.passed else REFUSED,
-        "gate_reason": verdict.reason[:MOST_TAG], "gate_against": "" if judged_against is None else str(judged_against),
-    }  # fmt: skip
+        "folder_version": version,
+        "model": model,
+        "gate": PASSED if verdict.passed else REFUSED,
+        "gate_reason": verdict.reason[:MOST_TAG],
+        "gate_against": "" if judged_against is None else str(judged_against),
+    }
     made = client.create_model_version(MODEL, info.model_uri, run_id=run.id, model_id=info.model_id, tags=tags)
     number = int(made.version)
     client.set_registered_model_alias(MODEL, CHALLENGER, str(number))
@@ -160,9 +163,15 @@ def promote(
         client.set_registered_model_alias(MODEL, CHAMPION, str(wanted))
     against = tags.get("gate_against", "")
     return Promoted(
-        number=wanted, model=manifest.model, version=manifest.version, folder=folder, before=before, verdict=verdict,
-        judged_against=int(against) if against else None, forced=force,
-    )  # fmt: skip
+        number=wanted,
+        model=manifest.model,
+        version=manifest.version,
+        folder=folder,
+        before=before,
+        verdict=verdict,
+        judged_against=int(against) if against else None,
+        forced=force,
+    )
 
 
 def champion_folder(work: Path) -> Path:

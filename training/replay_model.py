@@ -97,7 +97,9 @@ def _answers(fitted: FittedEnsemble, table: Table, dataset: Dataset, truth: Trut
     i, j = (side.ravel() for side in np.indices((n, n)))
     identity = np.array([dataset.workloads.index(name) + 1 for name in truth.workloads], dtype=np.int64)
     rows = Rows(
-        pairs=encoder.encode_pairs(jobs[i], jobs[j]), victim=identity[i], neighbour=identity[j],
+        pairs=encoder.encode_pairs(jobs[i], jobs[j]),
+        victim=identity[i],
+        neighbour=identity[j],
         domain=np.ones(n * n, dtype=np.int64),
-    )  # fmt: skip
+    )
     return np.maximum(np.exp(fitted.predict(rows)), 1.0).reshape(n, n)

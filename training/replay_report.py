@@ -109,11 +109,17 @@ def _kinds(study: Study) -> list[tuple[str, tuple[Line, ...]]]:
 def _cells(line: Line) -> tuple[str, ...]:
     one = line.score
     return (
-        _hours(one.mean_completion_s), _change(line.change), _hours(one.median_completion_s),
-        _hours(one.p99_completion_s), f"{one.mean_slowdown:.2f}", _hours(one.mean_waiting_s),
-        f"{one.utilisation:.0%}", f"{one.shared:.0%}", f"{one.past_cap:.1%}" if one.pairs else "",
+        _hours(one.mean_completion_s),
+        _change(line.change),
+        _hours(one.median_completion_s),
+        _hours(one.p99_completion_s),
+        f"{one.mean_slowdown:.2f}",
+        _hours(one.mean_waiting_s),
+        f"{one.utilisation:.0%}",
+        f"{one.shared:.0%}",
+        f"{one.past_cap:.1%}" if one.pairs else "",
         f"{line.seconds:.1f}",
-    )  # fmt: skip
+    )
 
 
 def _hours(time_s: float) -> str:
@@ -192,10 +198,13 @@ def page(answer: Answer) -> str:
     style = Html(files("interfere.data.page").joinpath("style.css").read_text(encoding="utf-8"))
     policy = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
     head = tag(
-        "head", tag("meta", charset="utf-8"), tag("meta", http_equiv="Content-Security-Policy", content=policy),
-        tag("title", f"Replay of {answer.question.trace.name}"), tag("style", style),
+        "head",
+        tag("meta", charset="utf-8"),
+        tag("meta", http_equiv="Content-Security-Policy", content=policy),
+        tag("title", f"Replay of {answer.question.trace.name}"),
+        tag("style", style),
         tag("style", Html("figure { margin: 18px 0; } img { max-width: 100%; background: #fff; }")),
-    )  # fmt: skip
+    )
     return f"<!doctype html>\n{tag('html', head, tag('body', tag('main', *body)), lang='en')}\n"
 
 

@@ -77,10 +77,16 @@ def replayed(question: Question, *, report: Callable[[str], None] | None = None)
         notes.append(note)
         say(note)
     found = study(
-        worlds.worlds, TableTruth([truth]), question.policies or DEFAULT,
+        worlds.worlds,
+        TableTruth([truth]),
+        question.policies or DEFAULT,
         _maker(question, belief, truth, measured, ends_first=ends_first),
-        draws=question.draws, load=question.load, cap=question.cap, seed=question.seed, report=say,
-    )  # fmt: skip
+        draws=question.draws,
+        load=question.load,
+        cap=question.cap,
+        seed=question.seed,
+        report=say,
+    )
     if found.dropped:
         notes.append(f"draws with an offered load of 1 or more count nowhere: {', '.join(found.dropped)}")
     return Answer(question=question, study=found, notes=tuple(notes))
@@ -107,14 +113,19 @@ def worlds_asked(question: Question, trace: JobTrace, truth: TruthTable) -> Worl
         per_node = min(question.per_node, question.gpus)
         if question.gpus % per_node:
             raise InvalidInputError(
-                "devices do not fill their nodes", value=f"--gpus {question.gpus} --per-node {per_node}",
+                "devices do not fill their nodes",
+                value=f"--gpus {question.gpus} --per-node {per_node}",
                 remedy="give a multiple",
-            )  # fmt: skip
+            )
         clusters = (TraceCluster(vc="all", nodes=question.gpus // per_node, gpus_per_node=per_node),)
     return worlds_of(
-        trace, device_type=truth.device_type, mode=truth.mode, clusters=clusters, checkpoint_s=question.checkpoint_s,
+        trace,
+        device_type=truth.device_type,
+        mode=truth.mode,
+        clusters=clusters,
+        checkpoint_s=question.checkpoint_s,
         tie_seed=question.seed if question.shuffle_ties else None,
-    )  # fmt: skip
+    )
 
 
 _Measured = tuple[tuple[str, str, str, str], ...]
@@ -124,9 +135,10 @@ def belief_asked(question: Question, table: Table, truth: TruthTable) -> tuple[M
     """What sharing decides by, which pairs of it are measurements, and a note about it."""
     if question.error and question.predict != "truth":
         raise InvalidInputError(
-            "an error is put on the truth only", value=f"--error {question.error} --predict {question.predict}",
+            "an error is put on the truth only",
+            value=f"--error {question.error} --predict {question.predict}",
             remedy="leave one out",
-        )  # fmt: skip
+        )
     if question.predict == "mean":
         return ignorant(truth), (), "predictions: the mean of all pairs, for every pair"
     if question.predict == "truth":
@@ -149,9 +161,13 @@ def _maker(
     def make(policy: str) -> Scheduler:
         predictor: Predictor = OnlineModel(belief, measured=measured) if question.online else belief
         beliefs = Beliefs(
-            predictor=predictor, profiles=belief.profiles, mode=truth.mode, max_slowdown=question.cap,
-            guest_ends_first=ends_first, most_shared_gpus=question.most_shared_gpus,
-        )  # fmt: skip
+            predictor=predictor,
+            profiles=belief.profiles,
+            mode=truth.mode,
+            max_slowdown=question.cap,
+            guest_ends_first=ends_first,
+            most_shared_gpus=question.most_shared_gpus,
+        )
         made = scheduler_of(policy, beliefs, whole_nodes=question.whole_nodes, slice_s=question.slice_s)
         if isinstance(predictor, OnlineModel):
             return LearningScheduler(made, predictor, belief.profiles, truth.mode)

@@ -57,9 +57,14 @@ def errors_of(dataset: Dataset, evaluation: Evaluation, seed: int) -> Errors:
             new_victim[here] = ~np.isin(victim[here], seen)
             new_neighbour[here] = ~np.isin(neighbour[here], seen)
     return Errors(
-        log_predicted=evaluation.predicted_log, error=evaluation.residual(dataset), victim=victim, neighbour=neighbour,
-        domain=dataset.domain[index], new_victim=new_victim, new_neighbour=new_neighbour,
-    )  # fmt: skip
+        log_predicted=evaluation.predicted_log,
+        error=evaluation.residual(dataset),
+        victim=victim,
+        neighbour=neighbour,
+        domain=dataset.domain[index],
+        new_victim=new_victim,
+        new_neighbour=new_neighbour,
+    )
 
 
 def fit_prior(dataset: Dataset, unseen: Errors, seen: Errors) -> ResidualPrior:

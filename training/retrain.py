@@ -98,9 +98,7 @@ def retrain(
         lost = last.get("outcome") == Outcome.PUBLISHED and not registry.champion_folder(work).exists()
         if last.get("inputs") == inputs and not lost:
             reason = f"nothing new since the last run, which ended: {last['outcome']}"
-            return Retrained(
-                outcome=Outcome.NOTHING_NEW, reason=reason, inputs=inputs, observed=observed, drift=None
-            )  # fmt: skip
+            return Retrained(outcome=Outcome.NOTHING_NEW, reason=reason, inputs=inputs, observed=observed, drift=None)
         drift = _drift(source, observed, work)
         if drift is not None:
             report(drift.markdown())
@@ -110,7 +108,7 @@ def retrain(
         notes = {} if drift is None else {"drift.md": drift.markdown(), "drift.json": json.dumps(drift.document())}
         made = train(
             paths, work, seed=seed, name="retrain", tracking=tracking, models=models, notes=notes, report=report
-        )  # fmt: skip
+        )
         folder = None
         if made.verdict.passed:
             folder = registry.promote(
@@ -119,9 +117,16 @@ def retrain(
         outcome = Outcome.PUBLISHED if made.verdict.passed else Outcome.REFUSED
         _note(work, {"inputs": inputs, "outcome": outcome.value, "reason": made.verdict.reason, "run_id": made.run_id})
         return Retrained(
-            outcome=outcome, reason=made.verdict.reason, inputs=inputs, observed=observed, drift=drift,
-            verdict=made.verdict, registered=made.registered.number, run_id=made.run_id, folder=folder,
-        )  # fmt: skip
+            outcome=outcome,
+            reason=made.verdict.reason,
+            inputs=inputs,
+            observed=observed,
+            drift=drift,
+            verdict=made.verdict,
+            registered=made.registered.number,
+            run_id=made.run_id,
+            folder=folder,
+        )
 
 
 def _would_train(source: Source, observed: Observations, drift: Drift | None, inputs: str) -> Retrained:

@@ -119,9 +119,13 @@ def _fresh(challenger: FittedModel, rival: Rival, fitted_on: Dataset, unseen: Da
         theirs, answered = rival.answers(part)
         parts.append(
             (
-                part.domain[answered], part.rows.victim[answered], part.rows.neighbour[answered],
-                part.log_slowdown[answered], answers[answered], theirs[answered],
+                part.domain[answered],
+                part.rows.victim[answered],
+                part.rows.neighbour[answered],
+                part.log_slowdown[answered],
+                answers[answered],
+                theirs[answered],
             )
-        )  # fmt: skip
+        )
     columns = [np.concatenate(both) for both in zip(*parts, strict=True)]
     return Contest(**dict(zip(Contest.__dataclass_fields__, columns, strict=True)))

@@ -46,9 +46,15 @@ def _export(module: Any, inputs: dict[str, Any], dynamic: dict[str, Any], output
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             program = torch.onnx.export(
-                module.eval(), (), kwargs=inputs, dynamic_shapes=dynamic, output_names=outputs, dynamo=True,
-                verbose=False, opset_version=OPSET,
-            )  # fmt: skip
+                module.eval(),
+                (),
+                kwargs=inputs,
+                dynamic_shapes=dynamic,
+                output_names=outputs,
+                dynamo=True,
+                verbose=False,
+                opset_version=OPSET,
+            )
     finally:
         logger.setLevel(level)
     assert program is not None

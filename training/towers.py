@@ -18,9 +18,16 @@ class Towers(nn.Module):  # type: ignore[misc]  # torch is Any to the checker
     """K members. `F` job columns, `N` known identities (0 is the unknown one), widths `hidden` and `head`."""
 
     def __init__(
-        self, columns: int, identities: int, *, members: int, hidden: int, head: int, identity: int,
+        self,
+        columns: int,
+        identities: int,
+        *,
+        members: int,
+        hidden: int,
+        head: int,
+        identity: int,
         generator: torch.Generator,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__()
 
         def matrix(rows: int, cols: int) -> nn.Parameter:

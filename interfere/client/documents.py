@@ -59,9 +59,14 @@ def read_json(source: str) -> Any:
 def read_snapshot(document: object) -> Snapshot:
     """{"pending": [{"id", "workload", ...}], "devices": [{"id", "type", "residents": [...]}], "limits": {...}, ...}."""
     return _record(
-        Snapshot, document, pending=_many(_job), devices=_many(_device), limits=_limits, objective=_objective,
+        Snapshot,
+        document,
+        pending=_many(_job),
+        devices=_many(_device),
+        limits=_limits,
+        objective=_objective,
         objective_terms=_many(_term),
-    )  # fmt: skip
+    )
 
 
 def read_pair_query(document: object) -> PairQuery:
@@ -105,22 +110,35 @@ def pair_document(answer: PairAnswer, names: list[str]) -> dict[str, Any]:
     """One entry a pair, its jobs by name."""
     said = answer.prediction
     rows = zip(
-        answer.victim.tolist(), answer.neighbour.tolist(), said.median.tolist(), said.lower.tolist(),
-        said.upper.tolist(), said.feasibility.tolist(), said.source, said.reason,
-        answer.further or ((),) * len(said.median), strict=True,
-    )  # fmt: skip
+        answer.victim.tolist(),
+        answer.neighbour.tolist(),
+        said.median.tolist(),
+        said.lower.tolist(),
+        said.upper.tolist(),
+        said.feasibility.tolist(),
+        said.source,
+        said.reason,
+        answer.further or ((),) * len(said.median),
+        strict=True,
+    )
     return {
         "model_version": answer.model_version,
         "device_type": answer.device_type,
         "predictions": [
             {
-                "victim": names[victim], "neighbour": names[neighbour], "slowdown": median, "lower": lower,
-                "upper": upper, "feasibility": feasibility, "source": source.value, "reason": reason,
+                "victim": names[victim],
+                "neighbour": names[neighbour],
+                "slowdown": median,
+                "lower": lower,
+                "upper": upper,
+                "feasibility": feasibility,
+                "source": source.value,
+                "reason": reason,
                 "further": [names[place] for place in further],
             }
             for victim, neighbour, median, lower, upper, feasibility, source, reason, further in rows
         ],
-    }  # fmt: skip
+    }
 
 
 def answers_document(answers: tuple[ObservationAnswer, ...]) -> dict[str, Any]:

@@ -58,12 +58,16 @@ class AloneFallback:
             neighbour=places[:, 1],
             further=tuple(pair[2:] for pair in pairs) if any(len(pair) > 2 for pair in pairs) else (),
             prediction=Prediction(
-                median=absent, lower=absent, upper=absent, feasibility=absent,
-                source=(Source.ABSTAINED,) * len(pairs), reason=(_why(error),) * len(pairs),
+                median=absent,
+                lower=absent,
+                upper=absent,
+                feasibility=absent,
+                source=(Source.ABSTAINED,) * len(pairs),
+                reason=(_why(error),) * len(pairs),
             ),
             model_version="",
             device_type=query.device_type,
-        )  # fmt: skip
+        )
 
     def match(self, snapshot: Snapshot, error: UnavailableError) -> Plan:
         """Alone on empty devices that hold them, in the order of the queue; the rest waits."""
@@ -79,15 +83,31 @@ class AloneFallback:
             take -= 1
             actions.append(
                 Action(
-                    kind=ActionKind.START_ALONE, job_id=job.id, device_id=device.id, slowdown=1.0, slowdown_lower=1.0,
-                    slowdown_upper=1.0, cost=0.0, reason=f"{_why(error)}; a device is free",
+                    kind=ActionKind.START_ALONE,
+                    job_id=job.id,
+                    device_id=device.id,
+                    slowdown=1.0,
+                    slowdown_lower=1.0,
+                    slowdown_upper=1.0,
+                    cost=0.0,
+                    reason=f"{_why(error)}; a device is free",
                 )
-            )  # fmt: skip
+            )
         waiting = sum(action.kind is ActionKind.WAIT for action in actions)
         return Plan(
-            decision_id="", model_version="", actions=tuple(actions), pairs=(), refused=(), refused_total=0, cost=0.0,
-            greedy_cost=0.0, greedy_waiting=waiting, lower_bound=NAN, gap=NAN, status=SolveStatus.HEURISTIC,
-        )  # fmt: skip
+            decision_id="",
+            model_version="",
+            actions=tuple(actions),
+            pairs=(),
+            refused=(),
+            refused_total=0,
+            cost=0.0,
+            greedy_cost=0.0,
+            greedy_waiting=waiting,
+            lower_bound=NAN,
+            gap=NAN,
+            status=SolveStatus.HEURISTIC,
+        )
 
     def rank(self, query: RankQuery, error: UnavailableError) -> RankAnswer:
         """Empty devices first; none with residents is feasible."""
@@ -96,10 +116,14 @@ class AloneFallback:
             fits = not device.residents and _may_start(query.job, device, query.limits)
             ranked.append(
                 Ranking(
-                    device_id=device.id, feasible=fits, slowdown=1.0 if fits else NAN, worst_resident_slowdown=NAN,
-                    cost=0.0 if fits else float("inf"), reason=_why(error),
+                    device_id=device.id,
+                    feasible=fits,
+                    slowdown=1.0 if fits else NAN,
+                    worst_resident_slowdown=NAN,
+                    cost=0.0 if fits else float("inf"),
+                    reason=_why(error),
                 )
-            )  # fmt: skip
+            )
         return RankAnswer(rankings=tuple(sorted(ranked, key=lambda r: not r.feasible)), model_version="")
 
     def observe(self, windows: Sequence[Observation], error: UnavailableError) -> tuple[ObservationAnswer, ...]:

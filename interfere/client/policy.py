@@ -98,9 +98,13 @@ class PolicyClient:
         composed. What cannot be predicted abstains with a reason. An empty device type is the only one the model knows.
         """
         query = PairQuery(
-            jobs=_refs(jobs), pairs=tuple(pairs), device_type=device_type, mode=mode,
-            device_memory_bytes=device_memory_bytes, allow_extrapolation=allow_extrapolation,
-        )  # fmt: skip
+            jobs=_refs(jobs),
+            pairs=tuple(pairs),
+            device_type=device_type,
+            mode=mode,
+            device_memory_bytes=device_memory_bytes,
+            allow_extrapolation=allow_extrapolation,
+        )
         return self._or_else(
             lambda: predictions.pair_answer_from_proto(
                 self._call(self._stub.PredictSlowdowns, predictions.pair_query_to_proto(query))
@@ -124,9 +128,14 @@ class PolicyClient:
         Raises InvalidInputError naming every job without a profile.
         """
         query = MatrixQuery(
-            victims=_refs(victims), neighbours=_refs(neighbours), device_type=device_type, mode=mode, quantile=quantile,
-            device_memory_bytes=device_memory_bytes, allow_extrapolation=allow_extrapolation,
-        )  # fmt: skip
+            victims=_refs(victims),
+            neighbours=_refs(neighbours),
+            device_type=device_type,
+            mode=mode,
+            quantile=quantile,
+            device_memory_bytes=device_memory_bytes,
+            allow_extrapolation=allow_extrapolation,
+        )
         answer = self._call(self._stub.PredictMatrix, predictions.matrix_query_to_proto(query))
         return predictions.matrix_answer_from_proto(answer)
 

@@ -67,18 +67,22 @@ class PairQuery:
             if len(places) < 2 or len(set(places)) < len(places) > 2:
                 bad.append(
                     Violation(
-                        field=f"pairs[{k}]", what="must be a victim and different neighbours", value=str(list(places)),
+                        field=f"pairs[{k}]",
+                        what="must be a victim and different neighbours",
+                        value=str(list(places)),
                         remedy="two places in jobs, or more for a group; give a job twice in jobs for two of it",
                     )
-                )  # fmt: skip
+                )
             for side, place in zip(("victim", *["neighbour"] * len(places)), places, strict=False):
                 if not 0 <= place < len(self.jobs):
                     bad.append(
                         Violation(
-                            field=f"pairs[{k}].{side}", what=f"must index one of the {len(self.jobs)} jobs",
-                            value=str(place), remedy="count from 0",
+                            field=f"pairs[{k}].{side}",
+                            what=f"must index one of the {len(self.jobs)} jobs",
+                            value=str(place),
+                            remedy="count from 0",
                         )
-                    )  # fmt: skip
+                    )
         if not self.jobs:
             bad.append(Violation(field="jobs", what="must not be empty", value="[]", remedy="name at least one job"))
         if bad:
@@ -344,7 +348,9 @@ def _memory(memory_bytes: float) -> list[Violation]:
         return []
     return [
         Violation(
-            field="device_memory_bytes", what="must be a finite number of bytes ≥ 1", value=repr(memory_bytes),
+            field="device_memory_bytes",
+            what="must be a finite number of bytes ≥ 1",
+            value=repr(memory_bytes),
             remedy="send a number, or leave it out",
         )
-    ]  # fmt: skip
+    ]

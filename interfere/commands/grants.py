@@ -41,16 +41,29 @@ def _page(tables: "GrantTables") -> Group | str:
     if not tables.devices:
         return escape(f"scope {tables.scope}: no device hands out memory (granule_bytes, oversubscription_ratio)")
     devices = Table(
-        "device", "granules", "granted", "free", "granule", "ratio",
-        title=escape(f"scope {tables.scope} at {tables.now_s:g} s: what devices hand out"), title_justify="left",
-    )  # fmt: skip
+        "device",
+        "granules",
+        "granted",
+        "free",
+        "granule",
+        "ratio",
+        title=escape(f"scope {tables.scope} at {tables.now_s:g} s: what devices hand out"),
+        title_justify="left",
+    )
     for one in tables.devices:
         counts = (str(one.granules), str(one.granted), str(one.free))
         devices.add_row(escape(one.device_id), *counts, _gib(one.granule_bytes), f"{one.oversubscription_ratio:g}")
     held = Table(
-        "job", "device", "granules", "memory", "since, s", "last use", "times exceeded",
-        title="who holds it", title_justify="left",
-    )  # fmt: skip
+        "job",
+        "device",
+        "granules",
+        "memory",
+        "since, s",
+        "last use",
+        "times exceeded",
+        title="who holds it",
+        title_justify="left",
+    )
     for line in tables.grants:
         since = "" if math.isnan(line.since_s) else f"{line.since_s:g}"
         use = "to start" if line.planned else _gib(line.last_use_bytes)

@@ -90,8 +90,11 @@ def rollback(
 
     from interfere.records import Rollback
 
-    _send((Rollback(observation_id=f"rollback-{secrets.token_hex(8)}", to_sequence=to, reason=reason),), target,
-          as_json=as_json)  # fmt: skip
+    _send(
+        (Rollback(observation_id=f"rollback-{secrets.token_hex(8)}", to_sequence=to, reason=reason),),
+        target,
+        as_json=as_json,
+    )
 
 
 @app.command()
@@ -119,14 +122,18 @@ def export(
     if not observed.table.pairs:
         missing = ", ".join(observed.without_facts[:5])
         raise UnfitError(
-            "nothing observed can become a table", value=settings.store_path,
+            "nothing observed can become a table",
+            value=settings.store_path,
             remedy=f"register profiles of {missing}, or give --model DIR" if missing else "report windows of pairs",
-        )  # fmt: skip
+        )
     write_table(out, observed.table)
     document = {
-        "table": str(out), "pairs": len(observed.table.pairs), "jobs": len(observed.table.jobs),
-        "windows": observed.windows, "without_facts": list(observed.without_facts),
-    }  # fmt: skip
+        "table": str(out),
+        "pairs": len(observed.table.pairs),
+        "jobs": len(observed.table.jobs),
+        "windows": observed.windows,
+        "without_facts": list(observed.without_facts),
+    }
     left = f"; left out for want of a profile: {', '.join(observed.without_facts)}" if observed.without_facts else ""
     emit(
         document,

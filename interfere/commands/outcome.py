@@ -78,12 +78,14 @@ def compare(names: Sequence[str], chosen: Pairing, predicted: Table, measured: T
         line("chosen by matching", chosen),
         line("greedy, in order", greedy_pairing(names, predicted)),
         Line(
-            name=f"random (mean of {len(every):,})", pairing=(), predicted=mean_worth(every, predicted),
+            name=f"random (mean of {len(every):,})",
+            pairing=(),
+            predicted=mean_worth(every, predicted),
             measured=mean_worth(every, measured),
         ),
         line("best possible", min(every, key=by(measured))),
         line("worst possible", max(every, key=by(measured))),
-    ]  # fmt: skip
+    ]
 
 
 def difference(chosen: Sequence[PairMeasurement], all_rows: Sequence[PairMeasurement]) -> Difference:
@@ -133,8 +135,10 @@ def lines_document(lines: Sequence[Line]) -> list[dict[str, Any]]:
     """The comparison for programs."""
     return [
         {
-            "name": line.name, "pairing": [list(pair) for pair in line.pairing], "predicted": asdict(line.predicted),
+            "name": line.name,
+            "pairing": [list(pair) for pair in line.pairing],
+            "predicted": asdict(line.predicted),
             "measured": asdict(line.measured),
         }
         for line in lines
-    ]  # fmt: skip
+    ]

@@ -37,9 +37,13 @@ def predict(
     settings = load_settings(target=target)
     with PolicyClient(settings.target, timeout_s=settings.timeout_s) as client:
         answer = client.predict(
-            query.jobs, pairs=query.pairs, device_type=query.device_type, mode=query.mode,
-            device_memory_bytes=query.device_memory_bytes, allow_extrapolation=query.allow_extrapolation,
-        )  # fmt: skip
+            query.jobs,
+            pairs=query.pairs,
+            device_type=query.device_type,
+            mode=query.mode,
+            device_memory_bytes=query.device_memory_bytes,
+            allow_extrapolation=query.allow_extrapolation,
+        )
     document = pair_document(answer, [ref.name for ref in query.jobs])
     table = Table("victim", "beside", "slowdown", "interval", "source", "why not")
     for row in document["predictions"]:

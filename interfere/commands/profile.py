@@ -73,55 +73,100 @@ def campaign_bar() -> Iterator[Callable[["CampaignProgress"], None]]:
 
 @app.command()
 def solo(
-    workloads: Names = "all", device: Device = DeviceKind.CPU, out: Out = None, name: Name = "alone",
-    work: Work = HOME, core: Core = None, solo_s: SoloS = 2.0, as_json: JsonFlag = False,
-) -> None:  # fmt: skip
+    workloads: Names = "all",
+    device: Device = DeviceKind.CPU,
+    out: Out = None,
+    name: Name = "alone",
+    work: Work = HOME,
+    core: Core = None,
+    solo_s: SoloS = 2.0,
+    as_json: JsonFlag = False,
+) -> None:
     """Profile workloads alone: step time, busy and idle stretches, memory, FLOPs, operators."""
     from interfere.profiling import campaign
     from interfere.profiling.workloads import names
 
     config = campaign.CampaignConfig(
-        out=out or work / "tables" / name, workloads=names(workloads), pairs=(), core=core, solo_s=solo_s,
+        out=out or work / "tables" / name,
+        workloads=names(workloads),
+        pairs=(),
+        core=core,
+        solo_s=solo_s,
         campaign=f"{device}-solo",
-    )  # fmt: skip
+    )
     _measure(config, as_json=as_json)
 
 
 @app.command()
 def pairs(
     pair: Annotated[list[str], typer.Argument(help="Pairs as victim+neighbour; both directions are measured.")],
-    device: Device = DeviceKind.CPU, out: Out = None, name: Name = "chosen-pairs", work: Work = HOME,
-    seed: Seed = 0, core: Core = None, quick: Quick = False, passes: Passes = 2, max_blocks: MaxBlocks = 6,
-    block_s: BlockS = 2.2, solo_s: SoloS = 2.0, fresh: Fresh = False, as_json: JsonFlag = False,
-) -> None:  # fmt: skip
+    device: Device = DeviceKind.CPU,
+    out: Out = None,
+    name: Name = "chosen-pairs",
+    work: Work = HOME,
+    seed: Seed = 0,
+    core: Core = None,
+    quick: Quick = False,
+    passes: Passes = 2,
+    max_blocks: MaxBlocks = 6,
+    block_s: BlockS = 2.2,
+    solo_s: SoloS = 2.0,
+    fresh: Fresh = False,
+    as_json: JsonFlag = False,
+) -> None:
     """Measure a few chosen pairs, and profile their workloads first."""
     from interfere.profiling import campaign
 
     chosen = tuple(pair_of(text) for text in pair)
     config = campaign.CampaignConfig(
-        out=out or work / "tables" / name, workloads=tuple(dict.fromkeys(n for p in chosen for n in p)), pairs=chosen,
-        passes=passes, max_blocks=passes if quick else max(passes, max_blocks), block_s=block_s, seed=seed, core=core,
-        resume=not fresh, solo_s=solo_s, campaign=f"{device}-pairs",
-    )  # fmt: skip
+        out=out or work / "tables" / name,
+        workloads=tuple(dict.fromkeys(n for p in chosen for n in p)),
+        pairs=chosen,
+        passes=passes,
+        max_blocks=passes if quick else max(passes, max_blocks),
+        block_s=block_s,
+        seed=seed,
+        core=core,
+        resume=not fresh,
+        solo_s=solo_s,
+        campaign=f"{device}-pairs",
+    )
     _measure(config, as_json=as_json)
 
 
 @app.command()
 def campaign(
-    workloads: Names = "eight", device: Device = DeviceKind.CPU, out: Out = None, name: Name = "mine",
-    work: Work = HOME, seed: Seed = 0, core: Core = None, quick: Quick = False, passes: Passes = 2,
-    max_blocks: MaxBlocks = 6, block_s: BlockS = 2.2, solo_s: SoloS = 2.0, fresh: Fresh = False,
+    workloads: Names = "eight",
+    device: Device = DeviceKind.CPU,
+    out: Out = None,
+    name: Name = "mine",
+    work: Work = HOME,
+    seed: Seed = 0,
+    core: Core = None,
+    quick: Quick = False,
+    passes: Passes = 2,
+    max_blocks: MaxBlocks = 6,
+    block_s: BlockS = 2.2,
+    solo_s: SoloS = 2.0,
+    fresh: Fresh = False,
     as_json: JsonFlag = False,
-) -> None:  # fmt: skip
+) -> None:
     """Profile workloads alone and in all pairs. Killed and run again, it goes on."""
     from interfere.profiling import campaign
     from interfere.profiling.workloads import names
 
     config = campaign.CampaignConfig(
-        out=out or work / "tables" / name, workloads=names(workloads), passes=passes, block_s=block_s, seed=seed,
-        max_blocks=passes if quick else max(passes, max_blocks), core=core, resume=not fresh, solo_s=solo_s,
+        out=out or work / "tables" / name,
+        workloads=names(workloads),
+        passes=passes,
+        block_s=block_s,
+        seed=seed,
+        max_blocks=passes if quick else max(passes, max_blocks),
+        core=core,
+        resume=not fresh,
+        solo_s=solo_s,
         campaign=f"{device}-all",
-    )  # fmt: skip
+    )
     _measure(config, as_json=as_json)
 
 

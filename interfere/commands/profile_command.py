@@ -45,7 +45,7 @@ def command(
     seed: Annotated[int, typer.Option(min=0, help="Seed of the random order of pairs.")] = 0,
     fresh: Annotated[bool, typer.Option("--fresh", help="Refuse a folder that holds measurements.")] = False,
     as_json: JsonFlag = False,
-) -> None:  # fmt: skip
+) -> None:
     """Measure any program: alone, and beside others named in a TOML file.
 
     One program: interfere profile command --name train -- python train.py. Several and their pairs: --spec jobs.toml
@@ -57,17 +57,19 @@ def command(
 
     if bool(line) == bool(spec):
         raise InvalidInputError(
-            "give one program or a file of several", value=f"{' '.join(line or ())!r} and --spec {spec}",
+            "give one program or a file of several",
+            value=f"{' '.join(line or ())!r} and --spec {spec}",
             remedy="interfere profile command -- PROGRAM ..., or --spec jobs.toml",
-        )  # fmt: skip
+        )
     warm: dict[str, Any] = {"warm_steps": warm_steps, "warm_s": warm_s}
     warm = {key: value for key, value in warm.items() if value is not None}
     if spec:
         if name or step_regex or warm:
             raise InvalidInputError(
-                "with --spec these stand in the file", value="--name, --step-regex, --warm-steps or --warm-s",
+                "with --spec these stand in the file",
+                value="--name, --step-regex, --warm-steps or --warm-s",
                 remedy="write step_regex, warm_steps and warm_s under the [name] of a command",
-            )  # fmt: skip
+            )
         commands = read_commands(spec)
     else:
         argv = tuple(line or ())
@@ -76,11 +78,22 @@ def command(
     if alone and pair:
         raise InvalidInputError("--alone measures no pairs", value=pair, remedy="leave one of the two out")
     config = CommandConfig(
-        out=out or work / "tables" / table, commands=commands, pairs=pairs, window_s=window_s, repeats=repeats,
-        device_type="cpu-core" if device == "cpu" else device, mode=mode, device_name=device_name, core=core,
-        passes=passes, max_blocks=max(passes, max_blocks), limit_s=limit_s, grace_s=grace_s, seed=seed,
+        out=out or work / "tables" / table,
+        commands=commands,
+        pairs=pairs,
+        window_s=window_s,
+        repeats=repeats,
+        device_type="cpu-core" if device == "cpu" else device,
+        mode=mode,
+        device_name=device_name,
+        core=core,
+        passes=passes,
+        max_blocks=max(passes, max_blocks),
+        limit_s=limit_s,
+        grace_s=grace_s,
+        seed=seed,
         resume=not fresh,
-    )  # fmt: skip
+    )
     _measure(config, as_json=as_json)
 
 

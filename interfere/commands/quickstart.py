@@ -142,9 +142,13 @@ def _ask(
     )
     chosen = tuple((pair.job_id, pair.partner_id) for pair in plan.pairs)
     facts = {
-        "decision_id": plan.decision_id, "model_version": plan.model_version, "status": str(plan.status),
-        "cost": plan.cost, "greedy_cost": plan.greedy_cost, "lower_bound": plan.lower_bound,
-    }  # fmt: skip
+        "decision_id": plan.decision_id,
+        "model_version": plan.model_version,
+        "status": str(plan.status),
+        "cost": plan.cost,
+        "greedy_cost": plan.greedy_cost,
+        "lower_bound": plan.lower_bound,
+    }
     return predicted, chosen, facts
 
 
@@ -186,13 +190,22 @@ def _teach(
     if not rows:
         return {}
     progress_note("\n[5/5] reporting what was measured; the server learns")
-    answers = client.observe([
-        Progress(
-            observation_id=f"quickstart-{k}", job_id=row.victim, workload=row.victim, company=(row.neighbour,),
-            device_type=DEVICE_TYPE, mode=MODE, slowdown=row.slowdown, start_s=float(k), end_s=k + 1.0,
-        )
-        for k, row in enumerate(rows)
-    ])  # fmt: skip
+    answers = client.observe(
+        [
+            Progress(
+                observation_id=f"quickstart-{k}",
+                job_id=row.victim,
+                workload=row.victim,
+                company=(row.neighbour,),
+                device_type=DEVICE_TYPE,
+                mode=MODE,
+                slowdown=row.slowdown,
+                start_s=float(k),
+                end_s=k + 1.0,
+            )
+            for k, row in enumerate(rows)
+        ]
+    )
     after = _predicted(client, names)
     return {
         "observations": len(answers),
@@ -203,9 +216,12 @@ def _teach(
 
 
 def _again(
-    chosen: Pairing, names: tuple[str, ...], seed: int, predicted: dict[tuple[str, str], float],
+    chosen: Pairing,
+    names: tuple[str, ...],
+    seed: int,
+    predicted: dict[tuple[str, str], float],
     fresh: "tuple[PairMeasurement, ...]",
-) -> list[outcome.Line]:  # fmt: skip
+) -> list[outcome.Line]:
     if not fresh:
         return []
     both = (("chosen, run again", chosen), ("a random one, run", _random_pairing(names, seed)))

@@ -75,18 +75,40 @@ def command(*arguments: str) -> dict[str, Any]:
 def measure_all(work: Path, table: Path, workloads: str) -> dict[str, Any]:
     """Stations 1 and 2: every workload alone, every pair together, two blocks each."""
     return command(
-        "profile", "campaign", "--workloads", workloads, "--quick", "--block-s", BLOCK_S, "--work", str(work),
-        "--out", str(table),
-    )  # fmt: skip
+        "profile",
+        "campaign",
+        "--workloads",
+        workloads,
+        "--quick",
+        "--block-s",
+        BLOCK_S,
+        "--work",
+        str(work),
+        "--out",
+        str(table),
+    )
 
 
 def measure_pairs(work: Path, table: Path, pairs: Sequence[tuple[str, str]]) -> dict[str, Any]:
     """Stations 1 and 2 again, for a few chosen pairs, afresh, three blocks each."""
     names = [f"{victim}+{neighbour}" for victim, neighbour in pairs]
     return command(
-        "profile", "pairs", *names, "--quick", "--passes", "3", "--block-s", BLOCK_S, "--fresh", "--solo-s", "0.6",
-        "--work", str(work), "--out", str(table),
-    )  # fmt: skip
+        "profile",
+        "pairs",
+        *names,
+        "--quick",
+        "--passes",
+        "3",
+        "--block-s",
+        BLOCK_S,
+        "--fresh",
+        "--solo-s",
+        "0.6",
+        "--work",
+        str(work),
+        "--out",
+        str(table),
+    )
 
 
 def train(work: Path, data: Sequence[str], held_out: Sequence[tuple[str, str]]) -> dict[str, Any]:

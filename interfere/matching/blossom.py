@@ -51,9 +51,15 @@ class SparseProblem:
         part = connected_components(graph, directed=False)[1][i].astype(np.int64)
         order = np.argsort(part, kind="stable")
         return cls(
-            n=n, i=i[order], j=j[order], saving=saving[order], must=must, component=part[order],
-            scale=scale, forced=None if forced is None else forced[:2],
-        )  # fmt: skip
+            n=n,
+            i=i[order],
+            j=j[order],
+            saving=saving[order],
+            must=must,
+            component=part[order],
+            scale=scale,
+            forced=None if forced is None else forced[:2],
+        )
 
     def solve(self, price: int = 0, per: int = 1, *, most_pairs: bool = False) -> Ints | None:
         """mate int64[n] of least cost + price / per for each device; None when a job that must pair cannot."""

@@ -69,9 +69,14 @@ def match_kinds(matrix: Floats, solo: Floats, kind: Ints, *, lonely: int | None,
         return infeasible(len(solo))
     top = float(np.abs(program.cost).max()) or 1.0
     relaxed = linprog(
-        program.cost / top, A_eq=program.rows, b_eq=program.jobs, method="highs", options=_time_left(deadline_s),
-        A_ub=None if lonely is None else program.alone[None], b_ub=None if lonely is None else [lonely],
-    )  # fmt: skip
+        program.cost / top,
+        A_eq=program.rows,
+        b_eq=program.jobs,
+        method="highs",
+        options=_time_left(deadline_s),
+        A_ub=None if lonely is None else program.alone[None],
+        b_ub=None if lonely is None else [lonely],
+    )
     if relaxed.status == HIGHS_INFEASIBLE:
         return infeasible(len(solo))
     if relaxed.status != 0:
@@ -85,9 +90,11 @@ def match_kinds(matrix: Floats, solo: Floats, kind: Ints, *, lonely: int | None,
     if lonely is not None:
         limits.append(LinearConstraint(program.alone[None], -np.inf, lonely))
     found = milp(
-        reduced / step, integrality=np.ones(len(reduced)), constraints=limits,
+        reduced / step,
+        integrality=np.ones(len(reduced)),
+        constraints=limits,
         options={**_time_left(deadline_s), "mip_rel_gap": 0.0},
-    )  # fmt: skip
+    )
     if found.status == HIGHS_INFEASIBLE:
         return infeasible(len(solo))
     if found.x is None:
@@ -97,9 +104,13 @@ def match_kinds(matrix: Floats, solo: Floats, kind: Ints, *, lonely: int | None,
     proved = found.status == 0 and cost - fixed - float(found.mip_dual_bound) * step <= EQUAL * step * STEPS
     bound = cost if proved else min(cost, program.bound(y, reduced, paid) - paid * (lonely or 0))
     return Matching(
-        mate=mate, cost=cost, lower_bound=bound, y=y[kind], alone_price=paid,
+        mate=mate,
+        cost=cost,
+        lower_bound=bound,
+        y=y[kind],
+        alone_price=paid,
         status=SolveStatus.OPTIMAL if proved else SolveStatus.BOUNDED,
-    )  # fmt: skip
+    )
 
 
 def _time_left(deadline_s: float) -> dict[str, float]:
@@ -134,11 +145,13 @@ class _Program:
         kinds = np.concatenate([first, single, second])
         rows = csr_array((np.ones(len(kinds)), (kinds, np.concatenate([at, at[: len(second)]]))), shape=(len(one), v))
         return cls(
-            jobs=jobs.astype(np.float64), first=np.concatenate([first, single]),
-            second=np.concatenate([second, single]), alone=(at >= len(first)).astype(np.float64),
+            jobs=jobs.astype(np.float64),
+            first=np.concatenate([first, single]),
+            second=np.concatenate([second, single]),
+            alone=(at >= len(first)).astype(np.float64),
             cost=np.concatenate([table[first, second], solo[one[single]]]),
             rows=rows,
-        )  # fmt: skip
+        )
 
     def partition(self, counts: Ints, kind: Ints) -> Ints:
         """mate int64[n], with as many of each kind of pair as `counts` int64[v] says."""

@@ -196,9 +196,14 @@ class _Pairs:
         paid = cap.paid if cap else 0.0
         total = cost_of(mate, self.matrix, self.solo - paid)
         return Matching(
-            mate=mate, cost=total, lower_bound=min(bound, total), status=SolveStatus.BOUNDED, y=prices.y,
-            alone_price=paid, edges=prices.keys,
-        )  # fmt: skip
+            mate=mate,
+            cost=total,
+            lower_bound=min(bound, total),
+            status=SolveStatus.BOUNDED,
+            y=prices.y,
+            alone_price=paid,
+            edges=prices.keys,
+        )
 
     def _hurried(self, start: Prices | None) -> Matching | None:
         """An answer of simple means where the time will not do for prices; None where it will, or they give none."""

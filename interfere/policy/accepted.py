@@ -86,9 +86,13 @@ def breaking(
 
 
 def newly_accepted(
-    snapshot: Snapshot, actions: Sequence[Action], standing: Sequence[Promise], slowdowns: Slowdowns, resolve: Resolve,
+    snapshot: Snapshot,
+    actions: Sequence[Action],
+    standing: Sequence[Promise],
+    slowdowns: Slowdowns,
+    resolve: Resolve,
     decision_id: str,
-) -> tuple[Promise, ...]:  # fmt: skip
+) -> tuple[Promise, ...]:
     """Deadlines of pending jobs that this decision can accept."""
     old = {promise.action.job_id for promise in standing}
     new = [job for job in snapshot.pending if not math.isnan(job.deadline_s) and job.id not in old]
@@ -163,10 +167,12 @@ class _Needs:
         """What a waiting job needs on each lane."""
         if job.id not in self._found:
             self._found[job.id] = Need(
-                job_id=job.id, gpus=job.gpus, deadline_s=job.deadline_s + TICK_S,
+                job_id=job.id,
+                gpus=job.gpus,
+                deadline_s=job.deadline_s + TICK_S,
                 lane_s=tuple(self._alone_s(job, kind) for kind, *_ in self.kinds),
                 checkpoint_s=job.checkpoint_s if job.preemptible else NAN,
-            )  # fmt: skip
+            )
         return self._found[job.id]
 
     def _alone_s(self, job: Job, kind: DeviceClass) -> float:

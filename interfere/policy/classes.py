@@ -57,9 +57,12 @@ def by_classes(options: Options, price: Floats, deadline_s: float = np.inf) -> C
     limit_s = max(0.0, min(TIME_LIMIT_S, deadline_s - time.perf_counter()))
     scale = max(1.0, float(np.abs(starts.cost).max(initial=0.0)))
     found = milp(
-        starts.cost / scale, integrality=np.ones(v), constraints=[LinearConstraint(used, least, most)],
-        bounds=(0, 1), options={"time_limit": limit_s, "mip_rel_gap": 0.0},
-    )  # fmt: skip
+        starts.cost / scale,
+        integrality=np.ones(v),
+        constraints=[LinearConstraint(used, least, most)],
+        bounds=(0, 1),
+        options={"time_limit": limit_s, "mip_rel_gap": 0.0},
+    )
     if found.x is None:
         return None
     chosen = np.flatnonzero(np.rint(found.x) > 0)

@@ -88,9 +88,11 @@ def _among_residents(
                 jobs=tuple(profiles),
                 victim=np.array([place[id(own)] for _, own, _ in pairs], dtype=np.int64),
                 neighbour=np.array([place[id(other)] for _, _, other in pairs], dtype=np.int64),
-                device_type=kind, mode=mode, allow_extrapolation=extrapolate,
+                device_type=kind,
+                mode=mode,
+                allow_extrapolation=extrapolate,
             )
-        )  # fmt: skip
+        )
         for (name, _, _), median in zip(pairs, said.median.tolist(), strict=True):
             found[name] = found.get(name, 1.0) * median
     return found

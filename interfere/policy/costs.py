@@ -215,8 +215,10 @@ def pair_costs(
         column_cases = slowdowns_to_miss(columns, column_times, now_s, left_s(rows, row_times) * ahead.T)
         miss, other = each_misses(
             lambda level: _predict(row_profiles, column_profiles, where, predictor, level, limits)[:2],
-            row_cases[:, some[0], some[1]], column_cases[:, some[1], some[0]], running=running,
-        )  # fmt: skip
+            row_cases[:, some[0], some[1]],
+            column_cases[:, some[1], some[0]],
+            running=running,
+        )
         of_rows[some] += objective.misses * weights(rows)[row_known][:, None] * miss
         of_columns[some] += objective.misses * weights(columns)[column_known] * other
     cost = of_rows + of_columns
@@ -240,15 +242,31 @@ def pair_costs(
     if not running:
         cost[:, _shut(columns, column_stays, where)] = np.inf
     return PairCosts(
-        row_stays=row_stays, column_stays=column_stays, row_time=row_time, column_time=column_time.T, lasting_s=lasting,
-        cost=cost, worst=np.maximum(of_rows, of_columns), row_slowdown=ahead, column_slowdown=back,
-        rows=tuple(rows), columns=tuple(columns), where=where,
-        limits=limits, row_profiles=tuple(row_profiles), column_profiles=tuple(column_profiles),
-        row_demands=tuple(row_demands), column_demands=tuple(column_demands), fits=fits,
-        row_upper=row_upper, column_upper=column_upper,
-        row_known=row_known, column_known=column_known, domain_reason=domain,
+        row_stays=row_stays,
+        column_stays=column_stays,
+        row_time=row_time,
+        column_time=column_time.T,
+        lasting_s=lasting,
+        cost=cost,
+        worst=np.maximum(of_rows, of_columns),
+        row_slowdown=ahead,
+        column_slowdown=back,
+        rows=tuple(rows),
+        columns=tuple(columns),
+        where=where,
+        limits=limits,
+        row_profiles=tuple(row_profiles),
+        column_profiles=tuple(column_profiles),
+        row_demands=tuple(row_demands),
+        column_demands=tuple(column_demands),
+        fits=fits,
+        row_upper=row_upper,
+        column_upper=column_upper,
+        row_known=row_known,
+        column_known=column_known,
+        domain_reason=domain,
         running=running,
-    )  # fmt: skip
+    )
 
 
 def times_on(kind: str, jobs: Sequence[Job], snapshot: Snapshot, resolve: Resolve) -> NDArray[np.float64]:
@@ -273,10 +291,14 @@ def _predict(
     row_kinds, row_of = _distinct(rows)
     column_kinds, column_of = _distinct(columns)
     answer = predictor.predict_matrix(
-        row_kinds, column_kinds, where.type, where.mode, quantile=quantile,
+        row_kinds,
+        column_kinds,
+        where.type,
+        where.mode,
+        quantile=quantile,
         device_memory_bytes=where.room.most_bytes if where.room.memory_bytes >= 0 else NAN,
         allow_extrapolation=limits.allow_extrapolation,
-    )  # fmt: skip
+    )
     spread = np.ix_(row_of, column_of)
     fits = None
     if answer.feasibility is not None and not math.isnan(limits.misfit_risk):

@@ -66,9 +66,15 @@ class Decision:
             if profile is None:
                 why = f"no profile of workload {job.workload!r} on {group.device.type}: it runs alone first"
             return Action(
-                kind=ActionKind.START_ALONE, job_id=job.id, device_id=group.device.id, slowdown=1.0, slowdown_lower=1.0,
-                slowdown_upper=1.0, cost=float(self._options.alone[group.where][i]), reason=why,
-            )  # fmt: skip
+                kind=ActionKind.START_ALONE,
+                job_id=job.id,
+                device_id=group.device.id,
+                slowdown=1.0,
+                slowdown_lower=1.0,
+                slowdown_upper=1.0,
+                cost=float(self._options.alone[group.where][i]),
+                reason=why,
+            )
         row, column = group.place
         costs, flipped = group.costs, group.members[0] != i
         partner = costs.rows[row] if flipped else costs.columns[column]
@@ -77,11 +83,17 @@ class Decision:
             mine, theirs = theirs, mine
         lower, upper = self._interval.get(i, (NAN, NAN))
         return Action(
-            kind=ActionKind.START_SHARED, job_id=job.id, device_id=group.device.id, partner_id=partner.id,
-            slowdown=mine, slowdown_lower=lower, slowdown_upper=upper, partner_slowdown=theirs,
+            kind=ActionKind.START_SHARED,
+            job_id=job.id,
+            device_id=group.device.id,
+            partner_id=partner.id,
+            slowdown=mine,
+            slowdown_lower=lower,
+            slowdown_upper=upper,
+            partner_slowdown=theirs,
             cost=float(costs.cost[row, column]),
             reason=f"least cost in all: {mine:.2f} × here, {theirs:.2f} × for {partner.id} ({partner.workload})",
-        )  # fmt: skip
+        )
 
     def _intervals(self) -> dict[int, tuple[float, float]]:
         """Lower and upper slowdown of every pending job that shares; each pair of profiles is predicted once."""

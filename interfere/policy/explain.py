@@ -107,9 +107,12 @@ def _alone(options: Options, i: int, action: Action, at: DeviceClass | None) -> 
         if options.take and np.isfinite(options.alone[where][i]):
             chosen = action.kind is ActionKind.START_ALONE and where == at
             yield Choice(
-                members=(i,), start=Start(members=(i,), device=k), slowdown=1.0, chosen=chosen,
+                members=(i,),
+                start=Start(members=(i,), device=k),
+                slowdown=1.0,
+                chosen=chosen,
                 device_id=action.device_id if chosen else options.empty[k].id,
-            )  # fmt: skip
+            )
 
 
 def _shared(options: Options, i: int, action: Action, at: DeviceClass | None) -> Iterator[Choice]:
@@ -136,10 +139,16 @@ def _beside(
 ) -> Choice:
     partner = table.columns[at[1]]
     return Choice(
-        members=start.members, start=start, device_id=device_id, partner=partner.id, partner_workload=partner.workload,
-        slowdown=float(table.row_slowdown[at]), partner_slowdown=float(table.column_slowdown[at]),
-        excess=float(table.cost[at]) - alone, chosen=chosen,
-    )  # fmt: skip
+        members=start.members,
+        start=start,
+        device_id=device_id,
+        partner=partner.id,
+        partner_workload=partner.workload,
+        slowdown=float(table.row_slowdown[at]),
+        partner_slowdown=float(table.column_slowdown[at]),
+        excess=float(table.cost[at]) - alone,
+        chosen=chosen,
+    )
 
 
 def _first_of_class(options: Options, preferred: str) -> Mapping[DeviceClass, int]:
@@ -206,9 +215,12 @@ def _without(options: Options, kept: Sequence[int], start: Start | None) -> Opti
     def cut(costs: PairCosts, columns: Sequence[int]) -> PairCosts:
         at = np.ix_(kept, columns)
         return replace(
-            costs, cost=costs.cost[at], worst=costs.worst[at], rows=tuple(costs.rows[k] for k in kept),
+            costs,
+            cost=costs.cost[at],
+            worst=costs.worst[at],
+            rows=tuple(costs.rows[k] for k in kept),
             columns=tuple(costs.columns[k] for k in columns),
-        )  # fmt: skip
+        )
 
     beside: dict[DeviceClass, tuple[PairCosts, list[int]]] = {}
     seat_place: dict[int, tuple[PairCosts, int]] = {}

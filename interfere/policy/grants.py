@@ -72,12 +72,16 @@ def account_of(ledger: ScopeLedger) -> Account:
 def _planned(promises: Iterable[Promise]) -> tuple[Grant, ...]:
     return tuple(
         Grant(
-            job_id=promise.action.job_id, workload="", device_ids=promise.action.places,
-            bytes=promise.action.grant_bytes, since_s=promise.since_s, planned=True,
+            job_id=promise.action.job_id,
+            workload="",
+            device_ids=promise.action.places,
+            bytes=promise.action.grant_bytes,
+            since_s=promise.since_s,
+            planned=True,
         )
         for promise in promises
         if promise.action.kind is not ActionKind.PREEMPT
-    )  # fmt: skip
+    )
 
 
 # --- what holds after a snapshot --------------------------------------------------------------------------------------
@@ -127,9 +131,12 @@ def regranted(snapshot: Snapshot, ledger: ScopeLedger, found: Reconciled, resolv
         if had:
             account.take(had)
     return replace(
-        ledger, now_s=snapshot.now_s, promises=found.kept, grants=tuple(held.values()),
+        ledger,
+        now_s=snapshot.now_s,
+        promises=found.kept,
+        grants=tuple(held.values()),
         slots=tuple(account.slots.values()),
-    )  # fmt: skip
+    )
 
 
 def with_held(snapshot: Snapshot, held: Mapping[str, Grant]) -> Snapshot:
@@ -220,6 +227,9 @@ def _wanted(
         if not math.isnan((needed := demand_there(job, DeviceClass.of(device), resolve)).bytes)
     ]
     return Grant(
-        job_id=job.id, workload=job.workload, device_ids=tuple(device.id for device in devices),
-        bytes=max(sizes, default=math.nan), since_s=snapshot.now_s,
-    )  # fmt: skip
+        job_id=job.id,
+        workload=job.workload,
+        device_ids=tuple(device.id for device in devices),
+        bytes=max(sizes, default=math.nan),
+        since_s=snapshot.now_s,
+    )

@@ -48,6 +48,8 @@ def greedy(options: Options) -> Greedy:
     found = tuple(starts.values())
     costs = [options.cost_of(start) for start in found]
     return Greedy(
-        starts=found, cost=float(sum(cost for cost, _ in costs)), waiting=waiting,
+        starts=found,
+        cost=float(sum(cost for cost, _ in costs)),
+        waiting=waiting,
         worst=max([options.floor, *(worst for _, worst in costs)]),
-    )  # fmt: skip
+    )

@@ -168,10 +168,16 @@ class _Seen:
         return replace(
             promise,
             action=replace(
-                action, kind=ActionKind.START_ALONE, partner_id="", slowdown=1.0, slowdown_lower=1.0,
-                slowdown_upper=1.0, partner_slowdown=NAN, cost=NAN,
+                action,
+                kind=ActionKind.START_ALONE,
+                partner_id="",
+                slowdown=1.0,
+                slowdown_lower=1.0,
+                slowdown_upper=1.0,
+                partner_slowdown=NAN,
+                cost=NAN,
             ),
-        ), ""  # fmt: skip
+        ), ""
 
 
 def _why_not_there(

@@ -107,9 +107,12 @@ def slots_of(device: Device) -> DeviceSlots | None:
     if not room.hands_out:
         return None
     return DeviceSlots(
-        device_id=device.id, device_type=device.type, granules=room.granules, granule_bytes=room.granule_bytes,
+        device_id=device.id,
+        device_type=device.type,
+        granules=room.granules,
+        granule_bytes=room.granule_bytes,
         oversubscription_ratio=room.oversubscription_ratio,
-    )  # fmt: skip
+    )
 
 
 def demand(job: Job, profile: JobProfile | None, used_bytes: float = NAN) -> Demand:

@@ -42,10 +42,20 @@ def nothing_starts(job_ids: Iterable[str], version: str, decision_id: str, why: 
     """Every job waits for one and the same reason."""
     actions = tuple(Action(kind=ActionKind.WAIT, job_id=name, reason=why) for name in job_ids)
     return Plan(
-        decision_id=decision_id, model_version=version, actions=actions, pairs=(), refused=(), refused_total=0,
-        cost=0.0, greedy_cost=0.0, greedy_waiting=len(actions), lower_bound=0.0, gap=0.0, status=SolveStatus.OPTIMAL,
+        decision_id=decision_id,
+        model_version=version,
+        actions=actions,
+        pairs=(),
+        refused=(),
+        refused_total=0,
+        cost=0.0,
+        greedy_cost=0.0,
+        greedy_waiting=len(actions),
+        lower_bound=0.0,
+        gap=0.0,
+        status=SolveStatus.OPTIMAL,
         objective_value=0.0,
-    )  # fmt: skip
+    )
 
 
 def job_cost(job: Job, slowdown: float, device_type: str, snapshot: Snapshot, resolve: Resolve) -> float:

@@ -138,9 +138,18 @@ def _field(
     times = times_on(where.type, jobs, snapshot, resolve)
     free_to_stay = replace(limits, guest_ends_first=False)  # a rule of starts: of two that run, one always ends first
     costs = pair_costs(
-        jobs, jobs, where, predictor, resolve, free_to_stay, WeightedExcess(), row_times=times, column_times=times,
-        now_s=snapshot.now_s, running=True,
-    )  # fmt: skip
+        jobs,
+        jobs,
+        where,
+        predictor,
+        resolve,
+        free_to_stay,
+        WeightedExcess(),
+        row_times=times,
+        column_times=times,
+        now_s=snapshot.now_s,
+        running=True,
+    )
     slowdown, allowed = np.ones((m + 1, m + 1)), np.ones((m + 1, m + 1), dtype=bool)
     slowdown[:m, :m], allowed[:m, :m] = costs.row_slowdown, np.isfinite(costs.cost) & share
     mate = np.full(m + 1, m)
@@ -154,10 +163,16 @@ def _field(
     free = [movable(job) and not where.shut_to(job) and math.isnan(job.deadline_s) for job in jobs]
     pays = [job.checkpoint_s if may else np.inf for job, may in zip(jobs, free, strict=True)]
     return Field(
-        jobs=jobs, at=[device for device in devices for _ in device.residents], mate=mate, slowdown=slowdown,
-        allowed=allowed, weight=weight, left_s=np.array([job.remaining_s for job in jobs] + [0.0]),
-        pays_s=np.append(weight[:m] * np.array(pays), np.inf), empty=empty,
-    )  # fmt: skip
+        jobs=jobs,
+        at=[device for device in devices for _ in device.residents],
+        mate=mate,
+        slowdown=slowdown,
+        allowed=allowed,
+        weight=weight,
+        left_s=np.array([job.remaining_s for job in jobs] + [0.0]),
+        pays_s=np.append(weight[:m] * np.array(pays), np.inf),
+        empty=empty,
+    )
 
 
 def _sweep(
@@ -188,9 +203,12 @@ def _sweep(
             queue.remove(room)
         movers = (field_.jobs[i].id, field_.jobs[k].id) if one.kind == "swap" else (field_.jobs[i].id,)
         step = Step(
-            movers=movers, starts=room.id if room else "", device_id=left if room else "", saves_s=one.saves_s,
+            movers=movers,
+            starts=room.id if room else "",
+            device_id=left if room else "",
+            saves_s=one.saves_s,
             pays_s=one.pays_s,
-        )  # fmt: skip
+        )
         taken.append((step, leaves))
     return taken
 
@@ -230,9 +248,11 @@ def _berths(field_: Field, movers: Collection[str]) -> dict[str, Berth]:
         if job.id in movers:
             k = int(field_.mate[i])
             found[job.id] = Berth(
-                device_id=field_.at[i].id, partner_id=field_.jobs[k].id if k < m else "",
-                slowdown=float(field_.slowdown[i, k]), partner_slowdown=float(field_.slowdown[k, i]) if k < m else NAN,
-            )  # fmt: skip
+                device_id=field_.at[i].id,
+                partner_id=field_.jobs[k].id if k < m else "",
+                slowdown=float(field_.slowdown[i, k]),
+                partner_slowdown=float(field_.slowdown[k, i]) if k < m else NAN,
+            )
     return found
 
 

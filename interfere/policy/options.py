@@ -104,9 +104,17 @@ def survey(snapshot: Snapshot, predictor: Predictor, resolve: Resolve, types: Se
         fits = np.array([not too_large(demand_there(job, where, resolve), where.room) for job in pending], dtype=bool)
         fits &= ActionKind.START_ALONE in limits.allowed
         together[where] = pair_costs(
-            pending, pending, where, predictor, resolve, limits, objective,
-            row_times=times[where.type], column_times=times[where.type], now_s=now_s,
-        ).either_way()  # fmt: skip
+            pending,
+            pending,
+            where,
+            predictor,
+            resolve,
+            limits,
+            objective,
+            row_times=times[where.type],
+            column_times=times[where.type],
+            now_s=now_s,
+        ).either_way()
         fits &= np.array([not together[where].kept_out(i) for i in range(len(pending))], dtype=bool)
         stretch = times[where.type] + lost_times(pending, together[where].row_stays)
         cost = objective.constant(pending) + objective.rate(pending) * stretch
@@ -126,18 +134,35 @@ def survey(snapshot: Snapshot, predictor: Predictor, resolve: Resolve, types: Se
     for where, columns in columns_of.items():
         residents = [seats[k].residents[0] for k in columns]
         costs = pair_costs(
-            pending, residents, where, predictor, resolve, limits, objective, row_times=times[where.type],
-            column_times=np.array([time_of[job.id] for job in residents]), running=True, now_s=now_s,
-        )  # fmt: skip
+            pending,
+            residents,
+            where,
+            predictor,
+            resolve,
+            limits,
+            objective,
+            row_times=times[where.type],
+            column_times=np.array([time_of[job.id] for job in residents]),
+            running=True,
+            now_s=now_s,
+        )
         beside[where] = (costs, columns)
         place |= {k: (costs, column) for column, k in enumerate(columns)}
     return Options(
-        pending=pending, empty=empty, empty_class=empty_class, take=take, seats=seats, alone=alone, together=together,
-        beside=beside, seat_place=tuple(place[k] for k in range(len(seats))),
+        pending=pending,
+        empty=empty,
+        empty_class=empty_class,
+        take=take,
+        seats=seats,
+        alone=alone,
+        together=together,
+        beside=beside,
+        seat_place=tuple(place[k] for k in range(len(seats))),
         weight=start_weights(pending, now_s),
         seat_class=tuple(DeviceClass.of(device, now_s) for device in seats),
-        worst=objective.worst, floor=float(floor.max(initial=-np.inf)),
-    )  # fmt: skip
+        worst=objective.worst,
+        floor=float(floor.max(initial=-np.inf)),
+    )
 
 
 def _times_here(running: Sequence[tuple[Job, str]], types: Sequence[str], resolve: Resolve) -> NDArray[np.float64]:

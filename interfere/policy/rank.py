@@ -109,6 +109,10 @@ def _ranking(
     """The answer, and what it adds to the sum: the order among devices that the objective cannot tell apart."""
     added, largest = options.cost_of(start) if start is not None and not why_not else (np.inf, np.inf)
     return Ranking(
-        device_id=device.id, feasible=not why_not, slowdown=slowdown, worst_resident_slowdown=worst,
-        cost=max(options.floor, largest) if options.worst else added, reason=why_not or "allowed",
-    ), added  # fmt: skip
+        device_id=device.id,
+        feasible=not why_not,
+        slowdown=slowdown,
+        worst_resident_slowdown=worst,
+        cost=max(options.floor, largest) if options.worst else added,
+        reason=why_not or "allowed",
+    ), added

@@ -55,19 +55,29 @@ def _moves(found: Moves) -> tuple[Action, ...]:
             berth = found.to[name]
             actions.append(
                 Action(
-                    kind=ActionKind.MOVE, job_id=name, device_id=berth.device_id, partner_id=berth.partner_id,
-                    slowdown=berth.slowdown, partner_slowdown=berth.partner_slowdown, reason=why,
+                    kind=ActionKind.MOVE,
+                    job_id=name,
+                    device_id=berth.device_id,
+                    partner_id=berth.partner_id,
+                    slowdown=berth.slowdown,
+                    partner_slowdown=berth.partner_slowdown,
+                    reason=why,
                 )
-            )  # fmt: skip
+            )
     return tuple(actions)
 
 
 def _into_room(step: Step, job: Job, kinds: Mapping[str, str], left: Snapshot, resolve: Resolve) -> Action:
     return Action(
-        kind=ActionKind.START_ALONE, job_id=job.id, device_id=step.device_id, slowdown=1.0, slowdown_lower=1.0,
-        slowdown_upper=1.0, cost=job_cost(job, 1.0, kinds[step.device_id], left, resolve),
+        kind=ActionKind.START_ALONE,
+        job_id=job.id,
+        device_id=step.device_id,
+        slowdown=1.0,
+        slowdown_lower=1.0,
+        slowdown_upper=1.0,
+        cost=job_cost(job, 1.0, kinds[step.device_id], left, resolve),
         reason=f"{step.stopped} stops for it" if step.stopped else f"{step.movers[0]} moves and leaves its device",
-    )  # fmt: skip
+    )
 
 
 def _as_plan(starts: Sequence[Action], fresh: Plan, left: Snapshot) -> Plan:
@@ -75,9 +85,13 @@ def _as_plan(starts: Sequence[Action], fresh: Plan, left: Snapshot) -> Plan:
     costs = [action.cost for action in starts]
     value = max(costs) if objective_of(left).worst else sum(costs)
     return replace(
-        nothing_starts((), fresh.model_version, fresh.decision_id, ""), actions=tuple(starts), cost=sum(costs),
-        objective_value=value, lower_bound=value, greedy_cost=value,
-    )  # fmt: skip
+        nothing_starts((), fresh.model_version, fresh.decision_id, ""),
+        actions=tuple(starts),
+        cost=sum(costs),
+        objective_value=value,
+        lower_bound=value,
+        greedy_cost=value,
+    )
 
 
 def end_actions(ends: Mapping[str, Overuse], held: Mapping[str, Grant]) -> tuple[Action, ...]:
@@ -87,10 +101,14 @@ def end_actions(ends: Mapping[str, Overuse], held: Mapping[str, Grant]) -> tuple
         places = (one.device.id, *(place for place in held[name].device_ids if place != one.device.id))
         actions.append(
             Action(
-                kind=ActionKind.END, job_id=name, device_id=one.device.id, reason=str(one),
-                device_ids=places if one.job.gpus > 1 else (), grant_bytes=one.granted_bytes,
+                kind=ActionKind.END,
+                job_id=name,
+                device_id=one.device.id,
+                reason=str(one),
+                device_ids=places if one.job.gpus > 1 else (),
+                grant_bytes=one.granted_bytes,
             )
-        )  # fmt: skip
+        )
     return tuple(actions)
 
 
@@ -114,10 +132,13 @@ def kept_actions(
         others += [joined[name]] if name in joined else []
         actions.append(
             Action(
-                kind=ActionKind.KEEP, job_id=name, device_id=devices[0].id,
-                partner_id=others[0] if len(others) == 1 else "", slowdown=slowdowns.get(name, math.nan),
+                kind=ActionKind.KEEP,
+                job_id=name,
+                device_id=devices[0].id,
+                partner_id=others[0] if len(others) == 1 else "",
+                slowdown=slowdowns.get(name, math.nan),
                 device_ids=tuple(device.id for device in devices) if jobs[name].gpus > 1 else (),
                 reason="it stays where it is",
             )
-        )  # fmt: skip
+        )
     return tuple(actions)

@@ -42,10 +42,12 @@ def validate_time(snapshot: Snapshot, ledger: ScopeLedger) -> list[Violation]:
         return []
     return [
         Violation(
-            field="now_s", what=f"goes back: scope {snapshot.scope!r} was at {ledger.now_s!r}",
-            value=repr(snapshot.now_s), remedy="send one clock that never goes back; another clock needs another scope",
+            field="now_s",
+            what=f"goes back: scope {snapshot.scope!r} was at {ledger.now_s!r}",
+            value=repr(snapshot.now_s),
+            remedy="send one clock that never goes back; another clock needs another scope",
         )
-    ]  # fmt: skip
+    ]
 
 
 def plan_scope(
@@ -193,6 +195,11 @@ def _promised(kept: Sequence[Promise], fresh: Plan, snapshot: Snapshot, resolve:
                 worst = max(worst, job_cost(jobs[name], slowdown, kinds[action.device_id], snapshot, resolve))
     value = worst if objective_of(snapshot).worst else cost
     return replace(
-        nothing_starts((), fresh.model_version, fresh.decision_id, ""), actions=tuple(map(repeated, listed)),
-        pairs=tuple(pairs.values()), cost=cost, objective_value=value, lower_bound=value, greedy_cost=value,
-    )  # fmt: skip
+        nothing_starts((), fresh.model_version, fresh.decision_id, ""),
+        actions=tuple(map(repeated, listed)),
+        pairs=tuple(pairs.values()),
+        cost=cost,
+        objective_value=value,
+        lower_bound=value,
+        greedy_cost=value,
+    )

@@ -75,12 +75,14 @@ def stays(jobs: Sequence[Job], times: Floats, open_s: float, now_s: float, risk:
     """Of each job on a class that stays open for `open_s`; `times` float64[n] are its τ there."""
     return tuple(
         Stay(
-            least_s=remaining_s(job, risk) * tau, most_s=remaining_s(job, 1 - risk) * tau,
-            slack_s=job.deadline_s - now_s, open_s=open_s,
+            least_s=remaining_s(job, risk) * tau,
+            most_s=remaining_s(job, 1 - risk) * tau,
+            slack_s=job.deadline_s - now_s,
+            open_s=open_s,
             checkpoint_s=job.checkpoint_s if job.preemptible else NAN,
         )
         for job, tau in zip(jobs, times.tolist(), strict=True)
-    )  # fmt: skip
+    )
 
 
 def bearable(needs_s: Floats, left_s: Floats, beside_s: Floats | float) -> Floats:

@@ -94,9 +94,14 @@ class Field:
         pays_s = float(self.pays_s[i] + (self.pays_s[k] if kind == "swap" else 0.0))
         room = kind == "join" and int(self.mate[i]) == len(self.jobs)
         return Candidate(
-            net_s=float(saves_s) - factor * pays_s, kind=kind, mover=i, other=k, saves_s=float(saves_s), pays_s=pays_s,
+            net_s=float(saves_s) - factor * pays_s,
+            kind=kind,
+            mover=i,
+            other=k,
+            saves_s=float(saves_s),
+            pays_s=pays_s,
             room=room,
-        )  # fmt: skip
+        )
 
     def take(self, step: Candidate) -> None:
         """Do it; its movers move no more."""

@@ -94,12 +94,14 @@ def _clockless(snapshot: Snapshot, jobs: Sequence[tuple[str, Job]]) -> list[Viol
     timed += [f"devices[{k}].windows" for k, device in enumerate(snapshot.devices) if device.windows]
     bad = [
         Violation(
-            field=f"{path}.remaining_s", what="is needed beside deadline_s", value="absent",
+            field=f"{path}.remaining_s",
+            what="is needed beside deadline_s",
+            value="absent",
             remedy=f"{_MEANING['remaining_s']}, or leave the deadline out",
         )
         for path, job in jobs
         if not math.isnan(job.deadline_s) and math.isnan(job.remaining_s)
-    ]  # fmt: skip
+    ]
     if timed and math.isnan(snapshot.now_s):
         remedy = "send your clock with Match, or leave deadlines and windows out"
         bad.append(Violation(field="now_s", what=f"is needed beside {timed[0]}", value="absent", remedy=remedy))
@@ -110,13 +112,15 @@ def _ages(snapshot: Snapshot) -> list[Violation]:
     """No resident started after now."""
     return [
         Violation(
-            field=f"devices[{k}].residents[{r}].since_s", what=f"is after now_s, {snapshot.now_s!r}",
-            value=repr(job.since_s), remedy="send both on the same clock",
+            field=f"devices[{k}].residents[{r}].since_s",
+            what=f"is after now_s, {snapshot.now_s!r}",
+            value=repr(job.since_s),
+            remedy="send both on the same clock",
         )
         for k, device in enumerate(snapshot.devices)
         for r, job in enumerate(device.residents)
         if job.since_s > snapshot.now_s
-    ]  # fmt: skip
+    ]
 
 
 def _pools(snapshot: Snapshot) -> list[Violation]:
@@ -124,13 +128,15 @@ def _pools(snapshot: Snapshot) -> list[Violation]:
     known = {device.pool for device in snapshot.devices}
     return [
         Violation(
-            field=f"pending[{k}].pools[{n}]", what="no device is in this pool", value=repr(pool),
+            field=f"pending[{k}].pools[{n}]",
+            what="no device is in this pool",
+            value=repr(pool),
             remedy=f"one of {', '.join(sorted(filter(None, known))) or 'none'}; leave it out for any device",
         )
         for k, job in enumerate(snapshot.pending)
         for n, pool in enumerate(job.pools)
         if pool not in known and not snapshot.partial
-    ]  # fmt: skip
+    ]
 
 
 def _gangs(snapshot: Snapshot) -> list[Violation]:
@@ -143,12 +149,14 @@ def _gangs(snapshot: Snapshot) -> list[Violation]:
             gpus.setdefault(job.id, job.gpus)
     return [
         Violation(
-            field=paths[-1], what=f"runs on {len(paths)} devices", value=str(gpus[name]),
+            field=paths[-1],
+            what=f"runs on {len(paths)} devices",
+            value=str(gpus[name]),
             remedy="a gang is a resident of each of its devices, and of no other",
         )
         for name, paths in places.items()
         if gpus[name] > 1 and (len(paths) > gpus[name] or (len(paths) < gpus[name] and not snapshot.partial))
-    ]  # fmt: skip
+    ]
 
 
 _MEANING = {

@@ -39,9 +39,14 @@ def measured_table(folder: Path, manifest: Manifest) -> dict[PairKey, Measured]:
     """The measured rows that a published folder carries (`arrays.npz`)."""
     with np.load(folder / "arrays.npz") as arrays:
         rows = zip(
-            arrays["measured_victim"], arrays["measured_neighbour"], arrays["measured_domain"],
-            np.exp(arrays["measured_log"]), arrays["measured_lower"], arrays["measured_upper"], strict=True,
-        )  # fmt: skip
+            arrays["measured_victim"],
+            arrays["measured_neighbour"],
+            arrays["measured_domain"],
+            np.exp(arrays["measured_log"]),
+            arrays["measured_lower"],
+            arrays["measured_upper"],
+            strict=True,
+        )
         table = {}
         for victim, neighbour, domain, slowdown, lower, upper in rows:
             where = manifest.domains[int(domain)]
@@ -97,9 +102,14 @@ class MeasuredPredictor:
     ) -> MatrixPrediction:
         """Measured values replace the model's, in both directions and at every quantile."""
         answer = self._inner.predict_matrix(
-            victims, neighbours, device_type, mode, quantile=quantile, device_memory_bytes=device_memory_bytes,
+            victims,
+            neighbours,
+            device_type,
+            mode,
+            quantile=quantile,
+            device_memory_bytes=device_memory_bytes,
             allow_extrapolation=allow_extrapolation,
-        )  # fmt: skip
+        )
         spread = (np.ones_like(answer.victim_slowdown), np.ones_like(answer.neighbour_slowdown))
         if quantile != 0.5 and not all(row.repeated for row in self._table.values()):
             middle = self._inner.predict_matrix(

@@ -52,11 +52,15 @@ FACTS = (
     _number("spread of its step time", "step_time_sd_s", "s"),
     _number("share of time on the device", "busy_frac", "share"),
     Fact(
-        name="busy and idle stretches (mean busy one)", fields=("busy_s", "idle_s"), unit="s",
+        name="busy and idle stretches (mean busy one)",
+        fields=("busy_s", "idle_s"),
+        unit="s",
         value=lambda profile: math.fsum(profile.busy_s) / len(profile.busy_s) if profile.busy_s else NAN,
     ),
     Fact(
-        name="kernels (launches a step)", fields=("kernels",), unit="launches",
+        name="kernels (launches a step)",
+        fields=("kernels",),
+        unit="launches",
         value=lambda profile: math.fsum(k.count for k in profile.kernels) if profile.kernels else NAN,
     ),
     _number("floating-point operations a step", "flops_per_step", "FLOP"),
@@ -73,15 +77,19 @@ FACTS = (
         _number(name, field, "share")
         for name, field in zip(
             (
-                "device utilisation", "memory utilisation", "multiprocessors active", "multiprocessor occupancy",
-                "tensor cores active", "device memory active",
+                "device utilisation",
+                "memory utilisation",
+                "multiprocessors active",
+                "multiprocessor occupancy",
+                "tensor cores active",
+                "device memory active",
             ),
             COUNTERS,
             strict=True,
         )
     ),
     _number("power", "power_w", "W"),
-)  # fmt: skip
+)
 # What the model learned of this very workload by name, beyond its facts; a stranger is the reference.
 IDENTITY = "being a workload of the training data"
 
@@ -106,10 +114,8 @@ class Occlusion:
                 jobs.append(replace(profile, **changes))
                 pairs.append((len(jobs) - 1, 1) if of_victim else (0, len(jobs) - 1))
                 found.append(
-                    Effect(
-                        of_victim=of_victim, fact=name, value=value, reference=reference, unit=unit, log_change=NAN
-                    )
-                )  # fmt: skip
+                    Effect(of_victim=of_victim, fact=name, value=value, reference=reference, unit=unit, log_change=NAN)
+                )
         answers = self._ask(jobs, pairs, device_type, mode)
         moved = (replace(e, log_change=float(answers[0] - to)) for e, to in zip(found, answers[1:], strict=True))
         return tuple(sorted(moved, key=lambda effect: -abs(effect.log_change)))
@@ -146,8 +152,12 @@ class Occlusion:
         places = np.array(pairs, dtype=np.int64)
         answer = self._model.predict_pairs(
             PairBatch(
-                jobs=tuple(jobs), victim=places[:, 0], neighbour=places[:, 1], device_type=device_type, mode=mode,
+                jobs=tuple(jobs),
+                victim=places[:, 0],
+                neighbour=places[:, 1],
+                device_type=device_type,
+                mode=mode,
                 allow_extrapolation=True,
             )
-        )  # fmt: skip
+        )
         return np.log(answer.median)

@@ -80,9 +80,13 @@ class OnnxPredictor:
         if unknown or p == 0:
             absent = np.full(p, np.nan)
             return Prediction(
-                median=absent, lower=absent, upper=absent, feasibility=absent,
-                source=(Source.ABSTAINED,) * p, reason=(unknown,) * p,
-            )  # fmt: skip
+                median=absent,
+                lower=absent,
+                upper=absent,
+                feasibility=absent,
+                source=(Source.ABSTAINED,) * p,
+                reason=(unknown,) * p,
+            )
         rows = self._encode(batch.jobs, batch.device_type, batch.mode)
         ids = self._ids(batch.jobs)
         domain = self._domain(batch.device_type, batch.mode)
@@ -187,9 +191,11 @@ class OnnxPredictor:
         j: NDArray[np.int64],
     ) -> NDArray[np.float64]:
         feeds = {
-            "pairs": self._encoder.encode_pairs(rows[i], rows[j]), "victim": ids[i], "neighbour": ids[j],
+            "pairs": self._encoder.encode_pairs(rows[i], rows[j]),
+            "victim": ids[i],
+            "neighbour": ids[j],
             "domain": np.full(len(i), domain, dtype=np.int64),
-        }  # fmt: skip
+        }
         answer = self._pair.run(["log_slowdown"], wanted_feeds(self._pair, feeds))[0]
         return np.asarray(answer, dtype=np.float64).reshape(-1)
 

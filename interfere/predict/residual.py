@@ -224,10 +224,12 @@ class OnlineModel:
             pair = homes[batch.victim[k]], homes[batch.neighbour[k]]
             lower[k], median[k], upper[k] = (self.cold.slowdown(*pair, level) for level in (LOW, 0.5, HIGH))
             source[k], reason[k] = Source.MODEL, ""
-        direct = np.array([
-            homes[j][0] in self._bases.measured.get(homes[i], ())
-            for i, j in zip(batch.victim.tolist(), batch.neighbour.tolist(), strict=True)
-        ])  # fmt: skip
+        direct = np.array(
+            [
+                homes[j][0] in self._bases.measured.get(homes[i], ())
+                for i, j in zip(batch.victim.tolist(), batch.neighbour.tolist(), strict=True)
+            ]
+        )
         shift, narrow = effects.at(homes, batch.victim, batch.neighbour, np.log(median), direct)
         middle = median * np.exp(np.clip(shift, -MOST, MOST))
         moved = np.isfinite(median) & ((shift != 0) | (narrow < 1))  # the others stay as they are, to the last bit
@@ -252,20 +254,28 @@ class OnlineModel:
     ) -> MatrixPrediction:
         """Both matrices of the inner answer, corrected."""
         answer = self._inner.predict_matrix(
-            victims, neighbours, device_type, mode, quantile=quantile, device_memory_bytes=device_memory_bytes,
+            victims,
+            neighbours,
+            device_type,
+            mode,
+            quantile=quantile,
+            device_memory_bytes=device_memory_bytes,
             allow_extrapolation=allow_extrapolation,
-        )  # fmt: skip
+        )
         if not self._moved or answer.victim_slowdown.size == 0:
             return answer
         rows: list[Home] = [(job.workload, device_type, mode) for job in victims]
         columns: list[Home] = [(job.workload, device_type, mode) for job in neighbours]
         if not (allow_extrapolation or self.knows(device_type, mode)):
             answer = with_observed_cells(
-                answer, rows, columns, self.effects,
+                answer,
+                rows,
+                columns,
+                self.effects,
                 lambda: self._inner.predict_matrix(
                     victims, neighbours, device_type, mode, quantile=quantile, allow_extrapolation=True
                 ),
-            )  # fmt: skip
+            )
         middle = answer
         if quantile != 0.5:
             middle = self._inner.predict_matrix(victims, neighbours, device_type, mode, allow_extrapolation=True)

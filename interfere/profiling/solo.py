@@ -44,9 +44,10 @@ def measure_solo(fleet: Fleet, name: str, device_type: str, *, seconds: float = 
             break
     if best is None:
         raise UnfitError(
-            f"the steps of workload {name} are too uneven to measure", value=f"windows of {window_s:.1f} s",
+            f"the steps of workload {name} are too uneven to measure",
+            value=f"windows of {window_s:.1f} s",
             remedy="make steps alike: the same work and the same pauses in each",
-        )  # fmt: skip
+        )
     trace, steal, spans = best
     wall, cpu, steps = (sum(getattr(s, f) for s in spans) for f in ("wall_s", "cpu_s", "steps"))
     busy, idle = busy_and_idle(trace)

@@ -105,10 +105,12 @@ class Device:
         if self.granule_bytes > self.memory_bytes:
             bad.append(
                 Violation(
-                    field="granule_bytes", what=f"is more than memory_bytes, {self.memory_bytes!r}",
-                    value=repr(self.granule_bytes), remedy="cut the memory into one granule at least",
+                    field="granule_bytes",
+                    what=f"is more than memory_bytes, {self.memory_bytes!r}",
+                    value=repr(self.granule_bytes),
+                    remedy="cut the memory into one granule at least",
                 )
-            )  # fmt: skip
+            )
         check(bad)
 
 

@@ -48,10 +48,18 @@ class KernelStat:
             text_violations(self, "name")
             + number_violations(self, "mean_s", "count", nan=False)
             + number_violations(
-                self, "gap_s", "sd_s", "flops", "bytes", "sm_used", "occupancy_frac", "compute_frac", "memory_frac",
+                self,
+                "gap_s",
+                "sd_s",
+                "flops",
+                "bytes",
+                "sm_used",
+                "occupancy_frac",
+                "compute_frac",
+                "memory_frac",
                 "compute_bound",
             )
-        )  # fmt: skip
+        )
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:

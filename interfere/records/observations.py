@@ -127,10 +127,12 @@ class Rollback:
         if self.to_sequence < 0:
             bad.append(
                 Violation(
-                    field="to_sequence", what="must be 0 or more", value=repr(self.to_sequence),
+                    field="to_sequence",
+                    what="must be 0 or more",
+                    value=repr(self.to_sequence),
                     remedy="a sequence number of `interfere observe log`",
                 )
-            )  # fmt: skip
+            )
         check(bad)
 
 
@@ -157,8 +159,10 @@ def _span_violations(start_s: float, end_s: float) -> list[Violation]:
     if not end_s > start_s:
         bad.append(
             Violation(
-                field="end_s", what="must be after start_s", value=repr(end_s),
+                field="end_s",
+                what="must be after start_s",
+                value=repr(end_s),
                 remedy="send a window of positive length",
             )
-        )  # fmt: skip
+        )
     return bad

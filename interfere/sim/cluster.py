@@ -236,10 +236,15 @@ class Cluster:
             one.served_s += done_s
             self.spans.append(
                 Span(
-                    job_id=one.job.id, start_s=one.settled_s, end_s=self.now_s, slowdown=one.slowdown, rate=one.rate,
-                    partner_id="" if one.partner is None else one.partner.job.id, device_ids=one.device_ids,
+                    job_id=one.job.id,
+                    start_s=one.settled_s,
+                    end_s=self.now_s,
+                    slowdown=one.slowdown,
+                    rate=one.rate,
+                    partner_id="" if one.partner is None else one.partner.job.id,
+                    device_ids=one.device_ids,
                 )
-            )  # fmt: skip
+            )
         one.settled_s = self.now_s
 
 

@@ -54,16 +54,20 @@ def read_draws(path: Path) -> tuple[Draws, ...]:
     try:
         return tuple(
             Draws(
-                world=str(found["world"]), family=str(found["family"]), seed=int(found["seed"]),
-                jobs=int(found["jobs"]), deadline_s={str(k): float(v) for k, v in found["deadline_s"].items()},
+                world=str(found["world"]),
+                family=str(found["family"]),
+                seed=int(found["seed"]),
+                jobs=int(found["jobs"]),
+                deadline_s={str(k): float(v) for k, v in found["deadline_s"].items()},
             )
             for found in json.loads(path.read_text(encoding="utf-8"))["draws"]
-        )  # fmt: skip
+        )
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise InvalidInputError(
-            f"not a file of deadlines ({type(error).__name__}: {error})", value=str(path),
+            f"not a file of deadlines ({type(error).__name__}: {error})",
+            value=str(path),
             remedy="give one that `interfere replay --deadlines` wrote",
-        ) from None  # fmt: skip
+        ) from None
 
 
 def drawn(world: World, family: str, seed: int, best_effort: float = BEST_EFFORT) -> Draws:
@@ -87,8 +91,9 @@ def with_deadlines(world: World, draws: Draws) -> World:
     if unknown or draws.jobs != len(world.jobs) or draws.world != world.name:
         raise InvalidInputError(
             f"these deadlines are of another world than {world.name} with {len(world.jobs)} jobs",
-            value=f"{draws.world} with {draws.jobs} jobs", remedy="draw them anew, or replay the world they are of",
-        )  # fmt: skip
+            value=f"{draws.world} with {draws.jobs} jobs",
+            remedy="draw them anew, or replay the world they are of",
+        )
     jobs = tuple(
         replace(job, deadline_s=draws.deadline_s.get(job.id, math.inf), checkpoint_s=CHECKPOINT_S) for job in world.jobs
     )
@@ -137,9 +142,10 @@ def with_edge(
     )
     if not cloud:
         raise InvalidInputError(
-            f"{world.name}: no node is left for the cloud", value=f"{len(nodes)} nodes, {share:.0%} of them edge",
+            f"{world.name}: no node is left for the cloud",
+            value=f"{len(nodes)} nodes, {share:.0%} of them edge",
             remedy="give more nodes, or an edge beside them (--added)",
-        )  # fmt: skip
+        )
     edge = tuple(
         SimDevice(device=_at_edge(one.device), speed=EDGE_SPEED, windows=windows[one.device.node])
         for one in world.devices
@@ -213,7 +219,11 @@ def scored(found: Replayed, promised: Mapping[str, float] | None = None) -> Dead
     free = [ended[name] - job.arrival_s for name, job in jobs.items() if math.isinf(job.deadline_s)]
     dated = [name for name, job in jobs.items() if not math.isinf(job.deadline_s)]
     return DeadlineScore(
-        with_deadline=len(dated), met=len(met.intersection(dated)), wasted_gpu_h=wasted, used_gpu_h=used,
-        best_effort_jct_s=float(np.mean(free)) if free else math.nan, promised=len(promised or {}),
+        with_deadline=len(dated),
+        met=len(met.intersection(dated)),
+        wasted_gpu_h=wasted,
+        used_gpu_h=used,
+        best_effort_jct_s=float(np.mean(free)) if free else math.nan,
+        promised=len(promised or {}),
         broken=sum(ended[name] > at_s + LATE_S for name, at_s in (promised or {}).items()),
-    )  # fmt: skip
+    )

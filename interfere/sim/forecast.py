@@ -45,9 +45,13 @@ class MatrixPredictor:
         at = np.array([self.place[job.workload] for job in batch.jobs])
         median = self.slowdown[at[batch.victim], at[batch.neighbour]]
         return Prediction(
-            median=median, lower=np.fmax(median * np.exp(-self.spread), 1.0), upper=median * np.exp(self.spread),
-            feasibility=np.full(len(batch), NAN), source=(Source.MODEL,) * len(batch), reason=("",) * len(batch),
-        )  # fmt: skip
+            median=median,
+            lower=np.fmax(median * np.exp(-self.spread), 1.0),
+            upper=median * np.exp(self.spread),
+            feasibility=np.full(len(batch), NAN),
+            source=(Source.MODEL,) * len(batch),
+            reason=("",) * len(batch),
+        )
 
     def predict_matrix(
         self,
@@ -82,9 +86,13 @@ def believing(truth: TruthTable, slowdown: Floats, version: str, spread: float =
         if np.isfinite(told[k]).any()
     }
     return MatrixPredictor(
-        version=version, device_type=truth.device_type, place=truth.place, slowdown=told, spread=spread,
+        version=version,
+        device_type=truth.device_type,
+        place=truth.place,
+        slowdown=told,
+        spread=spread,
         profiles=profiles,
-    )  # fmt: skip
+    )
 
 
 def knowing(truth: TruthTable) -> MatrixPredictor:

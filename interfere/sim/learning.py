@@ -27,10 +27,16 @@ class LearningScheduler:
                 continue
             own, other = cluster.jobs[span.job_id].job, cluster.jobs[span.partner_id].job
             window = Progress(
-                observation_id=f"span-{k}", job_id=own.id, workload=own.workload, company=(other.workload,),
-                device_type=cluster.devices[span.device_ids[0]].device.type, mode=self._mode,
-                start_s=span.start_s, end_s=span.end_s, slowdown=span.slowdown,
-            )  # fmt: skip
+                observation_id=f"span-{k}",
+                job_id=own.id,
+                workload=own.workload,
+                company=(other.workload,),
+                device_type=cluster.devices[span.device_ids[0]].device.type,
+                mode=self._mode,
+                start_s=span.start_s,
+                end_s=span.end_s,
+                slowdown=span.slowdown,
+            )
             self._online.observe(window, self._resolve)
             self.observations += 1
         self._told = len(cluster.spans)

@@ -55,9 +55,12 @@ class Planner:
         )
         snapshot = Snapshot(
             pending=tuple(self.job(one, cluster, weight=len(able) - k) for k, one in enumerate(able)),
-            devices=tuple(devices), scope=cluster.world.name, limits=limits, objective=self.objective,
+            devices=tuple(devices),
+            scope=cluster.world.name,
+            limits=limits,
+            objective=self.objective,
             now_s=cluster.now_s,
-        )  # fmt: skip
+        )
         ledger = ScopeLedger(scope=cluster.world.name)  # whatever was promised was done at once
         decided = plan_scope(snapshot, ledger, self.predictor, self._resolve, f"replay-{self.decisions}")
         return [Start(job_id=a.job_id, device_ids=a.places) for a in decided.plan.actions if a.places]
@@ -69,10 +72,15 @@ class Planner:
     def job(self, one: Progress, cluster: Cluster, weight: float = 1.0) -> Job:
         """As a scheduler would send it."""
         return Job(
-            id=one.job.id, workload=one.job.workload, gpus=one.job.gpus, pools=one.job.pools, weight=weight,
-            attained_s=cluster.served_s(one), remaining_s=self.estimate.left_s(one, cluster),
+            id=one.job.id,
+            workload=one.job.workload,
+            gpus=one.job.gpus,
+            pools=one.job.pools,
+            weight=weight,
+            attained_s=cluster.served_s(one),
+            remaining_s=self.estimate.left_s(one, cluster),
             elapsed_s=cluster.now_s - one.job.arrival_s,
-        )  # fmt: skip
+        )
 
     def _resolve(self, job: Job, device_type: str) -> JobProfile | None:
         return self.profiles.get((job.workload, device_type))

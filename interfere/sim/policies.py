@@ -74,10 +74,11 @@ def check_policy(policy: str) -> None:
         rest = rest[1:]
     if policy not in (POLICY, POLICY_ALONE) and (parts[0] not in ORDERS or rest not in ([], [GREEDY], [MATCHING])):
         raise InvalidInputError(
-            "no such policy", value=policy,
+            "no such policy",
+            value=policy,
             remedy=f"{POLICY}, {POLICY_ALONE}, or ORDER[+{BACKFILL}][+{GREEDY} or +{MATCHING}] with ORDER one of "
             f"{', '.join(ORDERS)}",
-        )  # fmt: skip
+        )
 
 
 def scheduler_of(policy: str, beliefs: Beliefs, *, whole_nodes: bool = True, slice_s: float = 0.0) -> Scheduler:
@@ -115,17 +116,26 @@ def _order(name: str) -> tuple[Order, Estimate]:
 
 def _planner(beliefs: Beliefs, estimate: Estimate) -> Planner:
     return Planner(
-        predictor=beliefs.predictor, profiles=beliefs.profiles, mode=beliefs.mode, estimate=estimate,
-        max_slowdown=beliefs.max_slowdown, most_shared_gpus=beliefs.most_shared_gpus,
+        predictor=beliefs.predictor,
+        profiles=beliefs.profiles,
+        mode=beliefs.mode,
+        estimate=estimate,
+        max_slowdown=beliefs.max_slowdown,
+        most_shared_gpus=beliefs.most_shared_gpus,
         guest_ends_first=beliefs.guest_ends_first,
-    )  # fmt: skip
+    )
 
 
 def _sharing(name: str, beliefs: Beliefs, estimate: Estimate) -> Sharing | None:
     if name == GREEDY:
         cap = math.inf if math.isnan(beliefs.max_slowdown) else beliefs.max_slowdown
         return GreedyPacking(
-            predictor=beliefs.predictor, profiles=beliefs.profiles, mode=beliefs.mode, max_slowdown=cap,
-            most_shared_gpus=beliefs.most_shared_gpus, guest_ends_first=beliefs.guest_ends_first, estimate=estimate,
-        )  # fmt: skip
+            predictor=beliefs.predictor,
+            profiles=beliefs.profiles,
+            mode=beliefs.mode,
+            max_slowdown=cap,
+            most_shared_gpus=beliefs.most_shared_gpus,
+            guest_ends_first=beliefs.guest_ends_first,
+            estimate=estimate,
+        )
     return PlannedSharing(planner=_planner(beliefs, estimate)) if name == MATCHING else None

@@ -63,9 +63,10 @@ def replay(
         )
         if now_s == math.inf:
             raise UnfitError(
-                f"{world.name}: jobs wait for ever under this scheduler", value=", ".join([*cluster.waiting][:5]),
+                f"{world.name}: jobs wait for ever under this scheduler",
+                value=", ".join([*cluster.waiting][:5]),
                 remedy="give them devices that they fit on, or another scheduler",
-            )  # fmt: skip
+            )
         cluster.now_s = now_s
         while ends and ends[0][0] <= now_s:
             _, _, version, name = heapq.heappop(ends)

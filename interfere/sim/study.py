@@ -88,10 +88,15 @@ def study(
                 found = score([done], cap)
                 runs.append(
                     Run(
-                        policy=policy, world=world.name, draw=draw, load=drawn.load, score=found, seconds=took,
+                        policy=policy,
+                        world=world.name,
+                        draw=draw,
+                        load=drawn.load,
+                        score=found,
+                        seconds=took,
                         replayed=done if draw == 0 else None,
                     )
-                )  # fmt: skip
+                )
                 say(
                     f"{world.name} draw {draw}/{draws} load {drawn.load:.2f} {policy}: mean completion "
                     f"{found.mean_completion_s:,.0f} s, {took:.1f} s"

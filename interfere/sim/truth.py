@@ -72,9 +72,13 @@ def truth_of(table: Table, *, device_type: str = "", mode: str = "") -> TruthTab
     silent = np.isnan(slowdown + slowdown.T) & ~misfit
     slowdown[silent] = np.nan
     return TruthTable(
-        device_type=device_type, mode=mode, workloads=tuple(names), table=slowdown, clipped=clipped,
+        device_type=device_type,
+        mode=mode,
+        workloads=tuple(names),
+        table=slowdown,
+        clipped=clipped,
         silent=int(silent.sum()),
-    )  # fmt: skip
+    )
 
 
 class TableTruth:

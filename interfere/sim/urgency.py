@@ -198,9 +198,11 @@ class _Lanes:
 
     def _need(self, one: Progress) -> Need:
         return Need(
-            job_id=one.job.id, gpus=one.job.gpus, deadline_s=one.job.deadline_s + LATE_S,
+            job_id=one.job.id,
+            gpus=one.job.gpus,
+            deadline_s=one.job.deadline_s + LATE_S,
             lane_s=tuple(left_s(one) / speed for speed in self._speed),
-        )  # fmt: skip
+        )
 
 
 def _ahead(one: SimDevice, now_s: float, edge: EdgeWorld) -> tuple[tuple[float, float], ...]:

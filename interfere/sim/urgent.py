@@ -82,9 +82,14 @@ class TwoTypes:
     ) -> MatrixPrediction:
         """As on the one type."""
         return self._inner.predict_matrix(
-            victims, neighbours, device_type, mode, quantile=quantile, device_memory_bytes=device_memory_bytes,
+            victims,
+            neighbours,
+            device_type,
+            mode,
+            quantile=quantile,
+            device_memory_bytes=device_memory_bytes,
             allow_extrapolation=allow_extrapolation,
-        )  # fmt: skip
+        )
 
 
 @dataclass(slots=True, kw_only=True)
@@ -111,9 +116,11 @@ class PlannedDeadlines:
             return Decision(wake_s=last_chance_s(waiting, cluster))
         self.decisions += 1
         limits = Limits(
-            allowed=ALONE | {ActionKind.START_SHARED} if self.share else ALONE, promise_ttl_s=0.0,
-            promise_deadlines=self.promise, risk=self.risk,
-        )  # fmt: skip
+            allowed=ALONE | {ActionKind.START_SHARED} if self.share else ALONE,
+            promise_ttl_s=0.0,
+            promise_deadlines=self.promise,
+            risk=self.risk,
+        )
         residents = {name: self._job(one, cluster) for name, one in cluster.running.items()}
         on: dict[str, list[Job]] = {}
         for name, one in cluster.running.items():
@@ -122,8 +129,12 @@ class PlannedDeadlines:
         snapshot = Snapshot(
             pending=tuple(self._job(one, cluster) for one in self._queue(cluster)),
             devices=tuple(self._device(one.device.id, cluster, on) for one in cluster.devices.values()),
-            scope="replay", limits=limits, objective=self.objective, now_s=cluster.now_s, partial=False,
-        )  # fmt: skip
+            scope="replay",
+            limits=limits,
+            objective=self.objective,
+            now_s=cluster.now_s,
+            partial=False,
+        )
         found = plan_scope(snapshot, self._ledger, self.predictor, self._resolve, f"replay-{self.decisions}")
         self._ledger = found.ledger
         starts = [
@@ -161,10 +172,15 @@ class PlannedDeadlines:
         left_s = max(0.0, one.left_s - (cluster.served_s(one) - one.served_s))
         dated = math.isfinite(one.job.deadline_s)
         return Job(
-            id=one.job.id, workload=one.job.workload or "?", gpus=one.job.gpus, remaining_s=left_s,
-            deadline_s=one.job.deadline_s if dated else NAN, preemptible=not dated, checkpoint_s=one.job.checkpoint_s,
+            id=one.job.id,
+            workload=one.job.workload or "?",
+            gpus=one.job.gpus,
+            remaining_s=left_s,
+            deadline_s=one.job.deadline_s if dated else NAN,
+            preemptible=not dated,
+            checkpoint_s=one.job.checkpoint_s,
             weight=1.0 if dated else 0.5 / (1.0 + left_s / HOUR_S) ** 0.5,
-        )  # fmt: skip
+        )
 
     def _device(self, name: str, cluster: Cluster, on: dict[str, list[Job]]) -> Device:
         one = cluster.devices[name]

@@ -84,9 +84,10 @@ class World:
             fit = sum(not job.pools or one.device.pool in job.pools for one in self.devices)
             if job.gpus > fit:
                 raise InvalidInputError(
-                    f"{self.name}: a job asks for more devices than there are", value=f"{job.id}: {job.gpus} of {fit}",
+                    f"{self.name}: a job asks for more devices than there are",
+                    value=f"{job.id}: {job.gpus} of {fit}",
                     remedy="leave it out: it never runs",
-                )  # fmt: skip
+                )
 
     @property
     def node_gpus(self) -> int:

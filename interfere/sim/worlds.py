@@ -57,10 +57,15 @@ def worlds_of(
         else:
             jobs[vc].append(
                 SimJob(
-                    id=job.job_id, workload=job.workload, arrival_s=job.arrival_s, gpus=job.gpus,
-                    duration_s=job.duration_s, user=job.user, checkpoint_s=checkpoint_s,
+                    id=job.job_id,
+                    workload=job.workload,
+                    arrival_s=job.arrival_s,
+                    gpus=job.gpus,
+                    duration_s=job.duration_s,
+                    user=job.user,
+                    checkpoint_s=checkpoint_s,
                 )
-            )  # fmt: skip
+            )
     worlds = tuple(
         World(name=place.vc, jobs=tuple(jobs[place.vc]), devices=_devices(place, device_type, mode))
         for place in places
@@ -109,9 +114,10 @@ def at_load(world: World, load: float) -> World:
     InvalidInputError where all arrive at once, or none asks for time."""
     if not 0 < world.load < math.inf:
         raise InvalidInputError(
-            f"{world.name}: its arrivals cannot be stretched to a load", value=f"{len(world.jobs)} jobs",
+            f"{world.name}: its arrivals cannot be stretched to a load",
+            value=f"{len(world.jobs)} jobs",
             remedy="leave --load out, or give a longer trace",
-        )  # fmt: skip
+        )
     factor = world.load / load
     return replace(world, jobs=tuple(replace(job, arrival_s=job.arrival_s * factor) for job in world.jobs))
 

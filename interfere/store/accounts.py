@@ -17,9 +17,14 @@ class SqliteAccounts:
     def put(self, account: Account) -> None:
         """Store one, forget those past the newest to keep."""
         row = (
-            account.decision_id, account.scope, zlib.compress(account.request, 1), zlib.compress(account.answer, 1),
-            account.model_version, account.learned_upto, account.facts,
-        )  # fmt: skip
+            account.decision_id,
+            account.scope,
+            zlib.compress(account.request, 1),
+            zlib.compress(account.answer, 1),
+            account.model_version,
+            account.learned_upto,
+            account.facts,
+        )
         with self._file.transaction() as connection:
             connection.execute(
                 "INSERT OR IGNORE INTO account"
@@ -37,6 +42,11 @@ class SqliteAccounts:
                 (decision_id,),
             ).fetchone()
         return row and Account(
-            decision_id=decision_id, scope=row[0], request=zlib.decompress(row[1]), answer=zlib.decompress(row[2]),
-            model_version=row[3], learned_upto=row[4], facts=row[5],
-        )  # fmt: skip
+            decision_id=decision_id,
+            scope=row[0],
+            request=zlib.decompress(row[1]),
+            answer=zlib.decompress(row[2]),
+            model_version=row[3],
+            learned_upto=row[4],
+            facts=row[5],
+        )

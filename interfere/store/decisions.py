@@ -56,9 +56,13 @@ class SqlitePromises:
         for kind, _, _, _, content in rows:
             texts[kind].append(content)
         return ScopeLedger(
-            scope=scope, revision=head[0], now_s=head[1], promises=tuple(map(read_promise, texts["promise"])),
-            grants=tuple(map(read_grant, texts["grant"])), slots=tuple(map(read_slots, texts["slots"])),
-        )  # fmt: skip
+            scope=scope,
+            revision=head[0],
+            now_s=head[1],
+            promises=tuple(map(read_promise, texts["promise"])),
+            grants=tuple(map(read_grant, texts["grant"])),
+            slots=tuple(map(read_slots, texts["slots"])),
+        )
 
     def commit(self, ledger: ScopeLedger, decision: StoredDecision | None = None) -> bool:
         """Replace the ledger, if it is still at the revision that was read."""

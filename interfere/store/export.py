@@ -129,12 +129,20 @@ def _measurement(victim: str, neighbour: str, device_type: str, mode: str, row: 
     half = _t975(n - 1) * sd / math.sqrt(n) if n > 1 else math.nan
     unstable = sd > UNSTABLE_SD
     return PairMeasurement(
-        victim=victim, neighbour=neighbour, device_type=device_type, mode=mode, slowdown=math.exp(mean),
-        lower=math.exp(mean - half), upper=math.exp(mean + half), passes=tuple(passes),
+        victim=victim,
+        neighbour=neighbour,
+        device_type=device_type,
+        mode=mode,
+        slowdown=math.exp(mean),
+        lower=math.exp(mean - half),
+        upper=math.exp(mean + half),
+        passes=tuple(passes),
         status=PairStatus.UNSTABLE if unstable else PairStatus.OK,
         reason=f"its windows disagree: standard deviation {sd:.2f} of log slowdown" if unstable else "",
-        source=SOURCE, campaign=campaign, measured_at_s=row.newest_s,
-    )  # fmt: skip
+        source=SOURCE,
+        campaign=campaign,
+        measured_at_s=row.newest_s,
+    )
 
 
 def _t975(freedom: int) -> float:

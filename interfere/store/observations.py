@@ -41,11 +41,15 @@ class SqliteObservations:
         """Store all or none."""
         rows = [
             (
-                one.observation.observation_id, observation_text(one.observation), kind_of(one.observation),
-                one.result.value, one.reason, received_s,
+                one.observation.observation_id,
+                observation_text(one.observation),
+                kind_of(one.observation),
+                one.result.value,
+                one.reason,
+                received_s,
             )
             for one in observations
-        ]  # fmt: skip
+        ]
         with self._file.transaction() as connection:
             connection.executemany(
                 "INSERT INTO observation (id, content, kind, result, reason, received_s) VALUES (?, ?, ?, ?, ?, ?)",
@@ -158,9 +162,12 @@ class SqliteSnapshots:
 def _entry(row: tuple[Any, ...]) -> StoredObservation:
     sequence, kind, content, result, reason, received_s = row
     return StoredObservation(
-        sequence=sequence, observation=read_observation(kind, content), result=ObservationResult(result),
-        reason=reason, received_s=received_s,
-    )  # fmt: skip
+        sequence=sequence,
+        observation=read_observation(kind, content),
+        result=ObservationResult(result),
+        reason=reason,
+        received_s=received_s,
+    )
 
 
 def _chunks(items: Iterable[str], size: int) -> Iterator[list[str]]:

@@ -80,9 +80,11 @@ def read_promise(text: str) -> Promise:
     action = content["action"]
     action["kind"], action["device_ids"] = ActionKind(action["kind"]), tuple(action["device_ids"])
     return Promise(
-        action=Action(**action), decision_ids=tuple(content["decision_ids"]), from_device_id=content["from_device_id"],
+        action=Action(**action),
+        decision_ids=tuple(content["decision_ids"]),
+        from_device_id=content["from_device_id"],
         since_s=content.get("since_s", math.nan),
-    )  # fmt: skip
+    )
 
 
 def grant_text(grant: Grant) -> str:

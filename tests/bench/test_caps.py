@@ -82,9 +82,13 @@ class Tables:
         places = np.array(self._places(batch.jobs))
         at = places[batch.victim], places[batch.neighbour]
         return Prediction(
-            median=self._at(0.5)[at], lower=self._at(0.05)[at], upper=self._at(0.95)[at], feasibility=self.fits[at],
-            source=(Source.MODEL,) * len(batch), reason=("",) * len(batch),
-        )  # fmt: skip
+            median=self._at(0.5)[at],
+            lower=self._at(0.05)[at],
+            upper=self._at(0.95)[at],
+            feasibility=self.fits[at],
+            source=(Source.MODEL,) * len(batch),
+            reason=("",) * len(batch),
+        )
 
     def predict_matrix(
         self,
@@ -100,9 +104,11 @@ class Tables:
         at = np.ix_(self._places(victims), self._places(neighbours))
         all_of = self._at(quantile)
         return MatrixPrediction(
-            victim_slowdown=all_of[at].astype(np.float32), neighbour_slowdown=all_of.T[at].astype(np.float32),
-            feasible=(self.fits[at] >= MISFIT_RISK).astype(np.uint8), feasibility=self.fits[at],
-        )  # fmt: skip
+            victim_slowdown=all_of[at].astype(np.float32),
+            neighbour_slowdown=all_of.T[at].astype(np.float32),
+            feasible=(self.fits[at] >= MISFIT_RISK).astype(np.uint8),
+            feasibility=self.fits[at],
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,9 +148,10 @@ def worlds(table: Table, seed: int) -> dict[str, World]:
     places = np.random.default_rng(seed).permutation(len(pairs))[: round(HIDDEN * len(pairs))]
     hidden = frozenset(pairs[k] for k in places)
     seen = Table(
-        name=table.name, jobs=table.jobs,
+        name=table.name,
+        jobs=table.jobs,
         pairs=tuple(row for row in table.pairs if unordered(row.victim, row.neighbour) not in hidden),
-    )  # fmt: skip
+    )
     everything, known = tried([table], Encoder(), metric=METRIC), build_dataset([seen], Encoder())
     fitted = EnsembleModel().fit(known, SEED)
     intervals = calibrated(known, [out_of_fold(known, EnsembleModel(), "pair", folds(known, "pair", SEED), SEED)])
@@ -169,10 +176,11 @@ def worlds(table: Table, seed: int) -> dict[str, World]:
 
         model = Tables(names=dataset.workloads, log_slowdown=square(log_median), shift=shift, fits=square(fits))
         truth = Tables(
-            names=dataset.workloads, log_slowdown=square(np.nan_to_num(dataset.log_slowdown)),
+            names=dataset.workloads,
+            log_slowdown=square(np.nan_to_num(dataset.log_slowdown)),
             shift=lambda _: np.zeros((len(dataset.workloads),) * 2),
             fits=square(everything.feasible.astype(np.float64)),
-        )  # fmt: skip
+        )
         found[domain.device_type] = World(
             truth=truth,
             model=model,
@@ -223,10 +231,13 @@ def judged(kind: str, table: Table, world: World) -> dict[str, dict[str, float]]
     past = (slowdown > CAP) | (slowdown.T > CAP) | ~fits
     names = world.truth.names
     ways = {
-        "served": (world.served, FEWEST), "measured certain": (world.certain, FEWEST),
-        "model": (world.model, FEWEST), "model by medians": (believed(world.model), FEWEST),
-        "perfect": (world.truth, FEWEST), "least slowdown": (world.served, FEWEST[1:]),
-    }  # fmt: skip
+        "served": (world.served, FEWEST),
+        "measured certain": (world.certain, FEWEST),
+        "model": (world.model, FEWEST),
+        "model by medians": (believed(world.model), FEWEST),
+        "perfect": (world.truth, FEWEST),
+        "least slowdown": (world.served, FEWEST[1:]),
+    }
     chosen: dict[str, list[tuple[int, int]]] = {name: [] for name in (*ways, "random")}
     rng = np.random.default_rng(SEED)
     for _ in range(DRAWS):
@@ -234,9 +245,11 @@ def judged(kind: str, table: Table, world: World) -> dict[str, dict[str, float]]
         chosen["random"] += list(zip(drawn[::2].tolist(), drawn[1::2].tolist(), strict=True))
         for name, (predictor, terms) in ways.items():
             snapshot = Snapshot(
-                pending=tuple(Job(id=str(k), workload=names[k]) for k in drawn.tolist()), devices=devices,
-                limits=Limits(soft_cap=CAP, misfit_risk=MISFIT_RISK), objective_terms=terms,
-            )  # fmt: skip
+                pending=tuple(Job(id=str(k), workload=names[k]) for k in drawn.tolist()),
+                devices=devices,
+                limits=Limits(soft_cap=CAP, misfit_risk=MISFIT_RISK),
+                objective_terms=terms,
+            )
             found = plan(snapshot, predictor, lambda job, _: profiles.get(job.workload), "bench")
             chosen[name] += [(int(pair.job_id), int(pair.partner_id)) for pair in found.pairs]
     figures = {}

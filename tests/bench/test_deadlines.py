@@ -28,9 +28,12 @@ from tests.data.importers.public import public
 
 pytestmark = pytest.mark.bench
 SETTINGS = {
-    "usual": ("usual", Setting()), "tight": ("tight", Setting()), "loose": ("loose", Setting()),
-    "taken": ("usual", Setting(taken=True)), "added": ("usual", Setting(instead=False)),
-}  # fmt: skip
+    "usual": ("usual", Setting()),
+    "tight": ("tight", Setting()),
+    "loose": ("loose", Setting()),
+    "taken": ("usual", Setting(taken=True)),
+    "added": ("usual", Setting(instead=False)),
+}
 ERROR = 0.2  # standard error of log slowdown
 WANTED = os.environ.get("DEADLINE_SETTINGS", ",".join(SETTINGS)).split(",")
 

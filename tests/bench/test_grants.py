@@ -38,9 +38,11 @@ def test_what_a_ratio_buys_and_risks_on_lucids_memory() -> None:
             base = base or started
             over = np.maximum(held - size_gib * GIB, 0.0)
             said = {
-                "started": started, "more": started / base - 1.0, "devices over": float((over > 0).mean()),
+                "started": started,
+                "more": started / base - 1.0,
+                "devices over": float((over > 0).mean()),
                 "memory over": float(over.sum() / (size_gib * GIB * held.size)),
-            }  # fmt: skip
+            }
             print(f"{size_gib} GiB × {ratio:g}:", *(f"{name} {value:.3f}" for name, value in said.items()))
             figures |= {f"{size_gib} GiB x {ratio:g} {name}": value for name, value in said.items()}
             assert started >= base

@@ -46,13 +46,11 @@ def test_one_decision(model: OnnxPredictor, jobs: int, devices: int, busy: int, 
     snapshot = Snapshot(
         pending=tuple(job(f"j{k}") for k in range(jobs)),
         devices=tuple(
-            Device(
-                id=f"d{k}", type=where.device_type, mode=where.mode, residents=(job(f"r{k}"),) if k < busy else ()
-            )
+            Device(id=f"d{k}", type=where.device_type, mode=where.mode, residents=(job(f"r{k}"),) if k < busy else ())
             for k in range(devices)
         ),
         limits=Limits(max_slowdown=cap),
-    )  # fmt: skip
+    )
     times = []
     for _ in range(6):
         start_s = time.process_time()
@@ -87,14 +85,17 @@ def test_one_decision_of_a_scope(model: OnnxPredictor, name: str) -> None:
         pending=tuple(job(f"j{k}", gpus=int(rng.choice(sizes))) for k in range(50 if name == "moves" else 300)),
         devices=tuple(
             Device(
-                id=f"d{k}", type=where.device_type, mode=where.mode, node=f"n{k // 8}",
+                id=f"d{k}",
+                type=where.device_type,
+                mode=where.mode,
+                node=f"n{k // 8}",
                 residents=tuple(job(f"r{k}.{n}", **old) for n in range(crowd[k])),
             )
             for k in range(1000)
         ),
         limits=Limits(allowed=frozenset(ActionKind)) if name == "moves" else Limits(),
         now_s=1e6,
-    )  # fmt: skip
+    )
     ledger = ScopeLedger(scope="default")
     if name == "promises":
         ledger = plan_scope(snapshot, ledger, predictor, resolve, "before").ledger
@@ -131,13 +132,11 @@ def test_one_decision_of_jobs_that_all_differ(model: OnnxPredictor, jobs: int, d
     snapshot = Snapshot(
         pending=tuple(job(f"j{k}") for k in range(jobs)),
         devices=tuple(
-            Device(
-                id=f"d{k}", type=where.device_type, mode=where.mode, residents=(job(f"r{k}"),) if k < busy else ()
-            )
+            Device(id=f"d{k}", type=where.device_type, mode=where.mode, residents=(job(f"r{k}"),) if k < busy else ())
             for k in range(devices)
         ),
         limits=Limits(allow_extrapolation=True),
-    )  # fmt: skip
+    )
     hurried = replace(snapshot, limits=Limits(allow_extrapolation=True, time_budget_s=2.0))
     figures = {}
     for name, asked in (("whole", snapshot), ("two_seconds", hurried)):

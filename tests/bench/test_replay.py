@@ -57,9 +57,12 @@ def _trace(folder: Path, read: Imported) -> None:
 def test_venus(folders: Path) -> None:
     policies = ("fifo", "fifo+backfill", "sjf", "sjf+backfill+greedy", SHARED, "qssf+backfill+matching")
     question = Question(
-        trace=folders / "venus", truth=folders / "lucid", draws=5, checkpoint_s=62.0,
+        trace=folders / "venus",
+        truth=folders / "lucid",
+        draws=5,
+        checkpoint_s=62.0,
         policies=(*policies, "tiresias+backfill+matching", "srtf+backfill+matching"),
-    )  # fmt: skip
+    )
     answer = replayed(question, report=print)
     figures = _figures("stable", answer.study.stable) | _figures("overloaded", answer.study.overloaded)
     for policy, known in KNOWN_VENUS.items():
@@ -88,14 +91,20 @@ def test_philly_and_what_predictions_are_worth(folders: Path) -> None:
     with and without learning from what it sees, and nothing."""
     nothing = {"predict": "mean", "cap": 1.7}  # the mean is 1.53: at first everybody may share with everybody
     ways: dict[str, dict[str, object]] = {
-        "truth": {}, "error 10 %": {"error": 0.1}, "error 20 %": {"error": 0.2}, "error 40 %": {"error": 0.4},
+        "truth": {},
+        "error 10 %": {"error": 0.1},
+        "error 20 %": {"error": 0.2},
+        "error 40 %": {"error": 0.4},
         "model, 30 % hidden": {"predict": "model", "hide": 0.3},
         "model, 90 % hidden": {"predict": "model", "hide": 0.9},
         "model, 90 % hidden, online": {"predict": "model", "hide": 0.9, "online": True},
-        "mean": nothing, "mean, online": nothing | {"online": True},
-        "truth, no cap": {"cap": 99.0}, "truth, cap 1.25": {"cap": 1.25}, "truth, cap 1.4": {"cap": 1.4},
+        "mean": nothing,
+        "mean, online": nothing | {"online": True},
+        "truth, no cap": {"cap": 99.0},
+        "truth, cap 1.25": {"cap": 1.25},
+        "truth, cap 1.4": {"cap": 1.4},
         "truth, cap 2": {"cap": 2.0},
-    }  # fmt: skip
+    }
     figures: dict[str, float] = {}
     mean: dict[str, list[float]] = {}
     alone: list[float] = []
@@ -103,9 +112,15 @@ def test_philly_and_what_predictions_are_worth(folders: Path) -> None:
         mean[way], past = [], []
         for name in PHILLY:
             question = Question(
-                trace=folders / name, truth=folders / "gavel", device_type="v100", gpus=16, load=0.75, draws=5,
-                policies=(SHARED,), **rest,  # type: ignore[arg-type]
-            )  # fmt: skip
+                trace=folders / name,
+                truth=folders / "gavel",
+                device_type="v100",
+                gpus=16,
+                load=0.75,
+                draws=5,
+                policies=(SHARED,),
+                **rest,  # type: ignore[arg-type]
+            )
             runs = replayed(question).study.runs
             mean[way] += [run.score.mean_completion_s for run in runs if run.policy == SHARED]
             past += [_past(run.replayed) for run in runs if run.policy == SHARED and run.replayed is not None]

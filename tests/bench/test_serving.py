@@ -39,9 +39,14 @@ def job(k: int, device_type: str) -> JobProfile:
     rng = np.random.default_rng(k)
     busy, idle = rng.exponential(0.01, 200), rng.exponential(0.005, 200)
     return JobProfile(
-        workload=f"w{k}", device_type=device_type, step_time_s=float(rng.uniform(0.001, 1)), busy_frac=0.6,
-        busy_s=tuple(busy.tolist()), idle_s=tuple(idle.tolist()), memory_peak_bytes=float(rng.uniform(1e8, 1e10)),
-    )  # fmt: skip
+        workload=f"w{k}",
+        device_type=device_type,
+        step_time_s=float(rng.uniform(0.001, 1)),
+        busy_frac=0.6,
+        busy_s=tuple(busy.tolist()),
+        idle_s=tuple(idle.tolist()),
+        memory_peak_bytes=float(rng.uniform(1e8, 1e10)),
+    )
 
 
 def test_a_matrix_of_a_thousand_registered_jobs(client: PolicyClient) -> None:

@@ -40,8 +40,12 @@ def test_one_round(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     record(
         "slurm advisor round 1000 pending 128 gpus",
         {
-            "first_s": times[0], "median_s": median_s, "scontrol_lines": lines, "limit_s": LIMIT_S,
-            "reference_s": base_s, "median_per_reference": median_s / base_s,
+            "first_s": times[0],
+            "median_s": median_s,
+            "scontrol_lines": lines,
+            "limit_s": LIMIT_S,
+            "reference_s": base_s,
+            "median_per_reference": median_s / base_s,
         },
-    )  # fmt: skip
+    )
     print(f"slurm advisor round: {median_s:.3f} s, {lines} updates")

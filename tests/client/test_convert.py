@@ -172,11 +172,14 @@ def test_matrices_travel_as_little_endian_bytes() -> None:
 def test_absent_numbers_are_not_sent() -> None:
     absent = np.array([np.nan])
     answer = PairAnswer(
-        victim=np.array([0]), neighbour=np.array([1]), model_version="v", device_type="t",
+        victim=np.array([0]),
+        neighbour=np.array([1]),
+        model_version="v",
+        device_type="t",
         prediction=Prediction(
             median=absent, lower=absent, upper=absent, feasibility=absent, source=(Source.ABSTAINED,), reason=("why",)
         ),
-    )  # fmt: skip
+    )
     message = predictions.pair_answer_to_proto(answer)
     assert not message.predictions[0].HasField("median")
     assert same(predictions.pair_answer_from_proto(message), answer)

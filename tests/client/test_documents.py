@@ -37,16 +37,25 @@ def test_a_plan_is_strict_json(plan: Plan) -> None:
 
 def test_the_smallest_snapshot() -> None:
     snapshot = read_snapshot(
-        {"pending": [{"id": "a", "workload": "w"}], "devices": [{"id": "d", "type": "t"}],
-         "limits": {"allowed": ["wait", "start_alone"], "max_devices": 1}}
-    )  # fmt: skip
+        {
+            "pending": [{"id": "a", "workload": "w"}],
+            "devices": [{"id": "d", "type": "t"}],
+            "limits": {"allowed": ["wait", "start_alone"], "max_devices": 1},
+        }
+    )
     assert snapshot.limits.allowed == {ActionKind.WAIT, ActionKind.START_ALONE}
     assert snapshot.limits.max_devices == 1
 
 
 def test_jobs_of_a_query_may_be_names_ids_or_facts() -> None:
-    facts = {"workload": "w", "device_type": "t", "step_time_s": 1, "busy_s": [1, 2], "idle_s": [0, 0.5],
-             "kernels": [{"name": "k", "mean_s": 0.1, "grid": [1, 2]}]}  # fmt: skip
+    facts = {
+        "workload": "w",
+        "device_type": "t",
+        "step_time_s": 1,
+        "busy_s": [1, 2],
+        "idle_s": [0, 0.5],
+        "kernels": [{"name": "k", "mean_s": 0.1, "grid": [1, 2]}],
+    }
     query = read_pair_query({"jobs": ["a", {"profile_id": "p"}, {"profile": facts}], "pairs": [[0, 2]]})
     assert [ref.name for ref in query.jobs] == ["a", "p", "w"]
     assert query.jobs[2].profile is not None

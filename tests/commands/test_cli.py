@@ -34,9 +34,14 @@ NAMES = (
 
 def run(*arguments: str, folder: Path | None = None, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "interfere", *arguments], capture_output=True, text=True, cwd=folder, check=False,
-        env={**os.environ, **environment}, timeout=120,
-    )  # fmt: skip
+        [sys.executable, "-m", "interfere", *arguments],
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        check=False,
+        env={**os.environ, **environment},
+        timeout=120,
+    )
 
 
 def test_help_names_every_command_with_its_line() -> None:

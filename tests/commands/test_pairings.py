@@ -16,9 +16,15 @@ TABLE = {(v, n): 1.0 + 0.1 * i + 0.2 * j for i, v in enumerate(NAMES) for j, n i
 def row(victim: str, neighbour: str, *passes: float, status: PairStatus = PairStatus.OK) -> PairMeasurement:
     value = math.exp(sum(map(math.log, passes)) / len(passes)) if status is PairStatus.OK else math.nan
     return PairMeasurement(
-        victim=victim, neighbour=neighbour, device_type="cpu-core", mode="timeslice", slowdown=value, passes=passes,
-        status=status, reason="" if status is PairStatus.OK else "stolen core",
-    )  # fmt: skip
+        victim=victim,
+        neighbour=neighbour,
+        device_type="cpu-core",
+        mode="timeslice",
+        slowdown=value,
+        passes=passes,
+        status=status,
+        reason="" if status is PairStatus.OK else "stolen core",
+    )
 
 
 @pytest.mark.parametrize(("n", "count"), [(2, 1), (4, 3), (6, 15), (8, 105)])

@@ -24,9 +24,13 @@ main()
 
 def test_without_a_core_to_pin_it_uses_the_shipped_table_and_says_so_first(tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-P", "-c", REFUSING, "quickstart", "--work", str(tmp_path / "work")], capture_output=True,
-        text=True, check=False, env=os.environ, timeout=280,
-    )  # fmt: skip
+        [sys.executable, "-P", "-c", REFUSING, "quickstart", "--work", str(tmp_path / "work")],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ,
+        timeout=280,
+    )
     assert done.returncode == 0, done.stderr
     assert "cannot measure" in done.stderr.splitlines()[0]
     assert "shipped table" in done.stderr.splitlines()[0]

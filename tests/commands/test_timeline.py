@@ -16,11 +16,13 @@ RUN = CliRunner()
 def profiles(path: Path, *, device: str = "v100") -> Path:
     jobs = [
         JobProfile(
-            workload=name, device_type=device, step_time_s=1e-3,
+            workload=name,
+            device_type=device,
+            step_time_s=1e-3,
             kernels=(KernelStat(name="gemm", mean_s=30e-6, count=10), KernelStat(name="relu", mean_s=3e-6, count=20)),
         )
         for name in ("serve", "train")
-    ]  # fmt: skip
+    ]
     bare = JobProfile(workload="bare", device_type=device, step_time_s=1.0)
     path.write_text(json.dumps([job.to_dict() for job in (*jobs, bare)]))
     return path

@@ -27,11 +27,16 @@ def test_no_roofline_is_drawn_without_ceilings(name: str) -> None:
 @pytest.mark.parametrize(
     ("product", "name"),
     [
-        ("Tesla V100-SXM2-16GB", "v100"), ("Tesla V100-PCIE-32GB", "v100-pcie-32gb"), ("Tesla T4", "t4"),
-        ("NVIDIA GeForce RTX 3090", "rtx3090"), ("NVIDIA A100 80GB PCIe", "a100-80gb-pcie"),
-        ("NVIDIA H100 80GB HBM3", "h100"), ("NVIDIA  H200 ", "h200"), ("V100", "v100"),
+        ("Tesla V100-SXM2-16GB", "v100"),
+        ("Tesla V100-PCIE-32GB", "v100-pcie-32gb"),
+        ("Tesla T4", "t4"),
+        ("NVIDIA GeForce RTX 3090", "rtx3090"),
+        ("NVIDIA A100 80GB PCIe", "a100-80gb-pcie"),
+        ("NVIDIA H100 80GB HBM3", "h100"),
+        ("NVIDIA  H200 ", "h200"),
+        ("V100", "v100"),
     ],
-)  # fmt: skip
+)
 def test_a_product_is_known_as_the_driver_spells_it(product: str, name: str) -> None:
     assert device_with_ceilings(product) is KNOWN[name]
 

@@ -55,8 +55,9 @@ def test_the_python_scheduler(server: RunningServer, tmp_path: Path) -> None:
     (tmp_path / "scheduler.py").write_text(code.replace(ADDRESS, server.address), encoding="utf-8")
     lines = run([sys.executable, str(tmp_path / "scheduler.py")], ROOT).splitlines()
     assert [line.split()[:4] for line in lines] == [
-        ["j1", "start_shared", "d0", "j2"], ["j2", "start_shared", "d0", "j1"],
-    ]  # fmt: skip
+        ["j1", "start_shared", "d0", "j2"],
+        ["j2", "start_shared", "d0", "j1"],
+    ]
     with PolicyClient(server.address) as client:
         assert client.model().online.observations == 1
 
@@ -73,6 +74,7 @@ def test_the_node_scheduler(server: RunningServer, tmp_path: Path) -> None:
     (tmp_path / "scheduler.js").write_text(code.replace(ADDRESS, server.address), encoding="utf-8")
     lines = run(["node", str(tmp_path / "scheduler.js")], ROOT).splitlines()
     assert [line.split()[:4] for line in lines] == [
-        ["j1", "ACTION_KIND_START_SHARED", "d0", "j2"], ["j2", "ACTION_KIND_START_SHARED", "d0", "j1"],
-    ]  # fmt: skip
+        ["j1", "ACTION_KIND_START_SHARED", "d0", "j2"],
+        ["j2", "ACTION_KIND_START_SHARED", "d0", "j1"],
+    ]
     assert all(float(line.split()[4]) > 1.0 for line in lines)

@@ -14,16 +14,30 @@ from interfere.errors import InvalidInputError
 from interfere.records import JobProfile, KernelStat
 
 FULL = JobProfile(
-    workload="resnet", device_type="cpu-core", step_time_s=0.02, step_time_sd_s=0.001, busy_frac=0.75,
-    busy_s=(0.004, 0.006, 0.005), idle_s=(0.001, 0.00005, 0.004), flops_per_step=2.5e8, bytes_per_step=4e7,
-    memory_peak_bytes=3e8, memory_working_set_bytes=1e8,
+    workload="resnet",
+    device_type="cpu-core",
+    step_time_s=0.02,
+    step_time_sd_s=0.001,
+    busy_frac=0.75,
+    busy_s=(0.004, 0.006, 0.005),
+    idle_s=(0.001, 0.00005, 0.004),
+    flops_per_step=2.5e8,
+    bytes_per_step=4e7,
+    memory_peak_bytes=3e8,
+    memory_working_set_bytes=1e8,
     kernels=(
         KernelStat(name="aten::mm", mean_s=1e-4, count=10, sd_s=1e-5, occupancy_frac=0.5, sm_used=40, compute_bound=1),
         KernelStat(name="aten::relu", mean_s=2e-5, gap_s=1e-5, count=20, memory_frac=0.8, compute_bound=0),
     ),
-    gpu_util_frac=0.6, memory_util_frac=0.3, sm_active_frac=0.55, dram_active_frac=0.7, power_w=200.0,
-    memory_model_bytes=2e7, static_step_time_s=0.016, static_memory_peak_bytes=4e8,
-)  # fmt: skip
+    gpu_util_frac=0.6,
+    memory_util_frac=0.3,
+    sm_active_frac=0.55,
+    dram_active_frac=0.7,
+    power_w=200.0,
+    memory_model_bytes=2e7,
+    static_step_time_s=0.016,
+    static_memory_peak_bytes=4e8,
+)
 BARE = JobProfile(workload="x", device_type="h200", step_time_s=1.0)
 ENCODER = Encoder()
 

@@ -23,8 +23,12 @@ PREDICTOR = TablePredictor({(v, n): 1.1 for v in NAMES for n in NAMES})
 PLAIN = resolver(*map(profile, NAMES))
 EVERYTHING = Limits(allowed=frozenset(ActionKind))
 ALONE, SHARED, WAIT, KEEP, END = (
-    ActionKind.START_ALONE, ActionKind.START_SHARED, ActionKind.WAIT, ActionKind.KEEP, ActionKind.END,
-)  # fmt: skip
+    ActionKind.START_ALONE,
+    ActionKind.START_SHARED,
+    ActionKind.WAIT,
+    ActionKind.KEEP,
+    ActionKind.END,
+)
 
 
 def job(name: str, gib: float = math.nan, **given_: object) -> Job:
@@ -33,9 +37,13 @@ def job(name: str, gib: float = math.nan, **given_: object) -> Job:
 
 def device(name: str, *residents: Job, ratio: float = 1.0, granule_gib: float = 2.0) -> Device:
     return Device(
-        id=name, type=DEVICE, memory_bytes=80 * GIB, residents=residents, oversubscription_ratio=ratio,
+        id=name,
+        type=DEVICE,
+        memory_bytes=80 * GIB,
+        residents=residents,
+        oversubscription_ratio=ratio,
         granule_bytes=granule_gib * GIB,
-    )  # fmt: skip
+    )
 
 
 def decided(seen: Snapshot, ledger: ScopeLedger | None = None, resolve=PLAIN, usages=lambda _: ()) -> ScopeDecision:
@@ -63,6 +71,12 @@ def free(found: ScopeDecision) -> dict[str, int]:
 
 def window(start_s: float, end_s: float, gib: float, name: str = "a") -> MemoryUsage:
     return MemoryUsage(
-        observation_id="o", job_id=name, workload=name[0], device_type=DEVICE, bytes=gib * GIB, start_s=start_s,
-        end_s=end_s, device_id="",
-    )  # fmt: skip
+        observation_id="o",
+        job_id=name,
+        workload=name[0],
+        device_type=DEVICE,
+        bytes=gib * GIB,
+        start_s=start_s,
+        end_s=end_s,
+        device_id="",
+    )

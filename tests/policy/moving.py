@@ -46,17 +46,21 @@ class World:
 
         devices = [
             Device(
-                id=f"d{k}", type=DEVICE, pool=str(rng.choice(["", "", "", "p"])),
+                id=f"d{k}",
+                type=DEVICE,
+                pool=str(rng.choice(["", "", "", "p"])),
                 residents=tuple(job(f"r{k}.{n}", runs=True) for n in range(int(rng.choice([0, 1, 1, 2, 2, 3])))),
             )
             for k in range(int(rng.integers(1, 7)))
-        ]  # fmt: skip
+        ]
         pending = [job(f"p{k}", runs=False) for k in range(int(rng.integers(0, 3)))]
         most = None if rng.random() < 0.7 else int(rng.integers(0, 3))
         self.snapshot = Snapshot(
-            pending=tuple(pending), devices=tuple(devices), now_s=NOW_S,
+            pending=tuple(pending),
+            devices=tuple(devices),
+            now_s=NOW_S,
             limits=Limits(**({"allowed": MOVES, "max_devices": most} | limits)),
-        )  # fmt: skip
+        )
         self.jobs = {job.id: job for job in (*pending, *(r for d in devices for r in d.residents))}
 
     def plan(self, **changes: object) -> Plan:

@@ -100,11 +100,14 @@ def test_what_is_laid_out_is_in_time_and_never_over_its_lane_also_in_pieces(seed
     rng = np.random.default_rng(seed)
     jobs = [
         need(
-            str(k), float(rng.integers(1, 6)), float(rng.integers(3, 40)), gpus=int(rng.integers(1, 4)),
+            str(k),
+            float(rng.integers(1, 6)),
+            float(rng.integers(3, 40)),
+            gpus=int(rng.integers(1, 4)),
             checkpoint_s=0.0 if rng.random() < 0.5 else math.nan,
         )
         for k in range(7)
-    ]  # fmt: skip
+    ]
     found = lay_out(jobs, [lane(3, (0.0, 6.0), (8.0, 40.0))])
     if found is not None:
         _check(found, jobs, 3)

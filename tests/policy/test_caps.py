@@ -96,10 +96,16 @@ def test_a_priority_out_of_range_is_refused_with_what_to_do(priority: int) -> No
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        ("memory_headroom", -0.1), ("memory_headroom", 1.0), ("memory_headroom", math.nan), ("misfit_risk", 1.5),
-        ("misfit_risk", -0.5), ("protected_slowdown", 0.9), ("time_budget_s", 0.0), ("time_budget_s", math.inf),
+        ("memory_headroom", -0.1),
+        ("memory_headroom", 1.0),
+        ("memory_headroom", math.nan),
+        ("misfit_risk", 1.5),
+        ("misfit_risk", -0.5),
+        ("protected_slowdown", 0.9),
+        ("time_budget_s", 0.0),
+        ("time_budget_s", math.inf),
     ],
-)  # fmt: skip
+)
 def test_a_limit_out_of_range_is_refused_with_its_field(field: str, value: float) -> None:
     with pytest.raises(InvalidInputError) as caught:
         Limits(**{field: value})

@@ -41,19 +41,24 @@ class World:
             devices.append(Device(id=f"d{k}", type=kind, residents=residents, windows=windows))
         self.snapshot = Snapshot(
             pending=tuple(self.job(f"p{k}") for k in range(int(rng.integers(1, 5)))),
-            devices=tuple(devices), now_s=NOW_S, limits=Limits(risk=float(rng.choice([0.05, 0.5])), allowed=ALL),
+            devices=tuple(devices),
+            now_s=NOW_S,
+            limits=Limits(risk=float(rng.choice([0.05, 0.5])), allowed=ALL),
             objective=rng.choice([ObjectiveKind.WEIGHTED_EXCESS, ObjectiveKind.DEADLINE_MISSES]),
-        )  # fmt: skip
+        )
 
     def job(self, name: str) -> Job:
         rng = self.rng
         remaining_s = float(rng.integers(10, 200))
         return Job(
-            id=name, workload=str(rng.choice(["a", "b"])), remaining_s=remaining_s,
+            id=name,
+            workload=str(rng.choice(["a", "b"])),
+            remaining_s=remaining_s,
             deadline_s=math.nan if rng.random() < 0.3 else NOW_S + remaining_s * float(rng.uniform(0.8, 4)),
             remaining_p90_s=math.nan if rng.random() < 0.5 else remaining_s * 1.5,
-            preemptible=bool(rng.random() < 0.3), checkpoint_s=5.0,
-        )  # fmt: skip
+            preemptible=bool(rng.random() < 0.3),
+            checkpoint_s=5.0,
+        )
 
     def plan(self, snapshot: Snapshot) -> Plan:
         return plan_scope(snapshot, ScopeLedger(scope="default"), PREDICTOR, KNOWN, "d").plan
@@ -142,11 +147,10 @@ def test_without_deadlines_and_windows_the_clock_changes_nothing(seed: int) -> N
         return replace(one, deadline_s=math.nan)
 
     snapshot = replace(
-        world.snapshot, pending=tuple(map(plain, world.snapshot.pending)),
-        devices=tuple(
-            replace(d, windows=(), residents=tuple(map(plain, d.residents))) for d in world.snapshot.devices
-        ),
-    )  # fmt: skip
+        world.snapshot,
+        pending=tuple(map(plain, world.snapshot.pending)),
+        devices=tuple(replace(d, windows=(), residents=tuple(map(plain, d.residents))) for d in world.snapshot.devices),
+    )
     timeless = plan(replace(snapshot, now_s=math.nan), PREDICTOR, KNOWN, "d")
     found = world.plan(snapshot)
     assert [(a.kind, a.places, a.partner_id, a.reason) for a in found.actions if a.job_id[0] == "p"] == [

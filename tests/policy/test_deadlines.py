@@ -43,8 +43,9 @@ def test_two_that_wait_share_only_where_both_make_it() -> None:
         found = decided((job("x", left_s), job("y", 400.0)), (device(),))
         assert [a.kind is ActionKind.START_SHARED for a in found.actions] == [shares] * 2
     assert [a.kind for a in decided((job("x", 200.0), job("y", 400.0)), (device(),)).actions] == [
-        ActionKind.START_ALONE, ActionKind.WAIT,
-    ]  # fmt: skip
+        ActionKind.START_ALONE,
+        ActionKind.WAIT,
+    ]
 
 
 def test_on_a_slower_type_the_same_deadline_leaves_less() -> None:
@@ -219,9 +220,12 @@ def test_fewest_expected_misses_by_trying_every_pairing() -> None:
             Job(id=n, workload=n, remaining_s=100.0, deadline_s=float(NOW_S + rng.integers(130, 300))) for n in names
         )
         snapshot = Snapshot(
-            pending=jobs, devices=(device(name="1"), device(name="2")), now_s=NOW_S,
-            objective=ObjectiveKind.DEADLINE_MISSES, limits=Limits(risk=0.5),
-        )  # fmt: skip
+            pending=jobs,
+            devices=(device(name="1"), device(name="2")),
+            now_s=NOW_S,
+            objective=ObjectiveKind.DEADLINE_MISSES,
+            limits=Limits(risk=0.5),
+        )
         found = plan(snapshot, predictor, known, "d")
 
         def chance(one: Job, other: Job, table: dict[tuple[str, str], float] = table) -> float:

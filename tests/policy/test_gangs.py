@@ -254,13 +254,16 @@ def test_single_jobs_leave_the_empty_devices_to_gangs_where_that_starts_more() -
     """Two gangs of two could share the two empty devices; of two single jobs one finds a seat beside a resident."""
     world = World(0)
     pending = (
-        Job(id="s0", workload="a", priority=2), Job(id="s1", workload="b"),
-        Job(id="g0", workload="c", gpus=2), Job(id="g1", workload="d", gpus=2),
-    )  # fmt: skip
+        Job(id="s0", workload="a", priority=2),
+        Job(id="s1", workload="b"),
+        Job(id="g0", workload="c", gpus=2),
+        Job(id="g1", workload="d", gpus=2),
+    )
     devices = (
-        Device(id="d0", type=DEVICE), Device(id="d1", type=DEVICE),
+        Device(id="d0", type=DEVICE),
+        Device(id="d1", type=DEVICE),
         Device(id="d2", type=DEVICE, residents=(Job(id="r", workload="a"),)),
-    )  # fmt: skip
+    )
     found = plan_gangs(Snapshot(pending=pending, devices=devices), world.predictor, world.resolve, "d")
     kinds = {action.job_id: action.kind for action in found.actions}
     assert kinds == dict.fromkeys(("s0", "g0", "g1"), ActionKind.START_SHARED) | {"s1": ActionKind.WAIT}

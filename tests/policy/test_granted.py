@@ -106,11 +106,14 @@ def test_of_two_past_their_grants_the_less_important_ends_and_the_other_is_warne
 
 measured = st.lists(
     st.builds(
-        lambda at, size, gib, name: window(10.0 * at, 10.0 * (at + size), gib, name), st.integers(0, 15),
-        st.integers(1, 9), st.sampled_from([7.0, 9.0, 12.0]), st.sampled_from("ab"),
+        lambda at, size, gib, name: window(10.0 * at, 10.0 * (at + size), gib, name),
+        st.integers(0, 15),
+        st.integers(1, 9),
+        st.sampled_from([7.0, 9.0, 12.0]),
+        st.sampled_from("ab"),
     ),
     max_size=10,
-)  # fmt: skip
+)
 
 
 @given(measured, st.integers(1, 6), st.randoms(use_true_random=False))
@@ -162,11 +165,16 @@ class Cluster:
         rng = self.rng
         self.count += 1
         return Job(
-            id=f"j{self.count}", workload=str(rng.choice(NAMES)), gpus=int(rng.choice([1, 1, 1, 2])),
-            priority=int(rng.integers(0, 3)), remaining_s=float(rng.integers(1, 3000)), preemptible=True,
-            checkpoint_s=float(rng.integers(0, 20)), since_s=math.nan,
+            id=f"j{self.count}",
+            workload=str(rng.choice(NAMES)),
+            gpus=int(rng.choice([1, 1, 1, 2])),
+            priority=int(rng.integers(0, 3)),
+            remaining_s=float(rng.integers(1, 3000)),
+            preemptible=True,
+            checkpoint_s=float(rng.integers(0, 20)),
+            since_s=math.nan,
             grant_bytes=float(rng.integers(1, 90)) * GIB if rng.random() < 0.5 else math.nan,
-        )  # fmt: skip
+        )
 
     def step(self) -> None:
         """Jobs come, some started by others; jobs end; memory is measured; now and then a device is cut anew."""
@@ -180,9 +188,14 @@ class Cluster:
             for one in jobs:
                 most = one.grant_bytes if one.grant_bytes > 0 else 20 * GIB
                 held = MemoryUsage(
-                    observation_id="o", job_id=one.id, workload=one.workload, device_type=DEVICE,
-                    bytes=most * rng.uniform(0.5, 1.5), start_s=self.now_s, end_s=self.now_s + 100,
-                )  # fmt: skip
+                    observation_id="o",
+                    job_id=one.id,
+                    workload=one.workload,
+                    device_type=DEVICE,
+                    bytes=most * rng.uniform(0.5, 1.5),
+                    start_s=self.now_s,
+                    end_s=self.now_s + 100,
+                )
                 self.used.setdefault(one.id, []).append(held)
         if rng.random() < 0.1:
             self.ratio[str(rng.choice(list("xyz")))] = float(rng.choice([1.0, 1.25, 1.5]))
@@ -194,11 +207,14 @@ class Cluster:
         partial = bool(self.rng.random() < 0.2)
         names = [name for name in "xyz" if not partial or self.rng.random() < 0.7] or ["x"]
         return Snapshot(
-            pending=tuple(self.pending), limits=limits, now_s=self.now_s, partial=partial,
+            pending=tuple(self.pending),
+            limits=limits,
+            now_s=self.now_s,
+            partial=partial,
             devices=tuple(
                 device(name, *self.runs[name], ratio=self.ratio[name], granule_gib=self.granule[name]) for name in names
             ),
-        )  # fmt: skip
+        )
 
     def apply(self, actions: tuple[Action, ...]) -> None:
         """Some of it."""
@@ -229,9 +245,13 @@ def test_whatever_happens_grants_fit_their_devices_and_only_who_is_past_its_gran
         limits = Limits(allowed=allowed, grant_patience_s=150.0, move_factor=1.0)
         seen = cluster.seen(limits)
         found = plan_scope(
-            seen, ledger, cluster.predictor, cluster.resolve, "x",
+            seen,
+            ledger,
+            cluster.predictor,
+            cluster.resolve,
+            "x",
             lambda grant: in_order(cluster.used.get(grant.job_id, ())),
-        )  # fmt: skip
+        )
         # never more than there is
         assert all(left >= 0 for left in free(found).values())
         held = held_by(found.ledger)

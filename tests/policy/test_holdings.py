@@ -43,14 +43,16 @@ def test_starts_hold_their_grant_and_keep_it_while_they_run() -> None:
     assert (start.kind, start.grant_bytes, start.partner_id) == (SHARED, 8 * GIB, "b")
     assert start.reason.endswith("; granted 8 GiB (4 granules) for 7 GiB (grant)")
     assert [(one.job_id, one.bytes, one.planned, one.since_s) for one in holdings(first.ledger)] == [
-        ("b", 4 * GIB, False, 10.0), ("a", 8 * GIB, True, 10.0),
-    ]  # fmt: skip
+        ("b", 4 * GIB, False, 10.0),
+        ("a", 8 * GIB, True, 10.0),
+    ]
     assert free(first) == {"d": 34}
     runs = snapshot((), device("d", job("b"), job("a")), now_s=20.0, limits=EVERYTHING)
     second = decided(runs, first.ledger)
     assert [(one.job_id, one.bytes, one.planned, one.since_s) for one in holdings(second.ledger)] == [
-        ("a", 8 * GIB, False, 10.0), ("b", 4 * GIB, False, 10.0),
-    ]  # fmt: skip
+        ("a", 8 * GIB, False, 10.0),
+        ("b", 4 * GIB, False, 10.0),
+    ]
     assert {action.job_id: action.grant_bytes for action in second.plan.actions} == {"a": 8 * GIB, "b": 4 * GIB}
     over = decided(snapshot((), device("d", job("b")), now_s=30.0), second.ledger)
     assert free(over) == {"d": 38}

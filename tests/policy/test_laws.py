@@ -45,11 +45,13 @@ class World:
         self.resolve = resolver(*self.profiles.values())
         devices = tuple(
             Device(
-                id=f"d{k}", type=str(self.rng.choice(list(TYPES))), memory_bytes=float(self.rng.choice([12, 16])) * GIB,
+                id=f"d{k}",
+                type=str(self.rng.choice(list(TYPES))),
+                memory_bytes=float(self.rng.choice([12, 16])) * GIB,
                 residents=tuple(self.job(f"r{k}.{r}") for r in range(int(self.rng.choice([0, 0, 1, 1, 2])))),
             )
             for k in range(int(self.rng.integers(1, 5)))
-        )  # fmt: skip
+        )
         self.snapshot = Snapshot(
             pending=tuple(self.job(f"p{k}") for k in range(int(self.rng.integers(0, 7)))),
             devices=devices,
@@ -64,23 +66,30 @@ class World:
     def job(self, name: str) -> Job:
         rng = self.rng
         return Job(
-            id=name, workload=str(rng.choice(list(NAMES))), weight=float(rng.choice([1.0, 2.0])),
-            priority=int(rng.choice([0, 0, 1, 4])), max_slowdown=self.sometimes(1 + rng.random()),
-            latency_target_s=self.sometimes(rng.uniform(0.02, 0.1)), remaining_s=float(rng.integers(1, 50)),
-            attained_s=float(rng.integers(0, 50)), elapsed_s=float(rng.integers(0, 99)),
-        )  # fmt: skip
+            id=name,
+            workload=str(rng.choice(list(NAMES))),
+            weight=float(rng.choice([1.0, 2.0])),
+            priority=int(rng.choice([0, 0, 1, 4])),
+            max_slowdown=self.sometimes(1 + rng.random()),
+            latency_target_s=self.sometimes(rng.uniform(0.02, 0.1)),
+            remaining_s=float(rng.integers(1, 50)),
+            attained_s=float(rng.integers(0, 50)),
+            elapsed_s=float(rng.integers(0, 99)),
+        )
 
     def limits(self) -> Limits:
         rng = self.rng
         most = rng.choice(list(ActionKind)) if rng.random() < 0.2 else None
         return Limits(
             allowed=frozenset(ActionKind) if most is None else frozenset({ActionKind.WAIT, most}),
-            soft_cap=1 + rng.random(), max_slowdown=self.sometimes(1 + 2 * rng.random()),
+            soft_cap=1 + rng.random(),
+            max_slowdown=self.sometimes(1 + 2 * rng.random()),
             protected_slowdown=self.sometimes(1 + rng.random()),
-            risk=float(rng.choice([0.05, 0.2, 0.5])), memory_headroom=float(rng.choice([0.0, 0.1])),
+            risk=float(rng.choice([0.05, 0.2, 0.5])),
+            memory_headroom=float(rng.choice([0.0, 0.1])),
             misfit_risk=self.sometimes(rng.uniform(0, 0.5)),
             max_devices=None if rng.random() < 0.7 else int(rng.integers(0, 3)),
-        )  # fmt: skip
+        )
 
     def plan(self, snapshot: Snapshot) -> Plan:
         return plan(snapshot, self.predictor, self.resolve, "d")

@@ -193,12 +193,11 @@ def test_where_moving_is_free_the_steps_save_almost_all_that_any_arrangement_cou
                 device,
                 pool="",
                 residents=tuple(
-                    replace(job, **at_no_price, remaining_s=100.0 + k)
-                    for k, job in enumerate(device.residents[:2])
+                    replace(job, **at_no_price, remaining_s=100.0 + k) for k, job in enumerate(device.residents[:2])
                 ),
             )
             for device in world.snapshot.devices[:4]
-        ]  # fmt: skip
+        ]
         world.snapshot = replace(
             world.snapshot, pending=(), devices=tuple(free), limits=Limits(allowed=MOVES, move_factor=1.0)
         )

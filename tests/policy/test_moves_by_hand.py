@@ -87,9 +87,11 @@ def test_a_mover_makes_room_for_one_that_waits() -> None:
 def test_the_cheapest_of_the_least_important_stops_and_is_told_again_until_it_has() -> None:
     apart = TablePredictor({(v, n): 9.0 for v in "ab" for n in "ab"})
     residents = (
-        old("a0", priority=1, checkpoint_s=1.0), old("a1", checkpoint_s=9.0), old("a2", checkpoint_s=5.0),
+        old("a0", priority=1, checkpoint_s=1.0),
+        old("a1", checkpoint_s=9.0),
+        old("a2", checkpoint_s=5.0),
         old("a3", checkpoint_s=1.0, preemptible=False),
-    )  # fmt: skip
+    )
     devices = tuple(Device(id=f"d{k}", type=DEVICE, residents=(one,)) for k, one in enumerate(residents))
     limits = Limits(allowed=frozenset(ActionKind), max_slowdown=1.5)
     seen = Snapshot(pending=(Job(id="b", workload="b", priority=1),), devices=devices, now_s=NOW_S, limits=limits)

@@ -154,10 +154,13 @@ def test_as_good_as_trying_every_placement(objective: ObjectiveKind | None, seed
 
     def job(name: str) -> Job:
         return Job(
-            id=name, workload=str(rng.choice(list(NAMES))), weight=float(rng.choice([1.0, 2.0])),
-            remaining_s=float(rng.integers(1, 50)), attained_s=float(rng.integers(0, 50)),
+            id=name,
+            workload=str(rng.choice(list(NAMES))),
+            weight=float(rng.choice([1.0, 2.0])),
+            remaining_s=float(rng.integers(1, 50)),
+            attained_s=float(rng.integers(0, 50)),
             elapsed_s=float(rng.integers(0, 99)),
-        )  # fmt: skip
+        )
 
     pending = tuple(job(f"p{k}") for k in range(4))
     spare = [Device(id=f"d{k}", type=str(rng.choice(list(kinds)))) for k in range(int(rng.integers(1, 4)))]

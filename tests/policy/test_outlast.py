@@ -21,8 +21,9 @@ def decided(guest_s: float, host_s: float, limits: Limits = RULE) -> Action:
     host = Job(id="host", workload="b", remaining_s=host_s)
     snapshot = Snapshot(
         pending=(Job(id="guest", workload="a", remaining_s=guest_s),),
-        devices=(Device(id="d", type=DEVICE, residents=(host,)),), limits=limits,
-    )  # fmt: skip
+        devices=(Device(id="d", type=DEVICE, residents=(host,)),),
+        limits=limits,
+    )
     return plan(snapshot, PREDICTOR, RESOLVE, "d").actions[0]
 
 

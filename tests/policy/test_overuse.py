@@ -139,9 +139,12 @@ def test_one_more_dip_puts_nobody_past_and_neither_does_one_spike(seen: list[Mem
 
 def past(job_id: str, device_id: str, past_gib: float, priority: int = 0) -> Overuse:
     return Overuse(
-        job=Job(id=job_id, workload="w", priority=priority), device=Device(id=device_id, type="t"),
-        granted_bytes=8 * GIB, used_bytes=(8 + past_gib) * GIB, covered_s=130.0,
-    )  # fmt: skip
+        job=Job(id=job_id, workload="w", priority=priority),
+        device=Device(id=device_id, type="t"),
+        granted_bytes=8 * GIB,
+        used_bytes=(8 + past_gib) * GIB,
+        covered_s=130.0,
+    )
 
 
 def test_one_job_a_device_ends_the_least_important_then_the_furthest_past() -> None:

@@ -82,9 +82,12 @@ def test_a_job_that_runs_or_that_nobody_knows_was_not_planned() -> None:
     devices = (Device(id="d", type=DEVICE, residents=(Job(id="r", workload="w"),)),)
     snapshot = Snapshot(pending=(Job(id="a", workload="w"),), devices=devices)
     decided = plan_scope(
-        Snapshot(pending=snapshot.pending, devices=devices, now_s=0.0), ScopeLedger(scope="s"),
-        TablePredictor({("w", "w"): 1.5}), resolver(profile("w")), "d",
-    ).plan  # fmt: skip
+        Snapshot(pending=snapshot.pending, devices=devices, now_s=0.0),
+        ScopeLedger(scope="s"),
+        TablePredictor({("w", "w"): 1.5}),
+        resolver(profile("w")),
+        "d",
+    ).plan
     assert part_of(snapshot, decided, "r") is None
     assert part_of(snapshot, decided, "x") is None
 

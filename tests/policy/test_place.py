@@ -33,10 +33,13 @@ def crowd(jobs: int, empty: int, residents: int, types: int, seed: int = 0) -> t
 
     def job(name: str) -> Job:
         return Job(
-            id=name, workload=str(rng.choice(names)), weight=float(rng.choice([1.0, 2.0, 4.0])),
-            remaining_s=float(rng.gamma(1.0, 1000.0)), attained_s=float(rng.gamma(1.0, 1000.0)),
+            id=name,
+            workload=str(rng.choice(names)),
+            weight=float(rng.choice([1.0, 2.0, 4.0])),
+            remaining_s=float(rng.gamma(1.0, 1000.0)),
+            attained_s=float(rng.gamma(1.0, 1000.0)),
             elapsed_s=float(rng.gamma(1.0, 3000.0)),
-        )  # fmt: skip
+        )
 
     devices = tuple(
         Device(id=f"d{k}", type=TYPES[int(rng.integers(types))], residents=(job(f"r{k}"),) if k < residents else ())
@@ -87,8 +90,10 @@ def test_jobs_that_fit_only_large_devices_share_them_rather_than_wait() -> None:
     )
     found = plan(
         Snapshot(pending=jobs, devices=(*small, large)),
-        TablePredictor({("w0", "w0"): 1.5}, devices=TYPES), resolver(profile("w0", device_type="fast")), "d",
-    )  # fmt: skip
+        TablePredictor({("w0", "w0"): 1.5}, devices=TYPES),
+        resolver(profile("w0", device_type="fast")),
+        "d",
+    )
     assert waiting(found) == 0
     assert found.status is SolveStatus.OPTIMAL
     assert [a.device_id for a in found.actions[:2]] == ["large", "large"]
@@ -123,9 +128,10 @@ def test_many_jobs_that_all_differ_are_decided_and_proved() -> None:
         replace(d, residents=tuple(replace(r, workload=next(fresh)) for r in d.residents)) for d in snapshot.devices
     )
     made = (
-        replace(snapshot, pending=pending, devices=devices), table,
+        replace(snapshot, pending=pending, devices=devices),
+        table,
         [replace(profile(name, device_type=TYPES[0])) for name in names],
-    )  # fmt: skip
+    )
     found = decided(made)
     assert (found.status, waiting(found)) == (SolveStatus.OPTIMAL, 0)
     assert found.objective_value < 0.9 * found.greedy_cost

@@ -34,11 +34,15 @@ class Cluster:
             self.count += 1
             self.pending.append(
                 Job(
-                    id=f"j{self.count}", workload=str(rng.choice(NAMES)), gpus=int(rng.choice([1, 1, 1, 2, 3])),
-                    priority=int(rng.integers(0, 3)), remaining_s=float(rng.integers(1, 3000)), preemptible=True,
+                    id=f"j{self.count}",
+                    workload=str(rng.choice(NAMES)),
+                    gpus=int(rng.choice([1, 1, 1, 2, 3])),
+                    priority=int(rng.integers(0, 3)),
+                    remaining_s=float(rng.integers(1, 3000)),
+                    preemptible=True,
                     checkpoint_s=float(rng.integers(0, 20)),
                 )
-            )  # fmt: skip
+            )
         over = {job.id for jobs in self.runs.values() for job in jobs if rng.random() < 0.1}
         for jobs in self.runs.values():
             jobs[:] = [job for job in jobs if job.id not in over]

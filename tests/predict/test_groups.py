@@ -8,10 +8,13 @@ from interfere.records import Prediction, Source
 from tests.models import profile
 
 PAIRS = Prediction(
-    median=np.array([1.5, 1.2, 2.0, np.nan]), lower=np.array([1.4, 1.1, 1.0, np.nan]),
-    upper=np.array([1.8, 1.3, 3.0, np.nan]), feasibility=np.array([0.7, 1.0, 1.0, 1.0]),
-    source=(Source.MEASURED, Source.MODEL, Source.MODEL, Source.ABSTAINED), reason=("", "", "", "measure it first"),
-)  # fmt: skip
+    median=np.array([1.5, 1.2, 2.0, np.nan]),
+    lower=np.array([1.4, 1.1, 1.0, np.nan]),
+    upper=np.array([1.8, 1.3, 3.0, np.nan]),
+    feasibility=np.array([0.7, 1.0, 1.0, 1.0]),
+    source=(Source.MEASURED, Source.MODEL, Source.MODEL, Source.ABSTAINED),
+    reason=("", "", "", "measure it first"),
+)
 
 
 def test_a_group_is_the_product_of_its_pairs_and_says_so() -> None:

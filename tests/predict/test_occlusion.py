@@ -45,9 +45,12 @@ def test_what_the_model_does_not_read_has_an_effect_of_exactly_zero(occlusion: O
     unread = {key: one.log_change for key, one in found.items() if key[1] != IDENTITY}
     assert unread.pop((True, "step time alone")) != 0
     assert set(unread) == {
-        (True, "peak memory"), (True, "share of time on the device"), (False, "peak memory"),
-        (False, "share of time on the device"), (False, "step time alone"),
-    }  # fmt: skip
+        (True, "peak memory"),
+        (True, "share of time on the device"),
+        (False, "peak memory"),
+        (False, "share of time on the device"),
+        (False, "step time alone"),
+    }
     assert set(unread.values()) == {0.0}
 
 
@@ -88,13 +91,19 @@ def test_every_fact_reads_and_replaces_fields_of_a_profile(tmp_path: Path) -> No
     names = [fact.name for fact in FACTS]
     assert len(names) == len(set(names))
     numbers = {
-        name: 0.5 for name, field in JobProfile.__dataclass_fields__.items()
+        name: 0.5
+        for name, field in JobProfile.__dataclass_fields__.items()
         if field.type is float and name != "step_time_s"
-    }  # fmt: skip
+    }
     full = JobProfile(
-        workload="w", device_type=DEVICE_TYPE, step_time_s=0.5, busy_s=(0.5,), idle_s=(0.1,),
-        kernels=(KernelStat(name="k", mean_s=0.1, count=0.5),), **numbers,
-    )  # fmt: skip
+        workload="w",
+        device_type=DEVICE_TYPE,
+        step_time_s=0.5,
+        busy_s=(0.5,),
+        idle_s=(0.1,),
+        kernels=(KernelStat(name="k", mean_s=0.1, count=0.5),),
+        **numbers,
+    )
     assert {fact.value(full) for fact in FACTS} == {0.5}
     covered = {field for fact in FACTS for field in fact.fields}
     assert covered == {*numbers, "step_time_s", "busy_s", "idle_s", "kernels"}

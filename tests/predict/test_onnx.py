@@ -149,9 +149,16 @@ def strange(model: OnnxPredictor) -> JobProfile:
     """A job at the edge of every column."""
     job = next(iter(model.profiles.values()))
     return replace(
-        job, workload="strange", step_time_s=1e6, busy_frac=1e-9, busy_s=(1e5,) * 3, idle_s=(1e6,) * 3,
-        memory_peak_bytes=1e15, memory_working_set_bytes=1e15, kernels=(),
-    )  # fmt: skip
+        job,
+        workload="strange",
+        step_time_s=1e6,
+        busy_frac=1e-9,
+        busy_s=(1e5,) * 3,
+        idle_s=(1e6,) * 3,
+        memory_peak_bytes=1e15,
+        memory_working_set_bytes=1e15,
+        kernels=(),
+    )
 
 
 def test_a_job_unlike_all_others_abstains_unless_asked(model: OnnxPredictor) -> None:
@@ -194,9 +201,16 @@ def test_a_pair_that_was_observed_is_answered_however_strange(model: OnnxPredict
         before = online.predict_pairs(batch(model, jobs))
         assert before.source[1 + k] is Source.ABSTAINED  # the other direction says nothing of this one
         window = Progress(
-            observation_id=f"o{k}", job_id=victim, workload=victim, company=(neighbour,), device_type=DOMAIN[0],
-            mode=DOMAIN[1], start_s=0.0, end_s=60.0, slowdown=1.3 + k / 10,
-        )  # fmt: skip
+            observation_id=f"o{k}",
+            job_id=victim,
+            workload=victim,
+            company=(neighbour,),
+            device_type=DOMAIN[0],
+            mode=DOMAIN[1],
+            start_s=0.0,
+            end_s=60.0,
+            slowdown=1.3 + k / 10,
+        )
         assert online.observe(window, lambda workload, _: profiles[workload]).result is ObservationResult.APPLIED
     answer = online.predict_pairs(batch(model, jobs))
     assert answer.source == (Source.MODEL, Source.MODEL, Source.MODEL, Source.ABSTAINED)

@@ -34,8 +34,11 @@ def test_a_campaign_from_nothing_to_a_table(tmp_path: Path) -> None:
     table = run_campaign(config(tmp_path / "t"), seen.append)
     assert [job.workload for job in table.jobs] == [BUSY, WAITING]
     assert {(p.victim, p.neighbour) for p in table.pairs} == {
-        (BUSY, BUSY), (BUSY, WAITING), (WAITING, BUSY), (WAITING, WAITING),
-    }  # fmt: skip
+        (BUSY, BUSY),
+        (BUSY, WAITING),
+        (WAITING, BUSY),
+        (WAITING, WAITING),
+    }
     for pair in table.pairs:  # another program may have had the core: then the row says so and holds nothing
         assert (pair.status is PairStatus.OK) == (0.5 < pair.slowdown < 20)
         assert pair.source == "cpu"
@@ -43,8 +46,12 @@ def test_a_campaign_from_nothing_to_a_table(tmp_path: Path) -> None:
         assert pair.campaign == "campaign"
     assert [p.passes for p in read_table(tmp_path / "t").pairs] == [p.passes for p in table.pairs]
     assert {p.name for p in (tmp_path / "t").iterdir()} == {
-        "jobs.parquet", "pairs.parquet", "raw.parquet", "card.md", "raw",
-    }  # fmt: skip
+        "jobs.parquet",
+        "pairs.parquet",
+        "raw.parquet",
+        "card.md",
+        "raw",
+    }
     blocks = RawLog(tmp_path / "t" / "raw").blocks()
     card = (tmp_path / "t" / "card.md").read_text()
     assert f"--workloads {BUSY},{WAITING}" in card
@@ -95,9 +102,22 @@ def test_killed_it_leaves_no_orphans_and_goes_on_where_it_was(tmp_path: Path) ->
     out = tmp_path / "t"
     log = RawLog(out / "raw")
     command = [
-        sys.executable, "-m", "interfere", "profile", "campaign", "--workloads", f"{BUSY},{WAITING}", "--quick",
-        "--block-s", "0.6", "--solo-s", "0.5", "--out", str(out), "--json",
-    ]  # fmt: skip
+        sys.executable,
+        "-m",
+        "interfere",
+        "profile",
+        "campaign",
+        "--workloads",
+        f"{BUSY},{WAITING}",
+        "--quick",
+        "--block-s",
+        "0.6",
+        "--solo-s",
+        "0.5",
+        "--out",
+        str(out),
+        "--json",
+    ]
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=env) as process:
         until = time.monotonic() + 60

@@ -46,9 +46,17 @@ def test_solo_of_a_users_job_in_the_current_folder_beside_a_hostile_one(tmp_path
         (tmp_path / name).mkdir()
         (tmp_path / name / "__init__.py").write_text("raise SystemExit('hostile code ran')")
     done = interfere(
-        "solo", "--workloads", "my_jobs:nap,gemm", "--core", max(os.sched_getaffinity(0)), "--solo-s", "0.5", "--json",
-        cwd=tmp_path, INTERFERE_WORK=str(tmp_path / "work"),
-    )  # fmt: skip
+        "solo",
+        "--workloads",
+        "my_jobs:nap,gemm",
+        "--core",
+        max(os.sched_getaffinity(0)),
+        "--solo-s",
+        "0.5",
+        "--json",
+        cwd=tmp_path,
+        INTERFERE_WORK=str(tmp_path / "work"),
+    )
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
     folder = tmp_path / "work" / "tables" / "alone"
@@ -62,10 +70,23 @@ def test_solo_of_a_users_job_in_the_current_folder_beside_a_hostile_one(tmp_path
 
 def test_pairs_measures_the_chosen_ones(tmp_path: Path) -> None:
     arguments = (
-        "pairs", "gemm+request-server", "gemm+gemm", "--quick", "--passes", "1", "--block-s", "0.8", "--seed", "3",
-        "--solo-s", "0.5",
-        "--name", "few", "--work", tmp_path / "w",
-    )  # fmt: skip
+        "pairs",
+        "gemm+request-server",
+        "gemm+gemm",
+        "--quick",
+        "--passes",
+        "1",
+        "--block-s",
+        "0.8",
+        "--seed",
+        "3",
+        "--solo-s",
+        "0.5",
+        "--name",
+        "few",
+        "--work",
+        tmp_path / "w",
+    )
     done = interfere(*arguments, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "one CPU core, time-sliced" in done.stdout

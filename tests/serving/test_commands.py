@@ -21,9 +21,15 @@ INTERFERE = (sys.executable, "-m", "interfere")
 def interfere(*arguments: str, stdin: str = "", cwd: Path, **environ: str) -> subprocess.CompletedProcess[str]:
     """Run one command to its end."""
     ran = subprocess.run(
-        [*INTERFERE, *arguments], input=stdin, capture_output=True, text=True, timeout=60,
-        cwd=cwd, env=os.environ | environ, check=False,
-    )  # fmt: skip
+        [*INTERFERE, *arguments],
+        input=stdin,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        cwd=cwd,
+        env=os.environ | environ,
+        check=False,
+    )
     assert "Traceback" not in ran.stderr + ran.stdout
     return ran
 
@@ -38,8 +44,11 @@ def served(model_folder: Path, folder: Path) -> Iterator[dict[str, Any]]:
     """`interfere serve --json` in a process of its own; its one line."""
     process = subprocess.Popen(
         [*INTERFERE, "serve", "--model", str(model_folder), "--port", "0", "--work", "w", "--json"],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=folder,
-    )  # fmt: skip
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=folder,
+    )
     assert process.stdout is not None
     line = process.stdout.readline()
     yield json.loads(line) if line else pytest.fail(process.communicate()[1])
@@ -94,8 +103,11 @@ def test_match_tells_of_residents_where_that_is_allowed(served: dict[str, Any], 
     residents = [{"id": "r", "workload": "train"} | old, {"id": "s", "workload": "gemm"} | old]
     snapshot = {
         "devices": [{"id": "d", "type": DEVICE_TYPE, "residents": residents}, {"id": "e", "type": DEVICE_TYPE}],
-        "pending": [], "scope": "residents", "now_s": 1000, "limits": {"allowed": ["wait", "keep", "move"]},
-    }  # fmt: skip
+        "pending": [],
+        "scope": "residents",
+        "now_s": 1000,
+        "limits": {"allowed": ["wait", "keep", "move"]},
+    }
     plan = ask(served, folder, "match", "-", stdin=json.dumps(snapshot))
     assert sorted(a["kind"] for a in plan["actions"]) == ["keep", "move"]
     shown = interfere("match", "-", "--target", served["address"], stdin=json.dumps(snapshot), cwd=folder)
@@ -111,9 +123,12 @@ def test_match_tells_of_residents_where_that_is_allowed(served: dict[str, Any], 
 def test_match_tells_what_becomes_of_deadlines(served: dict[str, Any], folder: Path, allowed: str, late: str) -> None:
     jobs = [{"id": "in-time", "deadline_s": 900}, {"id": "late", "deadline_s": 10, "weight": 0.5}]
     snapshot = {
-        "pending": [{"workload": "gemm", "remaining_s": 600} | job for job in jobs], "scope": allowed, "now_s": 5,
-        "devices": [{"id": "d", "type": DEVICE_TYPE}], "limits": {"allowed": ["wait", "start_alone", allowed]},
-    }  # fmt: skip
+        "pending": [{"workload": "gemm", "remaining_s": 600} | job for job in jobs],
+        "scope": allowed,
+        "now_s": 5,
+        "devices": [{"id": "d", "type": DEVICE_TYPE}],
+        "limits": {"allowed": ["wait", "start_alone", allowed]},
+    }
     shown = interfere("match", "-", "--target", served["address"], stdin=json.dumps(snapshot), cwd=folder)
     assert shown.returncode == 0
     decisions = " ".join(" ".join(row.split("│")[2].strip() for row in shown.stdout.splitlines() if "│" in row).split())
@@ -132,9 +147,15 @@ def test_match_example_is_built_from_the_model_and_can_be_sent_again(served: dic
 
 def test_observe_moves_the_next_prediction(served: dict[str, Any], folder: Path) -> None:
     window = {
-        "observation_id": "o1", "job_id": "j", "workload": "stream", "device_type": DEVICE_TYPE, "start_s": 0,
-        "end_s": 10, "company": ["gemm"], "slowdown": 4.0,
-    }  # fmt: skip
+        "observation_id": "o1",
+        "job_id": "j",
+        "workload": "stream",
+        "device_type": DEVICE_TYPE,
+        "start_s": 0,
+        "end_s": 10,
+        "company": ["gemm"],
+        "slowdown": 4.0,
+    }
     told = ask(served, folder, "observe", "-", stdin=json.dumps([window]))
     assert told == {"observations": [{"observation_id": "o1", "result": "applied", "reason": ""}]}
     (said,) = ask(served, folder, "predict", "--victim", "stream", "--neighbour", "gemm")["predictions"]
@@ -147,11 +168,25 @@ def test_observe_moves_the_next_prediction(served: dict[str, Any], folder: Path)
 
 def test_the_log_is_looked_at_and_rolled_back(served: dict[str, Any], folder: Path) -> None:
     sent = [
-        {"what": "memory_usage", "observation_id": "log-m", "job_id": "j", "workload": "train", "bytes": 2.0**31,
-         "device_type": DEVICE_TYPE, "start_s": 0, "end_s": 10},
-        {"what": "outcome", "observation_id": "log-o", "job_id": "j", "kind": "refused", "at_s": 5,
-         "reason": "drained"},
-    ]  # fmt: skip
+        {
+            "what": "memory_usage",
+            "observation_id": "log-m",
+            "job_id": "j",
+            "workload": "train",
+            "bytes": 2.0**31,
+            "device_type": DEVICE_TYPE,
+            "start_s": 0,
+            "end_s": 10,
+        },
+        {
+            "what": "outcome",
+            "observation_id": "log-o",
+            "job_id": "j",
+            "kind": "refused",
+            "at_s": 5,
+            "reason": "drained",
+        },
+    ]
     ask(served, folder, "observe", "-", stdin=json.dumps(sent))
     log = ask(served, folder, "observe", "log", "--limit", "2")
     assert [(e["what"], e["about"], e["result"]) for e in log["entries"]] == [
@@ -175,10 +210,18 @@ def test_the_log_is_looked_at_and_rolled_back(served: dict[str, Any], folder: Pa
 
 def test_what_was_observed_becomes_a_table(served: dict[str, Any], model_folder: Path, folder: Path) -> None:
     sent = [
-        {"observation_id": f"export-{k}", "job_id": "j", "workload": "train", "device_type": DEVICE_TYPE,
-         "company": ["stream"], "start_s": 10 * k, "end_s": 10 * k + 10, "slowdown": 1.2 + 0.01 * k}
+        {
+            "observation_id": f"export-{k}",
+            "job_id": "j",
+            "workload": "train",
+            "device_type": DEVICE_TYPE,
+            "company": ["stream"],
+            "start_s": 10 * k,
+            "end_s": 10 * k + 10,
+            "slowdown": 1.2 + 0.01 * k,
+        }
         for k in range(3)
-    ]  # fmt: skip
+    ]
     ask(served, folder, "observe", "-", stdin=json.dumps(sent))
     store = str(folder / served["store"])
     ran = interfere(
@@ -284,9 +327,12 @@ def test_explain_says_why_in_words_and_in_json(served: dict[str, Any], folder: P
 
 @pytest.mark.parametrize(
     ("arguments", "remedy"),
-    [(("nope", "a"), "answers of Match"), (("{decision}", "nope"), "one of its 2 jobs"),
-     (("{decision}", "a", "--scope", "other"), "scope 'other'")],
-)  # fmt: skip
+    [
+        (("nope", "a"), "answers of Match"),
+        (("{decision}", "nope"), "one of its 2 jobs"),
+        (("{decision}", "a", "--scope", "other"), "scope 'other'"),
+    ],
+)
 def test_explain_of_what_is_unknown_fails_with_a_remedy(
     served: dict[str, Any], folder: Path, arguments: tuple[str, ...], remedy: str
 ) -> None:

@@ -85,9 +85,15 @@ def test_what_was_learned_since_is_told_and_everything_is_of_now(client: PolicyC
     jobs = (Job(id="a", workload="train"), Job(id="b", workload="stream"))
     plan = client.match(snapshot(pending=jobs, devices=one()))
     seen = Progress(
-        observation_id="o", job_id="a", workload="train", company=("stream",), device_type=DEVICE_TYPE,
-        start_s=0.0, end_s=600.0, slowdown=1.2 * expected("train", "stream"),
-    )  # fmt: skip
+        observation_id="o",
+        job_id="a",
+        workload="train",
+        company=("stream",),
+        device_type=DEVICE_TYPE,
+        start_s=0.0,
+        end_s=600.0,
+        slowdown=1.2 * expected("train", "stream"),
+    )
     client.observe([seen])
     client.register_profiles([profile("stream", step_time_s=0.5)])
     said = client.explain(plan.decision_id, "a")
@@ -227,7 +233,9 @@ def test_residents_that_are_kept_are_seats_and_explained_themselves(client: Poli
     plan = client.match(snapshot(pending=(Job(id="a", workload="train"),), devices=devices, limits=limits, now_s=5.0))
     said = client.explain(plan.decision_id, "a")
     assert {(one.kind, one.partner_id) for one in said.alternatives} == {
-        (ActionKind.START_ALONE, ""), (ActionKind.START_SHARED, "r"), (ActionKind.WAIT, ""),
-    }  # fmt: skip
+        (ActionKind.START_ALONE, ""),
+        (ActionKind.START_SHARED, "r"),
+        (ActionKind.WAIT, ""),
+    }
     kept = client.explain(plan.decision_id, "r")
     assert (kept.action.kind, kept.workload, kept.alternatives) == (ActionKind.KEEP, "infer", ())

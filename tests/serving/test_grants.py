@@ -48,9 +48,13 @@ def job(name: str, gib: float = 8.0, **given: object) -> Job:
 
 def device(name: str, *residents: Job, ratio: float = 1.0) -> Device:
     return Device(
-        id=name, type=DEVICE_TYPE, memory_bytes=80 * GIB, granule_bytes=2 * GIB, oversubscription_ratio=ratio,
+        id=name,
+        type=DEVICE_TYPE,
+        memory_bytes=80 * GIB,
+        granule_bytes=2 * GIB,
+        oversubscription_ratio=ratio,
         residents=residents,
-    )  # fmt: skip
+    )
 
 
 def snapshot(now_s: float, *pending: Job, devices: tuple[Device, ...], **given: object) -> Snapshot:
@@ -59,9 +63,15 @@ def snapshot(now_s: float, *pending: Job, devices: tuple[Device, ...], **given: 
 
 def used(start_s: float, end_s: float, gib: float, name: str = "a", **given: object) -> MemoryUsage:
     values: dict[str, object] = {
-        "observation_id": f"{name} {start_s:g} {end_s:g}", "job_id": name, "workload": "gemm", "bytes": gib * GIB,
-        "device_type": DEVICE_TYPE, "start_s": start_s, "end_s": end_s, "device_id": "d",
-    }  # fmt: skip
+        "observation_id": f"{name} {start_s:g} {end_s:g}",
+        "job_id": name,
+        "workload": "gemm",
+        "bytes": gib * GIB,
+        "device_type": DEVICE_TYPE,
+        "start_s": start_s,
+        "end_s": end_s,
+        "device_id": "d",
+    }
     return MemoryUsage(**(values | given))  # type: ignore[arg-type]
 
 
@@ -110,8 +120,9 @@ def test_overuse_ends_a_job_whatever_order_it_was_told_in_also_over_a_restart(
         assert [grant.since_s for grant in client.grants().grants] == [0.0, 0.0]
         late, again = used(0, 70, 9), used(70, 130, 9.1)
         assert [one.result for one in client.observe([late, again])] == [
-            ObservationResult.APPLIED, ObservationResult.DUPLICATE,
-        ]  # fmt: skip
+            ObservationResult.APPLIED,
+            ObservationResult.DUPLICATE,
+        ]
         plan = client.match(snapshot(140.0, devices=here))
         assert ends(plan.actions) == {"a": "held 9.1 GiB of 8 GiB granted for 130 s"}
         assert client.explain(plan.decision_id, "a").action.kind is ActionKind.END
@@ -169,11 +180,16 @@ def test_two_servers_on_one_store_grant_no_granule_twice(model_folder: Path, tmp
     store = SqliteStore(tmp_path / "store.db")
     cores = [
         PolicyCore(
-            predictor=model, manifest=model.manifest, shipped=model.profiles, store=store, metrics=Metrics(),
-            occlusion=Occlusion(model, model.profiles.values()), time_budget_s=2.0,
+            predictor=model,
+            manifest=model.manifest,
+            shipped=model.profiles,
+            store=store,
+            metrics=Metrics(),
+            occlusion=Occlusion(model, model.profiles.values()),
+            time_budget_s=2.0,
         )
         for _ in range(2)
-    ]  # fmt: skip
+    ]
     names = [f"j{k}" for k in range(6)]
 
     def ask(k: int) -> None:

@@ -255,8 +255,15 @@ def test_a_batch_that_is_half_bad(client: PolicyClient) -> None:
         ]
     )
     assert [one.result for one in told] == [
-        APPLIED, DUPLICATE, REJECTED, PENDING, REJECTED, APPLIED, REJECTED, DUPLICATE
-    ]  # fmt: skip
+        APPLIED,
+        DUPLICATE,
+        REJECTED,
+        PENDING,
+        REJECTED,
+        APPLIED,
+        REJECTED,
+        DUPLICATE,
+    ]
     assert all(one.reason for one in told if one.result is not APPLIED)
     assert client.model().online.observations == 4
 

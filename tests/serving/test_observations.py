@@ -20,9 +20,15 @@ PENDING, REJECTED = ObservationResult.PENDING_SOLO, ObservationResult.REJECTED
 def window(name: str, victim: str = "infer", *company: str, **given: float) -> Progress:
     """Ten seconds of one job."""
     return Progress(
-        observation_id=name, job_id="j", workload=victim, device_type=DEVICE_TYPE, start_s=0.0, end_s=10.0,
-        company=company, **given,
-    )  # fmt: skip
+        observation_id=name,
+        job_id="j",
+        workload=victim,
+        device_type=DEVICE_TYPE,
+        start_s=0.0,
+        end_s=10.0,
+        company=company,
+        **given,
+    )
 
 
 def median(client: PolicyClient, victim: str = "infer", neighbour: str = "gemm") -> float:

@@ -99,8 +99,10 @@ def test_deadlines_are_accepted_or_declined_and_the_broken_ones_counted(
     with PolicyClient(server.address) as client:
         told = {action.job_id: action for action in client.match(asked).actions}
     assert [(told[one.id].kind, told[one.id].accepted) for one in pending] == [
-        (ActionKind.WAIT, True), (ActionKind.WAIT, False), (ActionKind.DECLINE, False),
-    ]  # fmt: skip
+        (ActionKind.WAIT, True),
+        (ActionKind.WAIT, False),
+        (ActionKind.DECLINE, False),
+    ]
     assert told["never"].reason.startswith("deadline: 1.5 min are left, alone it ends in 1.67 min")
     server.stop()
     server = serve(replace(settings, metrics_port=0))
@@ -110,8 +112,9 @@ def test_deadlines_are_accepted_or_declined_and_the_broken_ones_counted(
         assert client.match(replace(asked, now_s=1100.0, pending=pending[:1])).actions[0].kind is ActionKind.DECLINE
         text = scrape(server)
         assert [f'interfere_accepted_deadlines_total{{result="{how}"}} 1.0' in text for how in ("kept", "broken")] == [
-            False, True,
-        ]  # fmt: skip
+            False,
+            True,
+        ]
         with pytest.raises(InvalidInputError) as caught:
             client.rank(pending[0], (device,))
         assert caught.value.violations[0].field.endswith("now_s")
@@ -307,9 +310,13 @@ def test_gangs_and_moves_travel_and_are_explained(client: PolicyClient) -> None:
         explained = client.explain(plan.decision_id, action.job_id)
         assert explained.action == action
     outcome = Outcome(
-        observation_id="o", job_id=move.job_id, kind=OutcomeKind.REFUSED, at_s=2.0, decision_id=plan.decision_id,
+        observation_id="o",
+        job_id=move.job_id,
+        kind=OutcomeKind.REFUSED,
+        at_s=2.0,
+        decision_id=plan.decision_id,
         reason="no",
-    )  # fmt: skip
+    )
     client.observe([outcome])
     (moved,) = (
         action

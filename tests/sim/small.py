@@ -85,11 +85,12 @@ def schedulers(table: TruthTable) -> list[Callable[[], Scheduler]]:
     planning = [
         lambda share=share, objective=objective: PlannedScheduler(
             planner=Planner(predictor=known, profiles=known.profiles, mode=MODE, objective=objective),
-            order=ShortestFirst(), share=share,
+            order=ShortestFirst(),
+            share=share,
         )
         for share in (False, True)
         for objective in (ObjectiveKind.TOTAL_SLOWDOWN, ObjectiveKind.COMPLETION_TIME)
-    ]  # fmt: skip
+    ]
     history = [lambda: QueueScheduler(order=ShortestFirst(estimate=History(), per_gpu=True))]
     return [*queueing, *preempting, *planning, *history]
 
@@ -107,14 +108,19 @@ def worlds(draw: st.DrawFn, *, gangs: bool = True, windows: bool = False, strang
     names = [*NAMES, "stranger"] if strangers else NAMES
     jobs = [
         job(
-            f"j{k}", float(at), draw(st.integers(0, 60)) / 2, draw(st.sampled_from(names)),
-            draw(st.integers(1, count)) if gangs else 1, checkpoint_s=draw(st.sampled_from([0.0, 1.5])),
+            f"j{k}",
+            float(at),
+            draw(st.integers(0, 60)) / 2,
+            draw(st.sampled_from(names)),
+            draw(st.integers(1, count)) if gangs else 1,
+            checkpoint_s=draw(st.sampled_from([0.0, 1.5])),
         )
         for k, at in enumerate(arrivals)
-    ]  # fmt: skip
+    ]
     there = devices(count, per_node=draw(st.integers(1, 4)))
     if windows:
         there = (
-            SimDevice(device=there[0].device, windows=((0.0, draw(st.integers(1, 40))), (50.0, math.inf))), *there[1:]
-        )  # fmt: skip
+            SimDevice(device=there[0].device, windows=((0.0, draw(st.integers(1, 40))), (50.0, math.inf))),
+            *there[1:],
+        )
     return World(name="drawn", jobs=tuple(jobs), devices=there)

@@ -36,16 +36,18 @@ def test_backfill_passes_a_gang_that_does_not_fit() -> None:
 
 def test_a_gang_waits_for_a_whole_node() -> None:
     made = World(
-        name="w", devices=devices(4, per_node=2),
+        name="w",
+        devices=devices(4, per_node=2),
         jobs=(job("a", 0, 10), job("gang", 0, 10, gpus=2), job("c", 1, 4), job("late", 2, 1, gpus=2)),
-    )  # fmt: skip
+    )
     # a is on one node, the gang on the other; c joins a's node: the late gang waits for one of the two to be empty.
     assert ends(made, QueueScheduler(order=Fifo()))["late"] == 11
     assert ends(made, QueueScheduler(order=Fifo(), whole_nodes=False))["late"] == 11
     two = World(
-        name="w", devices=devices(4, per_node=2),
+        name="w",
+        devices=devices(4, per_node=2),
         jobs=(*(job(f"s{k}", 0, 5 + k % 2 * 5) for k in range(4)), job("late", 2, 1, gpus=2)),
-    )  # fmt: skip
+    )
     # At 5 one device of each node is free: enough for who takes any two, not for who wants one node.
     assert ends(two, QueueScheduler(order=Fifo()))["late"] == 11
     assert ends(two, QueueScheduler(order=Fifo(), whole_nodes=False))["late"] == 6
@@ -105,9 +107,10 @@ def test_a_slower_device_takes_longer() -> None:
 
 def test_devices_in_use_over_time() -> None:
     done = replay(
-        world(job("a", 0, 10), job("b", 4, 1, "heavy"), count=2), TableTruth([USUAL]),
+        world(job("a", 0, 10), job("b", 4, 1, "heavy"), count=2),
+        TableTruth([USUAL]),
         QueueScheduler(order=Fifo(), sharing=sharings(USUAL)[GREEDY]),
-    )  # fmt: skip
+    )
     assert list(zip(done.at_s, done.busy, done.shared, strict=True)) == [(0, 1, 0), (4, 2, 0), (5, 1, 0), (10, 0, 0)]
 
 

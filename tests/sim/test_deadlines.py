@@ -116,8 +116,9 @@ def test_the_edge_is_there_at_night_slower_and_of_a_type_of_its_own() -> None:
     assert {(one.speed, one.device.type) for one in edge} == {(EDGE_SPEED, edge_type(TYPE))}
     assert edge[0].windows[0] == (10 * HOUR_S, 20 * HOUR_S)
     assert with_edge(world(job("a", 0, 5), count=8), clock_s=MIDNIGHT_S).nights[:2] == (
-        (0.0, 8 * HOUR_S), (22 * HOUR_S, 32 * HOUR_S),
-    )  # fmt: skip
+        (0.0, 8 * HOUR_S),
+        (22 * HOUR_S, 32 * HOUR_S),
+    )
     instead = with_edge(world(job("a", 0, 5), job("b", 0, 5, gpus=5), count=8), clock_s=NOON_S, instead=True)
     assert [one.device.pool for one in instead.world.devices].count(EDGE) == 4
     assert [one.id for one in instead.world.jobs] == ["a"]
@@ -223,9 +224,11 @@ def test_the_plan_shares_where_both_make_it_and_only_there() -> None:
 def test_an_admitted_job_keeps_its_slot() -> None:
     """b fits in before a must start; c would make a late."""
     jobs = (
-        job("first", 0, 10), job("a", 1, 50, deadline_s=80.0), job("b", 1, 20, deadline_s=40.0),
+        job("first", 0, 10),
+        job("a", 1, 50, deadline_s=80.0),
+        job("b", 1, 20, deadline_s=40.0),
         job("c", 2, 20, deadline_s=60.0),
-    )  # fmt: skip
+    )
     edge = at_noon(*jobs)
     for scheduler in (SlotAdmission(edge=edge), planned(edge)):
         found = run(edge, scheduler)
@@ -294,9 +297,10 @@ def test_a_table_of_schedulers_on_the_parts_of_a_world() -> None:
     rng = np.random.default_rng(0)
     arrivals = np.sort(rng.uniform(0, 90 * HOUR_S, 60)).tolist()
     whole = World(
-        name="w", devices=devices(8),
+        name="w",
+        devices=devices(8),
         jobs=tuple(job(f"j{k}", at, float(rng.exponential(4 * HOUR_S)), "heavy", 2) for k, at in enumerate(arrivals)),
-    )  # fmt: skip
+    )
     found = parts(whole, start_s=6 * HOUR_S, most_jobs=15)
     assert [one.name for one, _ in found] == ["w/1", "w/2", "w/3"]
     assert all(len(one.jobs) <= 15 and 0 <= one.jobs[0].arrival_s < 30 * HOUR_S for one, _ in found)

@@ -99,9 +99,12 @@ def test_estimates_from_history() -> None:
             return QueueScheduler.decide(self, cluster)
 
     made = world(
-        job("a", 0, 10, user="u"), job("b", 0, 30, user="v"), job("c", 50, 5, user="u"),
-        job("d", 50, 5, "heavy", user="w"), job("e", 50, 5, "heavy", user="v"),
-    )  # fmt: skip
+        job("a", 0, 10, user="u"),
+        job("b", 0, 30, user="v"),
+        job("c", 50, 5, user="u"),
+        job("d", 50, 5, "heavy", user="w"),
+        job("e", 50, 5, "heavy", user="v"),
+    )
     replay(made, TableTruth([USUAL]), Asking(order=Fifo()))
     assert told == {"a": 3600, "b": 3600, "c": 10, "d": 20, "e": 30}  # same user and workload, same size, same user
 

@@ -20,13 +20,17 @@ def table(*rows: tuple[str, str, float], device_type: str = "v100") -> Table:
         jobs=tuple(JobProfile(workload=name, device_type=device_type, step_time_s=0.1) for name in names),
         pairs=tuple(
             PairMeasurement(
-                victim=v, neighbour=n, device_type=device_type, mode="mps", slowdown=s,
+                victim=v,
+                neighbour=n,
+                device_type=device_type,
+                mode="mps",
+                slowdown=s,
                 status=PairStatus.INFEASIBLE if math.isnan(s) else PairStatus.OK,
                 reason="too large" if math.isnan(s) else "",
             )
             for v, n, s in rows
         ),
-    )  # fmt: skip
+    )
 
 
 BOTH = (("a", "a", 1.5), ("a", "b", 1.2), ("b", "a", 0.9))

@@ -18,11 +18,16 @@ def one(name: str, arrival_s: float, gpus: int = 1, duration_s: float = 10.0, vc
 TRACE = JobTrace(
     name="t",
     jobs=(
-        one("a", 0), one("b", 0, gpus=8), one("long", 5, gpus=9), one("c", 5, vc="y"), one("nowhere", 6, vc="z"),
-        one("unknown", 7, duration_s=math.nan), one("d", 20),
+        one("a", 0),
+        one("b", 0, gpus=8),
+        one("long", 5, gpus=9),
+        one("c", 5, vc="y"),
+        one("nowhere", 6, vc="z"),
+        one("unknown", 7, duration_s=math.nan),
+        one("d", 20),
     ),
     clusters=CLUSTERS,
-)  # fmt: skip
+)
 
 
 def test_every_job_is_somewhere() -> None:
@@ -31,8 +36,10 @@ def test_every_job_is_somewhere() -> None:
     assert [len(world.devices) for world in found.worlds] == [8, 1]
     assert found.worlds[0].node_gpus == 4
     assert dict(found.left_out) == {
-        "larger than their virtual cluster": 1, "in a virtual cluster without devices": 1, "without a duration": 1
-    }  # fmt: skip
+        "larger than their virtual cluster": 1,
+        "in a virtual cluster without devices": 1,
+        "without a duration": 1,
+    }
     assert "left out: 1 larger" in found.note()
 
 

@@ -47,19 +47,38 @@ def serving(model: Path, store: Path) -> Iterator[Served]:
 def start(model: Path, store: Path) -> subprocess.Popen[str]:
     """`interfere serve --json` on a free port."""
     return subprocess.Popen(
-        [sys.executable, "-m", "interfere", "serve", "--model", str(model), "--port", "0", "--store", str(store),
-         "--json"],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
+        [
+            sys.executable,
+            "-m",
+            "interfere",
+            "serve",
+            "--model",
+            str(model),
+            "--port",
+            "0",
+            "--store",
+            str(store),
+            "--json",
+        ],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
 
 
 def shared(name: str, k: int) -> Progress:
     """A window of one of a few pairs, a little slower than the model says."""
     victim, neighbour = PAIRS[k % len(PAIRS)]
     return Progress(
-        observation_id=name, job_id=f"j{k % 7}", workload=victim, device_type=DEVICE_TYPE, company=(neighbour,),
-        start_s=float(k), end_s=float(k + 10), slowdown=expected(victim, neighbour) * (1.0 + 0.02 * (k % 4)),
-    )  # fmt: skip
+        observation_id=name,
+        job_id=f"j{k % 7}",
+        workload=victim,
+        device_type=DEVICE_TYPE,
+        company=(neighbour,),
+        start_s=float(k),
+        end_s=float(k + 10),
+        slowdown=expected(victim, neighbour) * (1.0 + 0.02 * (k % 4)),
+    )
 
 
 @dataclass(slots=True)

@@ -91,6 +91,12 @@ def test_a_restart_with_a_long_log(model_folder: Path, tmp_path: Path) -> None:
 
 def _window(k: int, victim: str, neighbour: str) -> Progress:
     return Progress(
-        observation_id=str(k), job_id="j", workload=victim, device_type=DEVICE_TYPE, company=(neighbour,),
-        start_s=float(k), end_s=k + 10.0, slowdown=1.2 + 0.05 * (k % 4),
-    )  # fmt: skip
+        observation_id=str(k),
+        job_id="j",
+        workload=victim,
+        device_type=DEVICE_TYPE,
+        company=(neighbour,),
+        start_s=float(k),
+        end_s=k + 10.0,
+        slowdown=1.2 + 0.05 * (k % 4),
+    )

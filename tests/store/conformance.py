@@ -41,9 +41,13 @@ from interfere.store.rows import (
 from tests.client import strategies as some
 
 PROFILE = JobProfile(
-    workload="w", device_type="t", step_time_s=0.1, busy_s=(0.1, 0.2), idle_s=(0.0, 0.3),
+    workload="w",
+    device_type="t",
+    step_time_s=0.1,
+    busy_s=(0.1, 0.2),
+    idle_s=(0.0, 0.3),
     kernels=(KernelStat(name="k", mean_s=0.1, grid=(1, 2)),),
-)  # fmt: skip
+)
 ACCOUNT = Account(
     decision_id="d1", scope="s", request=b"\x00asked" * 99, answer=b"", model_version="m", learned_upto=7, facts="f"
 )
@@ -56,7 +60,7 @@ def window(observation_id: str, **given_: object) -> Progress:
     values: dict[str, object] = {"steps": 5.0, "company": ("x",)} | given_
     return Progress(
         observation_id=observation_id, job_id="j", workload="w", device_type="t", start_s=0.0, end_s=9.0, **values
-    )  # type: ignore[arg-type]  # fmt: skip
+    )  # type: ignore[arg-type]
 
 
 def append(store: Store, *observations: Observation) -> int:
@@ -74,9 +78,15 @@ ROLLBACK = Rollback(observation_id="r", to_sequence=1, reason="a broken reporter
 def promise(job_id: str, *decision_ids: str) -> Promise:
     """A start beside another job."""
     action = Action(
-        kind=ActionKind.START_SHARED, job_id=job_id, device_id="d", partner_id="r", slowdown=1.5, cost=0.5,
-        reason="why", promised_by_s=120.0,
-    )  # fmt: skip
+        kind=ActionKind.START_SHARED,
+        job_id=job_id,
+        device_id="d",
+        partner_id="r",
+        slowdown=1.5,
+        cost=0.5,
+        reason="why",
+        promised_by_s=120.0,
+    )
     return Promise(action=action, decision_ids=decision_ids or ("d1",))
 
 

@@ -25,9 +25,15 @@ def store(tmp_path: Path) -> Iterator[SqliteStore]:
 
 def window(number: int, victim: str, *company: str, **given: float) -> Progress:
     return Progress(
-        observation_id=str(number), job_id="j", workload=victim, company=company, device_type=DEVICE,
-        start_s=10.0 * number, end_s=10.0 * number + 10.0, **given,
-    )  # fmt: skip
+        observation_id=str(number),
+        job_id="j",
+        workload=victim,
+        company=company,
+        device_type=DEVICE,
+        start_s=10.0 * number,
+        end_s=10.0 * number + 10.0,
+        **given,
+    )
 
 
 def test_windows_of_a_pair_are_passes_of_one_row_with_its_interval(store: SqliteStore, tmp_path: Path) -> None:
@@ -49,8 +55,9 @@ def test_steps_count_against_the_solo_rate_of_the_whole_log(store: SqliteStore) 
     found = observed_table(store)
     assert [(p.victim, p.slowdown) for p in found.table.pairs] == [("a", pytest.approx(2.0))]
     assert {(j.workload, j.step_time_s, j.source) for j in found.table.jobs} == {
-        ("a", 0.1, "observed"), ("b", 1.0, "observed")
-    }  # fmt: skip
+        ("a", 0.1, "observed"),
+        ("b", 1.0, "observed"),
+    }
 
 
 def test_what_does_not_count_is_left_out_and_who_has_no_facts_is_named(store: SqliteStore) -> None:

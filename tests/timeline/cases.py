@@ -24,9 +24,12 @@ SERIAL = tuple(policy for policy in POLICIES if not isinstance(policy, Spatial))
 
 def kernel(duration_us: float, gap_us: float = 0.0, sm: float = 1.0, bandwidth: float = 0.0, name: str = "k") -> Kernel:
     return Kernel(
-        identity=Identity(name=name), duration_s=duration_us * US, gap_s=gap_us * US, sm_frac=sm,
+        identity=Identity(name=name),
+        duration_s=duration_us * US,
+        gap_s=gap_us * US,
+        sm_frac=sm,
         bandwidth_frac=bandwidth,
-    )  # fmt: skip
+    )
 
 
 def line(name: str, *kernels: tuple[float, float]) -> Timeline:

@@ -87,8 +87,10 @@ def test_launches_keep_their_order_and_times() -> None:
     launches = [Launch(name=name, duration_s=us * US, sm_used=8.0) for name, us in (("b", 3), ("a", 1), ("b", 4))]
     got = from_launches("net", launches, "v100")
     assert [(k.identity.name, round(k.duration_s / US), k.sm_frac) for k in got.kernels] == [
-        ("b", 3, 0.1), ("a", 1, 0.1), ("b", 4, 0.1),
-    ]  # fmt: skip
+        ("b", 3, 0.1),
+        ("a", 1, 0.1),
+        ("b", 4, 0.1),
+    ]
     with pytest.raises(InvalidInputError, match="none"):
         from_launches("net", [], "v100")
 
@@ -144,5 +146,6 @@ def test_nsights_launches_keep_grid_and_block(tmp_path: object) -> None:
     )
     got = from_launches("net", nsight_launches(path), "v100")
     assert [(k.identity.grid, round(k.duration_s / US), k.sm_frac) for k in got.kernels] == [
-        ((40, 1, 1), 2, 0.5), ((8, 1, 1), 1, 0.1),
-    ]  # fmt: skip
+        ((40, 1, 1), 2, 0.5),
+        ((8, 1, 1), 1, 0.1),
+    ]

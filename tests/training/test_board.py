@@ -106,9 +106,25 @@ def test_a_table_of_ten_jobs_on_one_device_without_families_counters_or_times(tm
 
 def test_one_table_and_split_is_one_document(small_folder: Path, tmp_path: Path) -> None:
     made = run(
-        "evaluate", "--data", f"mine={small_folder}", "--split", "job", "--models", "mean", "--folds", "3", "--seed",
-        "1", "--seed", "2", "--facts", "utilisation", "--plots", str(tmp_path / "plots"), "--json",
-    )  # fmt: skip
+        "evaluate",
+        "--data",
+        f"mine={small_folder}",
+        "--split",
+        "job",
+        "--models",
+        "mean",
+        "--folds",
+        "3",
+        "--seed",
+        "1",
+        "--seed",
+        "2",
+        "--facts",
+        "utilisation",
+        "--plots",
+        str(tmp_path / "plots"),
+        "--json",
+    )
     assert (made["data"], made["split"], made["seeds"], made["facts"]) == ("mine", "job", [1, 2], "utilisation")
     assert made["fewer_facts"] == []
     mean, additive_line = made["models"][:2]

@@ -35,8 +35,10 @@ def test_a_row_holds_its_victims_and_neighbours_columns_in_that_order(encoder: E
 
 def test_narrower_intervals_weigh_more_and_an_absent_one_counts_as_usual(encoder: Encoder) -> None:
     table = table_of({("a", "a"): 1.1, ("a", "b"): 1.5, ("b", "a"): 1.2})
-    rows = [replace(row, lower=row.slowdown / math.exp(w), upper=row.slowdown * math.exp(w))
-            for row, w in zip(table.pairs, (0.05, 0.5, 0.2), strict=True)]  # fmt: skip
+    rows = [
+        replace(row, lower=row.slowdown / math.exp(w), upper=row.slowdown * math.exp(w))
+        for row, w in zip(table.pairs, (0.05, 0.5, 0.2), strict=True)
+    ]
     rows.append(measurement("b", "b", 1.3, lower=math.nan, upper=math.nan))
     made = build_dataset([replace(table, pairs=tuple(rows))], encoder)
     assert made.weight[0] > made.weight[2] > made.weight[1]
@@ -58,8 +60,10 @@ def test_features_come_from_the_rows_own_table_and_the_last_row_wins(encoder: En
 
 def test_device_types_and_modes_are_domains_but_one_pair_stays_one_group(encoder: Encoder) -> None:
     jobs = tuple(profile(name, k, device) for device in ("cpu-core", "V100") for k, name in enumerate("ab"))
-    pairs = tuple(measurement("a", "b", 1.2, device_type=d, mode=m)
-                  for d, m in (("cpu-core", "timeslice"), ("V100", "timeslice"), ("V100", "mps")))  # fmt: skip
+    pairs = tuple(
+        measurement("a", "b", 1.2, device_type=d, mode=m)
+        for d, m in (("cpu-core", "timeslice"), ("V100", "timeslice"), ("V100", "mps"))
+    )
     made = build_dataset([Table(name="t", jobs=jobs, pairs=pairs)], encoder)
     assert [(d.device_type, d.mode) for d in made.domains] == [
         ("V100", "mps"),

@@ -23,11 +23,15 @@ def trace_folder(small: Table, tmp_path_factory: pytest.TempPathFactory) -> Path
     arrivals = np.cumsum(rng.exponential(450.0, 40)).tolist()
     jobs = tuple(
         TraceJob(
-            job_id=f"j{k}", workload=names[k % len(names)], arrival_s=at, gpus=1 + k % 2, vc="vc",
+            job_id=f"j{k}",
+            workload=names[k % len(names)],
+            arrival_s=at,
+            gpus=1 + k % 2,
+            vc="vc",
             duration_s=float(rng.exponential(1500.0)),
         )
         for k, at in enumerate(arrivals)
-    )  # fmt: skip
+    )
     clusters = (TraceCluster(vc="vc", nodes=2, gpus_per_node=2),)
     folder = tmp_path_factory.mktemp("traces") / "made"
     write_trace(folder, JobTrace(name="made", jobs=jobs, clusters=clusters, start_s=19 * 3600.0))

@@ -88,10 +88,14 @@ def test_the_served_model_answers_with_the_learned_probability(tmp_path: Path) -
     capacity = device_type(GPU).memory_bytes
     answer = model.predict_pairs(
         PairBatch(
-            jobs=both, victim=np.array([0, 1]), neighbour=np.array([1, 0]), device_type=GPU, mode="mps",
+            jobs=both,
+            victim=np.array([0, 1]),
+            neighbour=np.array([1, 0]),
+            device_type=GPU,
+            mode="mps",
             device_memory_bytes=capacity,
         )
-    )  # fmt: skip
+    )
     share = np.array([sum(job.memory_peak_bytes for job in both) / capacity])
     expected = fitted.probability(share, np.array([3]), np.array([4]))[0]
     assert 0 < expected < 1

@@ -18,10 +18,13 @@ def contest(seed: int = 0, *, challenger: float, champion: float, count: int = C
     i, j = (side.ravel() + 1 for side in np.indices((count, count)))
     measured = rng.uniform(0.05, 1.0, count * count)
     return Contest(
-        domain=np.zeros(len(i), dtype=np.int64), victim=i, neighbour=j, measured=measured,
+        domain=np.zeros(len(i), dtype=np.int64),
+        victim=i,
+        neighbour=j,
+        measured=measured,
         challenger=measured + challenger * rng.standard_normal(len(i)),
         champion=measured + champion * rng.standard_normal(len(i)),
-    )  # fmt: skip
+    )
 
 
 def four(challenger: dict[tuple[int, int], float]) -> Contest:
@@ -33,9 +36,13 @@ def four(challenger: dict[tuple[int, int], float]) -> Contest:
     for (a, b), value in challenger.items():
         guess[(i == a) & (j == b)] = np.log(value)
     return Contest(
-        domain=np.zeros(len(i), dtype=np.int64), victim=i, neighbour=j, measured=measured, challenger=guess,
+        domain=np.zeros(len(i), dtype=np.int64),
+        victim=i,
+        neighbour=j,
+        measured=measured,
+        challenger=guess,
         champion=measured,
-    )  # fmt: skip
+    )
 
 
 def test_regret_is_what_the_matching_on_predictions_costs_more() -> None:

@@ -46,8 +46,9 @@ def trained(small: Table, small_folder: Path, tmp_path_factory: pytest.TempPathF
     later.mkdir()
     slower = [
         replace(p, slowdown=p.slowdown * 1.1, lower=p.lower * 1.1, upper=p.upper * 1.1, passes=())
-        for p in small.pairs if p.slowdown == p.slowdown
-    ]  # fmt: skip
+        for p in small.pairs
+        if p.slowdown == p.slowdown
+    ]
     write_table(later, replace(small, pairs=tuple(slower)))
     work = tmp_path_factory.mktemp("work")
     apart = [(p.neighbour, p.victim) for p in small.pairs if p.slowdown == p.slowdown and p.victim != p.neighbour]
@@ -146,9 +147,16 @@ def test_runs_hold_parameters_metrics_tables_figures_and_the_registered_model(tr
     assert children["mlp"].data.metrics["job.mae"] == pytest.approx(expected)
     files = {f.path for f in client.list_artifacts(trained.result.run_id)}
     assert files >= {
-        "comparison.json", "comparison.md", "card.md", "environment.txt", "published", "error_by_job.png",
-        "predicted_vs_measured.png", "slowdown_cpu-core_timeslice.png", "verdict.json",
-    }  # fmt: skip
+        "comparison.json",
+        "comparison.md",
+        "card.md",
+        "environment.txt",
+        "published",
+        "error_by_job.png",
+        "predicted_vs_measured.png",
+        "slowdown_cpu-core_timeslice.png",
+        "verdict.json",
+    }
     version = client.get_model_version_by_alias(MODEL, "champion")
     assert (str(version.version), version.run_id) == ("1", trained.result.run_id)
     with connected(trained.work):
@@ -204,9 +212,7 @@ def test_every_model_can_be_champion(
     quick = evaluate_models(small_dataset, [MODELS["mean"]])
     evaluations = [replace(one, model=name) for one in quick]
     source = read_source([small_folder])
-    made = publication_of(
-        name, final, small_dataset, source, encoder, evaluations=evaluations, scores=(), seed=0
-    )  # fmt: skip
+    made = publication_of(name, final, small_dataset, source, encoder, evaluations=evaluations, scores=(), seed=0)
     publish(tmp_path / "model", made, small_dataset, source.tables, encoder)
     model = load_model(tmp_path / "model", encoder)
     jobs = tuple(source.tables[0].jobs)
@@ -214,9 +220,14 @@ def test_every_model_can_be_champion(
     at = {name: k for k, name in enumerate(job.workload for job in jobs)}
     order = np.array([at[name] for name in small_dataset.workloads])
     answer = model.predict_pairs(
-        PairBatch(jobs=jobs, victim=order[rows.victim - 1], neighbour=order[rows.neighbour - 1],
-                  device_type="cpu-core", mode="timeslice")
-    )  # fmt: skip
+        PairBatch(
+            jobs=jobs,
+            victim=order[rows.victim - 1],
+            neighbour=order[rows.neighbour - 1],
+            device_type="cpu-core",
+            mode="timeslice",
+        )
+    )
     novelty = final[name].novelty(rows) if hasattr(final[name], "novelty") else np.zeros(len(rows))
     counts = partner_counts(small_dataset)[1]
     shift = model.manifest.intervals.quantile(

@@ -65,8 +65,10 @@ def test_figures_of_equal_slowdowns_can_be_drawn(encoder: Encoder) -> None:
     flat = build_dataset([world(lambda i, j: 1.5, 4)], encoder)
     evaluations = evaluate_models(flat, chosen("mean"), splits=("pair",))
     for figure in (
-        predicted_vs_measured(flat, evaluations), error_by_job(flat, evaluations), slowdown_heatmap(flat, 0),
-    ):  # fmt: skip
+        predicted_vs_measured(flat, evaluations),
+        error_by_job(flat, evaluations),
+        slowdown_heatmap(flat, 0),
+    ):
         picture = io.BytesIO()
         figure.savefig(picture, format="png")
         assert picture.getvalue().startswith(b"\x89PNG")

@@ -27,11 +27,16 @@ def trace_folder(small: Table, tmp_path_factory: pytest.TempPathFactory) -> Path
     arrivals = np.cumsum(rng.exponential(1000.0, 160)).tolist()
     jobs = [
         TraceJob(
-            job_id=f"j{k}", workload=names[k % len(names)], arrival_s=at, gpus=1 + k % 2, user=f"u{k % 3}",
-            duration_s=float(rng.exponential(900.0 if k % 4 else 9000.0)), vc="calm" if k % 4 else "flooded",
+            job_id=f"j{k}",
+            workload=names[k % len(names)],
+            arrival_s=at,
+            gpus=1 + k % 2,
+            user=f"u{k % 3}",
+            duration_s=float(rng.exponential(900.0 if k % 4 else 9000.0)),
+            vc="calm" if k % 4 else "flooded",
         )
         for k, at in enumerate(arrivals)
-    ]  # fmt: skip
+    ]
     clusters = (TraceCluster(vc="calm", nodes=1, gpus_per_node=2), TraceCluster(vc="flooded", nodes=1, gpus_per_node=1))
     folder = tmp_path_factory.mktemp("traces") / "made"
     write_trace(folder, JobTrace(name="made", jobs=tuple(jobs), clusters=clusters))
@@ -43,10 +48,20 @@ def test_from_folders_to_a_report(trace_folder: Path, small_folder: Path, tmp_pa
     ran = CliRunner().invoke(
         app,
         [
-            str(trace_folder), "--truth", str(small_folder), "--policy", "sjf+backfill+matching", "--policy", "fifo",
-            "--draws", "1", "--out", str(out), "--json",
+            str(trace_folder),
+            "--truth",
+            str(small_folder),
+            "--policy",
+            "sjf+backfill+matching",
+            "--policy",
+            "fifo",
+            "--draws",
+            "1",
+            "--out",
+            str(out),
+            "--json",
         ],
-    )  # fmt: skip
+    )
     assert ran.exit_code == 0, ran.output
     found = json.loads(ran.stdout)
     assert [line["policy"] for line in found["stable"]] == ["sjf+backfill", "sjf+backfill+matching", "fifo"]
@@ -113,9 +128,13 @@ def test_holes_are_filled_by_a_model(small: Table) -> None:
     pair = (misfit.victim, misfit.neighbour)
     kept = [p for p in small.pairs if first not in (p.victim, p.neighbour) and (p.victim, p.neighbour) != pair]
     no = PairMeasurement(
-        victim=pair[0], neighbour=pair[1], device_type=misfit.device_type, mode=misfit.mode, reason="too large",
+        victim=pair[0],
+        neighbour=pair[1],
+        device_type=misfit.device_type,
+        mode=misfit.mode,
+        reason="too large",
         status=PairStatus.INFEASIBLE,
-    )  # fmt: skip
+    )
     table = Table(name="part", jobs=small.jobs, pairs=(*kept, no))
     before = truth_of(table)
     after = filled(table, before, seed=0)

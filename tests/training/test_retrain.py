@@ -62,13 +62,19 @@ def place(sparse_folder: Path, sparse: Table, tmp_path_factory: pytest.TempPathF
     seen = [p for p in sparse.ok_pairs if p.victim != p.neighbour][:4]
     windows = [
         Progress(
-            observation_id=f"{k} {n}", job_id=f"j{k}", workload=pair.victim, company=(pair.neighbour,),
-            device_type=pair.device_type, mode=pair.mode, slowdown=FACTOR * pair.slowdown * (1 + 0.01 * n),
-            start_s=1e9 + 60.0 * n, end_s=1e9 + 60.0 * n + 60,
+            observation_id=f"{k} {n}",
+            job_id=f"j{k}",
+            workload=pair.victim,
+            company=(pair.neighbour,),
+            device_type=pair.device_type,
+            mode=pair.mode,
+            slowdown=FACTOR * pair.slowdown * (1 + 0.01 * n),
+            start_s=1e9 + 60.0 * n,
+            end_s=1e9 + 60.0 * n + 60,
         )
         for k, pair in enumerate(seen)
         for n in range(3)
-    ]  # fmt: skip
+    ]
     server.observations.append([Kept(observation=window) for window in windows], 2e9)
     yield Place(work=work, store=store, server=server, base=sparse_folder, first=first)
     server.close()
@@ -122,9 +128,14 @@ def test_what_was_observed_is_learned_once_while_the_server_goes_on(place: Place
     assert made.outcome.value in again.reason
     # An entry of the log that teaches nothing about pairs is nothing new.
     alone = Progress(
-        observation_id="alone", job_id="j", workload="nobody", device_type="cpu-core", slowdown=1.0, start_s=0.0,
+        observation_id="alone",
+        job_id="j",
+        workload="nobody",
+        device_type="cpu-core",
+        slowdown=1.0,
+        start_s=0.0,
         end_s=1.0,
-    )  # fmt: skip
+    )
     place.server.observations.append([Kept(observation=alone)], 2e9)
     assert retrain([place.base], place.work, store=place.store, models=CHEAP).outcome is Outcome.NOTHING_NEW
     # A note that was destroyed costs a training, nothing else.

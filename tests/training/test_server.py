@@ -38,9 +38,11 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         port = probe.getsockname()[1]
     scripts = Path(sys.executable).parent
     environ = {
-        **os.environ, "PATH": f"{scripts}:{os.environ['PATH']}", "MLFLOW_DISABLE_TELEMETRY": "true",
+        **os.environ,
+        "PATH": f"{scripts}:{os.environ['PATH']}",
+        "MLFLOW_DISABLE_TELEMETRY": "true",
         "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
-    }  # fmt: skip
+    }
     command = [scripts / "mlflow", "server", "--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
     command += ["--backend-store-uri", f"sqlite:///{root / 'server.db'}", "--artifacts-destination", root / "artifacts"]
     with (root / "log").open("w") as log:

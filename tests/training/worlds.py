@@ -85,6 +85,10 @@ def crossed(i: int, j: int) -> float:
 def as_if_traced(job: JobProfile) -> JobProfile:
     """The job as an import leaves it: measured facts, and static ones that `without_static` knows."""
     return replace(
-        job, source="cpu+static", gpu_util_frac=0.25, static_step_time_s=0.5, static_memory_peak_bytes=1e8,
+        job,
+        source="cpu+static",
+        gpu_util_frac=0.25,
+        static_step_time_s=0.5,
+        static_memory_peak_bytes=1e8,
         memory_model_bytes=len(job.workload) * 1e7,
-    )  # fmt: skip
+    )

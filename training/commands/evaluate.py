@@ -26,7 +26,8 @@ def evaluate(
     data: Annotated[
         list[str],
         typer.Option(
-            "--data", help="NAME=TABLE, or TABLE: a folder, or one of the workspace or shipped. Repeatable: each is "
+            "--data",
+            help="NAME=TABLE, or TABLE: a folder, or one of the workspace or shipped. Repeatable: each is "
             "scored by itself, tables of one NAME together.",
         ),
     ],
@@ -50,7 +51,7 @@ def evaluate(
     ),
     plots: Annotated[Path | None, typer.Option(help="Folder for figures (PNG).", show_default=False)] = None,
     as_json: JsonFlag = False,
-) -> None:  # fmt: skip
+) -> None:
     """Score models on measured tables, out of fold, beside the cheap baselines.
 
     The same models are scored on all facts, without what was traced from the architecture (where there is any), and on
@@ -65,9 +66,15 @@ def evaluate(
     if plots is not None:
         figure_folder(plots)
     boards = evaluate_named(
-        data, workspace(work), seeds=tuple(seed or (0,)), models=models, splits=tuple(split or CHOOSING), count=folds,
-        facts=tuple(Facts) if facts is FactsChoice.EACH else (Facts(facts.value),), report=progress_note,
-    )  # fmt: skip
+        data,
+        workspace(work),
+        seeds=tuple(seed or (0,)),
+        models=models,
+        splits=tuple(split or CHOOSING),
+        count=folds,
+        facts=tuple(Facts) if facts is FactsChoice.EACH else (Facts(facts.value),),
+        report=progress_note,
+    )
     if plots is not None:
         progress_note("\n".join(map(str, save_boards(boards, plots))))
     found = documents(boards)

@@ -18,10 +18,12 @@ Seed = Annotated[int, typer.Option(min=0, help="Same seed and data, same model."
 Tracking = Annotated[
     str | None,
     typer.Option(
-        "--tracking", envvar="MLFLOW_TRACKING_URI", help="Address of an MLflow server. Default: the workspace itself.",
+        "--tracking",
+        envvar="MLFLOW_TRACKING_URI",
+        help="Address of an MLflow server. Default: the workspace itself.",
         show_default=False,
     ),
-]  # fmt: skip
+]
 
 
 def workspace(work: Path | None) -> Path:

@@ -26,10 +26,15 @@ def promote(
 
     made = run(workspace(work), Encoder().fingerprint, number=version, force=force.strip(), tracking=tracking)
     document = {
-        "registered_version": made.number, "before": made.before, "model": made.model, "version": made.version,
-        "folder": str(made.folder), "verdict": made.verdict, "judged_against": made.judged_against,
+        "registered_version": made.number,
+        "before": made.before,
+        "model": made.model,
+        "version": made.version,
+        "folder": str(made.folder),
+        "verdict": made.verdict,
+        "judged_against": made.judged_against,
         "forced": made.forced,
-    }  # fmt: skip
+    }
     before = "none" if made.before is None else f"version {made.before}"
     progress_note(f"gate {made.verdict}")
     if made.forced:

@@ -61,9 +61,7 @@ def replay(
     any_node: Annotated[
         bool, typer.Option("--any-node", help="Jobs take free devices of any nodes; else as few nodes as can be.")
     ] = False,
-    load: Annotated[
-        float | None, typer.Option(min=0.01, help="Offered load: arrivals are stretched to it.")
-    ] = None,
+    load: Annotated[float | None, typer.Option(min=0.01, help="Offered load: arrivals are stretched to it.")] = None,
     draws: Annotated[
         int, typer.Option(min=0, help="Further traces, of the days redrawn: what intervals are made of.")
     ] = 0,
@@ -94,7 +92,7 @@ def replay(
         Path | None, typer.Option(help="Folder for report.html, jobs.parquet and runs.csv.", show_default=False)
     ] = None,
     as_json: JsonFlag = False,
-) -> None:  # fmt: skip
+) -> None:
     """Replay a trace of jobs under several policies: what sharing would have done to it.
 
     Every policy gets the same order, estimates and rights to stop with sharing off and on. Worlds that are offered more
@@ -104,11 +102,29 @@ def replay(
     from training.replaying import Question, replayed
 
     question = Question(
-        trace=trace, truth=truth, policies=tuple(policy or ()), predict=predict.value, hide=hide, online=online,
-        error=error, cap=cap, fill=fill, device_type=device_type, mode=mode, gpus=gpus, per_node=per_node,
-        whole_nodes=not any_node, load=load, draws=draws, checkpoint_s=checkpoint_s, slice_s=slice_s, seed=seed,
-        guest_may_stay=guest_may_stay, most_shared_gpus=most_shared_gpus, shuffle_ties=shuffle_ties,
-    )  # fmt: skip
+        trace=trace,
+        truth=truth,
+        policies=tuple(policy or ()),
+        predict=predict.value,
+        hide=hide,
+        online=online,
+        error=error,
+        cap=cap,
+        fill=fill,
+        device_type=device_type,
+        mode=mode,
+        gpus=gpus,
+        per_node=per_node,
+        whole_nodes=not any_node,
+        load=load,
+        draws=draws,
+        checkpoint_s=checkpoint_s,
+        slice_s=slice_s,
+        seed=seed,
+        guest_may_stay=guest_may_stay,
+        most_shared_gpus=most_shared_gpus,
+        shuffle_ties=shuffle_ties,
+    )
     if deadlines is not None:
         from training.deadline_replaying import deadlines_replayed
 

@@ -40,23 +40,34 @@ def retrain(
     settings = load_settings(work=work, store=store)
     try:
         made = run(
-            table_folders(data, settings.work), settings.work, store=settings.store_path, seed=seed, tracking=tracking,
-            dry_run=dry_run, report=progress_note,
-        )  # fmt: skip
+            table_folders(data, settings.work),
+            settings.work,
+            store=settings.store_path,
+            seed=seed,
+            tracking=tracking,
+            dry_run=dry_run,
+            report=progress_note,
+        )
     except BusyError as error:
         typer.echo(f"error: {error}", err=True)
         if as_json:
             emit({"outcome": "busy", "reason": error.what}, "", as_json=True)
         raise typer.Exit(EXIT_BUSY) from None
     document = {
-        "outcome": made.outcome.value, "reason": made.reason, "inputs": made.inputs, "run_id": made.run_id,
-        "registered_version": made.registered, "folder": made.folder and str(made.folder),
-        "verdict": made.verdict and asdict(made.verdict), "drift": made.drift and made.drift.document(),
+        "outcome": made.outcome.value,
+        "reason": made.reason,
+        "inputs": made.inputs,
+        "run_id": made.run_id,
+        "registered_version": made.registered,
+        "folder": made.folder and str(made.folder),
+        "verdict": made.verdict and asdict(made.verdict),
+        "drift": made.drift and made.drift.document(),
         "observed": {
-            "pairs": made.observed.pairs, "windows": made.observed.windows,
+            "pairs": made.observed.pairs,
+            "windows": made.observed.windows,
             "without_facts": made.observed.without_facts,
         },
-    }  # fmt: skip
+    }
     where = f"\n{made.folder}" if made.folder else ""
     emit(document, f"{made.outcome.value}: {made.reason}{where}", as_json=as_json)
     raise typer.Exit(EXIT[made.outcome])

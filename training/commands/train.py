@@ -35,17 +35,29 @@ def train(
     place = workspace(work)
     unseen = frozenset(unordered_pair(text) for text in held_out or ())
     made = run(
-        table_folders(data, place), place, seed=seed, publish_to=publish, held_out=unseen, tracking=tracking,
+        table_folders(data, place),
+        place,
+        seed=seed,
+        publish_to=publish,
+        held_out=unseen,
+        tracking=tracking,
         report=progress_note,
-    )  # fmt: skip
+    )
     role = "champion" if made.registered.champion else "challenger"
     if made.verdict.passed and not made.registered.champion:
         role += "; make it champion with: interfere promote"
     document = {
-        "champion": made.champion, "version": made.version, "folder": str(made.folder), "run_id": made.run_id,
-        "registered_version": made.registered.number, "is_champion": made.registered.champion, "rows": made.rows,
-        "worst_parity": made.worst_parity, "verdict": asdict(made.verdict), "scores": scores_document(made.scores),
-    }  # fmt: skip
+        "champion": made.champion,
+        "version": made.version,
+        "folder": str(made.folder),
+        "run_id": made.run_id,
+        "registered_version": made.registered.number,
+        "is_champion": made.registered.champion,
+        "rows": made.rows,
+        "worst_parity": made.worst_parity,
+        "verdict": asdict(made.verdict),
+        "scores": scores_document(made.scores),
+    }
     progress_note(f"best model: {made.champion}; registered as version {made.registered.number}, {role}")
     progress_note(f"gate {made.verdict.reason}")
     progress_note(f"published {made.folder} (version {made.version}); runs in {tracking or place / 'mlflow.db'}")

@@ -24,9 +24,19 @@ from interfere.records.cluster import (
 from interfere.v1 import policy_pb2 as pb
 
 _JOB_OPTIONAL = (
-    "memory_peak_bytes", "max_slowdown", "remaining_s", "attained_s", "memory_working_set_bytes", "elapsed_s",
-    "latency_target_s", "checkpoint_s", "since_s", "deadline_s", "remaining_p90_s", "grant_bytes",
-)  # fmt: skip
+    "memory_peak_bytes",
+    "max_slowdown",
+    "remaining_s",
+    "attained_s",
+    "memory_working_set_bytes",
+    "elapsed_s",
+    "latency_target_s",
+    "checkpoint_s",
+    "since_s",
+    "deadline_s",
+    "remaining_p90_s",
+    "grant_bytes",
+)
 _LIMITS_OPTIONAL = ("max_slowdown", "misfit_risk", "protected_slowdown", "time_budget_s", "slice_s", "soft_cap")
 
 
@@ -39,8 +49,9 @@ def job_to_proto(job: Job) -> pb.Job:
         weight=job.weight,
         priority=job.priority,
         gpus=job.gpus,
-        pools=job.pools, preemptible=job.preemptible,
-    )  # fmt: skip
+        pools=job.pools,
+        preemptible=job.preemptible,
+    )
     set_numbers(message, job, *_JOB_OPTIONAL)
     return message
 
@@ -136,9 +147,16 @@ def limits_to_proto(limits: Limits) -> pb.Limits:
         guest_ends_first=limits.guest_ends_first,
     )
     set_numbers(
-        message, limits, *_LIMITS_OPTIONAL, "risk", "memory_headroom", "promise_ttl_s", "move_factor",
-        "grant_patience_s", "grant_tolerance",
-    )  # fmt: skip
+        message,
+        limits,
+        *_LIMITS_OPTIONAL,
+        "risk",
+        "memory_headroom",
+        "promise_ttl_s",
+        "move_factor",
+        "grant_patience_s",
+        "grant_tolerance",
+    )
     return message
 
 

@@ -92,10 +92,16 @@ def _pair_from_proto(message: pb.PairExplanation) -> PairExplanation:
 
 def _alternative_to_proto(one: Alternative) -> pb.Alternative:
     message = pb.Alternative(
-        kind=ACTION[one.kind], device_id=one.device_id, partner_id=one.partner_id,
-        partner_workload=one.partner_workload, cost=one.cost, waiting=one.waiting, waiting_weight=one.waiting_weight,
-        chosen=one.chosen, proven=one.proven,
-    )  # fmt: skip
+        kind=ACTION[one.kind],
+        device_id=one.device_id,
+        partner_id=one.partner_id,
+        partner_workload=one.partner_workload,
+        cost=one.cost,
+        waiting=one.waiting,
+        waiting_weight=one.waiting_weight,
+        chosen=one.chosen,
+        proven=one.proven,
+    )
     set_numbers(message, one, *_GROUP)
     return message
 

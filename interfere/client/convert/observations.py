@@ -50,9 +50,10 @@ def observation_from_proto(message: pb.Observation) -> Observation:
     kind = message.WhichOneof("what")
     if kind is None:
         raise InvalidInputError(
-            "an observation without content", value=message.observation_id,
+            "an observation without content",
+            value=message.observation_id,
             remedy="send progress, memory_usage, outcome or rollback",
-        )  # fmt: skip
+        )
     inspection = Inspection()
     made = inspection.read(kind, lambda: _READERS[kind](message.observation_id, getattr(message, kind)))
     inspection.done()
@@ -66,9 +67,12 @@ def _progress(observation_id: str, message: pb.Progress) -> Progress:
     mode = inspection.read("", lambda: MODE.word(message.mode, "mode"))
     inspection.done()
     return Progress(
-        observation_id=observation_id, company=tuple(message.company), mode=mode or "timeslice",
-        **_get(message, *_PROGRESS), **cast(dict[str, Any], optional or {}),
-    )  # fmt: skip
+        observation_id=observation_id,
+        company=tuple(message.company),
+        mode=mode or "timeslice",
+        **_get(message, *_PROGRESS),
+        **cast(dict[str, Any], optional or {}),
+    )
 
 
 def _memory_usage(observation_id: str, message: pb.MemoryUsage) -> MemoryUsage:
@@ -124,14 +128,18 @@ def log_to_proto(log: ObservationLog) -> pb.GetObservationLogResponse:
     return pb.GetObservationLogResponse(
         entries=[
             pb.ObservationLogEntry(
-                sequence=e.sequence, observation=observation_to_proto(e.observation), result=RESULT[e.result],
-                reason=e.reason, received_s=e.received_s, rolled_back=e.rolled_back,
+                sequence=e.sequence,
+                observation=observation_to_proto(e.observation),
+                result=RESULT[e.result],
+                reason=e.reason,
+                received_s=e.received_s,
+                rolled_back=e.rolled_back,
             )
             for e in log.entries
         ],
         online=online_to_proto(log.online),
         corrections=[pb.Correction(**{**asdict(one), "mode": MODE[one.mode]}) for one in log.corrections],
-    )  # fmt: skip
+    )
 
 
 def log_from_proto(message: pb.GetObservationLogResponse) -> ObservationLog:
@@ -139,8 +147,11 @@ def log_from_proto(message: pb.GetObservationLogResponse) -> ObservationLog:
     return ObservationLog(
         entries=tuple(
             LogEntry(
-                sequence=e.sequence, observation=observation_from_proto(e.observation),
-                result=ObservationResult(RESULT.word(e.result, "result")), reason=e.reason, received_s=e.received_s,
+                sequence=e.sequence,
+                observation=observation_from_proto(e.observation),
+                result=ObservationResult(RESULT.word(e.result, "result")),
+                reason=e.reason,
+                received_s=e.received_s,
                 rolled_back=e.rolled_back,
             )
             for e in message.entries
@@ -148,12 +159,16 @@ def log_from_proto(message: pb.GetObservationLogResponse) -> ObservationLog:
         online=online_from_proto(message.online),
         corrections=tuple(
             Correction(
-                victim=c.victim, neighbour=c.neighbour, device_type=c.device_type, mode=MODE.word(c.mode, "mode"),
-                log_factor=c.log_factor, sd=c.sd,
+                victim=c.victim,
+                neighbour=c.neighbour,
+                device_type=c.device_type,
+                mode=MODE.word(c.mode, "mode"),
+                log_factor=c.log_factor,
+                sd=c.sd,
             )
             for c in message.corrections
         ),
-    )  # fmt: skip
+    )
 
 
 def answers_to_proto(answers: Sequence[ObservationAnswer]) -> pb.ReportObservationsResponse:

@@ -5,8 +5,14 @@ from interfere.records import Action, ActionKind, Pairing, Plan, Refusal, SolveS
 from interfere.v1 import policy_pb2 as pb
 
 _ACTION_OPTIONAL = (
-    "slowdown", "slowdown_lower", "slowdown_upper", "partner_slowdown", "cost", "promised_by_s", "grant_bytes",
-)  # fmt: skip
+    "slowdown",
+    "slowdown_lower",
+    "slowdown_upper",
+    "partner_slowdown",
+    "cost",
+    "promised_by_s",
+    "grant_bytes",
+)
 
 
 def action_to_proto(action: Action) -> pb.Action:

@@ -51,21 +51,35 @@ def pair_answer_to_proto(answer: PairAnswer) -> pb.PredictSlowdownsResponse:
     """Answers in the order of the pairs."""
     said = answer.prediction
     rows = zip(
-        answer.victim.tolist(), answer.neighbour.tolist(), said.median.tolist(), said.lower.tolist(),
-        said.upper.tolist(), said.feasibility.tolist(), said.source, said.reason,
-        answer.further or ((),) * len(said.median), strict=True,
-    )  # fmt: skip
+        answer.victim.tolist(),
+        answer.neighbour.tolist(),
+        said.median.tolist(),
+        said.lower.tolist(),
+        said.upper.tolist(),
+        said.feasibility.tolist(),
+        said.source,
+        said.reason,
+        answer.further or ((),) * len(said.median),
+        strict=True,
+    )
     return pb.PredictSlowdownsResponse(
         predictions=[
             pb.PairPrediction(
-                victim=victim, neighbour=neighbour, median=_sent(median), lower=_sent(lower), upper=_sent(upper),
-                feasibility=_sent(feasibility), source=SOURCE[source], reason=reason, further=further,
+                victim=victim,
+                neighbour=neighbour,
+                median=_sent(median),
+                lower=_sent(lower),
+                upper=_sent(upper),
+                feasibility=_sent(feasibility),
+                source=SOURCE[source],
+                reason=reason,
+                further=further,
             )
             for victim, neighbour, median, lower, upper, feasibility, source, reason, further in rows
         ],
         model_version=answer.model_version,
         device_type=answer.device_type,
-    )  # fmt: skip
+    )
 
 
 def pair_answer_from_proto(message: pb.PredictSlowdownsResponse) -> PairAnswer:

@@ -12,17 +12,29 @@ from interfere.data.tables import Table
 from interfere.records import JobProfile
 
 HOW_TO_READ = (
-    ("slowdown", "time of a step beside the neighbour ÷ time of the same step alone. 1 × is no effect, 2 × is half the "
-     "speed. The row names who is slowed (victim), the column who runs beside it (neighbour)."),
-    ("interval", "where the mean over more repeats would lie, 95 times in 100. A row without one has too few repeats, "
-     "or its source gives none."),
-    ("ICC", "intraclass correlation of single blocks, ICC(1,1): the share of the variance of log slowdown that lies "
-     "between pairs and not between repeats. 1 is perfect agreement, 0 is noise."),
-    ("additive R²", "share of the variance of log slowdown that a number per victim and a number per neighbour "
-     "explain. Near 1, knowing each job alone is enough; what is left needs pairs."),
+    (
+        "slowdown",
+        "time of a step beside the neighbour ÷ time of the same step alone. 1 × is no effect, 2 × is half the "
+        "speed. The row names who is slowed (victim), the column who runs beside it (neighbour).",
+    ),
+    (
+        "interval",
+        "where the mean over more repeats would lie, 95 times in 100. A row without one has too few repeats, "
+        "or its source gives none.",
+    ),
+    (
+        "ICC",
+        "intraclass correlation of single blocks, ICC(1,1): the share of the variance of log slowdown that lies "
+        "between pairs and not between repeats. 1 is perfect agreement, 0 is noise.",
+    ),
+    (
+        "additive R²",
+        "share of the variance of log slowdown that a number per victim and a number per neighbour "
+        "explain. Near 1, knowing each job alone is enough; what is left needs pairs.",
+    ),
     ("unstable", "measured, but a gate refused it: kept with its reason, never filled in."),
     ("infeasible", "the two cannot share the device at all."),
-)  # fmt: skip
+)
 # Facts of few tables: a column appears where any job has one.
 OPTIONAL: tuple[tuple[str, str, Callable[[float], str]], ...] = (
     ("static peak", "static_memory_peak_bytes", gib),
@@ -81,8 +93,12 @@ def provenance(of: Table, sha256: str, notes: str) -> list[Html]:
         ("censored", f"{plural(beyond, 'row')}: the true slowdown lies beyond the one given" if beyond else "no row"),
     ]
     rows = [(r.status.value, f"{r.rows:,}", r.reason or DASH) for r in reasons(of)]
-    by_status = table(("status", "rows", "reason given (the first of its kind)"), rows, numbers=frozenset({1}),
-                      caption="Rows by status and reason")  # fmt: skip
+    by_status = table(
+        ("status", "rows", "reason given (the first of its kind)"),
+        rows,
+        numbers=frozenset({1}),
+        caption="Rows by status and reason",
+    )
     parts = [listed(facts), *([tag("h3", "Rows by status"), by_status] if rows else [])]
     if notes:
         parts.append(tag("details", tag("summary", "The card written with the table"), tag("pre", notes)))

@@ -112,10 +112,15 @@ def strip_head(axis: tuple[float, float]) -> Html:
     width, margin = 240.0, 7.0
     scale = (width - 2 * margin) / math.log(axis[1] / axis[0])
     marks = [
-        tag("text", ratio(t).rstrip("0").rstrip("."), x=margin + scale * math.log(t / axis[0]), y=11.0,
-            text_anchor="middle")
+        tag(
+            "text",
+            ratio(t).rstrip("0").rstrip("."),
+            x=margin + scale * math.log(t / axis[0]),
+            y=11.0,
+            text_anchor="middle",
+        )
         for t in ticks(*axis, (width - 2 * margin) * 0.6)
-    ]  # fmt: skip
+    ]
     return tag("svg", *marks, class_="strip", viewBox=f"0 0 {width:g} 14", role="img", aria_label="axis, times alone")
 
 
@@ -135,9 +140,7 @@ def memory_sums(memory: Memory) -> Html:
         for s in memory.sums:
             if (s.status is not PairStatus.INFEASIBLE) is feasible:
                 what = tag("title", f"{s.one} with {s.other}: {gib(s.bytes)} together, {s.status.value}")
-                marks.append(
-                    tag("line", what, class_="sum", x1=x(s.bytes), x2=x(s.bytes), y1=at - 9, y2=at + 9)
-                )  # fmt: skip
+                marks.append(tag("line", what, class_="sum", x1=x(s.bytes), x2=x(s.bytes), y1=at - 9, y2=at + 9))
     if math.isfinite(capacity):
         marks.append(tag("line", class_="limit", x1=x(capacity), x2=x(capacity), y1=6.0, y2=58.0))
         end = "end" if x(capacity) > WIDTH * 0.8 else "start"

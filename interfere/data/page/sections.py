@@ -96,9 +96,12 @@ def _effects(domain: Domain) -> list[Html]:
     rows = list(effects(domain))
     axis = plots.strip_axis([value for _, *both in rows for value in both])
     mark = tag("span", "●", class_="suffers"), tag("span", "◆", class_="causes")
-    heads = (tag("th", "job", scope="col"), tag("th", mark[0], " suffers", scope="col", class_="number"),
-             tag("th", mark[1], " causes", scope="col", class_="number"),
-             tag("th", plots.strip_head(axis), scope="col"))  # fmt: skip
+    heads = (
+        tag("th", "job", scope="col"),
+        tag("th", mark[0], " suffers", scope="col", class_="number"),
+        tag("th", mark[1], " causes", scope="col", class_="number"),
+        tag("th", plots.strip_head(axis), scope="col"),
+    )
     body = (
         tag(
             "tr",
@@ -135,8 +138,14 @@ def _intervals(domain: Domain) -> list[Html]:
     )
     if cut := plots.cut_off(domain.table.ok_pairs):
         text += f" {plural(cut, 'interval')} longer than the drawing: hover for the ends."
-    drawn = tag("div", plots.intervals(domain.table.ok_pairs), class_="scroll", tabindex="0", role="region",
-                aria_label="intervals")  # fmt: skip
+    drawn = tag(
+        "div",
+        plots.intervals(domain.table.ok_pairs),
+        class_="scroll",
+        tabindex="0",
+        role="region",
+        aria_label="intervals",
+    )
     return [tag("h3", "Spread and intervals"), tag("p", text, class_="dim"), drawn]
 
 

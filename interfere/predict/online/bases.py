@@ -57,9 +57,13 @@ class Bases:
         if missing:
             jobs = tuple(profile for _, both in missing for profile in both if profile is not None)
             batch = PairBatch(
-                jobs=jobs, victim=np.arange(0, len(jobs), 2), neighbour=np.arange(1, len(jobs), 2),
-                device_type=device_type, mode=mode, allow_extrapolation=True,
-            )  # fmt: skip
+                jobs=jobs,
+                victim=np.arange(0, len(jobs), 2),
+                neighbour=np.arange(1, len(jobs), 2),
+                device_type=device_type,
+                mode=mode,
+                allow_extrapolation=True,
+            )
             said = self._inner.predict_pairs(batch)
             for k, (pair, profiles) in enumerate(missing):
                 direct = pair[1] in self.measured.get((pair[0], device_type, mode), ())

@@ -36,9 +36,14 @@ def with_observed_pairs(
     for at, k in enumerate(far):
         source[k], reason[k] = said.source[at], said.reason[at]
     return replace(
-        answer, median=median, lower=lower, upper=upper, feasibility=feasibility, source=tuple(source),
+        answer,
+        median=median,
+        lower=lower,
+        upper=upper,
+        feasibility=feasibility,
+        source=tuple(source),
         reason=tuple(reason),
-    )  # fmt: skip
+    )
 
 
 def with_observed_cells(

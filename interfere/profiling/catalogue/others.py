@@ -101,10 +101,12 @@ def cyclegan(batch: int = 1, amp: bool = False, pixels: int = 256) -> Traceable:
             told = sum(
                 critic(image).square().mean()
                 for critic, image in (
-                    (critic_first, here), (critic_first, fake_here.detach()), (critic_second, there),
+                    (critic_first, here),
+                    (critic_first, fake_here.detach()),
+                    (critic_second, there),
                     (critic_second, fake_there.detach()),
                 )
-            )  # fmt: skip
+            )
         critics.zero_grad()
         told.backward()
         critics.step()

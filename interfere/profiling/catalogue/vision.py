@@ -124,8 +124,14 @@ def mobilenet_v2(batch: int, amp: bool = False) -> Traceable:
     layers: list[nn.Module] = [conv_norm(3, 32, 3, act=nn.ReLU6)]
     i = 32
     for expand, o, count, stride in (
-        (1, 16, 1, 1), (6, 24, 2, 1), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1),
-    ):  # fmt: skip
+        (1, 16, 1, 1),
+        (6, 24, 2, 1),
+        (6, 32, 3, 2),
+        (6, 64, 4, 2),
+        (6, 96, 3, 1),
+        (6, 160, 3, 2),
+        (6, 320, 1, 1),
+    ):
         for k in range(count):
             layers.append(Inverted(i, i * expand, o, 3, stride if k == 0 else 1, nn.ReLU6, 0))
             i = o
@@ -136,11 +142,22 @@ def mobilenet_v2(batch: int, amp: bool = False) -> Traceable:
 def mobilenet_v3(batch: int, amp: bool = False, momentum: float = 0.9) -> Traceable:
     """MobileNetV3-Large on ImageNet: (kernel, wide, out, squeeze, hard swish, stride) of each block."""
     blocks = (
-        (3, 16, 16, 0, 0, 1), (3, 64, 24, 0, 0, 2), (3, 72, 24, 0, 0, 1), (5, 72, 40, 1, 0, 2), (5, 120, 40, 1, 0, 1),
-        (5, 120, 40, 1, 0, 1), (3, 240, 80, 0, 1, 2), (3, 200, 80, 0, 1, 1), (3, 184, 80, 0, 1, 1),
-        (3, 184, 80, 0, 1, 1), (3, 480, 112, 1, 1, 1), (3, 672, 112, 1, 1, 1), (5, 672, 160, 1, 1, 2),
-        (5, 960, 160, 1, 1, 1), (5, 960, 160, 1, 1, 1),
-    )  # fmt: skip
+        (3, 16, 16, 0, 0, 1),
+        (3, 64, 24, 0, 0, 2),
+        (3, 72, 24, 0, 0, 1),
+        (5, 72, 40, 1, 0, 2),
+        (5, 120, 40, 1, 0, 1),
+        (5, 120, 40, 1, 0, 1),
+        (3, 240, 80, 0, 1, 2),
+        (3, 200, 80, 0, 1, 1),
+        (3, 184, 80, 0, 1, 1),
+        (3, 184, 80, 0, 1, 1),
+        (3, 480, 112, 1, 1, 1),
+        (3, 672, 112, 1, 1, 1),
+        (5, 672, 160, 1, 1, 2),
+        (5, 960, 160, 1, 1, 1),
+        (5, 960, 160, 1, 1, 1),
+    )
     layers: list[nn.Module] = [conv_norm(3, 16, 3, 2, act=nn.Hardswish)]
     i = 16
     for kernel, wide, o, squeeze, swish, stride in blocks:
@@ -156,9 +173,14 @@ def efficientnet_b0(batch: int, amp: bool = False) -> Traceable:
     layers: list[nn.Module] = [conv_norm(3, 32, 3, act=nn.SiLU)]
     i = 32
     for expand, o, count, kernel, stride in (
-        (1, 16, 1, 3, 1), (6, 24, 2, 3, 2), (6, 40, 2, 5, 2), (6, 80, 3, 3, 2), (6, 112, 3, 5, 1), (6, 192, 4, 5, 2),
+        (1, 16, 1, 3, 1),
+        (6, 24, 2, 3, 2),
+        (6, 40, 2, 5, 2),
+        (6, 80, 3, 3, 2),
+        (6, 112, 3, 5, 1),
+        (6, 192, 4, 5, 2),
         (6, 320, 1, 3, 1),
-    ):  # fmt: skip
+    ):
         for k in range(count):
             squeeze = max(1, math.ceil(i / 4))
             layers.append(Inverted(i, i * expand, o, kernel, stride if k == 0 else 1, nn.SiLU, squeeze))

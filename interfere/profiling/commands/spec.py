@@ -96,9 +96,7 @@ def _command(path: Path, name: str, table: Any) -> Command:
         raise InvalidInputError("a key outside of a table", value=where, remedy=f"write [{name}] and command = ...")
     for key, value in table.items():
         if key not in known:
-            raise InvalidInputError(
-                f"unknown key {key!r}", value=where, remedy=f"one of {', '.join(sorted(known))}"
-            )  # fmt: skip
+            raise InvalidInputError(f"unknown key {key!r}", value=where, remedy=f"one of {', '.join(sorted(known))}")
         if not isinstance(value, kinds.get(key, (int, float))) or isinstance(value, bool):
             raise InvalidInputError(
                 f"{key} is of the wrong kind", value=f"{value!r} in {where}", remedy="see the docs of --spec"

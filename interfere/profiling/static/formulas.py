@@ -15,11 +15,42 @@ DEPTH = 512  # of the inner dimension that one block sums before libraries split
 ELEMENTS = 1024  # of one block of an elementwise kernel: 256 threads of 4
 
 _FREE = (
-    "view", "_unsafe_view", "reshape", "t", "transpose", "permute", "expand", "slice", "select", "split", "unbind",
-    "squeeze", "unsqueeze", "detach", "alias", "as_strided", "chunk", "narrow", "empty", "empty_like", "empty_strided",
-    "new_empty", "new_empty_strided", "split_with_sizes", "unfold", "diagonal", "_reshape_alias", "lift_fresh",
-    "resize_", "set_", "_local_scalar_dense", "is_same_size", "movedim", "view_as_real", "view_as_complex",
-)  # fmt: skip
+    "view",
+    "_unsafe_view",
+    "reshape",
+    "t",
+    "transpose",
+    "permute",
+    "expand",
+    "slice",
+    "select",
+    "split",
+    "unbind",
+    "squeeze",
+    "unsqueeze",
+    "detach",
+    "alias",
+    "as_strided",
+    "chunk",
+    "narrow",
+    "empty",
+    "empty_like",
+    "empty_strided",
+    "new_empty",
+    "new_empty_strided",
+    "split_with_sizes",
+    "unfold",
+    "diagonal",
+    "_reshape_alias",
+    "lift_fresh",
+    "resize_",
+    "set_",
+    "_local_scalar_dense",
+    "is_same_size",
+    "movedim",
+    "view_as_real",
+    "view_as_complex",
+)
 _ATTENTION = ("scaled_dot_product", "flash_attention", "efficient_attention")
 _GATHERS = ("embedding", "index", "index_select", "gather", "embedding_bag", "_embedding_bag", "take_along_dim")
 _RECURRENT = "rnn"  # our own operator: see `recurrent`
@@ -67,7 +98,7 @@ def cost_of(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) 
 
 def _flops(
     name: str, packet: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any, inputs: list[Any]
-) -> tuple[float, bool]:  # fmt: skip
+) -> tuple[float, bool]:
     """(FLOPs, is it a product); (0, False) for everything that is none."""
     from torch.utils.flop_counter import flop_registry
 

@@ -56,9 +56,17 @@ torch.library.register_autograd(NAME, _gradients, setup_context=_keep)
 
 
 def whole(
-    func: Any, x: Tensor, state: Any, weights: Sequence[Tensor], _bias: bool, layers: int, _dropout: float,
-    train: bool, both_ways: bool, batch_first: bool,
-) -> tuple[Tensor, ...]:  # fmt: skip
+    func: Any,
+    x: Tensor,
+    state: Any,
+    weights: Sequence[Tensor],
+    _bias: bool,
+    layers: int,
+    _dropout: float,
+    train: bool,
+    both_ways: bool,
+    batch_first: bool,
+) -> tuple[Tensor, ...]:
     """What `torch.lstm`, `gru`, `rnn_tanh` and `rnn_relu` give for inputs of one length."""
     states = list(state) if isinstance(state, tuple | list) else [state]
     if torch.is_autocast_enabled(x.device.type):

@@ -28,8 +28,10 @@ def profile_named(name: str, device: str, *, workload: str = "", limit_s: float 
     device_with_ceilings(device)  # before a child starts
     child = subprocess.Popen(
         [sys.executable, "-P", "-m", "interfere.profiling.static.worker", name, device, workload or name],
-        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, start_new_session=True,
-    )  # fmt: skip
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+    )
     try:
         said, _ = child.communicate(timeout=limit_s)
     except subprocess.TimeoutExpired:

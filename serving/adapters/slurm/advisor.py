@@ -107,9 +107,13 @@ class Advisor:
             self._metrics.add("observations_total", "result", "undelivered")
             told = Counter({"undelivered": 1})
         return Round(
-            at_s=now_s, decisions=tuple(decisions), edits=tuple(done), refusals=refusals, left_to_slurm=left,
+            at_s=now_s,
+            decisions=tuple(decisions),
+            edits=tuple(done),
+            refusals=refusals,
+            left_to_slurm=left,
             observations=told,
-        )  # fmt: skip
+        )
 
     def _remember(self, jobs: Sequence[SlurmJob]) -> None:
         places = {(job.id, job.restarts): view.place_of(job) for job in jobs if job.held}
@@ -133,11 +137,16 @@ class Advisor:
                 waiting.append(job)
             decisions.append(
                 Decision(
-                    job_id=job.id, workload=job.workload, kind=action.kind.value, device=action.device_id,
-                    partner_id=action.partner_id, slowdown=action.slowdown, reason=action.reason,
+                    job_id=job.id,
+                    workload=job.workload,
+                    kind=action.kind.value,
+                    device=action.device_id,
+                    partner_id=action.partner_id,
+                    slowdown=action.slowdown,
+                    reason=action.reason,
                     decision_id=plan.decision_id if plan else "",
                 )
-            )  # fmt: skip
+            )
         # those that may start any moment come last: an update of a job in transition makes scontrol wait for it
         placements.sort(key=lambda one: by_id[one.job_ids[0]].eligible_s <= now_s)
         renewed = edit.renew(edit.due(waiting, now_s, self._settings.window_s), self._settings.window_s)
@@ -182,10 +191,14 @@ class Advisor:
             if refusal.job_id in of_job and of_job[refusal.job_id].device:
                 fresh.append(
                     refused(
-                        by_id[refusal.job_id], of_job[refusal.job_id].decision_id, refusal.message,
-                        lost=refusal.lost_race, settings=settings, at_s=now_s,
+                        by_id[refusal.job_id],
+                        of_job[refusal.job_id].decision_id,
+                        refusal.message,
+                        lost=refusal.lost_race,
+                        settings=settings,
+                        at_s=now_s,
                     )
-                )  # fmt: skip
+                )
         if fresh:
             for answer in self._client.observe(fresh):
                 results[answer.result.value] += 1
@@ -217,5 +230,6 @@ def check_plan(plan: Plan, asked: Snapshot) -> None:
         if action.job_id not in jobs or (action.kind in _START and action.device_id not in devices):
             raise InvalidInputError(
                 "the server's plan speaks of jobs or devices that it was not asked about",
-                value=f"{action.job_id!r} on {action.device_id!r}", remedy="check what answers at `server`",
-            )  # fmt: skip
+                value=f"{action.job_id!r} on {action.device_id!r}",
+                remedy="check what answers at `server`",
+            )

@@ -57,9 +57,11 @@ def advise(
             return
         progress_note(f"advising {settings.cluster} every {settings.interval_s:g} s; server {settings.server}")
         run_forever(
-            advisor, settings, counted,
+            advisor,
+            settings,
+            counted,
             lambda done: typer.echo(json.dumps(jsonable(document(done)))) if as_json else _tell(done, dry_run=dry_run),
-        )  # fmt: skip
+        )
 
 
 @app.command()
@@ -86,8 +88,13 @@ def document(done: "Round") -> dict[str, Any]:
         "at_s": done.at_s,
         "decisions": [
             {
-                "job": one.job_id, "workload": one.workload, "decision": one.kind, "device": one.device,
-                "partner": one.partner_id, "slowdown": one.slowdown, "reason": one.reason,
+                "job": one.job_id,
+                "workload": one.workload,
+                "decision": one.kind,
+                "device": one.device,
+                "partner": one.partner_id,
+                "slowdown": one.slowdown,
+                "reason": one.reason,
                 "decision_id": one.decision_id,
             }
             for one in done.decisions
@@ -96,7 +103,7 @@ def document(done: "Round") -> dict[str, Any]:
         "refused": [{"job": one.job_id, "message": one.message} for one in done.refusals],
         "left_to_slurm": dict(done.left_to_slurm),
         "observations": dict(done.observations),
-    }  # fmt: skip
+    }
 
 
 def text(done: "Round", *, dry_run: bool) -> str:

@@ -72,9 +72,10 @@ class SlurmCommands:
                 process.kill()
                 process.communicate()
                 raise UnavailableError(
-                    "scontrol did not finish in time", value=f"{len(edits)} edits",
+                    "scontrol did not finish in time",
+                    value=f"{len(edits)} edits",
                     remedy="nothing to do: the next round looks at what was done",
-                ) from None  # fmt: skip
+                ) from None
         for message, job_id in _REFUSED.findall(said):
             refused.setdefault(job_id, Refusal(job_id=job_id, message=message.strip()))
 
@@ -90,17 +91,22 @@ class SlurmCommands:
             ) from None
         if process.returncode:
             raise UnavailableError(
-                f"{command[0]} failed", value=said.strip()[:200] or f"status {process.returncode}",
+                f"{command[0]} failed",
+                value=said.strip()[:200] or f"status {process.returncode}",
                 remedy="run it by hand: scontrol ping",
-            )  # fmt: skip
+            )
         return out
 
     def _start(self, name: str, rest: Sequence[str], stdin: IO[str] | int) -> "subprocess.Popen[str]":
         try:
             return subprocess.Popen(
-                [name, *rest], stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                [name, *rest],
+                stdin=stdin,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
                 start_new_session=True,
-            )  # fmt: skip
+            )
         except FileNotFoundError:
             raise UnfitError(
                 f"the command {name} is missing", remedy="run on a host with Slurm's client commands in PATH"

@@ -62,6 +62,7 @@ class AdvisorMetrics:
             draft.replace(path)
         except OSError as error:
             raise UnfitError(
-                f"the metrics cannot be written ({error.strerror})", value=path,
+                f"the metrics cannot be written ({error.strerror})",
+                value=path,
                 remedy="set metrics to a file in a folder that exists and may be written",
-            ) from None  # fmt: skip
+            ) from None

@@ -13,8 +13,16 @@ from serving.adapters.slurm.records import GpuAddress, Node, SlurmJob
 from serving.adapters.slurm.view import RUNNING, place_of
 
 ENDED = (
-    "COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "PREEMPTED", "OUT_OF_MEMORY", "BOOT_FAIL", "DEADLINE",
-)  # fmt: skip
+    "COMPLETED",
+    "FAILED",
+    "CANCELLED",
+    "TIMEOUT",
+    "NODE_FAIL",
+    "PREEMPTED",
+    "OUT_OF_MEMORY",
+    "BOOT_FAIL",
+    "DEADLINE",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,36 +20,51 @@ def outcomes(jobs: Iterable[SlurmJob], settings: SlurmSettings, now_s: float) ->
         if job.state == "PENDING" and note.state == "placed" and not is_placed(job, now_s, settings):
             found.append(
                 Outcome(
-                    observation_id=f"{prefix}/late/{note.tries}", job_id=job.id, kind=OutcomeKind.LOST_RACE,
-                    at_s=note.round_s + settings.start_s, decision_id=note.decision, device_id=str(note.to),
+                    observation_id=f"{prefix}/late/{note.tries}",
+                    job_id=job.id,
+                    kind=OutcomeKind.LOST_RACE,
+                    at_s=note.round_s + settings.start_s,
+                    decision_id=note.decision,
+                    device_id=str(note.to),
                     reason=f"it did not start within {settings.start_s:g} s",
                 )
-            )  # fmt: skip
+            )
         if not job.start_s or now_s < job.start_s:
             continue
         if note.state == "placed" and note.to and (job.state in RUNNING or job.state in ENDED) and job.node:
             there = job.node == note.to.node
             found.append(
                 Outcome(
-                    observation_id=f"{prefix}/started", job_id=job.id, at_s=job.start_s, decision_id=note.decision,
-                    kind=OutcomeKind.APPLIED if there else OutcomeKind.LOST_RACE, device_id=str(note.to),
+                    observation_id=f"{prefix}/started",
+                    job_id=job.id,
+                    at_s=job.start_s,
+                    decision_id=note.decision,
+                    kind=OutcomeKind.APPLIED if there else OutcomeKind.LOST_RACE,
+                    device_id=str(note.to),
                     reason="" if there else f"it started on {job.node}",
                 )
-            )  # fmt: skip
+            )
         if job.state in ENDED and job.end_s:
             found.append(
                 Outcome(
-                    observation_id=f"{prefix}/ended", job_id=job.id, kind=OutcomeKind.ENDED, at_s=job.end_s,
-                    decision_id=note.decision, reason=job.state.lower().replace("_", " "),
+                    observation_id=f"{prefix}/ended",
+                    job_id=job.id,
+                    kind=OutcomeKind.ENDED,
+                    at_s=job.end_s,
+                    decision_id=note.decision,
+                    reason=job.state.lower().replace("_", " "),
                 )
-            )  # fmt: skip
+            )
     return tuple(found)
 
 
 def refused(job: SlurmJob, decision: str, message: str, *, lost: bool, settings: SlurmSettings, at_s: float) -> Outcome:
     """A placement that Slurm did not take: told once, by the round that tried it."""
     return Outcome(
-        observation_id=f"slurm/{settings.cluster}/{job.id}.{job.restarts}/refused/{decision}", job_id=job.id,
-        kind=OutcomeKind.LOST_RACE if lost else OutcomeKind.REFUSED, at_s=at_s, decision_id=decision,
+        observation_id=f"slurm/{settings.cluster}/{job.id}.{job.restarts}/refused/{decision}",
+        job_id=job.id,
+        kind=OutcomeKind.LOST_RACE if lost else OutcomeKind.REFUSED,
+        at_s=at_s,
+        decision_id=decision,
         reason="".join(c for c in message if c.isprintable())[:200] or "no reason given",
-    )  # fmt: skip
+    )

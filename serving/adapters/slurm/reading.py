@@ -13,10 +13,28 @@ from serving.adapters.slurm.records import NOTE, Gpu, GpuAddress, Node, Note, Sl
 
 # States and flags of a node on which nothing new starts.
 _AWAY = {
-    "down", "drain", "draining", "drained", "fail", "failing", "maintenance", "maint", "reserved", "not_responding",
-    "no_respond", "powering_down", "powered_down", "power_down", "reboot_requested", "reboot_issued", "unknown",
-    "error", "future", "planned_drain", "invalid_reg",
-}  # fmt: skip
+    "down",
+    "drain",
+    "draining",
+    "drained",
+    "fail",
+    "failing",
+    "maintenance",
+    "maint",
+    "reserved",
+    "not_responding",
+    "no_respond",
+    "powering_down",
+    "powered_down",
+    "power_down",
+    "reboot_requested",
+    "reboot_issued",
+    "unknown",
+    "error",
+    "future",
+    "planned_drain",
+    "invalid_reg",
+}
 _HELD = re.compile(r"(gpu|shard):([^:,()]+):(\d+)")
 
 
@@ -41,9 +59,10 @@ def _rows(text: str, command: str, key: str) -> Sequence[Mapping[str, Any]]:
             raise TypeError(f"{key} is no list of objects")
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise InvalidInputError(
-            f"`{command} --json` did not answer with {key} ({error})", value=repr(text[:80]),
+            f"`{command} --json` did not answer with {key} ({error})",
+            value=repr(text[:80]),
             remedy=f"run `{command} --json` by hand; it needs the JSON serializer of Slurm 21.08 or later",
-        ) from None  # fmt: skip
+        ) from None
     return rows  # type: ignore[no-any-return]  # checked above
 
 

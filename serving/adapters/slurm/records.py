@@ -57,8 +57,12 @@ class Note:
 
     def __str__(self) -> str:
         fields = {
-            "to": self.to, "tres": self.tres, "decision": self.decision, "round": self.round_s, "tries": self.tries,
-        }  # fmt: skip
+            "to": self.to,
+            "tres": self.tres,
+            "decision": self.decision,
+            "round": self.round_s,
+            "tries": self.tries,
+        }
         return NOTE + ";".join([self.state, *(f"{key}={value}" for key, value in fields.items() if value)])
 
     @classmethod

@@ -95,10 +95,12 @@ class SlurmSettings:
         if not bad and self.interval_s > self.window_s / 4:
             bad.append(
                 Violation(
-                    field="interval_s", what="must be at most a quarter of window_s", value=repr(self.interval_s),
+                    field="interval_s",
+                    what="must be at most a quarter of window_s",
+                    value=repr(self.interval_s),
                     remedy="deferred jobs are renewed at half of their window: look more often",
                 )
-            )  # fmt: skip
+            )
         if not self.devices:
             bad.append(
                 Violation(

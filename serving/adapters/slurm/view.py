@@ -143,9 +143,13 @@ def _seats(
                 continue  # unknown, unshared, taken as a whole, or home to a job that does not say what it runs
             taken = sum(_shards_on(job, gpu.address) for job in here)
             device = Device(
-                id=str(gpu.address), node=node.name, type=rule.type, memory_bytes=rule.memory_gib * GIB,
-                mode=rule.mode, residents=tuple(one for one in residents if one),
-            )  # fmt: skip
+                id=str(gpu.address),
+                node=node.name,
+                type=rule.type,
+                memory_bytes=rule.memory_gib * GIB,
+                mode=rule.mode,
+                residents=tuple(one for one in residents if one),
+            )
             found.append(_Seats(device=device, shards=gpu.shards, free_shards=gpu.shards - taken))
     return found
 
@@ -160,8 +164,11 @@ def _job(job: SlurmJob, weight: float = 1.0) -> Job | None:
     try:
         memory, cap = job.said("memory_gib"), job.said("max_slowdown")
         return Job(
-            id=job.id, workload=job.workload, memory_peak_bytes=float(memory) * GIB if memory else NAN,
-            max_slowdown=float(cap) if cap else NAN, weight=weight,
-        )  # fmt: skip
+            id=job.id,
+            workload=job.workload,
+            memory_peak_bytes=float(memory) * GIB if memory else NAN,
+            max_slowdown=float(cap) if cap else NAN,
+            weight=weight,
+        )
     except (InvalidInputError, ValueError):
         return None

@@ -97,10 +97,16 @@ def progress(
     try:
         return Progress(
             observation_id=window_id(window, settings),
-            job_id=job.id, workload=job.workload, device_type=rule.type, start_s=best[1].unix_s, end_s=best[2].unix_s,
-            company=tuple(one.job.workload for one in window.company), steps=best[0],
-            device_id=str(window.stay.address), mode=rule.mode,
-        )  # fmt: skip
+            job_id=job.id,
+            workload=job.workload,
+            device_type=rule.type,
+            start_s=best[1].unix_s,
+            end_s=best[2].unix_s,
+            company=tuple(one.job.workload for one in window.company),
+            steps=best[0],
+            device_id=str(window.stay.address),
+            mode=rule.mode,
+        )
     except InvalidInputError:
         return None
 

@@ -97,7 +97,18 @@ SMALL = table_of(["a", "b", "c", "d", "e"])
 EMPTY = Table(name="empty", jobs=(), pairs=())
 ONE = Table(name="one", jobs=JOBS[:1], pairs=PAIRS[2:3])
 NONE_OK = Table(name="none", jobs=JOBS, pairs=(PAIRS[3],))
-MANY = joined(SMALL, table_of(["a", "b"], device="other"), replace(SMALL, jobs=(), pairs=tuple(
-    replace(p, mode="timeslice") for p in SMALL.pairs)))  # fmt: skip
-TABLES = {"sample": TABLE, "small": SMALL, "sixty": SIXTY, "empty": EMPTY, "one": ONE, "none ok": NONE_OK, "many": MANY,
-          "profiles": Table(name="p", jobs=JOBS, pairs=())}  # fmt: skip
+MANY = joined(
+    SMALL,
+    table_of(["a", "b"], device="other"),
+    replace(SMALL, jobs=(), pairs=tuple(replace(p, mode="timeslice") for p in SMALL.pairs)),
+)
+TABLES = {
+    "sample": TABLE,
+    "small": SMALL,
+    "sixty": SIXTY,
+    "empty": EMPTY,
+    "one": ONE,
+    "none ok": NONE_OK,
+    "many": MANY,
+    "profiles": Table(name="p", jobs=JOBS, pairs=()),
+}

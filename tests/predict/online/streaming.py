@@ -79,9 +79,16 @@ class Residual(Corrector):
     def observe(self, pair: Pair, measured: float) -> None:
         self._count += 1
         window = Progress(
-            observation_id=str(self._count), job_id="j", workload=pair[0], company=(pair[1],), mode=self._mode,
-            device_type=self._device, start_s=0.0, end_s=1.0, slowdown=float(np.exp(measured)),
-        )  # fmt: skip
+            observation_id=str(self._count),
+            job_id="j",
+            workload=pair[0],
+            company=(pair[1],),
+            mode=self._mode,
+            device_type=self._device,
+            start_s=0.0,
+            end_s=1.0,
+            slowdown=float(np.exp(measured)),
+        )
         self.model.observe(window, lambda name, _: self._profiles[name])
 
     def answer(self, pair: Pair) -> Prediction:
@@ -149,10 +156,12 @@ def streams(dataset: Dataset, evaluation: Evaluation, *, seed: int, orders: int)
                 if len(partners) <= LAST + 1:
                     continue
                 made = Stream(
-                    fold=fold, job=names[job - 1], partners=(),
+                    fold=fold,
+                    job=names[job - 1],
+                    partners=(),
                     measured=dict(zip(pairs, measured[rows].tolist(), strict=True)),
                     predicted=dict(zip(pairs, errors.log_predicted[rows].tolist(), strict=True)),
-                )  # fmt: skip
+                )
                 for order in range(orders):
                     rng = np.random.default_rng([order, job, domain])
                     yield replace(made, partners=tuple(rng.permutation(partners).tolist())), domain

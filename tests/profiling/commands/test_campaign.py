@@ -26,8 +26,14 @@ BUSY_ONE, WAITING_ONE = program(BUSY, "busy"), program(WAITING, "waiting")
 
 def config(out: Path, *commands: Command, **changes: object) -> CommandConfig:
     values: dict[str, object] = {
-        "out": out, "commands": commands, "window_s": 0.5, "repeats": 1, "passes": 1, "max_blocks": 1, "grace_s": 1.0,
-    }  # fmt: skip
+        "out": out,
+        "commands": commands,
+        "window_s": 0.5,
+        "repeats": 1,
+        "passes": 1,
+        "max_blocks": 1,
+        "grace_s": 1.0,
+    }
     return CommandConfig(**{**values, **changes})  # type: ignore[arg-type]  # fields by name
 
 
@@ -65,14 +71,19 @@ def test_two_programs_alone_and_together(tmp_path: Path) -> None:
         assert 1.0 < beside.slowdown < 1.6, "a neighbour that waits takes less than half"
         assert beside.overlap_frac > 0.95
     assert {p.name for p in (tmp_path / "t").iterdir()} == {
-        "jobs.parquet", "pairs.parquet", "raw.parquet", "card.md", "raw",
-    }  # fmt: skip
+        "jobs.parquet",
+        "pairs.parquet",
+        "raw.parquet",
+        "card.md",
+        "raw",
+    }
     assert "Programs that are not ours, restarted for every block" in (tmp_path / "t" / "card.md").read_text()
     for pair in (p for p in table.pairs if p.victim != p.neighbour and p.status is PairStatus.OK):
         kept = [
-            r for r in pq.read_table(tmp_path / "t" / "raw.parquet").to_pylist()
+            r
+            for r in pq.read_table(tmp_path / "t" / "raw.parquet").to_pylist()
             if (r["victim"], r["neighbour"]) == (pair.victim, pair.neighbour) and not r["reason"]
-        ]  # fmt: skip
+        ]
         again = [r["wall_shared_s"] / r["steps_shared"] / (r["wall_alone_s"] / r["steps_alone"]) for r in kept]
         assert again == pytest.approx(pair.passes)
     assert seen[-1].done == seen[-1].total
@@ -193,10 +204,32 @@ def interfere(*arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]
 def test_one_program_from_the_shell(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(PRINTING)
     done = interfere(
-        "--name", "train", "--step-regex", r"step (\d+)", "--warm-steps", "10", "--warm-s", "0.2", "--window-s", "0.6",
-        "--repeats", "1", "--core", max(os.sched_getaffinity(0)), "--work", "w", "--table", "mine", "--device", "cpu",
-        "--json", "--", sys.executable, "train.py", cwd=tmp_path,
-    )  # fmt: skip
+        "--name",
+        "train",
+        "--step-regex",
+        r"step (\d+)",
+        "--warm-steps",
+        "10",
+        "--warm-s",
+        "0.2",
+        "--window-s",
+        "0.6",
+        "--repeats",
+        "1",
+        "--core",
+        max(os.sched_getaffinity(0)),
+        "--work",
+        "w",
+        "--table",
+        "mine",
+        "--device",
+        "cpu",
+        "--json",
+        "--",
+        sys.executable,
+        "train.py",
+        cwd=tmp_path,
+    )
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
     assert [job["workload"] for job in document["jobs"]] == ["train"]
@@ -205,9 +238,21 @@ def test_one_program_from_the_shell(tmp_path: Path) -> None:
     folder = tmp_path / "w" / "tables" / "mine"
     assert read_table(folder).jobs[0].workload == "train"
     shown = interfere(
-        "--name", "train", "--step-regex", r"step (\d+)", "--warm-steps", "10", "--warm-s", "0.2", "--out", folder,
-        "--", sys.executable, "train.py", cwd=tmp_path,
-    )  # fmt: skip
+        "--name",
+        "train",
+        "--step-regex",
+        r"step (\d+)",
+        "--warm-steps",
+        "10",
+        "--warm-s",
+        "0.2",
+        "--out",
+        folder,
+        "--",
+        sys.executable,
+        "train.py",
+        cwd=tmp_path,
+    )
     assert "one CPU core, time-sliced" in shown.stdout, shown.stderr
     assert "train" in shown.stdout
     fresh = interfere("--name", "b", "--fresh", "--out", folder, "--", sys.executable, "train.py", cwd=tmp_path)

@@ -49,8 +49,14 @@ while True:
 
 def config(out: Path, *commands: Command, **changes: object) -> CommandConfig:
     values: dict[str, object] = {
-        "out": out, "commands": commands, "pairs": (), "window_s": 0.5, "repeats": 1, "limit_s": 20.0, "grace_s": 0.3,
-    }  # fmt: skip
+        "out": out,
+        "commands": commands,
+        "pairs": (),
+        "window_s": 0.5,
+        "repeats": 1,
+        "limit_s": 20.0,
+        "grace_s": 0.3,
+    }
     return CommandConfig(**{**values, **changes})  # type: ignore[arg-type]  # fields by name
 
 
@@ -66,7 +72,7 @@ def config(out: Path, *commands: Command, **changes: object) -> CommandConfig:
         (BUSY.replace("0.003", "0.1"), "steps with .* marks in a window of 1 s, 20 and 6 are needed"),
     ],
     ids=["never steps", "exits 3", "floods", "forks and dies", "deaf", "hangs", "too slow"],
-)  # fmt: skip
+)
 def test_alone_it_is_one_error(tmp_path: Path, code: str, said: str) -> None:
     begin = time.monotonic()
     with pytest.raises(UnfitError, match=f"command hostile cannot be measured.*{said}") as caught:

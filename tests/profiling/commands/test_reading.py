@@ -23,11 +23,14 @@ def world(
     marks = [Mark("w", 1.7e9 + t, t, k + 1.0) for k, t in enumerate(times)]
     samples = [
         {
-            "monotonic_s": t, "cpu_s": busy * (min(max(t, begin), end) - begin), "core_busy_s": 100 + t * stolen,
-            "private_bytes": 1000 + int(t), "strayed": 0,
+            "monotonic_s": t,
+            "cpu_s": busy * (min(max(t, begin), end) - begin),
+            "core_busy_s": 100 + t * stolen,
+            "private_bytes": 1000 + int(t),
+            "strayed": 0,
         }
         for t in np.arange(0.0, 20.0, 0.1)
-    ]  # fmt: skip
+    ]
     return run_facts(name, marks, samples, begin, end)
 
 

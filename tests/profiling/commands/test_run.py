@@ -161,9 +161,24 @@ def test_whoever_ends_the_profiler_leaves_no_orphan(tmp_path: Path, number: int)
         "if os.fork() == 0:\n    os.setsid()\n    if os.fork() == 0: time.sleep(600)\n" + BUSY
     )
     command = [
-        sys.executable, "-m", "interfere", "profile", "command", "--name", "job", "--out", str(tmp_path / "t"),
-        "--grace-s", "0.3", "--window-s", "60", "--", sys.executable, "-c", stubborn,
-    ]  # fmt: skip
+        sys.executable,
+        "-m",
+        "interfere",
+        "profile",
+        "command",
+        "--name",
+        "job",
+        "--out",
+        str(tmp_path / "t"),
+        "--grace-s",
+        "0.3",
+        "--window-s",
+        "60",
+        "--",
+        sys.executable,
+        "-c",
+        stubborn,
+    ]
     spool = tmp_path / "t" / "raw" / "runs" / "0000-job" / "spool.jsonl"
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
         end = time.monotonic() + 30

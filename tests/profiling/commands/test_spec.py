@@ -26,9 +26,14 @@ command = ["./serve", "--port", 80]
     )
     train, serve = read_commands(file)
     assert train == Command(
-        name="train", argv=("python", "my train.py", "--lr", "0.1"), step_regex=r"step (\d+)", warm_steps=10,
-        warm_s=3, cwd=str(tmp_path / "jobs"), env=(("CUDA_VISIBLE_DEVICES", "0"),),
-    )  # fmt: skip
+        name="train",
+        argv=("python", "my train.py", "--lr", "0.1"),
+        step_regex=r"step (\d+)",
+        warm_steps=10,
+        warm_s=3,
+        cwd=str(tmp_path / "jobs"),
+        env=(("CUDA_VISIBLE_DEVICES", "0"),),
+    )
     assert train.line == "python 'my train.py' --lr 0.1"
     assert serve == Command(name="serve", argv=("./serve", "--port", "80"), warm_steps=WARM_STEPS, warm_s=WARM_S)
 

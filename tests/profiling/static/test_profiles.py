@@ -101,15 +101,25 @@ def test_a_static_profile_joins_a_measured_one_without_changing_it() -> None:
 @pytest.mark.parametrize(
     ("name", "millions"),
     [
-        ("ResNet-18 (batch size 64)", 11.17), ("Transformer (batch size 16)", 47.24), ("LM (batch size 80)", 13.99),
-        ("Recommendation (batch size 512)", 8.06), ("A3C", 3.25), ("CycleGAN", 28.29),
-        ("BERT SQuAD bs32 amp1", 108.9), ("DCGAN LSUN bs128 amp1", 3.58 + 2.77), ("VGG CIFAR-10 bs32 amp0", 9.23),
-        ("EfficientNet CIFAR-10 bs64 amp0", 3.60), ("LSTM Wikitext2 bs64 amp1", 13.99),
-        ("MobileNetV2 CIFAR-10 bs32 amp0", 2.24), ("MobileNetV3 ImageNet bs128 amp1", 5.48),
-        ("NeuMF MovieLens bs64 amp0", 1.60), ("ResNet50 ImageNet bs32 amp1", 25.56),
-        ("PPO LunarLander bs64 amp0", 0.0098), ("Transformer Multi30k bs32 amp1", 47.24 + 1.61),
+        ("ResNet-18 (batch size 64)", 11.17),
+        ("Transformer (batch size 16)", 47.24),
+        ("LM (batch size 80)", 13.99),
+        ("Recommendation (batch size 512)", 8.06),
+        ("A3C", 3.25),
+        ("CycleGAN", 28.29),
+        ("BERT SQuAD bs32 amp1", 108.9),
+        ("DCGAN LSUN bs128 amp1", 3.58 + 2.77),
+        ("VGG CIFAR-10 bs32 amp0", 9.23),
+        ("EfficientNet CIFAR-10 bs64 amp0", 3.60),
+        ("LSTM Wikitext2 bs64 amp1", 13.99),
+        ("MobileNetV2 CIFAR-10 bs32 amp0", 2.24),
+        ("MobileNetV3 ImageNet bs128 amp1", 5.48),
+        ("NeuMF MovieLens bs64 amp0", 1.60),
+        ("ResNet50 ImageNet bs32 amp1", 25.56),
+        ("PPO LunarLander bs64 amp0", 0.0098),
+        ("Transformer Multi30k bs32 amp1", 47.24 + 1.61),
     ],
-)  # fmt: skip
+)
 def test_every_architecture_is_traced_and_has_its_number_of_parameters(name: str, millions: float) -> None:
     factory = catalogue.find(name)
     assert factory is not None

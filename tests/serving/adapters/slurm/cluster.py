@@ -78,9 +78,16 @@ class Cluster:
         """A job of one shard; its id."""
         command = f"exec {sys.executable} {PROGRAM} {workload} {steps} {step_s} {self.shared}"
         return self.run(
-            "sbatch", "--parsable", "--gres=shard:1", f"--comment=interfere:workload={workload}",
-            "--output", str(self.folder / "out.%j"), *options, "--wrap", command,
-        ).strip()  # fmt: skip
+            "sbatch",
+            "--parsable",
+            "--gres=shard:1",
+            f"--comment=interfere:workload={workload}",
+            "--output",
+            str(self.folder / "out.%j"),
+            *options,
+            "--wrap",
+            command,
+        ).strip()
 
     def scontrol(self, *arguments: str) -> str:
         return self.run("scontrol", *arguments)
@@ -130,10 +137,17 @@ class Cluster:
     def settings(self, server: str, **more: object) -> Path:
         """A settings file of the advisor for this cluster."""
         values = {
-            "server": server, "cluster": "test", "spool": str(self.spool), "lock": str(self.folder / "advisor.lock"),
-            "interval_s": 0.5, "window_s": self.window_s, "timeout_s": 3.0, "start_s": 8.0, "least_window_s": 1.0,
+            "server": server,
+            "cluster": "test",
+            "spool": str(self.spool),
+            "lock": str(self.folder / "advisor.lock"),
+            "interval_s": 0.5,
+            "window_s": self.window_s,
+            "timeout_s": 3.0,
+            "start_s": 8.0,
+            "least_window_s": 1.0,
             "metrics": str(self.folder / "advisor.prom"),
-        } | more  # fmt: skip
+        } | more
         lines = [f"{key} = {json.dumps(value)}" for key, value in values.items()]
         path = self.folder / "advisor.toml"
         path.write_text("\n".join([*lines, "[[devices]]", 'type = "cpu-core"', 'nodes = "n*"']) + "\n")
@@ -144,9 +158,11 @@ class Cluster:
         env = self.env | ({"PATH": f"{path}:{os.environ['PATH']}"} if path else {})
         started = subprocess.Popen(
             [sys.executable, "-m", "interfere", "slurm", "advise", "--config", str(settings), "--json", *options],
-            env=env, stdout=(self.folder / "advisor.out").open("a"), stderr=(self.folder / "advisor.err").open("a"),
+            env=env,
+            stdout=(self.folder / "advisor.out").open("a"),
+            stderr=(self.folder / "advisor.err").open("a"),
             text=True,
-        )  # fmt: skip
+        )
         self.running.append(started)
         return started
 
@@ -209,22 +225,39 @@ class Cluster:
         (here / "slurm.conf").write_text(
             "\n".join(
                 [
-                    "ClusterName=interfere", "SlurmctldHost=localhost(127.0.0.1)", f"SlurmctldPort={ports[0]}",
-                    "SlurmUser=root", "SlurmdUser=root", "AuthType=auth/none", "CredType=cred/none",
-                    "ProctrackType=proctrack/linuxproc", "TaskPlugin=task/none", "SelectType=select/cons_tres",
-                    "SelectTypeParameters=CR_Core", "GresTypes=gpu,shard", "SlurmdParameters=config_overrides",
-                    "SchedulerParameters=bf_interval=2,sched_interval=2,sched_min_interval=0", "MinJobAge=300",
-                    "ReturnToService=2", "MailProg=/bin/true", "KillWait=2",
-                    f"StateSaveLocation={here}/state", f"SlurmdSpoolDir={here}/spool.%n",
-                    f"SlurmctldPidFile={here}/slurmctld.pid", f"SlurmdPidFile={here}/slurmd.%n.pid",
-                    f"SlurmctldLogFile={here}/slurmctld.log", f"SlurmdLogFile={here}/slurmd.%n.log",
-                    f"TaskProlog={here}/task_prolog.sh", f"Epilog={here}/epilog.sh",
+                    "ClusterName=interfere",
+                    "SlurmctldHost=localhost(127.0.0.1)",
+                    f"SlurmctldPort={ports[0]}",
+                    "SlurmUser=root",
+                    "SlurmdUser=root",
+                    "AuthType=auth/none",
+                    "CredType=cred/none",
+                    "ProctrackType=proctrack/linuxproc",
+                    "TaskPlugin=task/none",
+                    "SelectType=select/cons_tres",
+                    "SelectTypeParameters=CR_Core",
+                    "GresTypes=gpu,shard",
+                    "SlurmdParameters=config_overrides",
+                    "SchedulerParameters=bf_interval=2,sched_interval=2,sched_min_interval=0",
+                    "MinJobAge=300",
+                    "ReturnToService=2",
+                    "MailProg=/bin/true",
+                    "KillWait=2",
+                    f"StateSaveLocation={here}/state",
+                    f"SlurmdSpoolDir={here}/spool.%n",
+                    f"SlurmctldPidFile={here}/slurmctld.pid",
+                    f"SlurmdPidFile={here}/slurmd.%n.pid",
+                    f"SlurmctldLogFile={here}/slurmctld.log",
+                    f"SlurmdLogFile={here}/slurmd.%n.log",
+                    f"TaskProlog={here}/task_prolog.sh",
+                    f"Epilog={here}/epilog.sh",
                     *(["JobSubmitPlugins=lua"] if self.defers else []),
-                    *nodes, "PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP",
+                    *nodes,
+                    "PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP",
                 ]
             )
             + "\n"
-        )  # fmt: skip
+        )
 
 
 def _alive(pid: int) -> bool:

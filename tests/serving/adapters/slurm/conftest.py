@@ -67,12 +67,19 @@ def server(tmp_path: Path) -> Iterator[RunningServer]:
     here: what their steps beside others are measured against."""
     running = start_server(Settings(model=SHIPPED, work=tmp_path / "work", port=0, grace_s=1.0))
     with PolicyClient(running.address) as client:
-        client.observe([
-            Progress(
-                observation_id=f"earlier/{name}", job_id="earlier", workload=name, device_type=DEVICE, start_s=0.0,
-                end_s=60.0, steps=60.0 / STEP_S,
-            )
-            for name in TRUTH
-        ])  # fmt: skip
+        client.observe(
+            [
+                Progress(
+                    observation_id=f"earlier/{name}",
+                    job_id="earlier",
+                    workload=name,
+                    device_type=DEVICE,
+                    start_s=0.0,
+                    end_s=60.0,
+                    steps=60.0 / STEP_S,
+                )
+                for name in TRUTH
+            ]
+        )
     yield running
     running.stop()

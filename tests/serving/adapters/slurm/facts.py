@@ -15,37 +15,69 @@ SETTINGS = SlurmSettings(devices=(DeviceRule(type="cpu-core"),), cluster="c", sp
 def pending(job_id: int, workload: str = "gemm", **given: Any) -> SlurmJob:
     """A deferred job of one shard."""
     values: dict[str, Any] = {
-        "note": Note(), "tres": "gres:shard:1", "partition": "main", "submit_s": NOW - 10.0, "eligible_s": NOW + 10.0,
-        "comment": f"interfere:workload={workload}", "state": "PENDING", "priority": 1000 - job_id,
-    }  # fmt: skip
+        "note": Note(),
+        "tres": "gres:shard:1",
+        "partition": "main",
+        "submit_s": NOW - 10.0,
+        "eligible_s": NOW + 10.0,
+        "comment": f"interfere:workload={workload}",
+        "state": "PENDING",
+        "priority": 1000 - job_id,
+    }
     return SlurmJob(id=str(job_id), **(values | given))
 
 
 def running(job_id: int, gpu: str, workload: str = "gemm", start_s: float = NOW - 100.0, **given: Any) -> SlurmJob:
     """A job on one shard of n0."""
     values: dict[str, Any] = {
-        "state": "RUNNING", "tres": "gres:shard:1", "partition": "main", "node": "n0", "start_s": start_s,
-        "held": (("shard", gpu, 1),), "comment": f"interfere:workload={workload}", "submit_s": start_s,
-    }  # fmt: skip
+        "state": "RUNNING",
+        "tres": "gres:shard:1",
+        "partition": "main",
+        "node": "n0",
+        "start_s": start_s,
+        "held": (("shard", gpu, 1),),
+        "comment": f"interfere:workload={workload}",
+        "submit_s": start_s,
+    }
     return SlurmJob(id=str(job_id), **(values | given))
 
 
 def node(name: str = "n0", *, shards: int = 2, usable: bool = True, gpus: int = 2) -> Node:
     return Node(
-        name=name, usable=usable, partitions=("main",),
+        name=name,
+        usable=usable,
+        partitions=("main",),
         gpus=tuple(Gpu(address=GpuAddress(name, f"g{k}"), index=k, shards=shards) for k in range(gpus)),
-    )  # fmt: skip
+    )
 
 
 def job_row(job_id: int, workload: str = "gemm", **given: Any) -> dict[str, Any]:
     """One pending job as squeue 22.05 writes it."""
     return {
-        "job_id": job_id, "job_state": "PENDING", "state_reason": "BeginTime", "admin_comment": "interfere:deferred",
-        "comment": f"interfere:workload={workload}", "tres_per_node": "gres:shard:1", "partition": "main",
-        "user_id": 1000, "priority": 1000, "submit_time": int(NOW), "eligible_time": int(NOW) + 20, "start_time": 0,
-        "end_time": 0, "restart_cnt": 0, "nodes": "", "gres_detail": [], "node_count": 1, "array_job_id": 0,
-        "array_task_id": None, "het_job_id": 0, "required_nodes": "", "excluded_nodes": "", "features": "",
-    } | given  # fmt: skip
+        "job_id": job_id,
+        "job_state": "PENDING",
+        "state_reason": "BeginTime",
+        "admin_comment": "interfere:deferred",
+        "comment": f"interfere:workload={workload}",
+        "tres_per_node": "gres:shard:1",
+        "partition": "main",
+        "user_id": 1000,
+        "priority": 1000,
+        "submit_time": int(NOW),
+        "eligible_time": int(NOW) + 20,
+        "start_time": 0,
+        "end_time": 0,
+        "restart_cnt": 0,
+        "nodes": "",
+        "gres_detail": [],
+        "node_count": 1,
+        "array_job_id": 0,
+        "array_task_id": None,
+        "het_job_id": 0,
+        "required_nodes": "",
+        "excluded_nodes": "",
+        "features": "",
+    } | given
 
 
 def node_row(name: str, gpus: int = 2, **given: Any) -> dict[str, Any]:

@@ -35,10 +35,15 @@ def main() -> None:
     finally:
         own.unlink()
     result = {
-        "job": job, "workload": workload, "device": device, "begin_s": begin_s, "end_s": time.time(),
-        "slowdown": (time.time() - begin_s) / (steps * step_s), "company": company,
+        "job": job,
+        "workload": workload,
+        "device": device,
+        "begin_s": begin_s,
+        "end_s": time.time(),
+        "slowdown": (time.time() - begin_s) / (steps * step_s),
+        "company": company,
         "runs": len(list(folder.glob(f"run.{job}.*"))) + 1,
-    }  # fmt: skip
+    }
     (folder / f"run.{job}.{os.getpid()}").write_text(json.dumps(result))
 
 

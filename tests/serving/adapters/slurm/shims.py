@@ -44,9 +44,10 @@ def fake(folder: Path, jobs: str, nodes: str) -> Path:
     (folder / "jobs.json").write_text(jobs)
     (folder / "nodes.json").write_text(nodes)
     for command, script in (
-        ("squeue", f"cat {folder}/jobs.json"), ("sinfo", f"cat {folder}/nodes.json"),
+        ("squeue", f"cat {folder}/jobs.json"),
+        ("sinfo", f"cat {folder}/nodes.json"),
         ("scontrol", f"cat >> {folder}/told"),
-    ):  # fmt: skip
+    ):
         path = folder / command
         path.write_text(f"#!/bin/sh\n{script}\n")
         path.chmod(0o755)

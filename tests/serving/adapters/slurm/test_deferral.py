@@ -38,11 +38,15 @@ def test_only_plain_jobs_that_say_what_they_run_are_deferred_and_given_back(
     shard = "--gres=shard:1"
     first = submit(slurm, shard, OURS, "--begin=now+60")
     others = [
-        submit(slurm, shard), submit(slurm, "--gres=gpu:1", OURS), submit(slurm, shard, OURS, "--begin=now"),
-        submit(slurm, shard, OURS, "--array=1-2"), submit(slurm, shard, OURS, f"--dependency=after:{first}"),
-        submit(slurm, shard, OURS, "--nodes=2"), submit(slurm, shard, OURS, "--nodelist=n0"),
+        submit(slurm, shard),
+        submit(slurm, "--gres=gpu:1", OURS),
+        submit(slurm, shard, OURS, "--begin=now"),
+        submit(slurm, shard, OURS, "--array=1-2"),
+        submit(slurm, shard, OURS, f"--dependency=after:{first}"),
+        submit(slurm, shard, OURS, "--nodes=2"),
+        submit(slurm, shard, OURS, "--nodelist=n0"),
         submit(slurm, shard, OURS, "--exclude=n1"),
-    ]  # fmt: skip
+    ]
     ours = submit(slurm, shard, "--comment=ticket 7 interfere:workload=gemm;max_slowdown=2")
     jobs = slurm.jobs()
     assert {one: jobs[one]["admin_comment"] for one in (first, *others)} == dict.fromkeys((first, *others), "")

@@ -128,11 +128,13 @@ def test_jobs_that_move_between_read_and_update_are_counted_and_left_alone(
     starts, ends, leaves, held = (slurm.submit("rl-rollout", steps) for steps in (40, 2, 10, 10))
     happening = "; ".join(
         [
-            f"scontrol update JobId={starts} StartTime=now", f"scontrol update JobId={ends} StartTime=now",
-            f"scancel {leaves}", f"scontrol hold {held}",
+            f"scontrol update JobId={starts} StartTime=now",
+            f"scontrol update JobId={ends} StartTime=now",
+            f"scancel {leaves}",
+            f"scontrol hold {held}",
             f'until "$REAL" -h -j {ends} -t COMPLETED -o %i | grep -q .; do sleep 0.1; done',
         ]
-    )  # fmt: skip
+    )
     env = between_read_and_update(tmp_path / "race", happening)
     advisor = slurm.advise(slurm.settings(server.address, timeout_s=8.0), path=env)
     slurm.wait(lambda: bool(slurm.rounds()), 15)

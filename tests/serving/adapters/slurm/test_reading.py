@@ -22,10 +22,16 @@ def test_old_and_new_json_say_the_same() -> None:
         return {"set": True, "infinite": False, "number": number}
 
     new = one(
-        job_state=["PENDING"], priority=wrapped(1000), submit_time=wrapped(int(NOW)), array_job_id=wrapped(0),
-        eligible_time=wrapped(int(NOW) + 20), start_time={"set": False, "infinite": False, "number": 5},
-        end_time={"set": True, "infinite": True, "number": 0}, het_job_id=wrapped(0), node_count=wrapped(1),
-    )  # fmt: skip
+        job_state=["PENDING"],
+        priority=wrapped(1000),
+        submit_time=wrapped(int(NOW)),
+        array_job_id=wrapped(0),
+        eligible_time=wrapped(int(NOW) + 20),
+        start_time={"set": False, "infinite": False, "number": 5},
+        end_time={"set": True, "infinite": True, "number": 0},
+        het_job_id=wrapped(0),
+        node_count=wrapped(1),
+    )
     assert new == one()
     assert new.special == ""
     assert (new.shards, new.typed, new.workload, new.eligible_s) == (1, False, "gemm", NOW + 20)
@@ -90,9 +96,13 @@ def test_a_note_is_read_as_it_was_written(
     state: str, place: tuple[str, str] | None, tres: str, decision: str, numbers: tuple[int, int]
 ) -> None:
     note = Note(
-        state=state, to=GpuAddress(*place) if place else None, tres=tres, decision=decision, round_s=numbers[0],
+        state=state,
+        to=GpuAddress(*place) if place else None,
+        tres=tres,
+        decision=decision,
+        round_s=numbers[0],
         tries=numbers[1],
-    )  # fmt: skip
+    )
     assert Note.parse(str(note)) == note
 
 
@@ -105,10 +115,16 @@ def test_any_other_admin_comment_is_not_ours_or_harmless(text: str) -> None:
 @pytest.mark.parametrize(
     ("tres", "shards", "typed"),
     [
-        ("gres:shard", 1, False), ("gres:shard:2", 2, False), ("gres:shard:g1", 1, True), ("gres:shard:g1:3", 3, True),
-        ("gres/shard:1", 1, False), ("gres:gpu:1", 0, False), ("gres:shard:1,gres:gpu:1", 0, False), ("", 0, False),
+        ("gres:shard", 1, False),
+        ("gres:shard:2", 2, False),
+        ("gres:shard:g1", 1, True),
+        ("gres:shard:g1:3", 3, True),
+        ("gres/shard:1", 1, False),
+        ("gres:gpu:1", 0, False),
+        ("gres:shard:1,gres:gpu:1", 0, False),
+        ("", 0, False),
     ],
-)  # fmt: skip
+)
 def test_what_a_job_asks_for(tres: str, shards: int, typed: bool) -> None:
     job = pending(1, tres=tres)
     assert (job.shards, job.typed) == (shards, typed)
@@ -117,11 +133,14 @@ def test_what_a_job_asks_for(tres: str, shards: int, typed: bool) -> None:
 @pytest.mark.parametrize(
     ("comment", "workload", "cap"),
     [
-        ("interfere:workload=a;max_slowdown=1.5", "a", "1.5"), ("ticket 12 interfere:workload=b and more", "b", ""),
-        ("interfere:", "", ""), ("interfere: workload=a", "a", ""), ("workload=a", "", ""),
+        ("interfere:workload=a;max_slowdown=1.5", "a", "1.5"),
+        ("ticket 12 interfere:workload=b and more", "b", ""),
+        ("interfere:", "", ""),
+        ("interfere: workload=a", "a", ""),
+        ("workload=a", "", ""),
         ("interfere:max_slowdown=2", "", "2"),
     ],
-)  # fmt: skip
+)
 def test_what_a_comment_says(comment: str, workload: str, cap: str) -> None:
     job = pending(1, comment=comment)
     assert (job.workload, job.said("max_slowdown")) == (workload, cap)
@@ -130,9 +149,11 @@ def test_what_a_comment_says(comment: str, workload: str, cap: str) -> None:
 def test_with_one_user_only_notes_are_believed_in_that_users_comments_alone() -> None:
     placed = Note(state="placed", to=GpuAddress("n1", "g0"), tries=1)
     rows = [
-        job_row(1, comment="interfere:workload=a"), job_row(2, comment=f"interfere:workload=a|{placed}"),
+        job_row(1, comment="interfere:workload=a"),
+        job_row(2, comment=f"interfere:workload=a|{placed}"),
         job_row(3, comment=f"interfere:workload=a|{placed}", user_id=7),
-        job_row(4, comment="interfere:workload=a b"), job_row(5, comment="interfere:workload=a", admin_comment=""),
-    ]  # fmt: skip
+        job_row(4, comment="interfere:workload=a b"),
+        job_row(5, comment="interfere:workload=a", admin_comment=""),
+    ]
     assert [job.note for job in read_jobs(squeue(rows), 1000)] == [Note(), placed, None, None, None]
     assert [job.note for job in read_jobs(squeue(rows))] == [Note(), Note(), Note(), Note(), None]

@@ -113,10 +113,14 @@ def test_endings_are_read_and_files_of_forgotten_jobs_removed(tmp_path: Path) ->
 
 def test_the_epilog_writes_what_the_advisor_reads(tmp_path: Path) -> None:
     env = {
-        "INTERFERE_SPOOL": str(tmp_path), "SLURM_JOB_ID": "7", "SLURM_JOB_RESTART_COUNT": "2",
-        "PATH": os.environ["PATH"], "SLURMD_NODENAME": "n0", "SLURM_JOB_GPUS": "0,1",
+        "INTERFERE_SPOOL": str(tmp_path),
+        "SLURM_JOB_ID": "7",
+        "SLURM_JOB_RESTART_COUNT": "2",
+        "PATH": os.environ["PATH"],
+        "SLURMD_NODENAME": "n0",
+        "SLURM_JOB_GPUS": "0,1",
         "SLURM_JOB_COMMENT": "interfere:workload=a",
-    }  # fmt: skip
+    }
     assert os.spawnve(os.P_WAIT, FILES / "epilog.sh", ["epilog"], env) == 0
     (ending,) = Spool(tmp_path, 240.0).endings()
     assert (ending.job_id, ending.restarts, ending.node, ending.gpu_indices) == ("7", 2, "n0", (0, 1))
@@ -191,9 +195,11 @@ def test_the_bare_install_is_enough() -> None:
 def test_refusals_are_told_apart_and_named_once_a_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = fake(tmp_path / "slurm", "{}", "{}")
     lines = [
-        "Job is no longer pending execution for job 1", "Invalid node name specified for job 1",
-        "Invalid generic resource (gres) specification for job 2", "Invalid job id specified for job 3",
-    ]  # fmt: skip
+        "Job is no longer pending execution for job 1",
+        "Invalid node name specified for job 1",
+        "Invalid generic resource (gres) specification for job 2",
+        "Invalid job id specified for job 3",
+    ]
     shim(folder, "scontrol", f"cat >> {folder}/told; printf '{os.linesep.join(lines)}{os.linesep}' >&2; exit 1")
     monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
     edits = [place(pending(k), GpuAddress("n0", "g0"), "d", NOW) for k in range(1, 5)]

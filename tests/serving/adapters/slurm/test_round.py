@@ -107,6 +107,16 @@ def test_a_plan_about_something_else_reaches_no_job() -> None:
 
 def plan_of(action: Action) -> Plan:
     return Plan(
-        decision_id="d", model_version="m", actions=(action,), pairs=(), refused=(), refused_total=0, cost=0.0,
-        greedy_cost=0.0, greedy_waiting=0, lower_bound=0.0, gap=0.0, status=SolveStatus.OPTIMAL,
-    )  # fmt: skip
+        decision_id="d",
+        model_version="m",
+        actions=(action,),
+        pairs=(),
+        refused=(),
+        refused_total=0,
+        cost=0.0,
+        greedy_cost=0.0,
+        greedy_waiting=0,
+        lower_bound=0.0,
+        gap=0.0,
+        status=SolveStatus.OPTIMAL,
+    )

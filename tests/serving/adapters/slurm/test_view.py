@@ -80,10 +80,15 @@ def test_who_waited_long_weighs_more() -> None:
 
 def test_jobs_that_are_not_for_advice_are_counted() -> None:
     others = [
-        pending(1, special="array"), pending(2, tres="gres:shard:2"), pending(3, submit_s=NOW - 3600.0),
-        pending(4, comment="interfere:workload="), pending(5, comment="interfere:workload=a;memory_gib=much"),
-        pending(6, note=None), pending(7, partition="other"), pending(8, note=Note(state="freed")),
-    ]  # fmt: skip
+        pending(1, special="array"),
+        pending(2, tres="gres:shard:2"),
+        pending(3, submit_s=NOW - 3600.0),
+        pending(4, comment="interfere:workload="),
+        pending(5, comment="interfere:workload=a;memory_gib=much"),
+        pending(6, note=None),
+        pending(7, partition="other"),
+        pending(8, note=Note(state="freed")),
+    ]
     seen = view(*others)
     assert seen.candidates == ()
     assert seen.left_to_slurm == {"array": 1, "size": 1, "waited long enough": 1, "comment": 2, "tried too often": 1}

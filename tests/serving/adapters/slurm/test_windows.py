@@ -44,9 +44,11 @@ def marks(begin_s: float, end_s: float, rate: float, writer: str = "w") -> list[
 
 def test_a_stay_is_cut_where_company_changes_and_guarded_by_a_second() -> None:
     cut = found(
-        ended(1, "g0", "a", NOW - 100, NOW - 10), ended(2, "g0", "b", NOW - 80, NOW - 60),
-        ended(3, "g1", "c", NOW - 90, NOW - 50), running(4, "g0", "d", NOW - 30),
-    )  # fmt: skip
+        ended(1, "g0", "a", NOW - 100, NOW - 10),
+        ended(2, "g0", "b", NOW - 80, NOW - 60),
+        ended(3, "g1", "c", NOW - 90, NOW - 50),
+        running(4, "g0", "d", NOW - 30),
+    )
     assert spans(cut, "1") == [(-99, -81, ()), (-79, -61, ("b",)), (-59, -31, ()), (-29, -11, ("d",))]
     assert spans(cut, "2") == [(-79, -61, ("a",))]
     assert spans(cut, "3") == [(-89, -51, ())]

@@ -14,11 +14,14 @@ def jobs_and_nodes() -> tuple[str, str]:
     now = int(time.time())
     rows: list[dict[str, Any]] = [
         job_row(
-            k, WORKLOADS[k % len(WORKLOADS)], submit_time=now - 30, eligible_time=now + (5 if k <= 300 else 19),
+            k,
+            WORKLOADS[k % len(WORKLOADS)],
+            submit_time=now - 30,
+            eligible_time=now + (5 if k <= 300 else 19),
             priority=5_000 - k,
         )
         for k in range(1, PENDING + 1)
-    ]  # fmt: skip
+    ]
     job = PENDING
     for n in range(NODES - 2):
         for g in range(GPUS):
@@ -26,8 +29,13 @@ def jobs_and_nodes() -> tuple[str, str]:
                 job += 1
                 rows.append(
                     job_row(
-                        job, WORKLOADS[job % len(WORKLOADS)], job_state="RUNNING", nodes=f"n{n}",
-                        gres_detail=[f"shard:g{g}:1(IDX:{g})"], start_time=now - 500, submit_time=now - 600,
+                        job,
+                        WORKLOADS[job % len(WORKLOADS)],
+                        job_state="RUNNING",
+                        nodes=f"n{n}",
+                        gres_detail=[f"shard:g{g}:1(IDX:{g})"],
+                        start_time=now - 500,
+                        submit_time=now - 600,
                     )
-                )  # fmt: skip
+                )
     return squeue(rows), sinfo([node_row(f"n{n}", GPUS) for n in range(NODES)])
