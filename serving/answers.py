@@ -6,10 +6,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 import interfere
-from interfere.client.queries import ModelDomain, ModelInfo, OnlineState, PairQuery, TrainingTable, scores_of
 from interfere.predict.manifest import Manifest
 from interfere.protocols import Predictor
 from interfere.records import JobProfile, PairBatch, Prediction, Source
+from interfere.wire.messages import ModelDomain, ModelInfo, OnlineState, PairQuery, TrainingTable, scores_of
 
 
 def predict_known(

@@ -9,17 +9,17 @@ import secrets
 import time
 from dataclasses import replace
 
-from interfere.client.convert.cluster import snapshot_to_proto
-from interfere.client.convert.plans import plan_from_proto, plan_to_proto
-from interfere.client.queries import GrantTables
 from interfere.errors import ConflictError, InvalidInputError, UnavailableError
-from interfere.policy.costs import Resolve
-from interfere.policy.grants import account_of, held_by, with_held
-from interfere.policy.scope import plan_scope, validate_time
+from interfere.policy.costs.pair_costs import Resolve
+from interfere.policy.decide import plan_scope, validate_time
+from interfere.policy.ledger.grants import account_of, held_by, with_held
 from interfere.protocols import Predictor
 from interfere.records import Outcome, OutcomeKind, Plan, Promise, ScopeLedger, Snapshot
 from interfere.store.protocol import Store, StoredDecision
 from interfere.v1 import policy_pb2 as pb
+from interfere.wire.cluster import snapshot_to_proto
+from interfere.wire.messages import GrantTables
+from interfere.wire.plans import plan_from_proto, plan_to_proto
 from serving.granting import UsageReader, tables
 from serving.metrics import Metrics
 

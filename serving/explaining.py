@@ -12,17 +12,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from interfere.client.convert.cluster import snapshot_from_proto
-from interfere.client.convert.plans import plan_from_proto
-from interfere.client.queries import ExplainQuery
 from interfere.errors import NotFoundError, UnavailableError
-from interfere.policy.costs import DeviceClass, Resolve
-from interfere.policy.explain import alternatives, refusals
-from interfere.policy.hopeless import settle
-from interfere.policy.options import survey
-from interfere.policy.part import part_of
+from interfere.policy.answer.alternatives import alternatives, refusals
+from interfere.policy.answer.subproblem import part_of
+from interfere.policy.costs.candidates import survey
+from interfere.policy.costs.pair_costs import DeviceClass, Resolve
+from interfere.policy.deadlines.infeasible import settle
 from interfere.predict.occlusion import Occlusion
-from interfere.predict.online.cold import COLD
+from interfere.predict.online.unprofiled_jobs import COLD
 from interfere.protocols import Predictor
 from interfere.records import (
     Action,
@@ -40,6 +37,9 @@ from interfere.records import (
 )
 from interfere.store.protocol import Account, AccountBook
 from interfere.v1 import policy_pb2 as pb
+from interfere.wire.cluster import snapshot_from_proto
+from interfere.wire.messages import ExplainQuery
+from interfere.wire.plans import plan_from_proto
 
 MOST_CONTRIBUTIONS = 10  # of one prediction
 TIME_S = 3.0  # for alternatives, a third of what a client waits; ten of 1,000 jobs take 0.5 s

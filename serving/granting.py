@@ -7,11 +7,11 @@ import math
 from collections.abc import Iterator
 from itertools import islice
 
-from interfere.client.queries import DeviceGrants, GrantLine, GrantTables
-from interfere.policy.grants import account_of, holdings
-from interfere.policy.overuse import of_grant
+from interfere.policy.ledger.grants import account_of, holdings
+from interfere.policy.ledger.overuse import of_grant
 from interfere.records import NAN, Grant, MemoryUsage, ScopeLedger
 from interfere.store.protocol import ObservationBook
+from interfere.wire.messages import DeviceGrants, GrantLine, GrantTables
 
 # Windows of one grant that a decision looks back on: a minute each (Prometheus' default scrape interval), 16 hours.
 MOST_USAGES = 1_000

@@ -12,8 +12,8 @@ from typing import Any
 
 import grpc
 
-from interfere.client.convert.errors import status_of
 from interfere.errors import InterfereError
+from interfere.wire.errors import status_of
 from serving.metrics import Metrics
 
 _log = logging.getLogger(__name__)

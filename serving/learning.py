@@ -11,7 +11,13 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from zipfile import BadZipFile
 
-from interfere.client.queries import (
+from interfere.errors import NotFoundError, UnavailableError
+from interfere.predict.online import state as snapshot
+from interfere.predict.residual import Learned, OnlineModel
+from interfere.records import JobProfile, MemoryUsage, Observation, ObservationResult, Progress, Rollback
+from interfere.store.protocol import Kept, ObservationBook, SnapshotBook, StoredSnapshot
+from interfere.store.rows import kind_of, observation_text
+from interfere.wire.messages import (
     Correction,
     LogEntry,
     ObservationAnswer,
@@ -20,12 +26,6 @@ from interfere.client.queries import (
     Reported,
     Unreadable,
 )
-from interfere.errors import NotFoundError, UnavailableError
-from interfere.predict.online import snapshot
-from interfere.predict.residual import Learned, OnlineModel
-from interfere.records import JobProfile, MemoryUsage, Observation, ObservationResult, Progress, Rollback
-from interfere.store.protocol import Kept, ObservationBook, SnapshotBook, StoredSnapshot
-from interfere.store.rows import kind_of, observation_text
 from serving.metrics import Metrics
 from serving.profiles import ProfileCatalogue
 

@@ -6,10 +6,10 @@ Law: the same facts are the same object while they are the newest, so that the p
 import hashlib
 from collections.abc import Iterable, Sequence
 
-from interfere.client.queries import JobRef, ProfileSummary
 from interfere.errors import NotFoundError
 from interfere.records import Job, JobProfile
 from interfere.store.protocol import ProfileBook
+from interfere.wire.messages import JobRef, ProfileSummary
 
 
 class ProfileCatalogue:

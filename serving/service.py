@@ -10,25 +10,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from interfere.client.queries import (
-    ExplainQuery,
-    GrantTables,
-    JobRef,
-    MatrixAnswer,
-    MatrixQuery,
-    ModelInfo,
-    ObservationAnswer,
-    ObservationLog,
-    PairAnswer,
-    PairQuery,
-    ProfileSummary,
-    RankAnswer,
-    RankQuery,
-    Reported,
-)
 from interfere.errors import InvalidInputError, LimitError, Violation
-from interfere.policy.memory import Known
-from interfere.policy.rank import rank
+from interfere.policy.answer.ranking import rank
+from interfere.policy.rules.memory import Known
 from interfere.policy.validate import validate_snapshot
 from interfere.predict.groups import composed, memory_share
 from interfere.predict.manifest import Manifest
@@ -46,6 +30,22 @@ from interfere.records import (
     Snapshot,
 )
 from interfere.store.protocol import Store
+from interfere.wire.messages import (
+    ExplainQuery,
+    GrantTables,
+    JobRef,
+    MatrixAnswer,
+    MatrixQuery,
+    ModelInfo,
+    ObservationAnswer,
+    ObservationLog,
+    PairAnswer,
+    PairQuery,
+    ProfileSummary,
+    RankAnswer,
+    RankQuery,
+    Reported,
+)
 from serving.answers import model_info, predict_known
 from serving.decisions import DecisionLedger
 from serving.explaining import Explainer, Knowledge

@@ -2,10 +2,10 @@
 
 import grpc
 
-from interfere.client.convert import cluster, explanations, grants, model, observations, plans, predictions, profiles
-from interfere.client.convert.scalars import Inspection
 from interfere.v1 import policy_pb2 as pb
 from interfere.v1 import policy_pb2_grpc as rpc
+from interfere.wire import cluster, explanations, grants, model, observations, plans, predictions, profiles
+from interfere.wire.scalars import Inspection
 from serving.service import PolicyCore
 
 Context = grpc.ServicerContext

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 # They pin cores, measure and compare times: a second worker would be the noise that they refuse.
-MEASURING = ("profiling/commands/", "profiling/test_", "soak/")
+MEASURING = ("profiling/programs/", "profiling/test_", "soak/")
 HERE = Path(__file__).parent
 
 

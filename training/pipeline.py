@@ -16,22 +16,22 @@ from interfere.data.quality import MIN_ICC, quality
 from interfere.data.tables import Table, read_table, table_digest
 from interfere.errors import UnfitError
 from interfere.protocols import PairEncoder
-from training import registry
-from training.card import Trained, model_card
 from training.dataset import METRIC, Dataset, Pair, Rows, build_dataset, hold_out, require_enough
-from training.evaluation import Evaluation, answers_of, champion_of, evaluate_models, markdown
-from training.export import export_matrix, export_pair, run_matrix, run_pairs, session_of
-from training.feasibility import fit_feasibility, tried
-from training.gate import Verdict
-from training.intervals import HIGH, LOW, calibrated
-from training.model import FittedMatrixModel, FittedModel, ModelSettings
-from training.models import MODELS
-from training.publish import Publication, job_rows, publish, require_replaceable
-from training.record import SplitScore, record
-from training.residual_prior import errors_of, fit_prior, prior_bytes
-from training.rival import read_rival, verdict_on
-from training.scores import Interval, score, speed
-from training.tracking import prepare, tracked
+from training.evaluation.cross_validation import Evaluation, answers_of, champion_of, evaluate_models, markdown
+from training.evaluation.gate import Verdict
+from training.evaluation.gate_rows import read_rival, verdict_on
+from training.evaluation.scores import Interval, score, speed
+from training.models.catalogue import MODELS
+from training.models.feasibility import fit_feasibility, tried
+from training.models.intervals import HIGH, LOW, calibrated
+from training.models.model import FittedMatrixModel, FittedModel, ModelSettings
+from training.models.residual_prior import errors_of, fit_prior, prior_bytes
+from training.publishing import registry
+from training.publishing.export import export_matrix, export_pair, run_matrix, run_pairs, session_of
+from training.publishing.model_card import Trained, model_card
+from training.publishing.model_folder import Publication, job_rows, publish, require_replaceable
+from training.publishing.run_record import SplitScore, record
+from training.publishing.tracking import prepare, tracked
 
 HELD_OUT = "held_out"
 EXAMPLE_ROWS = 2  # of the input example that the registered model carries

@@ -21,16 +21,16 @@ from features.pair import Encoder
 from interfere.data.parquet import replace_file
 from interfere.data.tables import write_table
 from interfere.errors import UnfitError
-from training import registry
 from training.dataset import build_dataset, require_enough
-from training.drift import Drift, drift_of
-from training.gate import Verdict
-from training.model import ModelSettings
-from training.models import MODELS
+from training.evaluation.drift import Drift, drift_of
+from training.evaluation.gate import Verdict
+from training.evaluation.gate_rows import Rival, read_rival
+from training.models.catalogue import MODELS
+from training.models.model import ModelSettings
 from training.observed import NAME, Observations, read_observations
 from training.pipeline import Source, read_source, train
-from training.rival import Rival, read_rival
-from training.tracking import prepare
+from training.publishing import registry
+from training.publishing.tracking import prepare
 
 FOLDER = "retrain"  # in the workspace: lock, observed table, what the last run did
 STATE, LOCK = "state.json", "lock"

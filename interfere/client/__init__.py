@@ -8,8 +8,8 @@ Errors are those of `interfere.errors`, whichever side raised them.
 """
 
 from interfere.client.fallback import AloneFallback, Fallback
-from interfere.client.policy import PolicyClient
-from interfere.client.queries import (
+from interfere.client.policy_client import PolicyClient
+from interfere.wire.messages import (
     JobRef,
     MatrixAnswer,
     MatrixQuery,

@@ -8,7 +8,6 @@ from typing import Protocol
 
 import numpy as np
 
-from interfere.client.queries import ObservationAnswer, PairAnswer, PairQuery, RankAnswer, RankQuery
 from interfere.errors import UnavailableError
 from interfere.records import (
     NAN,
@@ -26,6 +25,7 @@ from interfere.records import (
     SolveStatus,
     Source,
 )
+from interfere.wire.messages import ObservationAnswer, PairAnswer, PairQuery, RankAnswer, RankQuery
 
 
 class Fallback(Protocol):

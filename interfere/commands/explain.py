@@ -28,8 +28,8 @@ def explain(
 ) -> None:
     """Ask a server why a job got what it got in a decision, and what else it could have got."""
     from interfere.client import PolicyClient
-    from interfere.client.documents import explanation_document
     from interfere.config import load_settings
+    from interfere.wire.documents import explanation_document
 
     settings = load_settings(target=target)
     with PolicyClient(settings.target, timeout_s=settings.timeout_s) as client:

@@ -11,7 +11,7 @@ from rich.table import Table
 from interfere.commands.output import JsonFlag, emit
 
 if TYPE_CHECKING:
-    from interfere.client.queries import GrantTables
+    from interfere.wire.messages import GrantTables
 
 app = typer.Typer(add_completion=False)
 
@@ -28,8 +28,8 @@ def grants(
     their memory, and every job that runs or is planned there holds whole granules of it.
     """
     from interfere.client import PolicyClient
-    from interfere.client.documents import grants_document
     from interfere.config import load_settings
+    from interfere.wire.documents import grants_document
 
     settings = load_settings(target=target)
     with PolicyClient(settings.target, timeout_s=settings.timeout_s) as client:

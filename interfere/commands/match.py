@@ -12,8 +12,8 @@ from interfere.commands.output import JsonFlag, emit
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from interfere.client.queries import ModelInfo
     from interfere.records import Action, Plan, Snapshot
+    from interfere.wire.messages import ModelInfo
 
 app = typer.Typer(add_completion=False)
 
@@ -32,8 +32,8 @@ def match(
 ) -> None:
     """Ask a server which pending job starts where, and beside whom."""
     from interfere.client import PolicyClient
-    from interfere.client.documents import plan_document, read_json, read_snapshot, snapshot_document
     from interfere.config import load_settings
+    from interfere.wire.documents import plan_document, read_json, read_snapshot, snapshot_document
 
     if (snapshot is None) == (not example):
         raise typer.BadParameter("give one of FILE and --example", param_hint="FILE")

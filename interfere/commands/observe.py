@@ -48,7 +48,7 @@ def report(
     "outcome" (kind, at_s, reason) it releases what was planned. Exit status 1 when any was rejected; the others are
     stored all the same.
     """
-    from interfere.client.documents import read_json, read_observations
+    from interfere.wire.documents import read_json, read_observations
 
     _send(read_observations(read_json(observations)), target, as_json=as_json)
 
@@ -62,8 +62,8 @@ def log(
 ) -> None:
     """The log of observations, newest first, and what was known at its end, or at any point of it."""
     from interfere.client import PolicyClient
-    from interfere.client.documents import log_document
     from interfere.config import load_settings
+    from interfere.wire.documents import log_document
 
     settings = load_settings(target=target)
     with PolicyClient(settings.target, timeout_s=settings.timeout_s) as client:
@@ -109,7 +109,7 @@ def export(
     from interfere.config import load_settings
     from interfere.data.tables import write_table
     from interfere.errors import UnfitError
-    from interfere.predict.shipped import shipped_profiles
+    from interfere.predict.model_profiles import shipped_profiles
     from interfere.store.export import observed_table
     from interfere.store.sqlite import SqliteStore
 
@@ -144,9 +144,9 @@ def export(
 
 def _send(observations: tuple[Any, ...], target: str | None, *, as_json: bool) -> None:
     from interfere.client import PolicyClient
-    from interfere.client.documents import answers_document
     from interfere.config import load_settings
     from interfere.records import ObservationResult
+    from interfere.wire.documents import answers_document
 
     settings = load_settings(target=target)
     with PolicyClient(settings.target, timeout_s=settings.timeout_s) as client:

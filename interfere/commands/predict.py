@@ -9,7 +9,7 @@ from rich.table import Table
 from interfere.commands.output import JsonFlag, emit
 
 if TYPE_CHECKING:
-    from interfere.client.queries import PairQuery
+    from interfere.wire.messages import PairQuery
 
 app = typer.Typer(add_completion=False)
 TargetOption = Annotated[str | None, typer.Option(help="Address of the server. Default: 127.0.0.1:50051.")]
@@ -30,8 +30,8 @@ def predict(
 ) -> None:
     """Ask a server how much jobs slow each other down: every victim beside every neighbour."""
     from interfere.client import PolicyClient
-    from interfere.client.documents import pair_document
     from interfere.config import load_settings
+    from interfere.wire.documents import pair_document
 
     query = _query(victim or [], neighbour or [], request, device_type, mode, together=together)
     settings = load_settings(target=target)
@@ -58,8 +58,8 @@ def predict(
 def _query(
     victims: list[str], neighbours: list[str], request: str | None, device_type: str, mode: str, *, together: bool
 ) -> "PairQuery":
-    from interfere.client.documents import read_json, read_pair_query
-    from interfere.client.queries import JobRef, PairQuery
+    from interfere.wire.documents import read_json, read_pair_query
+    from interfere.wire.messages import JobRef, PairQuery
 
     if request is not None:
         if victims or neighbours:

@@ -112,11 +112,11 @@ def _pair(
 
 
 def _profiles(table: Path | None, profiles: Path | None) -> "tuple[JobProfile, ...]":
-    from interfere.client.documents import read_json
     from interfere.data.shipped import shipped_table
     from interfere.data.tables import read_table
     from interfere.errors import InvalidInputError
     from interfere.records import JobProfile
+    from interfere.wire.documents import read_json
 
     if table is not None and profiles is not None:
         raise typer.BadParameter("give --table or --profiles, not both", param_hint="--profiles")

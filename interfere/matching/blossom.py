@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from interfere.matching.forced import forced_pairs
+from interfere.matching.forced_pairs import forced_pairs
 
 NEARBY, WIDER = 12, 16  # halvings of the charge that the first step beside it takes, and times it that the next does
 UNITS = 2**40  # whole steps in the largest cost: rustworkx wants integer weights and adds them in 128 bits

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from interfere.errors import InvalidInputError
-from interfere.matching.prices import price
+from interfere.matching.dual_prices import price
 from interfere.matching.records import check_costs
 from interfere.records import SolveStatus
 

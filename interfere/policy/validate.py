@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable, Sequence
 
 from interfere.errors import Violation
-from interfere.policy.objectives import OBJECTIVES, objective_of
+from interfere.policy.costs.objectives import OBJECTIVES, objective_of
 from interfere.records import Job, Snapshot
 
 

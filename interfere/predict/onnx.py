@@ -19,7 +19,7 @@ from interfere.errors import ModelError, UnfitError
 from interfere.predict.feasibility import fits_by_sum
 from interfere.predict.intervals import TOO_NOVEL
 from interfere.predict.manifest import REMEDY, Manifest, read_manifest
-from interfere.predict.space import JobSpace, pair_novelty
+from interfere.predict.novelty import JobSpace, pair_novelty
 from interfere.protocols import PairEncoder
 from interfere.records import NAN, JobProfile, MatrixPrediction, PairBatch, Prediction, Source
 

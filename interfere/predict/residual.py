@@ -14,15 +14,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from interfere.predict.online.bases import Bases, Resolve
-from interfere.predict.online.cold import ColdJobs
+from interfere.predict.online.base_predictions import Bases, Resolve
 from interfere.predict.online.drift import SETTLED, Verdict, Watch, global_watch, job_watch
 from interfere.predict.online.effects import Effects, Window
-from interfere.predict.online.matrices import MOST, corrected
-from interfere.predict.online.novel import with_observed_cells, with_observed_pairs
+from interfere.predict.online.matrix_corrections import MOST, corrected
+from interfere.predict.online.novel_pairs import with_observed_cells, with_observed_pairs
 from interfere.predict.online.prior import Home, ResidualPrior, default_prior
-from interfere.predict.online.solo import SoloRates
-from interfere.predict.online.undo import UndoDict
+from interfere.predict.online.revertible import UndoDict
+from interfere.predict.online.solo_rates import SoloRates
+from interfere.predict.online.unprofiled_jobs import ColdJobs
 from interfere.protocols import Predictor
 from interfere.records import (
     MAX_SLOWDOWN,

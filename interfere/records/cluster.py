@@ -115,7 +115,7 @@ class Device:
 
 
 class ObjectiveKind(StrEnum):
-    """What a decision minimises once the most weight is started; `interfere.policy.objectives` defines each."""
+    """What a decision minimises once the most weight is started; `interfere.policy.costs.objectives` defines each."""
 
     WEIGHTED_EXCESS = "weighted_excess"
     TOTAL_SLOWDOWN = "total_slowdown"

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from interfere.records.cluster import DEFAULT_RISK
+from interfere.sim.beliefs import MatrixPredictor
 from interfere.sim.cluster import Scheduler
 from interfere.sim.deadlines import (
     DAY_S,
@@ -24,14 +25,13 @@ from interfere.sim.deadlines import (
     with_deadlines,
     with_edge,
 )
-from interfere.sim.forecast import MatrixPredictor
-from interfere.sim.orders import Fifo, Order, ShortestFirst
-from interfere.sim.packing import GreedyPacking
-from interfere.sim.queueing import Sharing
 from interfere.sim.replay import replay
+from interfere.sim.schedulers.deadline_planner import PlannedDeadlines, TwoTypes
+from interfere.sim.schedulers.deadline_queue import DeadlineQueue, EarliestDeadline, LeastLaxity, SlotAdmission
+from interfere.sim.schedulers.greedy_sharing import GreedyPacking
+from interfere.sim.schedulers.orders import Fifo, Order, ShortestFirst
+from interfere.sim.schedulers.queue import Sharing
 from interfere.sim.truth import TableTruth, TruthTable
-from interfere.sim.urgency import DeadlineQueue, EarliestDeadline, LeastLaxity, SlotAdmission
-from interfere.sim.urgent import PlannedDeadlines, TwoTypes
 from interfere.sim.world import World
 
 Maker = Callable[[EdgeWorld, TwoTypes, str], Scheduler]

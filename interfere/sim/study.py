@@ -14,11 +14,11 @@ import numpy as np
 
 from interfere.errors import InvalidInputError
 from interfere.sim.cluster import Scheduler, Truth
-from interfere.sim.policies import reference_of
 from interfere.sim.replay import Replayed, replay
+from interfere.sim.schedulers.registry import reference_of
 from interfere.sim.score import Difference, Score, difference, score
+from interfere.sim.trace_worlds import at_load, days_redrawn
 from interfere.sim.world import World
-from interfere.sim.worlds import at_load, days_redrawn
 
 Make = Callable[[str], Scheduler]
 """A fresh scheduler of a policy."""

@@ -20,7 +20,7 @@ from features.pair import Encoder
 from interfere.data.importers.gavel import import_gavel
 from interfere.data.tables import Table
 from interfere.devices import device_type
-from interfere.policy.planner import plan
+from interfere.policy.solve.planner import plan
 from interfere.predict.measured import Measured, MeasuredPredictor, PairKey
 from interfere.profiling.static.profiles import attach_static
 from interfere.records import (
@@ -41,11 +41,11 @@ from interfere.records import (
 from tests.bench.history import record
 from tests.data.importers.public import public
 from training.dataset import METRIC, build_dataset, unordered
-from training.ensemble import EnsembleModel
-from training.evaluation import out_of_fold
-from training.feasibility import fit_feasibility, tried
-from training.intervals import calibrated, partner_counts
-from training.splits import folds
+from training.evaluation.cross_validation import out_of_fold
+from training.evaluation.splits import folds
+from training.models.ensemble import EnsembleModel
+from training.models.feasibility import fit_feasibility, tried
+from training.models.intervals import calibrated, partner_counts
 
 pytestmark = pytest.mark.bench
 Floats = NDArray[np.float64]

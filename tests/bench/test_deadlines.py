@@ -18,11 +18,11 @@ import pytest
 from interfere.data.importers.helios import import_helios
 from interfere.data.importers.lucid import import_lucid
 from interfere.data.tables import Table
+from interfere.sim.beliefs import knowing, noisy
 from interfere.sim.deadline_study import TO_BEAT, Setting, parts, planned, played, schedulers, table
 from interfere.sim.deadlines import EdgeWorld, drawn
-from interfere.sim.forecast import knowing, noisy
+from interfere.sim.trace_worlds import worlds_of
 from interfere.sim.truth import TruthTable, truth_of
-from interfere.sim.worlds import worlds_of
 from tests.bench.history import record
 from tests.data.importers.public import public
 

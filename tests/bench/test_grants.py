@@ -13,8 +13,8 @@ import pytest
 from numpy.typing import NDArray
 
 from interfere.data.importers.lucid import import_lucid
-from interfere.policy.grants import account_of
-from interfere.policy.scope import plan_scope
+from interfere.policy.decide import plan_scope
+from interfere.policy.ledger.grants import account_of
 from interfere.records import Device, Job, ScopeLedger, Snapshot
 from tests.bench.history import record
 from tests.data.importers.public import public

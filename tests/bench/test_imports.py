@@ -10,9 +10,9 @@ from features.pair import Encoder
 from interfere.data.importers.gavel import CENSORED, import_gavel
 from interfere.data.importers.helios import import_helios
 from interfere.data.importers.imported import Imported
+from interfere.data.importers.kernels.nsight import import_nsight
+from interfere.data.importers.kernels.orion import import_orion
 from interfere.data.importers.lucid import DEFAULTED, import_lucid
-from interfere.data.importers.nsight import import_nsight
-from interfere.data.importers.orion import import_orion
 from interfere.data.importers.philly import import_philly
 from tests.bench.history import record
 from tests.data.importers.public import public

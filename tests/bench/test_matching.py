@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from interfere.matching.blossom import SparseProblem
-from interfere.matching.pairs import match_pairs
+from interfere.matching.exact import match_pairs
 from interfere.matching.verify import verify
 from interfere.records import SolveStatus
 from tests.bench.history import record
@@ -24,7 +24,7 @@ BUDGETS_S = {300: (0.02, 0.05), 1000: (0.02, 0.05, 0.1), 10_000: (1.0, 3.0)}
 MEMORY = """
 import json, sys
 import numpy as np
-from interfere.matching.pairs import match_pairs
+from interfere.matching.exact import match_pairs
 open("/proc/self/clear_refs", "w").write("5")  # forget the peak that a child has of its parent
 cost = np.load(sys.argv[1])
 found = match_pairs(cost)

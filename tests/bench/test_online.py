@@ -13,9 +13,9 @@ from tests.bench.history import record
 from tests.data.importers.public import public
 from tests.predict.online.streaming import SIMPLE, STEPS, Residual, Simple, curve, priors, streams
 from training.dataset import build_dataset
-from training.evaluation import out_of_fold
-from training.models import MODELS
-from training.splits import folds
+from training.evaluation.cross_validation import out_of_fold
+from training.evaluation.splits import folds
+from training.models.catalogue import MODELS
 
 pytestmark = pytest.mark.bench
 ORDERS = 3  # of partners, averaged

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from features.pair import Encoder
-from interfere.policy.planner import plan
-from interfere.policy.scope import plan_scope
+from interfere.policy.decide import plan_scope
+from interfere.policy.solve.planner import plan
 from interfere.predict.onnx import OnnxPredictor, load_model
 from interfere.predict.residual import OnlineModel
 from interfere.records import ActionKind, Device, Job, JobProfile, Limits, ScopeLedger, Snapshot

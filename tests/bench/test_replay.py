@@ -24,7 +24,7 @@ from interfere.sim.score import difference, score
 from interfere.sim.study import Line
 from tests.bench.history import record
 from tests.data.importers.public import public
-from training.replaying import Answer, Question, replayed
+from training.replay.question import Answer, Question, replayed
 
 pytestmark = pytest.mark.bench
 PHILLY = ("philly_103959", "philly_7f04ca")

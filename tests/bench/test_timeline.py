@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from scipy.stats import spearmanr
 
 from features.pair import Encoder
-from interfere.data.importers.nsight import nsight_launches
-from interfere.data.importers.orion import import_orion, orion_launches
+from interfere.data.importers.kernels.nsight import nsight_launches
+from interfere.data.importers.kernels.orion import import_orion, orion_launches
 from interfere.data.shipped import shipped_table
 from interfere.data.tables import read_table
 from interfere.timeline.build import from_launches, from_profile, with_gaps
@@ -24,8 +24,8 @@ from interfere.timeline.tables import KernelTable, mistaken
 from tests.bench.history import record
 from tests.data.importers.public import public
 from training.dataset import build_dataset
-from training.gbdt import GbdtModel
-from training.splits import folds
+from training.evaluation.splits import folds
+from training.models.gbdt import GbdtModel
 
 ADDITIVE_MAE = 0.093  # README, `interfere evaluate --data cpu`, unseen job: speed, fitted to the other jobs' pairs
 

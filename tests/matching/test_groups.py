@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from interfere.errors import InvalidInputError
+from interfere.matching.exact import match_pairs
 from interfere.matching.groups import match_groups
-from interfere.matching.pairs import match_pairs
 from interfere.records import SolveStatus
 from tests.matching.families import real
 

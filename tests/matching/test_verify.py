@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from interfere.matching.pairs import match_pairs
+from interfere.matching.exact import match_pairs
 from interfere.matching.records import Matching
 from interfere.matching.verify import verify
 from interfere.records import SolveStatus

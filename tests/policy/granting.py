@@ -2,10 +2,10 @@
 
 import math
 
-from interfere.policy.grants import account_of
-from interfere.policy.planner import plan
-from interfere.policy.rank import rank
-from interfere.policy.scope import ScopeDecision, plan_scope
+from interfere.policy.answer.ranking import rank
+from interfere.policy.decide import ScopeDecision, plan_scope
+from interfere.policy.ledger.grants import account_of
+from interfere.policy.solve.planner import plan
 from interfere.records import (
     ActionKind,
     Device,

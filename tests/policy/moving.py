@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from interfere.policy.scope import plan_scope
+from interfere.policy.decide import plan_scope
 from interfere.records import (
     Action,
     ActionKind,

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from interfere.policy.planner import plan
-from interfere.policy.scope import plan_scope
+from interfere.policy.decide import plan_scope
+from interfere.policy.solve.planner import plan
 from interfere.records import (
     ActionKind,
     Device,

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from interfere.errors import InvalidInputError
-from interfere.policy.planner import plan
-from interfere.policy.rank import rank
+from interfere.policy.answer.ranking import rank
+from interfere.policy.solve.planner import plan
 from interfere.records import (
     ActionKind,
     Job,

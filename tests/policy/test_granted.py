@@ -8,11 +8,11 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from interfere.policy.grants import account_of, held_by, holdings
-from interfere.policy.memory import Known
-from interfere.policy.overuse import in_order
-from interfere.policy.part import part_of
-from interfere.policy.scope import plan_scope
+from interfere.policy.answer.subproblem import part_of
+from interfere.policy.decide import plan_scope
+from interfere.policy.ledger.grants import account_of, held_by, holdings
+from interfere.policy.ledger.overuse import in_order
+from interfere.policy.rules.memory import Known
 from interfere.records import (
     Action,
     ActionKind,

@@ -2,10 +2,10 @@
 
 from dataclasses import replace
 
-from interfere.policy.grants import holdings
-from interfere.policy.memory import Known, slots_of
-from interfere.policy.overuse import in_order
-from interfere.policy.scope import ScopeDecision, plan_scope
+from interfere.policy.decide import ScopeDecision, plan_scope
+from interfere.policy.ledger.grants import holdings
+from interfere.policy.ledger.overuse import in_order
+from interfere.policy.rules.memory import Known, slots_of
 from interfere.records import (
     Action,
     ActionKind,

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from interfere.policy.objectives import weights
-from interfere.policy.planner import plan
+from interfere.policy.costs.objectives import weights
+from interfere.policy.solve.planner import plan
 from interfere.records import ActionKind, Device, Job, JobProfile, Limits, ObjectiveKind, ObjectiveTerm, Plan, Snapshot
 from tests.tables import TablePredictor, profile, resolver
 

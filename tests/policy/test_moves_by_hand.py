@@ -3,8 +3,8 @@
 import math
 from dataclasses import replace
 
-from interfere.policy.rank import rank
-from interfere.policy.scope import plan_scope
+from interfere.policy.answer.ranking import rank
+from interfere.policy.decide import plan_scope
 from interfere.records import (
     ActionKind,
     Device,

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from interfere.policy.gangs import plan_gangs
-from interfere.policy.ledger import reconcile
-from interfere.policy.rank import rank
+from interfere.policy.answer.ranking import rank
+from interfere.policy.ledger.promises import reconcile
+from interfere.policy.solve.gangs import plan_gangs
 from interfere.policy.validate import validate_snapshot
 from interfere.records import Action, ActionKind, Device, Job, Limits, Promise, Snapshot
 from tests.tables import DEVICE, TablePredictor, profile, resolver

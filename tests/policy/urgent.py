@@ -2,7 +2,7 @@
 
 import math
 
-from interfere.policy.scope import plan_scope
+from interfere.policy.decide import plan_scope
 from interfere.records import (
     ActionKind,
     Device,

@@ -12,7 +12,7 @@ import pytest
 import interfere.predict
 from features.pair import Encoder
 from interfere.errors import ModelError, UnfitError
-from interfere.policy.planner import plan
+from interfere.policy.solve.planner import plan
 from interfere.predict.measured import Measured, MeasuredPredictor, PairKey
 from interfere.predict.onnx import SHORT_LIST, OnnxPredictor, load_model
 from interfere.predict.residual import OnlineModel

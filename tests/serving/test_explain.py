@@ -20,7 +20,7 @@ from tests.models import DEVICE_TYPE, SLOPE, STEP_TIME_S, WORKLOADS, expected, p
 from tests.serving.test_decisions import snapshot
 from tests.serving.test_log import cold_prior
 from tests.serving.test_observations import window
-from training.residual_prior import prior_bytes
+from training.models.residual_prior import prior_bytes
 
 
 def test_a_shared_start_has_its_predictions_their_causes_and_its_alternatives(client: PolicyClient) -> None:

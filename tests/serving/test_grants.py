@@ -11,7 +11,6 @@ from typer.testing import CliRunner
 
 from features.pair import Encoder
 from interfere.client import PolicyClient
-from interfere.client.queries import GrantLine
 from interfere.commands.grants import app
 from interfere.config import Settings
 from interfere.errors import InvalidInputError
@@ -32,6 +31,7 @@ from interfere.records import (
 )
 from interfere.store.sqlite import SqliteStore
 from interfere.v1 import policy_pb2 as pb
+from interfere.wire.messages import GrantLine
 from serving.metrics import Metrics
 from serving.server import RunningServer
 from serving.service import PolicyCore

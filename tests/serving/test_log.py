@@ -30,7 +30,7 @@ from serving import learning
 from serving.server import RunningServer
 from tests.models import DEVICE_TYPE, expected, profile, publish
 from tests.serving.test_observations import APPLIED, DUPLICATE, PENDING, REJECTED, median, results, window
-from training.residual_prior import prior_bytes
+from training.models.residual_prior import prior_bytes
 
 DAY_S = 86_400.0
 QUARANTINED = ObservationResult.QUARANTINED

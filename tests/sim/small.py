@@ -8,14 +8,14 @@ import numpy as np
 from hypothesis import strategies as st
 
 from interfere.records import Device, ObjectiveKind
+from interfere.sim.beliefs import knowing
 from interfere.sim.cluster import Scheduler
-from interfere.sim.estimates import History
-from interfere.sim.forecast import knowing
-from interfere.sim.orders import Fifo, LeastAttained, ShortestFirst
-from interfere.sim.packing import GreedyPacking
-from interfere.sim.planned import PlannedScheduler, PlannedSharing, Planner
-from interfere.sim.preempting import PreemptiveScheduler
-from interfere.sim.queueing import QueueScheduler, Sharing
+from interfere.sim.schedulers.duration_estimates import History
+from interfere.sim.schedulers.greedy_sharing import GreedyPacking
+from interfere.sim.schedulers.orders import Fifo, LeastAttained, ShortestFirst
+from interfere.sim.schedulers.planner import PlannedScheduler, PlannedSharing, Planner
+from interfere.sim.schedulers.preemptive import PreemptiveScheduler
+from interfere.sim.schedulers.queue import QueueScheduler, Sharing
 from interfere.sim.truth import TruthTable
 from interfere.sim.world import SimDevice, SimJob, World
 

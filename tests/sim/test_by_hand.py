@@ -7,9 +7,9 @@ import pytest
 from interfere.errors import InvalidInputError, UnfitError
 from interfere.records import Device
 from interfere.sim.cluster import Cluster, Decision, Start
-from interfere.sim.orders import Fifo, ShortestFirst
-from interfere.sim.queueing import QueueScheduler
 from interfere.sim.replay import Replayed, replay
+from interfere.sim.schedulers.orders import Fifo, ShortestFirst
+from interfere.sim.schedulers.queue import QueueScheduler
 from interfere.sim.truth import TableTruth
 from interfere.sim.world import SimDevice, World
 from tests.sim.small import USUAL, devices, job, sharings, truth, world

@@ -9,6 +9,7 @@ import pytest
 
 from interfere.errors import InvalidInputError
 from interfere.records import ActionKind
+from interfere.sim.beliefs import knowing
 from interfere.sim.cluster import Cluster, Decision, Scheduler, Start
 from interfere.sim.deadline_study import Setting, interval, parts, played, schedulers, table
 from interfere.sim.deadlines import (
@@ -27,13 +28,12 @@ from interfere.sim.deadlines import (
     with_deadlines,
     with_edge,
 )
-from interfere.sim.forecast import knowing
-from interfere.sim.orders import Fifo, ShortestFirst
-from interfere.sim.packing import GreedyPacking
 from interfere.sim.replay import Replayed, replay
+from interfere.sim.schedulers.deadline_planner import PlannedDeadlines, TwoTypes
+from interfere.sim.schedulers.deadline_queue import DeadlineQueue, EarliestDeadline, LeastLaxity, SlotAdmission
+from interfere.sim.schedulers.greedy_sharing import GreedyPacking
+from interfere.sim.schedulers.orders import Fifo, ShortestFirst
 from interfere.sim.truth import TableTruth, TruthTable
-from interfere.sim.urgency import DeadlineQueue, EarliestDeadline, LeastLaxity, SlotAdmission
-from interfere.sim.urgent import PlannedDeadlines, TwoTypes
 from interfere.sim.world import SimJob, World
 from tests.sim.small import MODE, NAMES, TYPE, USUAL, devices, job, truth, world
 

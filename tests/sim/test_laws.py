@@ -7,9 +7,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from interfere.sim.orders import Fifo
-from interfere.sim.queueing import QueueScheduler
 from interfere.sim.replay import Replayed, replay
+from interfere.sim.schedulers.orders import Fifo
+from interfere.sim.schedulers.queue import QueueScheduler
 from interfere.sim.truth import TableTruth, TruthTable
 from interfere.sim.world import World
 from tests.sim.small import NONE, devices, job, schedulers, sharings, tables, worlds

@@ -5,9 +5,9 @@ import math
 import numpy as np
 import pytest
 
-from interfere.sim.orders import Fifo
-from interfere.sim.queueing import QueueScheduler
 from interfere.sim.replay import Replayed, replay
+from interfere.sim.schedulers.orders import Fifo
+from interfere.sim.schedulers.queue import QueueScheduler
 from interfere.sim.score import difference, pair_slowdowns, score
 from interfere.sim.truth import TableTruth
 from interfere.sim.world import SimDevice, World

@@ -8,7 +8,7 @@ import pytest
 from interfere.data.tables import Table
 from interfere.errors import InvalidInputError
 from interfere.records import JobProfile, PairMeasurement, PairStatus
-from interfere.sim.forecast import ignorant, knowing, noisy
+from interfere.sim.beliefs import ignorant, knowing, noisy
 from interfere.sim.truth import TableTruth, truth_of
 
 

@@ -38,7 +38,7 @@ from interfere.store.rows import (
     read_slots,
     slots_text,
 )
-from tests.client import strategies as some
+from tests.wire import strategies as some
 
 PROFILE = JobProfile(
     workload="w",

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from interfere.data.importers.kernels import Launch
-from interfere.data.importers.nsight import nsight_launches
-from interfere.data.importers.orion import import_orion, orion_launches
+from interfere.data.importers.kernels.nsight import nsight_launches
+from interfere.data.importers.kernels.orion import import_orion, orion_launches
+from interfere.data.importers.kernels.tables import Launch
 from interfere.errors import InvalidInputError, UnfitError
 from interfere.records import JobProfile, KernelStat
 from interfere.timeline.build import from_launches, from_profile, rotated, with_gaps

@@ -5,7 +5,7 @@ import math
 import pytest
 from hypothesis import given
 
-from interfere.data.importers.orion import orion_launches
+from interfere.data.importers.kernels.orion import orion_launches
 from interfere.errors import InvalidInputError, NotFoundError
 from interfere.timeline.build import from_launches
 from interfere.timeline.records import Identity, Timeline

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from training.baselines import AdditiveModel, MeanModel
-from training.model import ModelSettings
+from training.models.model import ModelSettings
 
 CHEAP: Mapping[str, ModelSettings] = {"mean": MeanModel(), "additive": AdditiveModel()}
 ONLY_MEAN: Mapping[str, ModelSettings] = {"mean": MeanModel()}

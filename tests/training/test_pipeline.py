@@ -22,13 +22,13 @@ from interfere.predict.measured import measured_table
 from interfere.predict.onnx import load_model
 from interfere.records import PairBatch
 from training.dataset import Dataset
-from training.evaluation import evaluate_models
-from training.intervals import partner_counts
-from training.models import MODELS
+from training.evaluation.cross_validation import evaluate_models
+from training.models.catalogue import MODELS
+from training.models.intervals import partner_counts
 from training.pipeline import TrainingResult, publication_of, read_source, train
-from training.publish import publish
-from training.registry import MODEL, champion_folder, promote
-from training.tracking import connected, database
+from training.publishing.model_folder import publish
+from training.publishing.registry import MODEL, champion_folder, promote
+from training.publishing.tracking import connected, database
 
 
 @dataclass(frozen=True)

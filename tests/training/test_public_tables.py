@@ -12,8 +12,8 @@ from tests.data.importers.public import public
 from training.baselines import AdditiveModel, MeanModel
 from training.baselines.completion import GavelCompletion, SoftImpute
 from training.dataset import Dataset, build_dataset
-from training.evaluation import evaluate_models
-from training.splits import folds
+from training.evaluation.cross_validation import evaluate_models
+from training.evaluation.splits import folds
 
 
 def built(name: str, imported: Imported) -> Dataset:

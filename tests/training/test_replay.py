@@ -15,8 +15,8 @@ from interfere.errors import InvalidInputError
 from interfere.records import PairMeasurement, PairStatus
 from interfere.sim.truth import truth_of
 from training.commands.replay import app
-from training.replay_model import filled, modelled
-from training.replaying import Question, replayed
+from training.replay.model_beliefs import filled, modelled
+from training.replay.question import Question, replayed
 
 
 @pytest.fixture(scope="module")

@@ -21,9 +21,9 @@ from interfere.records import Progress
 from interfere.store.protocol import Kept
 from interfere.store.sqlite import SqliteStore
 from tests.training.cheap import CHEAP, ONLY_MEAN
-from training.registry import champion_folder
+from training.publishing.registry import champion_folder
+from training.publishing.tracking import connected
 from training.retrain import EXIT, EXIT_BUSY, BusyError, Outcome, Retrained, retrain
-from training.tracking import connected
 
 FACTOR = 1.5  # what the observed pairs are slower by than they were measured
 

@@ -22,10 +22,10 @@ from interfere.data.tables import Table
 from interfere.errors import UnavailableError, UnfitError
 from interfere.predict.manifest import read_manifest
 from tests.training.cheap import CHEAP, ONLY_MEAN
-from training.interface import serve_ui
 from training.pipeline import TrainingResult, train
-from training.registry import MODEL, champion_folder, promote
-from training.tracking import connected
+from training.publishing.mlflow_ui import serve_ui
+from training.publishing.registry import MODEL, champion_folder, promote
+from training.publishing.tracking import connected
 
 PATIENCE_S = 90
 

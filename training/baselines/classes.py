@@ -19,7 +19,7 @@ from training.baselines.baseline import (
     values,
 )
 from training.dataset import Dataset, Rows
-from training.scores import speed
+from training.evaluation.scores import speed
 
 SLOW, MIDDLE = 0.85, 0.95  # mean speed in company: below the first class 2, below the second 1, else 0
 PRUNING = 1e-4  # cost-complexity

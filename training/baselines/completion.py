@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from training.baselines.baseline import FittedRule, Floats, guarded
 from training.baselines.effects import AdditiveModel, FittedAdditive
 from training.dataset import Dataset, Rows
-from training.scores import MAX_SPEED, MIN_SPEED, speed
+from training.evaluation.scores import MAX_SPEED, MIN_SPEED, speed
 
 RANK, RIDGE = 10, 1e-2  # Gavel, `throughput_estimator.py`: DEFAULT_MATRIX_COMPLETION_K, _MU
 SWEEPS, SMALL = 100, 1e-3  # of alternating least squares, as the library it calls stops

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from training.dataset import Dataset, Rows
-from training.graph import matrix_inputs, pair_inputs, serialise
-from training.scores import MAX_SPEED, MIN_SPEED, speed
+from training.evaluation.scores import MAX_SPEED, MIN_SPEED, speed
+from training.models.onnx_graph import matrix_inputs, pair_inputs, serialise
 
 Floats = NDArray[np.float64]
 

@@ -7,8 +7,8 @@ from typing import Any
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from training.evaluation import COLUMNS
-from training.scores import Scores
+from training.evaluation.cross_validation import COLUMNS
+from training.evaluation.scores import Scores
 
 SHORT = tuple(c for c in COLUMNS if c[0] in {"mae", "mape", "r2", "spearman", "regret", "coverage", "rows"})  # 80 wide
 LEGEND = (

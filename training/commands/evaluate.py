@@ -58,10 +58,10 @@ def evaluate(
     utilisation and memory alone: what a site has that changes nothing. The published model is the one that training
     would choose from the training rows alone.
     """
-    from training.board import documents, evaluate_named, markdown
-    from training.facts import Facts
-    from training.plots import figure_folder, save_boards
-    from training.splits import CHOOSING
+    from training.evaluation.fact_ablation import Facts
+    from training.evaluation.leaderboard import documents, evaluate_named, markdown
+    from training.evaluation.plots import figure_folder, save_boards
+    from training.evaluation.splits import CHOOSING
 
     if plots is not None:
         figure_folder(plots)

@@ -22,7 +22,7 @@ def promote(
 ) -> None:
     """Make a registered model that passed the gate the champion of the workspace and publish it."""
     from features.pair import Encoder
-    from training.registry import promote as run
+    from training.publishing.registry import promote as run
 
     made = run(workspace(work), Encoder().fingerprint, number=version, force=force.strip(), tracking=tracking)
     document = {

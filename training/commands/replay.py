@@ -98,8 +98,8 @@ def replay(
     Every policy gets the same order, estimates and rights to stop with sharing off and on. Worlds that are offered more
     than they can serve are reported apart. The policy room decides as in the server, with the clock of the replay.
     """
-    from training.replay_report import document, summary, write_report
-    from training.replaying import Question, replayed
+    from training.replay.question import Question, replayed
+    from training.replay.report import document, summary, write_report
 
     question = Question(
         trace=trace,
@@ -126,7 +126,7 @@ def replay(
         shuffle_ties=shuffle_ties,
     )
     if deadlines is not None:
-        from training.deadline_replaying import deadlines_replayed
+        from training.replay.deadline_question import deadlines_replayed
 
         found = deadlines_replayed(question, deadlines, out=out, added=added, taken=taken, report=progress_note)
         emit(found.document(), found.summary(), as_json=as_json)

@@ -17,6 +17,6 @@ def ui(
     tracking: Tracking = None,
 ) -> None:
     """Show the workspace's runs and models in a browser (mlflow ui)."""
-    from training.interface import serve_ui
+    from training.publishing.mlflow_ui import serve_ui
 
     raise typer.Exit(serve_ui(workspace(work), port, tracking=tracking, report=progress_note))

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from interfere.predict.online.prior import Floats, Home, ResidualPrior, RolePrior
-from interfere.predict.online.undo import UndoDict
+from interfere.predict.online.revertible import UndoDict
 
 Ints = NDArray[np.int64]
 PairKey = tuple[Home, str]  # victim, workload of its neighbour

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from interfere.commands.data_import import app
+from interfere.commands.data.importing import app
 from interfere.data.importers.card import OTHER, SAME
 from interfere.errors import TableError
 from tests.data.importers.public import public

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from interfere.commands.data_import import app
+from interfere.commands.data.importing import app
 from interfere.data.tables import read_table
 from interfere.profiling.static.profiles import without_static
 

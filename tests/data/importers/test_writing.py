@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from interfere.commands.data import app
+from interfere.commands.data.group import app
 from interfere.data.importers.card import import_card
 from interfere.data.importers.imported import Fate, Imported, Notice, SourceFile
 from interfere.data.importers.writing import write_import

@@ -14,10 +14,10 @@ from interfere.predict.residual import OnlineModel
 from interfere.records import PairBatch, Prediction, Progress
 from tests.tables import TablePredictor, profile
 from training.dataset import Dataset
-from training.evaluation import Evaluation
-from training.residual_prior import Errors, errors_of, fit_prior
-from training.scores import speed
-from training.splits import folds
+from training.evaluation.cross_validation import Evaluation
+from training.evaluation.scores import speed
+from training.evaluation.splits import folds
+from training.models.residual_prior import Errors, errors_of, fit_prior
 
 STEPS = (0, 1, 2, 4, 8)
 LAST = STEPS[-1]

@@ -10,7 +10,7 @@ from tests.training.baselines.facts import row_of, stated
 from tests.training.worlds import crossed, summed, world
 from training.baselines import AdditiveModel
 from training.baselines.completion import GavelCompletion, SoftImpute, factorised, nearest, soft_impute
-from training.scores import speed
+from training.evaluation.scores import speed
 
 
 def alike(i: int, j: int) -> float:

@@ -10,7 +10,7 @@ from features.pair import Encoder
 from tests.training.worlds import additive, summed, table_of, world
 from training.baselines import AdditiveModel, MeanModel
 from training.dataset import build_dataset
-from training.export import run_pairs, session_of
+from training.publishing.export import run_pairs, session_of
 
 
 def test_the_mean_is_the_weighted_mean_of_speed(encoder: Encoder) -> None:

@@ -8,7 +8,7 @@ import pytest
 from tests.training.baselines.facts import row_of, stated
 from tests.training.worlds import table_of, world
 from training.baselines.utilisation import FASTEST, BandwidthSum, LinearUtilisation
-from training.scores import speed
+from training.evaluation.scores import speed
 
 COMPUTE = [0.1, 0.4, 0.5, 0.9, 0.3]
 BANDWIDTH = [0.7, 0.2, 0.6, 0.1, 0.35]

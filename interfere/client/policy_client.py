@@ -1,0 +1,244 @@
+"""The client of the policy service: one method per rpc, records in, records out, errors of `interfere.errors`."""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Self, TypeVar
+
+import grpc
+
+from interfere.client.fallback import Fallback
+from interfere.errors import UnavailableError
+from interfere.records import (
+    NAN,
+    Device,
+    Explanation,
+    Job,
+    JobProfile,
+    Limits,
+    ObjectiveKind,
+    Observation,
+    Plan,
+    Snapshot,
+)
+from interfere.v1 import policy_pb2 as pb
+from interfere.v1 import policy_pb2_grpc as rpc
+from interfere.wire import cluster, explanations, grants, model, observations, plans, predictions, profiles
+from interfere.wire.errors import error_from_status
+from interfere.wire.messages import (
+    ExplainQuery,
+    GrantTables,
+    JobRef,
+    MatrixAnswer,
+    MatrixQuery,
+    ModelInfo,
+    ObservationAnswer,
+    ObservationLog,
+    PairAnswer,
+    PairQuery,
+    ProfileSummary,
+    RankAnswer,
+    RankQuery,
+)
+
+MESSAGE_BYTES = 64 * 2**20  # both directions; gRPC's default of 4 MiB fails at a matrix of 700 jobs
+T = TypeVar("T")
+AnyJob = str | JobProfile | JobRef
+"""A workload's name, the facts themselves, or a reference (for a profile id)."""
+
+
+class PolicyClient:
+    """Thread-safe. Every method raises UnavailableError when nobody answers within `timeout_s`,
+    unless a `fallback` answers in its place (predict, match, rank, observe)."""
+
+    def __init__(self, target: str = "127.0.0.1:50051", *, timeout_s: float = 10.0, fallback: Fallback | None = None):
+        """Connects when first used."""
+        self.target = target
+        self._timeout_s, self._fallback = timeout_s, fallback
+        options = [
+            ("grpc.max_send_message_length", MESSAGE_BYTES),
+            ("grpc.max_receive_message_length", MESSAGE_BYTES),
+            ("grpc.enable_http_proxy", 0),  # a scheduler's server is never behind the site's web proxy
+        ]
+        self._channel = grpc.insecure_channel(target, options=options)
+        self._stub = rpc.PolicyServiceStub(self._channel)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._channel.close()
+
+    def wait_ready(self, timeout_s: float = 30.0) -> None:
+        """Wait until the server answers; raises UnavailableError."""
+        try:
+            grpc.channel_ready_future(self._channel).result(timeout=timeout_s)
+        except grpc.FutureTimeoutError:
+            raise UnavailableError(
+                f"no server within {timeout_s:g} s", value=self.target, remedy="start it with: interfere serve"
+            ) from None
+
+    # --- predictions ------------------------------------------------------------------------------------------------
+
+    def predict(
+        self,
+        jobs: Sequence[AnyJob],
+        *,
+        pairs: Iterable[tuple[int, ...]] = (),
+        device_type: str = "",
+        mode: str = "timeslice",
+        device_memory_bytes: float = NAN,
+        allow_extrapolation: bool = False,
+    ) -> PairAnswer:
+        """Slowdowns of ordered pairs (victim, neighbour) of places in `jobs`; without `pairs`, of all different places.
+
+        A longer entry asks about a victim beside several neighbours at once: the product of its pairs, flagged as
+        composed. What cannot be predicted abstains with a reason. An empty device type is the only one the model knows.
+        """
+        query = PairQuery(
+            jobs=_refs(jobs),
+            pairs=tuple(pairs),
+            device_type=device_type,
+            mode=mode,
+            device_memory_bytes=device_memory_bytes,
+            allow_extrapolation=allow_extrapolation,
+        )
+        return self._or_else(
+            lambda: predictions.pair_answer_from_proto(
+                self._call(self._stub.PredictSlowdowns, predictions.pair_query_to_proto(query))
+            ),
+            lambda fallback, error: fallback.predict(query, error),
+        )
+
+    def predict_matrix(
+        self,
+        victims: Sequence[AnyJob],
+        neighbours: Sequence[AnyJob] = (),
+        *,
+        device_type: str = "",
+        mode: str = "timeslice",
+        quantile: float = 0.5,
+        device_memory_bytes: float = NAN,
+        allow_extrapolation: bool = False,
+    ) -> MatrixAnswer:
+        """Both directions for v victims beside n neighbours (none: the victims again), float32[v, n] each.
+
+        Raises InvalidInputError naming every job without a profile.
+        """
+        query = MatrixQuery(
+            victims=_refs(victims),
+            neighbours=_refs(neighbours),
+            device_type=device_type,
+            mode=mode,
+            quantile=quantile,
+            device_memory_bytes=device_memory_bytes,
+            allow_extrapolation=allow_extrapolation,
+        )
+        answer = self._call(self._stub.PredictMatrix, predictions.matrix_query_to_proto(query))
+        return predictions.matrix_answer_from_proto(answer)
+
+    # --- decisions --------------------------------------------------------------------------------------------------
+
+    def match(self, snapshot: Snapshot) -> Plan:
+        """One decision. The same scope, snapshot id and content give the stored one; other content ConflictError."""
+        return self._or_else(
+            lambda: plans.plan_from_proto(self._call(self._stub.Match, cluster.snapshot_to_proto(snapshot))),
+            lambda fallback, error: fallback.match(snapshot, error),
+        )
+
+    def validate(self, snapshot: Snapshot) -> None:
+        """Let the server check a snapshot and decide nothing. Raises InvalidInputError."""
+        self._call(self._stub.Match, cluster.snapshot_to_proto(snapshot, validate_only=True))
+
+    def rank(
+        self,
+        job: Job,
+        devices: Sequence[Device],
+        *,
+        limits: Limits | None = None,
+        objective: ObjectiveKind = ObjectiveKind.WEIGHTED_EXCESS,
+        scope: str = "",
+    ) -> RankAnswer:
+        """Every device for one job, best first; with a scope, what it was promised there comes before all."""
+        query = RankQuery(job=job, devices=tuple(devices), limits=limits or Limits(), objective=objective, scope=scope)
+        return self._or_else(
+            lambda: cluster.rank_answer_from_proto(
+                self._call(self._stub.RankPlacements, cluster.rank_query_to_proto(query))
+            ),
+            lambda fallback, error: fallback.rank(query, error),
+        )
+
+    def explain(self, decision_id: str, job_id: str, *, scope: str = "") -> Explanation:
+        """Why a job got what it got: what moves its predictions, what else it could have got at which cost.
+
+        Raises NotFoundError for a decision that is unknown or forgotten, or that was not about the job.
+        """
+        query = ExplainQuery(decision_id=decision_id, job_id=job_id, scope=scope)
+        answer = self._call(self._stub.Explain, explanations.explain_query_to_proto(query))
+        return explanations.explanation_from_proto(answer)
+
+    def grants(self, *, scope: str = "default") -> GrantTables:
+        """Who holds how much memory in a scope, as of its last decision with a clock."""
+        return grants.tables_from_proto(self._call(self._stub.ListGrants, pb.ListGrantsRequest(scope=scope)))
+
+    # --- facts ------------------------------------------------------------------------------------------------------
+
+    def observe(self, windows: Sequence[Observation]) -> tuple[ObservationAnswer, ...]:
+        """Report measured windows, memory usages, outcomes or a rollback, in order. Safe to send again."""
+        return self._or_else(
+            lambda: observations.answers_from_proto(
+                self._call(self._stub.ReportObservations, observations.report_to_proto(windows))
+            ),
+            lambda fallback, error: fallback.observe(windows, error),
+        )
+
+    def observation_log(self, *, at_sequence: int | None = None, limit: int = 20) -> ObservationLog:
+        """The newest entries of the log up to a point, newest first, and what was known there."""
+        request = pb.GetObservationLogRequest(at_sequence=at_sequence, limit=limit)
+        return observations.log_from_proto(self._call(self._stub.GetObservationLog, request))
+
+    def register_profiles(self, facts: Sequence[JobProfile]) -> tuple[str, ...]:
+        """Store profiles, all or none; their content ids."""
+        request = pb.RegisterProfilesRequest(profiles=[profiles.profile_to_proto(one) for one in facts])
+        return tuple(self._call(self._stub.RegisterProfiles, request).profile_ids)
+
+    def get_profile(self, profile_id: str) -> JobProfile:
+        """One profile; raises NotFoundError."""
+        answer = self._call(self._stub.GetProfile, pb.GetProfileRequest(profile_id=profile_id))
+        return profiles.profile_from_proto(answer.profile)
+
+    def list_profiles(self, *, workload: str = "", device_type: str = "") -> tuple[ProfileSummary, ...]:
+        """A line about each profile, oldest first."""
+        request = pb.ListProfilesRequest(workload=workload, device_type=device_type)
+        return tuple(profiles.summary_from_proto(one) for one in self._call(self._stub.ListProfiles, request).profiles)
+
+    def model(self) -> ModelInfo:
+        """What is served, and what it can answer for."""
+        return model.model_from_proto(self._call(self._stub.GetModel, pb.GetModelRequest()))
+
+    # --- the wire ---------------------------------------------------------------------------------------------------
+
+    def _call(self, method: Callable[..., Any], request: Any) -> Any:
+        try:
+            return method(request, timeout=self._timeout_s)
+        except grpc.RpcError as error:
+            trailing = error.trailing_metadata() or ()
+            raw = next((item.value for item in trailing if item.key == "grpc-status-details-bin"), None)
+            raise error_from_status(error.code().name, error.details() or "", raw, self.target) from None
+
+    def _or_else(self, ask: Callable[[], T], instead: Callable[[Fallback, UnavailableError], T]) -> T:
+        try:
+            return ask()
+        except UnavailableError as error:
+            if self._fallback is None:
+                raise
+            return instead(self._fallback, error)
+
+
+def _refs(jobs: Sequence[AnyJob]) -> tuple[JobRef, ...]:
+    return tuple(
+        JobRef(workload=job) if isinstance(job, str) else JobRef(profile=job) if isinstance(job, JobProfile) else job
+        for job in jobs
+    )

@@ -1,0 +1,1 @@
+"""The commands of `interfere data`: import, list, check and describe tables of measurements."""

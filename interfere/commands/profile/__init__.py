@@ -1,0 +1,1 @@
+"""The commands of `interfere profile`: measure workloads and programs alone and in pairs, or trace models."""

@@ -1,0 +1,149 @@
+"""`interfere profile command`: measure programs that are not ours."""
+
+from math import isfinite
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.table import Table as Grid
+
+from interfere.commands.output import JsonFlag, emit, progress_note
+from interfere.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from interfere.profiling.programs.campaign import CommandConfig, Outcome
+
+HOME = Path("interfere-work")
+
+
+def command(
+    line: Annotated[list[str] | None, typer.Argument(metavar="-- PROGRAM ARGUMENT...", help="What to run.")] = None,
+    name: Annotated[str, typer.Option(help="What the table calls it. Default: the program's file name.")] = "",
+    spec: Annotated[Path | None, typer.Option(help="TOML file of several commands.")] = None,
+    pair: Annotated[list[str] | None, typer.Option(help="Only this pair, as one+other; may be repeated.")] = None,
+    alone: Annotated[bool, typer.Option("--alone", help="Only profiles, no pairs.")] = False,
+    step_regex: Annotated[
+        str, typer.Option(help="Every match in the output is a step; a captured integer is the step counter.")
+    ] = "",
+    warm_steps: Annotated[int | None, typer.Option(min=0, help="Steps cut after each start. Default: 5.")] = None,
+    warm_s: Annotated[float | None, typer.Option(min=0, help="Seconds cut after the first step. Default: 1.")] = None,
+    window_s: Annotated[float, typer.Option(min=0.5, help="Seconds of a window, or until it holds 20 steps.")] = 5.0,
+    repeats: Annotated[int, typer.Option(min=1, help="Starts of each command alone.")] = 2,
+    passes: Annotated[int, typer.Option(min=1, help="Blocks of every pair: one alone, both, the other alone.")] = 2,
+    max_blocks: Annotated[int, typer.Option(min=1, help="At most so many blocks while the interval is wide.")] = 4,
+    limit_s: Annotated[float, typer.Option(min=1, help="Longest start-up, and longest window.")] = 300.0,
+    grace_s: Annotated[float, typer.Option(min=0, help="Seconds between SIGTERM and SIGKILL.")] = 10.0,
+    device: Annotated[
+        str, typer.Option(help="cpu-core: pinned to one core. Any other name: not pinned, the environment decides.")
+    ] = "cpu-core",
+    mode: Annotated[str, typer.Option(help="Sharing: timeslice, mps, mig, stream or priority.")] = "timeslice",
+    device_name: Annotated[str, typer.Option(help="The very device, for the table.")] = "",
+    core: Annotated[int | None, typer.Option(min=0, help="The core to share. Default: the idlest.")] = None,
+    table: Annotated[str, typer.Option(help="Name of the table; more commands may join it later.")] = "commands",
+    out: Annotated[Path | None, typer.Option(help="Folder of the table. Default: WORK/tables/TABLE.")] = None,
+    work: Annotated[Path, typer.Option(envvar="INTERFERE_WORK", help="The workspace.")] = HOME,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the random order of pairs.")] = 0,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Refuse a folder that holds measurements.")] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Measure any program: alone, and beside others named in a TOML file.
+
+    One program: interfere profile command --name train -- python train.py. Several and their pairs: --spec jobs.toml
+    with lines like [train], command = "python train.py", step_regex = 'step (\\d+)', cwd, env, warm_steps, warm_s.
+    Steps: interfere.progress in the program, or --step-regex on its output.
+    """
+    from interfere.profiling.programs.campaign import CommandConfig
+    from interfere.profiling.programs.spec import Command, read_commands
+
+    if bool(line) == bool(spec):
+        raise InvalidInputError(
+            "give one program or a file of several",
+            value=f"{' '.join(line or ())!r} and --spec {spec}",
+            remedy="interfere profile command -- PROGRAM ..., or --spec jobs.toml",
+        )
+    warm: dict[str, Any] = {"warm_steps": warm_steps, "warm_s": warm_s}
+    warm = {key: value for key, value in warm.items() if value is not None}
+    if spec:
+        if name or step_regex or warm:
+            raise InvalidInputError(
+                "with --spec these stand in the file",
+                value="--name, --step-regex, --warm-steps or --warm-s",
+                remedy="write step_regex, warm_steps and warm_s under the [name] of a command",
+            )
+        commands = read_commands(spec)
+    else:
+        argv = tuple(line or ())
+        commands = (Command(name=name or Path(argv[0]).name, argv=argv, step_regex=step_regex, **warm),)
+    pairs = tuple(_pair(text) for text in pair or ()) if pair or alone or not spec else None
+    if alone and pair:
+        raise InvalidInputError("--alone measures no pairs", value=pair, remedy="leave one of the two out")
+    config = CommandConfig(
+        out=out or work / "tables" / table,
+        commands=commands,
+        pairs=pairs,
+        window_s=window_s,
+        repeats=repeats,
+        device_type="cpu-core" if device == "cpu" else device,
+        mode=mode,
+        device_name=device_name,
+        core=core,
+        passes=passes,
+        max_blocks=max(passes, max_blocks),
+        limit_s=limit_s,
+        grace_s=grace_s,
+        seed=seed,
+        resume=not fresh,
+    )
+    _measure(config, as_json=as_json)
+
+
+def _pair(text: str) -> tuple[str, str]:
+    from interfere.commands.profile.group import pair_of
+
+    return pair_of(text)
+
+
+def _measure(config: "CommandConfig", *, as_json: bool) -> None:
+    from interfere.commands.profile.group import campaign_bar
+    from interfere.profiling.programs.campaign import run_commands
+
+    try:
+        with campaign_bar() as report:
+            outcome = run_commands(config, report)
+    except KeyboardInterrupt:
+        progress_note(f"interrupted; the same command goes on from what {config.out} holds")
+        raise
+    emit(_document(config, outcome), _grid(config, outcome), as_json=as_json)
+    if outcome.failures:
+        raise typer.Exit(1)
+
+
+def _document(config: "CommandConfig", outcome: "Outcome") -> dict[str, object]:
+    from interfere.data.tables import table_digest
+
+    jobs = ("workload", "step_time_s", "step_time_sd_s", "busy_frac", "memory_peak_bytes")
+    pairs = ("victim", "neighbour", "slowdown", "lower", "upper", "status", "reason")
+    return {
+        "table": str(config.out),
+        "sha256": table_digest(config.out),
+        "jobs": [{name: getattr(job, name) for name in jobs} for job in outcome.table.jobs],
+        "pairs": [{name: getattr(pair, name) for name in pairs} for pair in outcome.table.pairs],
+        "failures": [{"name": failure.name, "reason": failure.reason} for failure in outcome.failures],
+    }
+
+
+def _grid(config: "CommandConfig", outcome: "Outcome") -> Grid:
+    device = "one CPU core, time-sliced" if config.on_core else f"{config.device_type}, {config.mode}"
+    grid = Grid(
+        "command", "beside", "step or slowdown", "± or 95 % interval", "", caption=f"{device} · wrote {config.out}"
+    )
+    for job in outcome.table.jobs:
+        busy = f"{job.busy_frac:.0%} busy" if isfinite(job.busy_frac) else ""
+        grid.add_row(job.workload, "–", f"{job.step_time_s * 1e3:.2f} ms", f"± {job.step_time_sd_s * 1e3:.2f} ms", busy)
+    for pair in outcome.table.pairs:
+        interval = f"{pair.lower:.2f}-{pair.upper:.2f}" if isfinite(pair.lower) else "–"
+        slowdown = f"{pair.slowdown:.2f} ×" if pair.status.value == "ok" else "–"
+        grid.add_row(pair.victim, pair.neighbour, slowdown, interval, pair.reason or pair.status.value)
+    for failure in outcome.failures:
+        grid.add_row(failure.name, "–", "–", "–", failure.reason)
+    return grid

@@ -1,0 +1,1 @@
+"""Importers of kernel profiles: one row per kernel launch or kernel identity."""

@@ -1,0 +1,205 @@
+"""One decision of a scope with a clock: what was promised is repeated, everything else is planned around it.
+
+Law 1: an unexpired start of a job that still waits is told again, to the same place and time. Law 2: nobody else gets
+that place, nor one that an accepted deadline needs. Law 3: the same snapshot and ledger give the same plan and ledger.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from interfere.errors import InvalidInputError, Violation
+from interfere.policy.answer.merge import job_cost, merged, nothing_starts
+from interfere.policy.costs.objectives import objective_of
+from interfere.policy.costs.pair_costs import Resolve
+from interfere.policy.deadlines.guarantees import Deadlines, breaking, is_deadline, marked, newly_accepted, review
+from interfere.policy.deadlines.infeasible import settle
+from interfere.policy.ledger.grants import granted, held_by, reconciled, regranted, with_held
+from interfere.policy.ledger.overuse import Overuse, Usages, past_grants, to_end
+from interfere.policy.ledger.promises import PROMISED, Reconciled, around, renewed, repeated
+from interfere.policy.next_decision import resolve_at_s, slowdowns_of
+from interfere.policy.remaining import rest_of
+from interfere.policy.residents.actions import LEAVE, end_actions, kept_actions, with_moves
+from interfere.policy.solve.gangs import plan_gangs
+from interfere.policy.validate import validate_snapshot
+from interfere.protocols import Predictor
+from interfere.records import Action, ActionKind, Grant, Pairing, Plan, Promise, ScopeLedger, Snapshot
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScopeDecision:
+    """A plan, the ledger after it, and what became of the promises before it."""
+
+    plan: Plan
+    ledger: ScopeLedger  # of the revision that was read
+    reconciled: Reconciled
+    deadlines: Deadlines
+
+
+def validate_time(snapshot: Snapshot, ledger: ScopeLedger) -> list[Violation]:
+    """One violation where the caller's clock goes back."""
+    if math.isnan(snapshot.now_s) or snapshot.now_s >= ledger.now_s:
+        return []
+    return [
+        Violation(
+            field="now_s",
+            what=f"goes back: scope {snapshot.scope!r} was at {ledger.now_s!r}",
+            value=repr(snapshot.now_s),
+            remedy="send one clock that never goes back; another clock needs another scope",
+        )
+    ]
+
+
+def plan_scope(
+    snapshot: Snapshot,
+    ledger: ScopeLedger,
+    predictor: Predictor,
+    resolve: Resolve,
+    decision_id: str,
+    usages: Usages = lambda _: (),
+) -> ScopeDecision:
+    """The decision at `snapshot.now_s`; without a clock nothing is to be remembered of it.
+
+    `usages`: the windows in which the memory of who holds a grant was measured.
+    Raises InvalidInputError as `plan` does, and where the clock goes back.
+    """
+    violations = validate_snapshot(snapshot) + validate_time(snapshot, ledger)
+    if violations:
+        raise InvalidInputError.from_violations(violations)
+    settled = settle(snapshot, resolve)
+    snapshot = settled.snapshot
+    found = reconciled(ledger, snapshot)
+    deadlines = review([one for one in ledger.promises if is_deadline(one)], snapshot)
+    ledger = regranted(snapshot, ledger, found, resolve)
+    held = held_by(ledger)
+    snapshot = with_held(snapshot, held)
+    past = past_grants(snapshot.devices, _staying(held, found.kept), usages, snapshot.limits, snapshot.now_s)
+    ends = to_end(past) if ActionKind.END in snapshot.limits.allowed else {}
+    ending = {one.device.id for one in past if one.job.id in ends}  # nobody joins who is to end
+    promised = [promise.action.job_id for promise in found.kept]
+    declined = settled.declined(promised)
+    left = rest_of(around(snapshot, found.kept), declined, ending)
+    full = "every device is promised to others" + (", or has a job that is to end" if ending else "")
+    fresh, left, held_back = _around_deadlines(
+        left, snapshot, found.kept, deadlines, predictor, resolve, decision_id, full
+    )
+    fresh, moves = with_moves(fresh, left, predictor, resolve)
+    until_s = snapshot.now_s + snapshot.limits.promise_ttl_s
+    starts = granted((*fresh.actions, *moves), snapshot, resolve)
+    told = replace(
+        fresh,
+        actions=tuple(replace(one, promised_by_s=until_s) if one.kind in PROMISED else one for one in starts),
+    )
+    kept = tuple(_priced(promise, snapshot, resolve) for promise in found.kept)
+    refused = nothing_starts(declined, predictor.version, decision_id, "")
+    whole = merged([told, _promised(kept, told, snapshot, resolve), held_back, refused], snapshot)
+    moving = [*(one for one in told.actions if one.kind in LEAVE), *_moving(kept, snapshot)]
+    changes = (*whole.actions, *moving)
+    ended = end_actions(ends, held)
+    slowdowns = slowdowns_of(snapshot, (*changes, *ended), predictor, resolve)
+    stays = kept_actions(snapshot, {*ends, *(one.job_id for one in moving)}, changes, slowdowns)
+    stays = (*ended, *(_held(one, held, past) for one in stays))
+    standing = deadlines.standing
+    standing += newly_accepted(snapshot, changes, standing, slowdowns, resolve, decision_id)
+    places = renewed(kept, told, snapshot)
+    after = replace(ledger, promises=(*places, *standing))
+    whole = replace(
+        whole,
+        actions=marked(settled.told((*changes, *stays), promised), standing),
+        resolve_at_s=resolve_at_s(snapshot, (*changes, *ended), places, slowdowns),
+    )
+    return ScopeDecision(plan=whole, ledger=after, reconciled=found, deadlines=deadlines)
+
+
+def _around_deadlines(
+    left: Snapshot,
+    snapshot: Snapshot,
+    kept: Sequence[Promise],
+    deadlines: Deadlines,
+    predictor: Predictor,
+    resolve: Resolve,
+    decision_id: str,
+    full: str,
+) -> tuple[Plan, Snapshot, Plan]:
+    """What starts without breaking an accepted deadline, what was to decide, and who is held back. `full`: why nobody
+    starts where no device is left."""
+    types = [device.type for device in snapshot.devices]
+    names = {promise.action.job_id for promise in deadlines.standing}
+    others = [promise.action for promise in kept if not promise.from_device_id]
+    held_back: dict[str, str] = {}
+    while True:
+        if left.devices:
+            fresh = plan_gangs(left, predictor, resolve, decision_id, types)
+        else:
+            waiting = [job.id for job in left.pending]
+            fresh = nothing_starts(waiting, predictor.version, decision_id, full)
+        now = breaking(fresh, snapshot, names, others, resolve)
+        held_back |= now
+        if not now:
+            break
+        left = rest_of(left, now, ())
+    waits = nothing_starts(held_back, predictor.version, decision_id, "")
+    actions = tuple(replace(one, reason=held_back[one.job_id]) for one in waits.actions)
+    return fresh, left, replace(waits, actions=actions)
+
+
+def _staying(held: Mapping[str, Grant], kept: Sequence[Promise]) -> dict[str, Grant]:
+    """Without those of jobs that are on their way to another device, or to stop."""
+    leaving = {promise.action.job_id for promise in kept if promise.from_device_id}
+    return {name: grant for name, grant in held.items() if name not in leaving}
+
+
+def _held(action: Action, held: Mapping[str, Grant], past: Sequence[Overuse]) -> Action:
+    """A resident that stays, with its grant, and a warning where it is past it."""
+    grant = held.get(action.job_id)
+    if grant is None:
+        return action
+    warnings = [f"; warning: it {one}" for one in past if one.job.id == action.job_id][:1]
+    return replace(action, grant_bytes=grant.bytes, reason=action.reason + "".join(warnings))
+
+
+def _moving(kept: Sequence[Promise], snapshot: Snapshot) -> list[Action]:
+    """The moves that are still on their way, told again."""
+    running = {job.id for device in snapshot.devices for job in device.residents}
+    return [repeated(one) for one in kept if one.from_device_id and one.action.job_id in running]
+
+
+def _priced(promise: Promise, snapshot: Snapshot, resolve: Resolve) -> Promise:
+    """The promise with what it costs now, where its partner is gone."""
+    action = promise.action
+    job = next((job for job in snapshot.pending if job.id == action.job_id), None)
+    kind = next((device.type for device in snapshot.devices if device.id == action.device_id), "")
+    if not math.isnan(action.cost) or job is None:
+        return promise
+    return replace(promise, action=replace(action, cost=job_cost(job, action.slowdown, kind, snapshot, resolve)))
+
+
+def _promised(kept: Sequence[Promise], fresh: Plan, snapshot: Snapshot, resolve: Resolve) -> Plan:
+    """What is kept as a plan of its own, of the jobs that the snapshot lists: any plan that keeps it costs that."""
+    jobs = {job.id: job for job in (*snapshot.pending, *(job for d in snapshot.devices for job in d.residents))}
+    kinds = {device.id: device.type for device in snapshot.devices}
+    pending = {job.id for job in snapshot.pending}
+    listed = [promise for promise in kept if promise.action.job_id in pending]
+    cost, worst = 0.0, -math.inf
+    pairs: dict[frozenset[str], Pairing] = {}
+    for action in (promise.action for promise in listed):
+        key = frozenset((action.job_id, action.partner_id))
+        if key not in pairs:
+            cost += action.cost
+        if action.partner_id:
+            pairs[key] = Pairing(
+                job_id=action.job_id, partner_id=action.partner_id, device_id=action.device_id, weight=action.cost
+            )
+        for name, slowdown in ((action.job_id, action.slowdown), (action.partner_id, action.partner_slowdown)):
+            if name in jobs and action.device_id in kinds:
+                worst = max(worst, job_cost(jobs[name], slowdown, kinds[action.device_id], snapshot, resolve))
+    value = worst if objective_of(snapshot).worst else cost
+    return replace(
+        nothing_starts((), fresh.model_version, fresh.decision_id, ""),
+        actions=tuple(map(repeated, listed)),
+        pairs=tuple(pairs.values()),
+        cost=cost,
+        objective_value=value,
+        lower_bound=value,
+        greedy_cost=value,
+    )

@@ -1,0 +1,1 @@
+"""Running jobs: which of them stay, migrate, stop or end."""

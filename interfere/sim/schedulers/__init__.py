@@ -1,0 +1,1 @@
+"""The schedulers that a replay compares, and the registry of their names."""

@@ -1,0 +1,292 @@
+"""What a scheduler sees, on the wire: jobs, devices, limits, snapshots, and the ranking of one job's places."""
+
+from interfere.records import (
+    NAN,
+    ActionKind,
+    Device,
+    Job,
+    Limits,
+    ObjectiveKind,
+    ObjectiveTerm,
+    Ranking,
+    Snapshot,
+    Window,
+)
+from interfere.records.cluster import (
+    DEFAULT_ALLOWED,
+    DEFAULT_GRANT_PATIENCE_S,
+    DEFAULT_MOVE_FACTOR,
+    DEFAULT_PROMISE_TTL_S,
+    DEFAULT_RISK,
+)
+from interfere.v1 import policy_pb2 as pb
+from interfere.wire.messages import RankAnswer, RankQuery
+from interfere.wire.scalars import ACTION, MODE, OBJECTIVE, Inspection, number, numbers, set_numbers
+
+_JOB_OPTIONAL = (
+    "memory_peak_bytes",
+    "max_slowdown",
+    "remaining_s",
+    "attained_s",
+    "memory_working_set_bytes",
+    "elapsed_s",
+    "latency_target_s",
+    "checkpoint_s",
+    "since_s",
+    "deadline_s",
+    "remaining_p90_s",
+    "grant_bytes",
+)
+_LIMITS_OPTIONAL = ("max_slowdown", "misfit_risk", "protected_slowdown", "time_budget_s", "slice_s", "soft_cap")
+
+
+def job_to_proto(job: Job) -> pb.Job:
+    """A job that waits or runs."""
+    message = pb.Job(
+        id=job.id,
+        workload=job.workload,
+        profile_id=job.profile_id,
+        weight=job.weight,
+        priority=job.priority,
+        gpus=job.gpus,
+        pools=job.pools,
+        preemptible=job.preemptible,
+    )
+    set_numbers(message, job, *_JOB_OPTIONAL)
+    return message
+
+
+def job_from_proto(message: pb.Job) -> Job:
+    """A job that waits or runs; raises InvalidInputError."""
+    inspection = Inspection()
+    optional = inspection.read("", lambda: numbers(message, *_JOB_OPTIONAL)) or {}
+    weight = inspection.read("", lambda: number(message, "weight", 1.0))
+    job = inspection.read(
+        "",
+        lambda: Job(
+            id=message.id,
+            workload=message.workload,
+            profile_id=message.profile_id,
+            weight=1.0 if weight is None else weight,
+            priority=message.priority,
+            gpus=message.gpus or 1,
+            pools=tuple(message.pools),
+            preemptible=message.preemptible,
+            **optional,
+        ),
+    )
+    inspection.done()
+    assert job is not None
+    return job
+
+
+def window_to_proto(window: Window) -> pb.Window:
+    """When a device may be used."""
+    message = pb.Window(from_s=window.from_s)
+    set_numbers(message, window, "until_s")
+    return message
+
+
+def window_from_proto(message: pb.Window) -> Window:
+    """When a device may be used; raises InvalidInputError."""
+    return Window(from_s=message.from_s, **numbers(message, "until_s"))
+
+
+def device_to_proto(device: Device) -> pb.Device:
+    """A device and its residents."""
+    message = pb.Device(
+        id=device.id,
+        type=device.type,
+        node=device.node,
+        mode=MODE[device.mode],
+        residents=[job_to_proto(job) for job in device.residents],
+        pool=device.pool,
+        windows=[window_to_proto(window) for window in device.windows],
+    )
+    set_numbers(message, device, "memory_bytes", "granule_bytes")
+    if device.oversubscription_ratio != 1.0:
+        message.oversubscription_ratio = device.oversubscription_ratio
+    return message
+
+
+def device_from_proto(message: pb.Device) -> Device:
+    """A device and its residents; raises InvalidInputError."""
+    inspection = Inspection()
+    residents = inspection.read_all("residents", message.residents, job_from_proto)
+    windows = inspection.read_all("windows", message.windows, window_from_proto)
+    mode = inspection.read("", lambda: MODE.word(message.mode, "mode")) or "timeslice"
+    sizes = inspection.read("", lambda: numbers(message, "memory_bytes", "granule_bytes")) or {}
+    ratio = inspection.read("", lambda: number(message, "oversubscription_ratio", 1.0))
+    device = inspection.read(
+        "",
+        lambda: Device(
+            id=message.id,
+            type=message.type,
+            node=message.node,
+            mode=mode,
+            residents=residents,
+            pool=message.pool,
+            oversubscription_ratio=1.0 if ratio is None else ratio,
+            windows=windows,
+            **sizes,
+        ),
+    )
+    inspection.done()
+    assert device is not None
+    return device
+
+
+def limits_to_proto(limits: Limits) -> pb.Limits:
+    """What a plan may do."""
+    message = pb.Limits(
+        allowed=sorted(ACTION[kind] for kind in limits.allowed),
+        max_devices=limits.max_devices,
+        most_shared_gpus=limits.most_shared_gpus,
+        allow_extrapolation=limits.allow_extrapolation,
+        promise_deadlines=limits.promise_deadlines,
+        guest_ends_first=limits.guest_ends_first,
+    )
+    set_numbers(
+        message,
+        limits,
+        *_LIMITS_OPTIONAL,
+        "risk",
+        "memory_headroom",
+        "promise_ttl_s",
+        "move_factor",
+        "grant_patience_s",
+        "grant_tolerance",
+    )
+    return message
+
+
+def limits_from_proto(message: pb.Limits) -> Limits:
+    """What a plan may do; no action listed means the three that touch no resident. Raises InvalidInputError."""
+    words = [ACTION.word(kind, f"allowed[{k}]") for k, kind in enumerate(message.allowed)]
+    return Limits(
+        allowed=frozenset(map(ActionKind, words)) or DEFAULT_ALLOWED,
+        max_devices=message.max_devices if message.HasField("max_devices") else None,
+        most_shared_gpus=message.most_shared_gpus if message.HasField("most_shared_gpus") else None,
+        allow_extrapolation=message.allow_extrapolation,
+        promise_deadlines=message.promise_deadlines if message.HasField("promise_deadlines") else True,
+        guest_ends_first=message.guest_ends_first,
+        risk=number(message, "risk", DEFAULT_RISK),
+        memory_headroom=number(message, "memory_headroom", 0.0),
+        promise_ttl_s=number(message, "promise_ttl_s", DEFAULT_PROMISE_TTL_S),
+        move_factor=number(message, "move_factor", DEFAULT_MOVE_FACTOR),
+        grant_patience_s=number(message, "grant_patience_s", DEFAULT_GRANT_PATIENCE_S),
+        grant_tolerance=number(message, "grant_tolerance", 0.0),
+        **numbers(message, *_LIMITS_OPTIONAL),
+    )
+
+
+def term_to_proto(term: ObjectiveTerm) -> pb.ObjectiveTerm:
+    """One part of a sum."""
+    return pb.ObjectiveTerm(kind=OBJECTIVE[term.kind], weight=term.weight)
+
+
+def term_from_proto(message: pb.ObjectiveTerm) -> ObjectiveTerm:
+    """One part of a sum; raises InvalidInputError."""
+    return ObjectiveTerm(
+        kind=ObjectiveKind(OBJECTIVE.word(message.kind, "kind")), weight=number(message, "weight", 1.0)
+    )
+
+
+def snapshot_to_proto(snapshot: Snapshot, *, validate_only: bool = False) -> pb.MatchRequest:
+    """A whole request to Match."""
+    message = pb.MatchRequest(
+        scope=snapshot.scope,
+        snapshot_id=snapshot.snapshot_id,
+        pending=[job_to_proto(job) for job in snapshot.pending],
+        devices=[device_to_proto(device) for device in snapshot.devices],
+        limits=limits_to_proto(snapshot.limits),
+        validate_only=validate_only,
+        objective=OBJECTIVE[snapshot.objective],
+        partial=snapshot.partial,
+        objective_terms=[term_to_proto(term) for term in snapshot.objective_terms],
+    )
+    set_numbers(message, snapshot, "now_s")
+    return message
+
+
+def snapshot_from_proto(message: pb.MatchRequest) -> Snapshot:
+    """The snapshot in a request to Match; raises InvalidInputError with every broken rule."""
+    inspection = Inspection()
+    pending = inspection.read_all("pending", message.pending, job_from_proto)
+    devices = inspection.read_all("devices", message.devices, device_from_proto)
+    limits = inspection.read("limits", lambda: limits_from_proto(message.limits))
+    objective = inspection.read("", lambda: OBJECTIVE.word(message.objective, "objective"))
+    now = inspection.read("", lambda: number(message, "now_s"))
+    terms = inspection.read_all("objective_terms", message.objective_terms, term_from_proto)
+    inspection.done()
+    return Snapshot(
+        scope=message.scope or "default",
+        snapshot_id=message.snapshot_id,
+        pending=pending,
+        devices=devices,
+        limits=limits or Limits(),
+        objective=ObjectiveKind(objective or ObjectiveKind.WEIGHTED_EXCESS),
+        now_s=NAN if now is None else now,
+        partial=message.partial,
+        objective_terms=terms,
+    )
+
+
+def rank_query_to_proto(query: RankQuery) -> pb.RankPlacementsRequest:
+    """One job and where it might go."""
+    return pb.RankPlacementsRequest(
+        job=job_to_proto(query.job),
+        devices=[device_to_proto(device) for device in query.devices],
+        limits=limits_to_proto(query.limits),
+        objective=OBJECTIVE[query.objective],
+        scope=query.scope,
+    )
+
+
+def rank_query_from_proto(message: pb.RankPlacementsRequest) -> RankQuery:
+    """One job and where it might go; raises InvalidInputError."""
+    inspection = Inspection()
+    job = inspection.read("job", lambda: job_from_proto(message.job))
+    devices = inspection.read_all("devices", message.devices, device_from_proto)
+    limits = inspection.read("limits", lambda: limits_from_proto(message.limits))
+    objective = inspection.read("", lambda: OBJECTIVE.word(message.objective, "objective"))
+    inspection.done()
+    assert job is not None
+    assert limits is not None
+    return RankQuery(
+        job=job,
+        devices=devices,
+        limits=limits,
+        objective=ObjectiveKind(objective or ObjectiveKind.WEIGHTED_EXCESS),
+        scope=message.scope,
+    )
+
+
+def rank_answer_to_proto(answer: RankAnswer) -> pb.RankPlacementsResponse:
+    """Best device first."""
+    rankings = []
+    for ranking in answer.rankings:
+        message = pb.Ranking(
+            device_id=ranking.device_id, feasible=ranking.feasible, reason=ranking.reason, planned=ranking.planned
+        )
+        set_numbers(message, ranking, "slowdown", "worst_resident_slowdown", "cost")
+        rankings.append(message)
+    return pb.RankPlacementsResponse(rankings=rankings, model_version=answer.model_version)
+
+
+def rank_answer_from_proto(message: pb.RankPlacementsResponse) -> RankAnswer:
+    """Best device first; the cost of a device that is not feasible is infinite."""
+    return RankAnswer(
+        rankings=tuple(
+            Ranking(
+                device_id=one.device_id,
+                feasible=one.feasible,
+                cost=number(one, "cost", float("inf")),
+                reason=one.reason,
+                planned=one.planned,
+                **numbers(one, "slowdown", "worst_resident_slowdown"),
+            )
+            for one in message.rankings
+        ),
+        model_version=message.model_version,
+    )

@@ -1,0 +1,336 @@
+"""Plain JSON for people and scripts: documents to records, with the path of everything wrong, and records to documents.
+
+Law: the keys are the field names of the records; a key nobody knows is an error, an absent one takes its default.
+"""
+
+import json
+import math
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, asdict, fields
+from difflib import get_close_matches
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+from interfere.errors import InvalidInputError, Violation
+from interfere.records import (
+    ActionKind,
+    Device,
+    Explanation,
+    Job,
+    JobProfile,
+    KernelStat,
+    Limits,
+    MemoryUsage,
+    ObjectiveKind,
+    ObjectiveTerm,
+    Observation,
+    Outcome,
+    OutcomeKind,
+    Plan,
+    Progress,
+    Rollback,
+    Snapshot,
+    Window,
+)
+from interfere.wire.messages import GrantTables, JobRef, ObservationAnswer, ObservationLog, PairAnswer, PairQuery
+from interfere.wire.scalars import Inspection
+
+T = TypeVar("T")
+Reader = Callable[[Any], Any]
+
+
+def read_json(source: str) -> Any:
+    """The document in a file, or on standard input for `-`. Raises InvalidInputError."""
+    try:
+        text = sys.stdin.read() if source == "-" else Path(source).read_text(encoding="utf-8")
+        return json.loads(text)
+    except OSError as error:
+        raise InvalidInputError(
+            f"the file cannot be read ({error.strerror})",
+            value=source,
+            remedy="give a JSON file, or - for standard input",
+        ) from None
+    except ValueError as error:
+        raise InvalidInputError(f"not JSON ({error})", value=source, remedy="send one JSON document") from None
+
+
+def read_snapshot(document: object) -> Snapshot:
+    """{"pending": [{"id", "workload", ...}], "devices": [{"id", "type", "residents": [...]}], "limits": {...}, ...}."""
+    return _record(
+        Snapshot,
+        document,
+        pending=_many(_job),
+        devices=_many(_device),
+        limits=_limits,
+        objective=_objective,
+        objective_terms=_many(_term),
+    )
+
+
+def read_pair_query(document: object) -> PairQuery:
+    """{"jobs": ["workload", {"profile_id": ...}, {"profile": {...}}], "pairs": [[victim, neighbour], ...], ...}."""
+    return _record(PairQuery, document, jobs=_many(_ref), pairs=_many(_pair))
+
+
+def read_observations(document: object) -> tuple[Observation, ...]:
+    """{"observations": [...]}, or the list itself. "what" names the kind of one: progress when it is left out."""
+    if isinstance(document, Mapping) and set(document) == {"observations"}:
+        document = document["observations"]
+    inspection = Inspection()
+    found: tuple[Observation, ...] | None = inspection.read("observations", lambda: _many(_observation)(document))
+    inspection.done()
+    return found or ()
+
+
+def plan_document(plan: Plan) -> dict[str, Any]:
+    """All of a plan, under the names of its fields."""
+    return asdict(plan)
+
+
+def grants_document(tables: GrantTables) -> dict[str, Any]:
+    """Both tables, under the names of their fields."""
+    return asdict(tables)
+
+
+def explanation_document(said: Explanation) -> dict[str, Any]:
+    """All of an explanation, under the names of its fields."""
+    return asdict(said)
+
+
+def snapshot_document(snapshot: Snapshot) -> dict[str, Any]:
+    """All of a snapshot; `read_snapshot` reads it back."""
+    document = asdict(snapshot)
+    document["limits"]["allowed"] = sorted(snapshot.limits.allowed)
+    return document
+
+
+def pair_document(answer: PairAnswer, names: list[str]) -> dict[str, Any]:
+    """One entry a pair, its jobs by name."""
+    said = answer.prediction
+    rows = zip(
+        answer.victim.tolist(),
+        answer.neighbour.tolist(),
+        said.median.tolist(),
+        said.lower.tolist(),
+        said.upper.tolist(),
+        said.feasibility.tolist(),
+        said.source,
+        said.reason,
+        answer.further or ((),) * len(said.median),
+        strict=True,
+    )
+    return {
+        "model_version": answer.model_version,
+        "device_type": answer.device_type,
+        "predictions": [
+            {
+                "victim": names[victim],
+                "neighbour": names[neighbour],
+                "slowdown": median,
+                "lower": lower,
+                "upper": upper,
+                "feasibility": feasibility,
+                "source": source.value,
+                "reason": reason,
+                "further": [names[place] for place in further],
+            }
+            for victim, neighbour, median, lower, upper, feasibility, source, reason, further in rows
+        ],
+    }
+
+
+def answers_document(answers: tuple[ObservationAnswer, ...]) -> dict[str, Any]:
+    """One entry an observation."""
+    return {"observations": [asdict(answer) for answer in answers]}
+
+
+def log_document(log: ObservationLog) -> dict[str, Any]:
+    """Entries with what people look for first, the state, the largest corrections."""
+    names = {kind: name for name, kind in _OBSERVATIONS.items()}
+    return {
+        "entries": [
+            {
+                "sequence": entry.sequence,
+                "received_s": entry.received_s,
+                "what": names[type(entry.observation)],
+                "job": getattr(entry.observation, "job_id", ""),
+                "about": _about(entry.observation),
+                "result": entry.result.value,
+                "reason": entry.reason,
+                "rolled_back": entry.rolled_back,
+                "observation": asdict(entry.observation),
+            }
+            for entry in log.entries
+        ],
+        "online": asdict(log.online),
+        "corrections": [asdict(one) for one in log.corrections],
+    }
+
+
+def _about(one: Observation) -> str:
+    """A few words."""
+    if isinstance(one, Progress):
+        beside = " beside " + ", ".join(one.company) if one.company else " alone"
+        much = f"{one.steps:g} steps" if math.isnan(one.slowdown) else f"slowdown {one.slowdown:g}"
+        return f"{one.workload}{beside} on {one.device_type}: {much} in {one.end_s - one.start_s:g} s"
+    if isinstance(one, MemoryUsage):
+        return f"{one.workload} on {one.device_type}: {one.bytes / 2**30:.2f} GiB"
+    return f"{one.kind.value}: {one.reason}" if isinstance(one, Outcome) else f"to {one.to_sequence}: {one.reason}"
+
+
+# --- readers of parts ------------------------------------------------------------------------------------------------
+
+
+def _record(kind: type[T], document: object, /, **readers: Reader) -> T:
+    """Build `kind` from an object; `readers` take the fields that are not a text, number or truth value."""
+    if not isinstance(document, Mapping):
+        raise _wrong("must be an object", document, f"send {{…}} with the fields of {kind.__name__}")
+    known = {f.name: f for f in fields(kind)}  # type: ignore[arg-type]  # T is one of our dataclasses
+    inspection = Inspection()
+    values: dict[str, Any] = {}
+    for name, value in document.items():
+        if name not in known:
+            near = get_close_matches(str(name), known, n=1)
+            remedy = f"did you mean {near[0]}?" if near else f"one of {', '.join(known)}"
+            inspection.note(Violation(field=str(name), what="unknown field", value=_short(value), remedy=remedy))
+        elif value is not None:
+            reader = readers.get(name) or _plain(known[name].type)
+            values[name] = inspection.read(name, partial(reader, value))
+    for name, field in known.items():
+        if name not in values and field.default is MISSING and field.default_factory is MISSING:
+            inspection.note(Violation(field=name, what="is needed", value="nothing", remedy="add it"))
+    inspection.done()
+    return kind(**values)
+
+
+def _wrong(what: str, value: object, remedy: str) -> InvalidInputError:
+    """A violation at the place that its reader adds."""
+    return InvalidInputError.from_violations([Violation(field="", what=what, value=_short(value), remedy=remedy)])
+
+
+def _short(value: object) -> str:
+    return repr(value)[:80]
+
+
+def _plain(kind: object) -> Reader:
+    """Reader of one text, number or truth value."""
+
+    def read(value: object) -> object:
+        if kind is float and isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
+            return float(value)
+        if kind is not float and isinstance(value, kind if isinstance(kind, type) else int):
+            return value
+        name = kind.__name__ if isinstance(kind, type) else "int"
+        words = {"float": "a finite number", "str": "a text", "bool": "true or false", "int": "a whole number"}
+        raise _wrong(f"must be {words.get(name, name)}", value, "send one, or leave it out")
+
+    return read
+
+
+def _many(read: Reader) -> Reader:
+    """Reader of a list, with the place of every broken item."""
+
+    def read_all(value: object) -> tuple[Any, ...]:
+        if not isinstance(value, list):
+            raise _wrong("must be a list", value, "send […]")
+        inspection = Inspection()
+        items = inspection.read_all("", value, read)
+        inspection.done()
+        return items
+
+    return read_all
+
+
+_texts = _many(_plain(str))
+_seconds = _many(_plain(float))
+_sizes = _many(_plain(int))
+
+
+def _job(value: object) -> Job:
+    return _record(Job, value, pools=_texts)
+
+
+def _device(value: object) -> Device:
+    return _record(Device, value, residents=_many(_job), windows=_many(_window))
+
+
+def _window(value: object) -> Window:
+    return _record(Window, value)
+
+
+def _limits(value: object) -> Limits:
+    return _record(Limits, value, allowed=lambda names: frozenset(_many(_action)(names)))
+
+
+def _action(value: object) -> ActionKind:
+    if value not in list(ActionKind):
+        raise _wrong("unknown action", value, f"one of {', '.join(ActionKind)}")
+    return ActionKind(str(value))
+
+
+def _objective(value: object) -> ObjectiveKind:
+    if value not in list(ObjectiveKind):
+        raise _wrong("unknown objective", value, f"one of {', '.join(ObjectiveKind)}")
+    return ObjectiveKind(str(value))
+
+
+def _term(value: object) -> ObjectiveTerm:
+    return _record(ObjectiveTerm, value, kind=_objective)
+
+
+def _pair(value: object) -> tuple[int, ...]:
+    places = _sizes(value)
+    if len(places) < 2:
+        raise _wrong("must be [victim, neighbour]", value, "two or more places in jobs, counted from 0")
+    return tuple(places)
+
+
+def _ref(value: object) -> JobRef:
+    return JobRef(workload=value) if isinstance(value, str) else _record(JobRef, value, profile=_profile)
+
+
+def _profile(value: object) -> JobProfile:
+    return _record(JobProfile, value, busy_s=_seconds, idle_s=_seconds, kernels=_many(_kernel))
+
+
+def _kernel(value: object) -> KernelStat:
+    return _record(KernelStat, value, grid=_sizes, block=_sizes)
+
+
+_OBSERVATIONS: dict[str, type[Observation]] = {
+    "progress": Progress,
+    "memory_usage": MemoryUsage,
+    "outcome": Outcome,
+    "rollback": Rollback,
+}
+
+
+def _outcome_kind(value: object) -> OutcomeKind:
+    if value not in list(OutcomeKind):
+        raise _wrong("unknown outcome", value, f"one of {', '.join(OutcomeKind)}")
+    return OutcomeKind(str(value))
+
+
+_OBSERVATION_READERS: dict[str, dict[str, Reader]] = {
+    "progress": {"company": _texts},
+    "outcome": {"kind": _outcome_kind},
+}
+
+
+def _observation(value: object) -> Observation:
+    if not isinstance(value, Mapping):
+        raise _wrong("must be an object", value, "send {…} with the fields of an observation")
+    what = value.get("what", "progress")
+    if not isinstance(what, str) or what not in _OBSERVATIONS:
+        raise InvalidInputError.from_violations(
+            [
+                Violation(
+                    field="what", what="unknown kind", value=_short(what), remedy=f"one of {', '.join(_OBSERVATIONS)}"
+                )
+            ]
+        )
+    fields_of = {name: inner for name, inner in value.items() if name != "what"}
+    made: Observation = _record(_OBSERVATIONS[what], fields_of, **_OBSERVATION_READERS.get(what, {}))
+    return made

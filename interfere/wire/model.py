@@ -1,0 +1,67 @@
+"""What the served model says of itself, on the wire."""
+
+from dataclasses import asdict
+
+from interfere.v1 import policy_pb2 as pb
+from interfere.wire.messages import ModelDomain, ModelInfo, OnlineState, Score, TrainingTable
+from interfere.wire.scalars import MODE
+
+
+def model_to_proto(info: ModelInfo) -> pb.GetModelResponse:
+    """Versions, training data, domains, state."""
+    return pb.GetModelResponse(
+        version=info.version,
+        model=info.model,
+        matrix_model=info.matrix_model,
+        fingerprint=info.fingerprint,
+        created_at=info.created_at,
+        workloads=info.workloads,
+        domains=[pb.Domain(device_type=d.device_type, mode=MODE[d.mode], metric=d.metric) for d in info.domains],
+        calibrated=info.calibrated,
+        trained_on=[pb.TrainingTable(**asdict(table)) for table in info.trained_on],
+        scores=[pb.Score(**asdict(score)) for score in info.scores],
+        online=online_to_proto(info.online),
+        server_version=info.server_version,
+    )
+
+
+def model_from_proto(message: pb.GetModelResponse) -> ModelInfo:
+    """Versions, training data, domains, state."""
+    return ModelInfo(
+        version=message.version,
+        model=message.model,
+        matrix_model=message.matrix_model,
+        fingerprint=message.fingerprint,
+        created_at=message.created_at,
+        workloads=tuple(message.workloads),
+        domains=tuple(
+            ModelDomain(device_type=d.device_type, mode=MODE.word(d.mode, "mode"), metric=d.metric)
+            for d in message.domains
+        ),
+        calibrated=message.calibrated,
+        trained_on=tuple(TrainingTable(table=t.table, rows=t.rows, sha256=t.sha256) for t in message.trained_on),
+        scores=tuple(Score(split=s.split, model=s.model, metric=s.metric, value=s.value) for s in message.scores),
+        online=online_from_proto(message.online),
+        server_version=message.server_version,
+    )
+
+
+def online_to_proto(online: OnlineState) -> pb.OnlineState:
+    """What was learned."""
+    return pb.OnlineState(**asdict(online))
+
+
+def online_from_proto(message: pb.OnlineState) -> OnlineState:
+    """What was learned."""
+    return OnlineState(
+        observations=message.observations,
+        pending_solo=message.pending_solo,
+        solo_rates=message.solo_rates,
+        corrected_jobs=message.corrected_jobs,
+        corrected_pairs=message.corrected_pairs,
+        quarantined=message.quarantined,
+        alarms=message.alarms,
+        frozen=tuple(message.frozen),
+        outcomes=message.outcomes,
+        memory_usages=message.memory_usages,
+    )

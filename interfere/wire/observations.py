@@ -1,0 +1,193 @@
+"""Measurements on the wire, and what became of them. A broken item is answered alone; its batch goes on."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from typing import Any, cast
+
+from interfere.errors import InvalidInputError
+from interfere.records import (
+    MemoryUsage,
+    Observation,
+    ObservationResult,
+    Outcome,
+    OutcomeKind,
+    Progress,
+    Rollback,
+)
+from interfere.v1 import policy_pb2 as pb
+from interfere.wire.messages import Correction, LogEntry, ObservationAnswer, ObservationLog, Reported, Unreadable
+from interfere.wire.model import online_from_proto, online_to_proto
+from interfere.wire.scalars import MODE, OUTCOME, RESULT, Inspection, numbers, set_numbers
+
+_PROGRESS = ("job_id", "workload", "device_type", "start_s", "end_s", "device_id")
+_MEMORY = ("job_id", "workload", "device_type", "bytes", "start_s", "end_s", "device_id")
+_OUTCOME = ("job_id", "at_s", "decision_id", "device_id", "reason")
+_ROLLBACK = ("to_sequence", "reason")
+_OPTIONAL = ("steps", "slowdown")
+
+
+def observation_to_proto(one: Observation) -> pb.Observation:
+    """One observation of any kind."""
+    message = pb.Observation(observation_id=one.observation_id)
+    if isinstance(one, Progress):
+        _set(message.progress, one, *_PROGRESS)
+        message.progress.company.extend(one.company)
+        message.progress.mode = MODE[one.mode]
+        set_numbers(message.progress, one, *_OPTIONAL)
+    elif isinstance(one, MemoryUsage):
+        _set(message.memory_usage, one, *_MEMORY)
+    elif isinstance(one, Outcome):
+        _set(message.outcome, one, *_OUTCOME)
+        message.outcome.kind = OUTCOME[one.kind]
+    else:
+        _set(message.rollback, one, *_ROLLBACK)
+        message.rollback.SetInParent()
+    return message
+
+
+def observation_from_proto(message: pb.Observation) -> Observation:
+    """One observation; raises InvalidInputError with the path of everything wrong."""
+    kind = message.WhichOneof("what")
+    if kind is None:
+        raise InvalidInputError(
+            "an observation without content",
+            value=message.observation_id,
+            remedy="send progress, memory_usage, outcome or rollback",
+        )
+    inspection = Inspection()
+    made = inspection.read(kind, lambda: _READERS[kind](message.observation_id, getattr(message, kind)))
+    inspection.done()
+    assert made is not None
+    return made
+
+
+def _progress(observation_id: str, message: pb.Progress) -> Progress:
+    inspection = Inspection()
+    optional = inspection.read("", lambda: numbers(message, *_OPTIONAL))
+    mode = inspection.read("", lambda: MODE.word(message.mode, "mode"))
+    inspection.done()
+    return Progress(
+        observation_id=observation_id,
+        company=tuple(message.company),
+        mode=mode or "timeslice",
+        **_get(message, *_PROGRESS),
+        **cast(dict[str, Any], optional or {}),
+    )
+
+
+def _memory_usage(observation_id: str, message: pb.MemoryUsage) -> MemoryUsage:
+    return MemoryUsage(observation_id=observation_id, **_get(message, *_MEMORY))
+
+
+def _outcome(observation_id: str, message: pb.Outcome) -> Outcome:
+    kind = OutcomeKind(OUTCOME.word(message.kind, "kind"))
+    return Outcome(observation_id=observation_id, kind=kind, **_get(message, *_OUTCOME))
+
+
+def _rollback(observation_id: str, message: pb.Rollback) -> Rollback:
+    return Rollback(observation_id=observation_id, **_get(message, *_ROLLBACK))
+
+
+_READERS: dict[str, Callable[[str, Any], Observation]] = {
+    "progress": _progress,
+    "memory_usage": _memory_usage,
+    "outcome": _outcome,
+    "rollback": _rollback,
+}
+
+
+def report_to_proto(observations: Sequence[Observation]) -> pb.ReportObservationsRequest:
+    """A batch."""
+    return pb.ReportObservationsRequest(observations=[observation_to_proto(one) for one in observations])
+
+
+def report_from_proto(message: pb.ReportObservationsRequest) -> tuple[Reported, ...]:
+    """A batch, its broken items as `Unreadable`."""
+    return tuple(_read(k, one) for k, one in enumerate(message.observations))
+
+
+def _read(k: int, message: pb.Observation) -> Reported:
+    try:
+        return observation_from_proto(message)
+    except InvalidInputError as error:
+        why = "; ".join(str(violation) for violation in error.violations) or f"{error.what}; {error.remedy}"
+        return Unreadable(observation_id=message.observation_id, reason=f"observations[{k}]: {why}")
+
+
+def _set(message: Any, record: object, *names: str) -> None:
+    for name in names:
+        setattr(message, name, getattr(record, name))
+
+
+def _get(message: Any, *names: str) -> dict[str, Any]:
+    return {name: getattr(message, name) for name in names}
+
+
+def log_to_proto(log: ObservationLog) -> pb.GetObservationLogResponse:
+    """Entries, state and corrections."""
+    return pb.GetObservationLogResponse(
+        entries=[
+            pb.ObservationLogEntry(
+                sequence=e.sequence,
+                observation=observation_to_proto(e.observation),
+                result=RESULT[e.result],
+                reason=e.reason,
+                received_s=e.received_s,
+                rolled_back=e.rolled_back,
+            )
+            for e in log.entries
+        ],
+        online=online_to_proto(log.online),
+        corrections=[pb.Correction(**{**asdict(one), "mode": MODE[one.mode]}) for one in log.corrections],
+    )
+
+
+def log_from_proto(message: pb.GetObservationLogResponse) -> ObservationLog:
+    """Entries, state and corrections."""
+    return ObservationLog(
+        entries=tuple(
+            LogEntry(
+                sequence=e.sequence,
+                observation=observation_from_proto(e.observation),
+                result=ObservationResult(RESULT.word(e.result, "result")),
+                reason=e.reason,
+                received_s=e.received_s,
+                rolled_back=e.rolled_back,
+            )
+            for e in message.entries
+        ),
+        online=online_from_proto(message.online),
+        corrections=tuple(
+            Correction(
+                victim=c.victim,
+                neighbour=c.neighbour,
+                device_type=c.device_type,
+                mode=MODE.word(c.mode, "mode"),
+                log_factor=c.log_factor,
+                sd=c.sd,
+            )
+            for c in message.corrections
+        ),
+    )
+
+
+def answers_to_proto(answers: Sequence[ObservationAnswer]) -> pb.ReportObservationsResponse:
+    """What became of each."""
+    return pb.ReportObservationsResponse(
+        answers=[
+            pb.ObservationAnswer(observation_id=a.observation_id, result=RESULT[a.result], reason=a.reason)
+            for a in answers
+        ]
+    )
+
+
+def answers_from_proto(message: pb.ReportObservationsResponse) -> tuple[ObservationAnswer, ...]:
+    """What became of each."""
+    return tuple(
+        ObservationAnswer(
+            observation_id=a.observation_id,
+            result=ObservationResult(RESULT.word(a.result, "result")),
+            reason=a.reason,
+        )
+        for a in message.answers
+    )

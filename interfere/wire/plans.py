@@ -1,0 +1,89 @@
+"""Decisions on the wire."""
+
+from interfere.records import Action, ActionKind, Pairing, Plan, Refusal, SolveStatus
+from interfere.v1 import policy_pb2 as pb
+from interfere.wire.scalars import ACTION, STATUS, numbers, set_numbers
+
+_ACTION_OPTIONAL = (
+    "slowdown",
+    "slowdown_lower",
+    "slowdown_upper",
+    "partner_slowdown",
+    "cost",
+    "promised_by_s",
+    "grant_bytes",
+)
+
+
+def action_to_proto(action: Action) -> pb.Action:
+    """What to do with one pending job."""
+    message = pb.Action(
+        kind=ACTION[action.kind],
+        job_id=action.job_id,
+        device_id=action.device_id,
+        partner_id=action.partner_id,
+        reason=action.reason,
+        device_ids=action.device_ids,
+        accepted=action.accepted,
+    )
+    set_numbers(message, action, *_ACTION_OPTIONAL)
+    return message
+
+
+def action_from_proto(message: pb.Action) -> Action:
+    """What to do with one pending job."""
+    return Action(
+        kind=ActionKind(ACTION.word(message.kind, "kind")),
+        job_id=message.job_id,
+        device_id=message.device_id,
+        partner_id=message.partner_id,
+        reason=message.reason,
+        device_ids=tuple(message.device_ids),
+        accepted=message.accepted,
+        **numbers(message, *_ACTION_OPTIONAL),
+    )
+
+
+def plan_to_proto(plan: Plan) -> pb.MatchResponse:
+    """One decision."""
+    message = pb.MatchResponse(
+        decision_id=plan.decision_id,
+        model_version=plan.model_version,
+        actions=[action_to_proto(action) for action in plan.actions],
+        pairs=[
+            pb.Pairing(job_id=p.job_id, partner_id=p.partner_id, device_id=p.device_id, weight=p.weight)
+            for p in plan.pairs
+        ],
+        refused=[pb.Refusal(job_id=r.job_id, partner_id=r.partner_id, reason=r.reason) for r in plan.refused],
+        refused_total=plan.refused_total,
+        cost=plan.cost,
+        greedy_cost=plan.greedy_cost,
+        greedy_waiting=plan.greedy_waiting,
+        lower_bound=plan.lower_bound,
+        gap=plan.gap,
+        status=STATUS[plan.status],
+    )
+    set_numbers(message, plan, "resolve_at_s", "objective_value")
+    return message
+
+
+def plan_from_proto(message: pb.MatchResponse) -> Plan:
+    """One decision; raises InvalidInputError on an action or status of a newer server."""
+    return Plan(
+        decision_id=message.decision_id,
+        model_version=message.model_version,
+        actions=tuple(action_from_proto(action) for action in message.actions),
+        pairs=tuple(
+            Pairing(job_id=p.job_id, partner_id=p.partner_id, device_id=p.device_id, weight=p.weight)
+            for p in message.pairs
+        ),
+        refused=tuple(Refusal(job_id=r.job_id, partner_id=r.partner_id, reason=r.reason) for r in message.refused),
+        refused_total=message.refused_total,
+        cost=message.cost,
+        greedy_cost=message.greedy_cost,
+        greedy_waiting=message.greedy_waiting,
+        lower_bound=message.lower_bound,
+        gap=message.gap,
+        status=SolveStatus(STATUS.word(message.status, "status")),
+        **numbers(message, "resolve_at_s", "objective_value"),
+    )

@@ -1,0 +1,183 @@
+"""Predictions on the wire: lists of pairs as messages, matrices as little-endian bytes with their shape."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from interfere.errors import InvalidInputError
+from interfere.records import NAN, MatrixPrediction, Prediction, Source
+from interfere.v1 import policy_pb2 as pb
+from interfere.wire.messages import MatrixAnswer, MatrixQuery, PairAnswer, PairQuery
+from interfere.wire.profiles import ref_from_proto, ref_to_proto
+from interfere.wire.scalars import MODE, SOURCE, Inspection, number
+
+_FLOAT = np.dtype("<f4")
+
+
+def pair_query_to_proto(query: PairQuery) -> pb.PredictSlowdownsRequest:
+    """Ordered pairs to predict."""
+    return pb.PredictSlowdownsRequest(
+        jobs=[ref_to_proto(ref) for ref in query.jobs],
+        pairs=[
+            pb.OrderedPair(victim=victim, neighbour=neighbour, further=further)
+            for victim, neighbour, *further in query.pairs
+        ],
+        device_type=query.device_type,
+        mode=MODE[query.mode],
+        device_memory_bytes=_sent(query.device_memory_bytes),
+        allow_extrapolation=query.allow_extrapolation,
+    )
+
+
+def pair_query_from_proto(message: pb.PredictSlowdownsRequest) -> PairQuery:
+    """Ordered pairs to predict; raises InvalidInputError with every broken rule."""
+    inspection = Inspection()
+    jobs = inspection.read_all("jobs", message.jobs, ref_from_proto)
+    mode = inspection.read("", lambda: MODE.word(message.mode, "mode"))
+    memory = inspection.read("", lambda: number(message, "device_memory_bytes"))
+    inspection.done()  # places in `jobs` mean nothing when one of them could not be read
+    return PairQuery(
+        jobs=jobs,
+        pairs=tuple((pair.victim, pair.neighbour, *pair.further) for pair in message.pairs),
+        device_type=message.device_type,
+        mode=mode or "timeslice",
+        device_memory_bytes=NAN if memory is None else memory,
+        allow_extrapolation=message.allow_extrapolation,
+    )
+
+
+def pair_answer_to_proto(answer: PairAnswer) -> pb.PredictSlowdownsResponse:
+    """Answers in the order of the pairs."""
+    said = answer.prediction
+    rows = zip(
+        answer.victim.tolist(),
+        answer.neighbour.tolist(),
+        said.median.tolist(),
+        said.lower.tolist(),
+        said.upper.tolist(),
+        said.feasibility.tolist(),
+        said.source,
+        said.reason,
+        answer.further or ((),) * len(said.median),
+        strict=True,
+    )
+    return pb.PredictSlowdownsResponse(
+        predictions=[
+            pb.PairPrediction(
+                victim=victim,
+                neighbour=neighbour,
+                median=_sent(median),
+                lower=_sent(lower),
+                upper=_sent(upper),
+                feasibility=_sent(feasibility),
+                source=SOURCE[source],
+                reason=reason,
+                further=further,
+            )
+            for victim, neighbour, median, lower, upper, feasibility, source, reason, further in rows
+        ],
+        model_version=answer.model_version,
+        device_type=answer.device_type,
+    )
+
+
+def pair_answer_from_proto(message: pb.PredictSlowdownsResponse) -> PairAnswer:
+    """Answers in the order of the pairs."""
+    rows = message.predictions
+
+    def column(name: str) -> NDArray[np.float64]:
+        return np.array([number(row, name) for row in rows], dtype=np.float64)
+
+    return PairAnswer(
+        victim=np.array([row.victim for row in rows], dtype=np.int64),
+        neighbour=np.array([row.neighbour for row in rows], dtype=np.int64),
+        further=tuple(tuple(row.further) for row in rows) if any(row.further for row in rows) else (),
+        prediction=Prediction(
+            median=column("median"),
+            lower=column("lower"),
+            upper=column("upper"),
+            feasibility=column("feasibility"),
+            source=tuple(Source(SOURCE.word(row.source, "source")) for row in rows),
+            reason=tuple(row.reason for row in rows),
+        ),
+        model_version=message.model_version,
+        device_type=message.device_type,
+    )
+
+
+def matrix_query_to_proto(query: MatrixQuery) -> pb.PredictMatrixRequest:
+    """All victims beside all neighbours."""
+    return pb.PredictMatrixRequest(
+        victims=[ref_to_proto(ref) for ref in query.victims],
+        neighbours=[ref_to_proto(ref) for ref in query.neighbours],
+        device_type=query.device_type,
+        mode=MODE[query.mode],
+        quantile=query.quantile,
+        device_memory_bytes=_sent(query.device_memory_bytes),
+        allow_extrapolation=query.allow_extrapolation,
+    )
+
+
+def matrix_query_from_proto(message: pb.PredictMatrixRequest) -> MatrixQuery:
+    """All victims beside all neighbours; raises InvalidInputError with every broken rule."""
+    inspection = Inspection()
+    victims = inspection.read_all("victims", message.victims, ref_from_proto)
+    neighbours = inspection.read_all("neighbours", message.neighbours, ref_from_proto)
+    mode = inspection.read("", lambda: MODE.word(message.mode, "mode"))
+    memory = inspection.read("", lambda: number(message, "device_memory_bytes"))
+    quantile = inspection.read("", lambda: number(message, "quantile", 0.5))
+    inspection.done()
+    return MatrixQuery(
+        victims=victims,
+        neighbours=neighbours,
+        device_type=message.device_type,
+        mode=mode or "timeslice",
+        quantile=0.5 if quantile is None else quantile,
+        device_memory_bytes=NAN if memory is None else memory,
+        allow_extrapolation=message.allow_extrapolation,
+    )
+
+
+def matrix_answer_to_proto(answer: MatrixAnswer) -> pb.PredictMatrixResponse:
+    """Bytes and shape."""
+    v, n = answer.matrix.victim_slowdown.shape
+    return pb.PredictMatrixResponse(
+        victims=v,
+        neighbours=n,
+        victim_slowdown=answer.matrix.victim_slowdown.astype(_FLOAT, copy=False).tobytes(),
+        neighbour_slowdown=answer.matrix.neighbour_slowdown.astype(_FLOAT, copy=False).tobytes(),
+        feasible=answer.matrix.feasible.tobytes(),
+        model_version=answer.model_version,
+        device_type=answer.device_type,
+    )
+
+
+def matrix_answer_from_proto(message: pb.PredictMatrixResponse) -> MatrixAnswer:
+    """Bytes and shape; raises InvalidInputError where they disagree."""
+    shape = (message.victims, message.neighbours)
+
+    def matrix(name: str, dtype: np.dtype[Any]) -> NDArray[Any]:
+        data = getattr(message, name)
+        if len(data) != shape[0] * shape[1] * dtype.itemsize:
+            raise InvalidInputError(
+                f"{name} does not hold {shape[0]} × {shape[1]} numbers",
+                value=f"{len(data)} bytes",
+                remedy="use matching versions of client and server",
+            )
+        return np.frombuffer(data, dtype=dtype).reshape(shape)
+
+    return MatrixAnswer(
+        matrix=MatrixPrediction(
+            victim_slowdown=matrix("victim_slowdown", _FLOAT).astype(np.float32, copy=False),
+            neighbour_slowdown=matrix("neighbour_slowdown", _FLOAT).astype(np.float32, copy=False),
+            feasible=matrix("feasible", np.dtype(np.uint8)),
+        ),
+        model_version=message.model_version,
+        device_type=message.device_type,
+    )
+
+
+def _sent(value: float) -> float | None:
+    """None for an absent number: protobuf leaves it out."""
+    return value if np.isfinite(value) else None

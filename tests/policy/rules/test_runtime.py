@@ -1,0 +1,146 @@
+"""How long a job stays: quantiles of what remains, caps, windows, and who goes first, worked by hand."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from interfere.errors import InvalidInputError
+from interfere.policy.rules.runtime import (
+    Stay,
+    bearable,
+    opening,
+    remaining_s,
+    said,
+    slowdowns_to_miss,
+    start_weights,
+    stays,
+)
+from interfere.records import Device, Job, Window
+from interfere.records.windows import spans
+
+ONE = np.ones(1)
+
+
+def job(**fields: object) -> Job:
+    return Job(**{"id": "x", "workload": "a", "remaining_s": 100.0} | fields)
+
+
+def stay(one: Job, *, tau: float = 1.0, open_s: float = math.inf, now_s: float = 0.0, risk: float = 0.05) -> Stay:
+    (found,) = stays([one], ONE * tau, open_s, now_s, risk)
+    return found
+
+
+def test_what_remains_is_log_normal_through_its_median_and_its_90_percent() -> None:
+    one = job(remaining_p90_s=200.0)
+    assert [remaining_s(one, level) for level in (0.1, 0.5, 0.9)] == pytest.approx([50.0, 100.0, 200.0])
+    assert remaining_s(job(), 0.99) == 100.0
+    assert remaining_s(job(remaining_s=0.0, remaining_p90_s=5.0), 0.9) == 0.0
+
+
+def test_a_job_must_end_before_its_deadline_and_before_the_device_closes() -> None:
+    assert stay(job(deadline_s=350.0), now_s=50.0).within_s == 300.0
+    assert stay(job(deadline_s=350.0), open_s=200.0).within_s == 200.0
+    assert stay(job(deadline_s=350.0), open_s=400.0).within_s == 350.0
+    assert math.isnan(stay(job()).within_s)
+
+
+def test_company_is_borne_up_to_the_time_left_over_the_time_alone_and_further_where_it_goes() -> None:
+    def cap(needs_s: float, left_s: float, beside_s: float = math.inf) -> float:
+        return float(bearable(np.array(needs_s), np.array(left_s), beside_s))
+
+    assert cap(100.0, 150.0) == 1.5
+    assert cap(100.0, 150.0, 100.0) == 2.0  # 100 s beside it at half speed: 50 s late
+    assert cap(100.0, 150.0, 50.0) == math.inf
+    assert cap(100.0, 150.0, 1e9) == pytest.approx(1.5)
+    assert cap(100.0, 80.0, 10.0) < 1.0
+    assert math.isnan(cap(100.0, math.nan))
+    for slowdown in (1.2, 1.8, 3.0):
+        for beside_s in (30.0, 110.0, 400.0):
+            end_s = 100.0 + min(beside_s, 100.0 * slowdown) * (1 - 1 / slowdown)
+            assert (slowdown <= cap(100.0, 150.0, beside_s)) == (end_s <= 150.0)
+
+
+def test_a_stay_may_not_begin_where_even_little_work_comes_too_late() -> None:
+    late = stay(job(deadline_s=150.0), tau=2.0)
+    assert late.shut("x", "edge") == "deadline: x needs 3.33 min on edge, 2.5 min are left"
+    assert stay(job(deadline_s=150.0, remaining_p90_s=200.0), tau=2.0, risk=0.1).shut("x", "edge") == ""  # 100 s then
+
+
+def test_a_closing_device_takes_who_ends_before_or_can_be_checkpointed() -> None:
+    assert stay(job(), open_s=100.0).shut("x", "edge") == ""
+    assert stay(job(), open_s=100.0).within_s == 100.0
+    closes = stay(job(remaining_s=6840.0), open_s=4320.0)
+    assert closes.shut("x", "edge-3") == "window: edge-3 closes in 1.2 h, x needs 1.9 h there"
+    assert math.isnan(closes.within_s)
+    unknown = stay(job(remaining_s=math.nan), open_s=60.0)
+    assert "nobody says how long x runs" in unknown.shut("x", "edge")
+    stopped = stay(job(preemptible=True, checkpoint_s=10.0, deadline_s=160.0), open_s=60.0)
+    assert (stopped.shut("x", "edge"), stopped.loses_s, stopped.within_s) == ("", 10.0, 150.0)
+    assert stay(job(preemptible=True, checkpoint_s=10.0), open_s=100.0).loses_s == 0.0
+    brief = stay(job(preemptible=True, checkpoint_s=60.0), open_s=30.0)
+    assert brief.shut("x", "edge") == "window: edge closes in 30 s, a checkpoint of x takes 1 min"
+    assert "closes" in stay(job(preemptible=True), open_s=30.0).shut("x", "edge")  # what a checkpoint costs is unknown
+
+
+@given(st.floats(0, 1e4), st.floats(0, 1e4), st.floats(1, 1e4), st.floats(1, 1e4), st.floats(1, 3), st.booleans())
+def test_a_later_deadline_and_a_longer_window_never_forbid_more(
+    deadline_s: float, more_s: float, open_s: float, longer_s: float, tau: float, stops: bool
+) -> None:
+    one = job(deadline_s=deadline_s, preemptible=stops, checkpoint_s=20.0, remaining_p90_s=130.0)
+    before = stay(one, tau=tau, open_s=open_s)
+    after = stay(replace(one, deadline_s=deadline_s + more_s), tau=tau, open_s=open_s + longer_s)
+    assert not after.shut("x", "d") or before.shut("x", "d")
+    needs_s = np.array(100.0)
+    assert bearable(needs_s, np.array(after.within_s), 70.0) >= bearable(needs_s, np.array(before.slack_s), 70.0) or (
+        after.within_s < after.slack_s
+    )
+
+
+def test_cases_of_a_miss_spread_as_what_remains_does() -> None:
+    cases = slowdowns_to_miss([job(deadline_s=200.0), job(deadline_s=200.0, remaining_p90_s=150.0)], np.ones(2), 0.0)
+    assert cases.shape == (10, 2)
+    assert set(cases[:, 0]) == {2.0}
+    assert np.median(cases[:, 1]) == pytest.approx(2.0, rel=0.05)
+    assert cases[0, 1] > 2.0 > cases[-1, 1]
+    assert np.isnan(slowdowns_to_miss([job()], ONE, 0.0)).all()
+
+
+def test_who_can_still_make_it_and_has_the_least_slack_goes_first() -> None:
+    jobs = [job(), job(deadline_s=1e4), job(deadline_s=200.0), job(deadline_s=110.0), job(deadline_s=100.0)]
+    order = start_weights(jobs, 0.0)
+    assert list(order) == sorted(order)
+    assert (order[0], order[-1]) == (1.0, 2.0)
+    assert start_weights([job(priority=1)], 0.0)[0] > 9 * order[-1] / 2
+
+
+def test_a_device_is_open_in_its_windows_and_touching_ones_are_one() -> None:
+    always = Device(id="d", type="t")
+    two = replace(always, windows=(Window(from_s=50.0, until_s=60.0), Window(from_s=10.0, until_s=50.0)))
+    assert opening(always, 5.0) == (math.inf, 0.0)
+    assert [opening(two, at_s) for at_s in (5.0, 10.0, 55.0, 60.0)] == [(0, 5), (50, 0), (5, 0), (0, math.inf)]
+    assert spans(two.windows) == [(10.0, 60.0)]
+    assert opening(replace(always, windows=(Window(from_s=10.0),)), 20.0) == (math.inf, 0.0)
+
+
+def test_times_in_words() -> None:
+    assert [said(s) for s in (5.0, 90.0, 6840.0, -7200.0)] == ["5 s", "1.5 min", "1.9 h", "-2 h"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields", "field"),
+    [
+        (Window, {"from_s": 5.0, "until_s": 5.0}, "until_s"),
+        (Window, {"from_s": math.nan}, "from_s"),
+        (Job, {"id": "x", "workload": "a", "remaining_s": 5.0, "remaining_p90_s": 4.0}, "remaining_p90_s"),
+        (Job, {"id": "x", "workload": "a", "remaining_p90_s": 4.0}, "remaining_p90_s"),
+        (Job, {"id": "x", "workload": "a", "deadline_s": -1.0}, "deadline_s"),
+    ],
+)
+def test_what_cannot_be_is_refused_with_its_field(kind: type, fields: dict[str, object], field: str) -> None:
+    with pytest.raises(InvalidInputError) as caught:
+        kind(**fields)
+    assert [v.field for v in caught.value.violations] == [field]

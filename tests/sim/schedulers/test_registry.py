@@ -1,0 +1,153 @@
+"""Names of policies, what they do, and studies of several."""
+
+import pytest
+
+from interfere.errors import InvalidInputError
+from interfere.predict.residual import OnlineModel
+from interfere.sim.beliefs import knowing
+from interfere.sim.cluster import Cluster, Decision
+from interfere.sim.replay import replay
+from interfere.sim.schedulers.duration_estimates import History
+from interfere.sim.schedulers.learning import LearningScheduler
+from interfere.sim.schedulers.orders import Fifo, LeastAttained
+from interfere.sim.schedulers.preemptive import PreemptiveScheduler
+from interfere.sim.schedulers.queue import QueueScheduler
+from interfere.sim.schedulers.registry import DEFAULT, Beliefs, check_policy, reference_of, scheduler_of
+from interfere.sim.study import study
+from interfere.sim.truth import TableTruth
+from interfere.sim.world import World
+from tests.sim.small import MODE, USUAL, devices, job, sharings, truth, world
+
+KNOWN = knowing(USUAL)
+BELIEFS = Beliefs(predictor=KNOWN, profiles=KNOWN.profiles, mode=MODE)
+
+
+def ends(made: World, policy: str, beliefs: Beliefs = BELIEFS) -> list[float]:
+    return replay(made, TableTruth([USUAL]), scheduler_of(policy, beliefs)).ended_s.tolist()
+
+
+@pytest.mark.parametrize("policy", ["fifo", *DEFAULT, "policy", "policy-alone", "sjf+greedy", "srtf+backfill+greedy"])
+def test_every_name_replays(policy: str) -> None:
+    made = world(job("a", 0, 10), job("b", 1, 5, "heavy"), job("c", 2, 1, gpus=2), job("d", 3, 2), count=2)
+    assert len(ends(made, policy)) == 4
+    assert reference_of(reference_of(policy)) == ""
+
+
+@pytest.mark.parametrize(
+    "policy", ["", "lifo", "fifo+greedy+backfill", "sjf+backfil", "policy+greedy", "sjf+greedy+matching"]
+)
+def test_names_that_mean_nothing(policy: str) -> None:
+    with pytest.raises(InvalidInputError, match="no such policy") as raised:
+        check_policy(policy)
+    assert "fifo, sjf" in str(raised.value)
+
+
+def test_shortest_remaining_stops_who_runs() -> None:
+    made = world(job("long", 0, 10, checkpoint_s=2.0), job("short", 4, 3))
+    assert ends(made, "srtf") == [15, 7]  # 4 done, stopped, 6 + 2 left from 7 on
+    assert ends(made, "sjf") == [10, 13]
+    stays = world(job("long", 0, 10, preemptible=False), job("short", 4, 3))
+    assert ends(stays, "srtf") == [10, 13]
+
+
+def test_checkpoints_count_as_time_left() -> None:
+    """Of its 3 s the long one has done 2.5 at 4.5 s, when 4 s of checkpoints are left to pay: the 2.9 s go first."""
+    made = world(job("long", 0, 3, checkpoint_s=2.0), job("b", 1, 1), job("c", 3, 1), job("d", 4.5, 2.9))
+    done = replay(made, TableTruth([USUAL]), scheduler_of("srtf", BELIEFS))
+    assert done.ended_s == pytest.approx([13.9, 2, 4, 7.4])
+    assert done.stops.tolist() == [3, 0, 0, 0]
+
+
+def test_least_attained_lets_newcomers_in() -> None:
+    made = world(job("old", 0, 100), job("new", 50, 10))
+    done = replay(made, TableTruth([USUAL]), PreemptiveScheduler(order=LeastAttained(threshold_s=60.0)))
+    assert done.ended_s.tolist() == [110, 70]  # in the first queue until 60, then it gives way
+    made = world(job("first", 0, 100), job("second", 0, 10))
+    done = replay(made, TableTruth([USUAL]), PreemptiveScheduler(order=LeastAttained(threshold_s=60.0)))
+    assert done.ended_s.tolist() == [110, 70]  # also where nothing else happens then
+
+
+def test_a_guest_joins_the_cheaper_host() -> None:
+    made = world(job("a", 0, 100, "heavy"), job("b", 0, 10, "light"), job("c", 0, 60, "heavy"), count=2)
+    done = replay(made, TableTruth([USUAL]), PreemptiveScheduler(order=Fifo(), sharing=sharings(USUAL)[1]))
+    # beside b: b ends at 13, then c is alone with 60 - 13 / 1.2 left
+    assert done.ended_s == pytest.approx([100, 13, 73 - 13 / 1.2])
+
+
+def test_parting_must_pay_twice_the_checkpoint() -> None:
+    """Two heavy ones share from 1 on, 2.5 times slower; at 10 the other device comes free."""
+
+    def stops(checkpoint_s: float) -> int:
+        pair = [job(name, at, 40, "heavy", checkpoint_s=checkpoint_s) for name, at in (("x", 0), ("y", 1))]
+        made = world(job("lone", 0, 10, "stranger"), *pair, count=2)
+        done = replay(made, TableTruth([USUAL]), PreemptiveScheduler(order=Fifo(), sharing=sharings(USUAL)[1]))
+        return int(done.stops.sum())
+
+    # 35.4 s of work left of x at 2.5: 88.5 s together, of which each loses 0.6: 106 s
+    assert stops(0.0) == stops(50.0) == 1
+    assert stops(55.0) == 0
+
+
+def test_estimates_from_history() -> None:
+    """Asked at each arrival: nothing is over, then a's 10 s and b's 30 s are."""
+    told: dict[str, float] = {}
+    history = History()
+
+    class Asking(QueueScheduler):
+        def decide(self, cluster: Cluster) -> Decision:
+            told.update({name: history.whole_s(one, cluster) for name, one in cluster.jobs.items()})
+            return QueueScheduler.decide(self, cluster)
+
+    made = world(
+        job("a", 0, 10, user="u"),
+        job("b", 0, 30, user="v"),
+        job("c", 50, 5, user="u"),
+        job("d", 50, 5, "heavy", user="w"),
+        job("e", 50, 5, "heavy", user="v"),
+    )
+    replay(made, TableTruth([USUAL]), Asking(order=Fifo()))
+    assert told == {"a": 3600, "b": 3600, "c": 10, "d": 20, "e": 30}  # same user and workload, same size, same user
+
+
+def test_what_is_learned_moves_the_next_decision() -> None:
+    """Believed harmless, truly 3 times slower: after one pair was seen, the next such pair stays apart."""
+    bad = truth((3.0, 3.0, 3.0), (3.0, 3.0, 3.0), (3.0, 3.0, 3.0))
+    hopeful = knowing(truth((1.1, 1.1, 1.1), (1.1, 1.1, 1.1), (1.1, 1.1, 1.1)))
+    jobs = [job(f"j{k}", 2000.0 * (k // 2), 500, "heavy" if k % 2 else "light") for k in range(8)]
+    made = world(*jobs)
+
+    def slow(learn: bool) -> float:
+        predictor = OnlineModel(hopeful) if learn else hopeful
+        beliefs = Beliefs(predictor=predictor, profiles=hopeful.profiles, mode=MODE, max_slowdown=1.5)
+        scheduler = scheduler_of("fifo+backfill+greedy", beliefs)
+        if isinstance(predictor, OnlineModel):
+            scheduler = LearningScheduler(scheduler, predictor, hopeful.profiles, MODE)
+        done = replay(made, TableTruth([bad]), scheduler)
+        if isinstance(scheduler, LearningScheduler):
+            assert scheduler.observations > 0
+        return float(done.completion_s.mean())
+
+    assert slow(learn=True) < slow(learn=False) - 100
+
+
+def test_a_study_pairs_traces() -> None:
+    def make(policy: str) -> QueueScheduler:
+        return scheduler_of(policy, BELIEFS)  # type: ignore[return-value]
+
+    day = 86_400.0
+    busy = world(*(job(f"j{k}", k * day / 40, day / 50, "light") for k in range(120)))
+    flood = World(name="flood", jobs=tuple(job(f"f{k}", float(k), 100) for k in range(20)), devices=devices(1))
+    said: list[str] = []
+    found = study([busy, flood], TableTruth([USUAL]), ["sjf+backfill+greedy"], make, draws=2, report=said.append)
+    assert [line.policy for line in found.stable] == ["sjf+backfill", "sjf+backfill+greedy"]
+    assert [line.policy for line in found.overloaded] == ["sjf+backfill", "sjf+backfill+greedy"]
+    assert len(found.runs) == len(said) == 2 * 3 * 2
+    change = found.overloaded[1].change
+    assert change is not None
+    assert change.traces == 3
+    assert change.share < -0.2  # two light ones at 1.1 do 1.8 times the work
+    assert found.stable[0].change is None
+    loaded = study([busy], TableTruth([USUAL]), ["fifo"], make, draws=1, load=0.5)
+    assert [run.load for run in loaded.runs] == pytest.approx([0.5, 0.5])
+    with pytest.raises(InvalidInputError, match="no policy"):
+        study([busy], TableTruth([USUAL]), [], make)

@@ -1,0 +1,68 @@
+"""Drift of jobs and pairs, on worlds where it is known."""
+
+import json
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from features.pair import Encoder
+from interfere.commands.output import jsonable
+from interfere.data.tables import Table
+from tests.training.worlds import additive, world
+from training.evaluation.drift import FAR, MEASURED, drift_of
+
+
+def observed(table: Table, factors: dict[tuple[str, str], float], *, rows: int = 8) -> Table:
+    """The first rows of a table, some of them slower by a factor."""
+    pairs = [
+        replace(p, slowdown=p.slowdown * f, lower=p.lower * f, upper=p.upper * f, source="observed")
+        for p in table.pairs[:rows]
+        for f in [factors.get((p.victim, p.neighbour), 1.0)]
+    ]
+    return Table(name="observed", jobs=table.jobs, pairs=tuple(pairs))
+
+
+def test_a_world_that_stands_still_does_not_drift(encoder: Encoder) -> None:
+    base = world(additive)
+    drift = drift_of([base], observed(base, {}), encoder, None)
+    assert (len(drift.pairs), drift.unexpected, drift.bias) == (8, 0, 0.0)
+    assert not any(p.drifted for p in drift.pairs)
+    assert not any(c.drifted for c in drift.columns)
+    assert drift.markdown().startswith("drift: 0 of 8 observed pairs")
+
+
+def test_the_pair_that_moved_leads_with_both_figures(encoder: Encoder) -> None:
+    base = world(additive)
+    drift = drift_of([base], observed(base, {("w0", "w3"): 1.5, ("w0", "w2"): 1.05}), encoder, None)
+    first = drift.pairs[0]
+    assert (first.victim, first.neighbour, first.source, first.drifted) == ("w0", "w3", MEASURED, True)
+    assert first.observed == pytest.approx(1.5 * first.expected)
+    assert not drift.pairs[1].drifted  # 5 % is less than models miss by
+    assert f"w0 beside w3 on cpu-core, timeslice: observed {first.observed:.3f} ×" in drift.markdown()
+    assert json.loads(json.dumps(jsonable(drift.document())))["pairs"][0]["victim"] == "w0"
+
+
+def test_a_wide_interval_that_holds_the_expectation_is_no_drift(encoder: Encoder) -> None:
+    base = world(additive)
+    moved = observed(base, {("w0", "w3"): math.exp(2 * FAR)})
+    unsure = replace(moved, pairs=tuple(replace(p, lower=0.5, upper=9.0) for p in moved.pairs))
+    assert not any(p.drifted for p in drift_of([base], unsure, encoder, None).pairs)
+
+
+def test_pairs_that_nobody_expected_are_counted(encoder: Encoder) -> None:
+    base = world(additive)
+    known = replace(base, pairs=base.pairs[6:])
+    drift = drift_of([known], observed(base, {}), encoder, None)
+    assert (len(drift.pairs), drift.unexpected) == (2, 6)
+
+
+def test_jobs_of_another_kind_show_in_their_columns(encoder: Encoder) -> None:
+    base = world(lambda i, j: 1.2, count=12)
+    slower = tuple(replace(job, step_time_s=job.step_time_s * 1e3) for job in base.jobs)
+    moved = drift_of([base], replace(observed(base, {}), jobs=slower), encoder, None)
+    names = [c.column for c in moved.columns if c.drifted]
+    assert "log_step_time_s" in names
+    assert names == [c.column for c in moved.columns[: len(names)]]  # the likeliest first
+    assert np.all(np.diff([c.p_value for c in moved.columns]) >= 0)

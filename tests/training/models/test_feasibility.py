@@ -1,0 +1,111 @@
+"""Learning what fits from what did not."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from features.pair import Encoder
+from interfere.data.tables import Table, write_table
+from interfere.devices import device_type
+from interfere.predict.onnx import load_model
+from interfere.records import PairBatch, PairMeasurement, PairStatus
+from tests.training.worlds import measurement, profile
+from training.dataset import METRIC, build_dataset
+from training.evaluation.cross_validation import evaluate_models
+from training.models.catalogue import MODELS
+from training.models.feasibility import MIN_EITHER, Tried, fit_feasibility, out_of_fold_auc, tried
+from training.pipeline import publication_of, read_source
+from training.publishing.model_folder import publish
+
+GPU = "v100"
+GIB = 2.0**30
+
+
+def world(count: int = 8, *, hidden_bytes: float = 0.0) -> Table:
+    """w0 has 2 GiB, each next one 1.5 more; w3 holds `hidden_bytes` that its profile does not tell."""
+    peaks = [(2 + 1.5 * k) * GIB for k in range(count)]
+    true = [p + (hidden_bytes if k == 3 else 0) for k, p in enumerate(peaks)]
+    jobs = tuple(replace(profile(f"w{k}", k, GPU), memory_peak_bytes=p) for k, p in enumerate(peaks))
+    capacity = device_type(GPU).memory_bytes
+
+    def row(i: int, j: int) -> PairMeasurement:
+        where = {"victim": f"w{i}", "neighbour": f"w{j}", "device_type": GPU, "mode": "mps"}
+        if true[i] + true[j] <= capacity:
+            return measurement(f"w{i}", f"w{j}", 1.1 + 0.05 * i + 0.03 * j, device_type=GPU, mode="mps")
+        return PairMeasurement(**where, status=PairStatus.INFEASIBLE, reason="out of memory")
+
+    return Table(name="memory", jobs=jobs, pairs=tuple(row(i, j) for i in range(count) for j in range(count)))
+
+
+def rows(table: Table) -> Tried:
+    return tried([table], Encoder(), metric=METRIC)
+
+
+def test_pairs_that_could_not_run_are_rows_here_and_nowhere_else() -> None:
+    made = rows(world())
+    assert len(made.dataset) == 64
+    assert 0 < (~made.feasible).sum() < 64
+    assert np.isnan(made.dataset.log_slowdown[~made.feasible]).all()
+
+
+def test_a_hidden_need_is_learned_as_the_jobs_own_effect() -> None:
+    plain, hidden = fit_feasibility(rows(world())), fit_feasibility(rows(world(hidden_bytes=6 * GIB)))
+    assert plain is not None
+    assert hidden is not None
+    assert hidden.effect[4] < plain.effect[4] - 0.3  # identity of w3
+    assert hidden.effect[4] == hidden.effect.min()
+    assert hidden.effect[0] == 0.0
+
+
+def test_what_fits_is_ranked_above_what_does_not_out_of_fold() -> None:
+    made = rows(world(hidden_bytes=6 * GIB))
+    own, by_sum = out_of_fold_auc(made, "pair", 0)
+    assert own > by_sum > 0.9
+    assert out_of_fold_auc(rows(world(count=3)), "pair", 0) == pytest.approx((np.nan, np.nan), nan_ok=True)
+
+
+def test_without_enough_misfits_nothing_is_learned() -> None:
+    made = rows(world(hidden_bytes=6 * GIB))
+    few = made.take(np.concatenate([np.flatnonzero(made.feasible), np.flatnonzero(~made.feasible)[: MIN_EITHER - 1]]))
+    assert fit_feasibility(few) is None
+
+
+def test_the_served_model_answers_with_the_learned_probability(tmp_path: Path) -> None:
+    table, encoder, folder = world(hidden_bytes=6 * GIB), Encoder(), tmp_path / "table"
+    folder.mkdir()
+    write_table(folder, table)
+    dataset = build_dataset([table], encoder)
+    final = {name: MODELS[name].fit(dataset, 0) for name in ("mean",)}
+    evaluations = evaluate_models(dataset, [MODELS["mean"]])
+    source = read_source([folder])
+    made = publication_of("mean", final, dataset, source, encoder, evaluations=evaluations, scores=(), seed=0)
+    publish(tmp_path / "model", made, dataset, source.tables, encoder)
+    model, fitted = load_model(tmp_path / "model", encoder), fit_feasibility(rows(table))
+    assert fitted is not None
+    both = tuple(table.jobs[k] for k in (2, 3))
+    capacity = device_type(GPU).memory_bytes
+    answer = model.predict_pairs(
+        PairBatch(
+            jobs=both,
+            victim=np.array([0, 1]),
+            neighbour=np.array([1, 0]),
+            device_type=GPU,
+            mode="mps",
+            device_memory_bytes=capacity,
+        )
+    )
+    share = np.array([sum(job.memory_peak_bytes for job in both) / capacity])
+    expected = fitted.probability(share, np.array([3]), np.array([4]))[0]
+    assert 0 < expected < 1
+    assert answer.feasibility.tolist() == pytest.approx([expected] * 2)
+    matrix = model.predict_matrix(both, both, GPU, "mps", device_memory_bytes=capacity)
+    assert matrix.feasible[0, 1] == (expected >= 0.5)
+
+
+def test_memory_that_nobody_knows_teaches_nothing() -> None:
+    table = world()
+    blind = replace(table, jobs=tuple(replace(job, memory_peak_bytes=float("nan")) for job in table.jobs))
+    assert fit_feasibility(rows(blind)) is None
+    assert np.isnan(out_of_fold_auc(rows(blind), "pair", 0)[0])

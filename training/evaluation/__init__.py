@@ -1,0 +1,1 @@
+"""How good models are: splits, scores, cross-validation, the gate between champion and challenger, drift."""

@@ -1,0 +1,1 @@
+"""The predictors that training fits, and how each becomes an ONNX graph."""
