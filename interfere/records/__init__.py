@@ -11,14 +11,17 @@ from interfere.records.cluster import (
     Device,
     Job,
     Limits,
+    MemoryLimits,
     ObjectiveKind,
     ObjectiveTerm,
     Pairing,
     Plan,
     Ranking,
     Refusal,
+    SlowdownLimits,
     Snapshot,
     SolveStatus,
+    TimeLimits,
 )
 from interfere.records.explanations import Alternative, Contribution, Explanation, PairExplanation
 from interfere.records.facts import COUNTERS, JobProfile, KernelStat, PairMeasurement, PairStatus
@@ -55,6 +58,7 @@ __all__ = [
     "KernelStat",
     "Limits",
     "MatrixPrediction",
+    "MemoryLimits",
     "MemoryUsage",
     "ObjectiveKind",
     "ObjectiveTerm",
@@ -75,8 +79,10 @@ __all__ = [
     "Refusal",
     "Rollback",
     "ScopeLedger",
+    "SlowdownLimits",
     "Snapshot",
     "SolveStatus",
     "Source",
+    "TimeLimits",
     "Window",
 ]
