@@ -57,7 +57,7 @@ def _objective_violations(snapshot: Snapshot, jobs: Sequence[tuple[str, Job]]) -
     if objective.past_cap and math.isnan(snapshot.limits.slowdown.soft_cap):
         bad.append(
             Violation(
-                field="limits.slowdown.soft_cap",
+                field="limits.soft_cap",
                 what=f"is needed by the objective {name}",
                 value="absent",
                 remedy="send the slowdown that few pairs should pass, or take another objective",

@@ -70,4 +70,4 @@ def test_without_a_soft_cap_the_objective_is_refused_with_the_field() -> None:
     snapshot = Snapshot(pending=(), devices=(Device(id="d", type=DEVICE),), objective=ObjectiveKind.PAIRS_PAST_CAP)
     with pytest.raises(InvalidInputError) as caught:
         plan(snapshot, TablePredictor({}), resolver(), "d")
-    assert [v.field for v in caught.value.violations] == ["limits.slowdown.soft_cap"]
+    assert [v.field for v in caught.value.violations] == ["limits.soft_cap"]
