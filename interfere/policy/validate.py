@@ -54,10 +54,10 @@ def _objective_violations(snapshot: Snapshot, jobs: Sequence[tuple[str, Job]]) -
     name = " + ".join(term.kind for term in snapshot.objective_terms) or snapshot.objective
     objective = objective_of(snapshot)
     needs = objective.needs
-    if objective.past_cap and math.isnan(snapshot.limits.soft_cap):
+    if objective.past_cap and math.isnan(snapshot.limits.slowdown.soft_cap):
         bad.append(
             Violation(
-                field="limits.soft_cap",
+                field="limits.slowdown.soft_cap",
                 what=f"is needed by the objective {name}",
                 value="absent",
                 remedy="send the slowdown that few pairs should pass, or take another objective",

@@ -11,14 +11,17 @@ from interfere.records.cluster import (
     Device,
     Job,
     Limits,
+    MemoryLimits,
     ObjectiveKind,
     ObjectiveTerm,
     Pairing,
     Plan,
     Ranking,
     Refusal,
+    SlowdownLimits,
     Snapshot,
     SolveStatus,
+    TimeLimits,
 )
 from interfere.records.explanations import Alternative, Contribution, Explanation, PairExplanation
 from interfere.records.facts import COUNTERS, JobProfile, KernelStat, PairMeasurement, PairStatus
@@ -56,6 +59,7 @@ __all__ = [
     "Limits",
     "MatrixBatch",
     "MatrixPrediction",
+    "MemoryLimits",
     "MemoryUsage",
     "ObjectiveKind",
     "ObjectiveTerm",
@@ -76,8 +80,10 @@ __all__ = [
     "Refusal",
     "Rollback",
     "ScopeLedger",
+    "SlowdownLimits",
     "Snapshot",
     "SolveStatus",
     "Source",
+    "TimeLimits",
     "Window",
 ]

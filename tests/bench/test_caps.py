@@ -236,7 +236,7 @@ def judged(kind: str, table: Table, world: World) -> dict[str, dict[str, float]]
             snapshot = Snapshot(
                 pending=tuple(Job(id=str(k), workload=names[k]) for k in drawn.tolist()),
                 devices=devices,
-                limits=Limits(soft_cap=CAP, misfit_risk=MISFIT_RISK),
+                limits=Limits.of(soft_cap=CAP, misfit_risk=MISFIT_RISK),
                 objective_terms=terms,
             )
             found = plan(snapshot, predictor, lambda job, _: profiles.get(job.workload), "bench")

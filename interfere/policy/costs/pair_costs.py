@@ -185,7 +185,7 @@ def pair_costs(
     column_known = np.array([p is not None for p in column_profiles], dtype=bool)
     timed = math.isfinite(where.open_s) or any(not math.isnan(job.deadline_s) for job in (*rows, *columns))
     row_stays, column_stays = (
-        stays(jobs, times, where.open_s, now_s, limits.risk) if timed else (FREE,) * len(jobs)
+        stays(jobs, times, where.open_s, now_s, limits.slowdown.risk) if timed else (FREE,) * len(jobs)
         for jobs, times in ((rows, row_times), (columns, column_times))
     )
     row_cap = np.minimum(caps_of(rows, row_profiles, limits)[:, None], protected_caps(rows, columns, limits))
@@ -199,7 +199,7 @@ def pair_costs(
             fits[some] = likely
         if capped:
             row_upper[some], column_upper[some], _ = _predict(
-                row_profiles, column_profiles, where, predictor, 1 - limits.risk, limits
+                row_profiles, column_profiles, where, predictor, 1 - limits.slowdown.risk, limits
             )
     row_time, column_time = (
         time_caps(one, other, upper) if timed else np.full(upper.shape, np.nan)
@@ -226,7 +226,8 @@ def pair_costs(
         cost -= objective.constant(columns) + objective.rate(columns) * column_times
     if objective.past_cap and not np.isnan(cost).all():
         past = either_past(
-            lambda level: _predict(row_profiles, column_profiles, where, predictor, level, limits)[:2], limits.soft_cap
+            lambda level: _predict(row_profiles, column_profiles, where, predictor, level, limits)[:2],
+            limits.slowdown.soft_cap,
         )
         cost[some] += objective.past_cap * past
     row_demands, column_demands = ([demand_there(job, where, resolve) for job in jobs] for jobs in (rows, columns))
@@ -303,7 +304,7 @@ def _predict(
     )
     spread = np.ix_(row_of, column_of)
     fits = None
-    if answer.feasibility is not None and not math.isnan(limits.misfit_risk):
+    if answer.feasibility is not None and not math.isnan(limits.memory.misfit_risk):
         fits = answer.feasibility[spread].astype(np.float64)
     ahead, back = answer.victim_slowdown[spread], answer.neighbour_slowdown[spread]
     return ahead.astype(np.float64), back.astype(np.float64), fits

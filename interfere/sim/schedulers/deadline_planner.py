@@ -98,7 +98,7 @@ class PlannedDeadlines:
         if not any(self._may_start(one, cluster) or hopeless(one, cluster) for one in waiting):
             return Decision(wake_s=last_chance_s(waiting, cluster))
         self.decisions += 1
-        limits = Limits(
+        limits = Limits.of(
             allowed=ALONE | {ActionKind.START_SHARED} if self.share else ALONE,
             promise_ttl_s=0.0,
             promise_deadlines=self.promise,

@@ -54,7 +54,7 @@ def test_fewest_pairs_past_the_cap_first_then_the_least_slowdown() -> None:
     snapshot = Snapshot(
         pending=tuple(Job(id=name, workload=name) for name in names),
         devices=tuple(Device(id=f"d{k}", type=DEVICE) for k in range(2)),
-        limits=Limits(soft_cap=1.5),
+        limits=Limits.of(soft_cap=1.5),
         objective_terms=(
             ObjectiveTerm(kind=ObjectiveKind.PAIRS_PAST_CAP, weight=100.0),
             ObjectiveTerm(kind=ObjectiveKind.TOTAL_SLOWDOWN),
@@ -70,4 +70,4 @@ def test_without_a_soft_cap_the_objective_is_refused_with_the_field() -> None:
     snapshot = Snapshot(pending=(), devices=(Device(id="d", type=DEVICE),), objective=ObjectiveKind.PAIRS_PAST_CAP)
     with pytest.raises(InvalidInputError) as caught:
         plan(snapshot, TablePredictor({}), resolver(), "d")
-    assert [v.field for v in caught.value.violations] == ["limits.soft_cap"]
+    assert [v.field for v in caught.value.violations] == ["limits.slowdown.soft_cap"]
