@@ -19,7 +19,7 @@ from interfere.policy.rules.memory import Demand, Known, Room, demand, do_not_fi
 from interfere.policy.rules.runtime import FREE, Stay, left_s, lost_times, opening, said, slowdowns_to_miss, stays
 from interfere.policy.rules.slowdown_caps import caps_of, past_cap, protected_caps, time_caps
 from interfere.protocols import Predictor
-from interfere.records import NAN, ActionKind, Device, Job, JobProfile, Limits, Snapshot
+from interfere.records import NAN, ActionKind, Device, Job, JobProfile, Limits, MatrixBatch, Snapshot
 
 Floats = NDArray[np.float64]
 Resolve = Callable[[Job, str], JobProfile | None]
@@ -292,13 +292,15 @@ def _predict(
     row_kinds, row_of = _distinct(rows)
     column_kinds, column_of = _distinct(columns)
     answer = predictor.predict_matrix(
-        row_kinds,
-        column_kinds,
-        where.type,
-        where.mode,
+        MatrixBatch(
+            victims=row_kinds,
+            neighbours=column_kinds,
+            device_type=where.type,
+            mode=where.mode,
+            device_memory_bytes=where.room.most_bytes if where.room.memory_bytes >= 0 else NAN,
+            allow_extrapolation=limits.allow_extrapolation,
+        ),
         quantile=quantile,
-        device_memory_bytes=where.room.most_bytes if where.room.memory_bytes >= 0 else NAN,
-        allow_extrapolation=limits.allow_extrapolation,
     )
     spread = np.ix_(row_of, column_of)
     fits = None
@@ -308,7 +310,7 @@ def _predict(
     return ahead.astype(np.float64), back.astype(np.float64), fits
 
 
-def _distinct(profiles: Sequence[JobProfile | None]) -> tuple[list[JobProfile], list[int]]:
+def _distinct(profiles: Sequence[JobProfile | None]) -> tuple[tuple[JobProfile, ...], list[int]]:
     kinds: dict[int, int] = {}
     found: list[JobProfile] = []
     place = []
@@ -319,4 +321,4 @@ def _distinct(profiles: Sequence[JobProfile | None]) -> tuple[list[JobProfile], 
             kinds[id(profile)] = len(found)
             found.append(profile)
         place.append(kinds[id(profile)])
-    return found, place
+    return tuple(found), place

@@ -20,6 +20,7 @@ from interfere.records import (
     Job,
     JobProfile,
     Limits,
+    MatrixBatch,
     MatrixPrediction,
     ObjectiveKind,
     PairBatch,
@@ -69,27 +70,9 @@ class TwoTypes:
         """As on the one type."""
         return self._inner.predict_pairs(batch)
 
-    def predict_matrix(
-        self,
-        victims: Sequence[JobProfile],
-        neighbours: Sequence[JobProfile],
-        device_type: str,
-        mode: str,
-        *,
-        quantile: float = 0.5,
-        device_memory_bytes: float = NAN,
-        allow_extrapolation: bool = False,
-    ) -> MatrixPrediction:
+    def predict_matrix(self, batch: MatrixBatch, *, quantile: float = 0.5) -> MatrixPrediction:
         """As on the one type."""
-        return self._inner.predict_matrix(
-            victims,
-            neighbours,
-            device_type,
-            mode,
-            quantile=quantile,
-            device_memory_bytes=device_memory_bytes,
-            allow_extrapolation=allow_extrapolation,
-        )
+        return self._inner.predict_matrix(batch, quantile=quantile)
 
 
 @dataclass(slots=True, kw_only=True)
