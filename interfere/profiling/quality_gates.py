@@ -42,7 +42,7 @@ def first_failure(failures: Iterable[GateFailure | None]) -> GateFailure | None:
 
 
 def overlap_failure(side: BlockSide) -> GateFailure | None:
-    """Refuses a side whose neighbour did not run long enough beside it."""
+    """Rejects a side whose neighbour did not run long enough beside it."""
     if side.overlap_frac > MIN_OVERLAP:
         return None
     reason = f"{side.workload}: the other ran {side.overlap_frac:.0%} of the time, over {MIN_OVERLAP:.0%} needed"
@@ -50,7 +50,7 @@ def overlap_failure(side: BlockSide) -> GateFailure | None:
 
 
 def slowdown_failure(side: BlockSide) -> GateFailure | None:
-    """Refuses a slowdown that no table may hold."""
+    """Rejects a slowdown that no table may hold."""
     if MIN_SLOWDOWN <= side.slowdown <= MAX_SLOWDOWN:
         return None
     reason = f"{side.workload}: slowdown {side.slowdown:.3g} is out of [{MIN_SLOWDOWN}, {MAX_SLOWDOWN:g}]"
@@ -58,7 +58,7 @@ def slowdown_failure(side: BlockSide) -> GateFailure | None:
 
 
 def steal_failure(steal_frac: float) -> GateFailure | None:
-    """Refuses a block during which third processes took too much of the core; NaN (unknown) passes."""
+    """Rejects a block during which third processes took too much of the core; NaN (unknown) passes."""
     if not steal_frac > MAX_STEAL:
         return None
     reason = f"other processes took {steal_frac:.0%} of the core, at most {MAX_STEAL:.0%} allowed"
@@ -66,7 +66,7 @@ def steal_failure(steal_frac: float) -> GateFailure | None:
 
 
 def drift_failure(drift_frac: float) -> GateFailure | None:
-    """Refuses a block over which the clock of the core changed; NaN (not probed) passes."""
+    """Rejects a block over which the clock of the core changed; NaN (not probed) passes."""
     if not abs(drift_frac) >= MAX_DRIFT:
         return None
     reason = f"the clock drifted {drift_frac:+.1%} within the block, under {MAX_DRIFT:.0%} allowed"

@@ -48,11 +48,11 @@ class RunRecording:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SoloAnalysis:
-    """A command's profile (None: refused), what third processes took of the core, and the failed gate's reason."""
+    """A command's profile (None: rejected), what third processes took of the core, and the failed gate's reason."""
 
     profile: JobProfile | None
     steal_frac: float
-    reason: str  # empty: nothing to refuse
+    reason: str  # empty: accepted
 
 
 def run_recording(
@@ -153,7 +153,7 @@ def _counted_steps(run: RunRecording, window: MeasurementWindow) -> StepSpan | N
 
 
 def steps_failure(run: RunRecording, window: MeasurementWindow, span: StepSpan | None) -> GateFailure | None:
-    """Refuses a window that holds too few steps or too few marks; `span` is its whole steps."""
+    """Rejects a window that holds too few steps or too few marks; `span` is its whole steps."""
     steps = span.steps if span else 0
     mark_times_s = run.trace[run.trace[:, 3] == Event.STEP, 0]
     marks = int(((mark_times_s >= window.counted_from_s) & (mark_times_s <= window.end_s)).sum())
@@ -167,7 +167,7 @@ def steps_failure(run: RunRecording, window: MeasurementWindow, span: StepSpan |
 
 
 def pinning_failure(run: RunRecording) -> GateFailure | None:
-    """Refuses a run whose processes left the core to which they were pinned."""
+    """Rejects a run whose processes left the core to which they were pinned."""
     if not run.max_strayed:
         return None
     reason = f"{run.name}: {run.max_strayed} of its processes left the core they were pinned to"

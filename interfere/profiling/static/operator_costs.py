@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 
 TILE = 128  # rows and columns of one output block of a matrix product (CUTLASS's default threadblock shape)
-DEPTH = 512  # of the inner dimension that one block sums before libraries split it (split-K)
-ELEMENTS = 1024  # of one block of an elementwise kernel: 256 threads of 4
+SPLIT_K_DEPTH = 512  # part of the inner dimension that one block sums, where libraries split it (split-K)
+BLOCK_ELEMENTS = 1024  # elements of one block of an elementwise kernel: 256 threads with 4 each
 
-_VIEWS = (  # operators that neither compute nor move anything
+_WITHOUT_COST = (  # operators that neither compute nor move anything
     "view",
     "_unsafe_view",
     "reshape",
@@ -74,7 +74,7 @@ def operator_cost(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out:
     """Cost of one dispatched operator; None for one that moves and computes nothing."""
     packet = func._overloadpacket
     namespace, _, name = str(packet).partition(".")
-    if namespace == "prim" or name in _VIEWS or func.is_view:
+    if namespace == "prim" or name in _WITHOUT_COST or func.is_view:
         return None
     inputs, outputs = list(iter_tensors((args, kwargs))), list(iter_tensors(out))
     if not outputs and not inputs:
@@ -89,7 +89,7 @@ def operator_cost(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out:
         name=f"{namespace}::{name}",
         flops=flops if is_product else elements,
         bytes=read_bytes + written_bytes,
-        blocks=_product_blocks(flops, written[0]) if is_product else max(1.0, elements / ELEMENTS),
+        blocks=_product_blocks(flops, written[0]) if is_product else max(1.0, elements / BLOCK_ELEMENTS),
         serial=float(args[0].shape[0] * args[3]) if name.startswith(_RECURRENT) else 1.0,
         half=written[0].element_size() == 2,
         product=is_product,
@@ -122,7 +122,7 @@ def _product_blocks(flops: float, out: Any) -> float:
     columns = out.shape[1] if out.dim() == 4 else out.shape[-1] if out.dim() else 1
     rows = max(1.0, out.numel() / max(1, columns))
     inner = flops / (2.0 * max(1, out.numel()))
-    return float(math.ceil(rows / TILE) * math.ceil(columns / TILE) * max(1.0, inner / DEPTH))
+    return float(math.ceil(rows / TILE) * math.ceil(columns / TILE) * max(1.0, inner / SPLIT_K_DEPTH))
 
 
 def iter_tensors(tree: Any) -> Iterable[Any]:
