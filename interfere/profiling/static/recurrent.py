@@ -16,7 +16,7 @@ NAME = "interfere::rnn"
 
 torch.library.define(
     NAME,
-    "(Tensor x, Tensor[] weights, Tensor[] states, int stacked, int out, int reserve_width) -> (Tensor, Tensor, Tensor, Tensor)",
+    "(Tensor x, Tensor[] weights, Tensor[] states, int stacked, int out, int reserved) -> (Tensor, Tensor, Tensor, Tensor)",
 )
 torch.library.define(
     NAME + "_backward",
@@ -25,12 +25,12 @@ torch.library.define(
 
 
 def _shapes(
-    x: Tensor, _weights: Sequence[Tensor], states: Sequence[Tensor], stacked: int, out: int, reserve_width: int
+    x: Tensor, _weights: Sequence[Tensor], states: Sequence[Tensor], stacked: int, out: int, reserved: int
 ) -> tuple[Tensor, ...]:
-    """float[t, n, i] → outputs float[t, n, out], last states, and float[stacked, t, n, reserve_width] for the backward pass."""
+    """float[t, n, i] → outputs float[t, n, out], last states, and float[stacked, t, n, reserved] for the backward."""
     steps, samples, _ = x.shape
     last, cell = (torch.empty_like(states[k], dtype=x.dtype) for k in (0, -1))
-    return x.new_empty(steps, samples, out), last, cell, x.new_empty(stacked, steps, samples, reserve_width)
+    return x.new_empty(steps, samples, out), last, cell, x.new_empty(stacked, steps, samples, reserved)
 
 
 def _gradient_shapes(x: Tensor, weights: Sequence[Tensor], states: Sequence[Tensor], *_: Any) -> list[Tensor]:
@@ -74,14 +74,14 @@ def fused_layer(
         half = torch.get_autocast_dtype(x.device.type)
         x, weights, states = x.to(half), [w.to(half) for w in weights], [s.to(half) for s in states]
     directions, width = 1 + bidirectional, weights[1].shape[0] // GATES[func]
-    reserve_width = (GATES[func] + 1) * width if train else 0
+    reserved = (GATES[func] + 1) * width if train else 0
     out, last, cell, _ = torch.ops.interfere.rnn(
         x.transpose(0, 1) if batch_first else x,
         list(weights),
         states,
         layers * directions,
         directions * states[0].shape[-1],
-        reserve_width,
+        reserved,
     )
     out = out.transpose(0, 1) if batch_first else out
     return (out, last, cell) if func is torch.lstm else (out, last)
