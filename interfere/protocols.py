@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from interfere.records import (
     BlockRequest,
     JobProfile,
+    MatrixBatch,
     MatrixPrediction,
     PairBatch,
     PairBlock,
@@ -77,15 +78,8 @@ class Predictor(Protocol):
     def predict_pairs(self, batch: PairBatch) -> Prediction:
         """All pairs of the batch, in order."""
 
-    def predict_matrix(
-        self,
-        victims: Sequence[JobProfile],
-        neighbours: Sequence[JobProfile],
-        device_type: str,
-        mode: str,
-        *,
-        quantile: float = 0.5,
-        device_memory_bytes: float = float("nan"),
-        allow_extrapolation: bool = False,
-    ) -> MatrixPrediction:
-        """Both directions for v × n. An unknown domain raises UnfitError unless extrapolation is allowed."""
+    def predict_matrix(self, batch: MatrixBatch, *, quantile: float = 0.5) -> MatrixPrediction:
+        """Both directions for the v × n jobs of the batch, at one quantile of the slowdown.
+
+        Raises UnfitError for an unknown domain unless the batch allows extrapolation.
+        """

@@ -35,7 +35,7 @@ from interfere.records.observations import (
     Progress,
     Rollback,
 )
-from interfere.records.predictions import MatrixPrediction, PairBatch, Prediction, Source
+from interfere.records.predictions import MatrixBatch, MatrixPrediction, PairBatch, Prediction, Source
 from interfere.records.promises import DeviceSlots, Grant, Promise, ScopeLedger
 from interfere.records.windows import Window
 
@@ -60,6 +60,7 @@ __all__ = [
     "JobProfile",
     "KernelStat",
     "Limits",
+    "MatrixBatch",
     "MatrixPrediction",
     "MemoryLimits",
     "MemoryUsage",

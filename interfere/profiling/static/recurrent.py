@@ -16,7 +16,8 @@ NAME = "interfere::rnn"
 
 torch.library.define(
     NAME,
-    "(Tensor x, Tensor[] weights, Tensor[] states, int stacked, int out, int reserved) -> (Tensor, Tensor, Tensor, Tensor)",
+    "(Tensor x, Tensor[] weights, Tensor[] states, int stacked, int out, int reserved)"
+    " -> (Tensor, Tensor, Tensor, Tensor)",
 )
 torch.library.define(
     NAME + "_backward",
