@@ -10,7 +10,7 @@ from enum import StrEnum
 from features.job import UTILISATION
 from features.pair import Encoder
 from interfere.data.tables import Table
-from interfere.profiling.static.profiles import MARK, without_static
+from interfere.profiling.static.profiles import STATIC_SUFFIX, without_static
 
 
 class Facts(StrEnum):
@@ -33,7 +33,7 @@ class View:
 def views(tables: Sequence[Table], wanted: Sequence[Facts] = tuple(Facts)) -> tuple[View, ...]:
     """One view a choice; `without-static` only where there are static facts to leave out."""
     bare = tuple(replace(table, jobs=tuple(map(without_static, table.jobs))) for table in tables)
-    static = any(job.source.endswith(MARK) for table in tables for job in table.jobs)
+    static = any(job.source.endswith(STATIC_SUFFIX) for table in tables for job in table.jobs)
     found = {
         Facts.ALL: View(facts=Facts.ALL, tables=tuple(tables), encoder=Encoder()),
         Facts.MEASURED: View(facts=Facts.MEASURED, tables=bare, encoder=Encoder()),

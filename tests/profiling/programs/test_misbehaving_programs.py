@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from interfere.errors import UnfitError
-from interfere.profiling.programs.campaign import CommandConfig, run_commands
+from interfere.profiling.programs.campaign import ProgramCampaignConfig, run_program_campaign
 from interfere.profiling.programs.output import HEAD_BYTES, TAIL_BYTES
 from interfere.profiling.programs.spec import Command
 from interfere.records import PairStatus
-from tests.profiling.programs.programs import BUSY, WAITING, leftovers, program
+from tests.profiling.programs.sample_programs import BUSY, WAITING, leftovers, program
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system cannot pin processes")
 
@@ -47,7 +47,7 @@ while True:
 """
 
 
-def config(out: Path, *commands: Command, **changes: object) -> CommandConfig:
+def config(out: Path, *commands: Command, **changes: object) -> ProgramCampaignConfig:
     values: dict[str, object] = {
         "out": out,
         "commands": commands,
@@ -57,7 +57,7 @@ def config(out: Path, *commands: Command, **changes: object) -> CommandConfig:
         "limit_s": 20.0,
         "grace_s": 0.3,
     }
-    return CommandConfig(**{**values, **changes})  # type: ignore[arg-type]  # fields by name
+    return ProgramCampaignConfig(**{**values, **changes})  # type: ignore[arg-type]  # fields by name
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def config(out: Path, *commands: Command, **changes: object) -> CommandConfig:
 def test_alone_it_is_one_error(tmp_path: Path, code: str, said: str) -> None:
     begin = time.monotonic()
     with pytest.raises(UnfitError, match=f"command hostile cannot be measured.*{said}") as caught:
-        run_commands(config(tmp_path / "t", program(code, "hostile"), limit_s=1.0), lambda now: None)
+        run_program_campaign(config(tmp_path / "t", program(code, "hostile"), limit_s=1.0), lambda now: None)
     assert time.monotonic() - begin < 20
     assert "log.txt" in caught.value.remedy
     assert not leftovers(tmp_path)
@@ -89,7 +89,7 @@ def test_alone_it_is_one_error(tmp_path: Path, code: str, said: str) -> None:
 
 def test_a_chain_of_forks_that_never_stands_still_is_caught(tmp_path: Path) -> None:
     with pytest.raises(UnfitError, match="exit code 0"):
-        run_commands(config(tmp_path / "t", program(HYDRA, "hydra", cwd=str(tmp_path))), lambda now: None)
+        run_program_campaign(config(tmp_path / "t", program(HYDRA, "hydra", cwd=str(tmp_path))), lambda now: None)
     beat = (tmp_path / "heartbeat").stat().st_mtime_ns
     time.sleep(0.5)
     assert (tmp_path / "heartbeat").stat().st_mtime_ns == beat
@@ -97,14 +97,16 @@ def test_a_chain_of_forks_that_never_stands_still_is_caught(tmp_path: Path) -> N
 
 def test_a_program_that_does_not_exist(tmp_path: Path) -> None:
     with pytest.raises(UnfitError, match=r"command nope cannot be started.*No such file.*/no/such/program --x"):
-        run_commands(config(tmp_path / "t", Command(name="nope", argv=("/no/such/program", "--x"))), lambda now: None)
+        run_program_campaign(
+            config(tmp_path / "t", Command(name="nope", argv=("/no/such/program", "--x"))), lambda now: None
+        )
     assert not list(tmp_path.rglob("*.parquet"))
 
 
 def test_deaf_double_forking_and_flooding_programs_that_step_are_measured(tmp_path: Path) -> None:
     flooding = "import os\n" + WAITING.replace("    progress.step()", "    os.write(1, b'x' * 60_000); progress.step()")
     commands = (program(DOUBLE_FORKING, "forking"), program(flooding, "flooding"))
-    outcome = run_commands(config(tmp_path / "t", *commands), lambda now: None)
+    outcome = run_program_campaign(config(tmp_path / "t", *commands), lambda now: None)
     assert not outcome.failures
     assert all(0.005 < job.step_time_s < 0.05 for job in outcome.table.jobs)
     assert not leftovers(tmp_path)
@@ -115,13 +117,13 @@ def test_a_program_that_leaves_its_core_is_refused(tmp_path: Path) -> None:
         pytest.skip("one core: there is nowhere to go")
     wanders = f"import os\nos.sched_setaffinity(0, {os.sched_getaffinity(0)})\n" + BUSY
     with pytest.raises(UnfitError, match="1 of its processes left the core"):
-        run_commands(config(tmp_path / "t", program(wanders, "hostile")), lambda now: None)
+        run_program_campaign(config(tmp_path / "t", program(wanders, "hostile")), lambda now: None)
 
 
 def test_one_bad_command_does_not_stop_the_others(tmp_path: Path) -> None:
     commands = (program("raise SystemExit(3)", "bad"), program(WAITING, "good"))
     warnings: list[str] = []
-    outcome = run_commands(config(tmp_path / "t", *commands), lambda now: warnings.append(now.warning))
+    outcome = run_program_campaign(config(tmp_path / "t", *commands), lambda now: warnings.append(now.warning))
     assert [job.workload for job in outcome.table.jobs] == ["good"]
     assert [failure.name for failure in outcome.failures] == ["bad"]
     assert "exit code 3" in outcome.failures[0].reason
@@ -137,7 +139,9 @@ def test_one_that_dies_beside_another_is_an_unstable_row(tmp_path: Path) -> None
     shy = "import os\n" + WAITING.replace("    progress.step()", dies)
     commands = (program(shy, "shy"), program(crowd, "crowd"))
     pairs = (("shy", "crowd"),)
-    outcome = run_commands(config(tmp_path / "t", *commands, pairs=pairs, passes=1, max_blocks=1), lambda now: None)
+    outcome = run_program_campaign(
+        config(tmp_path / "t", *commands, pairs=pairs, passes=1, max_blocks=1), lambda now: None
+    )
     assert not outcome.failures
     assert {(p.victim, p.neighbour) for p in outcome.table.pairs} == {("shy", "crowd"), ("crowd", "shy")}
     for row in outcome.table.pairs:

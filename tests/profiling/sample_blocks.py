@@ -1,11 +1,10 @@
-"""Traces and blocks made by hand: a job of known steps on a known clock."""
+"""Traces and blocks made by hand, of jobs whose steps and times are known."""
 
 import numpy as np
 from numpy.typing import NDArray
 
-from interfere.profiling.protocol import Side
-from interfere.profiling.raw import Block
 from interfere.profiling.trace import Event
+from interfere.records import BlockSide, PairBlock
 
 
 def steady(
@@ -35,31 +34,38 @@ def joined(*traces: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.concatenate(rows)
 
 
-def side(workload: str, slowdown: float) -> Side:
-    """A side with 100 steps of 10 ms alone."""
-    return Side(
+def side(workload: str, slowdown: float, *, steps: int = 100) -> BlockSide:
+    """A side with steps of 10 ms alone, and enough chunks from a hundred steps on."""
+    return BlockSide(
         workload=workload,
-        steps_alone=100,
-        wall_alone_s=1.0,
+        steps_alone=steps,
+        wall_alone_s=0.01 * steps,
         cpu_alone_s=0.9,
-        steps_shared=100,
-        wall_shared_s=slowdown,
+        steps_shared=steps,
+        wall_shared_s=0.01 * steps * slowdown,
         cpu_shared_s=0.9,
-        chunks_shared=40,
+        chunks_shared=40 if steps >= 100 else 0,
         overlap_frac=1.0,
     )
 
 
 def block(
-    first: str, second: str, slowdowns: tuple[float, float], *, pass_index: int = 0, attempt: int = 0, reason: str = ""
-) -> Block:
+    first: str,
+    second: str,
+    slowdowns: tuple[float, float],
+    *,
+    pass_index: int = 0,
+    attempt: int = 0,
+    reason: str = "",
+    steps: int = 100,
+) -> PairBlock:
     """A measured block."""
-    return Block(
+    return PairBlock(
         pass_index=pass_index,
         attempt=attempt,
         started_at_s=1.7e9 + pass_index,
         window_s=0.55,
-        sides=(side(first, slowdowns[0]), side(second, slowdowns[1])),
+        sides=(side(first, slowdowns[0], steps=steps), side(second, slowdowns[1], steps=steps)),
         steal_frac=0.01,
         drift_frac=0.001,
         reason=reason,

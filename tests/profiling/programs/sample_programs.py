@@ -1,4 +1,4 @@
-"""Programs as users and enemies write them, and a look at what is left of them."""
+"""Small programs to measure, and a search for the processes they leave behind."""
 
 import sys
 import time
@@ -6,8 +6,8 @@ from pathlib import Path
 
 import psutil
 
-from interfere.profiling.programs.keeper import RUN
 from interfere.profiling.programs.spec import Command
+from interfere.profiling.programs.supervisor import RUN_FOLDER
 
 # Steps of 3 ms of work, and of 1 ms of work with a wait of 4 ms.
 BUSY = """
@@ -46,13 +46,13 @@ def leftovers(folder: Path, within_s: float = 10.0) -> list[str]:
     """Living processes of runs below a folder, after giving them a while to go; children that forked away included."""
     until = time.monotonic() + within_s
     while True:
-        found = []
+        running = []
         for process in psutil.process_iter():
             try:
-                if process.environ().get(RUN, "").startswith(str(folder)):
-                    found.append(f"{process.pid} {process.cmdline()}")
+                if process.environ().get(RUN_FOLDER, "").startswith(str(folder)):
+                    running.append(f"{process.pid} {process.cmdline()}")
             except psutil.Error:  # it ended, or is a zombie that has no environment any more
                 continue
-        if not found or time.monotonic() > until:
-            return found
+        if not running or time.monotonic() > until:
+            return running
         time.sleep(0.05)

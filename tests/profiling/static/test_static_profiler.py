@@ -9,15 +9,15 @@ import pytest
 
 from interfere.data.tables import add_jobs, read_table
 from interfere.errors import UnfitError
-from interfere.profiling.raw import locked
-from interfere.profiling.static.adding import add_static
+from interfere.profiling.measurement_log import lock_log
+from interfere.profiling.static.profiler import StaticProfiler
 from interfere.profiling.static.profiles import static_profile, without_static
-from interfere.profiling.static.trace import trace
-from interfere.profiling.static.worker import profile_named
+from interfere.profiling.static.table import add_static
+from interfere.profiling.static.trace import trace_step
 from interfere.records import JobProfile
-from tests.profiling.static import factories as make
+from tests.profiling.static import sample_factories as make
 
-MODULE = "tests.profiling.static.factories"
+MODULE = "tests.profiling.static.sample_factories"
 MINE = """
 import torch
 from interfere.profiling.static import inference
@@ -73,7 +73,7 @@ def test_a_users_folder_hides_no_library_and_a_broken_module_is_one_message(tmp_
 def test_a_measured_job_keeps_its_facts_and_gains_the_static_ones(tmp_path: Path) -> None:
     measured = JobProfile(workload="mine", device_type="v100", step_time_s=0.5, source="gavel")
     add_jobs(tmp_path / "t", [measured])
-    static = static_profile(trace(make.linear), "mine", "v100")
+    static = static_profile(trace_step(make.linear), "mine", "v100")
     row = add_static(tmp_path / "t", static)
     assert read_table(tmp_path / "t").jobs == (row,)
     assert without_static(row) == measured
@@ -82,8 +82,8 @@ def test_a_measured_job_keeps_its_facts_and_gains_the_static_ones(tmp_path: Path
 
 
 def test_a_table_that_a_campaign_works_on_is_refused(tmp_path: Path) -> None:
-    static = static_profile(trace(make.linear), "mine", "v100")
-    with locked(tmp_path / "t" / "raw"), pytest.raises(UnfitError, match="another profiler"):
+    static = static_profile(trace_step(make.linear), "mine", "v100")
+    with lock_log(tmp_path / "t" / "raw"), pytest.raises(UnfitError, match="another profiler"):
         add_static(tmp_path / "t", static)
     add_static(tmp_path / "t", static)
     assert read_table(tmp_path / "t").jobs == (static,)
@@ -111,4 +111,4 @@ def test_bad_input_is_one_message(arguments: tuple[str, ...], said: str) -> None
 
 def test_a_factory_that_never_comes_back_is_ended() -> None:
     with pytest.raises(UnfitError, match="not traced within"):
-        profile_named(f"{MODULE}:waits", "h100", limit_s=4.0)
+        StaticProfiler("h100", limit_s=4.0).profile_solo(f"{MODULE}:waits")
