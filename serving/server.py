@@ -14,7 +14,7 @@ from grpc_reflection.v1alpha import reflection
 from prometheus_client import start_http_server
 
 import interfere.predict
-from features.pair import Encoder
+from features.pair import FeatureEncoder
 from interfere.config import Settings
 from interfere.errors import ModelError, UnfitError
 from interfere.predict.measured import MeasuredPredictor, measured_table
@@ -73,7 +73,7 @@ class RunningServer:
 def start_server(settings: Settings) -> RunningServer:
     """Load, check, listen. Raises ModelError, UnfitError or UnavailableError; then nothing is left open."""
     folder = model_folder(settings)
-    model = load_model(folder, Encoder())
+    model = load_model(folder, FeatureEncoder())
     metrics = Metrics()
     with ExitStack() as resources:
         store = SqliteStore(settings.store_path)

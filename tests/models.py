@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from features.pair import Encoder
+from features.pair import FeatureEncoder
 from interfere.protocols import PairEncoder
 from interfere.records import JobProfile
 
@@ -41,7 +41,7 @@ def expected(victim: str, neighbour: str, step_time_s: float | None = None) -> f
 
 def publish(folder: Path, *, encoder: PairEncoder | None = None, version: str = "0123456789ab") -> Path:
     """Write the folder, in format 2."""
-    encoder = encoder or Encoder()
+    encoder = encoder or FeatureEncoder()
     folder.mkdir(parents=True, exist_ok=True)
     width, wide = len(encoder.job_names), len(encoder.pair_names)
     column = encoder.job_names.index("log_step_time_s")

@@ -4,7 +4,12 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from training.dataset import Dataset
-from training.evaluation.feature_contributions import contributions, contributions_figure, row_contributions, trees_of
+from training.evaluation.feature_contributions import (
+    contributions_figure,
+    mean_contributions,
+    row_contributions,
+    trees_of,
+)
 from training.models.ensemble import EnsembleModel
 from training.models.gbdt import GbdtModel
 from training.models.gp import GpModel
@@ -21,8 +26,8 @@ def test_the_feature_that_decides_leads(small_dataset: Dataset) -> None:
     taught = small_dataset.take(np.arange(len(small_dataset)))
     taught.log_slowdown[:] = np.where(column > np.median(column), 1.0, 0.0)
     trees = GbdtModel(rounds=30, column_share=1.0).fit(taught, 0)
-    found = contributions(trees, taught)
-    assert [name for name, _ in found[:1]] == [small_dataset.pair_names[0]]
+    found = mean_contributions(trees, taught)
+    assert [name for name, _ in found[:1]] == [small_dataset.pair_columns[0]]
     assert [size for _, size in found] == sorted((size for _, size in found), reverse=True)
     assert sum(size for _, size in found[1:]) < 0.1 * found[0][1]
 
@@ -37,6 +42,6 @@ def test_the_figure_names_model_unit_and_counts() -> None:
     figure = contributions_figure("gbdt", tuple((f"f{k}", 1.0 / (k + 1)) for k in range(30)))
     assert isinstance(figure, Figure)
     (axes,) = figure.axes
-    assert axes.get_title() == "What the trees of gbdt go by\n(20 of 30 features)"
+    assert axes.get_title() == "Largest contributions to the trees of gbdt\n(20 of 30 features)"
     assert "log slowdown" in axes.get_xlabel()
     assert len(axes.patches) == 20

@@ -6,18 +6,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from features.pair import Encoder
+from features.pair import FeatureEncoder
 from interfere.data.tables import Table, write_table
 from interfere.devices import device_type
 from interfere.predict.onnx import load_model
 from interfere.records import PairBatch, PairMeasurement, PairStatus
 from tests.training.worlds import measurement, profile
+from training.candidates import Candidates
 from training.dataset import METRIC, build_dataset
 from training.evaluation.cross_validation import evaluate_models
+from training.evaluation.feasibility_auc import out_of_fold_auc
 from training.models.catalogue import MODELS
-from training.models.feasibility import MIN_EITHER, Tried, fit_feasibility, out_of_fold_auc, tried
-from training.pipeline import publication_of, read_source
+from training.models.feasibility import MIN_EITHER, FeasibilityRows, feasibility_rows, fit_feasibility
 from training.publishing.model_folder import publish
+from training.publishing.publication import build_publication
+from training.source_tables import read_source_tables
 
 GPU = "v100"
 GIB = 2.0**30
@@ -39,8 +42,8 @@ def world(count: int = 8, *, hidden_bytes: float = 0.0) -> Table:
     return Table(name="memory", jobs=jobs, pairs=tuple(row(i, j) for i in range(count) for j in range(count)))
 
 
-def rows(table: Table) -> Tried:
-    return tried([table], Encoder(), metric=METRIC)
+def rows(table: Table) -> FeasibilityRows:
+    return feasibility_rows([table], FeatureEncoder(), metric=METRIC)
 
 
 def test_pairs_that_could_not_run_are_rows_here_and_nowhere_else() -> None:
@@ -73,14 +76,23 @@ def test_without_enough_misfits_nothing_is_learned() -> None:
 
 
 def test_the_served_model_answers_with_the_learned_probability(tmp_path: Path) -> None:
-    table, encoder, folder = world(hidden_bytes=6 * GIB), Encoder(), tmp_path / "table"
+    table, encoder, folder = world(hidden_bytes=6 * GIB), FeatureEncoder(), tmp_path / "table"
     folder.mkdir()
     write_table(folder, table)
     dataset = build_dataset([table], encoder)
     final = {name: MODELS[name].fit(dataset, 0) for name in ("mean",)}
     evaluations = evaluate_models(dataset, [MODELS["mean"]])
-    source = read_source([folder])
-    made = publication_of("mean", final, dataset, source, encoder, evaluations=evaluations, scores=(), seed=0)
+    source = read_source_tables([folder])
+    candidates = Candidates(
+        dataset=dataset,
+        settings=MODELS,
+        fitted=final,
+        evaluations=evaluations,
+        scores=(),
+        champion="mean",
+        seed=0,
+    )
+    made = build_publication(candidates, source, encoder)
     publish(tmp_path / "model", made, dataset, source.tables, encoder)
     model, fitted = load_model(tmp_path / "model", encoder), fit_feasibility(rows(table))
     assert fitted is not None

@@ -5,17 +5,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from features.pair import Encoder
+from features.pair import FeatureEncoder
 from tests.training.worlds import crossed, world
-from training.baselines import AdditiveModel, MeanModel
 from training.dataset import Dataset, build_dataset
+from training.models.additive import AdditiveModel, MeanModel
 from training.models.mlp import FittedMlp, MlpModel
 
 QUICK = MlpModel(members=2, epochs=60)
 
 
 @pytest.fixture(scope="module")
-def interacting(encoder: Encoder) -> Dataset:
+def interacting(encoder: FeatureEncoder) -> Dataset:
     return build_dataset([world(crossed, 8)], encoder)
 
 
@@ -49,8 +49,8 @@ def test_an_identity_never_trained_is_the_unknown_one(interacting: Dataset) -> N
 
 
 def test_a_column_that_never_varied_says_nothing_later(fitted: FittedMlp, interacting: Dataset) -> None:
-    width = len(interacting.job_names)
-    constant = interacting.job_names.index("mode_timeslice")
+    width = len(interacting.job_columns)
+    constant = interacting.job_columns.index("mode_timeslice")
     moved = interacting.rows.pairs.copy()
     moved[:, [constant, width + constant]] = 7.0
     rows = replace(interacting.rows, pairs=moved)
