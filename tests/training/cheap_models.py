@@ -1,4 +1,4 @@
-"""Models that fit and export in a moment, for tests of what happens around a training."""
+"""Models that fit and export in a moment, for tests of the steps around a training."""
 
 from collections.abc import Mapping
 

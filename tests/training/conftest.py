@@ -1,4 +1,4 @@
-"""The shipped table, whole and as a part small enough to train on in seconds."""
+"""The shipped table, complete and as a part small enough to train on in seconds."""
 
 from pathlib import Path
 

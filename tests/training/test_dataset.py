@@ -1,4 +1,4 @@
-"""Tables become arrays without losing who is who."""
+"""Tables become arrays in which every row keeps its workloads, domain and weight."""
 
 import math
 from dataclasses import replace
@@ -33,7 +33,7 @@ def test_a_row_holds_its_victims_and_neighbours_columns_in_that_order(encoder: F
     assert made.group.tolist() == [0, 0]  # one unordered pair
 
 
-def test_narrower_intervals_weigh_more_and_an_absent_one_counts_as_usual(encoder: FeatureEncoder) -> None:
+def test_narrower_intervals_weigh_more_and_an_absent_one_counts_as_the_median(encoder: FeatureEncoder) -> None:
     table = table_of({("a", "a"): 1.1, ("a", "b"): 1.5, ("b", "a"): 1.2})
     rows = [
         replace(row, lower=row.slowdown / math.exp(w), upper=row.slowdown * math.exp(w))
@@ -58,7 +58,7 @@ def test_features_come_from_the_rows_own_table_and_the_last_row_wins(encoder: Fe
     assert newest_profiles([old, new])["a", DEVICE].step_time_s == 9.0
 
 
-def test_device_types_and_modes_are_domains_but_one_pair_stays_one_group(encoder: FeatureEncoder) -> None:
+def test_device_types_and_modes_are_domains_but_a_pair_is_one_group_in_all(encoder: FeatureEncoder) -> None:
     jobs = tuple(profile(name, k, device) for device in ("cpu-core", "V100") for k, name in enumerate("ab"))
     pairs = tuple(
         measurement("a", "b", 1.2, device_type=d, mode=m)
@@ -83,7 +83,7 @@ def test_held_out_pairs_leave_every_table_in_both_directions(encoder: FeatureEnc
     assert not pairs & {(2, 3), (3, 2)}
 
 
-def test_holding_out_names_that_nobody_measured_is_an_error(encoder: FeatureEncoder) -> None:
+def test_holding_out_an_unknown_workload_is_an_error(encoder: FeatureEncoder) -> None:
     with pytest.raises(InvalidInputError, match="nobody"):
         hold_out(build_dataset([world(additive, 3)], encoder), frozenset({("w1", "nobody")}))
 

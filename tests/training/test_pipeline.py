@@ -1,4 +1,4 @@
-"""From tables to a served model, on a real MLflow database."""
+"""The training pipeline from tables to a served model, on a real MLflow database."""
 
 import io
 import json
@@ -92,7 +92,9 @@ def test_the_published_folder_answers_as_a_predictor(trained: Trained, small: Ta
     assert grid.neighbour_slowdown[0, 1] == pytest.approx(answer.median[1], rel=1e-4)
 
 
-def test_held_out_pairs_are_in_no_published_number_and_scored_apart(trained: Trained, encoder: FeatureEncoder) -> None:
+def test_held_out_pairs_are_in_no_published_number_and_scored_separately(
+    trained: Trained, encoder: FeatureEncoder
+) -> None:
     manifest = read_manifest(trained.result.folder, encoder.fingerprint)
     measured = measured_table(trained.result.folder, manifest)
     hidden = {tuple(sorted(pair)) for pair in trained.held_out}
@@ -173,7 +175,7 @@ def test_runs_hold_parameters_metrics_tables_figures_and_the_registered_model(tr
     assert np.isfinite(answer).all()
 
 
-def test_the_trees_say_what_they_go_by(trained: Trained) -> None:
+def test_the_contributions_to_the_trees_are_logged(trained: Trained) -> None:
     client = mlflow.MlflowClient(tracking_uri=database_uri(trained.work))
     experiment = client.get_experiment_by_name("interfere").experiment_id
     under = f"tags.`mlflow.parentRunId` = '{trained.result.run_id}'"
@@ -183,7 +185,7 @@ def test_the_trees_say_what_they_go_by(trained: Trained) -> None:
     assert not client.list_artifacts(where["gp"])
 
 
-def test_the_verdict_stays_with_run_and_version(trained: Trained) -> None:
+def test_the_verdict_is_stored_with_run_and_version(trained: Trained) -> None:
     verdict = trained.result.verdict
     assert verdict.passed
     assert verdict.reason == "passed: first model of this registry, not worse than mean and additive"

@@ -1,4 +1,4 @@
-"""The batch job on a real store and a real registry: once a change, one at a time, started again after any death."""
+"""Retraining on a real store and registry: once per change, one run at a time, restartable after a kill."""
 
 import fcntl
 import json
@@ -92,7 +92,7 @@ def test_the_first_run_publishes_a_champion(place: Place) -> None:
     assert (place.first.folder / "pair.onnx").is_file()
 
 
-def test_a_dry_run_tells_of_drift_and_writes_nothing(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_dry_run_reports_drift_and_writes_nothing(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
     before = contents(place.work)
     with pytest.raises(SystemExit) as stop:
         main(["retrain", "--data", str(place.base), "--work", str(place.work), "--dry-run", "--json"])
@@ -112,7 +112,7 @@ def test_a_dry_run_in_a_new_workspace_leaves_no_workspace(place: Place, tmp_path
     assert not (tmp_path / "new").exists()
 
 
-def test_what_was_observed_is_learned_once_while_the_server_goes_on(place: Place) -> None:
+def test_observations_are_trained_on_once_while_the_server_keeps_running(place: Place) -> None:
     made = retrain([place.base], place.work, store=place.store, models=CHEAP_MODELS)
     assert made.outcome in (RetrainOutcome.PUBLISHED, RetrainOutcome.REFUSED)
     assert made.verdict is not None
@@ -159,7 +159,7 @@ def test_a_refused_challenger_changes_nothing_that_is_served(place: Place, small
     )
 
 
-def test_a_champion_that_was_lost_is_made_again(sparse_folder: Path, tmp_path: Path) -> None:
+def test_a_missing_champion_is_trained_again(sparse_folder: Path, tmp_path: Path) -> None:
     def run() -> RetrainOutcome:
         return retrain([sparse_folder], tmp_path, store=tmp_path / "store.db", models=CHEAP_MODELS).outcome
 
@@ -169,7 +169,7 @@ def test_a_champion_that_was_lost_is_made_again(sparse_folder: Path, tmp_path: P
     assert champion_folder(tmp_path).exists()
 
 
-def test_exit_statuses_tell_a_scheduler_what_happened() -> None:
+def test_each_outcome_has_its_exit_status() -> None:
     assert set(EXIT_STATUS) == set(RetrainOutcome)
     assert [
         EXIT_STATUS[one] for one in (RetrainOutcome.PUBLISHED, RetrainOutcome.NOTHING_NEW, RetrainOutcome.REFUSED)
@@ -177,7 +177,7 @@ def test_exit_statuses_tell_a_scheduler_what_happened() -> None:
     assert EXIT_BUSY == 4
 
 
-def test_of_two_processes_one_is_sent_away_and_a_killed_one_leaves_no_lock(small_folder: Path, tmp_path: Path) -> None:
+def test_a_second_process_is_refused_and_a_killed_one_leaves_no_lock(small_folder: Path, tmp_path: Path) -> None:
     work, lock = tmp_path / "work", tmp_path / "work" / "retrain" / "lock"
     command = [sys.executable, "-P", "-m", "interfere", "retrain", "--data", str(small_folder), "--work", str(work)]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as first:
@@ -199,7 +199,7 @@ def test_of_two_processes_one_is_sent_away_and_a_killed_one_leaves_no_lock(small
     assert made.outcome is RetrainOutcome.PUBLISHED
 
 
-def test_a_dry_run_too_says_that_another_is_at_work(small_folder: Path, tmp_path: Path) -> None:
+def test_a_dry_run_too_is_refused_while_another_run_is_at_work(small_folder: Path, tmp_path: Path) -> None:
     (tmp_path / "retrain").mkdir()
     (tmp_path / "retrain" / "lock").write_text("4711")
     descriptor = os.open(tmp_path / "retrain" / "lock", os.O_RDWR)
@@ -211,7 +211,7 @@ def test_a_dry_run_too_says_that_another_is_at_work(small_folder: Path, tmp_path
         os.close(descriptor)
 
 
-def test_a_broken_base_table_stops_the_run_and_nothing_is_noted(small_folder: Path, tmp_path: Path) -> None:
+def test_a_broken_base_table_stops_the_run_and_nothing_is_recorded(small_folder: Path, tmp_path: Path) -> None:
     broken = tmp_path / "broken"
     broken.mkdir()
     for name in ("jobs.parquet", "pairs.parquet"):

@@ -1,4 +1,4 @@
-"""A whole life of two models against a real `mlflow server`: trained, judged, refused, forced, read back."""
+"""Two trainings against a real `mlflow server`: trained, judged, refused, forced, read back."""
 
 import json
 import os
@@ -102,7 +102,7 @@ def test_everything_lands_on_the_server_and_nothing_in_the_workspace(life: Life,
     assert np.isfinite(answer).all()
 
 
-def test_a_poor_challenger_is_judged_on_rows_neither_saw_and_refused(life: Life) -> None:
+def test_a_poor_challenger_is_judged_on_rows_unseen_by_both_and_refused(life: Life) -> None:
     assert life.first.registered.champion
     assert not life.poor.registered.champion
     verdict = life.poor.verdict
@@ -113,7 +113,7 @@ def test_a_poor_challenger_is_judged_on_rows_neither_saw_and_refused(life: Life)
     assert verdict.error.low > 0
 
 
-def test_promotion_obeys_the_gate_until_somebody_says_why_not(
+def test_promotion_obeys_the_gate_unless_forced_with_a_reason(
     life: Life,
     server: str,
     encoder: FeatureEncoder,
@@ -142,13 +142,13 @@ def test_promotion_obeys_the_gate_until_somebody_says_why_not(
     assert "that verdict was against the baselines alone" in said.err
 
 
-def test_the_pages_of_a_server_are_its_own(server: str, tmp_path: Path) -> None:
+def test_nothing_is_started_for_a_tracking_server(server: str, tmp_path: Path) -> None:
     lines: list[str] = []
     assert serve_ui(tmp_path, 5000, tracking=server, report=lines.append) == 0
     assert lines == [f"{server} shows its runs itself: open it in a browser"]
 
 
-def test_a_server_that_is_down_is_said_before_any_work(small_folder: Path, tmp_path: Path) -> None:
+def test_a_server_that_is_down_is_reported_before_any_work(small_folder: Path, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
     with pytest.raises(UnavailableError, match=r"(?s)does not answer.*--tracking"):

@@ -23,9 +23,8 @@ MAX_SPLITS_CHECKED = 4000
 ABSENT = np.float32(-1e6)  # below every feature, which are logarithms, shares and their sums
 LIGHTGBM_ZERO = np.float32(1e-35)  # kZeroThreshold, include/LightGBM/meta.h
 THRESHOLD_LINE = re.compile(r"^threshold=(.*)$", re.MULTILINE)
-TREE_SIZES_LINE = re.compile(
-    r"^tree_sizes=.*\n", re.MULTILINE
-)  # byte lengths of the unchanged trees; optional when read
+# Byte lengths of the trees, which no longer hold after rounding; LightGBM reads a text without them.
+TREE_SIZES_LINE = re.compile(r"^tree_sizes=.*\n", re.MULTILINE)
 
 
 def floor32(values: NDArray[np.float64]) -> NDArray[np.float32]:

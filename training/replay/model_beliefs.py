@@ -43,9 +43,8 @@ def modelled(table: Table, truth: TruthTable, *, hide: float, seed: int) -> Mode
     drawn = np.random.default_rng(seed).permutation(len(pairs))[: round(hide * len(pairs))]
     hidden = frozenset(pairs[k] for k in drawn)
     shown = tuple(pair for pair in mine.pairs if unordered_pair(pair.victim, pair.neighbour) not in hidden)
-    known = build_dataset(
-        [replace(mine, pairs=shown)], FeatureEncoder()
-    )  # apart: weights of rows look at all of a table
+    # A dataset of its own: weights of rows look at all of a table.
+    known = build_dataset([replace(mine, pairs=shown)], FeatureEncoder())
     require_min_pairs(known)
     fitted = EnsembleModel().fit(known, seed)
     slowdown = _answers(fitted, mine, known, truth)

@@ -1,4 +1,4 @@
-"""Datasets whose encoded columns a test states itself."""
+"""Datasets whose encoded columns a test states explicitly."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

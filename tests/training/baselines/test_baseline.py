@@ -1,4 +1,4 @@
-"""What holds for every baseline."""
+"""Laws of every baseline."""
 
 from dataclasses import replace
 
@@ -20,7 +20,7 @@ def baseline(request: pytest.FixtureRequest) -> Baseline:
     return request.param
 
 
-def test_ten_of_them_by_ten_names() -> None:
+def test_there_are_ten_baselines_with_ten_names() -> None:
     assert len(set(NAMES)) == 10
     assert NAMES[:2] == ["mean", "additive"]
 
@@ -33,14 +33,14 @@ def test_equal_data_and_seed_give_equal_predictions(baseline: Baseline, dataset:
     assert np.isfinite(first).all()
 
 
-def test_unknown_jobs_and_domains_have_an_answer(baseline: Baseline, dataset: Dataset) -> None:
+def test_unknown_jobs_and_domains_are_predicted(baseline: Baseline, dataset: Dataset) -> None:
     rows = dataset.rows.take(np.arange(6))
     nobody = np.zeros(6, dtype=np.int64)
     strange = replace(rows, victim=nobody, neighbour=nobody, domain=nobody)
     assert np.isfinite(baseline.fit(dataset, 0).predict(strange)).all()
 
 
-def test_without_any_fact_the_mean_stands_in_and_that_is_said(baseline: Baseline) -> None:
+def test_without_inputs_the_mean_is_predicted_and_has_inputs_is_false(baseline: Baseline) -> None:
     made = stated([world(crossed, 6)])
     shown, asked = made.take(made.group % 3 > 0), made.take(made.group % 3 == 0)
     fitted = baseline.fit(shown, 0)
@@ -57,7 +57,7 @@ def test_one_row_of_one_pair_is_enough(baseline: Baseline, dataset: Dataset) -> 
     assert baseline.fit(one, 0).predict(one.rows) == pytest.approx(one.log_slowdown, rel=0.5)
 
 
-def test_the_most_direct_column_that_most_rows_know_is_read() -> None:
+def test_the_most_direct_column_known_for_most_rows_is_read() -> None:
     nan = float("nan")
     columns = {"sm_active_frac": [nan, nan, nan, 0.5], "gpu_util_frac": [nan, 0.2, 0.3, 0.4], "busy_frac": [0.1] * 4}
     made = stated([world(additive, 4)], columns)

@@ -1,4 +1,4 @@
-"""Rules that fit nothing, by hand."""
+"""The two baselines without fitted parameters, against hand-computed values."""
 
 from dataclasses import replace
 
@@ -10,7 +10,7 @@ from tests.training.worlds import world
 from training.baselines.fixed_rules import DefaultThroughput, RooflinePrior
 
 
-def test_what_was_measured_is_known_and_all_else_runs_at_095() -> None:
+def test_measured_pairs_have_their_speed_and_all_others_095() -> None:
     made = stated([world(lambda i, j: 1.5 + i, 3), world(lambda i, j: 3.0 + i, 3, mode="mps")])
     seen = made.take(made.group % 2 == 0)
     expected = np.where(made.group % 2 == 0, np.exp(made.log_slowdown), 1 / 0.95)

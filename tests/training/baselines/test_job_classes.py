@@ -1,4 +1,4 @@
-"""Three classes of jobs, by hand."""
+"""The three-class tree, against hand-computed values."""
 
 import math
 
@@ -17,19 +17,19 @@ UTILISATION = {
 }
 
 
-def test_labels_are_of_the_mean_speed_in_company() -> None:
+def test_labels_follow_the_mean_speed_under_sharing() -> None:
     made = stated([world(lambda i, j: 1 / SPEED[i], 5)], UTILISATION)
     assert class_labels(made).tolist() == np.array([0, 0, 1, 2, 2])[made.rows.victim - 1].tolist()
 
 
-def test_a_pair_is_predicted_as_the_mean_of_its_cell() -> None:
+def test_a_pair_is_predicted_as_the_mean_of_its_two_classes() -> None:
     made = stated([world(lambda i, j: 1 / SPEED[i], 5)], UTILISATION)
     predicted = ThreeClassTree().fit(made, 0).predict(made.rows)
     for (i, j), jobs in {(0, 2): (0, 1), (2, 2): (2,), (4, 0): (3, 4)}.items():
         assert predicted[row_of(made, i, j)] == pytest.approx(np.mean([-math.log(SPEED[k]) for k in jobs]))
 
 
-def test_a_job_never_seen_is_classed_by_what_it_uses() -> None:
+def test_an_unseen_job_is_classified_by_its_utilisation() -> None:
     made = stated([world(lambda i, j: 1 / SPEED[i], 5)], UTILISATION)
     seen = made.take((made.rows.victim != 5) & (made.rows.neighbour != 5))
     predicted = ThreeClassTree().fit(seen, 0).predict(made.rows)

@@ -1,4 +1,4 @@
-"""Tables with holes, by hand."""
+"""Matrix completion of tables with missing pairs, against hand-computed values."""
 
 import math
 from dataclasses import replace
@@ -33,7 +33,7 @@ def test_a_table_of_rank_one_is_filled() -> None:
     np.testing.assert_allclose(filled[seen], table[seen], atol=0.05)
 
 
-def test_a_pair_never_seen_fares_as_with_the_nearest_job() -> None:
+def test_an_unseen_pair_is_predicted_as_that_of_the_nearest_job() -> None:
     made = stated([world(alike, 6)])
     hidden = row_of(made, 2, 5)
     seen = made.take(np.arange(len(made)) != hidden)
@@ -79,7 +79,7 @@ def test_soft_impute_minimises_the_squared_error_of_what_was_seen_and_the_nuclea
         assert objective(found) < objective(found + 0.05 * rng.standard_normal(values.shape)) + 1e-3
 
 
-def test_an_interaction_of_few_causes_is_learned_beyond_the_additive_effects() -> None:
+def test_a_low_rank_interaction_is_learned_beyond_the_additive_effects() -> None:
     made = stated([world(crossed, 12)])
     hidden = made.group % 6 == 1
     seen, asked = made.take(~hidden), made.take(hidden)
@@ -90,7 +90,7 @@ def test_an_interaction_of_few_causes_is_learned_beyond_the_additive_effects() -
     assert error["softimpute"] < 0.5 * error["additive"]
 
 
-def test_without_interaction_it_is_as_good_and_an_unknown_job_gets_the_additive_answer() -> None:
+def test_without_interaction_it_equals_the_additive_model_and_so_for_an_unknown_job() -> None:
     made = stated([world(summed, 6)])
     plain, fitted = AdditiveModel().fit(made, 0), SoftImpute().fit(made, 0)
     worst = {one.name: np.abs(one.predict(made.rows) - made.log_slowdown).max() for one in (plain, fitted)}

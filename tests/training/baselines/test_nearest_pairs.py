@@ -1,4 +1,4 @@
-"""Neighbours in feature space, by hand."""
+"""Nearest pairs in feature space, against hand-computed values."""
 
 import math
 from dataclasses import replace

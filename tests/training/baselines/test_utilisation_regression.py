@@ -1,4 +1,4 @@
-"""Lines through utilisation, by hand."""
+"""Regression on utilisation, against hand-computed values."""
 
 import math
 
@@ -19,7 +19,7 @@ def line(i: int, j: int) -> float:
     return 0.9 + 0.2 * COMPUTE[i] + 0.4 * COMPUTE[j] + 0.3 * BANDWIDTH[i] + 0.5 * BANDWIDTH[j]
 
 
-def test_a_linear_world_is_found_and_continued_to_a_job_never_seen() -> None:
+def test_a_linear_world_is_fitted_exactly_and_extends_to_an_unseen_job() -> None:
     made = stated([world(line, 5)], COLUMNS)
     seen = made.take((made.rows.victim != 4) & (made.rows.neighbour != 4))
     np.testing.assert_allclose(LinearUtilisation().fit(seen, 0).predict(made.rows), made.log_slowdown, atol=1e-6)
@@ -30,7 +30,7 @@ def test_each_device_type_and_mode_has_its_own_line() -> None:
     np.testing.assert_allclose(LinearUtilisation().fit(both, 0).predict(both.rows), both.log_slowdown, atol=1e-6)
 
 
-def test_a_line_that_leaves_the_range_of_slowdowns_stops_there() -> None:
+def test_predictions_are_bounded_below_by_the_least_slowdown() -> None:
     made = stated([world(lambda i, j: 3.0 - 2.5 * COMPUTE[i] if i < 3 else 1.0, 5)], COLUMNS)
     seen = made.take(made.rows.victim <= 3)
     predicted = LinearUtilisation().fit(seen, 0).predict(made.rows)

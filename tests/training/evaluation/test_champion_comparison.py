@@ -1,4 +1,4 @@
-"""The present champion as the gate and the drift report see it: read from its folder, asked about other rows."""
+"""The published champion is read from its folder and compared with a challenger on the right rows."""
 
 import shutil
 from dataclasses import replace
@@ -38,7 +38,7 @@ def champion(folder: Path, encoder: FeatureEncoder) -> PublishedChampion:
     return read_champion(7, "", folder, encoder)
 
 
-def test_it_knows_the_pairs_it_was_fitted_on_and_answers_all(
+def test_the_champion_knows_the_pairs_it_was_fitted_on_and_predicts_all(
     champion: PublishedChampion, small_dataset: Dataset, held_out: frozenset[tuple[str, str]]
 ) -> None:
     np.testing.assert_array_equal(champion.was_fitted_on(small_dataset), ~small_dataset.rows_of_pairs(held_out))
@@ -48,7 +48,7 @@ def test_it_knows_the_pairs_it_was_fitted_on_and_answers_all(
     np.testing.assert_allclose(predicted, fitted.predict(small_dataset.rows), atol=1e-5)
 
 
-def test_it_answers_by_name_whatever_place_the_names_have(
+def test_the_champion_finds_workloads_by_name_whatever_their_identities(
     champion: PublishedChampion, small: Table, encoder: FeatureEncoder
 ) -> None:
     some = replace(small, jobs=small.jobs[3:])
@@ -66,7 +66,7 @@ def ids(dataset: Dataset) -> list[tuple[int, int]]:
     return list(zip(dataset.rows.victim.tolist(), dataset.rows.neighbour.tolist(), strict=True))
 
 
-def test_it_gives_no_answer_on_a_device_type_it_never_saw_and_none_to_no_rows(
+def test_the_champion_does_not_know_an_unseen_device_type_and_predicts_no_rows_as_none(
     champion: PublishedChampion, small_dataset: Dataset
 ) -> None:
     elsewhere = replace(small_dataset, domains=(replace(small_dataset.domains[0], device_type="a100"),))
@@ -84,7 +84,7 @@ def test_a_folder_that_must_not_be_served_leaves_the_model_type(
     assert (found.model, found.graph, found.fitted) == ("additive", None, frozenset())
 
 
-def test_too_few_new_rows_and_both_model_types_meet_on_the_same_folds(
+def test_with_too_few_new_rows_both_model_types_are_compared_on_the_same_folds(
     champion: PublishedChampion, small_dataset: Dataset
 ) -> None:
     evaluations = evaluate_models(small_dataset, tuple(CHEAP_MODELS.values()))
@@ -101,7 +101,7 @@ def test_too_few_new_rows_and_both_model_types_meet_on_the_same_folds(
     assert (verdict.passed, verdict.against) == (True, "nothing to compare champion version 7 (gone) on")
 
 
-def test_drift_of_a_pair_that_was_never_measured_is_seen_against_the_champion(
+def test_a_pair_without_earlier_measurement_is_compared_with_the_champion(
     champion: PublishedChampion, small: Table, held_out: frozenset[tuple[str, str]], encoder: FeatureEncoder
 ) -> None:
     hidden = [p for p in small.ok_pairs if tuple(sorted((p.victim, p.neighbour))) in held_out]

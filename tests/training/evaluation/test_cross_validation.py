@@ -1,4 +1,4 @@
-"""Models side by side, and who wins."""
+"""Cross-validation: residuals out of fold, intervals across folds, scores of folds and devices."""
 
 from dataclasses import dataclass, replace
 
@@ -42,7 +42,7 @@ def test_the_same_seed_gives_identical_metrics(small_dataset: Dataset) -> None:
     assert first == again != other
 
 
-def test_intervals_of_a_fold_come_from_the_others(dataset: Dataset) -> None:
+def test_intervals_of_a_fold_are_calibrated_on_the_others(dataset: Dataset) -> None:
     index, zero = np.arange(4), np.zeros(4)
     flat = replace(dataset.take(index), log_slowdown=np.array([1.0, 1.0, -5.0, -5.0]))
     given = {"novelty": zero, "partners": np.full(4, 9)}
@@ -51,7 +51,7 @@ def test_intervals_of_a_fold_come_from_the_others(dataset: Dataset) -> None:
     assert np.isnan(cross_fold_interval(flat, index, zero, np.zeros(4, dtype=int), **given)).all()
 
 
-def test_a_model_that_knows_what_is_novel_is_wider_there(dataset: Dataset) -> None:
+def test_a_model_with_novelty_has_wider_intervals_for_novel_pairs(dataset: Dataset) -> None:
     (same,) = evaluate_models(dataset, select_models("additive"), splits=("pair",))
     (wary,) = evaluate_models(dataset, [Wary()], splits=("pair",))
     assert same.predicted_log.tolist() == wary.predicted_log.tolist()
@@ -61,7 +61,7 @@ def test_a_model_that_knows_what_is_novel_is_wider_there(dataset: Dataset) -> No
     assert wary.scores.width > 1.5 * same.scores.width
 
 
-def test_the_worst_tenth_in_the_job_split_is_of_unseen_jobs(dataset: Dataset) -> None:
+def test_the_tested_jobs_of_the_job_split_are_the_unseen_ones(dataset: Dataset) -> None:
     found = []
     for part in folds(dataset, "job", 0):
         seen = set(dataset.rows.victim[part.train]) | set(dataset.rows.neighbour[part.train])
@@ -73,7 +73,7 @@ def test_the_worst_tenth_in_the_job_split_is_of_unseen_jobs(dataset: Dataset) ->
     assert set.union(*found) == set(dataset.rows.victim)
 
 
-def test_an_evaluation_tells_folds_and_device_types_apart(encoder: FeatureEncoder) -> None:
+def test_an_evaluation_scores_folds_and_device_types_separately(encoder: FeatureEncoder) -> None:
     fast = world(additive, 7, name="fast", device_type="fast")
     fast = replace(fast, jobs=tuple(replace(job, device_type="fast") for job in fast.jobs))
     both = build_dataset([world(additive, 7), fast], encoder)

@@ -1,4 +1,4 @@
-"""Contributions of the trees add up, and what drives the answers leads."""
+"""Feature contributions add up to the predictions and rank the features."""
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -21,7 +21,7 @@ def test_every_row_adds_up_to_its_prediction(small_dataset: Dataset) -> None:
     np.testing.assert_allclose(added, trees.predict(small_dataset.rows), atol=1e-9)
 
 
-def test_the_feature_that_decides_leads(small_dataset: Dataset) -> None:
+def test_the_feature_that_determines_the_slowdown_comes_first(small_dataset: Dataset) -> None:
     column = small_dataset.rows.pairs[:, 0]
     taught = small_dataset.take(np.arange(len(small_dataset)))
     taught.log_slowdown[:] = np.where(column > np.median(column), 1.0, 0.0)
@@ -32,7 +32,7 @@ def test_the_feature_that_decides_leads(small_dataset: Dataset) -> None:
     assert sum(size for _, size in found[1:]) < 0.1 * found[0][1]
 
 
-def test_an_ensemble_shows_its_trees_and_a_model_without_any_nothing(small_dataset: Dataset) -> None:
+def test_the_trees_of_an_ensemble_are_found_and_a_gaussian_process_has_none(small_dataset: Dataset) -> None:
     ensemble = EnsembleModel(gp=GpModel(steps=1), gbdt=GbdtModel(rounds=5)).fit(small_dataset, 0)
     assert trees_of(ensemble) is ensemble.gbdt
     assert trees_of(ensemble.gp) is None

@@ -1,4 +1,4 @@
-"""Laws of the gate on answers whose errors and matchings are known by hand."""
+"""Laws of the gate, on predictions whose errors and matchings are known by hand."""
 
 from dataclasses import replace
 
@@ -45,7 +45,7 @@ def four(challenger: dict[tuple[int, int], float]) -> PairedPredictions:
     )
 
 
-def test_regret_is_what_the_matching_on_predictions_costs_more() -> None:
+def test_regret_is_the_extra_cost_of_the_matching_by_predictions() -> None:
     misled = four({(1, 3): 0.7, (3, 1): 0.7})
     error, regret = compare([misled])
     assert error.challenger == pytest.approx(2 * (1 / 0.7 - 1 / 1.5) / 12)
@@ -54,7 +54,7 @@ def test_regret_is_what_the_matching_on_predictions_costs_more() -> None:
     assert regret.champion == 0
 
 
-def test_a_pair_measured_one_way_only_is_no_choice() -> None:
+def test_a_pair_measured_in_one_direction_is_not_allowed_in_a_matching() -> None:
     misled = four({(1, 3): 0.7, (3, 1): 0.7})
     kept = ~((misled.victim == 3) & (misled.neighbour == 1))
     one_way = PairedPredictions(
@@ -64,7 +64,7 @@ def test_a_pair_measured_one_way_only_is_no_choice() -> None:
     assert regret.challenger == 0
 
 
-def test_a_job_too_many_runs_alone_and_domains_are_matched_apart() -> None:
+def test_an_odd_job_runs_solo_and_domains_are_matched_separately() -> None:
     one = four({})
     kept = (one.victim != 4) & (one.neighbour != 4)
     three = PairedPredictions(**{name: getattr(one, name)[kept] for name in PairedPredictions.__dataclass_fields__})

@@ -1,4 +1,4 @@
-"""The score leaderboard, as a library, a document and a command."""
+"""Leaderboards from the library, as a document and by the command."""
 
 import io
 import json
@@ -152,7 +152,7 @@ def test_tables_of_one_name_are_scored_together_and_others_apart(small_folder: P
     assert both["models"][0]["rows"] == 2 * alone["models"][0]["rows"]
 
 
-def test_the_table_for_people_is_markdown_whose_lines_are_whole(small_folder: Path) -> None:
+def test_the_printed_table_is_markdown_with_equal_cells_in_all_lines(small_folder: Path) -> None:
     with redirect_stdout(io.StringIO()) as printed, redirect_stderr(io.StringIO()), pytest.raises(SystemExit) as stop:
         main(["evaluate", "--data", str(small_folder), "--split", "pair", "--models", "mean", "--facts", "all"])
     assert stop.value.code == 0

@@ -1,4 +1,4 @@
-"""Figures that say what they show."""
+"""Figures show the data they are drawn from, with titles and units."""
 
 import io
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Scores against numbers worked out by hand."""
+"""Scores against hand-computed numbers."""
 
 from dataclasses import replace
 
@@ -68,7 +68,7 @@ def test_spearman_shares_ranks_among_ties_and_gives_nothing_for_a_constant() -> 
     assert spearman(answers([1.1, 1.2, 1.3], [1.5, 1.5, 1.5], [1] * 3, [1, 2, 3])) == 0.0
 
 
-def test_spearman_never_ranks_across_contexts() -> None:
+def test_spearman_never_ranks_across_comparison_groups() -> None:
     split = answers([1.1, 1.2, 1.3], [1.3, 1.2, 1.1], [1] * 3, [1, 2, 3])
     apart = replace(split, comparison_group=np.array([0, 1, 2]))
     assert spearman(split) == pytest.approx(-1.0)
@@ -123,7 +123,7 @@ def test_coverage_and_width_count_only_rows_with_an_interval() -> None:
     assert np.isnan([*coverage_and_width(rows, nothing), *worst_tenth_coverage(rows, nothing)]).all()
 
 
-def test_the_worst_tenth_is_of_the_jobs_asked_about() -> None:
+def test_the_worst_tenth_is_of_the_tested_jobs() -> None:
     # 11 jobs, two rows each: the two worst are job 3 (none inside) and job 7 (one of two).
     subject = np.repeat(np.arange(11), 2)
     rows = answers([2.0] * 22, [2.0] * 22, [0] * 22, list(range(22)))

@@ -1,4 +1,4 @@
-"""Which of the models is published: by both splits, the simpler of equals, and on training rows alone."""
+"""The published model is selected by both splits, the simpler of equals, on training rows alone."""
 
 from dataclasses import replace
 
@@ -36,13 +36,11 @@ def test_the_champion_is_best_over_both_splits_not_on_one(dataset: Dataset) -> N
     assert select_champion(found) != "mean"
 
 
-def test_what_is_published_is_chosen_on_the_rows_it_is_given(encoder: FeatureEncoder, dataset: Dataset) -> None:
+def test_nested_selection_uses_only_the_given_rows(encoder: FeatureEncoder, dataset: Dataset) -> None:
     made = build_dataset([world(additive, 8)], encoder)
     assert select_on_training_rows(made, select_models("mean,additive"), 0) == "additive"
     rng = np.random.default_rng(0)
     noise = replace(made, log_slowdown=rng.permutation(made.log_slowdown))
     assert select_on_training_rows(noise, select_models("mean,additive,gbdt"), 0) == "mean"
-    alone = made.take(made.rows.victim == made.rows.neighbour)
-    assert (
-        select_on_training_rows(alone.take(np.arange(3)), select_models("mean,additive"), 0) == "mean"
-    )  # too few to choose on
+    too_few = made.take(made.rows.victim == made.rows.neighbour).take(np.arange(3))
+    assert select_on_training_rows(too_few, select_models("mean,additive"), 0) == "mean"

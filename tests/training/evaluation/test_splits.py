@@ -1,4 +1,4 @@
-"""What a model may see before it is asked."""
+"""Splits never show in training what they test."""
 
 import math
 from dataclasses import replace
@@ -54,7 +54,7 @@ def feasibility_rows(dataset: Dataset, split: str, seed: int) -> tuple[Fold, ...
 
 @settings(max_examples=25, deadline=None)
 @given(made=datasets, seed=st.integers(0, 5))
-def test_no_unordered_pair_stands_on_both_sides_of_any_split(made: Dataset, seed: int) -> None:
+def test_no_unordered_pair_is_on_both_sides_of_any_split(made: Dataset, seed: int) -> None:
     for split in EVERY_SPLIT:
         for fold in feasibility_rows(made, split, seed):
             assert not set(made.group[fold.train]) & set(made.group[fold.test]), split
@@ -62,7 +62,7 @@ def test_no_unordered_pair_stands_on_both_sides_of_any_split(made: Dataset, seed
 
 @settings(max_examples=25, deadline=None)
 @given(made=datasets, seed=st.integers(0, 5))
-def test_what_is_hidden_never_trains(made: Dataset, seed: int) -> None:
+def test_hidden_workloads_and_later_rows_never_train(made: Dataset, seed: int) -> None:
     victim, neighbour = made.rows.victim, made.rows.neighbour
     for split in HIDES_WORKLOADS:
         for fold in feasibility_rows(made, split, seed):
@@ -77,7 +77,7 @@ def test_what_is_hidden_never_trains(made: Dataset, seed: int) -> None:
 
 @settings(max_examples=25, deadline=None)
 @given(made=datasets, seed=st.integers(0, 5))
-def test_an_unseen_device_type_shows_twenty_pairs_and_is_asked_for_all_others(made: Dataset, seed: int) -> None:
+def test_the_tested_device_type_trains_on_twenty_pairs_and_tests_all_others(made: Dataset, seed: int) -> None:
     types = np.array([d.device_type for d in made.domains])[made.domain]
     for fold in feasibility_rows(made, "device", seed):
         shown, asked = (made.take(side[types[side] == fold.hides]) for side in (fold.train, fold.test))
@@ -89,12 +89,12 @@ def test_an_unseen_device_type_shows_twenty_pairs_and_is_asked_for_all_others(ma
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_no_unordered_pair_stands_on_both_sides(dataset: Dataset, seed: int) -> None:
+def test_no_unordered_pair_is_on_both_sides_of_a_pair_fold(dataset: Dataset, seed: int) -> None:
     for fold in folds(dataset, "pair", seed):
         assert not set(dataset.group[fold.train]) & set(dataset.group[fold.test])
 
 
-def test_no_unordered_pair_stands_on_both_sides_across_tables(encoder: FeatureEncoder) -> None:
+def test_no_unordered_pair_is_on_both_sides_across_tables(encoder: FeatureEncoder) -> None:
     twice = build_dataset([world(additive, 5), world(additive, 5)], encoder)
     for split in ("pair", "sparse40"):
         for fold in folds(twice, split, 0):
@@ -109,7 +109,7 @@ def test_every_row_is_tested_in_exactly_one_pair_fold(dataset: Dataset, count: i
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_the_job_split_asks_about_one_unseen_job_or_an_unseen_self_pair(dataset: Dataset, seed: int) -> None:
+def test_the_job_split_tests_one_unseen_job_or_an_unseen_self_pair(dataset: Dataset, seed: int) -> None:
     victim, neighbour = dataset.rows.victim, dataset.rows.neighbour
     asked = set()
     for fold in folds(dataset, "job", seed):
@@ -159,7 +159,7 @@ def test_an_unseen_neighbour_was_seen_as_a_victim(dataset: Dataset) -> None:
         assert set(dataset.rows.neighbour[fold.test]) <= set(dataset.rows.victim[fold.train])
 
 
-def test_time_asks_for_the_pairs_first_measured_last(encoder: FeatureEncoder) -> None:
+def test_the_time_split_tests_the_pairs_first_measured_last(encoder: FeatureEncoder) -> None:
     made = build_dataset([world(additive, 5)], encoder)
     made = replace(made, measured_at_s=1e9 + made.group)  # 15 pairs, one after another
     (fold,) = folds(made, "time", 0)

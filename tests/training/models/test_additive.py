@@ -1,4 +1,4 @@
-"""The cheap models, by hand."""
+"""The mean and the additive model, against hand-computed values."""
 
 import math
 from dataclasses import replace

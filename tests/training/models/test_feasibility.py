@@ -1,4 +1,4 @@
-"""Learning what fits from what did not."""
+"""The feasibility model learns from pairs that failed for want of memory."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -46,14 +46,14 @@ def rows(table: Table) -> FeasibilityRows:
     return feasibility_rows([table], FeatureEncoder(), metric=METRIC)
 
 
-def test_pairs_that_could_not_run_are_rows_here_and_nowhere_else() -> None:
+def test_infeasible_pairs_are_rows_without_a_slowdown() -> None:
     made = rows(world())
     assert len(made.dataset) == 64
     assert 0 < (~made.feasible).sum() < 64
     assert np.isnan(made.dataset.log_slowdown[~made.feasible]).all()
 
 
-def test_a_hidden_need_is_learned_as_the_jobs_own_effect() -> None:
+def test_memory_beyond_the_profile_is_learned_as_the_effect_of_its_job() -> None:
     plain, hidden = fit_feasibility(rows(world())), fit_feasibility(rows(world(hidden_bytes=6 * GIB)))
     assert plain is not None
     assert hidden is not None
@@ -62,14 +62,14 @@ def test_a_hidden_need_is_learned_as_the_jobs_own_effect() -> None:
     assert hidden.effect[0] == 0.0
 
 
-def test_what_fits_is_ranked_above_what_does_not_out_of_fold() -> None:
+def test_pairs_that_fit_rank_above_pairs_that_do_not_out_of_fold() -> None:
     made = rows(world(hidden_bytes=6 * GIB))
     own, by_sum = out_of_fold_auc(made, "pair", 0)
     assert own > by_sum > 0.9
     assert out_of_fold_auc(rows(world(count=3)), "pair", 0) == pytest.approx((np.nan, np.nan), nan_ok=True)
 
 
-def test_without_enough_misfits_nothing_is_learned() -> None:
+def test_with_too_few_infeasible_pairs_no_model_is_fitted() -> None:
     made = rows(world(hidden_bytes=6 * GIB))
     few = made.take(np.concatenate([np.flatnonzero(made.feasible), np.flatnonzero(~made.feasible)[: MIN_EITHER - 1]]))
     assert fit_feasibility(few) is None
@@ -116,7 +116,7 @@ def test_the_served_model_answers_with_the_learned_probability(tmp_path: Path) -
     assert matrix.feasible[0, 1] == (expected >= 0.5)
 
 
-def test_memory_that_nobody_knows_teaches_nothing() -> None:
+def test_without_known_memory_no_model_is_fitted() -> None:
     table = world()
     blind = replace(table, jobs=tuple(replace(job, memory_peak_bytes=float("nan")) for job in table.jobs))
     assert fit_feasibility(rows(blind)) is None

@@ -1,4 +1,4 @@
-"""Trees whose export takes the same branch on every row."""
+"""The exported trees take the same branch on every row."""
 
 from dataclasses import replace
 
@@ -32,7 +32,7 @@ def test_rounded_thresholds_predict_the_same_on_every_float32_row(fitted: Fitted
         np.testing.assert_array_equal(rounded.predict(rows), fitted.predict(rows))
 
 
-def test_rows_on_thresholds_are_told_apart_only_with_the_cure(
+def test_rows_on_thresholds_agree_only_with_rounded_thresholds(
     fitted: FittedGbdt, dataset: Dataset, encoder: FeatureEncoder
 ) -> None:
     assert len(fitted.threshold_rows(dataset.rows)) > 500
@@ -42,7 +42,7 @@ def test_rows_on_thresholds_are_told_apart_only_with_the_cure(
         export_pair_graph(uncured, dataset, encoder)
 
 
-def test_absent_features_follow_the_same_way_in_the_graph(fitted: FittedGbdt, dataset: Dataset) -> None:
+def test_absent_features_take_the_same_branches_in_the_graph(fitted: FittedGbdt, dataset: Dataset) -> None:
     pairs = dataset.rows.pairs.copy()
     pairs[np.random.default_rng(0).random(pairs.shape) < 0.3] = np.nan  # also where training never saw a NaN
     rows = replace(dataset.rows, pairs=pairs)

@@ -49,18 +49,18 @@ def test_an_identity_never_trained_is_the_unknown_one(interacting: Dataset) -> N
     np.testing.assert_array_equal(made.predict(new), made.predict(unknown))
 
 
-def test_a_domain_never_seen_gets_what_all_share(fitted: FittedGp, interacting: Dataset) -> None:
+def test_an_unseen_domain_gets_the_effects_shared_by_all(fitted: FittedGp, interacting: Dataset) -> None:
     elsewhere = replace(interacting.rows, domain=np.zeros_like(interacting.rows.domain))
     apart = fitted.predict(interacting.rows) - fitted.predict(elsewhere)
     assert 0 < np.abs(apart).mean() < np.abs(interacting.log_slowdown).mean()
 
 
-def test_more_rows_than_the_limit_rest_on_a_choice_of_them(interacting: Dataset) -> None:
+def test_beyond_the_row_limit_a_sample_of_rows_is_fitted(interacting: Dataset) -> None:
     part = replace(QUICK, max_rows=60).fit(interacting, 0)
     assert error(part, interacting) < 0.5 * error(MeanModel().fit(interacting, 0), interacting)
 
 
-def test_absent_facts_and_one_single_job_are_no_obstacle() -> None:
+def test_absent_facts_and_a_single_job_can_be_fitted() -> None:
     small = build_dataset([world(additive, 3)], FeatureEncoder())
     blind = replace(small, rows=replace(small.rows, pairs=np.full_like(small.rows.pairs, np.nan)))
     made = QUICK.fit(blind, 0)
@@ -69,13 +69,13 @@ def test_absent_facts_and_one_single_job_are_no_obstacle() -> None:
     assert QUICK.fit(alone, 0).predict(alone.rows) == pytest.approx(alone.log_slowdown, abs=0.2)
 
 
-def test_known_jobs_are_answered_more_by_the_gaussian_process_and_novel_ones_by_the_trees() -> None:
+def test_the_gaussian_process_outweighs_the_trees_for_known_jobs_and_not_for_novel_ones() -> None:
     assert gp_weight(np.array([0.0, 0.05, 0.125, 0.2, 1.0])).tolist() == pytest.approx(
         [KNOWN, KNOWN, 0.5, NOVEL, NOVEL]
     )
 
 
-def test_the_ensemble_lies_between_its_halves(interacting: Dataset) -> None:
+def test_the_ensemble_lies_between_its_members(interacting: Dataset) -> None:
     made = EnsembleModel(gp=QUICK, gbdt=GbdtModel(rounds=50)).fit(interacting, 0)
     assert isinstance(made, FittedEnsemble)
     halves = np.stack([made.gp.predict(interacting.rows), made.gbdt.predict(interacting.rows)])

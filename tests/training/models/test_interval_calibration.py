@@ -1,4 +1,4 @@
-"""Grids of held-out residuals: by evidence, by domain, wider for novel pairs."""
+"""Interval grids: by evidence, by domain, wider for novel pairs."""
 
 import numpy as np
 import pytest

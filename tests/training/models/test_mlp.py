@@ -1,4 +1,4 @@
-"""The two-tower network."""
+"""The two-tower network learns interactions, and treats unknown jobs as documented."""
 
 from dataclasses import replace
 
@@ -28,12 +28,12 @@ def error(model: object, dataset: Dataset) -> float:
     return float(np.abs(model.predict(dataset.rows) - dataset.log_slowdown).mean())
 
 
-def test_it_learns_what_a_sum_of_effects_cannot(fitted: FittedMlp, interacting: Dataset) -> None:
+def test_an_interaction_is_learned_that_a_sum_of_effects_misses(fitted: FittedMlp, interacting: Dataset) -> None:
     assert error(fitted, interacting) < 0.5 * error(AdditiveModel().fit(interacting, 0), interacting)
     assert error(fitted, interacting) < 0.2 * error(MeanModel().fit(interacting, 0), interacting)
 
 
-def test_victim_and_neighbour_are_not_the_same_role(fitted: FittedMlp, interacting: Dataset) -> None:
+def test_victim_and_neighbour_are_different_roles(fitted: FittedMlp, interacting: Dataset) -> None:
     there = interacting.take((interacting.rows.victim == 1) & (interacting.rows.neighbour == 8))
     back = interacting.take((interacting.rows.victim == 8) & (interacting.rows.neighbour == 1))
     truth = there.log_slowdown[0] - back.log_slowdown[0]
@@ -48,7 +48,7 @@ def test_an_identity_never_trained_is_the_unknown_one(interacting: Dataset) -> N
     np.testing.assert_array_equal(fitted.predict(new), fitted.predict(unknown))
 
 
-def test_a_column_that_never_varied_says_nothing_later(fitted: FittedMlp, interacting: Dataset) -> None:
+def test_a_column_constant_in_training_has_no_effect(fitted: FittedMlp, interacting: Dataset) -> None:
     width = len(interacting.job_columns)
     constant = interacting.job_columns.index("mode_timeslice")
     moved = interacting.rows.pairs.copy()
@@ -57,7 +57,7 @@ def test_a_column_that_never_varied_says_nothing_later(fitted: FittedMlp, intera
     np.testing.assert_array_equal(fitted.predict(rows), fitted.predict(interacting.rows))
 
 
-def test_absent_features_and_absurd_ones_give_numbers(fitted: FittedMlp, interacting: Dataset) -> None:
+def test_absent_and_extreme_features_give_finite_predictions(fitted: FittedMlp, interacting: Dataset) -> None:
     for value in (np.nan, 1e9, -1e9):
         pairs = np.full_like(interacting.rows.pairs, value)
         rows = replace(interacting.rows, pairs=pairs)

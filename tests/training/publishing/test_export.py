@@ -1,4 +1,4 @@
-"""Every model leaves as a graph that equals it."""
+"""Every model is exported as a graph that equals it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -94,7 +94,7 @@ class Impostor:
         return self.other.to_matrix_onnx()
 
 
-def test_the_gate_refuses_a_graph_of_another_model(
+def test_the_parity_check_refuses_a_graph_of_another_model(
     fitted: Mapping[str, FittedModel], dataset: Dataset, encoder: FeatureEncoder
 ) -> None:
     false = Impostor(real=fitted["additive"], other=fitted["mean"])
@@ -104,7 +104,7 @@ def test_the_gate_refuses_a_graph_of_another_model(
         export_matrix_graph(false, dataset, encoder)
 
 
-def test_the_matrix_gate_sees_swapped_directions(
+def test_the_parity_check_detects_swapped_directions(
     fitted: Mapping[str, FittedModel], dataset: Dataset, encoder: FeatureEncoder
 ) -> None:
     turned = onnx.load_from_string(fitted["additive"].to_matrix_onnx())

@@ -1,4 +1,4 @@
-"""`interfere ui`: MLflow's own pages on the workspace."""
+"""`interfere ui` starts MLflow's own pages on the workspace and leaves no process behind."""
 
 import socket
 import subprocess

@@ -1,4 +1,4 @@
-"""The fitted prior of the online correction: it finds the variances that made the errors, and makes learning faster."""
+"""The fitted prior of the online correction recovers known variances and speeds up learning."""
 
 from pathlib import Path
 
@@ -60,7 +60,7 @@ def prior(dataset: Dataset, errors: tuple[Evaluation, Evaluation]) -> ResidualPr
     return fit_residual_prior(dataset, out_of_fold_errors(dataset, job, 0), out_of_fold_errors(dataset, pair, 0))
 
 
-def test_a_job_of_training_is_doubted_less_than_a_new_one(prior: ResidualPrior) -> None:
+def test_a_job_of_training_has_a_smaller_prior_variance_than_a_new_one(prior: ResidualPrior) -> None:
     assert np.linalg.eigvalsh(prior.own.new).min() >= 0
     assert prior.own.known[0, 0] < prior.own.new[0, 0]
     assert prior.pair_var > 0
@@ -68,7 +68,7 @@ def test_a_job_of_training_is_doubted_less_than_a_new_one(prior: ResidualPrior) 
     assert len(prior.job_signatures) == 16
 
 
-def test_a_cold_job_starts_from_the_means_of_its_company(prior: ResidualPrior, dataset: Dataset) -> None:
+def test_an_unprofiled_job_starts_from_the_means_of_its_partners(prior: ResidualPrior, dataset: Dataset) -> None:
     where = dataset.domains[0].device_type, dataset.domains[0].mode
     said = {name: prior.cold("nobody knows it", name, *where) for name in dataset.workloads}
     assert min(said.values()) < prior.means[where] < max(said.values())
@@ -88,7 +88,7 @@ def test_the_file_loses_nothing_and_a_broken_one_is_refused(prior: ResidualPrior
     assert read_prior(tmp_path).width == default_prior().width
 
 
-def test_new_jobs_are_learned_faster_than_by_the_plain_mean_and_nobody_is_harmed(
+def test_errors_of_new_jobs_fall_faster_than_with_the_plain_mean_and_no_job_gets_worse(
     dataset: Dataset, errors: tuple[Evaluation, Evaluation]
 ) -> None:
     job, pair = errors

@@ -1,4 +1,4 @@
-"""Runs land in the workspace, and MLflow's global address is left as it was."""
+"""Runs are stored in the workspace, and MLflow's global address is restored."""
 
 import os
 from pathlib import Path
@@ -16,7 +16,7 @@ from training.publishing.tracking import (
 )
 
 
-def test_a_run_that_fails_is_marked_failed_and_the_error_goes_on(tmp_path: Path) -> None:
+def test_a_run_that_fails_is_marked_failed_and_the_error_propagates(tmp_path: Path) -> None:
     def fail() -> None:
         with tracked_run(tmp_path, "doomed") as run:
             run.log_parameters({"seed": 1})
@@ -32,7 +32,7 @@ def test_a_run_that_fails_is_marked_failed_and_the_error_goes_on(tmp_path: Path)
 
 
 @pytest.mark.parametrize("registry", [None, "sqlite:///theirs.db"])
-def test_the_callers_address_is_put_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, registry: str | None) -> None:
+def test_the_callers_address_is_restored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, registry: str | None) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     if registry:
@@ -49,7 +49,7 @@ def test_the_callers_address_is_put_back(tmp_path: Path, monkeypatch: pytest.Mon
     assert [path.name for path in tmp_path.iterdir()] == ["work"]  # no database beside it
 
 
-def test_an_address_of_the_environment_ends_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_address_from_the_environment_does_not_outlast_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     theirs = f"sqlite:///{tmp_path / 'theirs.db'}"
     with monkeypatch.context() as environment_of_caller:
         environment_of_caller.setenv("MLFLOW_TRACKING_URI", theirs)
