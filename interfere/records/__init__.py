@@ -1,4 +1,4 @@
-"""The nouns of the house: frozen, validated once, passed across every seam.
+"""The records that packages exchange: frozen, validated once when they are made.
 
 Letters: `n` jobs, `p` ordered pairs, `f` features. SI seconds and bytes. Absent numbers are NaN, never 0.
 `slowdown[i, j]` = metric of i beside j ÷ metric of i alone (1 = no interference); speed = 1/slowdown.
@@ -11,14 +11,17 @@ from interfere.records.cluster import (
     Device,
     Job,
     Limits,
+    MemoryLimits,
     ObjectiveKind,
     ObjectiveTerm,
     Pairing,
     Plan,
     Ranking,
     Refusal,
+    SlowdownLimits,
     Snapshot,
     SolveStatus,
+    TimeLimits,
 )
 from interfere.records.explanations import Alternative, Contribution, Explanation, PairExplanation
 from interfere.records.facts import COUNTERS, JobProfile, KernelStat, PairMeasurement, PairStatus
@@ -31,7 +34,7 @@ from interfere.records.observations import (
     Progress,
     Rollback,
 )
-from interfere.records.predictions import MatrixPrediction, PairBatch, Prediction, Source
+from interfere.records.predictions import MatrixBatch, MatrixPrediction, PairBatch, Prediction, Source
 from interfere.records.promises import DeviceSlots, Grant, Promise, ScopeLedger
 from interfere.records.windows import Window
 
@@ -54,7 +57,9 @@ __all__ = [
     "JobProfile",
     "KernelStat",
     "Limits",
+    "MatrixBatch",
     "MatrixPrediction",
+    "MemoryLimits",
     "MemoryUsage",
     "ObjectiveKind",
     "ObjectiveTerm",
@@ -75,8 +80,10 @@ __all__ = [
     "Refusal",
     "Rollback",
     "ScopeLedger",
+    "SlowdownLimits",
     "Snapshot",
     "SolveStatus",
     "Source",
+    "TimeLimits",
     "Window",
 ]

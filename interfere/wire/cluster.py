@@ -1,4 +1,6 @@
-"""What a scheduler sees, on the wire: jobs, devices, limits, snapshots, and the ranking of one job's places."""
+"""Converters of what a scheduler sends: jobs, devices, limits, snapshots; and of the ranking of devices for one job."""
+
+from dataclasses import fields
 
 from interfere.records import (
     NAN,
@@ -12,13 +14,7 @@ from interfere.records import (
     Snapshot,
     Window,
 )
-from interfere.records.cluster import (
-    DEFAULT_ALLOWED,
-    DEFAULT_GRANT_PATIENCE_S,
-    DEFAULT_MOVE_FACTOR,
-    DEFAULT_PROMISE_TTL_S,
-    DEFAULT_RISK,
-)
+from interfere.records.cluster import DEFAULT_ALLOWED, DEFAULT_MOVE_FACTOR, LIMIT_GROUPS
 from interfere.v1 import policy_pb2 as pb
 from interfere.wire.messages import RankAnswer, RankQuery
 from interfere.wire.scalars import ACTION, MODE, OBJECTIVE, Inspection, number, numbers, set_numbers
@@ -37,11 +33,10 @@ _JOB_OPTIONAL = (
     "remaining_p90_s",
     "grant_bytes",
 )
-_LIMITS_OPTIONAL = ("max_slowdown", "misfit_risk", "protected_slowdown", "time_budget_s", "slice_s", "soft_cap")
 
 
 def job_to_proto(job: Job) -> pb.Job:
-    """A job that waits or runs."""
+    """A pending or running job."""
     message = pb.Job(
         id=job.id,
         workload=job.workload,
@@ -57,7 +52,7 @@ def job_to_proto(job: Job) -> pb.Job:
 
 
 def job_from_proto(message: pb.Job) -> Job:
-    """A job that waits or runs; raises InvalidInputError."""
+    """A pending or running job; raises InvalidInputError."""
     inspection = Inspection()
     optional = inspection.read("", lambda: numbers(message, *_JOB_OPTIONAL)) or {}
     weight = inspection.read("", lambda: number(message, "weight", 1.0))
@@ -137,7 +132,7 @@ def device_from_proto(message: pb.Device) -> Device:
 
 
 def limits_to_proto(limits: Limits) -> pb.Limits:
-    """What a plan may do."""
+    """What a plan may do; the message is flat."""
     message = pb.Limits(
         allowed=sorted(ACTION[kind] for kind in limits.allowed),
         max_devices=limits.max_devices,
@@ -145,55 +140,47 @@ def limits_to_proto(limits: Limits) -> pb.Limits:
         allow_extrapolation=limits.allow_extrapolation,
         promise_deadlines=limits.promise_deadlines,
         guest_ends_first=limits.guest_ends_first,
+        move_factor=limits.move_factor,
     )
-    set_numbers(
-        message,
-        limits,
-        *_LIMITS_OPTIONAL,
-        "risk",
-        "memory_headroom",
-        "promise_ttl_s",
-        "move_factor",
-        "grant_patience_s",
-        "grant_tolerance",
-    )
+    for group in LIMIT_GROUPS:
+        record = getattr(limits, group)
+        set_numbers(message, record, *(field.name for field in fields(record)))
     return message
 
 
 def limits_from_proto(message: pb.Limits) -> Limits:
     """What a plan may do; no action listed means the three that touch no resident. Raises InvalidInputError."""
     words = [ACTION.word(kind, f"allowed[{k}]") for k, kind in enumerate(message.allowed)]
-    return Limits(
+    return Limits.of(
         allowed=frozenset(map(ActionKind, words)) or DEFAULT_ALLOWED,
         max_devices=message.max_devices if message.HasField("max_devices") else None,
         most_shared_gpus=message.most_shared_gpus if message.HasField("most_shared_gpus") else None,
         allow_extrapolation=message.allow_extrapolation,
         promise_deadlines=message.promise_deadlines if message.HasField("promise_deadlines") else True,
         guest_ends_first=message.guest_ends_first,
-        risk=number(message, "risk", DEFAULT_RISK),
-        memory_headroom=number(message, "memory_headroom", 0.0),
-        promise_ttl_s=number(message, "promise_ttl_s", DEFAULT_PROMISE_TTL_S),
         move_factor=number(message, "move_factor", DEFAULT_MOVE_FACTOR),
-        grant_patience_s=number(message, "grant_patience_s", DEFAULT_GRANT_PATIENCE_S),
-        grant_tolerance=number(message, "grant_tolerance", 0.0),
-        **numbers(message, *_LIMITS_OPTIONAL),
+        **{
+            field.name: number(message, field.name, float(field.default))  # type: ignore[arg-type]  # every limit has a default
+            for record in LIMIT_GROUPS.values()
+            for field in fields(record)
+        },
     )
 
 
 def term_to_proto(term: ObjectiveTerm) -> pb.ObjectiveTerm:
-    """One part of a sum."""
+    """One term of a weighted sum of objectives."""
     return pb.ObjectiveTerm(kind=OBJECTIVE[term.kind], weight=term.weight)
 
 
 def term_from_proto(message: pb.ObjectiveTerm) -> ObjectiveTerm:
-    """One part of a sum; raises InvalidInputError."""
+    """One term of a weighted sum of objectives; raises InvalidInputError."""
     return ObjectiveTerm(
         kind=ObjectiveKind(OBJECTIVE.word(message.kind, "kind")), weight=number(message, "weight", 1.0)
     )
 
 
 def snapshot_to_proto(snapshot: Snapshot, *, validate_only: bool = False) -> pb.MatchRequest:
-    """A whole request to Match."""
+    """A snapshot as a request to Match."""
     message = pb.MatchRequest(
         scope=snapshot.scope,
         snapshot_id=snapshot.snapshot_id,
@@ -233,7 +220,7 @@ def snapshot_from_proto(message: pb.MatchRequest) -> Snapshot:
 
 
 def rank_query_to_proto(query: RankQuery) -> pb.RankPlacementsRequest:
-    """One job and where it might go."""
+    """One job and its candidate devices."""
     return pb.RankPlacementsRequest(
         job=job_to_proto(query.job),
         devices=[device_to_proto(device) for device in query.devices],
@@ -244,7 +231,7 @@ def rank_query_to_proto(query: RankQuery) -> pb.RankPlacementsRequest:
 
 
 def rank_query_from_proto(message: pb.RankPlacementsRequest) -> RankQuery:
-    """One job and where it might go; raises InvalidInputError."""
+    """One job and its candidate devices; raises InvalidInputError."""
     inspection = Inspection()
     job = inspection.read("job", lambda: job_from_proto(message.job))
     devices = inspection.read_all("devices", message.devices, device_from_proto)
@@ -263,7 +250,7 @@ def rank_query_from_proto(message: pb.RankPlacementsRequest) -> RankQuery:
 
 
 def rank_answer_to_proto(answer: RankAnswer) -> pb.RankPlacementsResponse:
-    """Best device first."""
+    """Rankings of devices, the best first."""
     rankings = []
     for ranking in answer.rankings:
         message = pb.Ranking(
@@ -275,18 +262,18 @@ def rank_answer_to_proto(answer: RankAnswer) -> pb.RankPlacementsResponse:
 
 
 def rank_answer_from_proto(message: pb.RankPlacementsResponse) -> RankAnswer:
-    """Best device first; the cost of a device that is not feasible is infinite."""
+    """Rankings of devices, the best first; the cost of an infeasible device is infinite."""
     return RankAnswer(
         rankings=tuple(
             Ranking(
-                device_id=one.device_id,
-                feasible=one.feasible,
-                cost=number(one, "cost", float("inf")),
-                reason=one.reason,
-                planned=one.planned,
-                **numbers(one, "slowdown", "worst_resident_slowdown"),
+                device_id=ranking.device_id,
+                feasible=ranking.feasible,
+                cost=number(ranking, "cost", float("inf")),
+                reason=ranking.reason,
+                planned=ranking.planned,
+                **numbers(ranking, "slowdown", "worst_resident_slowdown"),
             )
-            for one in message.rankings
+            for ranking in message.rankings
         ),
         model_version=message.model_version,
     )

@@ -1,13 +1,13 @@
-"""Plain JSON for people and scripts: documents to records, with the path of everything wrong, and records to documents.
+"""JSON documents to records, with the path of every broken rule, and records to JSON documents.
 
-Law: the keys are the field names of the records; a key nobody knows is an error, an absent one takes its default.
+Law: the keys are the field names of the records; an unknown key is an error, an absent one takes its default.
 """
 
 import json
 import math
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, asdict, fields
+from dataclasses import MISSING, Field, asdict, fields
 from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
@@ -34,6 +34,7 @@ from interfere.records import (
     Snapshot,
     Window,
 )
+from interfere.records.cluster import LIMIT_GROUPS
 from interfere.wire.messages import GrantTables, JobRef, ObservationAnswer, ObservationLog, PairAnswer, PairQuery
 from interfere.wire.scalars import Inspection
 
@@ -75,50 +76,52 @@ def read_pair_query(document: object) -> PairQuery:
 
 
 def read_observations(document: object) -> tuple[Observation, ...]:
-    """{"observations": [...]}, or the list itself. "what" names the kind of one: progress when it is left out."""
+    """{"observations": [...]}, or the list itself. "what" names the kind of an observation; progress when left out."""
     if isinstance(document, Mapping) and set(document) == {"observations"}:
         document = document["observations"]
     inspection = Inspection()
-    found: tuple[Observation, ...] | None = inspection.read("observations", lambda: _many(_observation)(document))
+    observations: tuple[Observation, ...] | None = inspection.read(
+        "observations", lambda: _many(_observation)(document)
+    )
     inspection.done()
-    return found or ()
+    return observations or ()
 
 
 def plan_document(plan: Plan) -> dict[str, Any]:
-    """All of a plan, under the names of its fields."""
+    """A plan as a document."""
     return asdict(plan)
 
 
 def grants_document(tables: GrantTables) -> dict[str, Any]:
-    """Both tables, under the names of their fields."""
+    """The tables of devices and grants as a document."""
     return asdict(tables)
 
 
-def explanation_document(said: Explanation) -> dict[str, Any]:
-    """All of an explanation, under the names of its fields."""
-    return asdict(said)
+def explanation_document(explanation: Explanation) -> dict[str, Any]:
+    """An explanation as a document."""
+    return asdict(explanation)
 
 
 def snapshot_document(snapshot: Snapshot) -> dict[str, Any]:
-    """All of a snapshot; `read_snapshot` reads it back."""
+    """A snapshot as a document that `read_snapshot` reads back."""
     document = asdict(snapshot)
-    document["limits"]["allowed"] = sorted(snapshot.limits.allowed)
+    document["limits"] = snapshot.limits.flat() | {"allowed": sorted(snapshot.limits.allowed)}
     return document
 
 
 def pair_document(answer: PairAnswer, names: list[str]) -> dict[str, Any]:
     """One entry a pair, its jobs by name."""
-    said = answer.prediction
+    prediction = answer.prediction
     rows = zip(
         answer.victim.tolist(),
         answer.neighbour.tolist(),
-        said.median.tolist(),
-        said.lower.tolist(),
-        said.upper.tolist(),
-        said.feasibility.tolist(),
-        said.source,
-        said.reason,
-        answer.further or ((),) * len(said.median),
+        prediction.median.tolist(),
+        prediction.lower.tolist(),
+        prediction.upper.tolist(),
+        prediction.feasibility.tolist(),
+        prediction.source,
+        prediction.reason,
+        answer.further or ((),) * len(prediction.median),
         strict=True,
     )
     return {
@@ -142,12 +145,12 @@ def pair_document(answer: PairAnswer, names: list[str]) -> dict[str, Any]:
 
 
 def answers_document(answers: tuple[ObservationAnswer, ...]) -> dict[str, Any]:
-    """One entry an observation."""
+    """One entry per observation."""
     return {"observations": [asdict(answer) for answer in answers]}
 
 
 def log_document(log: ObservationLog) -> dict[str, Any]:
-    """Entries with what people look for first, the state, the largest corrections."""
+    """Entries with their essentials first, the online state and the largest corrections."""
     names = {kind: name for name, kind in _OBSERVATIONS.items()}
     return {
         "entries": [
@@ -165,29 +168,40 @@ def log_document(log: ObservationLog) -> dict[str, Any]:
             for entry in log.entries
         ],
         "online": asdict(log.online),
-        "corrections": [asdict(one) for one in log.corrections],
+        "corrections": [asdict(correction) for correction in log.corrections],
     }
 
 
-def _about(one: Observation) -> str:
-    """A few words."""
-    if isinstance(one, Progress):
-        beside = " beside " + ", ".join(one.company) if one.company else " alone"
-        much = f"{one.steps:g} steps" if math.isnan(one.slowdown) else f"slowdown {one.slowdown:g}"
-        return f"{one.workload}{beside} on {one.device_type}: {much} in {one.end_s - one.start_s:g} s"
-    if isinstance(one, MemoryUsage):
-        return f"{one.workload} on {one.device_type}: {one.bytes / 2**30:.2f} GiB"
-    return f"{one.kind.value}: {one.reason}" if isinstance(one, Outcome) else f"to {one.to_sequence}: {one.reason}"
+def _about(observation: Observation) -> str:
+    """One line for people."""
+    if isinstance(observation, Progress):
+        beside = " beside " + ", ".join(observation.company) if observation.company else " alone"
+        has_slowdown = not math.isnan(observation.slowdown)
+        progress = f"slowdown {observation.slowdown:g}" if has_slowdown else f"{observation.steps:g} steps"
+        duration_s = observation.end_s - observation.start_s
+        return f"{observation.workload}{beside} on {observation.device_type}: {progress} in {duration_s:g} s"
+    if isinstance(observation, MemoryUsage):
+        return f"{observation.workload} on {observation.device_type}: {observation.bytes / 2**30:.2f} GiB"
+    if isinstance(observation, Outcome):
+        return f"{observation.kind.value}: {observation.reason}"
+    return f"to {observation.to_sequence}: {observation.reason}"
 
 
 # --- readers of parts ------------------------------------------------------------------------------------------------
 
 
-def _record(kind: type[T], document: object, /, **readers: Reader) -> T:
-    """Build `kind` from an object; `readers` take the fields that are not a text, number or truth value."""
+def _record(record: type[T], document: object, /, **readers: Reader) -> T:
+    """Build `record` from an object; `readers` take the fields that are not a text, number or truth value."""
+    known = {f.name: f for f in fields(record)}  # type: ignore[arg-type]  # T is one of our dataclasses
+    return record(**_values(record.__name__, known, document, readers))
+
+
+def _values(
+    name_of_record: str, known: Mapping[str, Field[Any]], document: object, readers: Mapping[str, Reader]
+) -> dict[str, Any]:
+    """The value of every known field that the object has."""
     if not isinstance(document, Mapping):
-        raise _wrong("must be an object", document, f"send {{…}} with the fields of {kind.__name__}")
-    known = {f.name: f for f in fields(kind)}  # type: ignore[arg-type]  # T is one of our dataclasses
+        raise _wrong("must be an object", document, f"send {{…}} with the fields of {name_of_record}")
     inspection = Inspection()
     values: dict[str, Any] = {}
     for name, value in document.items():
@@ -202,11 +216,11 @@ def _record(kind: type[T], document: object, /, **readers: Reader) -> T:
         if name not in values and field.default is MISSING and field.default_factory is MISSING:
             inspection.note(Violation(field=name, what="is needed", value="nothing", remedy="add it"))
     inspection.done()
-    return kind(**values)
+    return values
 
 
 def _wrong(what: str, value: object, remedy: str) -> InvalidInputError:
-    """A violation at the place that its reader adds."""
+    """A violation; its reader adds the path."""
     return InvalidInputError.from_violations([Violation(field="", what=what, value=_short(value), remedy=remedy)])
 
 
@@ -260,8 +274,18 @@ def _window(value: object) -> Window:
     return _record(Window, value)
 
 
+# The document is flat: `max_slowdown` and the like stand beside `allowed`.
+_LIMIT_FIELDS: dict[str, Field[Any]] = {
+    one.name: one
+    for record in (Limits, *LIMIT_GROUPS.values())
+    for one in fields(record)
+    if one.name not in LIMIT_GROUPS
+}
+
+
 def _limits(value: object) -> Limits:
-    return _record(Limits, value, allowed=lambda names: frozenset(_many(_action)(names)))
+    readers: dict[str, Reader] = {"allowed": lambda names: frozenset(_many(_action)(names))}
+    return Limits.of(**_values("Limits", _LIMIT_FIELDS, value, readers))
 
 
 def _action(value: object) -> ActionKind:
@@ -281,10 +305,10 @@ def _term(value: object) -> ObjectiveTerm:
 
 
 def _pair(value: object) -> tuple[int, ...]:
-    places = _sizes(value)
-    if len(places) < 2:
-        raise _wrong("must be [victim, neighbour]", value, "two or more places in jobs, counted from 0")
-    return tuple(places)
+    indices = _sizes(value)
+    if len(indices) < 2:
+        raise _wrong("must be [victim, neighbour]", value, "two or more indices into jobs, counted from 0")
+    return tuple(indices)
 
 
 def _ref(value: object) -> JobRef:

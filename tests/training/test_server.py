@@ -145,7 +145,7 @@ def test_promotion_obeys_the_gate_unless_forced_with_a_reason(
 def test_nothing_is_started_for_a_tracking_server(server: str, tmp_path: Path) -> None:
     lines: list[str] = []
     assert serve_ui(tmp_path, 5000, tracking=server, report=lines.append) == 0
-    assert lines == [f"{server} shows its runs itself: open it in a browser"]
+    assert lines == [f"{server} is a tracking server with its own pages: open it in a browser"]
 
 
 def test_a_server_that_is_down_is_reported_before_any_work(small_folder: Path, tmp_path: Path) -> None:

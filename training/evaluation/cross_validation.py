@@ -167,7 +167,7 @@ def _predict_fold(dataset: Dataset, fold: Fold, model: FittedModel | FittedBasel
         predicted_log=model.predict(rows),
         novelty=model.novelty(rows) if isinstance(model, NoveltyModel) else np.zeros(len(rows)),
         partners=np.minimum(counts[rows.domain, rows.victim], counts[rows.domain, rows.neighbour]),
-        subject=tested_jobs(dataset, fold),
+        subject=subject_jobs(dataset, fold),
         has_inputs=model.has_inputs(rows) if isinstance(model, PartialBaseline) else np.ones(len(rows), dtype=bool),
     )
 
@@ -218,7 +218,7 @@ def scored_rows(dataset: Dataset, index: Ints, predicted_log: Floats, fold: Ints
     )
 
 
-def tested_jobs(dataset: Dataset, fold: Fold) -> Ints:
+def subject_jobs(dataset: Dataset, fold: Fold) -> Ints:
     """int64[t]: the job of each test row that no training row shows; the victim where both were seen."""
     train, test = dataset.rows.take(fold.train), dataset.rows.take(fold.test)
     seen = np.concatenate([train.victim, train.neighbour])

@@ -8,7 +8,7 @@ import pytest
 from features.pair import FeatureEncoder
 from tests.training.worlds import additive, summed, world
 from training.dataset import Dataset, PairRows, build_dataset
-from training.evaluation.cross_validation import cross_fold_interval, evaluate_models, tested_jobs
+from training.evaluation.cross_validation import cross_fold_interval, evaluate_models, subject_jobs
 from training.evaluation.splits import folds
 from training.models.additive import AdditiveModel, FittedAdditive
 from training.models.catalogue import MODELS, select_models
@@ -66,7 +66,7 @@ def test_the_tested_jobs_of_the_job_split_are_the_unseen_ones(dataset: Dataset) 
     for part in folds(dataset, "job", 0):
         seen = set(dataset.rows.victim[part.train]) | set(dataset.rows.neighbour[part.train])
         rows = dataset.rows.take(part.test)
-        asked = tested_jobs(dataset, part)
+        asked = subject_jobs(dataset, part)
         assert not set(asked) & seen
         assert ((asked == rows.victim) | (asked == rows.neighbour)).all()
         found.append(set(asked))

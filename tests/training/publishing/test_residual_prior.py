@@ -65,7 +65,7 @@ def test_a_job_of_training_has_a_smaller_prior_variance_than_a_new_one(prior: Re
     assert prior.own.known[0, 0] < prior.own.new[0, 0]
     assert prior.pair_var > 0
     assert prior.noise_var > 0
-    assert len(prior.job_signatures) == 16
+    assert len(prior.signatures) == 16
 
 
 def test_an_unprofiled_job_starts_from_the_means_of_its_partners(prior: ResidualPrior, dataset: Dataset) -> None:
