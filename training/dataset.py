@@ -223,7 +223,7 @@ class _EncodedJobs:
                     f"table {self._table_names[table]}: a pair names a job without a profile on "
                     f"{measurement.device_type}",
                     value=workload,
-                    remedy="measure it alone first: interfere profile solo",
+                    remedy="measure it solo first: interfere profile solo",
                 )
             self._cache[key] = self._encoder.encode_jobs([profile], measurement.device_type, measurement.mode)[0]
         return self._cache[key]

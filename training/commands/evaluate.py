@@ -65,7 +65,7 @@ def evaluate(
 
     if plots is not None:
         make_figure_folder(plots)
-    boards = evaluate_named_tables(
+    leaderboards = evaluate_named_tables(
         data,
         workspace(work),
         seeds=tuple(seed or (0,)),
@@ -76,6 +76,6 @@ def evaluate(
         report=progress_note,
     )
     if plots is not None:
-        progress_note("\n".join(map(str, save_leaderboard_figures(boards, plots))))
-    found = leaderboard_documents(boards)
-    emit(found[0] if len(found) == 1 else found, leaderboards_markdown(boards), as_json=as_json)
+        progress_note("\n".join(map(str, save_leaderboard_figures(leaderboards, plots))))
+    documents = leaderboard_documents(leaderboards)
+    emit(documents[0] if len(documents) == 1 else documents, leaderboards_markdown(leaderboards), as_json=as_json)
