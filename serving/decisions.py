@@ -15,7 +15,7 @@ from interfere.policy.decide import plan_scope, validate_time
 from interfere.policy.ledger.grants import account_of, held_by, with_held
 from interfere.protocols import Predictor
 from interfere.records import Outcome, OutcomeKind, Plan, Promise, ScopeLedger, Snapshot
-from interfere.store.protocol import Store, StoredDecision
+from interfere.store.protocols import Store, StoredDecision
 from interfere.v1 import policy_pb2 as pb
 from interfere.wire.cluster import snapshot_to_proto
 from interfere.wire.messages import GrantTables

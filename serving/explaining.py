@@ -35,7 +35,7 @@ from interfere.records import (
     Snapshot,
     Source,
 )
-from interfere.store.protocol import Account, AccountBook
+from interfere.store.protocols import Account, AccountBook
 from interfere.v1 import policy_pb2 as pb
 from interfere.wire.cluster import snapshot_from_proto
 from interfere.wire.messages import ExplainQuery

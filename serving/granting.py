@@ -10,7 +10,7 @@ from itertools import islice
 from interfere.policy.ledger.grants import account_of, holdings
 from interfere.policy.ledger.overuse import of_grant
 from interfere.records import NAN, Grant, MemoryUsage, ScopeLedger
-from interfere.store.protocol import ObservationBook
+from interfere.store.protocols import ObservationBook
 from interfere.wire.messages import DeviceGrants, GrantLine, GrantTables
 
 # Windows of one grant that a decision looks back on: a minute each (Prometheus' default scrape interval), 16 hours.

@@ -15,8 +15,8 @@ from interfere.errors import NotFoundError, UnavailableError
 from interfere.predict.online import state as snapshot
 from interfere.predict.residual import Learned, OnlineModel
 from interfere.records import JobProfile, MemoryUsage, Observation, ObservationResult, Progress, Rollback
-from interfere.store.protocol import Kept, ObservationBook, SnapshotBook, StoredSnapshot
-from interfere.store.rows import kind_of, observation_text
+from interfere.store.json_records import kind_of, observation_text
+from interfere.store.protocols import Kept, ObservationBook, SnapshotBook, StoredSnapshot
 from interfere.wire.messages import (
     Correction,
     LogEntry,

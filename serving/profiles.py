@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 
 from interfere.errors import NotFoundError
 from interfere.records import Job, JobProfile
-from interfere.store.protocol import ProfileBook
+from interfere.store.protocols import ProfileBook
 from interfere.wire.messages import JobRef, ProfileSummary
 
 

@@ -29,7 +29,7 @@ from interfere.records import (
     Plan,
     Snapshot,
 )
-from interfere.store.protocol import Store
+from interfere.store.protocols import Store
 from interfere.wire.messages import (
     ExplainQuery,
     GrantTables,

@@ -12,7 +12,7 @@ from interfere.commands.output import JsonFlag, emit, progress_note
 
 if TYPE_CHECKING:
     from interfere.records import JobProfile
-    from interfere.timeline.compare import Meeting, ModeResult
+    from interfere.timeline.mode_comparison import Meeting, ModeResult
 
 app = typer.Typer(add_completion=False)
 Source = Annotated[Path | None, typer.Option("--table", help="Folder of a table. Default: the shipped one.")]
@@ -47,8 +47,8 @@ def timeline(
     as_json: JsonFlag = False,
 ) -> None:
     """Replay two jobs on one device from what they do alone, by sharing mode; what filling gaps by priority buys."""
-    from interfere.timeline.compare import compare, meeting_of, policies
-    from interfere.timeline.picture import window_s, write_page
+    from interfere.timeline.comparison_page import window_s, write_page
+    from interfere.timeline.mode_comparison import compare, meeting_of, policies
 
     first, second = _pair(high, low, device, table, profiles)
     modes = policies(mode or (), first.device_type)
@@ -62,7 +62,7 @@ def _show(meeting: "Meeting", results: "Sequence[ModeResult]", path: Path | None
     """The figures of each mode, and what they are made of."""
     from dataclasses import asdict
 
-    from interfere.timeline.picture import COLUMNS, notes, table_rows
+    from interfere.timeline.comparison_page import COLUMNS, notes, table_rows
 
     one, other = meeting.high, meeting.low
     title = escape(f"{one.name} (high) beside {other.name} (low), replayed")
@@ -112,7 +112,7 @@ def _pair(
 
 
 def _profiles(table: Path | None, profiles: Path | None) -> "tuple[JobProfile, ...]":
-    from interfere.data.shipped import shipped_table
+    from interfere.data.shipped_tables import shipped_table
     from interfere.data.tables import read_table
     from interfere.errors import InvalidInputError
     from interfere.records import JobProfile

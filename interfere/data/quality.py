@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from interfere.data.additive import fit_additive
+from interfere.data.additive_fit import fit_additive
 from interfere.data.tables import Table
 from interfere.records import NAN, PairMeasurement, PairStatus
 

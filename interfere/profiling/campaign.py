@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from interfere.data.card import write_card
+from interfere.data.dataset_card import write_card
 from interfere.data.parquet import write_rows
 from interfere.data.schema import raw_schema
 from interfere.data.tables import Table, read_table, write_table

@@ -3,9 +3,9 @@
 import sqlite3
 
 from interfere.records import ScopeLedger
-from interfere.store.file import SqliteFile
-from interfere.store.protocol import StoredDecision
-from interfere.store.rows import grant_text, promise_text, read_grant, read_promise, read_slots, slots_text
+from interfere.store.json_records import grant_text, promise_text, read_grant, read_promise, read_slots, slots_text
+from interfere.store.protocols import StoredDecision
+from interfere.store.sqlite_file import SqliteFile
 
 
 class SqliteDecisions:

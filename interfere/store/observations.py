@@ -4,9 +4,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from interfere.records import MemoryUsage, Observation, ObservationResult
-from interfere.store.file import SqliteFile
-from interfere.store.protocol import Kept, StoredObservation, StoredSnapshot
-from interfere.store.rows import kind_of, observation_text, read_observation
+from interfere.store.json_records import kind_of, observation_text, read_observation
+from interfere.store.protocols import Kept, StoredObservation, StoredSnapshot
+from interfere.store.sqlite_file import SqliteFile
 
 AT_ONCE = 5_000  # entries in memory while the log is read
 KEEP_SNAPSHOTS = 2  # the newest, and one before it in case a rollback went further

@@ -5,18 +5,18 @@ from pathlib import Path
 
 from interfere.errors import InterfereError, UnfitError
 from interfere.records import JobProfile
-from interfere.store.accounts import SqliteAccounts
+from interfere.store.decision_audits import SqliteAccounts
 from interfere.store.decisions import SqliteDecisions, SqlitePromises
-from interfere.store.file import SqliteFile
-from interfere.store.lock import FileLock
+from interfere.store.file_lock import FileLock
+from interfere.store.json_records import profile_text, read_profile
 from interfere.store.observations import SqliteObservations, SqliteSnapshots
-from interfere.store.rows import profile_text, read_profile
+from interfere.store.sqlite_file import SqliteFile
 
 KEEP_DECISIONS = 10_000  # a retry comes within minutes; at one decision a second this is almost three hours
 
 
 class SqliteStore:
-    """Implements `interfere.store.protocol.Store`. Thread-safe; one process a file."""
+    """Implements `interfere.store.protocols.Store`. Thread-safe; one process a file."""
 
     def __init__(self, path: Path, *, keep_decisions: int = KEEP_DECISIONS, read_only: bool = False) -> None:
         """Opens or makes the file; `read_only` opens it beside the server that holds it.

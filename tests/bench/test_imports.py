@@ -9,7 +9,7 @@ import pytest
 from features.pair import Encoder
 from interfere.data.importers.gavel import CENSORED, import_gavel
 from interfere.data.importers.helios import import_helios
-from interfere.data.importers.imported import Imported
+from interfere.data.importers.import_result import Imported
 from interfere.data.importers.kernels.nsight import import_nsight
 from interfere.data.importers.kernels.orion import import_orion
 from interfere.data.importers.lucid import DEFAULTED, import_lucid

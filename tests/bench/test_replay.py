@@ -14,7 +14,7 @@ import pytest
 
 from interfere.data.importers.gavel import import_gavel
 from interfere.data.importers.helios import import_helios
-from interfere.data.importers.imported import Imported
+from interfere.data.importers.import_result import Imported
 from interfere.data.importers.lucid import import_lucid
 from interfere.data.importers.philly import import_philly
 from interfere.data.tables import Table, write_table

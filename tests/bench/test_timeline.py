@@ -12,15 +12,15 @@ from scipy.stats import spearmanr
 from features.pair import Encoder
 from interfere.data.importers.kernels.nsight import nsight_launches
 from interfere.data.importers.kernels.orion import import_orion, orion_launches
-from interfere.data.shipped import shipped_table
+from interfere.data.shipped_tables import shipped_table
 from interfere.data.tables import read_table
-from interfere.timeline.build import from_launches, from_profile, with_gaps
-from interfere.timeline.compare import Meeting, ModeResult, compare, policies, shared_slowdowns
-from interfere.timeline.engine import QUEUE_LAUNCHES, SharingPolicy, replay
-from interfere.timeline.fair import FairSlices
-from interfere.timeline.policies import PriorityFilling, Queued, TimeSlices, spatial_rates
+from interfere.timeline.eevdf import FairSlices
+from interfere.timeline.kernel_times import KernelTable, mistaken
+from interfere.timeline.mode_comparison import Meeting, ModeResult, compare, policies, shared_slowdowns
 from interfere.timeline.records import Stream, Timeline
-from interfere.timeline.tables import KernelTable, mistaken
+from interfere.timeline.replay_engine import QUEUE_LAUNCHES, SharingPolicy, replay
+from interfere.timeline.sharing_modes import PriorityFilling, Queued, TimeSlices, spatial_rates
+from interfere.timeline.timeline_builders import from_launches, from_profile, with_gaps
 from tests.bench.history import record
 from tests.data.importers.public import public
 from training.dataset import build_dataset

@@ -1,4 +1,4 @@
-"""The laws of `interfere.store.protocol.Store`: subclass, give `open`, and every implementation is held to them."""
+"""The laws of `interfere.store.protocols.Store`: subclass, give `open`, and every implementation is held to them."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -24,8 +24,7 @@ from interfere.records import (
     Rollback,
     ScopeLedger,
 )
-from interfere.store.protocol import Account, Kept, Store, StoredDecision, StoredSnapshot
-from interfere.store.rows import (
+from interfere.store.json_records import (
     grant_text,
     kind_of,
     observation_text,
@@ -38,6 +37,7 @@ from interfere.store.rows import (
     read_slots,
     slots_text,
 )
+from interfere.store.protocols import Account, Kept, Store, StoredDecision, StoredSnapshot
 from tests.wire import strategies as some
 
 PROFILE = JobProfile(

@@ -13,10 +13,10 @@ import pytest
 
 from interfere.errors import UnavailableError, UnfitError
 from interfere.records import ScopeLedger
-from interfere.store.accounts import SqliteAccounts
-from interfere.store.file import SqliteFile
-from interfere.store.rows import observation_text
+from interfere.store.decision_audits import SqliteAccounts
+from interfere.store.json_records import observation_text
 from interfere.store.sqlite import SqliteStore
+from interfere.store.sqlite_file import SqliteFile
 from tests.store.conformance import (
     ACCOUNT,
     DECISION,

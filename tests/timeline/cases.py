@@ -3,10 +3,10 @@
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from interfere.timeline.engine import SharingPolicy
-from interfere.timeline.fair import FairSlices
-from interfere.timeline.policies import Exclusive, PriorityFilling, Queued, Spatial, TimeSlices
+from interfere.timeline.eevdf import FairSlices
 from interfere.timeline.records import Identity, Kernel, Timeline
+from interfere.timeline.replay_engine import SharingPolicy
+from interfere.timeline.sharing_modes import Exclusive, PriorityFilling, Queued, Spatial, TimeSlices
 
 US = 1e-6
 LAW = settings(max_examples=20, deadline=None)  # of each policy

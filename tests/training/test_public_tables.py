@@ -5,7 +5,7 @@ import pytest
 
 from features.pair import Encoder
 from interfere.data.importers.gavel import import_gavel
-from interfere.data.importers.imported import Imported
+from interfere.data.importers.import_result import Imported
 from interfere.data.importers.lucid import import_lucid
 from interfere.data.tables import Table
 from tests.data.importers.public import public

@@ -18,7 +18,7 @@ from interfere.cli import main
 from interfere.data.tables import Table, write_table
 from interfere.errors import TableError
 from interfere.records import Progress
-from interfere.store.protocol import Kept
+from interfere.store.protocols import Kept
 from interfere.store.sqlite import SqliteStore
 from tests.training.cheap import CHEAP, ONLY_MEAN
 from training.publishing.registry import champion_folder

@@ -15,7 +15,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from interfere.data.page.markup import Html, tag
+from interfere.data.html_page.html_builder import Html, tag
 from interfere.data.parquet import replace_file
 from interfere.sim.schedulers.registry import ORACLES, PREEMPTIVE, first_word
 from interfere.sim.score import Difference
@@ -195,7 +195,7 @@ def page(answer: Answer) -> str:
         body += [tag("h2", title), _html_table(lines), tag("p", LEGEND, class_="dim")]
         if title == STABLE:
             body += [_img(figure) for figure in _figures(lines, study.runs)]
-    style = Html(files("interfere.data.page").joinpath("style.css").read_text(encoding="utf-8"))
+    style = Html(files("interfere.data.html_page").joinpath("style.css").read_text(encoding="utf-8"))
     policy = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
     head = tag(
         "head",

@@ -23,9 +23,9 @@ def card(
     as_json: JsonFlag = False,
 ) -> None:
     """Describe a table: what was measured, where, and how far to trust it. Computed anew from its rows."""
-    from interfere.data.card import CARD
-    from interfere.data.card import card as describe
-    from interfere.data.page import write_page
+    from interfere.data.dataset_card import CARD
+    from interfere.data.dataset_card import card as describe
+    from interfere.data.html_page import write_page
     from interfere.data.tables import read_table, table_digest
 
     table = read_table(folder)

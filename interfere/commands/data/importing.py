@@ -13,7 +13,7 @@ from rich.table import Table as Grid
 from interfere.commands.output import JsonFlag, emit, progress_note
 
 if TYPE_CHECKING:
-    from interfere.data.importers.imported import Imported
+    from interfere.data.importers.import_result import Imported
 
 Name = Annotated[str, typer.Option(help="Workload of a single file; default: the file's name.")]
 StepTime = Annotated[float | None, typer.Option(min=1e-9, help="Measured time of one step, of a single file.")]
@@ -27,7 +27,7 @@ Static = Annotated[
 
 def _free(out: Path) -> Path:
     """Refuse a target that holds something else before anything is read or traced."""
-    from interfere.data.importers.writing import check_target
+    from interfere.data.importers.import_writer import check_target
 
     check_target(out)
     return out
@@ -176,8 +176,8 @@ def _with_static(imported: "Imported", *, static: bool) -> "Imported":
 
 def _write(out: Path, imported: "Imported", *, as_json: bool) -> None:
     """Write the import and say what came in, what did not, and from which bytes."""
-    from interfere.data.importers.card import comparison
-    from interfere.data.importers.writing import write_import
+    from interfere.data.importers.import_card import comparison
+    from interfere.data.importers.import_writer import write_import
 
     files = write_import(out, imported)
     if imported.trace is not None:

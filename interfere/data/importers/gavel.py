@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from interfere.data.importers.imported import Fate, Imported, Notice, SourceFile, notices
-from interfere.data.importers.reading import json_fail, json_number, json_object, read_json
+from interfere.data.importers.import_result import Fate, Imported, Notice, SourceFile, notices
+from interfere.data.importers.strict_reading import json_fail, json_number, json_object, read_json
 from interfere.records import MAX_SLOWDOWN, MIN_SLOWDOWN, JobProfile, PairMeasurement, PairStatus
 
 ALONE = "null"

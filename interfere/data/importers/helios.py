@@ -7,9 +7,9 @@ batchsize, amp`, which name a configuration of its pairs. `vc_config.csv` gives 
 from datetime import UTC, datetime
 from pathlib import Path
 
-from interfere.data.importers.imported import Fate, Imported, Notice, notices, unsorted
+from interfere.data.importers.import_result import Fate, Imported, Notice, notices, unsorted
 from interfere.data.importers.lucid import workload
-from interfere.data.importers.reading import CsvFile, Row, read_csv
+from interfere.data.importers.strict_reading import CsvFile, Row, read_csv
 from interfere.data.traces import JobTrace, TraceCluster, TraceJob
 
 COLUMNS = ("job_id", "user", "vc", "gpu_num", "state", "submit_time", "duration")

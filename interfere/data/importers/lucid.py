@@ -12,8 +12,8 @@ import math
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from interfere.data.importers.imported import Fate, Imported, Notice, SourceFile, notices
-from interfere.data.importers.reading import CsvFile, Row, read_csv
+from interfere.data.importers.import_result import Fate, Imported, Notice, SourceFile, notices
+from interfere.data.importers.strict_reading import CsvFile, Row, read_csv
 from interfere.errors import TableError
 from interfere.records import MAX_SLOWDOWN, MIN_SLOWDOWN, JobProfile, PairMeasurement
 

@@ -8,8 +8,8 @@ import math
 from pathlib import Path
 
 from interfere.data.importers.gavel import Throughputs, read_throughputs
-from interfere.data.importers.imported import Fate, Imported, Notice, notices, unsorted
-from interfere.data.importers.reading import Row, read_csv
+from interfere.data.importers.import_result import Fate, Imported, Notice, notices, unsorted
+from interfere.data.importers.strict_reading import Row, read_csv
 from interfere.data.traces import JobTrace, TraceJob
 from interfere.errors import InvalidInputError
 from interfere.records import NAN

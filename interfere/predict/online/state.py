@@ -19,7 +19,7 @@ from interfere.predict.online.prior import Floats, Home, RolePrior
 from interfere.predict.online.revertible import UndoDict
 from interfere.predict.online.solo_rates import Rate
 from interfere.predict.residual import OnlineModel
-from interfere.store.rows import observation_text, read_window
+from interfere.store.json_records import observation_text, read_window
 
 FORMAT = 2  # raised whenever learning or this layout changes: older snapshots are then left alone
 

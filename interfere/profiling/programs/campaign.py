@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from interfere.data.card import write_card
+from interfere.data.dataset_card import write_card
 from interfere.data.parquet import replace_file, write_rows
 from interfere.data.schema import raw_schema
 from interfere.data.tables import Table, read_table, write_table

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from interfere.commands.data.importing import app
-from interfere.data.importers.card import OTHER, SAME
+from interfere.data.importers.import_card import OTHER, SAME
 from interfere.errors import TableError
 from tests.data.importers.public import public
 

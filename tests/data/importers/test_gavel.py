@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from interfere.data.importers.gavel import CENSORED, import_gavel
-from interfere.data.importers.imported import Imported
+from interfere.data.importers.import_result import Imported
 from interfere.errors import TableError
 from interfere.records import PairMeasurement, PairStatus
 from tests.data.importers.public import public

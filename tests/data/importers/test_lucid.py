@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from interfere.data.importers.imported import Imported
+from interfere.data.importers.import_result import Imported
 from interfere.data.importers.lucid import DEFAULTED, import_lucid
 from interfere.errors import TableError
 from tests.data.importers.public import public

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from html.parser import HTMLParser
 
-from interfere.data.page import page
+from interfere.data.html_page import page
 from interfere.data.tables import Table
 from interfere.records import NAN, JobProfile, PairMeasurement, PairStatus
 from tests.data.sample import JOBS, PAIRS, TABLE

@@ -6,11 +6,11 @@ from dataclasses import replace
 import pytest
 
 from interfere import devices
+from interfere.data.html_page import page
+from interfere.data.html_page.domain_summary import domains, memory
+from interfere.data.html_page.svg_plots import interval_axis
 from interfere.data.importers.gavel import import_gavel
 from interfere.data.importers.lucid import import_lucid
-from interfere.data.page import page
-from interfere.data.page.facts import domains, memory
-from interfere.data.page.plots import interval_axis
 from interfere.data.tables import Table
 from interfere.devices import DeviceType
 from interfere.records import NAN, JobProfile, PairMeasurement, PairStatus

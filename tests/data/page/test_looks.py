@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from interfere.data.page.heat import CLASSES, EDGES, colour
-from interfere.data.page.plots import ticks
-from interfere.data.page.words import MAX_NAME, gib, ratio, seconds, short
+from interfere.data.html_page.formatting import MAX_NAME, gib, ratio, seconds, short
+from interfere.data.html_page.heat_map import CLASSES, EDGES, colour
+from interfere.data.html_page.svg_plots import ticks
 from interfere.records import NAN
 from tests.data.page.parsing import GIB, parsed, table_of
 
@@ -41,7 +41,7 @@ def contrast(one: str, other: str) -> float:
 
 
 def themes() -> dict[str, dict[str, str]]:
-    css = files("interfere.data.page").joinpath("style.css").read_text()
+    css = files("interfere.data.html_page").joinpath("style.css").read_text()
     blocks = [dict(re.findall(r"--([a-z0-9-]+): (#[0-9a-f]{6})", b)) for b in re.findall(r":root \{(.*?)\}", css, re.S)]
     return {"light": blocks[0], "dark": blocks[1]}
 

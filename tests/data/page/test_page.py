@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from interfere.data.page import page, write_page
-from interfere.data.page.facts import domains
-from interfere.data.page.heat import colour
-from interfere.data.page.markup import Html, tag
-from interfere.data.page.words import ratio
-from interfere.data.shipped import shipped_table
+from interfere.data.html_page import page, write_page
+from interfere.data.html_page.domain_summary import domains
+from interfere.data.html_page.formatting import ratio
+from interfere.data.html_page.heat_map import colour
+from interfere.data.html_page.html_builder import Html, tag
+from interfere.data.shipped_tables import shipped_table
 from interfere.data.tables import Table, read_table, table_digest
 from interfere.errors import UnfitError
 from interfere.records import PairStatus
@@ -150,8 +150,8 @@ class Refuse:
             raise ModuleNotFoundError(name=name)
 sys.meta_path.insert(0, Refuse())
 from pathlib import Path
-from interfere.data.page import write_page
-from interfere.data.shipped import shipped_table
+from interfere.data.html_page import write_page
+from interfere.data.shipped_tables import shipped_table
 from interfere.data.tables import read_table
 write_page(Path(sys.argv[1]), read_table(shipped_table("cpu")))
 """

@@ -5,8 +5,8 @@ import io
 from dataclasses import dataclass
 from pathlib import Path
 
-from interfere.data.importers.imported import SourceFile
-from interfere.data.importers.reading import Row, check_columns, check_width, read_text
+from interfere.data.importers.import_result import SourceFile
+from interfere.data.importers.strict_reading import Row, check_columns, check_width, read_text
 from interfere.errors import TableError
 
 NOISE = "=="  # how the tool's own lines begin: ==PROF==, ==WARNING==

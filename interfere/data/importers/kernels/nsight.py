@@ -13,10 +13,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from interfere.data.importers.device_names import device_type_of
-from interfere.data.importers.imported import Fate, Imported, Notice, SourceFile, notices
+from interfere.data.importers.import_result import Fate, Imported, Notice, SourceFile, notices
+from interfere.data.importers.kernels.kernel_table import (
+    MAX_NAME,
+    SUM_FACT,
+    Launch,
+    check_single,
+    csv_files,
+    kernel_profile,
+)
 from interfere.data.importers.kernels.ncu_table import read_table_text
-from interfere.data.importers.kernels.tables import MAX_NAME, SUM_FACT, Launch, check_single, csv_files, kernel_profile
-from interfere.data.importers.reading import MAX_WHOLE, NUMBER, Row, check_columns
+from interfere.data.importers.strict_reading import MAX_WHOLE, NUMBER, Row, check_columns
 from interfere.errors import InvalidInputError, TableError
 from interfere.records import NAN, JobProfile
 

@@ -8,9 +8,9 @@ in ns. Files are named after their job: `resnet50_32_fb1.csv` is training, `resn
 import math
 from pathlib import Path
 
-from interfere.data.importers.imported import Fate, Imported, Notice, SourceFile, notices
-from interfere.data.importers.kernels.tables import SUM_FACT, Launch, check_single, csv_files, kernel_profile
-from interfere.data.importers.reading import Row, read_csv
+from interfere.data.importers.import_result import Fate, Imported, Notice, SourceFile, notices
+from interfere.data.importers.kernels.kernel_table import SUM_FACT, Launch, check_single, csv_files, kernel_profile
+from interfere.data.importers.strict_reading import Row, read_csv
 from interfere.records import NAN, JobProfile
 
 COLUMNS = ("Name", "Profile", "Memory_footprint", "SM_usage", "Duration")

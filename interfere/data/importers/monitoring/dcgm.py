@@ -14,11 +14,11 @@ from statistics import fmean
 from typing import Any
 
 from interfere.data.importers.device_names import device_type_of
-from interfere.data.importers.imported import Fate, Imported, Notice, SourceFile, notices
+from interfere.data.importers.import_result import Fate, Imported, Notice, SourceFile, notices
 from interfere.data.importers.monitoring.colocation_windows import Window, gangs, windows
 from interfere.data.importers.monitoring.prometheus import Series, json_files, read_series
 from interfere.data.importers.monitoring.step_counters import Progressed, pair_rows, progressed, step_time
-from interfere.data.importers.reading import json_fail, read_csv
+from interfere.data.importers.strict_reading import json_fail, read_csv
 from interfere.errors import InvalidInputError, TableError
 from interfere.records import NAN, JobProfile
 from interfere.records.checks import check, mode_violations

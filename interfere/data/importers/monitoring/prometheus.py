@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from interfere.data.importers.imported import SourceFile
-from interfere.data.importers.reading import NUMBER, RESTORE, json_fail, json_number, json_object, read_json
+from interfere.data.importers.import_result import SourceFile
+from interfere.data.importers.strict_reading import NUMBER, RESTORE, json_fail, json_number, json_object, read_json
 from interfere.errors import TableError
 
 QUERY = "save the answer of /api/v1/query_range as it comes"

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from interfere.data.importers.imported import Imported
+from interfere.data.importers.import_result import Imported
 from interfere.data.importers.kernels.nsight import import_nsight
 from interfere.errors import InvalidInputError, TableError
 from tests.data.importers.public import public

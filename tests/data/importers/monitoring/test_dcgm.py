@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from interfere.data.importers.imported import Imported
+from interfere.data.importers.import_result import Imported
 from interfere.data.importers.monitoring.dcgm import import_dcgm
 from interfere.data.tables import Table, read_table, write_table
 from interfere.errors import InvalidInputError, TableError

@@ -3,9 +3,9 @@
 import math
 from collections import Counter
 
-from interfere.data.importers.imported import Imported, SourceFile
+from interfere.data.importers.import_result import Imported, SourceFile
+from interfere.data.public_tables import public_tables, published
 from interfere.data.quality import quality
-from interfere.data.sources import public_tables, published
 from interfere.data.tables import Table
 from interfere.data.traces import JobTrace
 from interfere.records import PairStatus

@@ -5,13 +5,13 @@ import math
 import numpy as np
 import pytest
 
-from interfere.data.shipped import shipped_table
+from interfere.data.shipped_tables import shipped_table
 from interfere.data.tables import read_table
 from interfere.errors import InvalidInputError
-from interfere.timeline.compare import shared_slowdowns
-from interfere.timeline.engine import replay
-from interfere.timeline.fair import FairSlices
+from interfere.timeline.eevdf import FairSlices
+from interfere.timeline.mode_comparison import shared_slowdowns
 from interfere.timeline.records import Replay, Stream, Timeline
+from interfere.timeline.replay_engine import replay
 from tests.timeline.cases import line
 
 MS_US = 1e3

@@ -7,9 +7,9 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from interfere.data.card import CARD
-from interfere.data.importers.card import TITLE, import_card
-from interfere.data.importers.imported import Imported
+from interfere.data.dataset_card import CARD
+from interfere.data.importers.import_card import TITLE, import_card
+from interfere.data.importers.import_result import Imported
 from interfere.data.tables import JOBS, PAIRS, Table, write_table
 from interfere.data.traces import CLUSTERS, TRACE, write_trace
 from interfere.errors import ConflictError, UnfitError

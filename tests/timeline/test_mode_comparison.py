@@ -5,10 +5,10 @@ import math
 import pytest
 
 from interfere.errors import InvalidInputError
-from interfere.timeline.compare import Meeting, compare, policies
-from interfere.timeline.picture import page, window_s
+from interfere.timeline.comparison_page import page, window_s
+from interfere.timeline.kernel_times import mistaken
+from interfere.timeline.mode_comparison import Meeting, compare, policies
 from interfere.timeline.records import Timeline
-from interfere.timeline.tables import mistaken
 from tests.timeline.cases import kernel, line
 
 NAMES = ("exclusive", "timeslice", "fair", "spatial", "queued", "priority")

@@ -7,11 +7,11 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 
-from interfere.data.page import document
-from interfere.data.page.markup import Html, tag
-from interfere.data.page.words import ratio, seconds, share
+from interfere.data.html_page import document
+from interfere.data.html_page.formatting import ratio, seconds, share
+from interfere.data.html_page.html_builder import Html, tag
 from interfere.data.parquet import replace_file
-from interfere.timeline.compare import Meeting, ModeResult
+from interfere.timeline.mode_comparison import Meeting, ModeResult
 from interfere.timeline.records import Span, Timeline
 
 WIDTH, LEFT, RIGHT, ROW, GAP, AXIS = 1060.0, 96.0, 12.0, 26.0, 8.0, 34.0  # SVG user units

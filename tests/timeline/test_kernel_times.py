@@ -7,9 +7,9 @@ from hypothesis import given
 
 from interfere.data.importers.kernels.orion import orion_launches
 from interfere.errors import InvalidInputError, NotFoundError
-from interfere.timeline.build import from_launches
+from interfere.timeline.kernel_times import KernelTable, mistaken
 from interfere.timeline.records import Identity, Timeline
-from interfere.timeline.tables import KernelTable, mistaken
+from interfere.timeline.timeline_builders import from_launches
 from tests.data.importers.public import public
 from tests.timeline.cases import LAW, US, kernel, line, timelines
 

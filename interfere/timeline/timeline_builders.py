@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from interfere.data.importers.kernels.tables import Launch, short_name
+from interfere.data.importers.kernels.kernel_table import Launch, short_name
 from interfere.devices import device_type
 from interfere.errors import InvalidInputError, UnfitError
 from interfere.records import JobProfile, KernelStat

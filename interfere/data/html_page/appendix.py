@@ -3,10 +3,10 @@
 import math
 from collections.abc import Callable, Iterable
 
-from interfere.data.page.facts import censored, reasons
-from interfere.data.page.markup import Html, join, tag
-from interfere.data.page.sections import table
-from interfere.data.page.words import DASH, day, figure, gib, plural, seconds, share
+from interfere.data.html_page.domain_section import table
+from interfere.data.html_page.domain_summary import censored, reasons
+from interfere.data.html_page.formatting import DASH, day, figure, gib, plural, seconds, share
+from interfere.data.html_page.html_builder import Html, join, tag
 from interfere.data.schema import VERSION
 from interfere.data.tables import Table
 from interfere.records import JobProfile

@@ -7,10 +7,10 @@ import pytest
 from typer.testing import CliRunner
 
 from interfere.commands.data.group import app
-from interfere.data.importers.card import import_card
-from interfere.data.importers.imported import Fate, Imported, Notice, SourceFile
-from interfere.data.importers.writing import write_import
-from interfere.data.sources import public_tables
+from interfere.data.importers.import_card import import_card
+from interfere.data.importers.import_result import Fate, Imported, Notice, SourceFile
+from interfere.data.importers.import_writer import write_import
+from interfere.data.public_tables import public_tables
 from interfere.data.tables import read_table
 from interfere.data.traces import JobTrace, TraceJob, read_trace
 from interfere.errors import ConflictError, TableError, UnfitError

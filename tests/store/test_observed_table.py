@@ -9,8 +9,8 @@ import pytest
 from interfere.data.tables import read_table, write_table
 from interfere.errors import UnfitError
 from interfere.records import ObservationResult, PairStatus, Progress, Rollback
-from interfere.store.export import observed_table
-from interfere.store.protocol import Kept
+from interfere.store.observed_table import observed_table
+from interfere.store.protocols import Kept
 from interfere.store.sqlite import SqliteStore
 from tests.store.conformance import MEMORY, OUTCOME, append
 from tests.tables import DEVICE, profile

@@ -2,8 +2,8 @@
 
 import zlib
 
-from interfere.store.file import SqliteFile
-from interfere.store.protocol import Account
+from interfere.store.protocols import Account
+from interfere.store.sqlite_file import SqliteFile
 
 KEEP_ACCOUNTS = 1_000  # of 1,000 jobs each 32 KB, packed in 0.6 ms; who asks why asks within the hour
 

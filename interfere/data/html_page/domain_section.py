@@ -4,11 +4,11 @@ import math
 from collections.abc import Sequence
 from statistics import median
 
-from interfere.data.page import plots
-from interfere.data.page.facts import FAR, Domain, effects, memory
-from interfere.data.page.heat import PRINTED, heat_map, legend
-from interfere.data.page.markup import Html, tag
-from interfere.data.page.words import DASH, figure, gib, plural, share, times
+from interfere.data.html_page import svg_plots as plots
+from interfere.data.html_page.domain_summary import FAR, Domain, effects, memory
+from interfere.data.html_page.formatting import DASH, figure, gib, plural, share, times
+from interfere.data.html_page.heat_map import PRINTED, heat_map, legend
+from interfere.data.html_page.html_builder import Html, tag
 from interfere.data.quality import MIN_ICC
 from interfere.records import PairStatus
 

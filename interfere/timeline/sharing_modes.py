@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from interfere.errors import Violation
 from interfere.records.checks import check, number_violations
-from interfere.timeline.engine import LAUNCH_S, QUEUE_LAUNCHES, Decision, Lane
+from interfere.timeline.replay_engine import LAUNCH_S, QUEUE_LAUNCHES, Decision, Lane
 
 # NVIDIA documents neither. A slice of 2 ms is the default of its vGPU scheduler for up to eight guests (vGPU software
 # user guide, "scheduling policies"). The switch costs nothing unless somebody measured it: pass that figure.

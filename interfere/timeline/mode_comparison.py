@@ -17,12 +17,12 @@ from numpy.typing import NDArray
 from interfere.devices import CPU_CORE
 from interfere.errors import InvalidInputError
 from interfere.records import NAN, JobProfile
-from interfere.timeline.build import from_profile, rotated, with_gaps
-from interfere.timeline.engine import SharingPolicy, replay
-from interfere.timeline.fair import FairSlices
-from interfere.timeline.policies import Exclusive, PriorityFilling, Queued, Spatial, TimeSlices
+from interfere.timeline.eevdf import FairSlices
+from interfere.timeline.kernel_times import mistaken
 from interfere.timeline.records import Span, Stream, Timeline
-from interfere.timeline.tables import mistaken
+from interfere.timeline.replay_engine import SharingPolicy, replay
+from interfere.timeline.sharing_modes import Exclusive, PriorityFilling, Queued, Spatial, TimeSlices
+from interfere.timeline.timeline_builders import from_profile, rotated, with_gaps
 
 HIGH, LOW = 1, 0
 ENOUGH_LAUNCHES = 1_000  # of the high job; twice as many move Orion's speed-ups and completions by 1.2 % at most

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from interfere.errors import InvalidInputError
-from interfere.timeline.engine import replay
-from interfere.timeline.policies import Exclusive, PriorityFilling, Queued, Spatial, TimeSlices, spatial_rates
 from interfere.timeline.records import Replay, Stream, Timeline
+from interfere.timeline.replay_engine import replay
+from interfere.timeline.sharing_modes import Exclusive, PriorityFilling, Queued, Spatial, TimeSlices, spatial_rates
 from tests.timeline.cases import LAW, US, kernel, line, timelines
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from interfere.data.additive import Effect, fit_additive, fit_of, replicate_sd
+from interfere.data.additive_fit import Effect, fit_additive, fit_of, replicate_sd
 from tests.data.sample import PAIR, TABLE
 
 NAMES = ["a", "a", "b", "b"], ["a", "b", "a", "b"]

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from interfere.data.importers.kernels.kernel_table import Launch
 from interfere.data.importers.kernels.nsight import nsight_launches
 from interfere.data.importers.kernels.orion import import_orion, orion_launches
-from interfere.data.importers.kernels.tables import Launch
 from interfere.errors import InvalidInputError, UnfitError
 from interfere.records import JobProfile, KernelStat
-from interfere.timeline.build import from_launches, from_profile, rotated, with_gaps
 from interfere.timeline.records import Timeline
+from interfere.timeline.timeline_builders import from_launches, from_profile, rotated, with_gaps
 from tests.data.importers.public import public
 from tests.timeline.cases import LAW, US, line, timelines
 

@@ -6,12 +6,12 @@ Laws: one file with everything in it; whatever a name holds is shown as text; eq
 from importlib.resources import files
 from pathlib import Path
 
-from interfere.data.card import DEVICE_NOTES
-from interfere.data.page.appendix import HOW_TO_READ, jobs_alone, listed, measured_when, provenance
-from interfere.data.page.facts import domains, sorted_table
-from interfere.data.page.markup import Html, tag
-from interfere.data.page.sections import overview, section
-from interfere.data.page.words import plural
+from interfere.data.dataset_card import DEVICE_NOTES
+from interfere.data.html_page.appendix import HOW_TO_READ, jobs_alone, listed, measured_when, provenance
+from interfere.data.html_page.domain_section import overview, section
+from interfere.data.html_page.domain_summary import domains, sorted_table
+from interfere.data.html_page.formatting import plural
+from interfere.data.html_page.html_builder import Html, tag
 from interfere.data.parquet import replace_file
 from interfere.data.tables import Table
 

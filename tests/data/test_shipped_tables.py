@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from interfere.data.quality import MIN_ICC, quality
-from interfere.data.shipped import (
+from interfere.data.shipped_tables import (
     check_manifest,
     datasets_folder,
     shipped_table,

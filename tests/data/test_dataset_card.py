@@ -3,7 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
-from interfere.data.card import card, write_card
+from interfere.data.dataset_card import card, write_card
 from interfere.data.tables import Table
 from tests.data.sample import JOBS, TABLE
 

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from interfere.errors import InvalidInputError
-from interfere.timeline.engine import SharingPolicy, replay
-from interfere.timeline.policies import Exclusive, PriorityFilling, Queued, Spatial, TimeSlices
 from interfere.timeline.records import Span, Stream, Timeline
+from interfere.timeline.replay_engine import SharingPolicy, replay
+from interfere.timeline.sharing_modes import Exclusive, PriorityFilling, Queued, Spatial, TimeSlices
 from tests.timeline.cases import LAW, POLICIES, SERIAL, US, kernel, line, timelines
 
 ANY = pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy.name)

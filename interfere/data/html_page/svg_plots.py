@@ -7,10 +7,10 @@ import math
 from collections.abc import Sequence
 from itertools import pairwise
 
-from interfere.data.page.facts import Memory
-from interfere.data.page.heat import says
-from interfere.data.page.markup import Html, tag
-from interfere.data.page.words import gib, ratio, share, times
+from interfere.data.html_page.domain_summary import Memory
+from interfere.data.html_page.formatting import gib, ratio, share, times
+from interfere.data.html_page.heat_map import says
+from interfere.data.html_page.html_builder import Html, tag
 from interfere.records import PairMeasurement, PairStatus
 
 TICKS = (0.2, 0.3, 0.5, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 7.0, 10.0, 20.0, 30.0, 50.0, 100.0)

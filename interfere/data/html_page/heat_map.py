@@ -6,9 +6,9 @@ above. What is not a measurement has a pattern and a sign of its own, which a gr
 
 from bisect import bisect_right
 
-from interfere.data.page.facts import Domain
-from interfere.data.page.markup import Html, join, tag
-from interfere.data.page.words import plural, ratio, short, times
+from interfere.data.html_page.domain_summary import Domain
+from interfere.data.html_page.formatting import plural, ratio, short, times
+from interfere.data.html_page.html_builder import Html, join, tag
 from interfere.records import PairMeasurement, PairStatus
 
 # Upper ends of the steps. ±5 % is no effect (blocks of a quiet machine repeat within 3 %); 2 is a fair share of two

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from interfere.data.additive import AdditiveFit, Effect, fit_of, replicate_sd
+from interfere.data.additive_fit import AdditiveFit, Effect, fit_of, replicate_sd
 from interfere.data.quality import Quality, quality
 from interfere.data.tables import Table
 from interfere.devices import device_type as known_device

@@ -16,8 +16,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from interfere.records.checks import check, number_violations
-from interfere.timeline.engine import Decision, Lane
-from interfere.timeline.policies import only
+from interfere.timeline.replay_engine import Decision, Lane
+from interfere.timeline.sharing_modes import only
 
 BASE_SLICE_S = 0.0014  # kernel/sched/fair.c, sysctl_sched_base_slice: 0.7 ms · (1 + log2 of the cores), two cores
 TICK_S = 0.004  # CONFIG_HZ=250, the default of most distributions; it bounds a claim

@@ -22,7 +22,7 @@ from interfere.records import (
     PairStatus,
     Progress,
 )
-from interfere.store.protocol import Store
+from interfere.store.protocols import Store
 
 SOURCE = "observed"
 MOST_PASSES = 200  # newest windows of one row: the interval of its mean no longer shrinks by anything that matters
