@@ -15,8 +15,8 @@ from interfere.errors import NotFoundError, UnavailableError
 from interfere.predict.online import state as snapshot
 from interfere.predict.residual import Learned, OnlineModel
 from interfere.records import JobProfile, MemoryUsage, Observation, ObservationResult, Progress, Rollback
-from interfere.store.json_records import kind_of, observation_text
-from interfere.store.protocols import Kept, ObservationBook, SnapshotBook, StoredSnapshot
+from interfere.store.json_records import observation_kind, observation_to_json
+from interfere.store.protocols import CheckpointRepository, NewObservation, ObservationRepository, StateCheckpoint
 from interfere.wire.messages import (
     Correction,
     LogEntry,
@@ -44,16 +44,16 @@ class ObservationLedger:
     def __init__(
         self,
         fresh: Callable[[], OnlineModel],
-        book: ObservationBook,
-        snapshots: SnapshotBook,
+        book: ObservationRepository,
+        checkpoints: CheckpointRepository,
         profiles: ProfileCatalogue,
         metrics: Metrics,
     ) -> None:
         """`fresh` makes a model that has learned nothing."""
-        self._fresh, self._book, self._snapshots = fresh, book, snapshots
+        self._fresh, self._book, self._checkpoints = fresh, book, checkpoints
         self._profiles, self._metrics = profiles, metrics
         self._counts = book.counts()
-        self.used_bytes = book.largest_uses()  # by workload and device type
+        self.used_bytes = book.largest_memory_usages()  # by workload and device type
         self._last = max((entry.sequence for entry in book.newest(1)), default=0)
         self.model, self._from = self._folded(self._last)
         self._alarms = self.model.alarms
@@ -68,9 +68,9 @@ class ObservationLedger:
 
     def _folded(self, upto: int) -> tuple[OnlineModel, int]:
         """The model after an entry of the log, and the entry of the snapshot that it started from."""
-        gone = self._book.rollbacks(upto=upto)
+        gone = self._book.rollbacks(up_to=upto)
         model, start = self._fresh(), 0
-        for stored in self._snapshots.find(self._key(), upto=upto):
+        for stored in self._checkpoints.find(self._key(), up_to=upto):
             # a rollback since then to an earlier entry makes the snapshot know too much
             if all(at <= stored.sequence or stored.sequence <= to for at, to in gone):
                 try:
@@ -82,7 +82,7 @@ class ObservationLedger:
                 start = stored.sequence
                 break
         batch: list[Progress] = []
-        for entry in self._book.entries(after=start, upto=upto):
+        for entry in self._book.entries(after=start, up_to=upto):
             if isinstance(entry.observation, Progress) and not _rolled_back(entry.sequence, gone):
                 batch.append(entry.observation)
             if len(batch) >= BATCH:
@@ -112,7 +112,7 @@ class ObservationLedger:
             return
         try:
             content = snapshot.content_of(self.model)
-            self._snapshots.put(StoredSnapshot(sequence=self._last, key=self._key(), content=content))
+            self._checkpoints.put(StateCheckpoint(sequence=self._last, key=self._key(), content=content))
             self._from = self._last
         except UnavailableError:
             return
@@ -123,7 +123,7 @@ class ObservationLedger:
         """Each answered by itself. All but rejected ones and duplicates are stored before this returns; rejected ones
         may be sent again once their reason is gone."""
         seen = self._book.find(one.observation_id for one in reported)
-        kept: list[Kept] = []
+        kept: list[NewObservation] = []
         errors: list[float] = []
         answers = []
         self.model.mark()
@@ -134,7 +134,7 @@ class ObservationLedger:
                 answer, error = self._observe_one(one, seen)
                 answers.append(answer)
                 if not isinstance(one, Unreadable) and answer.result in _STORED:
-                    kept.append(Kept(observation=one, result=answer.result, reason=answer.reason))
+                    kept.append(NewObservation(observation=one, result=answer.result, reason=answer.reason))
                     seen[one.observation_id] = one
                     errors.append(error)
             if kept:
@@ -143,14 +143,14 @@ class ObservationLedger:
             self.model.take_back()  # forget what was folded in but not stored
             raise
         for one_kept in kept:
-            kind = kind_of(one_kept.observation)
+            kind = observation_kind(one_kept.observation)
             self._counts[kind] = self._counts.get(kind, 0) + 1
             if isinstance(one_kept.observation, MemoryUsage):
                 self._used(one_kept.observation)
         self._tell(answers, errors)
         if any(isinstance(one.observation, Rollback) for one in kept):
             self.model, self._from = self._folded(self._last)
-            self.used_bytes = self._book.largest_uses()
+            self.used_bytes = self._book.largest_memory_usages()
         if self._last - self._from >= SNAPSHOT_EVERY:
             self.keep_snapshot()
         return tuple(answers)
@@ -178,7 +178,7 @@ class ObservationLedger:
         if isinstance(one, Unreadable):
             learned = Learned(ObservationResult.REJECTED, one.reason)
         elif one.observation_id in seen:
-            if observation_text(seen[one.observation_id]) == observation_text(one):
+            if observation_to_json(seen[one.observation_id]) == observation_to_json(one):
                 learned = Learned(ObservationResult.DUPLICATE, "this id was stored before; nothing changed")
             else:
                 why = "this id was stored with other content; give every observation an id of its own"
@@ -203,7 +203,7 @@ class ObservationLedger:
         """The newest entries up to a point, and what was known there. Raises NotFoundError past the end."""
         if at is not None and at > self._last:
             raise NotFoundError("no such entry", value=at, remedy=f"the log ends at {self._last}")
-        gone = self._book.rollbacks(upto=at)
+        gone = self._book.rollbacks(up_to=at)
         entries = tuple(
             LogEntry(
                 sequence=stored.sequence,
@@ -213,11 +213,11 @@ class ObservationLedger:
                 received_s=stored.received_s,
                 rolled_back=_rolled_back(stored.sequence, gone),
             )
-            for stored in self._book.newest(limit or 20, upto=at)
+            for stored in self._book.newest(limit or 20, up_to=at)
         )
         model, counts = self.model, self._counts
         if at is not None and at < self._last:
-            (model, _), counts = self._folded(at), self._book.counts(upto=at)
+            (model, _), counts = self._folded(at), self._book.counts(up_to=at)
         return ObservationLog(entries=entries, online=_state(model, counts), corrections=_corrections(model))
 
 

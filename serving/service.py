@@ -81,13 +81,13 @@ class PolicyCore:
         self._learned = ObservationLedger(
             lambda: OnlineModel(predictor, prior, measured=pairs),
             store.observations,
-            store.snapshots,
+            store.checkpoints,
             self._profiles,
             metrics,
         )
         self._decided = DecisionLedger(store, metrics, time_budget_s=time_budget_s)
         self._explainer = Explainer(
-            store.accounts,
+            store.audits,
             occlusion,
             predictor,
             lambda: self._learned.model,

@@ -1,29 +1,29 @@
-"""What decisions were made from, in SQLite, packed."""
+"""Decision audits in SQLite, compressed: the request, the answer and the state of knowledge behind each decision."""
 
 import zlib
 
-from interfere.store.protocols import Account
+from interfere.store.protocols import DecisionAudit
 from interfere.store.sqlite_file import SqliteFile
 
-KEEP_ACCOUNTS = 1_000  # of 1,000 jobs each 32 KB, packed in 0.6 ms; who asks why asks within the hour
+MAX_AUDITS = 1_000  # one of 1,000 jobs takes 32 KB, compressed in 0.6 ms; explanations are asked for within the hour
 
 
-class SqliteAccounts:
-    """Implements `AccountBook`."""
+class SqliteDecisionAudits:
+    """Implements `DecisionAuditRepository`."""
 
-    def __init__(self, file: SqliteFile, keep: int = KEEP_ACCOUNTS) -> None:
-        self._file, self._keep = file, keep
+    def __init__(self, file: SqliteFile, max_audits: int = MAX_AUDITS) -> None:
+        self._file, self._max_audits = file, max_audits
 
-    def put(self, account: Account) -> None:
-        """Store one, forget those past the newest to keep."""
+    def put(self, audit: DecisionAudit) -> None:
+        """Store one audit and delete the oldest beyond the limit."""
         row = (
-            account.decision_id,
-            account.scope,
-            zlib.compress(account.request, 1),
-            zlib.compress(account.answer, 1),
-            account.model_version,
-            account.learned_upto,
-            account.facts,
+            audit.decision_id,
+            audit.scope,
+            zlib.compress(audit.request, 1),
+            zlib.compress(audit.answer, 1),
+            audit.model_version,
+            audit.learned_up_to,
+            audit.facts_digest,
         )
         with self._file.transaction() as connection:
             connection.execute(
@@ -32,21 +32,23 @@ class SqliteAccounts:
                 " VALUES (?, ?, ?, ?, ?, ?, ?)",
                 row,
             )
-            connection.execute("DELETE FROM account WHERE seq <= (SELECT max(seq) FROM account) - ?", (self._keep,))
+            connection.execute(
+                "DELETE FROM account WHERE seq <= (SELECT max(seq) FROM account) - ?", (self._max_audits,)
+            )
 
-    def find(self, decision_id: str) -> Account | None:
-        """What a decision was made from."""
-        with self._file.reading() as connection:
+    def find(self, decision_id: str) -> DecisionAudit | None:
+        """The audit of a decision; None where there is none."""
+        with self._file.read_connection() as connection:
             row = connection.execute(
                 "SELECT scope, request, answer, model_version, learned_upto, facts FROM account WHERE decision_id = ?",
                 (decision_id,),
             ).fetchone()
-        return row and Account(
+        return row and DecisionAudit(
             decision_id=decision_id,
             scope=row[0],
             request=zlib.decompress(row[1]),
             answer=zlib.decompress(row[2]),
             model_version=row[3],
-            learned_upto=row[4],
-            facts=row[5],
+            learned_up_to=row[4],
+            facts_digest=row[5],
         )

@@ -1,10 +1,11 @@
-"""The ledger behind the server: small books that keep what was acknowledged.
+"""The protocols of the server's persistent state: one repository for each kind of record, all held by one `Store`.
 
 Law 1: when a write returns, it is on disk; when it raises, nothing of it is.
-Law 2: observations are only ever added, each id once, and come back in the order in which they were added.
-Law 3: books opened again read as they were left.
+Law 2: observations are only ever appended, each id once, and are read back in the order in which they were appended.
+Law 3: a store that is reopened reads as it was left.
 
-Every method raises UnavailableError when the disk is full or locked and UnfitError when it cannot be written at all.
+Every method raises UnavailableError when the disk is full or locked, and UnfitError when it cannot be written at all.
+`tests/store/conformance.py` holds every implementation to these laws.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,7 +17,7 @@ from interfere.records import JobProfile, MemoryUsage, Observation, ObservationR
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredDecision:
-    """A decision under the id of its snapshot. `digest` is that of the request, `content` the answer's bytes."""
+    """The answer to one cluster snapshot. `digest` is that of the request, `content` holds the bytes of the answer."""
 
     scope: str
     snapshot_id: str
@@ -25,24 +26,23 @@ class StoredDecision:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Account:
-    """What a decision was made from, so that it can be explained later: bytes of its request and answer, and the state
-    of knowledge then (model, last entry of the log, digest of the newest facts)."""
+class DecisionAudit:
+    """What a decision was made from, so that it can be explained later: its request and answer, and what was known."""
 
     decision_id: str
     scope: str
     request: bytes
     answer: bytes
     model_version: str
-    learned_upto: int
-    facts: str
+    learned_up_to: int  # sequence number of the last log entry that the model had learned
+    facts_digest: str  # of the newest profiles
 
 
-class ProfileBook(Protocol):
-    """Facts about workloads, by content id."""
+class ProfileRepository(Protocol):
+    """Job profiles, stored under the id of their content."""
 
     def put(self, profiles: Sequence[JobProfile]) -> tuple[str, ...]:
-        """Store all or none; a profile stored before becomes the newest again. Their ids, in order."""
+        """Store all profiles or none, and return their ids in order. One that is stored again becomes the newest."""
 
     def all(self) -> Iterator[JobProfile]:
         """Every profile, oldest first."""
@@ -50,7 +50,7 @@ class ProfileBook(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredObservation:
-    """One entry of the log. `result` and `reason` are what was answered when it came."""
+    """One entry of the observation log. `result` and `reason` are what the server answered when it was reported."""
 
     sequence: int  # from 1, in the order of arrival
     observation: Observation
@@ -60,124 +60,133 @@ class StoredObservation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kept:
-    """An observation to store, with what is answered."""
+class NewObservation:
+    """An observation to append to the log, with what the server answers."""
 
     observation: Observation
     result: ObservationResult = ObservationResult.APPLIED
     reason: str = ""
 
 
-class ObservationBook(Protocol):
-    """The log of what was measured, append-only. Rollbacks are entries too: nothing is ever taken out."""
+class ObservationRepository(Protocol):
+    """The append-only log of everything that was reported. A rollback is an entry too: nothing is ever deleted.
 
-    def append(self, observations: Sequence[Kept], received_s: float) -> int:
-        """Store all or none; the sequence number of the last. Raises ConflictError when an id is there already."""
+    `up_to` is the sequence number of the last entry that is read; None reads the whole log.
+    """
+
+    def append(self, observations: Sequence[NewObservation], received_s: float) -> int:
+        """Store all observations or none, and return the sequence number of the last.
+
+        Raises ConflictError when one of the ids is stored already.
+        """
 
     def find(self, observation_ids: Iterable[str]) -> dict[str, Observation]:
-        """Those of the ids that are stored."""
+        """The stored observations among these ids, by id."""
 
-    def entries(self, *, after: int = 0, upto: int | None = None) -> Iterator[StoredObservation]:
-        """The entries after one and up to another, in the order of arrival, a few thousand in memory at once."""
+    def entries(self, *, after: int = 0, up_to: int | None = None) -> Iterator[StoredObservation]:
+        """Entries with a sequence number above `after`, in the order of arrival; few thousand in memory at once."""
 
-    def newest(self, limit: int, *, upto: int | None = None) -> tuple[StoredObservation, ...]:
-        """At most `limit` entries up to one, newest first."""
+    def newest(self, limit: int, *, up_to: int | None = None) -> tuple[StoredObservation, ...]:
+        """The last `limit` entries, newest first."""
 
-    def rollbacks(self, *, upto: int | None = None) -> tuple[tuple[int, int], ...]:
-        """(sequence number of a rollback, of the last entry that it leaves), in order."""
+    def rollbacks(self, *, up_to: int | None = None) -> tuple[tuple[int, int], ...]:
+        """Each rollback as (its sequence number, that of the last entry before it that stays valid), in order."""
 
-    def usages(self, job_id: str, *, after_s: float) -> Iterator[MemoryUsage]:
-        """Memory usages of a job that end after a time and that no rollback took out, those that end last first."""
+    def memory_usages(self, job_id: str, *, after_s: float) -> Iterator[MemoryUsage]:
+        """Memory usages of a job that end after `after_s` and are not rolled back, latest end first."""
 
-    def largest_uses(self) -> dict[tuple[str, str], float]:
-        """Most bytes of any memory usage that no rollback took out, by workload and device type."""
+    def largest_memory_usages(self) -> dict[tuple[str, str], float]:
+        """Largest reported bytes by (workload, device type), without what is rolled back."""
 
-    def counts(self, *, upto: int | None = None) -> dict[str, int]:
-        """Entries by kind: progress, memory_usage, outcome, rollback."""
+    def counts(self, *, up_to: int | None = None) -> dict[str, int]:
+        """Number of entries by kind: progress, memory_usage, outcome, rollback."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StoredSnapshot:
-    """What was known after an entry of the log. `key` names the model and the facts it was learned against."""
+class StateCheckpoint:
+    """The online model's state after one log entry. `key` names the model and the facts it was learned against."""
 
     sequence: int
     key: str
     content: bytes
 
 
-class SnapshotBook(Protocol):
-    """Shortcuts to a state of the log; losing all of them loses time only."""
+class CheckpointRepository(Protocol):
+    """Checkpoints that shorten the replay of the log at start-up; losing all of them costs time only."""
 
-    def put(self, snapshot: StoredSnapshot) -> None:
-        """Store one, forget all but the newest few."""
+    def put(self, checkpoint: StateCheckpoint) -> None:
+        """Store one checkpoint and delete all but the newest few."""
 
-    def find(self, key: str, *, upto: int | None = None) -> Iterator[StoredSnapshot]:
-        """Those of a key up to an entry, newest first."""
-
-
-class AccountBook(Protocol):
-    """What the newest decisions were made from; losing some loses explanations only."""
-
-    def put(self, account: Account) -> None:
-        """Store one, forget those past the newest to keep; one that is there already stays as it is."""
-
-    def find(self, decision_id: str) -> Account | None:
-        """None when nobody made the decision, or newer ones took its place."""
+    def find(self, key: str, *, up_to: int | None = None) -> Iterator[StateCheckpoint]:
+        """Checkpoints with this key, at most at log entry `up_to`, newest first."""
 
 
-class DecisionBook(Protocol):
-    """Decisions under their snapshot ids; the newest `keep` of them."""
+class DecisionAuditRepository(Protocol):
+    """What the newest decisions were made from; losing some costs their explanations only."""
+
+    def put(self, audit: DecisionAudit) -> None:
+        """Store one audit and delete the oldest beyond the limit. One that is stored already is not changed."""
+
+    def find(self, decision_id: str) -> DecisionAudit | None:
+        """The audit of a decision; None when no such decision was made, or its audit is deleted already."""
+
+
+class DecisionRepository(Protocol):
+    """Decisions under their snapshot ids; only the newest are kept."""
 
     def put(self, decision: StoredDecision) -> None:
-        """Store one. Raises ConflictError when (scope, snapshot id) is there already."""
+        """Store one decision. Raises ConflictError when (scope, snapshot id) is stored already."""
 
     def find(self, scope: str, snapshot_id: str) -> StoredDecision | None:
         """The decision of a snapshot."""
 
 
-class PromiseBook(Protocol):
-    """What each scope has been promised and granted. A write that does not follow what was read does not happen, so
-    that no place is promised and no memory granted twice, not even by two servers on one database."""
+class LedgerRepository(Protocol):
+    """The ledger of each scope: its promises and memory grants.
 
-    def ledger(self, scope: str) -> ScopeLedger:
-        """What is promised in a scope; empty, of revision 0, for one nobody wrote."""
+    Writes are optimistic: a write based on an outdated revision is refused. So no seat is promised and no memory
+    granted twice, not even by two servers on one database.
+    """
+
+    def read(self, scope: str) -> ScopeLedger:
+        """The ledger of a scope; an empty one at revision 0 where none was written."""
 
     def commit(self, ledger: ScopeLedger, decision: StoredDecision | None = None) -> bool:
-        """Replace the ledger of a scope and store the decision that changed it, both or neither.
+        """Replace the ledger of a scope and store the decision that changed it: both or neither.
 
-        `ledger.revision` is the one that was read; False, and nothing written, when it is no longer the newest.
+        `ledger.revision` is the revision that was read. Returns False, and writes nothing, when there is a newer one.
         """
 
-    def release(self, job_id: str, decision_id: str) -> int:
-        """Forget the promises to a job that a decision made or repeated; how many there were."""
+    def release_promises(self, job_id: str, decision_id: str) -> int:
+        """Delete the promises to a job that this decision made or repeated; returns how many there were."""
 
 
 class Store(Protocol):
-    """All books, closed together."""
+    """All repositories, opened and closed together."""
 
     @property
-    def profiles(self) -> ProfileBook:
-        """Facts about workloads."""
+    def profiles(self) -> ProfileRepository:
+        """Job profiles."""
 
     @property
-    def accounts(self) -> AccountBook:
+    def audits(self) -> DecisionAuditRepository:
         """What decisions were made from."""
 
     @property
-    def observations(self) -> ObservationBook:
-        """Measured windows."""
+    def observations(self) -> ObservationRepository:
+        """Everything that was reported."""
 
     @property
-    def snapshots(self) -> SnapshotBook:
-        """Shortcuts to states."""
+    def checkpoints(self) -> CheckpointRepository:
+        """States of the online model."""
 
     @property
-    def decisions(self) -> DecisionBook:
-        """Decisions."""
+    def decisions(self) -> DecisionRepository:
+        """Decisions by snapshot."""
 
     @property
-    def promises(self) -> PromiseBook:
-        """Planned starts."""
+    def ledgers(self) -> LedgerRepository:
+        """Promises and grants by scope."""
 
     def close(self) -> None:
-        """Release the file; may be called twice."""
+        """Release the file. May be called twice."""

@@ -10,7 +10,7 @@ from interfere.data.tables import read_table, write_table
 from interfere.errors import UnfitError
 from interfere.records import ObservationResult, PairStatus, Progress, Rollback
 from interfere.store.observed_table import observed_table
-from interfere.store.protocols import Kept
+from interfere.store.protocols import NewObservation
 from interfere.store.sqlite import SqliteStore
 from tests.store.conformance import MEMORY, OUTCOME, append
 from tests.tables import DEVICE, profile
@@ -63,13 +63,15 @@ def test_steps_count_against_the_solo_rate_of_the_whole_log(store: SqliteStore) 
 def test_what_does_not_count_is_left_out_and_who_has_no_facts_is_named(store: SqliteStore) -> None:
     good = window(1, "a", "b", slowdown=1.5)
     append(store, good, window(2, "a", "nobody", slowdown=1.5), window(3, "a", "b", "c", slowdown=1.5))
-    held = Kept(observation=window(4, "a", "b", slowdown=90.0), result=ObservationResult.QUARANTINED, reason="absurd")
+    held = NewObservation(
+        observation=window(4, "a", "b", slowdown=90.0), result=ObservationResult.QUARANTINED, reason="absurd"
+    )
     store.observations.append([held], 0.0)
     append(store, window(5, "a", "b", slowdown=9.0), Rollback(observation_id="r", to_sequence=4, reason="why"))
     found = observed_table(store, [profile("a"), profile("b")])
     assert [p.passes for p in found.table.pairs] == [(1.5,)]
     assert (found.without_facts, found.windows) == (("nobody",), 1)
-    assert observed_table(store, upto=0).table.pairs == ()
+    assert observed_table(store, up_to=0).table.pairs == ()
 
 
 def test_the_profiles_of_the_store_are_newer_than_those_given(store: SqliteStore) -> None:

@@ -13,7 +13,7 @@ from interfere.data.html_page.formatting import MAX_NAME, gib, ratio, seconds, s
 from interfere.data.html_page.heat_map import CLASSES, EDGES, colour
 from interfere.data.html_page.svg_plots import ticks
 from interfere.records import NAN
-from tests.data.page.parsing import GIB, parsed, table_of
+from tests.data.html_page.parsing import GIB, parsed, table_of
 
 
 def test_colours_are_centred_on_one_and_reciprocal() -> None:

@@ -14,8 +14,8 @@ from interfere.data.importers.lucid import import_lucid
 from interfere.data.tables import Table
 from interfere.devices import DeviceType
 from interfere.records import NAN, JobProfile, PairMeasurement, PairStatus
+from tests.data.html_page.parsing import EMPTY, GIB, NONE_OK, SMALL, joined, parsed, table_of
 from tests.data.importers.public import public
-from tests.data.page.parsing import EMPTY, GIB, NONE_OK, SMALL, joined, parsed, table_of
 from tests.data.sample import JOBS, PAIR, TABLE
 
 

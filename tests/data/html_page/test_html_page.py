@@ -20,7 +20,7 @@ from interfere.data.shipped_tables import shipped_table
 from interfere.data.tables import Table, read_table, table_digest
 from interfere.errors import UnfitError
 from interfere.records import PairStatus
-from tests.data.page.parsing import MANY, TABLES, Tree, parsed
+from tests.data.html_page.parsing import MANY, TABLES, Tree, parsed
 from tests.data.sample import JOBS, PAIR, TABLE
 
 
