@@ -1,7 +1,7 @@
 """How much memory a job holds, for what, and touches: log MiB, and its share of the device."""
 
 from features.spec import log1p, ratio
-from interfere.devices import device_type
+from interfere.devices import find_device_type
 from interfere.records import JobProfile
 
 MIB = float(2**20)
@@ -27,4 +27,4 @@ def encode(profile: JobProfile, device_name: str) -> tuple[float, ...]:
         profile.memory_optimizer_bytes,
         profile.memory_activation_bytes,
     )
-    return (*(log1p(part / MIB) for part in parts), ratio(peak, device_type(device_name).memory_bytes))
+    return (*(log1p(part / MIB) for part in parts), ratio(peak, find_device_type(device_name).memory_bytes))

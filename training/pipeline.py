@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from features.pair import Encoder
-from interfere.data.quality import MIN_ICC, quality
+from interfere.data.quality import MIN_ICC, table_quality
 from interfere.data.tables import Table, read_table, table_digest
 from interfere.errors import UnfitError
 from interfere.protocols import PairEncoder
@@ -152,7 +152,7 @@ def train(
 def read_source(paths: Sequence[Path]) -> Source:
     """All tables; refuses one whose blocks do not agree with each other."""
     tables = tuple(read_table(path) for path in paths)
-    agreement = tuple(quality(table).icc for table in tables)
+    agreement = tuple(table_quality(table).icc for table in tables)
     for table, icc in zip(tables, agreement, strict=True):
         if icc < MIN_ICC:  # NaN, from single blocks, passes: nothing is known against it
             raise UnfitError(

@@ -18,7 +18,7 @@ from typing import Any
 
 import interfere
 from features.pair import Encoder
-from interfere.data.parquet import replace_file
+from interfere.data.parquet import write_atomically
 from interfere.data.tables import write_table
 from interfere.errors import UnfitError
 from training.dataset import build_dataset, require_enough
@@ -173,7 +173,7 @@ def _last(work: Path) -> dict[str, Any]:
 
 def _note(work: Path, state: Mapping[str, str]) -> None:
     text = json.dumps(state, indent=1) + "\n"
-    replace_file(work / FOLDER / STATE, lambda temporary: Path(temporary).write_text(text, encoding="utf-8"))
+    write_atomically(work / FOLDER / STATE, lambda temporary: Path(temporary).write_text(text, encoding="utf-8"))
 
 
 @contextmanager

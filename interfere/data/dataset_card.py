@@ -1,20 +1,20 @@
-"""The card of a table: what was measured, where and how, and how far to trust it."""
+"""The dataset card of a table: what was measured, where and how, and how far to trust it."""
 
 from datetime import UTC, datetime
 from pathlib import Path
 
-from interfere.data.parquet import replace_file
-from interfere.data.quality import MIN_ICC, quality
+from interfere.data.parquet import write_atomically
+from interfere.data.quality import MIN_ICC, table_quality
 from interfere.data.tables import Table
 
-CARD = "card.md"
+CARD_FILE = "card.md"
 DEVICE_NOTES = {
     "cpu-core": (
         "**One CPU core, time-sliced.** Two processes pinned to the same core share it as two contexts share a GPU in "
         "time slices. It is not a GPU: no memory capacity, no SMs, another scheduler. Good for trying things out."
     ),
 }
-PROTOCOL = """\
+CPU_PROTOCOL = """\
 Block = A · AB · B · AB on persistent pinned processes, edges cut, whole steps only; random order of the pairs and
 swapped roles from pass to pass. `slowdown` = step time beside the neighbour ÷ step time alone, geometric mean over
 blocks; `lower`, `upper` = 95 % t interval of the mean. A block is refused when the other loop ran 95 % of the time or
@@ -32,31 +32,34 @@ nothing is pinned, and clock and third processes are not watched."""
 IMPORT_PROTOCOL = (
     "As its publisher measured it: the `card.md` of the import says how it was read and what is not as published."
 )
-PROTOCOLS = {"cpu": PROTOCOL, "command": COMMAND_PROTOCOL}
+PROTOCOL_BY_SOURCE = {"cpu": CPU_PROTOCOL, "command": COMMAND_PROTOCOL}
 
 
-def card(table: Table, *, command: str = "", note: str = "") -> str:
-    """Markdown. `command` is the one that measures it again; `note` a line on how the measuring went."""
-    figures = quality(table)
-    devices = sorted({pair.device_type for pair in table.pairs} | {job.device_type for job in table.jobs})
+def dataset_card(table: Table, *, command: str = "", note: str = "") -> str:
+    """The card as Markdown. `command` measures the table again; `note` is a line on how the measurement went."""
+    figures = table_quality(table)
+    device_types = sorted({pair.device_type for pair in table.pairs} | {job.device_type for job in table.jobs})
     sources = sorted({pair.source for pair in table.pairs} | {job.source for job in table.jobs})
-    ours = set(sources) <= set(PROTOCOLS)
-    times = [pair.measured_at_s for pair in table.pairs if pair.measured_at_s == pair.measured_at_s]
-    day = datetime.fromtimestamp(max(times), UTC).date().isoformat() if times else "unknown"
+    measured_here = set(sources) <= set(PROTOCOL_BY_SOURCE)
+    times_s = [pair.measured_at_s for pair in table.pairs if pair.measured_at_s == pair.measured_at_s]
+    day = datetime.fromtimestamp(max(times_s), UTC).date().isoformat() if times_s else "unknown"
     machines = sorted({pair.device_name for pair in table.pairs if pair.device_name}) or ["unknown"]
-    blocks = [len(pair.passes) for pair in table.ok_pairs if pair.victim != pair.neighbour]
-    per_row = (f"{min(blocks)} to {max(blocks)}" if max(blocks) > min(blocks) else f"{blocks[0]}") if blocks else "no"
+    block_counts = [len(pair.passes) for pair in table.ok_pairs if pair.victim != pair.neighbour]
+    blocks_per_row = "no"
+    if block_counts:
+        low, high = min(block_counts), max(block_counts)
+        blocks_per_row = f"{low} to {high}" if high > low else f"{low}"
     lines = [
         f"# Table `{table.name}`",
         "",
-        f"- device type: {', '.join(devices)}; sharing mode: {', '.join(sorted({p.mode for p in table.pairs}))}",
+        f"- device type: {', '.join(device_types)}; sharing mode: {', '.join(sorted({p.mode for p in table.pairs}))}",
         f"- machine: {'; '.join(machines)}",
         f"- measured: {day}; source: {', '.join(sources)}",
-        f"- {len(table.jobs)} jobs, {len(table.pairs)} ordered pairs, {per_row} blocks a row",
+        f"- {len(table.jobs)} jobs, {len(table.pairs)} ordered pairs, {blocks_per_row} blocks a row",
         f"- rows by status: {', '.join(f'{name} {count}' for name, count in figures.rows_by_status)}",
         *((f"- {note}",) if note else ()),
         "",
-        *(text for name, text in DEVICE_NOTES.items() if name in devices),
+        *(text for name, text in DEVICE_NOTES.items() if name in device_types),
         "",
         "## Quality",
         "| figure | value |",
@@ -71,7 +74,7 @@ def card(table: Table, *, command: str = "", note: str = "") -> str:
         f"Below an ICC of {MIN_ICC} training refuses a table. What the additive fit explains needs no interaction.",
         "",
         "## Protocol",
-        "\n\n".join(dict.fromkeys(PROTOCOLS.get(source, IMPORT_PROTOCOL) for source in sources)),
+        "\n\n".join(dict.fromkeys(PROTOCOL_BY_SOURCE.get(source, IMPORT_PROTOCOL) for source in sources)),
         "",
         "## Jobs",
         "| workload | step alone | sd between windows | busy |",
@@ -84,18 +87,21 @@ def card(table: Table, *, command: str = "", note: str = "") -> str:
         "",
         "## Files",
         "`jobs.parquet` profiles alone · `pairs.parquet` ordered pairs"
-        + (" · `raw.parquet` every block and side, refused ones included, from which each slowdown is computed" * ours)
+        + (
+            " · `raw.parquet` every block and side, refused ones included, from which each slowdown is computed"
+            * measured_here
+        )
         + ". Times in seconds, sizes in bytes.",
         "",
         *((f"Measure again: `{command}`", "") if command else ()),
-        "Licence: CC BY 4.0, the interfere contributors." if ours else "Licence: that of its publisher.",
+        "Licence: CC BY 4.0, the interfere contributors." if measured_here else "Licence: that of its publisher.",
         "",
     ]
     return "\n".join(lines).replace("nan%", "–").replace("nan", "–")
 
 
 def write_card(path: Path, table: Table, *, command: str = "", note: str = "") -> Path:
-    """Write `card.md` into the table's folder."""
-    text = card(table, command=command, note=note)
-    replace_file(path / CARD, lambda temporary: Path(temporary).write_text(text))
-    return path / CARD
+    """Write `card.md` into the table's folder, and return its path."""
+    text = dataset_card(table, command=command, note=note)
+    write_atomically(path / CARD_FILE, lambda temporary: Path(temporary).write_text(text))
+    return path / CARD_FILE

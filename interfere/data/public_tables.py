@@ -1,20 +1,20 @@
-"""The public tables that can be imported: upstream address, licence and sha256 of each, kept in `sources.toml`."""
+"""The published tables and traces that can be imported: upstream address, licence and sha256, from `sources.toml`."""
 
 import tomllib
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-LIST = Path(__file__).with_name("sources.toml")
+SOURCES_FILE = Path(__file__).with_name("sources.toml")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublicTable:
-    """One published file. `sha256` is of the copy that the importers were written against."""
+    """One published file. `sha256` is that of the copy that the importers were written against."""
 
-    kind: str  # the importer that reads it
+    kind: str  # the format: the subcommand of `interfere data import` that reads it
     file: str
-    what: str
+    what: str  # a description of its content
     upstream: str
     licence: str
     sha256: str
@@ -23,10 +23,10 @@ class PublicTable:
 
 @cache
 def public_tables() -> tuple[PublicTable, ...]:
-    """All of them."""
-    return tuple(PublicTable(**entry) for entry in tomllib.loads(LIST.read_text(encoding="utf-8"))["source"])
+    """All published files that the importers know."""
+    return tuple(PublicTable(**entry) for entry in tomllib.loads(SOURCES_FILE.read_text(encoding="utf-8"))["source"])
 
 
-def published(sha256: str) -> PublicTable | None:
-    """The public table with exactly these bytes."""
+def find_public_table(sha256: str) -> PublicTable | None:
+    """The published file with this checksum; None for any other."""
     return next((table for table in public_tables() if table.sha256 == sha256), None)

@@ -1,36 +1,36 @@
-"""The tables that ship with the project, and the manifest that says they are whole."""
+"""The measurement tables that ship with the project, and the manifest of their checksums."""
 
 import hashlib
 import json
 from pathlib import Path
 
 import interfere
-from interfere.data.parquet import replace_file
+from interfere.data.parquet import write_atomically
 from interfere.errors import NotFoundError, TableError
 
 MANIFEST = "manifest.json"
-PACKAGE = Path(interfere.__file__).resolve().parent
+PACKAGE_FOLDER = Path(interfere.__file__).resolve().parent
 
 
 def datasets_folder() -> Path:
-    """`interfere/_datasets` of an installed wheel, else `datasets/` beside the package. Raises NotFoundError."""
-    for folder in (PACKAGE / "_datasets", PACKAGE.parent / "datasets"):
-        if (folder / MANIFEST).is_file():  # an installed library named datasets has none
+    """The folder of the shipped tables: in an installed wheel, else beside the package. Raises NotFoundError."""
+    for folder in (PACKAGE_FOLDER / "_datasets", PACKAGE_FOLDER.parent / "datasets"):
+        if (folder / MANIFEST).is_file():  # an unrelated library named `datasets` has none
             return folder
     raise NotFoundError(
-        "no shipped tables beside the package",
-        value=PACKAGE.parent / "datasets",
+        "there are no shipped tables beside the package",
+        value=PACKAGE_FOLDER.parent / "datasets",
         remedy="clone the project or install its wheel; or measure with `interfere profile campaign`",
     )
 
 
 def shipped_tables() -> tuple[str, ...]:
-    """Names of the shipped tables."""
+    """The names of the shipped tables."""
     return tuple(sorted(path.parent.name for path in datasets_folder().glob("*/pairs.parquet")))
 
 
 def shipped_table(name: str = "cpu") -> Path:
-    """Folder of a shipped table. Raises NotFoundError."""
+    """The folder of a shipped table. Raises NotFoundError."""
     folder = datasets_folder() / name
     if not (folder / "pairs.parquet").is_file():
         raise NotFoundError(
@@ -40,19 +40,23 @@ def shipped_table(name: str = "cpu") -> Path:
 
 
 def _digests(folder: Path) -> dict[str, str]:
+    """The sha256 of each file of each table, by path relative to `folder`."""
     files = sorted(path for path in folder.glob("*/*") if path.is_file() and not path.name.startswith("."))
     return {path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
 
 def write_manifest(folder: Path) -> Path:
-    """List the sha256 of every file of every table in `folder`."""
+    """Write the sha256 of every file of every table in `folder` into its manifest, and return the manifest's path."""
     text = json.dumps({"sha256": _digests(folder)}, indent=2) + "\n"
-    replace_file(folder / MANIFEST, lambda temporary: Path(temporary).write_text(text))
+    write_atomically(folder / MANIFEST, lambda temporary: Path(temporary).write_text(text))
     return folder / MANIFEST
 
 
 def check_manifest(folder: Path | None = None) -> int:
-    """Number of files that were checked. Raises TableError for a file that is changed, missing or not listed."""
+    """Check the files of the shipped tables, or of those in `folder`, against their manifest; returns their number.
+
+    Raises TableError for a file that was changed, is missing, or is not listed.
+    """
     folder = folder or datasets_folder()
     try:
         listed = json.loads((folder / MANIFEST).read_text())["sha256"]
@@ -62,13 +66,13 @@ def check_manifest(folder: Path | None = None) -> int:
             value=f"{folder / MANIFEST}: {type(error).__name__}",
             remedy="restore it, or write it again with `interfere data manifest`",
         ) from None
-    found = _digests(folder)
-    for name in sorted(set(listed) | set(found)):
-        if listed.get(name) != found.get(name):
-            what = "is missing" if name not in found else "is not listed" if name not in listed else "was changed"
+    digests = _digests(folder)
+    for name in sorted(set(listed) | set(digests)):
+        if listed.get(name) != digests.get(name):
+            problem = "is missing" if name not in digests else "is not listed" if name not in listed else "was changed"
             raise TableError(
-                f"a shipped file {what}",
+                f"a shipped file {problem}",
                 value=folder / name,
-                remedy="restore it, or, if the change is meant, run `interfere data manifest`",
+                remedy="restore it, or, if the change is intended, run `interfere data manifest`",
             )
-    return len(found)
+    return len(digests)

@@ -1,14 +1,15 @@
-"""One CPU core between processes: Linux's EEVDF at equal weights (kernel/sched/fair.c since 6.6).
+"""The sharing mode of one CPU core between processes: Linux's EEVDF scheduler at equal weights.
 
-Earliest Eligible Virtual Deadline First: Stoica, Abdel-Wahab 1995.
+EEVDF, earliest eligible virtual deadline first: Stoica, Abdel-Wahab 1995; kernel/sched/fair.c since Linux 6.6.
 
-Each stream has a virtual runtime v; V is their mean over those queued; lag = V - v is what the core owes it. Among the
-eligible (lag ≥ 0) the earliest deadline runs. What runs is protected up to the deadline it was picked with, as long as
-it is eligible; it is changed when its slice is over, when another wakes up with an earlier deadline, and when it
-sleeps. Who sleeps with a debt stays queued until the debt is paid; who sleeps with a claim keeps it, at most max(2
-slices, a tick). Slices end on time (HRTICK): two processes that spin on one core change every 1.40 ms on Linux 6.18.
+Each stream has a virtual runtime v. V is the mean of v over the queued streams, and lag = V - v is the processor time
+that the core owes a stream. Among the eligible streams (lag ≥ 0) the one with the earliest deadline runs. The running
+stream is protected until the deadline with which it was picked, as long as it is eligible. It is replaced when its
+slice is over, when another wakes up with an earlier deadline, or when it sleeps. A stream that sleeps with a negative
+lag stays queued until it has paid; one that sleeps with a positive lag keeps it, at most max(2 slices, a tick). Slices
+end on time (HRTICK): two processes that spin on one core alternate every 1.40 ms on Linux 6.18.
 
-What others push out of the caches is not in a timeline: jobs lose more than a replay says.
+A timeline does not say what a job evicts from the caches of others: real jobs lose more than a replay predicts.
 """
 
 import math
@@ -16,17 +17,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from interfere.records.checks import check, number_violations
-from interfere.timeline.replay_engine import Decision, Lane
-from interfere.timeline.sharing_modes import only
+from interfere.timeline.replay_engine import RateAllocation, StreamState
+from interfere.timeline.sharing_modes import run_only
 
 BASE_SLICE_S = 0.0014  # kernel/sched/fair.c, sysctl_sched_base_slice: 0.7 ms · (1 + log2 of the cores), two cores
-TICK_S = 0.004  # CONFIG_HZ=250, the default of most distributions; it bounds a claim
-ROUNDING_S = 1e-12  # the kernel counts whole nanoseconds: what it finds equal must be equal here
+TICK_S = 0.004  # CONFIG_HZ=250, the default of most distributions; it bounds the lag that is kept
+ROUNDING_S = 1e-12  # the kernel counts whole nanoseconds: times that it finds equal must be equal here
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FairSlices:
-    """Linux's slices of a CPU core, nothing in it fitted to measurements."""
+class EevdfMode:
+    """Linux's slices of a CPU core. None of its constants is fitted to measurements."""
 
     slice_s: float = BASE_SLICE_S
     name: str = "fair"
@@ -35,106 +36,117 @@ class FairSlices:
     def __post_init__(self) -> None:
         check(number_violations(self, "slice_s", low=1e-6, nan=False))
 
-    def arbiter(self, lanes: Sequence[Lane]) -> "_Eevdf":
-        """All asleep, nothing owed."""
-        return _Eevdf(self, tuple(_Entity() for _ in lanes))
+    def arbiter(self, streams: Sequence[StreamState]) -> "_EevdfArbiter":
+        """A run queue in which all streams sleep and have no lag."""
+        return _EevdfArbiter(self, tuple(_SchedulingEntity() for _ in streams))
 
 
 @dataclass(slots=True)
-class _Entity:
-    v_s: float = 0.0
+class _SchedulingEntity:
+    """A stream as Linux sees it (struct sched_entity)."""
+
+    virtual_runtime_s: float = 0.0
     deadline_s: float = 0.0
-    protected_s: float = 0.0
+    protected_until_s: float = 0.0  # in virtual time
     lag_s: float = 0.0  # kept while it is not queued
     queued: bool = False
-    asleep: bool = True  # queued and asleep: its debt is being paid
+    asleep: bool = True  # queued and asleep: it pays its negative lag
 
 
 @dataclass(slots=True)
-class _Eevdf:
-    policy: FairSlices
-    entities: tuple[_Entity, ...]
+class _EevdfArbiter:
+    mode: EevdfMode
+    entities: tuple[_SchedulingEntity, ...]
     current: int = -1
-    then_s: float = 0.0
-    timer_s: float = math.inf  # the slice of the running one is over
+    last_decision_s: float = 0.0
+    slice_end_s: float = math.inf  # of the running entity
 
-    def decide(self, now_s: float, lanes: Sequence[Lane]) -> Decision:
-        self._charge(now_s - self.then_s)
-        self.then_s = now_s
-        if self.current >= 0 and not lanes[self.current].ready:
+    def decide(self, now_s: float, streams: Sequence[StreamState]) -> RateAllocation:
+        # 1. Charge the running entity, and put it to sleep when its stream has nothing ready.
+        self._charge_current(now_s - self.last_decision_s)
+        self.last_decision_s = now_s
+        if self.current >= 0 and not streams[self.current].ready:
             self._sleep(self.entities[self.current])
             self.current = -1
-        woken = [k for k, lane in enumerate(lanes) if lane.ready and self.entities[k].asleep]
+        # 2. Wake up the entities whose streams have a kernel ready.
+        woken = [k for k, state in enumerate(streams) if state.ready and self.entities[k].asleep]
         for k in woken:
             self._wake(self.entities[k])
-        if self.current < 0 or (self._crowded() and now_s >= self.timer_s - ROUNDING_S):
-            self._take(self._pick(), now_s)
+        # 3. Pick the next entity at the end of a slice, or when a woken one has an earlier deadline.
+        if self.current < 0 or (self._is_contended() and now_s >= self.slice_end_s - ROUNDING_S):
+            self._set_current(self._pick(), now_s)
         elif woken and (best := self._pick()) in woken:
-            self._take(best, now_s)
+            self._set_current(best, now_s)
         if self.current < 0:
-            return Decision(only(lanes, -1))
-        return Decision(only(lanes, self.current), self.timer_s if self._crowded() else math.inf)
+            return RateAllocation(run_only(streams, -1))
+        return RateAllocation(run_only(streams, self.current), self.slice_end_s if self._is_contended() else math.inf)
 
-    def _crowded(self) -> bool:
-        """Somebody else is queued: the timer runs (hrtick_start_fair)."""
+    def _is_contended(self) -> bool:
+        """hrtick_start_fair: the timer runs only while another entity is queued."""
         return sum(entity.queued for entity in self.entities) > 1
 
-    def _charge(self, ran_s: float) -> None:
-        """update_curr: the running one pays."""
+    def _charge_current(self, ran_s: float) -> None:
+        """update_curr: add what it ran to the virtual runtime of the running entity."""
         if self.current < 0:
             return
         entity = self.entities[self.current]
-        entity.v_s += ran_s
-        if entity.v_s >= entity.deadline_s - ROUNDING_S:
-            entity.deadline_s = entity.v_s + self.policy.slice_s
+        entity.virtual_runtime_s += ran_s
+        if entity.virtual_runtime_s >= entity.deadline_s - ROUNDING_S:
+            entity.deadline_s = entity.virtual_runtime_s + self.mode.slice_s
 
-    def _mean_s(self) -> float:
-        """V, over all that are queued."""
-        queued = [entity.v_s for entity in self.entities if entity.queued]
+    def _mean_runtime_s(self) -> float:
+        """V, the mean virtual runtime of all queued entities."""
+        queued = [entity.virtual_runtime_s for entity in self.entities if entity.queued]
         return sum(queued) / len(queued)
 
-    def _lag_s(self, entity: _Entity) -> float:
+    def _bounded_lag_s(self, entity: _SchedulingEntity) -> float:
         """update_entity_lag, with its limit."""
-        limit_s = max(2 * self.policy.slice_s, TICK_S)
-        return min(limit_s, max(-limit_s, self._mean_s() - entity.v_s))
+        limit_s = max(2 * self.mode.slice_s, TICK_S)
+        return min(limit_s, max(-limit_s, self._mean_runtime_s() - entity.virtual_runtime_s))
 
-    def _sleep(self, entity: _Entity) -> None:
-        """dequeue_entity: at once without debt, else when it is paid."""
-        entity.lag_s, entity.asleep = self._lag_s(entity), True
+    def _sleep(self, entity: _SchedulingEntity) -> None:
+        """dequeue_entity: at once, or delayed until a negative lag is paid."""
+        entity.lag_s, entity.asleep = self._bounded_lag_s(entity), True
         entity.queued = entity.lag_s < -ROUNDING_S
 
-    def _wake(self, entity: _Entity) -> None:
+    def _wake(self, entity: _SchedulingEntity) -> None:
         """place_entity and requeue_delayed_entity."""
         entity.asleep = False
         if entity.queued:
-            entity.lag_s = self._lag_s(entity)
+            entity.lag_s = self._bounded_lag_s(entity)
             if entity.lag_s <= ROUNDING_S:
-                return  # still in debt: it goes on where it is
+                return  # its lag is still negative: it continues where it is
             entity.queued, entity.lag_s = False, 0.0
-        others = sum(one.queued for one in self.entities)
-        if others:
-            # Its own arrival moves V: the claim is enlarged so that it is the same afterwards.
-            entity.v_s = self._mean_s() - entity.lag_s * (others + 1) / others
-        entity.deadline_s, entity.queued = entity.v_s + self.policy.slice_s, True
+        queued_count = sum(other.queued for other in self.entities)
+        if queued_count:
+            # Its own arrival moves V: the lag is scaled up so that it is the same afterwards.
+            entity.virtual_runtime_s = self._mean_runtime_s() - entity.lag_s * (queued_count + 1) / queued_count
+        entity.deadline_s, entity.queued = entity.virtual_runtime_s + self.mode.slice_s, True
 
     def _pick(self) -> int:
-        """__pick_eevdf; sleepers whose debt is paid leave the queue."""
+        """__pick_eevdf; sleeping entities that have paid leave the queue."""
         while any(entity.queued for entity in self.entities):
-            mean_s = self._mean_s()
-            eligible = [k for k, one in enumerate(self.entities) if one.queued and one.v_s <= mean_s + ROUNDING_S]
-            now = self.current
-            if now in eligible and self.entities[now].v_s < self.entities[now].protected_s - ROUNDING_S:
-                return now
-            # Of equal deadlines the running one is last.
-            best = min(eligible, key=lambda k: (round(self.entities[k].deadline_s / ROUNDING_S), k == now, k))
+            mean_s = self._mean_runtime_s()
+            eligible = [
+                k
+                for k, entity in enumerate(self.entities)
+                if entity.queued and entity.virtual_runtime_s <= mean_s + ROUNDING_S
+            ]
+            current = self.current
+            if current in eligible:
+                entity = self.entities[current]
+                if entity.virtual_runtime_s < entity.protected_until_s - ROUNDING_S:
+                    return current
+            # Of equal deadlines the running entity comes last.
+            best = min(eligible, key=lambda k: (round(self.entities[k].deadline_s / ROUNDING_S), k == current, k))
             if not self.entities[best].asleep:
                 return best
             self.entities[best].queued, self.entities[best].lag_s = False, 0.0
         return -1
 
-    def _take(self, index: int, now_s: float) -> None:
-        """set_next_entity: protected up to its deadline, from the moment it was not the running one."""
+    def _set_current(self, index: int, now_s: float) -> None:
+        """set_next_entity: a newly picked entity is protected until its deadline."""
         if index >= 0 and index != self.current:
-            self.entities[index].protected_s = self.entities[index].deadline_s
-        self.timer_s = now_s + self.policy.slice_s
+            self.entities[index].protected_until_s = self.entities[index].deadline_s
+        self.slice_end_s = now_s + self.mode.slice_s
         self.current = index

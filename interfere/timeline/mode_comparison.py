@@ -1,10 +1,10 @@
-"""Two jobs by every sharing mode: what each pays, what filling gaps buys, and what it costs the other.
+"""Compares the sharing modes for two jobs: what each job pays, and what filling the gaps of one with the other gains.
 
-Definitions, for one mode. The high job runs `rounds` times, the low one all the while. slowdown = time beside the
-other ÷ time alone of the same kernels. gap use = time in which the low job ran while the high one had nothing ready ÷
-that time. overhang = time in which a kernel of the high job was ready and waited. speed-up = high time when queued ÷
-high time. relative rate = low speed ÷ low speed when queued. completion = low time when queued ÷ low time, both jobs
-started together with the same work alone (FIKIT's job completion times).
+Definitions, for one mode. The job of high priority ("high") runs `rounds` times, the one of low priority ("low") all
+the while. slowdown = time beside the other ÷ time alone of the same kernels. gap use = time in which low ran while high
+had no kernel ready ÷ all such time. overhang = time in which a kernel of high was ready and waited. speed-up = time of
+high in a single queue ÷ time of high. relative rate = speed of low ÷ its speed in a single queue. completion = time of
+low in a single queue ÷ time of low, both jobs started together with equal solo times (FIKIT's job completion times).
 """
 
 import math
@@ -17,25 +17,39 @@ from numpy.typing import NDArray
 from interfere.devices import CPU_CORE
 from interfere.errors import InvalidInputError
 from interfere.records import NAN, JobProfile
-from interfere.timeline.eevdf import FairSlices
-from interfere.timeline.kernel_times import mistaken
-from interfere.timeline.records import Span, Stream, Timeline
-from interfere.timeline.replay_engine import SharingPolicy, replay
-from interfere.timeline.sharing_modes import Exclusive, PriorityFilling, Queued, Spatial, TimeSlices
-from interfere.timeline.timeline_builders import from_profile, rotated, with_gaps
+from interfere.timeline.eevdf import EevdfMode
+from interfere.timeline.kernel_times import with_prediction_errors
+from interfere.timeline.records import ExecutionSpan, KernelStream, Timeline
+from interfere.timeline.replay_engine import SharingMode, replay
+from interfere.timeline.sharing_modes import (
+    ExclusiveMode,
+    PriorityGapFillingMode,
+    SingleQueueMode,
+    SpatialMode,
+    TimeSliceMode,
+)
+from interfere.timeline.timeline_builders import rotate_timeline, timeline_from_profile, with_synthetic_gaps
 
-HIGH, LOW = 1, 0
-ENOUGH_LAUNCHES = 1_000  # of the high job; twice as many move Orion's speed-ups and completions by 1.2 % at most
-MOST_S = 4.0  # of the high job alone, where one round is shorter: some thousand slices of a CPU core
-MOST_LAUNCHES = 20_000  # of both, where one round of the high job has fewer: a second or so a mode
-POLICIES: dict[str, SharingPolicy] = {
-    one.name: one for one in (Exclusive(), TimeSlices(), FairSlices(), Spatial(), Queued(), PriorityFilling())
+HIGH_PRIORITY, LOW_PRIORITY = 1, 0
+MIN_HIGH_LAUNCHES = 1_000  # of high; twice as many change Orion's speed-ups and completions by 1.2 % at most
+MAX_HIGH_SOLO_S = 4.0  # of high alone, where one round is shorter: some thousand slices of a CPU core
+MAX_LAUNCHES = 20_000  # of both jobs, where one round of high has fewer: about a second of computing per mode
+SHARING_MODES: dict[str, SharingMode] = {
+    mode.name: mode
+    for mode in (
+        ExclusiveMode(),
+        TimeSliceMode(),
+        EevdfMode(),
+        SpatialMode(),
+        SingleQueueMode(),
+        PriorityGapFillingMode(),
+    )
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModeResult:
-    """One mode; NaN where `queued` was not among the modes, or the job made no progress."""
+    """The figures of one mode, as the module defines them; NaN where a job made no progress."""
 
     mode: str
     high_slowdown: float
@@ -43,129 +57,151 @@ class ModeResult:
     high_speedup: float
     low_relative_rate: float
     low_completion: float
-    filled: int
+    filled: int  # kernels of low that began in a gap of high
     gap_use_frac: float
-    overhang_frac: float  # of the time alone
-    idle_frac: float  # of the device's time
-    spans: tuple[Span, ...] = ()
+    overhang_frac: float  # of the time of high alone
+    idle_frac: float  # of the time of the device
+    spans: tuple[ExecutionSpan, ...] = ()
 
 
-def policies(names: Sequence[str], device_type: str) -> tuple[SharingPolicy, ...]:
-    """By name, or without names what the device type can do. Raises InvalidInputError for one that is unknown."""
+def select_sharing_modes(names: Sequence[str], device_type: str) -> tuple[SharingMode, ...]:
+    """The modes of these names, or without names those that the device type supports.
+
+    Raises InvalidInputError for an unknown name.
+    """
     for name in names:
-        if name not in POLICIES:
-            raise InvalidInputError("no such way of sharing", value=name, remedy=f"one of {', '.join(POLICIES)}")
-    # A core runs one process at a time; a GPU does not know Linux's slices.
-    unfit = "spatial" if device_type == CPU_CORE.name else "fair"
-    return tuple(POLICIES[name] for name in (names or [name for name in POLICIES if name != unfit]))
+        if name not in SHARING_MODES:
+            raise InvalidInputError("no such sharing mode", value=name, remedy=f"one of {', '.join(SHARING_MODES)}")
+    # A core runs one process at a time; a GPU is not scheduled by Linux.
+    unsupported = "spatial" if device_type == CPU_CORE.name else "fair"
+    return tuple(SHARING_MODES[name] for name in (names or [name for name in SHARING_MODES if name != unsupported]))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Meeting:
-    """Two jobs that meet. `believed`: what a planner thinks of high and low; default: the truth."""
+class PairScenario:
+    """Two jobs that share a device. Tuples hold the value of high first."""
 
     high: Timeline
     low: Timeline
-    believed: tuple[Timeline | None, Timeline | None] = (None, None)
-    # Hosts of high and low wait for each kernel: one that reads every result, a process that computes and sleeps.
+    predicted: tuple[Timeline | None, Timeline | None] = (None, None)  # what a scheduler predicts; None: the truth
+    # Whether hosts wait for each kernel, as one that reads every result, or a process that computes and sleeps.
     hosts_wait: tuple[bool, bool] = (False, False)
-    rounds: int = 0  # of the high job; 0: enough
+    rounds: int = 0  # of high; 0: chosen by the number of launches
 
     @property
-    def too_long(self) -> int:
-        """Kernels of the low job that are longer than every gap of the high one.
+    def oversized_low_kernels(self) -> int:
+        """Number of low kernels that are longer than every gap of high.
 
-        Launches keep their order, so by exact times such a kernel holds its job until the high one is over.
+        Kernels keep their launch order, so with exact predictions such a kernel blocks low until high has finished.
         """
-        longest_s = max(kernel.gap_s for kernel in self.high.kernels)
-        return sum(kernel.duration_s > longest_s for kernel in self.low.kernels)
+        longest_gap_s = max(kernel.gap_s for kernel in self.high.kernels)
+        return sum(kernel.duration_s > longest_gap_s for kernel in self.low.kernels)
 
-    def streams(self, *, low_ends: bool) -> tuple[Stream, Stream]:
-        """Both from the start; the low one has as much work alone, or no end."""
-        rounds = self.rounds or _rounds(self.high, self.low)
+    def streams(self, *, low_ends: bool) -> tuple[KernelStream, KernelStream]:
+        """Both jobs, started together; low has as much work alone as high where `low_ends`, else it is endless."""
+        rounds = self.rounds or _default_rounds(self.high, self.low)
         low_rounds = max(1, round(rounds * self.high.solo_s / self.low.solo_s)) if low_ends else None
-        one, other = (
-            Stream(timeline=timeline, priority=level, rounds=times, believed=believed, host_waits=waits)
-            for timeline, level, times, believed, waits in zip(
-                (self.high, self.low), (HIGH, LOW), (rounds, low_rounds), self.believed, self.hosts_wait, strict=True
-            )
+        high = KernelStream(
+            timeline=self.high,
+            priority=HIGH_PRIORITY,
+            rounds=rounds,
+            predicted=self.predicted[0],
+            host_waits=self.hosts_wait[0],
         )
-        return one, other
+        low = KernelStream(
+            timeline=self.low,
+            priority=LOW_PRIORITY,
+            rounds=low_rounds,
+            predicted=self.predicted[1],
+            host_waits=self.hosts_wait[1],
+        )
+        return high, low
 
 
-def meeting_of(
+def scenario_from_profiles(
     high: JobProfile,
     low: JobProfile,
     *,
-    gap_share: float | None = None,
+    gap_frac: float | None = None,
     gap_every: int = 1,
     error_frac: float = 0.0,
     seed: int = 0,
-) -> Meeting:
-    """From profiles; with drawn gaps of the high job and a mistaken planner where asked for."""
-    one, other = from_profile(high), from_profile(low)
-    if gap_share is not None:
-        one = with_gaps(one, gap_share, seed, every=gap_every)
+) -> PairScenario:
+    """The scenario of two profiled jobs, with synthetic gaps of high and errors of the scheduler where asked for."""
+    high_timeline, low_timeline = timeline_from_profile(high), timeline_from_profile(low)
+    if gap_frac is not None:
+        high_timeline = with_synthetic_gaps(high_timeline, gap_frac, seed, every=gap_every)
     on_core = high.device_type == CPU_CORE.name
-    return Meeting(
-        high=one,
-        low=other,
-        believed=(mistaken(one, error_frac, seed), mistaken(other, error_frac, seed + 1)),
+    return PairScenario(
+        high=high_timeline,
+        low=low_timeline,
+        predicted=(
+            with_prediction_errors(high_timeline, error_frac, seed),
+            with_prediction_errors(low_timeline, error_frac, seed + 1),
+        ),
         hosts_wait=(on_core, on_core),
     )
 
 
-def compare(meeting: Meeting, modes: Sequence[SharingPolicy], *, keep_s: float = 0.0) -> tuple[ModeResult, ...]:
-    """Each mode, in order, with its spans that begin before `keep_s`. Pure: equal input, equal output."""
-    together, bounded = meeting.streams(low_ends=False), meeting.streams(low_ends=True)
-    queued = Queued()
-    base_high, base_low = replay(together, queued).outcomes
-    base_low_s = replay(bounded, queued).outcomes[1].elapsed_s
-    found: list[ModeResult] = []
-    for policy in modes:
-        steady = replay(together, policy, keep_s=keep_s)
-        high, low = steady.outcomes
-        low_s = replay(bounded, policy).outcomes[1].elapsed_s
-        found.append(
+def compare_sharing_modes(
+    scenario: PairScenario, modes: Sequence[SharingMode], *, record_spans_until_s: float = 0.0
+) -> tuple[ModeResult, ...]:
+    """The result of each mode, in order, with its spans that begin before `record_spans_until_s`.
+
+    Pure: equal input gives equal output.
+    """
+    # 1. Replay the baseline, a single queue: with an endless low job, and with one of as much work as high.
+    endless_low, bounded_low = scenario.streams(low_ends=False), scenario.streams(low_ends=True)
+    single_queue = SingleQueueMode()
+    baseline_high, baseline_low = replay(endless_low, single_queue).outcomes
+    baseline_low_s = replay(bounded_low, single_queue).outcomes[1].elapsed_s
+    # 2. Replay each mode in the same way, and compare.
+    results: list[ModeResult] = []
+    for mode in modes:
+        result = replay(endless_low, mode, record_spans_until_s=record_spans_until_s)
+        high, low = result.outcomes
+        low_s = replay(bounded_low, mode).outcomes[1].elapsed_s
+        results.append(
             ModeResult(
-                mode=policy.name,
+                mode=mode.name,
                 high_slowdown=high.slowdown,
                 low_slowdown=low.slowdown,
-                high_speedup=base_high.elapsed_s / high.elapsed_s,
-                low_relative_rate=low.speed / base_low.speed if base_low.speed > 0 else NAN,
-                low_completion=base_low_s / low_s,
+                high_speedup=baseline_high.elapsed_s / high.elapsed_s,
+                low_relative_rate=low.speed / baseline_low.speed if baseline_low.speed > 0 else NAN,
+                low_completion=baseline_low_s / low_s,
                 filled=low.filled,
                 gap_use_frac=high.gap_used_s / high.gap_s if high.gap_s > 0 else NAN,
                 overhang_frac=high.waited_s / high.alone_s,
-                idle_frac=steady.idle_s / steady.end_s,
-                spans=steady.spans,
+                idle_frac=result.idle_s / result.end_s,
+                spans=result.spans,
             )
         )
-    return tuple(found)
+    return tuple(results)
 
 
-def _rounds(high: Timeline, low: Timeline) -> int:
-    """Of the high job: enough launches of it, a whole round of the low one, not too many of both."""
-    beside = high.solo_s / low.solo_s * len(low.kernels)  # launches of the low job in one round, if nobody waited
-    enough = max(math.ceil(ENOUGH_LAUNCHES / len(high.kernels)), math.ceil(low.solo_s / high.solo_s))
-    return max(1, min(enough, int(MOST_LAUNCHES / (len(high.kernels) + beside)), int(MOST_S / high.solo_s)))
+def _default_rounds(high: Timeline, low: Timeline) -> int:
+    """Rounds of high: enough launches of it and a whole round of low, but not too many launches of both."""
+    low_launches = high.solo_s / low.solo_s * len(low.kernels)  # in one round of high, if neither job waited
+    wanted = max(math.ceil(MIN_HIGH_LAUNCHES / len(high.kernels)), math.ceil(low.solo_s / high.solo_s))
+    max_by_launches = int(MAX_LAUNCHES / (len(high.kernels) + low_launches))
+    return max(1, min(wanted, max_by_launches, int(MAX_HIGH_SOLO_S / high.solo_s)))
 
 
-def shared_slowdowns(
-    profiles: Sequence[JobProfile], policy: SharingPolicy, *, until_s: float = 2.0
+def replayed_slowdowns(
+    profiles: Sequence[JobProfile], mode: SharingMode, *, until_s: float = 2.0
 ) -> NDArray[np.float64]:
-    """float64[n, n]: slowdown of each job beside each, all of them endless, hosts that wait for each kernel.
+    """float64[n, n]: the slowdown of job i beside job j. All jobs are endless, and hosts wait for each kernel.
 
-    A job beside itself starts its twin in the middle of the round: equal timelines in step would never meet.
+    Beside itself, a job meets a copy that starts in the middle of the round: equal timelines in step never overlap.
     """
-    lines = [from_profile(profile) for profile in profiles]
-    found = np.ones((len(lines), len(lines)))
-    for i, victim in enumerate(lines):
-        for k, neighbour in enumerate(lines[i:], start=i):
-            twin = rotated(neighbour, len(neighbour.kernels) // 2) if i == k else neighbour
-            streams = [Stream(timeline=one, rounds=None, host_waits=True) for one in (victim, twin)]
-            one, other = replay(streams, policy, until_s=until_s).outcomes
-            found[i, k], found[k, i] = one.slowdown, other.slowdown
-            if i == k:
-                found[i, i] = math.sqrt(one.slowdown * other.slowdown)
-    return found
+    timelines = [timeline_from_profile(profile) for profile in profiles]
+    slowdowns = np.ones((len(timelines), len(timelines)))
+    for i, victim in enumerate(timelines):
+        for j, neighbour in enumerate(timelines[i:], start=i):
+            other = rotate_timeline(neighbour, len(neighbour.kernels) // 2) if i == j else neighbour
+            streams = [KernelStream(timeline=timeline, rounds=None, host_waits=True) for timeline in (victim, other)]
+            first, second = replay(streams, mode, until_s=until_s).outcomes
+            slowdowns[i, j], slowdowns[j, i] = first.slowdown, second.slowdown
+            if i == j:
+                slowdowns[i, i] = math.sqrt(first.slowdown * second.slowdown)
+    return slowdowns

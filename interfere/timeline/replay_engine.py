@@ -1,13 +1,15 @@
-"""One engine for every sharing mode: it moves time from event to event and lets a policy say who runs how fast.
+"""A discrete-event engine that replays kernel timelines on one device under any sharing mode.
 
-An event is a kernel that ends, a launch, or an instant that the policy named. Between two events rates are constant.
-Laws: kernels of a stream run in launch order, one at a time; a kernel is over when its rates, summed over time, reach
-its duration; nothing is random and no clock is read, so equal input gives equal output.
+An event is the end of a kernel, a launch, or an instant that the sharing mode asked for. Between two events the rates
+at which kernels run are constant. Laws: the kernels of a stream run in launch order, one at a time; a kernel is
+complete when its rate, integrated over time, reaches its duration; nothing is random and no clock is read, so equal
+input gives equal output.
 
-A stream launches its next kernel when the last one is over and its gap has passed: the gap is the host's. Where a
-policy lets hosts run ahead, up to `launch_ahead` launches wait on the device. Where the device alone had no gap, its
-host was faster: it launches every `LAUNCH_S`. Where it had one, the host was the slower: it launches when it did alone.
-And a host waits for the last kernel of a round: a round is a request, or a step whose loss is read.
+A stream launches its next kernel when the last one is complete and its gap has passed: the gap is time of the host.
+Where a sharing mode lets hosts launch ahead, up to `launch_ahead` launches wait on the device. A host that left no gap
+when the job ran alone was faster than the device: it launches every `LAUNCH_S`. One that left a gap was slower: it
+launches at the times at which it did alone. A host always waits for the last kernel of a round, since a round is a
+request, or a step whose loss is read.
 """
 
 import math
@@ -17,37 +19,40 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from interfere.errors import InvalidInputError
-from interfere.timeline.records import Outcome, Replay, Span, Stream
+from interfere.timeline.records import ExecutionSpan, KernelStream, ReplayResult, StreamOutcome
 
-# From one launch to the next, and how many wait before the host is held: 4 to 5 µs, and about 1,000 a stream, as
-# somebody measured (forums.developer.nvidia.com, topic 68937).
+# Time between two launches, and the number of launches that wait before the host blocks: 4 to 5 µs, and about 1,000 per
+# stream, as measured in forums.developer.nvidia.com, topic 68937.
 LAUNCH_S, QUEUE_LAUNCHES = 5e-6, 1_000
-DONE_S = 1e-13  # rest of a kernel that counts as none: a ten-thousandth of a profiler's nanosecond
+COMPLETION_TOLERANCE_S = 1e-13  # a ten-thousandth of a profiler's nanosecond: a kernel with less to do is complete
 
 
 @dataclass(slots=True)
-class Lane:
-    """One stream while it is replayed. Policies read it and never write it."""
+class StreamState:
+    """One stream during a replay. Sharing modes read it and never write it.
+
+    Its head is the oldest kernel that is launched and not complete.
+    """
 
     index: int
-    stream: Stream
+    stream: KernelStream
     durations_s: tuple[float, ...]
     gaps_s: tuple[float, ...]
     launch_ahead: int
-    launched_s: deque[float] = field(default_factory=deque)  # launches that are not over: the first one is the head
+    launched_s: deque[float] = field(default_factory=deque)  # launch times of kernels that are not complete
     next_launch_s: float = math.inf
-    alone_s: float = 0.0  # when the device would be through with all launches and their gaps, were it alone
-    host_s: float = 0.0  # when its host is ready to launch the next one, if it may run ahead
-    launches: int = 0  # so far, over all rounds
-    ended: int = 0
-    left_s: float = 0.0  # of the head
-    begun: bool = False  # the head
-    in_gap: bool = False  # the head began while a stream of higher priority had none ready
-    last_end_s: float = -math.inf
-    finished_s: float = math.inf  # its last kernel and the gap after it
-    over: bool = False
-    span_s: float = math.nan  # start of the stretch that runs now
-    worked_s: float = 0.0
+    solo_end_s: float = 0.0  # when a device of its own would be through with all launches and their gaps
+    host_ready_s: float = 0.0  # when its host can launch the next kernel, if it may launch ahead
+    launched: int = 0  # kernels launched so far, over all rounds
+    completed: int = 0  # kernels complete so far, over all rounds
+    head_remaining_s: float = 0.0
+    head_started: bool = False
+    head_in_gap: bool = False  # the head started while no stream of higher priority had a kernel ready
+    last_completion_s: float = -math.inf
+    finish_s: float = math.inf  # the end of its last kernel and of the gap after it
+    finished: bool = False
+    span_start_s: float = math.nan  # of the span that runs now
+    executed_s: float = 0.0
     waited_s: float = 0.0
     gap_s: float = 0.0
     gap_used_s: float = 0.0
@@ -55,230 +60,249 @@ class Lane:
 
     @property
     def ready(self) -> bool:
-        """A kernel waits or runs."""
+        """Whether a kernel waits or runs."""
         return bool(self.launched_s)
 
     @property
     def active(self) -> bool:
-        """It has started and is not over."""
-        return self.launches > 0 and not self.over
+        """Whether the stream has started and is not finished."""
+        return self.launched > 0 and not self.finished
 
     @property
     def head(self) -> int:
-        """Index, in the timeline, of the kernel that waits or runs."""
-        return self.ended % len(self.durations_s)
+        """Index of the head in the timeline."""
+        return self.completed % len(self.durations_s)
 
     @property
-    def total(self) -> float:
-        """Kernels over all rounds."""
+    def total_kernels(self) -> float:
+        """Number of kernels over all rounds; infinite for an endless stream."""
         rounds = self.stream.rounds
         return math.inf if rounds is None else rounds * len(self.durations_s)
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
-    """Rates in [0, 1], one a lane, 0 where none is ready; ask again at `until_s` at the latest."""
+class RateAllocation:
+    """The rate of each stream in [0, 1], 0 for one that is not ready; valid until the next event or `until_s`."""
 
     rates: tuple[float, ...]
     until_s: float = math.inf
 
 
 class Arbiter(Protocol):
-    """One policy during one replay."""
+    """Decides which streams run, and how fast, during one replay."""
 
-    def decide(self, now_s: float, lanes: Sequence[Lane]) -> Decision:
-        """Asked at every event."""
+    def decide(self, now_s: float, streams: Sequence[StreamState]) -> RateAllocation:
+        """The rates from now on. Asked at every event."""
 
 
-class SharingPolicy(Protocol):
-    """One way to share a device."""
+class SharingMode(Protocol):
+    """A discipline by which streams share a device."""
 
     @property
     def name(self) -> str:
-        """What tables call it."""
+        """Its name in tables and on the command line."""
 
     @property
     def launch_ahead(self) -> int:
-        """Launches of one stream that may wait on the device; 1: the host waits for each."""
+        """How many launches of one stream may wait on the device; 1: the host waits for each kernel."""
 
-    def arbiter(self, lanes: Sequence[Lane]) -> Arbiter:
-        """Ready to decide one replay."""
+    def arbiter(self, streams: Sequence[StreamState]) -> Arbiter:
+        """A new arbiter, for one replay of these streams."""
 
 
 def replay(
-    streams: Sequence[Stream], policy: SharingPolicy, *, until_s: float = math.inf, keep_s: float = 0.0
-) -> Replay:
-    """All streams together until each that ends has ended, or `until_s`. Spans that begin before `keep_s` are kept.
+    streams: Sequence[KernelStream], mode: SharingMode, *, until_s: float = math.inf, record_spans_until_s: float = 0.0
+) -> ReplayResult:
+    """Replay all streams together until each bounded one has finished, or until `until_s`.
 
-    Raises InvalidInputError where the replay would never end.
+    Spans that begin before `record_spans_until_s` are recorded. Raises InvalidInputError where there is no stream, or
+    the replay would never end.
     """
     if not streams:
-        raise InvalidInputError("nothing to replay", value="no streams", remedy="give one at least")
-    if until_s == math.inf and all(one.rounds is None for one in streams):
+        raise InvalidInputError("nothing to replay", value="no streams", remedy="give at least one")
+    if until_s == math.inf and all(stream.rounds is None for stream in streams):
         raise InvalidInputError(
-            "a replay of endless streams has no end", value="rounds of all are None", remedy="give until_s, or rounds"
+            "a replay of endless streams has no end",
+            value="rounds of all are None",
+            remedy="give until_s, or a stream with rounds",
         )
-    run = _Run(streams, policy, until_s, keep_s)
-    run.go()
-    return run.result()
+    engine = _ReplayEngine(streams, mode, until_s, record_spans_until_s)
+    engine.run()
+    return engine.result()
 
 
-class _Run:
-    def __init__(self, streams: Sequence[Stream], policy: SharingPolicy, until_s: float, keep_s: float) -> None:
-        self.policy, self.until_s, self.keep_s = policy, until_s, keep_s
-        self.lanes = tuple(
-            Lane(
+class _ReplayEngine:
+    def __init__(
+        self, streams: Sequence[KernelStream], mode: SharingMode, until_s: float, record_spans_until_s: float
+    ) -> None:
+        self.mode, self.until_s, self.record_spans_until_s = mode, until_s, record_spans_until_s
+        self.states = tuple(
+            StreamState(
                 index=index,
-                stream=one,
-                durations_s=tuple(kernel.duration_s for kernel in one.timeline.kernels),
-                gaps_s=tuple(kernel.gap_s for kernel in one.timeline.kernels),
-                launch_ahead=1 if one.host_waits else policy.launch_ahead,
-                next_launch_s=one.start_s,
+                stream=stream,
+                durations_s=tuple(kernel.duration_s for kernel in stream.timeline.kernels),
+                gaps_s=tuple(kernel.gap_s for kernel in stream.timeline.kernels),
+                launch_ahead=1 if stream.host_waits else mode.launch_ahead,
+                next_launch_s=stream.start_s,
             )
-            for index, one in enumerate(streams)
+            for index, stream in enumerate(streams)
         )
-        self.arbiter = policy.arbiter(self.lanes)
+        self.arbiter = mode.arbiter(self.states)
         self.now_s = 0.0
         self.idle_s = 0.0
-        self.spans: list[Span] = []
+        self.spans: list[ExecutionSpan] = []
 
-    def go(self) -> None:
-        lanes = self.lanes
+    def run(self) -> None:
+        """Process one event after the other."""
         while True:
-            for lane in lanes:
-                lane.over = lane.finished_s <= self.now_s
-                while lane.next_launch_s <= self.now_s:
-                    self._launch(lane)
-            if self.now_s >= self.until_s or self._over():
+            # 1. Note which streams have finished, and launch what is due.
+            for state in self.states:
+                state.finished = state.finish_s <= self.now_s
+                while state.next_launch_s <= self.now_s:
+                    self._launch(state)
+            if self.now_s >= self.until_s or self._all_finished():
                 break
-            decision = self.arbiter.decide(self.now_s, lanes)
-            self._mark(decision.rates)
-            ends_s = [self.until_s, decision.until_s]
-            for lane, rate in zip(lanes, decision.rates, strict=True):
-                ends_s.append(lane.next_launch_s)
-                if rate > 0:
-                    ends_s.append(self.now_s + lane.left_s / rate)
-                if not lane.over:
-                    ends_s.append(lane.finished_s)
-            end_s = min(ends_s)
-            assert end_s < math.inf, f"{self.policy.name} leaves ready kernels for ever"
-            self._advance(max(end_s, self.now_s), decision.rates)
+            # 2. Let the sharing mode decide who runs.
+            allocation = self.arbiter.decide(self.now_s, self.states)
+            self._start_and_stop(allocation.rates)
+            # 3. Advance to the next event.
+            event_s = self._next_event_s(allocation)
+            assert event_s < math.inf, f"{self.mode.name} leaves ready kernels waiting for ever"
+            self._advance(max(event_s, self.now_s), allocation.rates)
 
-    def _over(self) -> bool:
-        bounded = [lane.over for lane in self.lanes if lane.stream.rounds is not None]
+    def _all_finished(self) -> bool:
+        bounded = [state.finished for state in self.states if state.stream.rounds is not None]
         return bool(bounded) and all(bounded)
 
-    def _launch(self, lane: Lane) -> None:
-        """The launch is due; plan the next one."""
-        if not lane.launched_s:
-            lane.left_s, lane.begun = lane.durations_s[lane.head], False
-        kernel = lane.launches % len(lane.durations_s)
-        lane.launched_s.append(lane.next_launch_s)
-        lane.launches += 1
-        gap_s, launched_s = lane.gaps_s[kernel], lane.next_launch_s
-        lane.alone_s = max(lane.alone_s, launched_s) + lane.durations_s[kernel] + gap_s
-        lane.host_s = lane.alone_s if gap_s else launched_s + min(LAUNCH_S, lane.durations_s[kernel])
-        last = kernel == len(lane.durations_s) - 1
-        lane.next_launch_s = math.inf if last or len(lane.launched_s) >= lane.launch_ahead else lane.host_s
+    def _next_event_s(self, allocation: RateAllocation) -> float:
+        times_s = [self.until_s, allocation.until_s]
+        for state, rate in zip(self.states, allocation.rates, strict=True):
+            times_s.append(state.next_launch_s)
+            if rate > 0:
+                times_s.append(self.now_s + state.head_remaining_s / rate)
+            if not state.finished:
+                times_s.append(state.finish_s)
+        return min(times_s)
 
-    def _mark(self, rates: Sequence[float]) -> None:
-        """Close and open stretches; count what begins in the gap of somebody more important."""
-        for lane, rate in zip(self.lanes, rates, strict=True):
+    def _launch(self, state: StreamState) -> None:
+        """Launch the kernel that is due, and plan the next launch."""
+        if not state.launched_s:
+            state.head_remaining_s, state.head_started = state.durations_s[state.head], False
+        kernel = state.launched % len(state.durations_s)
+        state.launched_s.append(state.next_launch_s)
+        state.launched += 1
+        gap_s, launch_s = state.gaps_s[kernel], state.next_launch_s
+        state.solo_end_s = max(state.solo_end_s, launch_s) + state.durations_s[kernel] + gap_s
+        state.host_ready_s = state.solo_end_s if gap_s else launch_s + min(LAUNCH_S, state.durations_s[kernel])
+        last_of_round = kernel == len(state.durations_s) - 1
+        queue_full = len(state.launched_s) >= state.launch_ahead
+        state.next_launch_s = math.inf if last_of_round or queue_full else state.host_ready_s
+
+    def _start_and_stop(self, rates: Sequence[float]) -> None:
+        """Begin and end spans, and count the kernels that start in a gap of a stream of higher priority."""
+        for state, rate in zip(self.states, rates, strict=True):
             if not rate:
-                self._close(lane)
-            elif not lane.begun:
-                lane.begun, lane.in_gap = True, self._in_gap(lane)
-                lane.filled += lane.in_gap
-            if rate and math.isnan(lane.span_s):
-                lane.span_s = self.now_s
+                self._end_span(state)
+            elif not state.head_started:
+                state.head_started, state.head_in_gap = True, self._fills_gap(state)
+                state.filled += state.head_in_gap
+            if rate and math.isnan(state.span_start_s):
+                state.span_start_s = self.now_s
 
-    def _in_gap(self, lane: Lane) -> bool:
-        """The most important streams have nothing ready, and this is none of them."""
-        top = max(one.stream.priority for one in self.lanes if one.active)
-        return lane.stream.priority < top and not any(
-            one.ready for one in self.lanes if one.active and one.stream.priority == top
+    def _fills_gap(self, state: StreamState) -> bool:
+        """Whether the stream runs while all active streams of the highest priority, which it is below, are in a gap."""
+        highest = max(other.stream.priority for other in self.states if other.active)
+        return state.stream.priority < highest and not any(
+            other.ready for other in self.states if other.active and other.stream.priority == highest
         )
 
-    def _close(self, lane: Lane) -> None:
-        if lane.span_s < self.keep_s and self.now_s > lane.span_s:
+    def _end_span(self, state: StreamState) -> None:
+        if state.span_start_s < self.record_spans_until_s and self.now_s > state.span_start_s:
             self.spans.append(
-                Span(
-                    stream=lane.index,
-                    kernel=lane.head,
-                    round=lane.ended // len(lane.durations_s),
-                    start_s=lane.span_s,
+                ExecutionSpan(
+                    stream=state.index,
+                    kernel=state.head,
+                    round=state.completed // len(state.durations_s),
+                    start_s=state.span_start_s,
                     end_s=self.now_s,
-                    in_gap=lane.in_gap,
+                    in_gap=state.head_in_gap,
                 )
             )
-        lane.span_s = math.nan
+        state.span_start_s = math.nan
 
-    def _advance(self, end_s: float, rates: Sequence[float]) -> None:
-        step_s, busy = end_s - self.now_s, any(rates)
-        self.now_s = end_s
-        self.idle_s += 0.0 if busy else step_s
-        for lane, rate in zip(self.lanes, rates, strict=True):
-            if lane.ready:
-                lane.worked_s += rate * step_s
-                lane.waited_s += 0.0 if rate else step_s
-                lane.left_s -= rate * step_s
-                # What is left may be too little to move a clock that shows hours: then it is over too.
-                if rate and (lane.left_s <= DONE_S or end_s + lane.left_s / rate <= end_s):
-                    self._end(lane)
-            elif lane.active:
-                lane.gap_s += step_s
-                lane.gap_used_s += step_s if busy else 0.0
+    def _advance(self, event_s: float, rates: Sequence[float]) -> None:
+        """Move the clock to the event, account for the time until then, and complete the kernels that end there."""
+        passed_s, busy = event_s - self.now_s, any(rates)
+        self.now_s = event_s
+        self.idle_s += 0.0 if busy else passed_s
+        for state, rate in zip(self.states, rates, strict=True):
+            if state.ready:
+                state.executed_s += rate * passed_s
+                state.waited_s += 0.0 if rate else passed_s
+                state.head_remaining_s -= rate * passed_s
+                # The remaining time may be too small to move a clock that shows hours: then the kernel is complete too.
+                if rate and (
+                    state.head_remaining_s <= COMPLETION_TOLERANCE_S
+                    or event_s + state.head_remaining_s / rate <= event_s
+                ):
+                    self._complete_head(state)
+            elif state.active:
+                state.gap_s += passed_s
+                state.gap_used_s += passed_s if busy else 0.0
 
-    def _end(self, lane: Lane) -> None:
-        """The head is over."""
-        self._close(lane)
-        kernel = lane.head
-        lane.worked_s += lane.left_s
-        lane.launched_s.popleft()
-        lane.ended += 1
-        lane.last_end_s = self.now_s
-        after_s = self.now_s + lane.gaps_s[kernel]
-        if lane.launched_s:
-            lane.left_s, lane.begun = lane.durations_s[lane.head], False
-        if lane.ended == lane.total:
-            lane.finished_s = after_s
-        elif lane.launches < lane.total and lane.next_launch_s == math.inf:
-            # A host that waited for this kernel lets the gap pass; one that was too far ahead has had it already.
-            waited = lane.launch_ahead == 1 or kernel == len(lane.durations_s) - 1
-            if waited or lane.launches % len(lane.durations_s):
-                lane.next_launch_s = after_s if waited else max(self.now_s, lane.host_s)
+    def _complete_head(self, state: StreamState) -> None:
+        self._end_span(state)
+        kernel = state.head
+        state.executed_s += state.head_remaining_s
+        state.launched_s.popleft()
+        state.completed += 1
+        state.last_completion_s = self.now_s
+        gap_end_s = self.now_s + state.gaps_s[kernel]
+        if state.launched_s:
+            state.head_remaining_s, state.head_started = state.durations_s[state.head], False
+        if state.completed == state.total_kernels:
+            state.finish_s = gap_end_s
+        elif state.launched < state.total_kernels and state.next_launch_s == math.inf:
+            # A host that waited for this kernel spends the gap now. One that was blocked by a full queue has spent its
+            # gap already.
+            host_waited = state.launch_ahead == 1 or kernel == len(state.durations_s) - 1
+            if host_waited or state.launched % len(state.durations_s):
+                state.next_launch_s = gap_end_s if host_waited else max(self.now_s, state.host_ready_s)
 
-    def result(self) -> Replay:
-        for lane in self.lanes:
-            self._close(lane)
-        return Replay(
-            policy=self.policy.name,
-            outcomes=tuple(self._outcome(lane) for lane in self.lanes),
+    def result(self) -> ReplayResult:
+        """What the streams achieved so far."""
+        for state in self.states:
+            self._end_span(state)
+        return ReplayResult(
+            mode=self.mode.name,
+            outcomes=tuple(self._outcome(state) for state in self.states),
             end_s=self.now_s,
             idle_s=self.idle_s,
             spans=tuple(sorted(self.spans, key=lambda span: (span.start_s, span.stream))),
         )
 
-    def _outcome(self, lane: Lane) -> Outcome:
-        one, finished = lane.stream, lane.over
-        rounds, rest = divmod(lane.ended, len(lane.durations_s))
-        alone_s = rounds * one.timeline.solo_s + math.fsum(lane.durations_s[:rest]) + math.fsum(lane.gaps_s[:rest])
-        if lane.ready:
-            alone_s += lane.durations_s[lane.head] - lane.left_s
-        elif not finished and lane.ended and lane.launch_ahead == 1:
+    def _outcome(self, state: StreamState) -> StreamOutcome:
+        stream, finished = state.stream, state.finished
+        rounds, kernels = divmod(state.completed, len(state.durations_s))
+        alone_s = (
+            rounds * stream.timeline.solo_s + math.fsum(state.durations_s[:kernels]) + math.fsum(state.gaps_s[:kernels])
+        )
+        if state.ready:
+            alone_s += state.durations_s[state.head] - state.head_remaining_s
+        elif not finished and state.completed and state.launch_ahead == 1:
             # The part of a gap that has not passed is no progress yet.
-            gap_s = lane.gaps_s[(lane.ended - 1) % len(lane.gaps_s)]
-            alone_s -= max(0.0, lane.last_end_s + gap_s - self.now_s)
-        return Outcome(
-            name=one.timeline.name,
-            priority=one.priority,
+            gap_s = state.gaps_s[(state.completed - 1) % len(state.gaps_s)]
+            alone_s -= max(0.0, state.last_completion_s + gap_s - self.now_s)
+        return StreamOutcome(
+            name=stream.timeline.name,
+            priority=stream.priority,
             finished=finished,
-            elapsed_s=max(0.0, (lane.finished_s if finished else self.now_s) - one.start_s),
+            elapsed_s=max(0.0, (state.finish_s if finished else self.now_s) - stream.start_s),
             alone_s=alone_s,
-            kernels=lane.ended,
-            worked_s=lane.worked_s,
-            waited_s=lane.waited_s,
-            gap_s=lane.gap_s,
-            gap_used_s=lane.gap_used_s,
-            filled=lane.filled,
+            kernels=state.completed,
+            executed_s=state.executed_s,
+            waited_s=state.waited_s,
+            gap_s=state.gap_s,
+            gap_used_s=state.gap_used_s,
+            filled=state.filled,
         )

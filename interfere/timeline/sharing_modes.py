@@ -1,6 +1,7 @@
-"""How streams share a device, one small strategy each: alone in turn, in slices, at once, in one queue.
+"""GPU sharing modes, one class each: exclusive, time slices, spatial, single queue, and priority with gap filling.
 
-Law: no strategy gives a kernel more than its rate alone, and a stream that is alone runs as if there were no sharing.
+Linux's scheduling of processes on a CPU core is in `interfere.timeline.eevdf`. Law: no mode runs a kernel faster than
+it runs alone, and a stream without neighbours runs as if there were no sharing.
 """
 
 import math
@@ -9,46 +10,46 @@ from dataclasses import dataclass, field
 
 from interfere.errors import Violation
 from interfere.records.checks import check, number_violations
-from interfere.timeline.replay_engine import LAUNCH_S, QUEUE_LAUNCHES, Decision, Lane
+from interfere.timeline.replay_engine import LAUNCH_S, QUEUE_LAUNCHES, RateAllocation, StreamState
 
-# NVIDIA documents neither. A slice of 2 ms is the default of its vGPU scheduler for up to eight guests (vGPU software
-# user guide, "scheduling policies"). The switch costs nothing unless somebody measured it: pass that figure.
+# NVIDIA documents neither for a plain GPU. 2 ms is the default slice of its vGPU scheduler for up to eight guests (vGPU
+# software user guide, "scheduling policies"). A context switch costs nothing unless a measured cost is passed.
 GPU_SLICE_S, GPU_SWITCH_S = 0.002, 0.0
-ROUNDING_S = 1e-12  # a kernel fits a gap of its very length, whatever the last bits of a sum say
+ROUNDING_S = 1e-12  # a kernel fits into a gap of exactly its length, whatever the last bits of a sum say
 
 
-def only(lanes: Sequence[Lane], index: int) -> tuple[float, ...]:
-    """Lane `index` runs, nobody else does; -1 is nobody."""
-    return tuple(1.0 if k == index else 0.0 for k in range(len(lanes)))
+def run_only(streams: Sequence[StreamState], index: int) -> tuple[float, ...]:
+    """Rates with which only the stream at `index` runs; with -1 none runs."""
+    return tuple(1.0 if k == index else 0.0 for k in range(len(streams)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Exclusive:
-    """One stream after the other: by priority, then in the order given. Gaps stay empty."""
+class ExclusiveMode:
+    """One stream after the other, by priority and then in the order given. Gaps stay empty."""
 
     name: str = "exclusive"
     launch_ahead: int = 1
 
-    def arbiter(self, lanes: Sequence[Lane]) -> "Exclusive":
-        """It remembers nothing."""
+    def arbiter(self, streams: Sequence[StreamState]) -> "ExclusiveMode":
+        """The mode itself: it keeps no state."""
         return self
 
-    def decide(self, now_s: float, lanes: Sequence[Lane]) -> Decision:
-        """The first stream that is not over holds the device: one that began keeps it."""
+    def decide(self, now_s: float, streams: Sequence[StreamState]) -> RateAllocation:
+        """The device belongs to the stream that has begun, else to the first by priority."""
         owner = min(
-            (lane for lane in lanes if lane.active),
-            key=lambda lane: (lane.ended == 0 and not lane.begun, -lane.stream.priority, lane.index),
+            (state for state in streams if state.active),
+            key=lambda state: (state.completed == 0 and not state.head_started, -state.stream.priority, state.index),
             default=None,
         )
-        return Decision(only(lanes, owner.index if owner is not None and owner.ready else -1))
+        return RateAllocation(run_only(streams, owner.index if owner is not None and owner.ready else -1))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TimeSlices:
-    """Round robin between contexts that have work, as a GPU without MPS shares itself.
+class TimeSliceMode:
+    """Round robin between contexts that have work, as on a GPU without MPS.
 
-    A context keeps the device for `slice_s`, or until it has nothing ready; a change of context costs `switch_s`.
-    Its host goes on launching while another context runs.
+    A context keeps the device for `slice_s`, or until it has nothing ready; a context switch costs `switch_s`. Its host
+    goes on launching while another context runs.
     """
 
     slice_s: float = GPU_SLICE_S
@@ -59,72 +60,79 @@ class TimeSlices:
     def __post_init__(self) -> None:
         check(number_violations(self, "slice_s", low=1e-6, nan=False) + number_violations(self, "switch_s", nan=False))
 
-    def arbiter(self, lanes: Sequence[Lane]) -> "_RoundRobin":
-        """Nobody owns the device yet."""
-        return _RoundRobin(self)
+    def arbiter(self, streams: Sequence[StreamState]) -> "_RoundRobinArbiter":
+        """A round robin in which no context has the device yet."""
+        return _RoundRobinArbiter(self)
 
 
 @dataclass(slots=True)
-class _RoundRobin:
-    policy: TimeSlices
+class _RoundRobinArbiter:
+    mode: TimeSliceMode
     owner: int = -1
-    begins_s: float = 0.0  # the switch to the owner is over
-    ends_s: float = 0.0
+    slice_start_s: float = 0.0  # the end of the switch to the owner
+    slice_end_s: float = 0.0
 
-    def decide(self, now_s: float, lanes: Sequence[Lane]) -> Decision:
-        if self.owner < 0 or now_s >= self.ends_s or (now_s >= self.begins_s and not lanes[self.owner].ready):
-            n = len(lanes)
-            turn = next((k % n for k in range(self.owner + 1, self.owner + n + 1) if lanes[k % n].ready), -1)
-            if turn < 0:
-                return Decision(only(lanes, -1))
-            cost_s = self.policy.switch_s if turn != self.owner and self.owner >= 0 else 0.0
-            self.owner, self.begins_s = turn, now_s + cost_s
-            self.ends_s = self.begins_s + self.policy.slice_s
-        if now_s < self.begins_s:
-            return Decision(only(lanes, -1), self.begins_s)
-        return Decision(only(lanes, self.owner), self.ends_s)
+    def decide(self, now_s: float, streams: Sequence[StreamState]) -> RateAllocation:
+        owner_is_done = now_s >= self.slice_start_s and not streams[self.owner].ready
+        if self.owner < 0 or now_s >= self.slice_end_s or owner_is_done:
+            n = len(streams)
+            next_owner = next((k % n for k in range(self.owner + 1, self.owner + n + 1) if streams[k % n].ready), -1)
+            if next_owner < 0:
+                return RateAllocation(run_only(streams, -1))
+            switch_s = self.mode.switch_s if next_owner != self.owner and self.owner >= 0 else 0.0
+            self.owner, self.slice_start_s = next_owner, now_s + switch_s
+            self.slice_end_s = self.slice_start_s + self.mode.slice_s
+        if now_s < self.slice_start_s:
+            return RateAllocation(run_only(streams, -1), self.slice_start_s)
+        return RateAllocation(run_only(streams, self.owner), self.slice_end_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Spatial:
-    """Kernels run at once, as under MPS or on streams: they divide multiprocessors, then memory bandwidth.
+class SpatialMode:
+    """Kernels run at the same time, as under MPS or on CUDA streams: they divide multiprocessors, then bandwidth.
 
-    A kernel that fills share f of the multiprocessors runs at min(1, 1/Σf). What the kernels would then draw from
-    memory is divided max-min fairly: who draws less than an equal share is not slowed (Bertsekas, Gallager 1992, 6.5).
+    A kernel that fills share f of the multiprocessors runs at min(1, 1/Σf). The memory bandwidth that the kernels would
+    then draw is divided max-min fairly: one that draws less than an equal share is not slowed (Bertsekas, Gallager
+    1992, 6.5).
     """
 
     name: str = "spatial"
     launch_ahead: int = QUEUE_LAUNCHES
 
-    def arbiter(self, lanes: Sequence[Lane]) -> "Spatial":
-        """It remembers nothing."""
+    def arbiter(self, streams: Sequence[StreamState]) -> "SpatialMode":
+        """The mode itself: it keeps no state."""
         return self
 
-    def decide(self, now_s: float, lanes: Sequence[Lane]) -> Decision:
-        """Rates of all that are ready."""
-        heads = [lane.stream.timeline.kernels[lane.head] if lane.ready else None for lane in lanes]
-        ready = [kernel for kernel in heads if kernel is not None]
-        rates = iter(spatial_rates([one.sm_frac for one in ready], [one.bandwidth_frac for one in ready]))
-        return Decision(tuple(0.0 if kernel is None else next(rates) for kernel in heads))
+    def decide(self, now_s: float, streams: Sequence[StreamState]) -> RateAllocation:
+        """The rates of all streams that are ready."""
+        heads = [state.stream.timeline.kernels[state.head] if state.ready else None for state in streams]
+        running = [kernel for kernel in heads if kernel is not None]
+        rates = iter(
+            spatial_rates([kernel.sm_frac for kernel in running], [kernel.bandwidth_frac for kernel in running])
+        )
+        return RateAllocation(tuple(0.0 if kernel is None else next(rates) for kernel in heads))
 
 
 def spatial_rates(sm_frac: Sequence[float], bandwidth_frac: Sequence[float]) -> tuple[float, ...]:
-    """Rates in (0, 1] of kernels that run at once, from what each fills and draws alone."""
-    filled = min(1.0, 1.0 / total) if (total := sum(sm_frac)) > 0 else 1.0
-    wants = [filled * frac for frac in bandwidth_frac]
-    left, share = 1.0, [0.0] * len(wants)
-    for rank, k in enumerate(sorted(range(len(wants)), key=lambda k: wants[k])):
-        share[k] = min(wants[k], left / (len(wants) - rank))
-        left -= share[k]
-    return tuple(filled * (got / want) if want > 0 else filled for got, want in zip(share, wants, strict=True))
+    """Rates in (0, 1] of kernels that run at the same time, from the shares that each uses alone."""
+    compute_rate = min(1.0, 1.0 / total) if (total := sum(sm_frac)) > 0 else 1.0
+    demands = [compute_rate * frac for frac in bandwidth_frac]
+    free_bandwidth, shares = 1.0, [0.0] * len(demands)
+    for rank, k in enumerate(sorted(range(len(demands)), key=lambda k: demands[k])):
+        shares[k] = min(demands[k], free_bandwidth / (len(demands) - rank))
+        free_bandwidth -= shares[k]
+    return tuple(
+        compute_rate * (share / demand) if demand > 0 else compute_rate
+        for share, demand in zip(shares, demands, strict=True)
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Queued:
-    """Uncoordinated sharing of one device queue: first launched, first run, whole kernels, whoever is important.
+class SingleQueueMode:
+    """Uncoordinated sharing of one device queue: kernels run whole, in the order of their launch, at any priority.
 
-    Hosts run up to `launch_ahead` launches ahead, and an important kernel waits behind all that others have in the
-    queue: FIKIT's comparison (Wu 2023).
+    Hosts launch up to `launch_ahead` kernels ahead, so a kernel of high priority waits behind all that other streams
+    have in the queue: the baseline that FIKIT compares with (Wu 2023).
     """
 
     launch_ahead: int = QUEUE_LAUNCHES
@@ -143,74 +151,74 @@ class Queued:
                 ]
             )
 
-    def arbiter(self, lanes: Sequence[Lane]) -> "Queued":
-        """It remembers nothing: what runs was launched first."""
+    def arbiter(self, streams: Sequence[StreamState]) -> "SingleQueueMode":
+        """The mode itself: it keeps no state."""
         return self
 
-    def decide(self, now_s: float, lanes: Sequence[Lane]) -> Decision:
-        """The oldest launch; ties in the order of the streams, and what has begun goes on."""
-        ready = [lane for lane in lanes if lane.ready]
-        first = min(ready, key=lambda lane: (not lane.begun, lane.launched_s[0], lane.index), default=None)
-        return Decision(only(lanes, first.index if first is not None else -1))
+    def decide(self, now_s: float, streams: Sequence[StreamState]) -> RateAllocation:
+        """The kernel that has started goes on, else the oldest launch runs; ties go in the order of the streams."""
+        ready = [state for state in streams if state.ready]
+        oldest = min(ready, key=lambda state: (not state.head_started, state.launched_s[0], state.index), default=None)
+        return RateAllocation(run_only(streams, oldest.index if oldest is not None else -1))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PriorityFilling:
-    """FIKIT (Wu 2023, algorithms 1 and 2): the most important stream runs, its gaps are filled by the others.
+class PriorityGapFillingMode:
+    """FIKIT (Wu 2023, algorithms 1 and 2): the stream of highest priority runs, and the others fill its gaps.
 
-    In a gap, the planner reads how long it will last (SG) and how long the waiting kernels take (SK). A gap under
-    `epsilon_s` is left alone. Else: from the highest level that has a kernel that fits what is left of the gap, the
-    longest such kernel runs. The next kernel of the important stream ends the gap at once, whatever was believed; a
-    kernel that has begun runs to its end.
+    In a gap, the scheduler reads how long it predicts the gap (SG) and each waiting kernel (SK) to take. A gap shorter
+    than `epsilon_s` stays empty. Otherwise the longest kernel that fits into what remains of the gap runs, taken from
+    the highest priority level that has one. The next kernel of the stream of highest priority ends the gap at once,
+    whatever was predicted, but a kernel that has started runs to its end.
     """
 
-    epsilon_s: float = 2 * LAUNCH_S  # a shorter gap is a host that launches, and a filling launch would come too late
+    epsilon_s: float = 2 * LAUNCH_S  # in a shorter gap the host is just launching; a filling launch would come too late
     name: str = "priority"
     launch_ahead: int = 1
 
     def __post_init__(self) -> None:
         check(number_violations(self, "epsilon_s", nan=False))
 
-    def arbiter(self, lanes: Sequence[Lane]) -> "_Filling":
-        """With what the planner believes of each stream."""
-        believed = [lane.stream.believed or lane.stream.timeline for lane in lanes]
-        return _Filling(
+    def arbiter(self, streams: Sequence[StreamState]) -> "_GapFillingArbiter":
+        """A scheduler that reads the predicted timelines of the streams."""
+        predicted = [state.stream.predicted or state.stream.timeline for state in streams]
+        return _GapFillingArbiter(
             self,
-            [tuple(kernel.duration_s for kernel in one.kernels) for one in believed],
-            [tuple(kernel.gap_s for kernel in one.kernels) for one in believed],
+            [tuple(kernel.duration_s for kernel in timeline.kernels) for timeline in predicted],
+            [tuple(kernel.gap_s for kernel in timeline.kernels) for timeline in predicted],
         )
 
 
 @dataclass(slots=True)
-class _Filling:
-    policy: PriorityFilling
-    run_s: list[tuple[float, ...]]  # SK
-    wait_s: list[tuple[float, ...]]  # SG
-    runs: int = field(default=-1)
+class _GapFillingArbiter:
+    mode: PriorityGapFillingMode
+    predicted_run_s: list[tuple[float, ...]]  # SK
+    predicted_gap_s: list[tuple[float, ...]]  # SG
+    running: int = field(default=-1)
 
-    def decide(self, now_s: float, lanes: Sequence[Lane]) -> Decision:
-        if self.runs >= 0 and lanes[self.runs].ready and lanes[self.runs].begun:
-            return Decision(only(lanes, self.runs))
-        top = max((lane.stream.priority for lane in lanes if lane.active), default=0)
-        holders = [lane for lane in lanes if lane.active and lane.stream.priority == top]
-        ready = [lane for lane in holders if lane.ready]
+    def decide(self, now_s: float, streams: Sequence[StreamState]) -> RateAllocation:
+        if self.running >= 0 and streams[self.running].ready and streams[self.running].head_started:
+            return RateAllocation(run_only(streams, self.running))
+        highest = max((state.stream.priority for state in streams if state.active), default=0)
+        top_streams = [state for state in streams if state.active and state.stream.priority == highest]
+        ready = [state for state in top_streams if state.ready]
         if ready:
-            self.runs = min(ready, key=lambda lane: (lane.launched_s[0], lane.index)).index
+            self.running = min(ready, key=lambda state: (state.launched_s[0], state.index)).index
         else:
-            self.runs = self._fill(now_s, holders, lanes)
-        return Decision(only(lanes, self.runs))
+            self.running = self._best_filler(now_s, top_streams, streams)
+        return RateAllocation(run_only(streams, self.running))
 
-    def _fill(self, now_s: float, holders: Sequence[Lane], lanes: Sequence[Lane]) -> int:
-        """The lane whose head fills the gap best, or -1."""
-        left_s = math.inf
-        for lane in holders:
-            gap_s = self.wait_s[lane.index][(lane.ended - 1) % len(lane.durations_s)]
-            if gap_s < self.policy.epsilon_s:
+    def _best_filler(self, now_s: float, top_streams: Sequence[StreamState], streams: Sequence[StreamState]) -> int:
+        """Index of the stream whose head fills the gap best, or -1."""
+        remaining_gap_s = math.inf
+        for state in top_streams:
+            gap_s = self.predicted_gap_s[state.index][(state.completed - 1) % len(state.durations_s)]
+            if gap_s < self.mode.epsilon_s:
                 return -1
-            left_s = min(left_s, lane.last_end_s + gap_s - now_s)
-        fits = [
-            (lane.stream.priority, self.run_s[lane.index][lane.head], -lane.index)
-            for lane in lanes
-            if lane.ready and self.run_s[lane.index][lane.head] <= left_s + ROUNDING_S
+            remaining_gap_s = min(remaining_gap_s, state.last_completion_s + gap_s - now_s)
+        fitting = [
+            (state.stream.priority, self.predicted_run_s[state.index][state.head], -state.index)
+            for state in streams
+            if state.ready and self.predicted_run_s[state.index][state.head] <= remaining_gap_s + ROUNDING_S
         ]
-        return -max(fits)[2] if fits else -1
+        return -max(fitting)[2] if fitting else -1

@@ -5,29 +5,29 @@ from dataclasses import replace
 
 import pytest
 
-from interfere.data.additive_fit import Effect, fit_additive, fit_of, replicate_sd
+from interfere.data.additive_fit import JobEffect, fit_additive, fit_table, replicate_sd
 from tests.data.sample import PAIR, TABLE
 
 NAMES = ["a", "a", "b", "b"], ["a", "b", "a", "b"]
 
 
-def levels(effects: tuple[Effect, ...]) -> dict[str, float]:
+def levels(effects: tuple[JobEffect, ...]) -> dict[str, float]:
     return {effect.name: effect.log_slowdown for effect in effects}
 
 
 def test_effects_are_told_apart() -> None:
     # mean 3, victims a −1 and b +1, neighbours a −0.5 and b +0.5.
     fit = fit_additive(*NAMES, [1.5, 2.5, 3.5, 4.5])
-    assert levels(fit.suffers) == pytest.approx({"a": 2.0, "b": 4.0})
-    assert levels(fit.causes) == pytest.approx({"a": 2.5, "b": 3.5})
+    assert levels(fit.victim_effects) == pytest.approx({"a": 2.0, "b": 4.0})
+    assert levels(fit.neighbour_effects) == pytest.approx({"a": 2.5, "b": 3.5})
     assert fit.residuals == pytest.approx((0, 0, 0, 0))
-    assert (fit.r2, fit.groups) == (pytest.approx(1.0), 1)
+    assert (fit.r2, fit.group_count) == (pytest.approx(1.0), 1)
 
 
 def test_a_missing_row_leaves_the_effects_where_they_were() -> None:
     fit = fit_additive(["a", "a", "b"], ["a", "b", "a"], [1.5, 2.5, 3.5])
-    assert levels(fit.suffers) == pytest.approx({"a": 2.0, "b": 4.0})
-    assert levels(fit.causes) == pytest.approx({"a": 2.5, "b": 3.5})
+    assert levels(fit.victim_effects) == pytest.approx({"a": 2.0, "b": 4.0})
+    assert levels(fit.neighbour_effects) == pytest.approx({"a": 2.5, "b": 3.5})
 
 
 def test_groups_that_no_row_connects_are_fitted_apart() -> None:
@@ -37,34 +37,34 @@ def test_groups_that_no_row_connects_are_fitted_apart() -> None:
         ["a", "b", "a", "b", "x", "y", "x", "y", "z"],
         [1.5, 2.5, 3.5, 4.5, 11.5, 12.5, 13.5, 14.5, 15.5],
     )
-    assert apart.groups == 2
-    assert {effect.name: effect.group for effect in apart.suffers} == {"a": 1, "b": 1, "c": 0, "d": 0}
-    assert levels(apart.suffers) == pytest.approx({"a": 2.0, "b": 4.0, "c": 12.5, "d": 14.5})
+    assert apart.group_count == 2
+    assert {effect.name: effect.group for effect in apart.victim_effects} == {"a": 1, "b": 1, "c": 0, "d": 0}
+    assert levels(apart.victim_effects) == pytest.approx({"a": 2.0, "b": 4.0, "c": 12.5, "d": 14.5})
     assert apart.residuals == pytest.approx([0] * 9, abs=1e-9)
 
 
 def test_a_chain_of_rows_is_one_group() -> None:
-    assert fit_additive(["a", "b", "b", "c"], ["x", "x", "y", "y"], [0.1, 0.2, 0.3, 0.4]).groups == 1
+    assert fit_additive(["a", "b", "b", "c"], ["x", "x", "y", "y"], [0.1, 0.2, 0.3, 0.4]).group_count == 1
 
 
 def test_residuals_are_the_interaction() -> None:
     fit = fit_additive(*NAMES, [1.0, -1.0, -1.0, 1.0])
     assert fit.residuals == pytest.approx((1, -1, -1, 1))
-    assert levels(fit.suffers) == pytest.approx({"a": 0.0, "b": 0.0})
+    assert levels(fit.victim_effects) == pytest.approx({"a": 0.0, "b": 0.0})
 
 
 def test_nothing_and_one_row() -> None:
     empty = fit_additive([], [], [])
     assert math.isnan(empty.r2)
-    assert (empty.residuals, empty.groups) == ((), 0)
+    assert (empty.residuals, empty.group_count) == ((), 0)
     one = fit_additive(["a"], ["b"], [0.4])
     assert math.isnan(one.r2)
-    assert levels(one.suffers) == pytest.approx({"a": 0.4})
-    assert levels(one.causes) == pytest.approx({"b": 0.4})
+    assert levels(one.victim_effects) == pytest.approx({"a": 0.4})
+    assert levels(one.neighbour_effects) == pytest.approx({"b": 0.4})
 
 
 def test_only_ok_rows_are_fitted() -> None:
-    assert len(fit_of(TABLE).residuals) == 3
+    assert len(fit_table(TABLE).residuals) == 3
 
 
 def test_replicates_are_pooled_within_rows() -> None:

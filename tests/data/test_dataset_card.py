@@ -3,13 +3,13 @@
 from dataclasses import replace
 from pathlib import Path
 
-from interfere.data.dataset_card import card, write_card
+from interfere.data.dataset_card import dataset_card, write_card
 from interfere.data.tables import Table
 from tests.data.sample import JOBS, TABLE
 
 
 def test_the_card_is_honest_about_the_device_and_names_its_figures() -> None:
-    text = card(TABLE, command="interfere profile campaign --workloads a,b", note="9 blocks measured")
+    text = dataset_card(TABLE, command="interfere profile campaign --workloads a,b", note="9 blocks measured")
     for part in (
         "One CPU core, time-sliced",
         "a processor",
@@ -27,27 +27,27 @@ def test_the_card_is_honest_about_the_device_and_names_its_figures() -> None:
 
 
 def test_absent_figures_are_dashes() -> None:
-    text = card(Table(name="none", jobs=(replace(JOBS[0], busy_frac=float("nan")),), pairs=()))
+    text = dataset_card(Table(name="none", jobs=(replace(JOBS[0], busy_frac=float("nan")),), pairs=()))
     assert "nan" not in text
     assert "–" in text
 
 
 def test_the_card_of_another_device_claims_no_core() -> None:
     moved = Table(name="t", jobs=tuple(replace(job, device_type="h200") for job in JOBS), pairs=())
-    assert "CPU core" not in card(moved)
+    assert "CPU core" not in dataset_card(moved)
 
 
 def test_the_card_is_written_beside_its_table(tmp_path: Path) -> None:
     path = write_card(tmp_path / "new", TABLE)
-    assert path.read_text() == card(TABLE)
+    assert path.read_text() == dataset_card(TABLE)
 
 
 def test_an_imported_table_is_not_said_to_be_measured_or_licensed_by_us() -> None:
     pairs = tuple(replace(pair, source="gavel") for pair in TABLE.pairs)
     jobs = tuple(replace(job, source="gavel+static") for job in TABLE.jobs)
-    text = card(replace(TABLE, pairs=pairs, jobs=jobs))
+    text = dataset_card(replace(TABLE, pairs=pairs, jobs=jobs))
     assert "As its publisher measured it" in text
     assert "Licence: that of its publisher." in text
     assert "CC BY" not in text
     assert "raw.parquet" not in text
-    assert "CC BY 4.0" in card(TABLE)
+    assert "CC BY 4.0" in dataset_card(TABLE)

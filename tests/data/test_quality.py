@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from interfere.data.quality import additive_fit, block_slowdowns, icc, quality
+from interfere.data.quality import additive_r2, block_slowdowns, icc, table_quality
 from interfere.data.tables import Table
 from tests.data.sample import JOBS, PAIR, PAIRS, TABLE
 
@@ -32,12 +32,12 @@ def test_icc_of_too_little_is_nan(passes: list[list[float]]) -> None:
 
 def test_additive_fit_by_hand() -> None:
     victims, neighbours = ["a", "a", "b", "b"], ["a", "b", "a", "b"]
-    assert additive_fit(victims, neighbours, [0.0, 1.0, 2.0, 3.0]) == pytest.approx(1.0)
+    assert additive_r2(victims, neighbours, [0.0, 1.0, 2.0, 3.0]) == pytest.approx(1.0)
     # Pure interaction: no effect of either name explains anything.
-    assert additive_fit(victims, neighbours, [1.0, -1.0, -1.0, 1.0]) == pytest.approx(0.0)
+    assert additive_r2(victims, neighbours, [1.0, -1.0, -1.0, 1.0]) == pytest.approx(0.0)
     # 0, 1, 2, 7: the residual is ±1 in each cell (interaction 1); 1 − 4/29.
-    assert additive_fit(victims, neighbours, [0.0, 1.0, 2.0, 7.0]) == pytest.approx(1 - 4 / 29)
-    assert math.isnan(additive_fit(victims, neighbours, [1.0] * 4))
+    assert additive_r2(victims, neighbours, [0.0, 1.0, 2.0, 7.0]) == pytest.approx(1 - 4 / 29)
+    assert math.isnan(additive_r2(victims, neighbours, [1.0] * 4))
 
 
 def test_a_self_pair_counts_once_a_block() -> None:
@@ -47,7 +47,7 @@ def test_a_self_pair_counts_once_a_block() -> None:
 
 
 def test_quality_of_the_sample() -> None:
-    figures = quality(TABLE)
+    figures = table_quality(TABLE)
     assert dict(figures.rows_by_status) == {"ok": 3, "unstable": 1, "infeasible": 0}
     assert figures.slowdown_median == 1.5
     assert figures.slowdown_max == 2.0
@@ -58,7 +58,7 @@ def test_quality_of_the_sample() -> None:
 
 
 def test_quality_of_nothing_is_nan_not_an_error() -> None:
-    figures = quality(Table(name="none", jobs=JOBS, pairs=()))
+    figures = table_quality(Table(name="none", jobs=JOBS, pairs=()))
     assert math.isnan(figures.icc)
     assert math.isnan(figures.slowdown_median)
     assert len(PAIRS) == 4

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from interfere.data.quality import MIN_ICC, quality
+from interfere.data.quality import MIN_ICC, table_quality
 from interfere.data.shipped_tables import (
     check_manifest,
     datasets_folder,
@@ -23,7 +23,7 @@ def test_the_shipped_table_is_whole_and_worth_learning() -> None:
     table = read_table(shipped_table())
     assert {job.workload for job in table.jobs} == set(BUILT_IN)
     assert len(table.pairs) == len(BUILT_IN) ** 2
-    figures = quality(table)
+    figures = table_quality(table)
     assert figures.icc > max(MIN_ICC, 0.8)
     assert figures.additive_r2 < 0.98, "some of it must be interaction"
 

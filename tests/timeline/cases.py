@@ -3,28 +3,36 @@
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from interfere.timeline.eevdf import FairSlices
-from interfere.timeline.records import Identity, Kernel, Timeline
-from interfere.timeline.replay_engine import SharingPolicy
-from interfere.timeline.sharing_modes import Exclusive, PriorityFilling, Queued, Spatial, TimeSlices
+from interfere.timeline.eevdf import EevdfMode
+from interfere.timeline.records import KernelIdentity, Timeline, TimelineKernel
+from interfere.timeline.replay_engine import SharingMode
+from interfere.timeline.sharing_modes import (
+    ExclusiveMode,
+    PriorityGapFillingMode,
+    SingleQueueMode,
+    SpatialMode,
+    TimeSliceMode,
+)
 
 US = 1e-6
-LAW = settings(max_examples=20, deadline=None)  # of each policy
-POLICIES: tuple[SharingPolicy, ...] = (
-    Exclusive(),
-    TimeSlices(slice_s=50 * US),
-    TimeSlices(slice_s=30 * US, switch_s=3 * US, launch_ahead=1),
-    FairSlices(slice_s=40 * US),
-    Spatial(),
-    Queued(launch_ahead=4),
-    PriorityFilling(epsilon_s=5 * US),
+LAW = settings(max_examples=20, deadline=None)  # of each mode
+MODES: tuple[SharingMode, ...] = (
+    ExclusiveMode(),
+    TimeSliceMode(slice_s=50 * US),
+    TimeSliceMode(slice_s=30 * US, switch_s=3 * US, launch_ahead=1),
+    EevdfMode(slice_s=40 * US),
+    SpatialMode(),
+    SingleQueueMode(launch_ahead=4),
+    PriorityGapFillingMode(epsilon_s=5 * US),
 )
-SERIAL = tuple(policy for policy in POLICIES if not isinstance(policy, Spatial))
+SERIAL = tuple(mode for mode in MODES if not isinstance(mode, SpatialMode))
 
 
-def kernel(duration_us: float, gap_us: float = 0.0, sm: float = 1.0, bandwidth: float = 0.0, name: str = "k") -> Kernel:
-    return Kernel(
-        identity=Identity(name=name),
+def kernel(
+    duration_us: float, gap_us: float = 0.0, sm: float = 1.0, bandwidth: float = 0.0, name: str = "k"
+) -> TimelineKernel:
+    return TimelineKernel(
+        identity=KernelIdentity(name=name),
         duration_s=duration_us * US,
         gap_s=gap_us * US,
         sm_frac=sm,

@@ -8,18 +8,18 @@ import pytest
 from interfere.data.shipped_tables import shipped_table
 from interfere.data.tables import read_table
 from interfere.errors import InvalidInputError
-from interfere.timeline.eevdf import FairSlices
-from interfere.timeline.mode_comparison import shared_slowdowns
-from interfere.timeline.records import Replay, Stream, Timeline
+from interfere.timeline.eevdf import EevdfMode
+from interfere.timeline.mode_comparison import replayed_slowdowns
+from interfere.timeline.records import KernelStream, ReplayResult, Timeline
 from interfere.timeline.replay_engine import replay
 from tests.timeline.cases import line
 
 MS_US = 1e3
 
 
-def together(one: Timeline, other: Timeline, until_s: float) -> Replay:
-    streams = (Stream(timeline=one, rounds=None), Stream(timeline=other, rounds=None))
-    return replay(streams, FairSlices(slice_s=0.0014), until_s=until_s, keep_s=math.inf)
+def together(one: Timeline, other: Timeline, until_s: float) -> ReplayResult:
+    streams = (KernelStream(timeline=one, rounds=None), KernelStream(timeline=other, rounds=None))
+    return replay(streams, EevdfMode(slice_s=0.0014), until_s=until_s, record_spans_until_s=math.inf)
 
 
 def test_two_that_are_always_busy_change_whenever_a_slice_is_over() -> None:
@@ -34,8 +34,8 @@ def test_two_that_are_always_busy_change_whenever_a_slice_is_over() -> None:
 def test_two_that_spin_for_three_milliseconds_as_they_were_measured(pause_ms: float, measured: float) -> None:
     """On Linux 6.18 with two cores: processes that only spin, 3 ms of processor time, then sleep 2 or 3 ms."""
     one = line("spin", (3.0 * MS_US, pause_ms * MS_US))
-    streams = (Stream(timeline=one, rounds=None), Stream(timeline=one, rounds=None, start_s=0.0003))
-    got = replay(streams, FairSlices(), until_s=1.5)
+    streams = (KernelStream(timeline=one, rounds=None), KernelStream(timeline=one, rounds=None, start_s=0.0003))
+    got = replay(streams, EevdfMode(), until_s=1.5)
     assert [outcome.slowdown for outcome in got.outcomes] == [pytest.approx(measured, rel=0.02)] * 2
 
 
@@ -67,21 +67,21 @@ def test_a_debt_is_paid_while_its_debtor_sleeps() -> None:
 
 
 def test_three_share_evenly() -> None:
-    streams = [Stream(timeline=line("busy", (1_000 * MS_US, 0)), rounds=None)] * 3
-    got = replay(streams, FairSlices(), until_s=1.2)
+    streams = [KernelStream(timeline=line("busy", (1_000 * MS_US, 0)), rounds=None)] * 3
+    got = replay(streams, EevdfMode(), until_s=1.2)
     assert [one.slowdown for one in got.outcomes] == [pytest.approx(3.0, rel=0.02)] * 3
 
 
 def test_slices_that_cannot_be_are_refused() -> None:
     with pytest.raises(InvalidInputError, match="slice_s"):
-        FairSlices(slice_s=0.0)
+        EevdfMode(slice_s=0.0)
 
 
 def test_measured_slowdowns_of_a_core_from_timelines_alone() -> None:
     """Every third job of the shipped table; all of it in the bench."""
     table = read_table(shipped_table())
     jobs = table.jobs[::3]
-    expected = shared_slowdowns(jobs, FairSlices(), until_s=1.0)
+    expected = replayed_slowdowns(jobs, EevdfMode(), until_s=1.0)
     found = [
         (expected[i, k], pair.slowdown)
         for pair in table.ok_pairs

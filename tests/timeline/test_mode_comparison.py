@@ -5,9 +5,9 @@ import math
 import pytest
 
 from interfere.errors import InvalidInputError
-from interfere.timeline.comparison_page import page, window_s
-from interfere.timeline.kernel_times import mistaken
-from interfere.timeline.mode_comparison import Meeting, compare, policies
+from interfere.timeline.comparison_page import comparison_page, shown_window_s
+from interfere.timeline.kernel_times import with_prediction_errors
+from interfere.timeline.mode_comparison import PairScenario, compare_sharing_modes, select_sharing_modes
 from interfere.timeline.records import Timeline
 from tests.timeline.cases import kernel, line
 
@@ -16,12 +16,12 @@ HIGH = line("high <b>", *[(20, 30)] * 20)
 LOW = line("low", *[(10, 0)] * 20)
 
 
-def by_mode(meeting: Meeting, *names: str) -> dict[str, object]:
-    return {one.mode: one for one in compare(meeting, policies(names, "v100"))}
+def by_mode(scenario: PairScenario, *names: str) -> dict[str, object]:
+    return {one.mode: one for one in compare_sharing_modes(scenario, select_sharing_modes(names, "v100"))}
 
 
 def test_figures_by_mode() -> None:
-    got = compare(Meeting(high=HIGH, low=LOW, rounds=10), policies(NAMES, "v100"))
+    got = compare_sharing_modes(PairScenario(high=HIGH, low=LOW, rounds=10), select_sharing_modes(NAMES, "v100"))
     exclusive, _, fair, spatial, queued, priority = got
     assert [one.mode for one in got] == list(NAMES)
     assert (exclusive.high_slowdown, exclusive.gap_use_frac) == (pytest.approx(1), 0)
@@ -42,49 +42,75 @@ def test_figures_by_mode() -> None:
 
 
 def test_errors_of_the_planner_cost_the_important_job_a_little() -> None:
-    wrong = (mistaken(HIGH, 0.3, 0), mistaken(LOW, 0.3, 1))
-    exact = compare(Meeting(high=HIGH, low=LOW, rounds=10), policies(["priority"], "v100"))[0]
-    off = compare(Meeting(high=HIGH, low=LOW, believed=wrong, rounds=10), policies(["priority"], "v100"))[0]
+    wrong = (with_prediction_errors(HIGH, 0.3, 0), with_prediction_errors(LOW, 0.3, 1))
+    exact = compare_sharing_modes(
+        PairScenario(high=HIGH, low=LOW, rounds=10), select_sharing_modes(["priority"], "v100")
+    )[0]
+    off = compare_sharing_modes(
+        PairScenario(high=HIGH, low=LOW, predicted=wrong, rounds=10), select_sharing_modes(["priority"], "v100")
+    )[0]
     assert 1.001 < off.high_slowdown < 1.2
     assert off.overhang_frac == pytest.approx(off.high_slowdown - 1, rel=1e-3)
     assert off.gap_use_frac < exact.gap_use_frac
 
 
 def test_hosts_that_wait_and_rounds_are_honoured() -> None:
-    ahead = compare(Meeting(high=HIGH, low=LOW, rounds=3), policies(["timeslice"], "v100"))[0]
-    waits = compare(Meeting(high=HIGH, low=LOW, rounds=3, hosts_wait=(True, True)), policies(["timeslice"], "v100"))[0]
+    ahead = compare_sharing_modes(
+        PairScenario(high=HIGH, low=LOW, rounds=3), select_sharing_modes(["timeslice"], "v100")
+    )[0]
+    waits = compare_sharing_modes(
+        PairScenario(high=HIGH, low=LOW, rounds=3, hosts_wait=(True, True)), select_sharing_modes(["timeslice"], "v100")
+    )[0]
     assert waits.high_slowdown > 2 * ahead.high_slowdown
-    few = compare(Meeting(high=HIGH, low=LOW, rounds=3), policies(["priority"], "v100"))[0]
+    few = compare_sharing_modes(PairScenario(high=HIGH, low=LOW, rounds=3), select_sharing_modes(["priority"], "v100"))[
+        0
+    ]
     assert few.filled == 3 * 60
 
 
 def test_a_kernel_longer_than_every_gap_holds_its_job() -> None:
     held = line("low", (10, 0), (31, 0), (10, 0))
-    assert [Meeting(high=high, low=low).too_long for high, low in ((HIGH, LOW), (HIGH, held), (LOW, held))] == [0, 1, 3]
-    (got,) = compare(Meeting(high=HIGH, low=held, rounds=5), policies(["priority"], "v100"))
+    assert [
+        PairScenario(high=high, low=low).oversized_low_kernels for high, low in ((HIGH, LOW), (HIGH, held), (LOW, held))
+    ] == [0, 1, 3]
+    (got,) = compare_sharing_modes(
+        PairScenario(high=HIGH, low=held, rounds=5), select_sharing_modes(["priority"], "v100")
+    )
     assert got.filled == 1
 
 
 def test_what_a_device_can_do() -> None:
-    assert [one.name for one in policies((), "cpu-core")] == ["exclusive", "timeslice", "fair", "queued", "priority"]
-    assert [one.name for one in policies((), "v100")] == ["exclusive", "timeslice", "spatial", "queued", "priority"]
+    assert [one.name for one in select_sharing_modes((), "cpu-core")] == [
+        "exclusive",
+        "timeslice",
+        "fair",
+        "queued",
+        "priority",
+    ]
+    assert [one.name for one in select_sharing_modes((), "v100")] == [
+        "exclusive",
+        "timeslice",
+        "spatial",
+        "queued",
+        "priority",
+    ]
     with pytest.raises(InvalidInputError, match="magic"):
-        policies(["magic"], "v100")
+        select_sharing_modes(["magic"], "v100")
 
 
 def test_the_picture_shows_every_mode_and_names_as_text() -> None:
-    shown_s = window_s(HIGH)
-    meeting = Meeting(high=HIGH, low=LOW, rounds=3)
-    results = compare(meeting, policies((), "v100"), keep_s=shown_s)
-    text = page(meeting, results)
-    assert text == page(meeting, results)
+    window_s = shown_window_s(HIGH)
+    scenario = PairScenario(high=HIGH, low=LOW, rounds=3)
+    results = compare_sharing_modes(scenario, select_sharing_modes((), "v100"), record_spans_until_s=window_s)
+    text = comparison_page(scenario, results)
+    assert text == comparison_page(scenario, results)
     assert text.count("<svg") == 5
     assert all(mode in text for mode in ("exclusive", "timeslice", "spatial", "queued", "priority"))
     assert "high &lt;b&gt;" in text
     assert "<b>," not in text
     assert "http" not in text.replace("http-equiv", "")
     priority = results[-1]
-    assert all(span.start_s < shown_s for span in priority.spans)
+    assert all(span.start_s < window_s for span in priority.spans)
     drawn = text.split("<h3>priority")[1]
     assert drawn.count("<rect") == len(priority.spans)
     assert drawn.count("<rect") in (80, 81)  # the last one begins where the picture ends
@@ -92,5 +118,10 @@ def test_the_picture_shows_every_mode_and_names_as_text() -> None:
 
 def test_a_picture_of_one_short_kernel() -> None:
     one = Timeline(name="one", kernels=(kernel(0.001),))
-    meeting = Meeting(high=one, low=one, rounds=2)
-    assert "<rect" in page(meeting, compare(meeting, policies(["queued"], "v100"), keep_s=window_s(one)))
+    scenario = PairScenario(high=one, low=one, rounds=2)
+    assert "<rect" in comparison_page(
+        scenario,
+        compare_sharing_modes(
+            scenario, select_sharing_modes(["queued"], "v100"), record_spans_until_s=shown_window_s(one)
+        ),
+    )

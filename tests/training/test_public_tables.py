@@ -5,7 +5,7 @@ import pytest
 
 from features.pair import Encoder
 from interfere.data.importers.gavel import import_gavel
-from interfere.data.importers.import_result import Imported
+from interfere.data.importers.import_result import ImportResult
 from interfere.data.importers.lucid import import_lucid
 from interfere.data.tables import Table
 from tests.data.importers.public import public
@@ -16,7 +16,7 @@ from training.evaluation.cross_validation import evaluate_models
 from training.evaluation.splits import folds
 
 
-def built(name: str, imported: Imported) -> Dataset:
+def built(name: str, imported: ImportResult) -> Dataset:
     return build_dataset([Table(name=name, jobs=tuple(imported.jobs), pairs=tuple(imported.pairs))], Encoder())
 
 

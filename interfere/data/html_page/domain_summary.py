@@ -1,7 +1,7 @@
-"""What a page shows, as numbers and order only: domains, cells, outliers, memory sums. No markup.
+"""What the page shows, as numbers and orders without markup: domains, cells, outliers and memory sums of a table.
 
 Laws: every row of the table lies in one domain; a cell is measured, unstable, infeasible or missing, never imputed;
-equal tables give equal facts, whatever the order of their rows.
+equal tables give equal summaries, whatever the order of their rows.
 """
 
 import math
@@ -11,203 +11,212 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from interfere.data.additive_fit import AdditiveFit, Effect, fit_of, replicate_sd
-from interfere.data.quality import Quality, quality
+from interfere.data.additive_fit import AdditiveFit, JobEffect, fit_table, replicate_sd
+from interfere.data.quality import TableQuality, table_quality
 from interfere.data.tables import Table
-from interfere.devices import device_type as known_device
+from interfere.devices import find_device_type
 from interfere.records import NAN, JobProfile, PairMeasurement, PairStatus
 
-MAD_TO_SD = 1.4826  # a normal's standard deviation over its median absolute deviation: 1 / Φ⁻¹(3/4)
-FAR = 3.0  # noise units from which a row counts as far from the fit: 0.3 % of a normal's rows
+MAD_TO_SD = 1.4826  # standard deviation over median absolute deviation of a normal distribution: 1 / Φ⁻¹(3/4)
+FAR_UNITS = 3.0  # noise units beyond which a row counts as far from the fit: 0.3 % of the rows of a normal distribution
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outlier:
-    """One row against the additive fit."""
+    """One row compared with the additive fit."""
 
     pair: PairMeasurement
-    expected: float  # slowdown that the fit gives
+    expected: float  # slowdown of the fit
     units: float  # log(measured / expected) over the noise of the row
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Domain:
-    """One device type, sharing mode and metric: what may be compared with each other."""
+class DomainSummary:
+    """The rows of one domain: one device type, sharing mode and metric, within which slowdowns can be compared."""
 
     device_type: str
     mode: str
     metric: str
-    table: Table  # the rows and profiles of this domain alone
-    figures: Quality
+    table: Table  # the rows and profiles of this domain only
+    quality: TableQuality
     fit: AdditiveFit
-    victims: tuple[str, ...]  # group by group, who suffers most comes first; who was never measured last
-    neighbours: tuple[str, ...]  # who hurts most comes first
+    victims: tuple[str, ...]  # group by group, the most slowed first; those without a valid row last
+    neighbours: tuple[str, ...]  # the most harmful first
     cells: Mapping[tuple[str, str], PairMeasurement]  # by victim and neighbour; a missing pair has none
-    outliers: tuple[Outlier, ...]  # every ok row, farthest first
-    noise_sd: float  # log slowdown of one block
-    noise_from_replicates: bool  # else from the residuals themselves
+    outliers: tuple[Outlier, ...]  # every ok row, the farthest first
+    noise_sd: float  # of the log slowdown of one block
+    noise_from_replicates: bool  # False: from the residuals of the fit
 
     @property
     def missing(self) -> int:
-        """Cells without a row."""
+        """Number of cells without a row."""
         return len(self.victims) * len(self.neighbours) - len(self.cells)
 
     @property
-    def intervals(self) -> tuple[PairMeasurement, ...]:
+    def pairs_with_interval(self) -> tuple[PairMeasurement, ...]:
         """The ok rows that have an interval."""
-        return tuple(p for p in self.table.ok_pairs if math.isfinite(p.lower) and math.isfinite(p.upper))
+        return tuple(pair for pair in self.table.ok_pairs if math.isfinite(pair.lower) and math.isfinite(pair.upper))
 
 
-def domains(table: Table) -> tuple[Domain, ...]:
-    """The domains of a table by name."""
-    keys = sorted({(p.device_type, p.mode, p.metric) for p in table.pairs})
-    return tuple(_domain(table, *key) for key in keys)
+def domain_summaries(table: Table) -> tuple[DomainSummary, ...]:
+    """A summary of each domain of the table, by name."""
+    keys = sorted({(pair.device_type, pair.mode, pair.metric) for pair in table.pairs})
+    return tuple(_domain_summary(table, *key) for key in keys)
 
 
-def _domain(table: Table, device_type: str, mode: str, metric: str) -> Domain:
+def _domain_summary(table: Table, device_type: str, mode: str, metric: str) -> DomainSummary:
     key = (device_type, mode, metric)
     pairs = sorted(
-        (p for p in table.pairs if (p.device_type, p.mode, p.metric) == key), key=lambda p: (p.victim, p.neighbour)
+        (pair for pair in table.pairs if (pair.device_type, pair.mode, pair.metric) == key),
+        key=lambda pair: (pair.victim, pair.neighbour),
     )
-    jobs = tuple(sorted((j for j in table.jobs if j.device_type == device_type), key=lambda j: j.workload))
-    own = Table(name=table.name, jobs=jobs, pairs=tuple(pairs))
-    fit = fit_of(own)
-    noise_sd, replicates = _noise(own, fit)
-    return Domain(
+    jobs = sorted((job for job in table.jobs if job.device_type == device_type), key=lambda job: job.workload)
+    domain_table = Table(name=table.name, jobs=tuple(jobs), pairs=tuple(pairs))
+    fit = fit_table(domain_table)
+    noise_sd, from_replicates = _noise_sd(domain_table, fit)
+    return DomainSummary(
         device_type=device_type,
         mode=mode,
         metric=metric,
-        table=own,
-        figures=quality(own),
+        table=domain_table,
+        quality=table_quality(domain_table),
         fit=fit,
-        victims=_ordered({p.victim for p in pairs}, fit.suffers),
-        neighbours=_ordered({p.neighbour for p in pairs}, fit.causes),
-        cells={(p.victim, p.neighbour): p for p in pairs},
-        outliers=_outliers(own, fit, noise_sd),
+        victims=_by_effect({pair.victim for pair in pairs}, fit.victim_effects),
+        neighbours=_by_effect({pair.neighbour for pair in pairs}, fit.neighbour_effects),
+        cells={(pair.victim, pair.neighbour): pair for pair in pairs},
+        outliers=_outliers(domain_table, fit, noise_sd),
         noise_sd=noise_sd,
-        noise_from_replicates=replicates,
+        noise_from_replicates=from_replicates,
     )
 
 
-def _ordered(names: set[str], effects: tuple[Effect, ...]) -> tuple[str, ...]:
-    place = {effect.name: (effect.group, -effect.log_slowdown) for effect in effects}
-    return tuple(sorted(names, key=lambda name: (place.get(name, (len(names), 0.0)), name)))
+def _by_effect(names: set[str], effects: tuple[JobEffect, ...]) -> tuple[str, ...]:
+    """Names by group, then by decreasing effect; those without an effect last."""
+    rank = {effect.name: (effect.group, -effect.log_slowdown) for effect in effects}
+    return tuple(sorted(names, key=lambda name: (rank.get(name, (len(names), 0.0)), name)))
 
 
-def _noise(own: Table, fit: AdditiveFit) -> tuple[float, bool]:
-    """Noise of one block, and whether replicates told it."""
-    measured = replicate_sd(own.ok_pairs)
-    if measured > 0:
-        return measured, True
+def _noise_sd(table: Table, fit: AdditiveFit) -> tuple[float, bool]:
+    """The noise of the log slowdown of one block, and whether it is computed from replicates."""
+    from_replicates = replicate_sd(table.ok_pairs)
+    if from_replicates > 0:
+        return from_replicates, True
     if len(fit.residuals) < 2:
         return NAN, False
-    rest = np.asarray(fit.residuals)
-    return MAD_TO_SD * float(np.median(np.abs(rest - np.median(rest)))), False
+    residuals = np.asarray(fit.residuals)
+    return MAD_TO_SD * float(np.median(np.abs(residuals - np.median(residuals)))), False
 
 
-def _outliers(own: Table, fit: AdditiveFit, noise_sd: float) -> tuple[Outlier, ...]:
-    found = [
+def _outliers(table: Table, fit: AdditiveFit, noise_sd: float) -> tuple[Outlier, ...]:
+    outliers = [
         Outlier(
             pair=pair,
-            expected=pair.slowdown / math.exp(rest),
-            units=rest * math.sqrt(max(1, len(pair.passes))) / noise_sd if noise_sd > 0 else NAN,
+            expected=pair.slowdown / math.exp(residual),
+            units=residual * math.sqrt(max(1, len(pair.passes))) / noise_sd if noise_sd > 0 else NAN,
         )
-        for pair, rest in zip(own.ok_pairs, fit.residuals, strict=True)
+        for pair, residual in zip(table.ok_pairs, fit.residuals, strict=True)
     ]
-    return tuple(sorted(found, key=lambda o: (-abs(o.units), o.pair.victim, o.pair.neighbour)))
+    return tuple(
+        sorted(outliers, key=lambda outlier: (-abs(outlier.units), outlier.pair.victim, outlier.pair.neighbour))
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MemorySum:
-    """Peaks of one unordered pair together."""
+class PairMemory:
+    """The sum of the peak memory of two jobs, in either order."""
 
-    one: str
-    other: str
+    first: str
+    second: str
     bytes: float
     status: PairStatus
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Memory:
+class MemorySummary:
     """What is known of memory in one domain."""
 
-    capacity_bytes: float  # NaN: unknown device
-    static_jobs: int  # jobs whose peak is a static trace's, nothing having measured it
-    sums: tuple[MemorySum, ...]  # pairs with both peaks known, largest first
+    capacity_bytes: float  # NaN for an unknown device type
+    static_jobs: int  # jobs without a measured peak, whose peak is that of a static trace
+    sums: tuple[PairMemory, ...]  # pairs with two known peaks, largest first
 
     def count(self, *, fits: bool, feasible: bool) -> int:
-        """Pairs whose sum fits the capacity (or not) and that could share the device (or not)."""
+        """Number of pairs whose sum fits the capacity (or not), and that could share the device (or not)."""
         return sum(
-            (s.bytes <= self.capacity_bytes) is fits and (s.status is not PairStatus.INFEASIBLE) is feasible
-            for s in self.sums
+            (pair.bytes <= self.capacity_bytes) is fits and (pair.status is not PairStatus.INFEASIBLE) is feasible
+            for pair in self.sums
         )
 
 
 def peak_bytes(job: JobProfile) -> float:
-    """The measured peak, else the static one."""
+    """The measured peak memory of a job, else that of its static trace."""
     return job.static_memory_peak_bytes if math.isnan(job.memory_peak_bytes) else job.memory_peak_bytes
 
 
-def memory(domain: Domain) -> Memory:
-    """Sums of peaks against the capacity of the device type."""
+def memory_summary(domain: DomainSummary) -> MemorySummary:
+    """The sums of peak memory of all pairs, and the capacity of the device type."""
     peaks = {job.workload: peak_bytes(job) for job in domain.table.jobs}
-    found: dict[tuple[str, str], MemorySum] = {}
+    sums: dict[tuple[str, str], PairMemory] = {}
     for pair in domain.table.pairs:
-        one, other = sorted((pair.victim, pair.neighbour))
-        total = peaks[one] + peaks[other]
-        if math.isnan(total):
+        first, second = sorted((pair.victim, pair.neighbour))
+        total_bytes = peaks[first] + peaks[second]
+        if math.isnan(total_bytes):
             continue
-        sum_ = MemorySum(one=one, other=other, bytes=total, status=pair.status)
-        # Two directions of one pair: what could not run in one of them could not run.
-        if (one, other) not in found or pair.status is PairStatus.INFEASIBLE:
-            found[one, other] = sum_
-    return Memory(
-        capacity_bytes=known_device(domain.device_type).memory_bytes,
+        # A pair that is infeasible in one order is infeasible in both.
+        if (first, second) not in sums or pair.status is PairStatus.INFEASIBLE:
+            sums[first, second] = PairMemory(first=first, second=second, bytes=total_bytes, status=pair.status)
+    return MemorySummary(
+        capacity_bytes=find_device_type(domain.device_type).memory_bytes,
         static_jobs=sum(
-            math.isnan(j.memory_peak_bytes) and not math.isnan(j.static_memory_peak_bytes) for j in domain.table.jobs
+            math.isnan(job.memory_peak_bytes) and not math.isnan(job.static_memory_peak_bytes)
+            for job in domain.table.jobs
         ),
-        sums=tuple(sorted(found.values(), key=lambda s: (-s.bytes, s.one, s.other))),
+        sums=tuple(sorted(sums.values(), key=lambda pair: (-pair.bytes, pair.first, pair.second))),
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReasonCount:
-    """Rows of one status that were given the same reason, their numbers aside."""
+    """The number of rows of one status with the same reason, apart from the numbers in it."""
 
     status: PairStatus
     reason: str  # of the first such row
     rows: int
 
 
-def reasons(table: Table) -> tuple[ReasonCount, ...]:
-    """Rows by status and reason, most first within a status."""
-    first: dict[tuple[PairStatus, str], str] = {}
+def count_reasons(table: Table) -> tuple[ReasonCount, ...]:
+    """Rows by status and reason, the most frequent first within a status."""
+    first_reason: dict[tuple[PairStatus, str], str] = {}
     counts: Counter[tuple[PairStatus, str]] = Counter()
-    for pair in sorted(table.pairs, key=lambda p: (p.device_type, p.victim, p.neighbour)):
+    for pair in sorted(table.pairs, key=lambda pair: (pair.device_type, pair.victim, pair.neighbour)):
         key = (pair.status, "".join("0" if c.isdigit() else c for c in pair.reason))
-        first.setdefault(key, pair.reason)
+        first_reason.setdefault(key, pair.reason)
         counts[key] += 1
     ranked = sorted(counts.items(), key=lambda item: (list(PairStatus).index(item[0][0]), -item[1], item[0][1]))
-    return tuple(ReasonCount(status=key[0], reason=first[key], rows=rows) for key, rows in ranked)
+    return tuple(ReasonCount(status=key[0], reason=first_reason[key], rows=rows) for key, rows in ranked)
 
 
-def censored(table: Table) -> int:
-    """Rows whose reason says that the true value lies beyond the one given."""
+def count_censored(table: Table) -> int:
+    """Number of ok rows whose reason says that they are censored: the true value lies beyond the stated one."""
     return sum("censored" in pair.reason.lower() for pair in table.ok_pairs)
 
 
-def sorted_table(table: Table) -> Table:
-    """Rows in the order of their keys: the page must not depend on the order they were measured in."""
+def with_sorted_rows(table: Table) -> Table:
+    """The table with its rows in the order of their keys, so that the page does not depend on the order in the file."""
     return replace(
         table,
-        jobs=tuple(sorted(table.jobs, key=lambda j: (j.device_type, j.workload))),
-        pairs=tuple(sorted(table.pairs, key=lambda p: (p.device_type, p.mode, p.metric, p.victim, p.neighbour))),
+        jobs=tuple(sorted(table.jobs, key=lambda job: (job.device_type, job.workload))),
+        pairs=tuple(
+            sorted(
+                table.pairs, key=lambda pair: (pair.device_type, pair.mode, pair.metric, pair.victim, pair.neighbour)
+            )
+        ),
     )
 
 
-def effects(domain: Domain) -> Iterator[tuple[str, float, float]]:
-    """Name, slowdown it suffers beside an average neighbour, slowdown it causes to an average victim of its group."""
-    suffers, causes = ({e.name: e.log_slowdown for e in side} for side in (domain.fit.suffers, domain.fit.causes))
+def job_effects(domain: DomainSummary) -> Iterator[tuple[str, float, float]]:
+    """For each job its name, its slowdown beside an average neighbour of its group, and the slowdown that it causes."""
+    suffered = {effect.name: effect.log_slowdown for effect in domain.fit.victim_effects}
+    caused = {effect.name: effect.log_slowdown for effect in domain.fit.neighbour_effects}
     names = (*domain.victims, *(name for name in domain.neighbours if name not in set(domain.victims)))
     for name in names:
-        yield name, math.exp(suffers.get(name, NAN)), math.exp(causes.get(name, NAN))
+        yield name, math.exp(suffered.get(name, NAN)), math.exp(caused.get(name, NAN))

@@ -1,6 +1,6 @@
-"""HTML that cannot be broken by what it holds: every string is escaped unless it was made here.
+"""Builds HTML in which every text is escaped.
 
-Law: a `str` is text, an `Html` is markup; nothing but `tag` and `join` makes the second from the first.
+Law: a `str` is text, an `Html` is markup; only `tag` and `join` turn text into markup.
 """
 
 from collections.abc import Iterable
@@ -8,31 +8,34 @@ from html import escape
 
 
 class Html(str):
-    """Markup. A plain `str` is text and gets escaped."""
+    """Markup, which is not escaped again. A plain `str` is text and is escaped."""
 
     __slots__ = ()
 
 
-VOID = frozenset({"br", "img", "meta"})
+VOID_ELEMENTS = frozenset({"br", "img", "meta"})
 
 
 def join(parts: Iterable[str], between: str = "") -> Html:
-    """Parts in a row; texts among them are escaped."""
+    """The parts one after the other; those that are plain text are escaped."""
     return Html(_escaped(between).join(map(_escaped, parts)))
 
 
 def tag(name: str, /, *children: str, **attributes: str | float | bool | None) -> Html:
-    """One element. `class_` means class, `data_x` data-x; None and False leave an attribute out, True has no value."""
-    written = [name]
+    """An HTML element.
+
+    The attribute `class_` is written as class, `data_x` as data-x. None and False omit it; True gives it no value.
+    """
+    words = [name]
     for python_name, value in attributes.items():
         key = python_name.rstrip("_").replace("_", "-")
         if value is True:
-            written.append(key)
+            words.append(key)
         elif value is not None and value is not False:
             text = f"{value:.6g}" if isinstance(value, float) else str(value)
-            written.append(f'{key}="{escape(text)}"')
-    opened = f"<{' '.join(written)}>"
-    return Html(opened if name in VOID else f"{opened}{join(children)}</{name}>")
+            words.append(f'{key}="{escape(text)}"')
+    start_tag = f"<{' '.join(words)}>"
+    return Html(start_tag if name in VOID_ELEMENTS else f"{start_tag}{join(children)}</{name}>")
 
 
 def _escaped(part: str) -> str:

@@ -1,4 +1,4 @@
-"""What one import gives: records, what was left out and why, and which files it was read from."""
+"""The result of an import: its records, its source files, and notices about rows that are not as published."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,60 +10,60 @@ from interfere.data.traces import JobTrace
 from interfere.records import JobProfile, PairMeasurement
 
 
-class Fate(StrEnum):
-    """What became of the counted rows."""
+class Treatment(StrEnum):
+    """What the importer did with the rows that a notice counts."""
 
     DROPPED = "dropped"  # not in the output
-    FLAGGED = "flagged"  # kept; know this before you trust them
-    REPAIRED = "repaired"  # kept with another value than the file's
+    FLAGGED = "flagged"  # in the output; read the reason before you trust them
+    REPAIRED = "repaired"  # in the output, with another value than in the file
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notice:
-    """`count` rows (or profiles, or samples: `what` says) that are not simply as published."""
+    """`count` rows (or profiles, or samples, as `subject` says) that are not simply as published."""
 
-    fate: Fate
-    what: str
+    treatment: Treatment
+    subject: str
     count: int
-    why: str
+    reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceFile:
-    """One file that was read."""
+    """A file that was read, with its checksum."""
 
     path: Path
     sha256: str
 
     @property
     def campaign(self) -> str:
-        """File name and the start of its digest: names these very bytes."""
+        """File name and the first digits of the checksum: identifies the content."""
         return f"{self.path.name}@{self.sha256[:12]}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Imported:
-    """One import, not written yet: jobs and pairs, or a trace of jobs."""
+class ImportResult:
+    """One import, not yet written: jobs and pairs, or a trace."""
 
-    kind: str
+    source_format: str  # the subcommand of `interfere data import`
     files: tuple[SourceFile, ...]
-    facts: tuple[str, ...]  # what the format means and how it was read, for the card
+    format_notes: tuple[str, ...]  # what the format means and how it was read, for the card
     notices: tuple[Notice, ...] = ()
     jobs: tuple[JobProfile, ...] = ()
     pairs: tuple[PairMeasurement, ...] = ()
     trace: JobTrace | None = None
 
 
-def notices(*found: Notice) -> tuple[Notice, ...]:
-    """Those that count something."""
-    return tuple(notice for notice in found if notice.count)
+def nonempty_notices(*notices: Notice) -> tuple[Notice, ...]:
+    """The notices that count at least one row."""
+    return tuple(notice for notice in notices if notice.count)
 
 
-def unsorted(arrivals_s: Sequence[float]) -> Notice:
-    """Jobs of a trace that its file has out of order."""
+def out_of_order_notice(arrivals_s: Sequence[float]) -> Notice:
+    """The notice that counts the jobs of a trace whose rows are out of order; arrivals are in the order of the file."""
     return Notice(
-        fate=Fate.REPAIRED,
-        what="jobs listed after a later one",
+        treatment=Treatment.REPAIRED,
+        subject="jobs listed after a later one",
         count=sum(after < before for before, after in pairwise(arrivals_s)),
-        why="sorted by arrival",
+        reason="sorted by arrival",
     )

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from interfere.data.dataset_card import write_card
-from interfere.data.parquet import replace_file, write_rows
+from interfere.data.parquet import write_atomically, write_rows
 from interfere.data.schema import raw_schema
 from interfere.data.tables import Table, read_table, write_table
 from interfere.devices import CPU_CORE
@@ -176,7 +176,7 @@ class _Names:
         """From now on."""
         self.known[command.name] = _facts(command)
         text = json.dumps(self.known, indent=2) + "\n"
-        replace_file(self.path, lambda temporary: Path(temporary).write_text(text))
+        write_atomically(self.path, lambda temporary: Path(temporary).write_text(text))
 
 
 def _facts(command: Command) -> dict[str, Any]:

@@ -6,7 +6,7 @@ Law: nothing measured is changed or lost, and a table that a profiler is working
 from contextlib import nullcontext
 from pathlib import Path
 
-from interfere.data.tables import JOBS, PAIRS, add_jobs, read_table
+from interfere.data.tables import JOBS_FILE, PAIRS_FILE, add_profiles, read_table
 from interfere.profiling.raw import locked
 from interfere.profiling.static.profiles import merged
 from interfere.records import JobProfile
@@ -16,7 +16,7 @@ def add_static(folder: Path, static: JobProfile) -> JobProfile:
     """Write it; the row as it stands now. Raises UnfitError when another profiler has the folder, TableError."""
     raw = folder / "raw"  # only a campaign's folder has one; made here, it would make an import's folder foreign
     with locked(raw) if raw.is_dir() else nullcontext():
-        known = read_table(folder).jobs if (folder / JOBS).exists() or (folder / PAIRS).exists() else ()
+        known = read_table(folder).jobs if (folder / JOBS_FILE).exists() or (folder / PAIRS_FILE).exists() else ()
         row = merged(known, static)
-        add_jobs(folder, (row,))
+        add_profiles(folder, (row,))
     return row

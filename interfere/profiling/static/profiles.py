@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from interfere.devices import device_type, device_with_ceilings, has_ceilings
+from interfere.devices import find_device_type, has_peak_rates, require_peak_rates
 from interfere.profiling.catalogue import find
 from interfere.profiling.static.roofline import compute_time_s, memory_time_s, op_time_s
 from interfere.profiling.static.trace import StaticTrace, trace
@@ -41,7 +41,7 @@ class Attached:
 
 def static_profile(found: StaticTrace, workload: str, device: str) -> JobProfile:
     """Profile of a traced job on a device type, nothing measured. Raises NotFoundError for unknown ceilings."""
-    where = device_with_ceilings(device)
+    where = require_peak_rates(device)
     kernels = tuple(
         KernelStat(
             name=cost.name,
@@ -87,7 +87,7 @@ def attach_static(jobs: Sequence[JobProfile], *, lookup: Callable[[str], Factory
 
     made = []
     for job in jobs:
-        known = has_ceilings(device_type(job.device_type))
+        known = has_peak_rates(find_device_type(job.device_type))
         found = traced(job.workload) if known and _lacks_static(job) else None
         made.append(job if found is None else _filled(job, static_profile(found, job.workload, job.device_type)))
     gained = {job.workload for job in made if job.source.endswith(MARK)}

@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 
-from interfere.devices import device_with_ceilings
+from interfere.devices import require_peak_rates
 from interfere.errors import InterfereError, InvalidInputError, NotFoundError, UnfitError
 from interfere.profiling import catalogue
 from interfere.records import JobProfile
@@ -25,7 +25,7 @@ def profile_named(name: str, device: str, *, workload: str = "", limit_s: float 
     Raises NotFoundError for an unknown name or device, InvalidInputError for a factory that cannot be traced,
     UnfitError for one that ends or outlasts its process.
     """
-    device_with_ceilings(device)  # before a child starts
+    require_peak_rates(device)  # before a child starts
     child = subprocess.Popen(
         [sys.executable, "-P", "-m", "interfere.profiling.static.worker", name, device, workload or name],
         stdin=subprocess.DEVNULL,

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from html.parser import HTMLParser
 
-from interfere.data.html_page import page
+from interfere.data.html_page import table_page
 from interfere.data.tables import Table
 from interfere.records import NAN, JobProfile, PairMeasurement, PairStatus
 from tests.data.sample import JOBS, PAIRS, TABLE
@@ -63,7 +63,7 @@ class Tree(HTMLParser):
 
 
 def parsed(table: Table) -> Element:
-    return Tree(page(table)).root
+    return Tree(table_page(table)).root
 
 
 def table_of(names: Iterable[str], *, device: str = "gpu", mode: str = "mps", holes: bool = True) -> Table:

@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 
 from interfere import devices
-from interfere.data.html_page import page
-from interfere.data.html_page.domain_summary import domains, memory
+from interfere.data.html_page import table_page
+from interfere.data.html_page.domain_summary import domain_summaries, memory_summary
 from interfere.data.html_page.svg_plots import interval_axis
 from interfere.data.importers.gavel import import_gavel
 from interfere.data.importers.lucid import import_lucid
@@ -29,7 +29,7 @@ def test_the_map_is_ordered_so_that_structure_shows() -> None:
         if (v, n) != ("c", "c")
     )
     jobs = tuple(replace(JOBS[0], workload=n) for n in names)
-    (domain,) = domains(Table(name="t", jobs=jobs, pairs=pairs))
+    (domain,) = domain_summaries(Table(name="t", jobs=jobs, pairs=pairs))
     assert domain.victims == ("c", "b", "a")
     assert domain.neighbours == ("c", "b", "a")
     assert domain.missing == 1
@@ -71,7 +71,7 @@ def test_outliers_are_counted_in_noise_units() -> None:
                 replace(PAIR, victim=v, neighbour=n, slowdown=s, passes=(s / 1.01, s * 1.01), lower=NAN, upper=NAN)
             )
     jobs = tuple(replace(JOBS[0], workload=n) for n in names)
-    (domain,) = domains(Table(name="t", jobs=jobs, pairs=tuple(pairs)))
+    (domain,) = domain_summaries(Table(name="t", jobs=jobs, pairs=tuple(pairs)))
     worst = domain.outliers[0]
     assert (worst.pair.victim, worst.pair.neighbour) == ("b", "c")
     assert domain.noise_from_replicates
@@ -82,14 +82,14 @@ def test_outliers_are_counted_in_noise_units() -> None:
 
 
 def test_without_repeats_the_rest_of_the_fit_is_the_noise() -> None:
-    (domain,) = domains(SMALL)
+    (domain,) = domain_summaries(SMALL)
     assert not domain.noise_from_replicates
     assert domain.noise_sd > 0
     assert "no row was repeated" in parsed(SMALL).words
 
 
 def test_memory_sums_meet_the_capacity(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(devices.KNOWN, "gpu", DeviceType(name="gpu", memory_bytes=16 * GIB, source="test"))
+    monkeypatch.setitem(devices.KNOWN_DEVICE_TYPES, "gpu", DeviceType(name="gpu", memory_bytes=16 * GIB, source="test"))
     peaks = {"small": 2.0, "half": 9.0, "big": 15.0}
     jobs = tuple(
         JobProfile(workload=n, device_type="gpu", step_time_s=1.0, memory_peak_bytes=p * GIB) for n, p in peaks.items()
@@ -105,7 +105,7 @@ def test_memory_sums_meet_the_capacity(monkeypatch: pytest.MonkeyPatch) -> None:
         replace(no, victim="small", neighbour="small"),  # 4 GiB, yet it did not
     )
     table = Table(name="t", jobs=jobs, pairs=pairs)
-    known = memory(domains(table)[0])
+    known = memory_summary(domain_summaries(table)[0])
     assert [s.bytes / GIB for s in known.sums] == [18, 17, 11, 4]
     counts = {(f, r): known.count(fits=f, feasible=r) for f in (True, False) for r in (True, False)}
     assert counts == {(True, True): 1, (True, False): 1, (False, True): 1, (False, False): 1}
@@ -141,7 +141,7 @@ def test_facts_that_no_job_has_take_no_column() -> None:
 
 def test_groups_never_measured_together_stand_together_and_are_named() -> None:
     apart = joined(table_of(["a", "b", "c"], holes=False), table_of(["x", "y"], holes=False))
-    (domain,) = domains(apart)
+    (domain,) = domain_summaries(apart)
     assert set(domain.victims[:3]) == set(domain.neighbours[:3]) == {"a", "b", "c"}
     assert "fall into 2 groups never measured together" in parsed(apart).words
     assert "never measured together" not in parsed(TABLE).words
@@ -159,8 +159,8 @@ def test_gavel_as_published() -> None:
 def test_lucid_as_published() -> None:
     got = import_lucid(public("lucid"))
     table = Table(name="lucid", jobs=got.jobs, pairs=got.pairs)
-    (domain,) = domains(table)
-    assert domain.fit.groups == 2  # its NeuMF jobs were run beside one another alone
+    (domain,) = domain_summaries(table)
+    assert domain.fit.group_count == 2  # its NeuMF jobs were run beside one another alone
     assert all(name.startswith("NeuMF") for name in domain.victims[-4:])
     (grid,) = parsed(table).all("table", "heat")
     assert len(grid.all("td", "cell")) == 35 * 41
@@ -170,12 +170,12 @@ def test_what_could_not_run_in_one_direction_could_not_run() -> None:
     ok = PairMeasurement(victim="b", neighbour="a", device_type="gpu", mode="mps", slowdown=1.2)
     no = replace(ok, victim="a", neighbour="b", status=PairStatus.INFEASIBLE, slowdown=NAN, reason="out of memory")
     for pairs in ((ok, no), (replace(ok, victim="a", neighbour="b"), replace(no, victim="b", neighbour="a"))):
-        (domain,) = domains(Table(name="t", jobs=table_of(["a", "b"]).jobs, pairs=pairs))
-        assert [s.status for s in memory(domain).sums] == [PairStatus.INFEASIBLE]
+        (domain,) = domain_summaries(Table(name="t", jobs=table_of(["a", "b"]).jobs, pairs=pairs))
+        assert [s.status for s in memory_summary(domain).sums] == [PairStatus.INFEASIBLE]
 
 
 def test_many_pairs_at_odds_with_their_memory_are_folded_away(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(devices.KNOWN, "gpu", DeviceType(name="gpu", memory_bytes=GIB, source="test"))
+    monkeypatch.setitem(devices.KNOWN_DEVICE_TYPES, "gpu", DeviceType(name="gpu", memory_bytes=GIB, source="test"))
     root = parsed(table_of("abcdef", holes=False))  # 21 unordered pairs, each over 1 GiB, and each ran
     assert [s.text for s in root.all("summary")] == ["9 more"]
     rows = [len(t.all("tr")) - 1 for t in root.all("table", "plain") if "by memory" in t.words]
@@ -191,7 +191,7 @@ def test_one_wild_interval_does_not_flatten_the_others() -> None:
     assert low < 1.0
     assert 2.0 < high < 5.0
     assert "1 interval longer than the drawing" in parsed(wild).words
-    assert "[0.01, 90.0]" in page(wild)
+    assert "[0.01, 90.0]" in table_page(wild)
     heights = [float(line.attributes["y2"] or "") for line in parsed(wild).all("line", "whisker")]
     assert all(0 <= y <= 260 for y in heights)
     assert "longer than the drawing" not in parsed(TABLE).words

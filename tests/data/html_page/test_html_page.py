@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from interfere.data.html_page import page, write_page
-from interfere.data.html_page.domain_summary import domains
-from interfere.data.html_page.formatting import ratio
-from interfere.data.html_page.heat_map import colour
+from interfere.data.html_page import table_page, write_table_page
+from interfere.data.html_page.domain_summary import domain_summaries
+from interfere.data.html_page.formatting import format_slowdown
+from interfere.data.html_page.heat_map import colour_class
 from interfere.data.html_page.html_builder import Html, tag
 from interfere.data.shipped_tables import shipped_table
 from interfere.data.tables import Table, read_table, table_digest
@@ -49,7 +49,7 @@ def test_every_domain_has_a_map_with_a_cell_for_every_victim_and_neighbour(name:
 @pytest.mark.parametrize("name", TABLES)
 def test_every_measured_value_stands_in_its_own_cell(name: str) -> None:
     table = TABLES[name]
-    for grid, domain in zip(parsed(table).all("table", "heat"), domains(table), strict=True):
+    for grid, domain in zip(parsed(table).all("table", "heat"), domain_summaries(table), strict=True):
         columns = [h.attributes["title"] for h in grid.all("th") if h.attributes["scope"] == "col"]
         found = {}
         for row in grid.all("tr")[1:]:
@@ -57,14 +57,14 @@ def test_every_measured_value_stands_in_its_own_cell(name: str) -> None:
             found |= {(victim, n): cell for n, cell in zip(columns, row.all("td", "cell"), strict=True)}
         for pair in domain.table.ok_pairs:
             cell = found[pair.victim, pair.neighbour]
-            assert cell.text == ratio(pair.slowdown)
+            assert cell.text == format_slowdown(pair.slowdown)
             assert (cell.attributes["title"] or "").startswith(f"{pair.victim} beside {pair.neighbour}: ")
-            assert colour(pair.slowdown) in (cell.attributes["class"] or "").split()
+            assert colour_class(pair.slowdown) in (cell.attributes["class"] or "").split()
 
 
 @pytest.mark.parametrize("name", TABLES)
 def test_nothing_is_loaded_and_nothing_runs(name: str) -> None:
-    text = page(TABLES[name])
+    text = table_page(TABLES[name])
     assert not re.search(r"https?:|//[a-z]|url\(|@import", text)
     root = Tree(text).root
     names = {element.name for element in root.walk()}
@@ -95,7 +95,7 @@ def test_a_hostile_name_is_text_everywhere() -> None:
     jobs = tuple(replace(j, workload=HOSTILE, family=HOSTILE, source=HOSTILE) for j in JOBS[:1])
     pair = replace(PAIR, victim=HOSTILE, neighbour=HOSTILE, reason=HOSTILE, campaign=HOSTILE, device_name=HOSTILE)
     notes = f"</pre>{HOSTILE}"
-    text = page(Table(name=HOSTILE, jobs=jobs, pairs=(pair,)), sha256=HOSTILE, notes=notes)
+    text = table_page(Table(name=HOSTILE, jobs=jobs, pairs=(pair,)), sha256=HOSTILE, notes=notes)
     root = Tree(text).root
     assert not root.all("script")
     assert "<script" not in text
@@ -121,23 +121,23 @@ def test_markup_comes_from_tag_alone() -> None:
 
 def test_equal_tables_give_equal_bytes_whatever_the_order_of_rows() -> None:
     shuffled = replace(MANY, jobs=MANY.jobs[::-1], pairs=tuple(random.Random(2).sample(MANY.pairs, len(MANY.pairs))))
-    assert page(MANY) == page(MANY)
-    assert page(shuffled) == page(MANY)
+    assert table_page(MANY) == table_page(MANY)
+    assert table_page(shuffled) == table_page(MANY)
 
 
 def test_the_shipped_table_names_its_origin() -> None:
     folder = shipped_table("cpu")
     table = read_table(folder)
-    text = page(table, sha256=table_digest(folder), notes=(folder / "card.md").read_text())
+    text = table_page(table, sha256=table_digest(folder), notes=(folder / "card.md").read_text())
     for part in (table_digest(folder), "One CPU core, time-sliced.", "AMD EPYC", "2026-11-21", "Measure again:"):
         assert part in text
 
 
 def test_it_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
-    path = write_page(tmp_path / "new" / "card.html", TABLE)
-    assert path.read_text(encoding="utf-8") == page(TABLE)
+    path = write_table_page(tmp_path / "new" / "card.html", TABLE)
+    assert path.read_text(encoding="utf-8") == table_page(TABLE)
     with pytest.raises(UnfitError, match="cannot write here"):
-        write_page(tmp_path, TABLE)
+        write_table_page(tmp_path, TABLE)
     assert [p.name for p in tmp_path.iterdir()] == ["new"]
 
 
@@ -150,12 +150,12 @@ class Refuse:
             raise ModuleNotFoundError(name=name)
 sys.meta_path.insert(0, Refuse())
 from pathlib import Path
-from interfere.data.html_page import write_page
+from interfere.data.html_page import write_table_page
 from interfere.data.shipped_tables import shipped_table
 from interfere.data.tables import read_table
-write_page(Path(sys.argv[1]), read_table(shipped_table("cpu")))
+write_table_page(Path(sys.argv[1]), read_table(shipped_table("cpu")))
 """
     out = tmp_path / "card.html"
     done = subprocess.run([sys.executable, "-c", code, out], capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 0, done.stderr
-    assert out.read_text(encoding="utf-8") == page(read_table(shipped_table("cpu")))
+    assert out.read_text(encoding="utf-8") == table_page(read_table(shipped_table("cpu")))

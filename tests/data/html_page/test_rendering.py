@@ -9,23 +9,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from interfere.data.html_page.formatting import MAX_NAME, gib, ratio, seconds, short
-from interfere.data.html_page.heat_map import CLASSES, EDGES, colour
-from interfere.data.html_page.svg_plots import ticks
+from interfere.data.html_page.formatting import MAX_NAME, format_bytes, format_duration, format_slowdown, shorten_name
+from interfere.data.html_page.heat_map import CLASSES, EDGES, colour_class
+from interfere.data.html_page.svg_plots import axis_ticks
 from interfere.records import NAN
 from tests.data.html_page.parsing import GIB, parsed, table_of
 
 
 def test_colours_are_centred_on_one_and_reciprocal() -> None:
-    assert colour(1.0) == "u0"
-    assert colour(0.2) == CLASSES[0]
-    assert colour(100.0) == CLASSES[-1]
+    assert colour_class(1.0) == "u0"
+    assert colour_class(0.2) == CLASSES[0]
+    assert colour_class(100.0) == CLASSES[-1]
     assert list(EDGES) == sorted(EDGES)
     assert len(EDGES) == len(CLASSES) - 1
     for k in range(1, 4):
         middle = (1.05, 1.15, 1.3)[k - 1] * 1.01
-        assert colour(middle) == f"u{k}"
-        assert colour(1 / middle) == f"d{k}"
+        assert colour_class(middle) == f"u{k}"
+        assert colour_class(1 / middle) == f"d{k}"
 
 
 def luminance(colour_: str) -> float:
@@ -72,19 +72,19 @@ def test_values_are_printed_while_they_fit() -> None:
 
 
 def test_numbers_as_people_read_them() -> None:
-    assert [ratio(v) for v in (0.5, 1.584, 12.34, 100.0, NAN)] == ["0.50", "1.58", "12.3", "100", "–"]
-    times = [seconds(v).replace("\u00a0", " ") for v in (2.0, 0.00803, 3.5e-4, 0.1234, 2e-9, NAN)]
+    assert [format_slowdown(v) for v in (0.5, 1.584, 12.34, 100.0, NAN)] == ["0.50", "1.58", "12.3", "100", "–"]
+    times = [format_duration(v).replace("\u00a0", " ") for v in (2.0, 0.00803, 3.5e-4, 0.1234, 2e-9, NAN)]
     assert times == ["2.00 s", "8.03 ms", "350 µs", "123 ms", "2.00 ns", "–"]
-    assert [gib(v).replace("\u00a0", " ") for v in (1.5 * GIB, 5e6, 2048.0)] == ["1.5 GiB", "5 MiB", "2 KiB"]
+    assert [format_bytes(v).replace("\u00a0", " ") for v in (1.5 * GIB, 5e6, 2048.0)] == ["1.5 GiB", "5 MiB", "2 KiB"]
     long = "Recommendation-with-a-tower (batch size 8192)"
-    assert len(short(long)) == MAX_NAME
-    assert short(long).endswith("(batch size 8192)")
-    assert short("ResNet-18 (batch size 16)") == "ResNet-18 (batch size 16)"
+    assert len(shorten_name(long)) == MAX_NAME
+    assert shorten_name(long).endswith("(batch size 8192)")
+    assert shorten_name("ResNet-18 (batch size 16)") == "ResNet-18 (batch size 16)"
 
 
 @given(st.floats(0.2, 0.99), st.floats(1.01, 100.0), st.floats(60.0, 400.0))
 def test_labels_of_an_axis_do_not_touch(low: float, high: float, span: float) -> None:
-    found = ticks(low, high, span)
+    found = axis_ticks(low, high, span)
     assert 1.0 in found
     places = [math.log(t / low) / math.log(high / low) * span for t in found]
     assert all(b - a >= 16.9 for a, b in pairwise(places))

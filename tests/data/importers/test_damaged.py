@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from interfere.commands.data.importing import app
-from interfere.data.importers.import_card import OTHER, SAME
+from interfere.data.importers.import_card import DIFFERENT, IDENTICAL
 from interfere.errors import TableError
 from tests.data.importers.public import public
 
@@ -119,7 +119,7 @@ def test_another_line_end_and_a_byte_order_mark_change_nothing_but_the_digest(
     second = CliRunner().invoke(app, [*command, "--out", str(tmp_path / "two")])
     assert second.exception is None, second.exception
     one, two = ((tmp_path / n / "card.md").read_text() for n in ("one", "two"))
-    assert f": {SAME}" in one
+    assert f": {IDENTICAL}" in one
     assert f"`{name}`" in two
-    assert any(name in line and OTHER in line for line in two.splitlines())
+    assert any(name in line and DIFFERENT in line for line in two.splitlines())
     assert one.partition("## How it was read")[2] == two.partition("## How it was read")[2]

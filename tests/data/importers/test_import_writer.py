@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from interfere.commands.data.group import app
 from interfere.data.importers.import_card import import_card
-from interfere.data.importers.import_result import Fate, Imported, Notice, SourceFile
+from interfere.data.importers.import_result import ImportResult, Notice, SourceFile, Treatment
 from interfere.data.importers.import_writer import write_import
 from interfere.data.public_tables import public_tables
 from interfere.data.tables import read_table
@@ -17,8 +17,15 @@ from interfere.errors import ConflictError, TableError, UnfitError
 from tests.data.sample import TABLE
 
 FILE = SourceFile(path=Path("x.json"), sha256="0" * 64)
-NOTICE = Notice(fate=Fate.DROPPED, what="rows | of a kind", count=3, why="for a reason")
-WHOLE = Imported(kind="gavel", files=(FILE,), facts=("a fact",), notices=(NOTICE,), jobs=TABLE.jobs, pairs=TABLE.pairs)
+NOTICE = Notice(treatment=Treatment.DROPPED, subject="rows | of a kind", count=3, reason="for a reason")
+WHOLE = ImportResult(
+    source_format="gavel",
+    files=(FILE,),
+    format_notes=("a fact",),
+    notices=(NOTICE,),
+    jobs=TABLE.jobs,
+    pairs=TABLE.pairs,
+)
 TRACE = JobTrace(name="t", jobs=(TraceJob(job_id="1", workload="w", arrival_s=0.0, gpus=2, user="u", status="failed"),))
 
 
@@ -35,7 +42,7 @@ def test_jobs_pairs_and_card_are_there_and_read_back(tmp_path: Path) -> None:
 
 def test_an_earlier_import_is_replaced_whole(tmp_path: Path) -> None:
     write_import(tmp_path / "out", WHOLE)
-    write_import(tmp_path / "out", Imported(kind="helios", files=(FILE,), facts=(), trace=TRACE))
+    write_import(tmp_path / "out", ImportResult(source_format="helios", files=(FILE,), format_notes=(), trace=TRACE))
     assert sorted(contents(tmp_path / "out")) == ["card.md", "clusters.parquet", "trace.parquet"]
     assert read_trace(tmp_path / "out").jobs[0].gpus == 2
 
@@ -57,7 +64,9 @@ def test_a_table_that_breaks_a_rule_leaves_the_target_as_it_was(tmp_path: Path) 
     write_import(tmp_path / "out", WHOLE)
     before = contents(tmp_path / "out")
     with pytest.raises(TableError, match="no profile"):
-        write_import(tmp_path / "out", Imported(kind="gavel", files=(FILE,), facts=(), pairs=TABLE.pairs))
+        write_import(
+            tmp_path / "out", ImportResult(source_format="gavel", files=(FILE,), format_notes=(), pairs=TABLE.pairs)
+        )
     assert contents(tmp_path / "out") == before
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out"]
     with pytest.raises(UnfitError, match="cannot write"):
@@ -71,12 +80,15 @@ def test_the_card_counts_explains_and_names_the_source() -> None:
     assert "differs from every published file" in text
     known = public_tables()[0]
     same = import_card(
-        "own", Imported(kind=known.kind, files=(SourceFile(path=Path(known.file), sha256=known.sha256),), facts=())
+        "own",
+        ImportResult(
+            source_format=known.kind, files=(SourceFile(path=Path(known.file), sha256=known.sha256),), format_notes=()
+        ),
     )
     assert "byte-identical to the published file" in same
     assert known.licence in same
     assert "Nothing was dropped" in same
-    trace = import_card("own", Imported(kind="helios", files=(FILE,), facts=(), trace=TRACE))
+    trace = import_card("own", ImportResult(source_format="helios", files=(FILE,), format_notes=(), trace=TRACE))
     assert "- by devices asked: 2: 1" in trace
     assert "failed 1" in trace
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from interfere.data.importers.import_result import Imported
-from interfere.data.importers.lucid import DEFAULTED, import_lucid
+from interfere.data.importers.import_result import ImportResult
+from interfere.data.importers.lucid import DEFAULT_SPEED_MODELS, import_lucid
 from interfere.errors import TableError
 from tests.data.importers.public import public
 
@@ -26,19 +26,19 @@ def row(one: str, speed1: object, other: str, speed2: object, util: object = 50.
     return f"0,{one},{speed1},{other},{speed2},{util},20.0,5000\n"
 
 
-def read(folder: Path, *rows: str, solo: str = SOLO, head: str = HEAD) -> Imported:
+def read(folder: Path, *rows: str, solo: str = SOLO, head: str = HEAD) -> ImportResult:
     (folder / "single_data.csv").write_text(solo)
     (folder / "colocate_info.csv").write_text(head + "".join(rows))
     return import_lucid(folder)
 
 
-def slowdowns(imported: Imported) -> dict[tuple[str, str], tuple[float, ...]]:
+def slowdowns(imported: ImportResult) -> dict[tuple[str, str], tuple[float, ...]]:
     short = {full: name for name, full in NAMES.items()}
     return {(short[p.victim], short[p.neighbour]): p.passes for p in imported.pairs}
 
 
-def counts(imported: Imported) -> dict[str, int]:
-    return {notice.what: notice.count for notice in imported.notices}
+def counts(imported: ImportResult) -> dict[str, int]:
+    return {notice.subject: notice.count for notice in imported.notices}
 
 
 def test_speed_becomes_slowdown_and_samples_a_second_a_step_time(tmp_path: Path) -> None:
@@ -138,7 +138,7 @@ def test_an_edited_solo_file_is_one_error_that_names_it(tmp_path: Path, solo: st
 
 
 def test_a_folder_that_lacks_a_file_is_one_error(tmp_path: Path) -> None:
-    with pytest.raises(TableError, match=r"lacks single_data\.csv"):
+    with pytest.raises(TableError, match=r"has no single_data\.csv"):
         import_lucid(tmp_path)
 
 
@@ -155,8 +155,8 @@ def test_the_layout_of_the_publishers_repository_is_found(tmp_path: Path) -> Non
 def test_the_published_files() -> None:
     got = import_lucid(public("lucid"))
     assert len(got.jobs) == 51
-    assert not any(pair.victim.split()[0] in DEFAULTED for pair in got.pairs)
-    assert any(pair.neighbour.split()[0] in DEFAULTED for pair in got.pairs)
+    assert not any(pair.victim.split()[0] in DEFAULT_SPEED_MODELS for pair in got.pairs)
+    assert any(pair.neighbour.split()[0] in DEFAULT_SPEED_MODELS for pair in got.pairs)
     assert len(got.pairs) == 1163
     found = counts(got)
     assert found["speeds of PPO and TD3"] == 228

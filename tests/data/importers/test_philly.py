@@ -33,7 +33,7 @@ def test_durations_follow_from_the_throughput_on_that_many_devices(tmp_path: Pat
     assert (jobs["1"].duration_s, jobs["2"].duration_s) == (250.0, 50.0)
     assert math.isnan(jobs["3"].duration_s)
     assert (jobs["3"].total_steps, jobs["3"].gpus, jobs["3"].arrival_s) == (500.0, 4, 10.5)
-    counts = {notice.what: notice.count for notice in got.notices}
+    counts = {notice.subject: notice.count for notice in got.notices}
     assert counts == {"of 3 jobs have no duration": 1, "jobs listed after a later one": 1}
 
 

@@ -1,7 +1,7 @@
-"""Launches of a profiler export, gathered into a kernel table: one row per identity, with its mean, spread and count.
+"""Aggregates the kernel launches of a profiler export into a kernel table: mean, spread and count per kernel identity.
 
-Identity = (name, grid, block), and what else tells launches apart in a format. The time of a step is the sum of its
-kernels only where nobody measured the step: gaps and overlap are not in such a file.
+Identity = (name, grid, block), and whatever else tells launches apart in a format. Where the step time was not
+measured, the sum of the kernels of a step stands in for it: such a file holds neither gaps nor overlap.
 """
 
 import hashlib
@@ -14,16 +14,16 @@ from statistics import fmean, stdev
 from interfere.errors import InvalidInputError, TableError
 from interfere.records import NAN, JobProfile, KernelStat
 
-MAX_NAME = 256  # of a record; demangled templates are longer
-SUM_FACT = (
+MAX_NAME = 256  # characters of a name in a record; demangled templates are longer
+SUM_NOTE = (
     "step_time_s is the sum of the kernels of a step where no --step-time-s was given: gaps and launch overhead are "
     "not in it, kernels on several streams count twice"
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Launch:
-    """One kernel launch as a profiler saw it; NaN is unknown."""
+class KernelLaunch:
+    """One kernel launch as a profiler recorded it; NaN is unknown."""
 
     name: str
     duration_s: float
@@ -39,14 +39,14 @@ class Launch:
 
 def csv_files(path: Path) -> tuple[Path, ...]:
     """The file, or every CSV file of the folder. Raises TableError where there is none."""
-    found = tuple(sorted(path.glob("*.csv"))) if path.is_dir() else (path,)
-    if not found:
+    files = tuple(sorted(path.glob("*.csv"))) if path.is_dir() else (path,)
+    if not files:
         raise TableError("the folder has no CSV file", value=path, remedy="give a file, or a folder with *.csv")
-    return found
+    return files
 
 
-def check_single(files: tuple[Path, ...], name: str, step_time_s: float) -> None:
-    """A name or a step time belongs to one file."""
+def check_single_file_options(files: tuple[Path, ...], name: str, step_time_s: float) -> None:
+    """Raise InvalidInputError where a name or a step time is given for more than one file."""
     if len(files) > 1 and (name or not math.isnan(step_time_s)):
         raise InvalidInputError(
             "--name and --step-time-s are about one file",
@@ -55,59 +55,59 @@ def check_single(files: tuple[Path, ...], name: str, step_time_s: float) -> None
         )
 
 
-def kernel_table(launches: Sequence[Launch], *, steps: int = 1) -> tuple[KernelStat, ...]:
-    """One KernelStat per identity, in order of first launch; `steps` is how many steps the launches cover."""
-    groups: dict[tuple[object, ...], list[Launch]] = {}
-    for one in launches:
-        known = tuple(None if math.isnan(v) else v for v in (one.sm_used, one.compute_bound))
-        groups.setdefault((one.name, one.grid, one.block, *known), []).append(one)
-    return tuple(_stat(group, steps) for group in groups.values())
+def build_kernel_table(launches: Sequence[KernelLaunch], *, steps: int = 1) -> tuple[KernelStat, ...]:
+    """One KernelStat per identity, in order of first launch; `steps` is the number of steps that the launches cover."""
+    groups: dict[tuple[object, ...], list[KernelLaunch]] = {}
+    for launch in launches:
+        known = tuple(None if math.isnan(value) else value for value in (launch.sm_used, launch.compute_bound))
+        groups.setdefault((launch.name, launch.grid, launch.block, *known), []).append(launch)
+    return tuple(_kernel_stat(group, steps) for group in groups.values())
 
 
-def _stat(group: list[Launch], steps: int) -> KernelStat:
-    durations = [one.duration_s for one in group]
-    first = group[0]
+def _kernel_stat(launches: list[KernelLaunch], steps: int) -> KernelStat:
+    durations_s = [launch.duration_s for launch in launches]
+    first = launches[0]
     return KernelStat(
-        name=short_name(first.name),
-        mean_s=fmean(durations),
-        sd_s=stdev(durations) if len(durations) > 1 else NAN,
-        count=len(group) / steps,
+        name=bounded_name(first.name),
+        mean_s=fmean(durations_s),
+        sd_s=stdev(durations_s) if len(durations_s) > 1 else NAN,
+        count=len(launches) / steps,
         grid=first.grid,
         block=first.block,
-        bytes=_mean([one.bytes for one in group]),
+        bytes=_mean_of_known([launch.bytes for launch in launches]),
         sm_used=first.sm_used,
-        occupancy_frac=_mean([one.occupancy_frac for one in group]),
-        compute_frac=_mean([one.compute_frac for one in group]),
-        memory_frac=_mean([one.memory_frac for one in group]),
+        occupancy_frac=_mean_of_known([launch.occupancy_frac for launch in launches]),
+        compute_frac=_mean_of_known([launch.compute_frac for launch in launches]),
+        memory_frac=_mean_of_known([launch.memory_frac for launch in launches]),
         compute_bound=first.compute_bound,
     )
 
 
-def _mean(values: list[float]) -> float:
+def _mean_of_known(values: list[float]) -> float:
     known = [value for value in values if not math.isnan(value)]
     return fmean(known) if known else NAN
 
 
-def short_name(name: str) -> str:
-    """`name`, or where a record cannot hold it its start and a digest of all of it."""
+def bounded_name(name: str) -> str:
+    """`name`, or, where it is too long for a record, its beginning and a digest of the whole."""
     if len(name) <= MAX_NAME:
         return name
     digest = hashlib.sha256(name.encode()).hexdigest()[:12]
     return f"{name[: MAX_NAME - len(digest) - 1]}#{digest}"
 
 
-def kernel_profile(
-    launches: Sequence[Launch], *, workload: str, device_type: str, source: str, steps: int, step_time_s: float
+def profile_from_launches(
+    launches: Sequence[KernelLaunch], *, workload: str, device_type: str, source: str, steps: int, step_time_s: float
 ) -> JobProfile:
-    """The profile of one export. Without a measured `step_time_s` (NaN) the sum of the kernels of a step stands in."""
-    total_s = math.fsum(one.duration_s for one in launches) / steps
+    """The profile of one export. Where `step_time_s` is NaN, the sum of the kernels of a step stands in for it."""
+    kernel_sum_s = math.fsum(launch.duration_s for launch in launches) / steps
     measured = not math.isnan(step_time_s)
     return JobProfile(
         workload=workload,
         device_type=device_type,
-        step_time_s=step_time_s if measured else total_s,
+        step_time_s=step_time_s if measured else kernel_sum_s,
         source=source,
-        # Kernels of several streams overlap: their sum may pass the time of the step, and is no busy share then.
-        busy_frac=total_s / step_time_s if measured and total_s <= step_time_s else NAN,
-        kernels=kernel_table(launches, steps=steps),
+        # Kernels of several streams overlap: a sum above the step time is no busy share.
+        busy_frac=kernel_sum_s / step_time_s if measured and kernel_sum_s <= step_time_s else NAN,
+        kernels=build_kernel_table(launches, steps=steps),
     )

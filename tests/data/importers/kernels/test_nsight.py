@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from interfere.data.importers.import_result import Imported
+from interfere.data.importers.import_result import ImportResult
 from interfere.data.importers.kernels.nsight import import_nsight
 from interfere.errors import InvalidInputError, TableError
 from tests.data.importers.public import public
@@ -48,13 +48,13 @@ LONG = LONG_HEAD + "".join(
 )
 
 
-def read(folder: Path, text: str, **options: object) -> Imported:
+def read(folder: Path, text: str, **options: object) -> ImportResult:
     (folder / "net.csv").write_text(text)
     return import_nsight(folder / "net.csv", **options)  # type: ignore[arg-type] # options by name, for brevity
 
 
-def counts(imported: Imported) -> dict[str, int]:
-    return {notice.what: notice.count for notice in imported.notices}
+def counts(imported: ImportResult) -> dict[str, int]:
+    return {notice.subject: notice.count for notice in imported.notices}
 
 
 def test_the_raw_page_with_its_units(tmp_path: Path) -> None:

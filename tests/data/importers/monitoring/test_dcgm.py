@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from interfere.data.importers.import_result import Imported
+from interfere.data.importers.import_result import ImportResult
 from interfere.data.importers.monitoring.dcgm import import_dcgm
 from interfere.data.tables import Table, read_table, write_table
 from interfere.errors import InvalidInputError, TableError
@@ -37,12 +37,12 @@ def with_steps() -> dict[str, Any]:
     return answer(*SITE["data"]["result"], *STEPS)
 
 
-def jobs(imported: Imported) -> dict[str, Any]:
+def jobs(imported: ImportResult) -> dict[str, Any]:
     return {job.workload: job for job in imported.jobs}
 
 
-def counts(imported: Imported) -> dict[str, int]:
-    return {notice.what: notice.count for notice in imported.notices}
+def counts(imported: ImportResult) -> dict[str, int]:
+    return {notice.subject: notice.count for notice in imported.notices}
 
 
 def test_profiles_come_from_windows_alone_only(tmp_path: Path) -> None:
@@ -57,9 +57,9 @@ def test_profiles_come_from_windows_alone_only(tmp_path: Path) -> None:
 
 def test_shared_windows_are_counted_with_who_shared_with_whom(tmp_path: Path) -> None:
     got = import_dcgm(write(tmp_path, SITE))
-    (notice,) = (one for one in got.notices if one.what == "samples of two jobs on one device")
+    (notice,) = (one for one in got.notices if one.subject == "samples of two jobs on one device")
     assert notice.count == 8
-    assert notice.why == "a + b: 8"
+    assert notice.reason == "a + b: 8"
     assert counts(got)["samples at the edge of a window, or in one of under three"] == 6
     assert got.pairs == ()
 
@@ -229,7 +229,7 @@ def test_what_contradicts_itself_is_refused(tmp_path: Path) -> None:
     with pytest.raises(TableError, match="a second counter"):
         import_dcgm(write(tmp_path, answer(*results, STEPS[0], STEPS[0])), step_metric="train_steps_total")
     two = (gauge(ACTIVE, "a", ALONE_A, 0.5, app="x"), gauge(FB, "a", ALONE_A, 5, app="y"))
-    with pytest.raises(TableError, match="another one for"):
+    with pytest.raises(TableError, match="another value for"):
         import_dcgm(write(tmp_path, answer(*two)), by="app")
     with pytest.raises(TableError, match="label the counter"):
         import_dcgm(write(tmp_path, answer(*results, counter("", [(ALONE_A, 1.0)]))), step_metric="train_steps_total")
