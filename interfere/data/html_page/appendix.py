@@ -3,7 +3,6 @@
 import math
 from collections.abc import Callable, Iterable
 
-from interfere.data.html_page.domain_section import html_table
 from interfere.data.html_page.domain_summary import count_censored, count_reasons
 from interfere.data.html_page.formatting import (
     DASH,
@@ -14,7 +13,7 @@ from interfere.data.html_page.formatting import (
     format_number,
     format_percent,
 )
-from interfere.data.html_page.html_builder import Html, join, tag
+from interfere.data.html_page.html_builder import Html, html_table, join, tag
 from interfere.data.schema import SCHEMA_VERSION
 from interfere.data.tables import Table
 from interfere.records import JobProfile

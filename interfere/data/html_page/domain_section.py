@@ -1,7 +1,6 @@
 """The section of one domain: quality, key figures, heat map, effects of jobs, intervals, outliers and memory."""
 
 import math
-from collections.abc import Sequence
 from statistics import median
 
 from interfere.data.html_page import svg_plots
@@ -15,32 +14,12 @@ from interfere.data.html_page.formatting import (
     format_times,
 )
 from interfere.data.html_page.heat_map import MAX_PRINTED_NEIGHBOURS, heat_map, heat_map_legend
-from interfere.data.html_page.html_builder import Html, tag
+from interfere.data.html_page.html_builder import Html, html_table, tag
 from interfere.data.quality import MIN_ICC
 from interfere.records import PairStatus
 
 MAX_OUTLIERS = 10
 MAX_MISFITS = 12  # rows of the memory table that are shown unfolded
-
-
-def html_table(
-    headings: tuple[str, ...], rows: Sequence[tuple[str, ...]], *, numbers: frozenset[int], caption: str
-) -> Html:
-    """A plain table. The columns in `numbers` are aligned right; the first column is the heading of its row."""
-
-    def cell(k: int, text: str) -> Html:
-        class_ = "number" if k in numbers else None
-        return tag("th", text, scope="row", class_=class_) if k == 0 else tag("td", text, class_=class_)
-
-    head = tag(
-        "tr",
-        *(tag("th", h, scope="col", class_="number" if k in numbers else None) for k, h in enumerate(headings)),
-    )
-    body = (tag("tr", *(cell(k, text) for k, text in enumerate(row))) for row in rows)
-    grid = tag(
-        "table", tag("caption", caption, class_="hidden"), tag("thead", head), tag("tbody", *body), class_="plain"
-    )
-    return tag("div", grid, class_="scroll", tabindex="0", role="region", aria_label=caption)
 
 
 def domain_section(domain: DomainSummary, anchor: str) -> Html:

@@ -3,7 +3,7 @@
 Law: a `str` is text, an `Html` is markup; only `tag` and `join` turn text into markup.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from html import escape
 
 
@@ -36,6 +36,26 @@ def tag(name: str, /, *children: str, **attributes: str | float | bool | None) -
             words.append(f'{key}="{escape(text)}"')
     start_tag = f"<{' '.join(words)}>"
     return Html(start_tag if name in VOID_ELEMENTS else f"{start_tag}{join(children)}</{name}>")
+
+
+def html_table(
+    headings: tuple[str, ...], rows: Sequence[tuple[str, ...]], *, numbers: frozenset[int], caption: str
+) -> Html:
+    """A plain table. The columns in `numbers` are aligned right; the first column is the heading of its row."""
+
+    def cell(k: int, text: str) -> Html:
+        class_ = "number" if k in numbers else None
+        return tag("th", text, scope="row", class_=class_) if k == 0 else tag("td", text, class_=class_)
+
+    head = tag(
+        "tr",
+        *(tag("th", h, scope="col", class_="number" if k in numbers else None) for k, h in enumerate(headings)),
+    )
+    body = (tag("tr", *(cell(k, text) for k, text in enumerate(row))) for row in rows)
+    grid = tag(
+        "table", tag("caption", caption, class_="hidden"), tag("thead", head), tag("tbody", *body), class_="plain"
+    )
+    return tag("div", grid, class_="scroll", tabindex="0", role="region", aria_label=caption)
 
 
 def _escaped(part: str) -> str:

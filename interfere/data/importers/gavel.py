@@ -161,8 +161,8 @@ def architecture(job: str) -> str:
 
 def import_gavel(path: Path) -> ImportResult:
     """Import the profiles and pairs of all one-device jobs. Raises TableError, which names file and key."""
-    read = read_throughputs(path)
-    solo = {(entry.device_type, entry.job): entry.steps_per_s for entry in read.solo if entry.gpus == 1}
+    throughputs = read_throughputs(path)
+    solo = {(entry.device_type, entry.job): entry.steps_per_s for entry in throughputs.solo if entry.gpus == 1}
     jobs = [
         JobProfile(
             workload=job, device_type=device_type, step_time_s=1 / rate, source="gavel", family=architecture(job)
@@ -170,73 +170,80 @@ def import_gavel(path: Path) -> ImportResult:
         for (device_type, job), rate in solo.items()
         if rate > 0
     ]
-    ordered_pairs = list(_ordered_pairs(read))
+    ordered_pairs = list(_ordered_pairs(throughputs))
     with_solo = [
         pair for pair in ordered_pairs if solo[pair.device_type, pair.victim] and solo[pair.device_type, pair.neighbour]
     ]
-    pairs = [_measurement(read.source, pair, solo[pair.device_type, pair.victim]) for pair in with_solo]
-    copied = _copied_profiles(jobs)
+    pairs = [_measurement(throughputs.source, pair, solo[pair.device_type, pair.victim]) for pair in with_solo]
     return ImportResult(
         source_format="gavel",
-        files=(read.source,),
+        files=(throughputs.source,),
         format_notes=FORMAT_NOTES,
         jobs=tuple(jobs),
         pairs=tuple(pairs),
-        notices=nonempty_notices(
-            Notice(
-                treatment=Treatment.FLAGGED,
-                subject="infeasible rows",
-                count=sum(not pair.feasible for pair in pairs),
-                reason=INFEASIBLE_REASON,
-            ),
-            Notice(
-                treatment=Treatment.FLAGGED,
-                subject="rows with a slowdown of exactly 1, marked in `reason`",
-                count=sum(pair.reason == CENSORED_REASON for pair in pairs),
-                reason="right-censored: the throughput is published as exactly the one alone, it may have been higher",
-            ),
-            Notice(
-                treatment=Treatment.FLAGGED,
-                subject="profiles with the same throughput alone on two device types",
-                count=len(copied),
-                reason="copied, not measured: " + "; ".join(copied),
-            ),
-            Notice(
-                treatment=Treatment.DROPPED,
-                subject="jobs without a throughput alone, on their device type",
-                count=sum(not rate for rate in solo.values()),
-                reason="a slowdown needs the time alone",
-            ),
-            Notice(
-                treatment=Treatment.DROPPED,
-                subject="rows beside or of such a job",
-                count=len(ordered_pairs) - len(with_solo),
-                reason="a slowdown needs the time alone of both jobs",
-            ),
-            Notice(
-                treatment=Treatment.DROPPED,
-                subject=f"entries of `{COPY_SUFFIX}` device types",
-                count=read.copies,
-                reason="copies of the consolidated ones",
-            ),
-            Notice(
-                treatment=Treatment.DROPPED,
-                subject="pairs of zeros of jobs on several devices",
-                count=read.placeholders,
-                reason="placeholders, not infeasible pairs: only one-device jobs were measured in pairs",
-            ),
-            Notice(
-                treatment=Treatment.DROPPED,
-                subject="measured pairs of jobs on several devices",
-                count=read.multi_device_pairs,
-                reason="a row is about one shared device",
-            ),
-            Notice(
-                treatment=Treatment.DROPPED,
-                subject="throughputs alone on several devices",
-                count=sum(entry.gpus > 1 for entry in read.solo),
-                reason="a profile is about one device; `data import philly --throughputs` reads them",
-            ),
+        notices=_notices(throughputs, jobs, pairs, without_solo=len(ordered_pairs) - len(with_solo)),
+    )
+
+
+def _notices(
+    throughputs: Throughputs, jobs: list[JobProfile], pairs: list[PairMeasurement], *, without_solo: int
+) -> tuple[Notice, ...]:
+    solo = {(entry.device_type, entry.job): entry.steps_per_s for entry in throughputs.solo if entry.gpus == 1}
+    copied = _copied_profiles(jobs)
+    return nonempty_notices(
+        Notice(
+            treatment=Treatment.FLAGGED,
+            subject="infeasible rows",
+            count=sum(not pair.feasible for pair in pairs),
+            reason=INFEASIBLE_REASON,
+        ),
+        Notice(
+            treatment=Treatment.FLAGGED,
+            subject="rows with a slowdown of exactly 1, marked in `reason`",
+            count=sum(pair.reason == CENSORED_REASON for pair in pairs),
+            reason="right-censored: the throughput is published as exactly the one alone, it may have been higher",
+        ),
+        Notice(
+            treatment=Treatment.FLAGGED,
+            subject="profiles with the same throughput alone on two device types",
+            count=len(copied),
+            reason="copied, not measured: " + "; ".join(copied),
+        ),
+        Notice(
+            treatment=Treatment.DROPPED,
+            subject="jobs without a throughput alone, on their device type",
+            count=sum(not rate for rate in solo.values()),
+            reason="a slowdown needs the time alone",
+        ),
+        Notice(
+            treatment=Treatment.DROPPED,
+            subject="rows beside or of such a job",
+            count=without_solo,
+            reason="a slowdown needs the time alone of both jobs",
+        ),
+        Notice(
+            treatment=Treatment.DROPPED,
+            subject=f"entries of `{COPY_SUFFIX}` device types",
+            count=throughputs.copies,
+            reason="copies of the consolidated ones",
+        ),
+        Notice(
+            treatment=Treatment.DROPPED,
+            subject="pairs of zeros of jobs on several devices",
+            count=throughputs.placeholders,
+            reason="placeholders, not infeasible pairs: only one-device jobs were measured in pairs",
+        ),
+        Notice(
+            treatment=Treatment.DROPPED,
+            subject="measured pairs of jobs on several devices",
+            count=throughputs.multi_device_pairs,
+            reason="a row is about one shared device",
+        ),
+        Notice(
+            treatment=Treatment.DROPPED,
+            subject="throughputs alone on several devices",
+            count=sum(entry.gpus > 1 for entry in throughputs.solo),
+            reason="a profile is about one device; `data import philly --throughputs` reads them",
         ),
     )
 
@@ -252,23 +259,23 @@ class _OrderedPair:
     keys: tuple[str, str, str]
 
 
-def _ordered_pairs(read: Throughputs) -> Iterator[_OrderedPair]:
+def _ordered_pairs(throughputs: Throughputs) -> Iterator[_OrderedPair]:
     """Each ordered pair once, whether the file has its jobs in one order or in both."""
     seen = set()
-    for entry in read.pairs:
+    for entry in throughputs.pairs:
         job, neighbour = entry.job, entry.neighbour
         own, neighbours = entry.own_steps_per_s, entry.neighbour_steps_per_s
         if job == neighbour:
             sides: tuple[tuple[str, str, tuple[float, ...]], ...] = ((job, job, (own, neighbours)),)
         else:
             sides = ((job, neighbour, (own,)), (neighbour, job, (neighbours,)))
-        for victim, other, rates in sides:
-            if (entry.device_type, victim, other) not in seen:
-                seen.add((entry.device_type, victim, other))
+        for side_victim, side_neighbour, rates in sides:
+            if (entry.device_type, side_victim, side_neighbour) not in seen:
+                seen.add((entry.device_type, side_victim, side_neighbour))
                 yield _OrderedPair(
                     device_type=entry.device_type,
-                    victim=victim,
-                    neighbour=other,
+                    victim=side_victim,
+                    neighbour=side_neighbour,
                     steps_per_s=rates,
                     keys=(entry.device_type, job, neighbour),
                 )

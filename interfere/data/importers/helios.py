@@ -49,10 +49,6 @@ def import_helios(
             row.fail("job_id", "a second row of this job", "keep one of the two rows")
         job_ids.add(row.text("job_id"))
         jobs.append(_job(row, submitted_s[row.row_number] - start_s, has_configurations=has_configurations))
-    # 3. Count what is not as published.
-    arrivals_s = [job.arrival_s for job in jobs]
-    capacity = {cluster.vc: cluster.nodes * cluster.gpus_per_node for cluster in clusters}
-    unread = file.unread_columns(*COLUMNS, *CONFIGURATION_COLUMNS)
     return ImportResult(
         source_format="helios",
         files=(file.source, *((config.source,) if config else ())),
@@ -60,44 +56,53 @@ def import_helios(
         trace=JobTrace(
             name=name, jobs=tuple(sorted(jobs, key=lambda job: job.arrival_s)), start_s=start_s, clusters=clusters
         ),
-        notices=nonempty_notices(
-            Notice(
-                treatment=Treatment.DROPPED,
-                subject="jobs without a GPU",
-                count=len(file.rows) - len(gpu_rows),
-                reason="they share no device",
-            ),
-            Notice(
-                treatment=Treatment.FLAGGED,
-                subject="jobs without a named configuration",
-                count=0 if has_configurations else len(jobs),
-                reason=f"the file lacks {', '.join(CONFIGURATION_COLUMNS)}: `workload` is empty",
-            ),
-            Notice(
-                treatment=Treatment.FLAGGED,
-                subject="jobs in the same second as an earlier one",
-                count=len(jobs) - len(set(arrivals_s)),
-                reason="their order is that of the file; it changes first-come-first-served results by per cents",
-            ),
-            out_of_order_notice(arrivals_s),
-            Notice(
-                treatment=Treatment.FLAGGED,
-                subject="jobs of a virtual cluster that the configuration lacks",
-                count=sum(job.vc not in capacity for job in jobs) if clusters else 0,
-                reason="no devices are known for them",
-            ),
-            Notice(
-                treatment=Treatment.FLAGGED,
-                subject="jobs that ask for more devices than their virtual cluster has",
-                count=sum(job.gpus > capacity.get(job.vc, job.gpus) for job in jobs),
-                reason="they never fit as configured",
-            ),
-            Notice(
-                treatment=Treatment.DROPPED,
-                subject=f"columns: {', '.join(unread)}",
-                count=len(unread),
-                reason="not part of a trace",
-            ),
+        notices=_notices(file, jobs, clusters, has_configurations=has_configurations),
+    )
+
+
+def _notices(
+    file: CsvFile, jobs: list[TraceJob], clusters: tuple[VirtualCluster, ...], *, has_configurations: bool
+) -> tuple[Notice, ...]:
+    arrivals_s = [job.arrival_s for job in jobs]
+    capacity = {cluster.vc: cluster.nodes * cluster.gpus_per_node for cluster in clusters}
+    unread = file.unread_columns(*COLUMNS, *CONFIGURATION_COLUMNS)
+    return nonempty_notices(
+        Notice(
+            treatment=Treatment.DROPPED,
+            subject="jobs without a GPU",
+            count=len(file.rows) - len(jobs),
+            reason="they share no device",
+        ),
+        Notice(
+            treatment=Treatment.FLAGGED,
+            subject="jobs without a named configuration",
+            count=0 if has_configurations else len(jobs),
+            reason=f"the file lacks {', '.join(CONFIGURATION_COLUMNS)}: `workload` is empty",
+        ),
+        Notice(
+            treatment=Treatment.FLAGGED,
+            subject="jobs in the same second as an earlier one",
+            count=len(jobs) - len(set(arrivals_s)),
+            reason="their order is that of the file; it changes first-come-first-served results by per cents",
+        ),
+        out_of_order_notice(arrivals_s),
+        Notice(
+            treatment=Treatment.FLAGGED,
+            subject="jobs of a virtual cluster that the configuration lacks",
+            count=sum(job.vc not in capacity for job in jobs) if clusters else 0,
+            reason="no devices are known for them",
+        ),
+        Notice(
+            treatment=Treatment.FLAGGED,
+            subject="jobs that ask for more devices than their virtual cluster has",
+            count=sum(job.gpus > capacity.get(job.vc, job.gpus) for job in jobs),
+            reason="they never fit as configured",
+        ),
+        Notice(
+            treatment=Treatment.DROPPED,
+            subject=f"columns: {', '.join(unread)}",
+            count=len(unread),
+            reason="not part of a trace",
         ),
     )
 

@@ -5,7 +5,7 @@ measured while they share the device) and `single_data.csv` (samples/s, GPU and 
 configuration alone). The publishers' `workloads/*/profile_*.py` compute speed as iterations · batch size / s;
 `profile/co_collect.py` starts two plain processes, so pairs share the device in time slices.
 
-Law: what was measured while two jobs shared the device is never a fact of one job: those columns are not read.
+Law: what was measured while two jobs shared the device is never a fact of one job: those columns are not pair_rows.
 """
 
 import math
@@ -45,67 +45,68 @@ class _PairRows:
 
 def import_lucid(folder: Path) -> ImportResult:
     """Import profiles and pairs. Raises TableError, which names file, row and column."""
-    # 1. Read profiles, then the pairs of profiled jobs.
     solo = read_csv(_find_file(folder, SOLO_CSV), SOLO_COLUMNS)
     pair_columns = tuple(f"{name}{side}" for side in (1, 2) for name in SIDE_COLUMNS)
     shared = read_csv(_find_file(folder, PAIRS_CSV), pair_columns)
     jobs = _profiles(solo)
-    read = _PairRows()
+    pair_rows = _PairRows()
     for row in shared.rows:
-        _add_row(row, jobs, read)
-    pairs = [_pair(shared.source, names, slowdowns) for names, slowdowns in read.slowdowns.items()]
-    # 2. Count what is not as published.
-    shared_unread, solo_unread = shared.unread_columns(*pair_columns), solo.unread_columns(*SOLO_COLUMNS)
+        _add_row(row, jobs, pair_rows)
+    pairs = [_pair(shared.source, names, slowdowns) for names, slowdowns in pair_rows.slowdowns.items()]
     return ImportResult(
         source_format="lucid",
         files=(shared.source, solo.source),
         format_notes=FORMAT_NOTES,
         jobs=tuple(jobs.values()),
         pairs=tuple(pairs),
-        notices=nonempty_notices(
-            Notice(
-                treatment=Treatment.FLAGGED,
-                subject=f"of {sum(map(len, read.slowdowns.values()))} speeds kept are above 1",
-                count=read.above_one,
-                reason="the publishers divided by a solo time that is too long for the configuration: a bias per job, "
-                "kept as published",
-            ),
-            Notice(
-                treatment=Treatment.DROPPED,
-                subject=f"speeds of {' and '.join(DEFAULT_SPEED_MODELS)}",
-                count=read.default_speeds,
-                reason="always exactly 1.000, a default and no measurement: these jobs are kept as neighbours only",
-            ),
-            Notice(
-                treatment=Treatment.FLAGGED,
-                subject="speeds that repeat a pair already in the file",
-                count=read.repeats,
-                reason="a repeated measurement: one more entry in `passes`",
-            ),
-            Notice(
-                treatment=Treatment.DROPPED,
-                subject="rows on several devices",
-                count=read.multi_device,
-                reason="a row is about one shared device",
-            ),
-            Notice(
-                treatment=Treatment.DROPPED,
-                subject=f"rows with a job that {SOLO_CSV} lacks",
-                count=read.unprofiled,
-                reason="a pair needs the profiles of both jobs",
-            ),
-            Notice(
-                treatment=Treatment.DROPPED,
-                subject=f"columns of {PAIRS_CSV}: {', '.join(shared_unread)}",
-                count=len(shared_unread),
-                reason="measured while co-located: as inputs of a model they would leak the answer",
-            ),
-            Notice(
-                treatment=Treatment.DROPPED,
-                subject=f"columns of {SOLO_CSV}: {', '.join(solo_unread)}",
-                count=len(solo_unread),
-                reason="not a measured fact",
-            ),
+        notices=_notices(pair_rows, shared.unread_columns(*pair_columns), solo.unread_columns(*SOLO_COLUMNS)),
+    )
+
+
+def _notices(pair_rows: _PairRows, shared_unread: tuple[str, ...], solo_unread: tuple[str, ...]) -> tuple[Notice, ...]:
+    return nonempty_notices(
+        Notice(
+            treatment=Treatment.FLAGGED,
+            subject=f"of {sum(map(len, pair_rows.slowdowns.values()))} speeds kept are above 1",
+            count=pair_rows.above_one,
+            reason="the publishers divided by a solo time that is too long for the configuration: a bias per job, "
+            "kept as published",
+        ),
+        Notice(
+            treatment=Treatment.DROPPED,
+            subject=f"speeds of {' and '.join(DEFAULT_SPEED_MODELS)}",
+            count=pair_rows.default_speeds,
+            reason="always exactly 1.000, a default and no measurement: these jobs are kept as neighbours only",
+        ),
+        Notice(
+            treatment=Treatment.FLAGGED,
+            subject="speeds that repeat a pair already in the file",
+            count=pair_rows.repeats,
+            reason="a repeated measurement: one more entry in `passes`",
+        ),
+        Notice(
+            treatment=Treatment.DROPPED,
+            subject="rows on several devices",
+            count=pair_rows.multi_device,
+            reason="a row is about one shared device",
+        ),
+        Notice(
+            treatment=Treatment.DROPPED,
+            subject=f"rows with a job that {SOLO_CSV} lacks",
+            count=pair_rows.unprofiled,
+            reason="a pair needs the profiles of both jobs",
+        ),
+        Notice(
+            treatment=Treatment.DROPPED,
+            subject=f"columns of {PAIRS_CSV}: {', '.join(shared_unread)}",
+            count=len(shared_unread),
+            reason="measured while co-located: as inputs of a model they would leak the answer",
+        ),
+        Notice(
+            treatment=Treatment.DROPPED,
+            subject=f"columns of {SOLO_CSV}: {', '.join(solo_unread)}",
+            count=len(solo_unread),
+            reason="not a measured fact",
         ),
     )
 
@@ -153,25 +154,25 @@ def _profiles(solo: CsvFile) -> dict[str, JobProfile]:
     return jobs
 
 
-def _add_row(row: CsvRow, jobs: dict[str, JobProfile], read: _PairRows) -> None:
+def _add_row(row: CsvRow, jobs: dict[str, JobProfile], pair_rows: _PairRows) -> None:
     """Add the slowdowns of both jobs of one row, or count why they are left out."""
     names = (configuration_name(row, "1"), configuration_name(row, "2"))
     speeds = (_speed(row, "speed1"), _speed(row, "speed2"))
     if max(row.integer("gpu_num1", low=1), row.integer("gpu_num2", low=1)) > 1:
-        read.multi_device += 1
+        pair_rows.multi_device += 1
         return
     if not set(names) <= set(jobs):
-        read.unprofiled += 1
+        pair_rows.unprofiled += 1
         return
-    earlier = read.slowdowns.keys() & {names, names[::-1]}
+    earlier = pair_rows.slowdowns.keys() & {names, names[::-1]}
     for side, speed in enumerate(speeds):
         if row.fields[f"model{side + 1}"] in DEFAULT_SPEED_MODELS:
-            read.default_speeds += 1
+            pair_rows.default_speeds += 1
             continue
         pair = (names[side], names[1 - side])
-        read.above_one += speed > 1
-        read.repeats += pair in earlier
-        read.slowdowns.setdefault(pair, []).append(1 / speed)
+        pair_rows.above_one += speed > 1
+        pair_rows.repeats += pair in earlier
+        pair_rows.slowdowns.setdefault(pair, []).append(1 / speed)
 
 
 def _speed(row: CsvRow, column: str) -> float:
