@@ -39,7 +39,7 @@ from interfere.records import (
     Source,
 )
 from tests.bench.history import record
-from tests.data.importers.public import public
+from tests.data.importers.public_files import public
 from tests.tables import context
 from training.dataset import METRIC, build_dataset, unordered
 from training.evaluation.cross_validation import out_of_fold

@@ -15,7 +15,7 @@ from interfere.data.importers.kernels.orion import import_orion
 from interfere.data.importers.lucid import DEFAULT_SPEED_MODELS, import_lucid
 from interfere.data.importers.philly import import_philly
 from tests.bench.history import record
-from tests.data.importers.public import public
+from tests.data.importers.public_files import public
 
 pytestmark = pytest.mark.bench
 

@@ -23,7 +23,7 @@ from interfere.sim.replay import Replayed
 from interfere.sim.score import difference, score
 from interfere.sim.study import Line
 from tests.bench.history import record
-from tests.data.importers.public import public
+from tests.data.importers.public_files import public
 from training.replay.question import Answer, Question, replayed
 
 pytestmark = pytest.mark.bench

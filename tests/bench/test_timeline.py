@@ -28,7 +28,7 @@ from interfere.timeline.replay_engine import QUEUE_LAUNCHES, SharingMode, replay
 from interfere.timeline.sharing_modes import PriorityGapFillingMode, SingleQueueMode, TimeSliceMode, spatial_rates
 from interfere.timeline.timeline_builders import timeline_from_launches, timeline_from_profile, with_synthetic_gaps
 from tests.bench.history import record
-from tests.data.importers.public import public
+from tests.data.importers.public_files import public
 from training.dataset import build_dataset
 from training.evaluation.splits import folds
 from training.models.gbdt import GbdtModel

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from interfere.data.additive_fit import JobEffect, fit_additive, fit_table, replicate_sd
-from tests.data.sample import PAIR, TABLE
+from tests.data.sample_table import PAIR, TABLE
 
 NAMES = ["a", "a", "b", "b"], ["a", "b", "a", "b"]
 
@@ -15,7 +15,7 @@ def levels(effects: tuple[JobEffect, ...]) -> dict[str, float]:
     return {effect.name: effect.log_slowdown for effect in effects}
 
 
-def test_effects_are_told_apart() -> None:
+def test_victim_and_neighbour_effects_are_separated() -> None:
     # mean 3, victims a −1 and b +1, neighbours a −0.5 and b +0.5.
     fit = fit_additive(*NAMES, [1.5, 2.5, 3.5, 4.5])
     assert levels(fit.victim_effects) == pytest.approx({"a": 2.0, "b": 4.0})
@@ -24,7 +24,7 @@ def test_effects_are_told_apart() -> None:
     assert (fit.r2, fit.group_count) == (pytest.approx(1.0), 1)
 
 
-def test_a_missing_row_leaves_the_effects_where_they_were() -> None:
+def test_a_missing_row_does_not_change_the_effects() -> None:
     fit = fit_additive(["a", "a", "b"], ["a", "b", "a"], [1.5, 2.5, 3.5])
     assert levels(fit.victim_effects) == pytest.approx({"a": 2.0, "b": 4.0})
     assert levels(fit.neighbour_effects) == pytest.approx({"a": 2.5, "b": 3.5})
@@ -53,7 +53,7 @@ def test_residuals_are_the_interaction() -> None:
     assert levels(fit.victim_effects) == pytest.approx({"a": 0.0, "b": 0.0})
 
 
-def test_nothing_and_one_row() -> None:
+def test_fits_of_no_row_and_of_one_row() -> None:
     empty = fit_additive([], [], [])
     assert math.isnan(empty.r2)
     assert (empty.residuals, empty.group_count) == ((), 0)

@@ -1,14 +1,14 @@
-"""The card says what it must, and only what the table holds."""
+"""The dataset card holds all figures of its table, and claims nothing more."""
 
 from dataclasses import replace
 from pathlib import Path
 
 from interfere.data.dataset_card import dataset_card, write_card
 from interfere.data.tables import Table
-from tests.data.sample import JOBS, TABLE
+from tests.data.sample_table import JOBS, TABLE
 
 
-def test_the_card_is_honest_about_the_device_and_names_its_figures() -> None:
+def test_the_card_describes_the_device_and_names_its_figures() -> None:
     text = dataset_card(TABLE, command="interfere profile campaign --workloads a,b", note="9 blocks measured")
     for part in (
         "One CPU core, time-sliced",
@@ -32,7 +32,7 @@ def test_absent_figures_are_dashes() -> None:
     assert "–" in text
 
 
-def test_the_card_of_another_device_claims_no_core() -> None:
+def test_the_card_of_another_device_does_not_mention_a_core() -> None:
     moved = Table(name="t", jobs=tuple(replace(job, device_type="h200") for job in JOBS), pairs=())
     assert "CPU core" not in dataset_card(moved)
 
@@ -42,7 +42,7 @@ def test_the_card_is_written_beside_its_table(tmp_path: Path) -> None:
     assert path.read_text() == dataset_card(TABLE)
 
 
-def test_an_imported_table_is_not_said_to_be_measured_or_licensed_by_us() -> None:
+def test_the_card_of_an_imported_table_claims_neither_protocol_nor_licence() -> None:
     pairs = tuple(replace(pair, source="gavel") for pair in TABLE.pairs)
     jobs = tuple(replace(job, source="gavel+static") for job in TABLE.jobs)
     text = dataset_card(replace(TABLE, pairs=pairs, jobs=jobs))

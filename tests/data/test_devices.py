@@ -1,4 +1,4 @@
-"""Known devices by any of their names, and unknown ones, which are devices too."""
+"""Device types are found by any of their names, and unknown names are device types too."""
 
 import math
 
@@ -15,7 +15,7 @@ from interfere.devices import (
 from interfere.errors import NotFoundError
 
 
-def test_a_known_device_is_found_and_an_unknown_one_has_no_ceilings() -> None:
+def test_a_known_device_type_is_found_and_an_unknown_one_has_no_peak_rates() -> None:
     assert find_device_type("cpu-core") is CPU_CORE
     unknown = find_device_type("tpu-v9")
     assert unknown.name == "tpu-v9"
@@ -24,7 +24,7 @@ def test_a_known_device_is_found_and_an_unknown_one_has_no_ceilings() -> None:
 
 
 @pytest.mark.parametrize("name", ["cpu-core", "tpu-v9", ""])
-def test_no_roofline_is_drawn_without_ceilings(name: str) -> None:
+def test_missing_peak_rates_are_refused(name: str) -> None:
     assert not has_peak_rates(find_device_type(name))
     with pytest.raises(NotFoundError, match="no peak rates") as caught:
         require_peak_rates(name)
@@ -44,12 +44,12 @@ def test_no_roofline_is_drawn_without_ceilings(name: str) -> None:
         ("V100", "v100"),
     ],
 )
-def test_a_product_is_known_as_the_driver_spells_it(product: str, name: str) -> None:
+def test_a_device_type_is_found_by_the_product_name_of_the_driver(product: str, name: str) -> None:
     assert require_peak_rates(product) is KNOWN_DEVICE_TYPES[name]
 
 
 @pytest.mark.parametrize("name", GPU_NAMES)
-def test_ceilings_of_a_gpu_are_whole_plausible_and_cited(name: str) -> None:
+def test_figures_of_a_gpu_are_complete_plausible_and_cited(name: str) -> None:
     device = KNOWN_DEVICE_TYPES[name]
     assert "NVIDIA" in device.source
     assert device.half_flops >= device.peak_flops > 1e12

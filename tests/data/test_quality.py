@@ -8,7 +8,7 @@ import pytest
 
 from interfere.data.quality import additive_r2, block_slowdowns, icc, table_quality
 from interfere.data.tables import Table
-from tests.data.sample import JOBS, PAIR, PAIRS, TABLE
+from tests.data.sample_table import JOBS, PAIR, PAIRS, TABLE
 
 
 def test_icc_of_shrout_and_fleiss() -> None:
@@ -40,7 +40,7 @@ def test_additive_fit_by_hand() -> None:
     assert math.isnan(additive_r2(victims, neighbours, [1.0] * 4))
 
 
-def test_a_self_pair_counts_once_a_block() -> None:
+def test_a_self_pair_counts_once_per_block() -> None:
     self_pair = replace(PAIR, neighbour="a", passes=(1.0, 4.0, 3.0, 3.0))
     assert block_slowdowns(self_pair) == pytest.approx((2.0, 3.0))
     assert block_slowdowns(PAIR) == PAIR.passes
@@ -57,7 +57,7 @@ def test_quality_of_the_sample() -> None:
     assert figures.icc == pytest.approx(icc(np.log(blocks).tolist()))
 
 
-def test_quality_of_nothing_is_nan_not_an_error() -> None:
+def test_the_quality_of_an_empty_table_is_nan() -> None:
     figures = table_quality(Table(name="none", jobs=JOBS, pairs=()))
     assert math.isnan(figures.icc)
     assert math.isnan(figures.slowdown_median)

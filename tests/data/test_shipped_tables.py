@@ -1,4 +1,4 @@
-"""What ships is whole, and damage to it is noticed."""
+"""The shipped tables are intact, and damage to them is detected."""
 
 import shutil
 from pathlib import Path
@@ -18,7 +18,7 @@ from interfere.errors import NotFoundError, TableError, UnfitError
 from interfere.profiling.workloads import BUILT_IN
 
 
-def test_the_shipped_table_is_whole_and_worth_learning() -> None:
+def test_the_shipped_table_is_intact_and_good_enough_for_training() -> None:
     assert check_manifest() >= 4
     table = read_table(shipped_table())
     assert {job.workload for job in table.jobs} == set(BUILT_IN)
@@ -48,7 +48,7 @@ def test_an_unknown_table_names_the_known_ones() -> None:
         (lambda cpu: (cpu.parent / "manifest.json").unlink(), "cannot be read"),
     ],
 )
-def test_damage_is_noticed(tmp_path: Path, damage: object, said: str) -> None:
+def test_damaged_files_are_detected(tmp_path: Path, damage: object, said: str) -> None:
     copy = tmp_path / "datasets"
     shutil.copytree(datasets_folder(), copy)
     assert check_manifest(copy) == check_manifest()

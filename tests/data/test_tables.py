@@ -23,7 +23,7 @@ from interfere.records import (
     PairMeasurement,
     PairStatus,
 )
-from tests.data.sample import JOBS, PAIR, PAIRS, TABLE
+from tests.data.sample_table import JOBS, PAIR, PAIRS, TABLE
 
 NAN = float("nan")
 NAMES = st.text(st.characters(exclude_categories=("C", "Z")), min_size=1, max_size=12)
@@ -206,7 +206,7 @@ def test_a_missing_a_surplus_and_a_retyped_column_are_named(folder: Path) -> Non
     assert "column slowdown: type string" in refusal(folder)
 
 
-def test_an_older_file_lacks_the_facts_that_joined_later(folder: Path) -> None:
+def test_a_file_without_optional_columns_reads_as_unknown(folder: Path) -> None:
     path = folder / "jobs.parquet"
     table = pq.read_table(path).drop_columns([*OPTIONAL_JOB_COLUMNS, "family"])
     kernels = [
@@ -243,7 +243,7 @@ def test_another_schema_version_is_refused(folder: Path, version: bytes | None) 
         (replace(TABLE, jobs=(replace(JOBS[0], memory_gradient_bytes=1e17), JOBS[1])), "memory_gradient_bytes"),
     ],
 )
-def test_a_broken_table_is_not_written_and_the_old_one_stays(folder: Path, table: Table, said: str) -> None:
+def test_a_broken_table_does_not_replace_the_old_one(folder: Path, table: Table, said: str) -> None:
     before = table_digest(folder)
     with pytest.raises(TableError, match=said):
         write_table(folder, table)
@@ -269,7 +269,7 @@ def test_the_digest_follows_the_content(folder: Path) -> None:
         table_digest(folder)
 
 
-def test_only_rows_with_a_slowdown_are_ok() -> None:
+def test_ok_pairs_are_those_with_a_slowdown() -> None:
     assert [pair.slowdown for pair in TABLE.ok_pairs] == [1.5, 1.2, 2.0]
 
 

@@ -1,4 +1,4 @@
-"""Observations become a table of the schema: with provenance, without what does not count, ready to be trained on."""
+"""Stored observations become a valid measurement table, with provenance and without invalid windows."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -60,7 +60,7 @@ def test_steps_count_against_the_solo_rate_of_the_whole_log(store: SqliteStore) 
     }
 
 
-def test_what_does_not_count_is_left_out_and_who_has_no_facts_is_named(store: SqliteStore) -> None:
+def test_invalid_windows_are_left_out_and_jobs_without_facts_are_named(store: SqliteStore) -> None:
     good = window(1, "a", "b", slowdown=1.5)
     append(store, good, window(2, "a", "nobody", slowdown=1.5), window(3, "a", "b", "c", slowdown=1.5))
     held = NewObservation(
@@ -88,7 +88,7 @@ def test_windows_that_disagree_are_kept_as_unstable(store: SqliteStore) -> None:
     assert "disagree" in row.reason
 
 
-def test_a_store_is_read_beside_the_server_that_holds_it_and_never_written(store: SqliteStore, tmp_path: Path) -> None:
+def test_a_read_only_store_is_read_beside_its_server_and_never_written(store: SqliteStore, tmp_path: Path) -> None:
     append(store, window(1, "a", "b", slowdown=1.5))
     beside = SqliteStore(tmp_path / "s.db", read_only=True)
     assert beside.observations.counts() == {"progress": 1}

@@ -55,7 +55,7 @@ class TestSqliteStore(StoreLaws):
             store.close()
 
 
-def test_a_second_process_is_refused_and_let_in_after_the_first_died(tmp_path: Path) -> None:
+def test_a_second_process_is_refused_until_the_first_has_died(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
     hold = (
         "import sys, pathlib; from interfere.store.sqlite import SqliteStore; "
@@ -115,7 +115,7 @@ def test_only_the_newest_audits_are_kept(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"not a database, but long enough to be looked at" * 30, None])
-def test_a_file_that_is_not_ours_is_refused_and_left_alone(tmp_path: Path, content: bytes | None) -> None:
+def test_a_foreign_file_is_refused_and_left_unchanged(tmp_path: Path, content: bytes | None) -> None:
     path = tmp_path / "s.db"
     if content is None:
         with sqlite3.connect(path) as other:
@@ -131,7 +131,7 @@ def test_a_file_that_is_not_ours_is_refused_and_left_alone(tmp_path: Path, conte
         SqliteStore(path)  # and its lock was released
 
 
-def test_a_full_disk_is_unavailable_and_leaves_the_store_whole(tmp_path: Path) -> None:
+def test_a_full_disk_is_unavailable_and_leaves_the_store_intact(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "s.db")
     append(store, window("a"))
     with store._file.read_connection() as connection:  # the disk fills up: SQLite may take no further page
@@ -192,7 +192,7 @@ def test_a_file_where_the_folder_should_be(tmp_path: Path) -> None:
         SqliteStore(tmp_path / "folder")
 
 
-def test_a_store_of_format_1_goes_on(tmp_path: Path) -> None:
+def test_a_store_of_format_1_is_upgraded(tmp_path: Path) -> None:
     path = tmp_path / "s.db"
     with sqlite3.connect(path) as old:
         old.executescript(
@@ -214,7 +214,7 @@ def test_a_store_of_format_1_goes_on(tmp_path: Path) -> None:
     store.close()
 
 
-def test_a_store_of_format_2_keeps_its_decisions_and_goes_on(tmp_path: Path) -> None:
+def test_a_store_of_format_2_is_upgraded_and_keeps_its_decisions(tmp_path: Path) -> None:
     path = tmp_path / "s.db"
     store = SqliteStore(path)
     store.decisions.put(DECISION)
@@ -230,7 +230,7 @@ def test_a_store_of_format_2_keeps_its_decisions_and_goes_on(tmp_path: Path) -> 
     store.close()
 
 
-def test_a_store_of_format_4_keeps_its_promises_and_goes_on(tmp_path: Path) -> None:
+def test_a_store_of_format_4_is_upgraded_and_keeps_its_promises(tmp_path: Path) -> None:
     path = tmp_path / "s.db"
     store = SqliteStore(path)
     store.ledgers.commit(ScopeLedger(scope="s", promises=(promise("a"),)))

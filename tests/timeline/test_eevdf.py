@@ -1,4 +1,4 @@
-"""Linux's slices of a core: examples by hand, and the slowdowns measured on one."""
+"""Linux's EEVDF on one core: examples by hand, and slowdowns measured on a core."""
 
 import math
 
@@ -12,7 +12,7 @@ from interfere.timeline.eevdf import EevdfMode
 from interfere.timeline.mode_comparison import replayed_slowdowns
 from interfere.timeline.records import KernelStream, ReplayResult, Timeline
 from interfere.timeline.replay_engine import replay
-from tests.timeline.cases import line
+from tests.timeline.examples import line
 
 MS_US = 1e3
 
@@ -22,7 +22,7 @@ def together(one: Timeline, other: Timeline, until_s: float) -> ReplayResult:
     return replay(streams, EevdfMode(slice_s=0.0014), until_s=until_s, record_spans_until_s=math.inf)
 
 
-def test_two_that_are_always_busy_change_whenever_a_slice_is_over() -> None:
+def test_two_busy_processes_alternate_at_the_end_of_each_slice() -> None:
     busy = line("busy", (1_000 * MS_US, 0))
     got = together(busy, busy, 0.014)
     assert [(span.stream, round(span.start_s * 1e3, 3)) for span in got.spans] == [
@@ -31,7 +31,7 @@ def test_two_that_are_always_busy_change_whenever_a_slice_is_over() -> None:
 
 
 @pytest.mark.parametrize(("pause_ms", "measured"), [(2.1, 1.57), (3.1, 1.46)])
-def test_two_that_spin_for_three_milliseconds_as_they_were_measured(pause_ms: float, measured: float) -> None:
+def test_two_bursty_processes_are_slowed_as_measured_on_linux(pause_ms: float, measured: float) -> None:
     """On Linux 6.18 with two cores: processes that only spin, 3 ms of processor time, then sleep 2 or 3 ms."""
     one = line("spin", (3.0 * MS_US, pause_ms * MS_US))
     streams = (KernelStream(timeline=one, rounds=None), KernelStream(timeline=one, rounds=None, start_s=0.0003))
@@ -39,13 +39,13 @@ def test_two_that_spin_for_three_milliseconds_as_they_were_measured(pause_ms: fl
     assert [outcome.slowdown for outcome in got.outcomes] == [pytest.approx(measured, rel=0.02)] * 2
 
 
-def test_who_sleeps_most_of_the_time_hardly_waits_for_who_never_sleeps() -> None:
+def test_a_mostly_sleeping_process_hardly_waits_for_a_busy_one() -> None:
     """It earns a claim while it waits for the end of a slice, and lives on it for many short visits."""
     got = together(line("light", (0.05 * MS_US, 0.6 * MS_US)), line("busy", (1_000 * MS_US, 0)), 2.0)
     assert 1.0 < got.outcomes[0].slowdown < 1.2
 
 
-def test_who_was_picked_just_now_is_protected_from_who_wakes_up() -> None:
+def test_a_newly_picked_process_is_protected_from_one_that_wakes_up() -> None:
     """So a light job waits for short bursts, where it does not wait for an endless one (as measured)."""
     light, bursty = line("light", (0.05 * MS_US, 0.6 * MS_US)), line("bursty", (0.7 * MS_US, 1.1 * MS_US))
     beside_bursts = together(light, bursty, 2.0).outcomes[0].slowdown
@@ -53,13 +53,13 @@ def test_who_was_picked_just_now_is_protected_from_who_wakes_up() -> None:
     assert beside_bursts > beside_busy + 0.2
 
 
-def test_what_runs_keeps_the_core_until_its_slice_is_over() -> None:
+def test_the_running_process_keeps_the_core_until_its_slice_is_over() -> None:
     """At 2 ms the sleeper is back with the same deadline, 1.4 ms of virtual time, of which the other has run 1."""
     got = together(line("sleeper", (1.0 * MS_US, 1.0 * MS_US)), line("busy", (1_000 * MS_US, 0)), 0.006)
     assert [(span.stream, round(span.start_s * 1e3, 3)) for span in got.spans][:3] == [(0, 0.0), (1, 1.0), (0, 2.4)]
 
 
-def test_a_debt_is_paid_while_its_debtor_sleeps() -> None:
+def test_a_negative_lag_is_paid_while_the_process_sleeps() -> None:
     """It had 1.3 ms before the other had any; 10 ms later nobody remembers, and it runs as soon as it wakes up."""
     debtor = line("debtor", (1.3 * MS_US, 10.0 * MS_US), (1.0 * MS_US, 0))
     got = together(debtor, line("busy", (1_000 * MS_US, 0)), 0.012)
@@ -72,7 +72,7 @@ def test_three_share_evenly() -> None:
     assert [one.slowdown for one in got.outcomes] == [pytest.approx(3.0, rel=0.02)] * 3
 
 
-def test_slices_that_cannot_be_are_refused() -> None:
+def test_an_invalid_slice_is_refused() -> None:
     with pytest.raises(InvalidInputError, match="slice_s"):
         EevdfMode(slice_s=0.0)
 

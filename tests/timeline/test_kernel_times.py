@@ -1,4 +1,4 @@
-"""SK and SG: means by identity, and how far they are from the launches."""
+"""Mean run times and gaps by kernel identity, and how far they are from the launches."""
 
 import math
 
@@ -10,8 +10,8 @@ from interfere.errors import InvalidInputError, NotFoundError
 from interfere.timeline.kernel_times import KernelTimeTable, with_prediction_errors
 from interfere.timeline.records import KernelIdentity, Timeline
 from interfere.timeline.timeline_builders import timeline_from_launches
-from tests.data.importers.public import public
-from tests.timeline.cases import LAW, US, kernel, line, timelines
+from tests.data.importers.public_files import public
+from tests.timeline.examples import LAW, US, kernel, line, timelines
 
 
 def test_means_and_spreads_by_identity() -> None:
@@ -46,7 +46,7 @@ def test_a_kernel_that_was_never_measured_is_refused() -> None:
         table.predict(Timeline(name="y", kernels=(kernel(1, name="other"),)))
 
 
-def test_a_mistaken_planner_is_wrong_by_as_much_as_asked_and_the_same_each_time() -> None:
+def test_prediction_errors_have_the_requested_spread_and_are_reproducible() -> None:
     job = line("x", *[(10, 5)] * 4_000)
     got = with_prediction_errors(job, 0.3, seed=1)
     assert got == with_prediction_errors(job, 0.3, seed=1) != with_prediction_errors(job, 0.3, seed=2)

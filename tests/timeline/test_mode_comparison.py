@@ -1,4 +1,4 @@
-"""Two jobs by every way of sharing: the figures mean what they say."""
+"""Two jobs under every sharing mode: each figure is as it is defined."""
 
 import math
 
@@ -9,7 +9,7 @@ from interfere.timeline.comparison_page import comparison_page, shown_window_s
 from interfere.timeline.kernel_times import with_prediction_errors
 from interfere.timeline.mode_comparison import PairScenario, compare_sharing_modes, select_sharing_modes
 from interfere.timeline.records import Timeline
-from tests.timeline.cases import kernel, line
+from tests.timeline.examples import kernel, line
 
 NAMES = ("exclusive", "timeslice", "fair", "spatial", "queued", "priority")
 HIGH = line("high <b>", *[(20, 30)] * 20)
@@ -41,7 +41,7 @@ def test_figures_by_mode() -> None:
     assert exclusive.low_completion < priority.low_completion <= 1 + 1e-9
 
 
-def test_errors_of_the_planner_cost_the_important_job_a_little() -> None:
+def test_prediction_errors_slow_the_high_priority_job_a_little() -> None:
     wrong = (with_prediction_errors(HIGH, 0.3, 0), with_prediction_errors(LOW, 0.3, 1))
     exact = compare_sharing_modes(
         PairScenario(high=HIGH, low=LOW, rounds=10), select_sharing_modes(["priority"], "v100")
@@ -68,7 +68,7 @@ def test_hosts_that_wait_and_rounds_are_honoured() -> None:
     assert few.filled == 3 * 60
 
 
-def test_a_kernel_longer_than_every_gap_holds_its_job() -> None:
+def test_a_kernel_longer_than_every_gap_blocks_its_job() -> None:
     held = line("low", (10, 0), (31, 0), (10, 0))
     assert [
         PairScenario(high=high, low=low).oversized_low_kernels for high, low in ((HIGH, LOW), (HIGH, held), (LOW, held))
@@ -79,7 +79,7 @@ def test_a_kernel_longer_than_every_gap_holds_its_job() -> None:
     assert got.filled == 1
 
 
-def test_what_a_device_can_do() -> None:
+def test_the_default_modes_are_those_that_the_device_supports() -> None:
     assert [one.name for one in select_sharing_modes((), "cpu-core")] == [
         "exclusive",
         "timeslice",
@@ -98,7 +98,7 @@ def test_what_a_device_can_do() -> None:
         select_sharing_modes(["magic"], "v100")
 
 
-def test_the_picture_shows_every_mode_and_names_as_text() -> None:
+def test_the_page_shows_every_mode_and_names_as_text() -> None:
     window_s = shown_window_s(HIGH)
     scenario = PairScenario(high=HIGH, low=LOW, rounds=3)
     results = compare_sharing_modes(scenario, select_sharing_modes((), "v100"), record_spans_until_s=window_s)
@@ -116,7 +116,7 @@ def test_the_picture_shows_every_mode_and_names_as_text() -> None:
     assert drawn.count("<rect") in (80, 81)  # the last one begins where the picture ends
 
 
-def test_a_picture_of_one_short_kernel() -> None:
+def test_the_page_of_one_short_kernel() -> None:
     one = Timeline(name="one", kernels=(kernel(0.001),))
     scenario = PairScenario(high=one, low=one, rounds=2)
     assert "<rect" in comparison_page(

@@ -1,4 +1,4 @@
-"""Laws that hold under every way of sharing, on drawn timelines."""
+"""Laws that hold under every sharing mode, on drawn timelines."""
 
 import math
 from itertools import pairwise
@@ -17,7 +17,7 @@ from interfere.timeline.sharing_modes import (
     SpatialMode,
     TimeSliceMode,
 )
-from tests.timeline.cases import LAW, MODES, SERIAL, US, kernel, line, timelines
+from tests.timeline.examples import LAW, MODES, SERIAL, US, kernel, line, timelines
 
 ANY = pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.name)
 CLOSE = 1e-9  # relative; a nanosecond in a second
@@ -46,7 +46,7 @@ def test_alone_a_job_takes_its_time_alone(mode: SharingMode, job: Timeline, roun
 @ANY
 @LAW
 @given(high=timelines(), low=timelines(), rounds=st.integers(1, 3))
-def test_work_is_conserved_kernels_keep_their_order_and_nobody_gains(
+def test_work_is_conserved_kernels_keep_their_order_and_no_job_is_sped_up(
     mode: SharingMode, high: Timeline, low: Timeline, rounds: int
 ) -> None:
     got = replay(pair(high, low, rounds), mode, record_spans_until_s=math.inf)
@@ -144,12 +144,12 @@ def test_a_replay_without_jobs_or_without_end_is_refused(streams: tuple[KernelSt
         ({"predicted": line("x", (1, 0), (1, 0))}, "predicted"),
     ],
 )
-def test_a_stream_that_cannot_be_is_refused(fields: dict[str, object], match: str) -> None:
+def test_an_invalid_stream_is_refused(fields: dict[str, object], match: str) -> None:
     with pytest.raises(InvalidInputError, match=match):
         KernelStream(timeline=line("x", (1, 0)), **fields)  # type: ignore[arg-type]  # wrong on purpose
 
 
-def test_a_timeline_has_kernels_that_take_time_and_shares_that_are_shares() -> None:
+def test_invalid_timelines_and_kernels_are_refused() -> None:
     with pytest.raises(InvalidInputError, match="none"):
         Timeline(name="x", kernels=())
     for wrong in ((0.0, 0.0, 1.0, 0.0), (1.0, -1.0, 1.0, 0.0), (1.0, 0.0, 1.5, 0.0), (1.0, 0.0, 1.0, 2.0)):

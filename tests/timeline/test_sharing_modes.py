@@ -1,4 +1,4 @@
-"""Each way of sharing by hand: who runs when, and what only this one promises."""
+"""Each sharing mode by hand: which stream runs when, and the guarantees of this mode alone."""
 
 import math
 
@@ -17,7 +17,7 @@ from interfere.timeline.sharing_modes import (
     TimeSliceMode,
     spatial_rates,
 )
-from tests.timeline.cases import LAW, US, kernel, line, timelines
+from tests.timeline.examples import LAW, US, kernel, line, timelines
 
 
 def together(high: Timeline, low: Timeline, mode: object, **low_fields: object) -> ReplayResult:
@@ -40,7 +40,7 @@ def test_exclusive_keeps_the_device_through_the_gaps() -> None:
     assert stretches(got, 1) == [(40, 43)]
 
 
-def test_exclusive_never_takes_the_device_from_who_has_it() -> None:
+def test_exclusive_never_preempts_a_stream_that_has_begun() -> None:
     streams = (
         KernelStream(timeline=line("low", (10, 0), (10, 0))),
         KernelStream(timeline=line("high", (1, 0)), priority=1, start_s=5e-6),
@@ -77,7 +77,7 @@ def test_a_host_that_runs_ahead_has_work_when_its_slice_comes() -> None:
     assert stretches(stubborn, 0) == stretches(waits, 0)
 
 
-def test_kernels_that_leave_room_run_at_once() -> None:
+def test_kernels_that_fit_together_run_at_full_speed() -> None:
     small = Timeline(name="small", kernels=(kernel(10, 0, 0.4, 0.3),))
     got = together(small, small, SpatialMode())
     assert [one.slowdown for one in got.outcomes] == [pytest.approx(1.0)] * 2
@@ -95,7 +95,7 @@ def test_bandwidth_is_divided_max_min_fairly() -> None:
 
 @LAW
 @given(shares=st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), min_size=1, max_size=5))
-def test_rates_at_once_use_no_more_than_there_is(shares: list[tuple[float, float]]) -> None:
+def test_spatial_rates_use_no_more_than_the_device_has(shares: list[tuple[float, float]]) -> None:
     fills, draws = zip(*shares, strict=True)
     rates = spatial_rates(fills, draws)
     assert all(0 < rate <= 1 for rate in rates)
@@ -104,7 +104,7 @@ def test_rates_at_once_use_no_more_than_there_is(shares: list[tuple[float, float
         assert rates == (1.0,) * len(rates)
 
 
-def test_an_important_kernel_waits_behind_what_is_in_the_queue() -> None:
+def test_a_high_priority_kernel_waits_behind_the_whole_queue() -> None:
     low = line("low", *[(10, 0)] * 4)
     high = KernelStream(timeline=line("high", (1, 0)), priority=1, start_s=11 * US)
     ahead = replay(
@@ -171,7 +171,7 @@ def test_a_gap_under_epsilon_is_left_alone() -> None:
     assert stretches(together(high, low, PriorityGapFillingMode(epsilon_s=21 * US)), 1)[0] == (40, 45)
 
 
-def test_a_gap_shorter_than_predicted_ends_at_once_and_what_runs_hangs_over() -> None:
+def test_the_running_kernel_overhangs_a_gap_that_is_shorter_than_predicted() -> None:
     truth, predicted = line("high", (10, 12), (10, 0)), line("high", (10, 40), (10, 0))
     low = line("low", (8, 0), (8, 0), (8, 0))
     got = replay(
@@ -195,7 +195,7 @@ def test_a_gap_longer_than_predicted_is_not_filled_further() -> None:
     assert stretches(got, 1)[:3] == [(10, 18), (18, 26), (120, 128)]
 
 
-def test_a_kernel_longer_than_predicted_hangs_over() -> None:
+def test_a_kernel_that_is_longer_than_predicted_overhangs() -> None:
     low = KernelStream(timeline=line("low", (30, 0)), predicted=line("low", (5, 0)))
     got = replay(
         [KernelStream(timeline=line("high", (10, 12), (10, 0)), priority=1), low],
@@ -207,7 +207,7 @@ def test_a_kernel_longer_than_predicted_hangs_over() -> None:
 
 @LAW
 @given(high=timelines(), lows=st.lists(timelines(), min_size=1, max_size=3))
-def test_with_exact_times_filling_costs_the_important_job_nothing(high: Timeline, lows: list[Timeline]) -> None:
+def test_with_exact_predictions_filling_never_slows_the_high_priority_job(high: Timeline, lows: list[Timeline]) -> None:
     streams = [
         KernelStream(timeline=high, priority=9),
         *(KernelStream(timeline=low, priority=k, rounds=None) for k, low in enumerate(lows)),
@@ -218,7 +218,7 @@ def test_with_exact_times_filling_costs_the_important_job_nothing(high: Timeline
 
 @LAW
 @given(high=timelines(), low=timelines(), start_us=st.integers(0, 500))
-def test_an_important_job_that_comes_later_waits_for_one_kernel_at_most(
+def test_a_high_priority_job_that_comes_later_waits_for_one_kernel_at_most(
     high: Timeline, low: Timeline, start_us: int
 ) -> None:
     streams = [KernelStream(timeline=high, priority=1, start_s=start_us * US), KernelStream(timeline=low, rounds=None)]
@@ -229,7 +229,7 @@ def test_an_important_job_that_comes_later_waits_for_one_kernel_at_most(
 
 @LAW
 @given(low=timelines(), high=st.lists(st.integers(1, 99), min_size=1, max_size=6))
-def test_a_job_without_gaps_leaves_no_progress(low: Timeline, high: list[int]) -> None:
+def test_a_high_priority_job_without_gaps_leaves_others_no_progress(low: Timeline, high: list[int]) -> None:
     busy = line("busy", *[(us, 0) for us in high])
     got = replay(
         [KernelStream(timeline=busy, priority=1, rounds=5), KernelStream(timeline=low, rounds=None)],
@@ -248,6 +248,6 @@ def test_a_job_without_gaps_leaves_no_progress(low: Timeline, high: list[int]) -
         (PriorityGapFillingMode, {"epsilon_s": math.nan}),
     ],
 )
-def test_settings_that_cannot_be_are_refused(build: type, fields: dict[str, float]) -> None:
+def test_invalid_settings_of_a_mode_are_refused(build: type, fields: dict[str, float]) -> None:
     with pytest.raises(InvalidInputError):
         build(**fields)

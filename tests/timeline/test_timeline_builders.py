@@ -1,4 +1,4 @@
-"""Timelines from facts: what is kept, what is spread or drawn, and that the timeline says so."""
+"""Timelines from profiles and launches: what is kept, and what is spread, drawn and declared as such."""
 
 import math
 from dataclasses import replace
@@ -19,8 +19,8 @@ from interfere.timeline.timeline_builders import (
     timeline_from_profile,
     with_synthetic_gaps,
 )
-from tests.data.importers.public import public
-from tests.timeline.cases import LAW, US, line, timelines
+from tests.data.importers.public_files import public
+from tests.timeline.examples import LAW, US, line, timelines
 
 
 def profile(*kernels: KernelStat, step_us: float = 100.0, **fields: object) -> JobProfile:
@@ -43,7 +43,7 @@ def test_launches_of_one_identity_are_spread_over_the_step() -> None:
     assert got.order == "spread evenly by count"
 
 
-def test_what_is_left_of_the_step_is_spread_over_unknown_gaps_and_known_ones_stay() -> None:
+def test_the_rest_of_the_step_time_is_spread_over_unknown_gaps_only() -> None:
     got = timeline_from_profile(profile(stat("a", 10, 4), stat("b", 5, 2, gap_s=15 * US), step_us=100))
     assert {kernel.identity.name: kernel.gap_s / US for kernel in got.kernels} == pytest.approx({"a": 5.0, "b": 15.0})
     assert got.solo_s == pytest.approx(100 * US)
@@ -54,7 +54,7 @@ def test_what_is_left_of_the_step_is_spread_over_unknown_gaps_and_known_ones_sta
     assert (summed.gaps, summed.solo_s) == ("unknown, taken as none", pytest.approx(40 * US))
 
 
-def test_shares_come_from_what_was_measured_then_from_geometry_then_from_classes() -> None:
+def test_shares_come_from_measurements_then_geometry_then_classes() -> None:
     facts = [
         ({"sm_used": 40.0, "memory_frac": 0.5}, (0.5, 0.5)),
         ({"grid": (4, 5, 1), "bytes": 10 * US * 900e9 / 4}, (0.25, 0.25)),
@@ -67,7 +67,7 @@ def test_shares_come_from_what_was_measured_then_from_geometry_then_from_classes
         assert (kernel.sm_frac, kernel.bandwidth_frac) == (pytest.approx(sm_frac), pytest.approx(bandwidth_frac))
 
 
-def test_a_core_has_its_stretches_and_long_ones_are_cut_into_steps() -> None:
+def test_a_core_has_its_busy_stretches_and_long_ones_are_cut_into_steps() -> None:
     core = profile(stat("op", 10), device_type="cpu-core", busy_s=(20 * US, 300 * US), idle_s=(80 * US, 0.0))
     got = timeline_from_profile(core)
     assert [(round(k.duration_s / US), round(k.gap_s / US)) for k in got.kernels] == [
@@ -80,7 +80,7 @@ def test_a_core_has_its_stretches_and_long_ones_are_cut_into_steps() -> None:
     assert len(timeline_from_profile(replace(core, device_type="v100", kernels=())).kernels) == 4
 
 
-def test_a_profile_without_kernels_or_stretches_says_what_to_do() -> None:
+def test_a_profile_without_kernels_or_stretches_is_refused_with_a_remedy() -> None:
     with pytest.raises(UnfitError, match=r"neither kernels nor busy stretches.*\n.*interfere data import") as caught:
         timeline_from_profile(profile())
     assert "net" in str(caught.value)
@@ -113,12 +113,12 @@ def test_drawn_gaps_take_exactly_the_share_asked_for(job: Timeline, share: float
 
 
 @pytest.mark.parametrize("share", [-0.1, 1.0, math.nan])
-def test_a_share_that_no_gaps_can_take_is_refused(share: float) -> None:
+def test_an_invalid_share_of_gaps_is_refused(share: float) -> None:
     with pytest.raises(InvalidInputError, match="share of gaps"):
         with_synthetic_gaps(line("x", (1, 0)), share, 0)
 
 
-def test_measured_gaps_are_not_drawn_over() -> None:
+def test_measured_gaps_are_not_replaced_by_synthetic_ones() -> None:
     measured = timeline_from_profile(profile(stat("a", 10, 4, gap_s=2 * US)))
     with pytest.raises(InvalidInputError, match="measured"):
         with_synthetic_gaps(measured, 0.3, 0)
@@ -126,7 +126,7 @@ def test_measured_gaps_are_not_drawn_over() -> None:
 
 @LAW
 @given(job=timelines(), first=st.integers(-20, 20))
-def test_a_round_may_begin_anywhere(job: Timeline, first: int) -> None:
+def test_a_rotated_timeline_has_the_same_kernels(job: Timeline, first: int) -> None:
     got = rotate_timeline(job, first)
     assert sorted(map(repr, got.kernels)) == sorted(map(repr, job.kernels))
     assert rotate_timeline(got, -first) == job

@@ -8,7 +8,7 @@ from interfere.data.importers.gavel import import_gavel
 from interfere.data.importers.import_result import ImportResult
 from interfere.data.importers.lucid import import_lucid
 from interfere.data.tables import Table
-from tests.data.importers.public import public
+from tests.data.importers.public_files import public
 from training.baselines import AdditiveModel, MeanModel
 from training.baselines.completion import GavelCompletion, SoftImpute
 from training.dataset import Dataset, build_dataset

@@ -1,4 +1,4 @@
-"""What the page says about a table, against tables made by hand and the published ones."""
+"""The figures of a page, for tables made by hand and for the published ones."""
 
 import math
 from dataclasses import replace
@@ -14,9 +14,9 @@ from interfere.data.importers.lucid import import_lucid
 from interfere.data.tables import Table
 from interfere.devices import DeviceType
 from interfere.records import NAN, JobProfile, PairMeasurement, PairStatus
-from tests.data.html_page.parsing import EMPTY, GIB, NONE_OK, SMALL, joined, parsed, table_of
-from tests.data.importers.public import public
-from tests.data.sample import JOBS, PAIR, TABLE
+from tests.data.html_page.page_parsing import EMPTY, GIB, NONE_OK, SMALL, joined, parsed, table_of
+from tests.data.importers.public_files import public
+from tests.data.sample_table import JOBS, PAIR, TABLE
 
 
 def test_the_map_is_ordered_so_that_structure_shows() -> None:
@@ -81,14 +81,14 @@ def test_outliers_are_counted_in_noise_units() -> None:
     assert worst.expected == pytest.approx(worst.pair.slowdown / 1.3 ** (9 / 16))
 
 
-def test_without_repeats_the_rest_of_the_fit_is_the_noise() -> None:
+def test_without_repeats_the_residuals_of_the_fit_are_the_noise() -> None:
     (domain,) = domain_summaries(SMALL)
     assert not domain.noise_from_replicates
     assert domain.noise_sd > 0
     assert "no row was repeated" in parsed(SMALL).words
 
 
-def test_memory_sums_meet_the_capacity(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_sums_are_compared_with_the_capacity(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(devices.KNOWN_DEVICE_TYPES, "gpu", DeviceType(name="gpu", memory_bytes=16 * GIB, source="test"))
     peaks = {"small": 2.0, "half": 9.0, "big": 15.0}
     jobs = tuple(
@@ -166,7 +166,7 @@ def test_lucid_as_published() -> None:
     assert len(grid.all("td", "cell")) == 35 * 41
 
 
-def test_what_could_not_run_in_one_direction_could_not_run() -> None:
+def test_a_pair_infeasible_in_one_order_is_infeasible() -> None:
     ok = PairMeasurement(victim="b", neighbour="a", device_type="gpu", mode="mps", slowdown=1.2)
     no = replace(ok, victim="a", neighbour="b", status=PairStatus.INFEASIBLE, slowdown=NAN, reason="out of memory")
     for pairs in ((ok, no), (replace(ok, victim="a", neighbour="b"), replace(no, victim="b", neighbour="a"))):
@@ -174,7 +174,7 @@ def test_what_could_not_run_in_one_direction_could_not_run() -> None:
         assert [s.status for s in memory_summary(domain).sums] == [PairStatus.INFEASIBLE]
 
 
-def test_many_pairs_at_odds_with_their_memory_are_folded_away(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_many_pairs_whose_memory_disagrees_most_are_folded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(devices.KNOWN_DEVICE_TYPES, "gpu", DeviceType(name="gpu", memory_bytes=GIB, source="test"))
     root = parsed(table_of("abcdef", holes=False))  # 21 unordered pairs, each over 1 GiB, and each ran
     assert [s.text for s in root.all("summary")] == ["9 more"]
@@ -185,7 +185,7 @@ def test_many_pairs_at_odds_with_their_memory_are_folded_away(monkeypatch: pytes
     assert "21 do not fit yet could" in root.words
 
 
-def test_one_wild_interval_does_not_flatten_the_others() -> None:
+def test_one_very_long_interval_does_not_flatten_the_others() -> None:
     wild = replace(TABLE, pairs=(replace(TABLE.pairs[0], lower=0.01, upper=90.0), *TABLE.pairs[1:]))
     low, high = interval_axis(wild.ok_pairs)
     assert low < 1.0

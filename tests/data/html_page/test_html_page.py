@@ -1,4 +1,4 @@
-"""The page as a browser takes it: parsed and counted, self-contained, and with hostile names."""
+"""The page as HTML: parsed and counted, self-contained, and with hostile names."""
 
 import random
 import re
@@ -20,8 +20,8 @@ from interfere.data.shipped_tables import shipped_table
 from interfere.data.tables import Table, read_table, table_digest
 from interfere.errors import UnfitError
 from interfere.records import PairStatus
-from tests.data.html_page.parsing import MANY, TABLES, Tree, parsed
-from tests.data.sample import JOBS, PAIR, TABLE
+from tests.data.html_page.page_parsing import MANY, TABLES, Tree, parsed
+from tests.data.sample_table import JOBS, PAIR, TABLE
 
 
 @pytest.mark.parametrize("name", TABLES)
@@ -106,7 +106,7 @@ def test_a_hostile_name_is_text_everywhere() -> None:
 
 @settings(max_examples=30, deadline=None)
 @given(st.text(min_size=1, max_size=40).filter(lambda t: t.isprintable() and bool(t.strip())))
-def test_any_name_survives(name: str) -> None:
+def test_any_name_is_shown(name: str) -> None:
     table = Table(
         name=name, jobs=(replace(JOBS[0], workload=name),), pairs=(replace(PAIR, victim=name, neighbour=name),)
     )
@@ -114,7 +114,7 @@ def test_any_name_survives(name: str) -> None:
     assert grid.all("th")[0].attributes["title"] == name
 
 
-def test_markup_comes_from_tag_alone() -> None:
+def test_only_tag_and_join_make_markup() -> None:
     assert tag("p", "<b>", Html("<i>"), title='"') == '<p title="&quot;">&lt;b&gt;<i></p>'
     assert tag("details", open=True, class_=None, hidden=False) == "<details open></details>"
 
@@ -133,7 +133,7 @@ def test_the_shipped_table_names_its_origin() -> None:
         assert part in text
 
 
-def test_it_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
+def test_the_page_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
     path = write_table_page(tmp_path / "new" / "card.html", TABLE)
     assert path.read_text(encoding="utf-8") == table_page(TABLE)
     with pytest.raises(UnfitError, match="cannot write here"):
@@ -141,7 +141,7 @@ def test_it_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
     assert [p.name for p in tmp_path.iterdir()] == ["new"]
 
 
-def test_it_needs_numpy_and_pyarrow_alone(tmp_path: Path) -> None:
+def test_the_page_needs_only_numpy_and_pyarrow(tmp_path: Path) -> None:
     code = """
 import sys
 class Refuse:

@@ -1,4 +1,4 @@
-"""Colours, contrast, sizes and numbers: can it be read, also without colour?"""
+"""Colours, contrast, sizes and numbers of a page: it can be read, also without colour."""
 
 import math
 import re
@@ -13,7 +13,7 @@ from interfere.data.html_page.formatting import MAX_NAME, format_bytes, format_d
 from interfere.data.html_page.heat_map import CLASSES, EDGES, colour_class
 from interfere.data.html_page.svg_plots import axis_ticks
 from interfere.records import NAN
-from tests.data.html_page.parsing import GIB, parsed, table_of
+from tests.data.html_page.page_parsing import GIB, parsed, table_of
 
 
 def test_colours_are_centred_on_one_and_reciprocal() -> None:
@@ -47,7 +47,7 @@ def themes() -> dict[str, dict[str, str]]:
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_text_can_be_read_on_its_ground(theme: str) -> None:
+def test_text_has_enough_contrast_with_its_background(theme: str) -> None:
     colours = themes()[theme]
     assert set(colours) == set(themes()["light"])
     for class_ in CLASSES:
@@ -58,7 +58,7 @@ def test_text_can_be_read_on_its_ground(theme: str) -> None:
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_more_slowdown_is_told_without_colour(theme: str) -> None:
+def test_cells_differ_without_colour(theme: str) -> None:
     shades = [luminance(themes()[theme][f"u{k}"]) for k in range(9)]
     assert shades == sorted(shades, reverse=theme == "light")
 

@@ -10,7 +10,7 @@ from interfere.data.importers.gavel import CENSORED_REASON, import_gavel
 from interfere.data.importers.import_result import ImportResult
 from interfere.errors import TableError
 from interfere.records import PairMeasurement, PairStatus
-from tests.data.importers.public import public
+from tests.data.importers.public_files import public
 
 PLAIN = {
     "k80": {
@@ -90,7 +90,7 @@ def test_a_slowdown_of_exactly_one_is_kept_and_flagged(tmp_path: Path) -> None:
     assert counts(got)["rows with a slowdown of exactly 1, marked in `reason`"] == 1
 
 
-def test_the_second_shape_drops_copies_and_tells_placeholders_from_misfits(tmp_path: Path) -> None:
+def test_the_second_format_drops_copies_and_tells_placeholders_from_infeasible_pairs(tmp_path: Path) -> None:
     got = read(tmp_path, SCALED)
     assert {(j.workload, j.device_type) for j in got.jobs} == {("A3C", "v100"), ("LM (batch size 5)", "v100")}
     assert len(got.pairs) == 3
@@ -102,7 +102,7 @@ def test_the_second_shape_drops_copies_and_tells_placeholders_from_misfits(tmp_p
     assert found["throughputs alone on several devices"] == 2
 
 
-def test_both_shapes_say_the_same(tmp_path: Path) -> None:
+def test_both_formats_give_equal_tables(tmp_path: Path) -> None:
     def one(key: str) -> str:
         return key if key == "null" else scaled(key, 1)
 
@@ -114,7 +114,7 @@ def test_both_shapes_say_the_same(tmp_path: Path) -> None:
     ]
 
 
-def test_a_job_that_never_ran_alone_takes_its_rows_along(tmp_path: Path) -> None:
+def test_rows_of_a_job_without_a_solo_throughput_are_dropped(tmp_path: Path) -> None:
     document = json.loads(json.dumps(PLAIN))
     document["k80"]["A3C"]["null"] = 0.0
     got = read(tmp_path, document)
@@ -157,7 +157,7 @@ def test_an_edited_file_is_one_error_that_names_the_key(tmp_path: Path, edit: An
 
 
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "1e309", "1" + "0" * 400, "1" * 5000])
-def test_numbers_that_no_clock_shows_are_refused(tmp_path: Path, number: str) -> None:
+def test_numbers_that_are_not_finite_are_refused(tmp_path: Path, number: str) -> None:
     with pytest.raises(TableError, match=r"throughputs\.json"):
         read(tmp_path, '{"k80": {"A3C": {"null": ' + number + "}}}")
 

@@ -8,7 +8,7 @@ import pytest
 from interfere.data.importers.helios import import_helios
 from interfere.data.traces import JobTrace, VirtualCluster
 from interfere.errors import TableError
-from tests.data.importers.public import public
+from tests.data.importers.public_files import public
 
 HEAD = "job_id,user,vc,gpu_num,cpu_num,state,submit_time,duration,dataset,model,batchsize,amp,speed\n"
 ROWS = (

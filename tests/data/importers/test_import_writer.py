@@ -14,7 +14,7 @@ from interfere.data.public_tables import public_tables
 from interfere.data.tables import read_table
 from interfere.data.traces import JobTrace, TraceJob, read_trace
 from interfere.errors import ConflictError, TableError, UnfitError
-from tests.data.sample import TABLE
+from tests.data.sample_table import TABLE
 
 FILE = SourceFile(path=Path("x.json"), sha256="0" * 64)
 NOTICE = Notice(treatment=Treatment.DROPPED, subject="rows | of a kind", count=3, reason="for a reason")
@@ -104,7 +104,7 @@ def test_sources_name_address_licence_and_digest_of_each_table() -> None:
     assert "S-Lab" in CliRunner().invoke(app, ["sources"]).stdout
 
 
-def test_the_command_says_what_came_in_and_what_did_not(tmp_path: Path) -> None:
+def test_the_command_reports_what_was_imported_and_what_was_not(tmp_path: Path) -> None:
     (tmp_path / "t.json").write_text('{"k80": {"A3C": {"null": 4.0, "A3C": [0.0, 0.0]}}}')
     command = ["import", "gavel", str(tmp_path / "t.json"), "--no-static", "--out", str(tmp_path / "out")]
     document = json.loads(CliRunner().invoke(app, [*command, "--json"]).stdout)

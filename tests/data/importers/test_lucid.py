@@ -7,7 +7,7 @@ import pytest
 from interfere.data.importers.import_result import ImportResult
 from interfere.data.importers.lucid import DEFAULT_SPEED_MODELS, import_lucid
 from interfere.errors import TableError
-from tests.data.importers.public import public
+from tests.data.importers.public_files import public
 
 SOLO = """model,dataset,batchsize,amp,speed,gpu_util,gmem_util,gmem,label
 VGG,CIFAR-10,32,0,320.0,40.0,20.0,2000.0,0
@@ -51,7 +51,7 @@ def test_speed_becomes_slowdown_and_samples_a_second_a_step_time(tmp_path: Path)
     assert {p.mode for p in got.pairs} == {"timeslice"}
 
 
-def test_what_was_measured_while_co_located_never_becomes_a_fact(tmp_path: Path) -> None:
+def test_co_located_utilisation_never_becomes_a_fact_of_a_job(tmp_path: Path) -> None:
     before = read(tmp_path, row(VGG, 0.5, LSTM, 0.8, util=50.0))
     after = read(tmp_path, row(VGG, 0.5, LSTM, 0.8, util="not even a number"))
     assert before.jobs == after.jobs
@@ -60,7 +60,7 @@ def test_what_was_measured_while_co_located_never_becomes_a_fact(tmp_path: Path)
     assert counts(before)["columns of colocate_info.csv: gpu_util, gmem_util, gmem"] == 3
 
 
-def test_defaulted_speeds_are_never_targets_and_stay_as_neighbours(tmp_path: Path) -> None:
+def test_jobs_with_default_speeds_are_kept_only_as_neighbours(tmp_path: Path) -> None:
     got = read(tmp_path, row(PPO, 1.0, LSTM, 0.8), row(PPO, 1.0, PPO, 1.0))
     assert slowdowns(got) == {("LSTM", "PPO"): (1.25,)}
     assert counts(got)["speeds of PPO and TD3"] == 3

@@ -8,7 +8,7 @@ import pytest
 
 from interfere.data.importers.philly import import_philly
 from interfere.errors import InvalidInputError, TableError
-from tests.data.importers.public import public
+from tests.data.importers.public_files import public
 
 LINES = (
     "A3C\tcd %s/a3c && python3 main.py\t--max-steps\t0\t1000\t0.000000\t1\n"

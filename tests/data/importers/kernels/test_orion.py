@@ -7,7 +7,7 @@ import pytest
 
 from interfere.data.importers.kernels.orion import import_orion
 from interfere.errors import InvalidInputError, TableError
-from tests.data.importers.public import public
+from tests.data.importers.public_files import public
 
 HEAD = "Name,Profile,Memory_footprint,SM_usage,Duration\n"
 ROWS = "Conv,1,0,98,1000\nConv,1,0,98,3000\nConv,1,0,49,500\nBatchNorm,0,0,2862,2000\nvoid at::native::x,-1,0,1,10\n"
@@ -36,7 +36,7 @@ def test_launches_of_one_identity_are_one_kernel_with_mean_spread_and_count(tmp_
     }
 
 
-def test_the_sum_of_the_kernels_stands_in_for_a_step_nobody_measured(tmp_path: Path) -> None:
+def test_the_sum_of_the_kernels_stands_in_for_an_unmeasured_step_time(tmp_path: Path) -> None:
     path = write(tmp_path)
     (summed,) = import_orion(path).jobs
     assert summed.step_time_s == pytest.approx(6.51e-6)

@@ -1,4 +1,4 @@
-"""Windows of constant company."""
+"""Windows of time in which a fixed set of jobs holds a device."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -23,7 +23,7 @@ def test_a_gap_ends_a_stretch_and_one_missing_sample_does_not() -> None:
 
 
 @given(st.dictionaries(st.integers(0, 60).map(float), st.sampled_from([A, B, A | B]), max_size=40))
-def test_every_window_is_of_one_company_and_no_sample_is_in_two(present: dict[float, frozenset[str]]) -> None:
+def test_every_window_has_one_set_of_jobs_and_no_sample_is_in_two(present: dict[float, frozenset[str]]) -> None:
     found = colocation_windows("gpu", present)
     times = [time_s for window in found for time_s in window.times_s]
     assert len(times) == len(set(times))

@@ -1,4 +1,4 @@
-"""Reads a page back into elements; and tables of every shape a page must survive."""
+"""A parser that reads a page back into elements, and tables of every shape that a page must show."""
 
 import random
 from collections.abc import Iterable, Mapping
@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 from interfere.data.html_page import table_page
 from interfere.data.tables import Table
 from interfere.records import NAN, JobProfile, PairMeasurement, PairStatus
-from tests.data.sample import JOBS, PAIRS, TABLE
+from tests.data.sample_table import JOBS, PAIRS, TABLE
 
 GIB = 2.0**30
 VOID = {"meta", "br"}

@@ -1,4 +1,4 @@
-"""A small monitored site: answers of Prometheus range queries in the real format, from what really happened on it."""
+"""A small monitored site: answers of Prometheus range queries in the real format, for a history made by hand."""
 
 import json
 from collections.abc import Mapping, Sequence

@@ -47,7 +47,7 @@ def test_known_architectures_gain_static_facts_and_the_card_says_so(published: P
     assert f"no traceable architecture: {UNKNOWN}" in card
 
 
-def test_without_them_the_table_is_what_was_published(published: Path, tmp_path: Path) -> None:
+def test_without_static_facts_the_table_is_as_published(published: Path, tmp_path: Path) -> None:
     bare = read_table(run(published, tmp_path / "bare", "--no-static"))
     rich = read_table(run(published, tmp_path / "rich"))
     assert repr(bare.jobs) == repr(tuple(map(without_static, rich.jobs)))

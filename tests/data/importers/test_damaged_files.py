@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from interfere.commands.data.importing import app
 from interfere.data.importers.import_card import DIFFERENT, IDENTICAL
 from interfere.errors import TableError
-from tests.data.importers.public import public
+from tests.data.importers.public_files import public
 
 # Each public file: its folder, its name, the import of it (`{}` is the copy, or the folder of copies), a name inside it
 # that a rename breaks, and a number inside it.
