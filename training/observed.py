@@ -5,7 +5,7 @@ import json
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from interfere.commands.output import jsonable
+from interfere.strict_json import json_value
 from interfere.data.tables import Table
 from interfere.records import JobProfile
 from interfere.store.export import observed_table
@@ -53,5 +53,5 @@ def read_observations(store: Path, profiles: tuple[JobProfile, ...]) -> Observat
 def _digest(table: Table) -> str:
     """sha256 of the facts: entries of the log that change no row (a campaign names its last one) change nothing."""
     content = [job.to_dict() for job in table.jobs]
-    content += [jsonable(asdict(replace(pair, campaign=""))) for pair in table.pairs]
+    content += [json_value(asdict(replace(pair, campaign=""))) for pair in table.pairs]
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

@@ -14,7 +14,7 @@ import pytest
 
 from features.pair import Encoder
 from interfere.cli import main
-from interfere.commands.output import jsonable
+from interfere.strict_json import json_value
 from interfere.data.tables import Table, table_digest, write_table
 from interfere.errors import NotFoundError, TableError, UnfitError
 from interfere.predict.manifest import read_manifest
@@ -187,7 +187,7 @@ def test_the_verdict_stays_with_run_and_version(trained: Trained) -> None:
     with connected(trained.work):
         stored = json.loads(mlflow.artifacts.load_text(f"runs:/{trained.result.run_id}/verdict.json"))
         version = mlflow.MlflowClient().get_model_version(MODEL, "1")
-    assert stored == jsonable(asdict(verdict))
+    assert stored == json_value(asdict(verdict))
     assert (version.tags["gate"], version.tags["gate_reason"]) == ("passed", verdict.reason)
 
 
@@ -244,7 +244,7 @@ def test_the_command_and_the_library_make_the_same_model_twice(
     again = train([small_folder], tmp_path / "other", seed=0)
     assert second["version"] == again.version
     assert second["scores"]["pair"] == {
-        model: pytest.approx(jsonable(asdict(s))) for split, model, s in again.scores if split == "pair"
+        model: pytest.approx(json_value(asdict(s))) for split, model, s in again.scores if split == "pair"
     }
     assert read_bytes(Path(second["folder"])) == read_bytes(again.folder)
 

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from interfere.commands.output import jsonable
+from interfere.strict_json import json_value
 from interfere.data.tables import Table
 from interfere.errors import UnfitError
 from interfere.predict.feasibility import Feasibility
@@ -180,7 +180,7 @@ def _fits(model: Feasibility) -> dict[str, Any]:
 
 def _json(content: Any, *, indent: int | None = None) -> bytes:
     """Strict JSON: NaN becomes null."""
-    return (json.dumps(jsonable(content), indent=indent, allow_nan=False, ensure_ascii=False) + "\n").encode()
+    return (json.dumps(json_value(content), indent=indent, allow_nan=False, ensure_ascii=False) + "\n").encode()
 
 
 def _now() -> str:

@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
-from interfere.commands.output import jsonable
+from interfere.strict_json import json_value
 from training.dataset import Dataset
 from training.evaluation import plots
 from training.evaluation.cross_validation import Evaluation, markdown
@@ -57,7 +57,7 @@ def record(
     run.text("comparison.md", markdown(scores))
     run.text("card.md", publication.card)
     run.text("environment.txt", environment())
-    run.text("verdict.json", json.dumps(jsonable(asdict(verdict)), indent=1) + "\n")
+    run.text("verdict.json", json.dumps(json_value(asdict(verdict)), indent=1) + "\n")
     own = [e for e in evaluations if e.model == publication.model]
     run.figure("predicted_vs_measured.png", plots.predicted_vs_measured(dataset, own))
     run.figure("error_by_job.png", plots.error_by_job(dataset, own))

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 EXPERIMENT = "interfere"
 ANSWER_S = 10.0  # a server that is slower than this to say it is there is taken for down
 ADDRESSES = ("MLFLOW_TRACKING_URI", "MLFLOW_REGISTRY_URI")
-LIBRARIES = ("interfere", "numpy", "lightgbm", "torch", "onnx", "onnxruntime", "onnxmltools", "mlflow", "pyarrow")
+LIBRARIES = ("interfere-gpu", "numpy", "lightgbm", "torch", "onnx", "onnxruntime", "onnxmltools", "mlflow", "pyarrow")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from interfere.commands.output import JsonFlag, emit, err, jsonable, out, progress_note
+from interfere.commands.output import JsonFlag, emit, err, json_value, out, progress_note
 from interfere.commands.quickstart import outcome
 from interfere.commands.quickstart import steps as road
 from interfere.commands.quickstart.pairings import Pairing, all_pairings, slowdowns, worth
@@ -44,7 +44,7 @@ def quickstart(
     # With --json standard output is for the document alone.
     report = _go(place, "twelve" if full else "eight", seed, err if as_json else out)
     path = place / "runs" / "quickstart" / "report.json"
-    path.write_text(json.dumps(jsonable(report), indent=2) + "\n", encoding="utf-8")
+    path.write_text(json.dumps(json_value(report), indent=2) + "\n", encoding="utf-8")
     if as_json:
         emit(report, "", as_json=True)
     else:

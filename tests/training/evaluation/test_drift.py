@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from features.pair import Encoder
-from interfere.commands.output import jsonable
+from interfere.strict_json import json_value
 from interfere.data.tables import Table
 from tests.training.worlds import additive, world
 from training.evaluation.drift import FAR, MEASURED, drift_of
@@ -41,7 +41,7 @@ def test_the_pair_that_moved_leads_with_both_figures(encoder: Encoder) -> None:
     assert first.observed == pytest.approx(1.5 * first.expected)
     assert not drift.pairs[1].drifted  # 5 % is less than models miss by
     assert f"w0 beside w3 on cpu-core, timeslice: observed {first.observed:.3f} ×" in drift.markdown()
-    assert json.loads(json.dumps(jsonable(drift.document())))["pairs"][0]["victim"] == "w0"
+    assert json.loads(json.dumps(json_value(drift.document())))["pairs"][0]["victim"] == "w0"
 
 
 def test_a_wide_interval_that_holds_the_expectation_is_no_drift(encoder: Encoder) -> None:
