@@ -8,6 +8,7 @@ import ast
 import json
 import os
 import sys
+from difflib import get_close_matches
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
@@ -69,22 +70,28 @@ def load_command(entry: EntryPoint) -> Any:
 class CommandGroup(TyperGroup):
     """All registered commands: help and completion read a command's source, and only running it imports it."""
 
-    def list_commands(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]  # noqa: ARG002 - Click's signature
+    # `ctx` is Click's context, whose class has no one name: some versions of typer bring a Click of their own.
+
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 - Click's signature
         """Return the names of the commands in the order of their registration."""
         return list(registered_commands())
 
-    def get_command(self, ctx: typer.Context, cmd_name: str) -> Any:  # noqa: ARG002 - Click's signature
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002 - Click's signature
         """Return a description of a command, with its help line and nothing to run; None for an unknown name."""
         entry = registered_commands().get(cmd_name)
         return TyperCommand(cmd_name, short_help=help_line(entry)) if entry else None
 
-    def resolve_command(self, ctx: typer.Context, args: list[str]) -> Any:
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Import the command that is to run, or whose options the shell asks for."""
-        name, entry = args[0], registered_commands().get(args[0])
-        if entry is None:
-            return super().resolve_command(ctx, args)  # a usage error, or nothing to complete
+        name, known = args[0], registered_commands()
+        if name not in known:
+            if not name.startswith("-") and not ctx.resilient_parsing:
+                near = get_close_matches(name, known, n=1)
+                remedy = f"did you mean {near[0]}?" if near else f"one of {', '.join(known)}"
+                ctx.fail(f"no such command: {name}; {remedy}")
+            return super().resolve_command(ctx, args)
         try:
-            return name, load_command(entry), args[1:]
+            return name, load_command(known[name]), args[1:]
         except (InterfereError, ModuleNotFoundError):
             if not ctx.resilient_parsing:
                 raise

@@ -5,11 +5,11 @@ import json
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from interfere.strict_json import json_value
 from interfere.data.tables import Table
 from interfere.records import JobProfile
 from interfere.store.export import observed_table
 from interfere.store.sqlite import SqliteStore
+from interfere.strict_json import json_value
 
 NAME = "observed"
 

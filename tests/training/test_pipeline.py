@@ -14,13 +14,13 @@ import pytest
 
 from features.pair import Encoder
 from interfere.cli import main
-from interfere.strict_json import json_value
 from interfere.data.tables import Table, table_digest, write_table
 from interfere.errors import NotFoundError, TableError, UnfitError
 from interfere.predict.manifest import read_manifest
 from interfere.predict.measured import measured_table
 from interfere.predict.onnx import load_model
 from interfere.records import PairBatch
+from interfere.strict_json import json_value
 from training.dataset import Dataset
 from training.evaluation.cross_validation import evaluate_models
 from training.models.catalogue import MODELS

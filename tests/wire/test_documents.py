@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 
-from interfere.strict_json import json_value
 from interfere.errors import InvalidInputError
 from interfere.records import ActionKind, Plan, Snapshot
+from interfere.strict_json import json_value
 from interfere.wire.documents import (
     plan_document,
     read_json,

@@ -21,7 +21,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from interfere.strict_json import json_value
 from interfere.data.tables import Table
 from interfere.errors import UnfitError
 from interfere.predict.feasibility import Feasibility
@@ -30,6 +29,7 @@ from interfere.predict.manifest import FORMAT
 from interfere.predict.novelty import JobSpace
 from interfere.predict.online import prior
 from interfere.protocols import PairEncoder
+from interfere.strict_json import json_value
 from training.dataset import Dataset, newest_profiles
 from training.evaluation.scores import Scores
 from training.models.intervals import partner_counts

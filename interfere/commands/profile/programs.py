@@ -21,7 +21,7 @@ def command(
     line: Annotated[list[str] | None, typer.Argument(metavar="-- PROGRAM ARGUMENT...", help="What to run.")] = None,
     name: Annotated[str, typer.Option(help="What the table calls it. Default: the program's file name.")] = "",
     spec: Annotated[Path | None, typer.Option(help="TOML file of several commands.")] = None,
-    pair: Annotated[list[str] | None, typer.Option(help="Only this pair, as victim+neighbour; may be repeated.")] = None,
+    pair: Annotated[list[str] | None, typer.Option(help="Only this pair, as victim+neighbour; repeatable.")] = None,
     alone: Annotated[bool, typer.Option("--alone", help="Only profiles, no pairs.")] = False,
     step_regex: Annotated[
         str, typer.Option(help="Every match in the output is a step; a captured integer is the step counter.")

@@ -61,7 +61,9 @@ def advise(
             advisor,
             settings,
             counted,
-            lambda done: typer.echo(json.dumps(json_value(document(done)))) if as_json else _tell(done, dry_run=dry_run),
+            lambda done: (
+                typer.echo(json.dumps(json_value(document(done)))) if as_json else _tell(done, dry_run=dry_run)
+            ),
         )
 
 

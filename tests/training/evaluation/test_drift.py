@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from features.pair import Encoder
-from interfere.strict_json import json_value
 from interfere.data.tables import Table
+from interfere.strict_json import json_value
 from tests.training.worlds import additive, world
 from training.evaluation.drift import FAR, MEASURED, drift_of
 
