@@ -53,10 +53,9 @@ def _imported(name: str, path: Path, files: Mapping[str, Path]) -> Iterator[str]
 def _nodes(tree: ast.AST) -> Iterator[ast.AST]:
     """Walk a tree without the blocks `if TYPE_CHECKING:`."""
     for node in ast.iter_child_nodes(tree):
-        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
-            if "not" not in ast.unparse(node.test):
-                yield from (inner for part in node.orelse for inner in (part, *_nodes(part)))
-                continue
+        if isinstance(node, ast.If) and ast.unparse(node.test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING"):
+            yield from (inner for branch in node.orelse for inner in (branch, *_nodes(branch)))
+            continue
         yield node
         yield from _nodes(node)
 

@@ -83,9 +83,9 @@ class Keeper:
         if self.scanner:
             # Python holds back what it prints into a pipe: the lines would come in bursts, long after their steps.
             environment |= {"PYTHONUNBUFFERED": "1"}
-            environment.pop(progress.SPOOL, None)
+            environment.pop(progress.SPOOL_VARIABLE, None)
         else:
-            environment |= {progress.SPOOL: str(self.spool), progress.EVERY: str(MARK_EVERY_S)}
+            environment |= {progress.SPOOL_VARIABLE: str(self.spool), progress.INTERVAL_VARIABLE: str(MARK_EVERY_S)}
         self.output, theirs = os.pipe()
         os.set_blocking(self.output, False)
         at_home = os.sched_getaffinity(0)
