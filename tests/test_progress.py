@@ -91,7 +91,7 @@ def test_a_slow_disk_costs_one_per_cent_at_most(tmp_path: Path, monkeypatch: pyt
 
     monkeypatch.setattr(os, "write", slow)
     writer.step()
-    assert writer.next_record_s - writer.last >= 100 * 0.02
+    assert writer.next_record_s - writer.last_step_s >= 100 * 0.02
 
 
 def test_forked_children_and_threads_count_for_themselves(tmp_path: Path) -> None:
