@@ -33,7 +33,7 @@ def test_imports_at_the_top_and_in_functions_count_those_for_types_do_not(tmp_pa
         "inner/__init__": "",
         "inner/b": "def load():\n    from ..c import thing\n    return thing",
         "c": "import interfere.a",
-        "d": "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import interfere.a\nelse:\n    import interfere.e",
+        "d": "import typing\nif typing.TYPE_CHECKING:\n    import interfere.a\nelse:\n    import interfere.e",
         "e": "import numpy",
     }.items():
         (package / f"{name}.py").write_text(text)
