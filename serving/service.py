@@ -12,7 +12,7 @@ import numpy as np
 
 from interfere.errors import InvalidInputError, LimitError, Violation
 from interfere.policy.answer.ranking import rank
-from interfere.policy.rules.memory import Known
+from interfere.policy.context import ProfileLookup
 from interfere.policy.validate import validate_snapshot
 from interfere.predict.groups import composed, memory_share
 from interfere.predict.manifest import Manifest
@@ -24,6 +24,7 @@ from interfere.records import (
     Explanation,
     Job,
     JobProfile,
+    MatrixBatch,
     ObservationResult,
     Outcome,
     Plan,
@@ -91,12 +92,9 @@ class PolicyCore:
             occlusion,
             predictor,
             lambda: self._learned.model,
-            self._of_job,
+            self._known,
             self._lock,
-            lambda snapshot: (
-                snapshot if math.isnan(snapshot.now_s) else self._decided.with_held(snapshot),
-                self._known(),
-            ),
+            lambda snapshot: snapshot if math.isnan(snapshot.now_s) else self._decided.with_held(snapshot),
         )
         metrics.serving(predictor.version)
 
@@ -153,19 +151,21 @@ class PolicyCore:
             if bad:
                 raise InvalidInputError.from_violations(bad)
             matrix = self._learned.model.predict_matrix(
-                jobs["victims"],
-                jobs["neighbours"],
-                device_type,
-                query.mode,
+                MatrixBatch(
+                    victims=tuple(jobs["victims"]),
+                    neighbours=tuple(jobs["neighbours"]),
+                    device_type=device_type,
+                    mode=query.mode,
+                    device_memory_bytes=query.device_memory_bytes,
+                    allow_extrapolation=query.allow_extrapolation,
+                ),
                 quantile=query.quantile,
-                device_memory_bytes=query.device_memory_bytes,
-                allow_extrapolation=query.allow_extrapolation,
             )
         return MatrixAnswer(matrix=matrix, model_version=self._predictor.version, device_type=device_type)
 
-    def _known(self) -> Known:
+    def _known(self) -> ProfileLookup:
         """All that is known of jobs."""
-        return Known(profiles=self._of_job, used_bytes=self._learned.used_bytes)
+        return ProfileLookup(profiles=self._of_job, used_bytes=self._learned.used_bytes)
 
     def _of_job(self, job: Job, device_type: str) -> JobProfile | None:
         """The facts of a job; without any, what was learned of its workload stands in for them."""

@@ -1,10 +1,23 @@
 """A predictor that reads a table of slowdowns: lets tests state the world exactly."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
-from interfere.records import NAN, Job, JobProfile, MatrixPrediction, PairBatch, Prediction, Source
+from interfere.policy.context import JobCatalogue, PlanningContext, ProfileLookup
+from interfere.protocols import Predictor
+from interfere.records import (
+    NAN,
+    Job,
+    JobProfile,
+    MatrixBatch,
+    MatrixPrediction,
+    PairBatch,
+    Prediction,
+    Snapshot,
+    Source,
+)
 
 DEVICE = "cpu-core"
 
@@ -50,29 +63,35 @@ class TablePredictor:
             reason=("",) * p,
         )
 
-    def predict_matrix(
-        self,
-        victims: Sequence[JobProfile],
-        neighbours: Sequence[JobProfile],
-        device_type: str,
-        mode: str,
-        *,
-        quantile: float = 0.5,
-        device_memory_bytes: float = NAN,
-        allow_extrapolation: bool = False,
-    ) -> MatrixPrediction:
+    def predict_matrix(self, batch: MatrixBatch, *, quantile: float = 0.5) -> MatrixPrediction:
         scale = self._spread ** ((quantile - 0.5) / 0.45)
-        ahead = [[self._slowdown[v.workload, n.workload] * scale for n in neighbours] for v in victims]
-        back = [[self._slowdown[n.workload, v.workload] * scale for n in neighbours] for v in victims]
-        shape = len(victims), len(neighbours)
+        ahead = [[self._slowdown[v.workload, n.workload] * scale for n in batch.neighbours] for v in batch.victims]
+        back = [[self._slowdown[n.workload, v.workload] * scale for n in batch.neighbours] for v in batch.victims]
         return MatrixPrediction(
-            victim_slowdown=np.array(ahead, dtype=np.float32).reshape(shape),
-            neighbour_slowdown=np.array(back, dtype=np.float32).reshape(shape),
-            feasible=np.ones(shape, dtype=np.uint8),
+            victim_slowdown=np.array(ahead, dtype=np.float32).reshape(batch.shape),
+            neighbour_slowdown=np.array(back, dtype=np.float32).reshape(batch.shape),
+            feasible=np.ones(batch.shape, dtype=np.uint8),
             feasibility=np.array(
-                [[self._fits.get((v.workload, n.workload), 1.0) for n in neighbours] for v in victims]
-            ).reshape(shape),
+                [[self._fits.get((v.workload, n.workload), 1.0) for n in batch.neighbours] for v in batch.victims]
+            ).reshape(batch.shape),
         )
+
+
+def matrix_batch(
+    victims: Sequence[JobProfile],
+    neighbours: Sequence[JobProfile] | None = None,
+    device_type: str = DEVICE,
+    mode: str = "timeslice",
+    **more: Any,
+) -> MatrixBatch:
+    """All victims beside all neighbours; the victims beside one another where no neighbours are given."""
+    return MatrixBatch(
+        victims=tuple(victims),
+        neighbours=tuple(victims if neighbours is None else neighbours),
+        device_type=device_type,
+        mode=mode,
+        **more,
+    )
 
 
 def resolver(*profiles: JobProfile):
@@ -83,3 +102,25 @@ def resolver(*profiles: JobProfile):
         return known.get((job.workload, device_type))
 
     return resolve
+
+
+def catalogue(known: JobCatalogue | Callable[[Job, str], JobProfile | None]) -> JobCatalogue:
+    """A job catalogue: the one given, or one over a function from (job, device type) to its profile."""
+    return ProfileLookup(profiles=known) if callable(known) else known
+
+
+def context(
+    snapshot: Snapshot,
+    predictor: Predictor,
+    known: JobCatalogue | Callable[[Job, str], JobProfile | None],
+    decision_id: str = "d",
+    types: Sequence[str] = (),
+) -> PlanningContext:
+    """The context of one decision."""
+    return PlanningContext(
+        snapshot=snapshot,
+        predictor=predictor,
+        catalogue=catalogue(known),
+        decision_id=decision_id,
+        other_device_types=tuple(types),
+    )

@@ -4,7 +4,7 @@ Beliefs are the truth itself, the mean of all pairs, the truth with an error, or
 pair that is NaN is one that nobody predicts: it never shares.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from interfere.records import (
     NAN,
     JobProfile,
+    MatrixBatch,
     MatrixPrediction,
     PairBatch,
     Prediction,
@@ -53,20 +54,10 @@ class MatrixPredictor:
             reason=("",) * len(batch),
         )
 
-    def predict_matrix(
-        self,
-        victims: Sequence[JobProfile],
-        neighbours: Sequence[JobProfile],
-        device_type: str,
-        mode: str,
-        *,
-        quantile: float = 0.5,
-        device_memory_bytes: float = NAN,
-        allow_extrapolation: bool = False,
-    ) -> MatrixPrediction:
+    def predict_matrix(self, batch: MatrixBatch, *, quantile: float = 0.5) -> MatrixPrediction:
         """From the matrix; quantiles on the line through the median and the ends of the interval."""
-        i = [self.place[job.workload] for job in victims]
-        j = [self.place[job.workload] for job in neighbours]
+        i = [self.place[job.workload] for job in batch.victims]
+        j = [self.place[job.workload] for job in batch.neighbours]
         shift = np.exp(self.spread * (quantile - 0.5) / 0.45)
         return MatrixPrediction(
             victim_slowdown=(self.slowdown[np.ix_(i, j)] * shift).astype(np.float32),

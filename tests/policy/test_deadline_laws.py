@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from interfere.policy.decide import plan_scope
+from interfere.policy.decide import decide
 from interfere.policy.solve.planner import plan
 from interfere.records import (
     ActionKind,
@@ -22,7 +22,7 @@ from interfere.records import (
     Window,
 )
 from tests.policy.urgent import ALL, KNOWN, NOW_S, PREDICTOR, SLOW, TABLE
-from tests.tables import DEVICE
+from tests.tables import DEVICE, context
 
 
 class World:
@@ -43,7 +43,7 @@ class World:
             pending=tuple(self.job(f"p{k}") for k in range(int(rng.integers(1, 5)))),
             devices=tuple(devices),
             now_s=NOW_S,
-            limits=Limits(risk=float(rng.choice([0.05, 0.5])), allowed=ALL),
+            limits=Limits.of(risk=float(rng.choice([0.05, 0.5])), allowed=ALL),
             objective=rng.choice([ObjectiveKind.WEIGHTED_EXCESS, ObjectiveKind.DEADLINE_MISSES]),
         )
 
@@ -61,7 +61,7 @@ class World:
         )
 
     def plan(self, snapshot: Snapshot) -> Plan:
-        return plan_scope(snapshot, ScopeLedger(scope="default"), PREDICTOR, KNOWN, "d").plan
+        return decide(context(snapshot, PREDICTOR, KNOWN, "d"), ScopeLedger(scope="default")).plan
 
 
 seeds = st.integers(0, 1_000_000)
@@ -71,7 +71,7 @@ seeds = st.integers(0, 1_000_000)
 @settings(max_examples=80, deadline=None)
 def test_no_start_breaks_a_deadline_at_the_stated_risk_or_outlasts_a_window(seed: int) -> None:
     world = World(seed)
-    snapshot, risk = world.snapshot, world.snapshot.limits.risk
+    snapshot, risk = world.snapshot, world.snapshot.limits.slowdown.risk
     found = world.plan(snapshot)
     jobs = {one.id: one for one in (*snapshot.pending, *(r for d in snapshot.devices for r in d.residents))}
     devices = {one.id: one for one in snapshot.devices}
@@ -151,7 +151,7 @@ def test_without_deadlines_and_windows_the_clock_changes_nothing(seed: int) -> N
         pending=tuple(map(plain, world.snapshot.pending)),
         devices=tuple(replace(d, windows=(), residents=tuple(map(plain, d.residents))) for d in world.snapshot.devices),
     )
-    timeless = plan(replace(snapshot, now_s=math.nan), PREDICTOR, KNOWN, "d")
+    timeless = plan(context(replace(snapshot, now_s=math.nan), PREDICTOR, KNOWN, "d"))
     found = world.plan(snapshot)
     assert [(a.kind, a.places, a.partner_id, a.reason) for a in found.actions if a.job_id[0] == "p"] == [
         (a.kind, a.places, a.partner_id, a.reason) for a in timeless.actions

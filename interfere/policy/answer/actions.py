@@ -6,11 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from interfere.policy.context import PlanningContext
 from interfere.policy.costs.candidates import Options, Start
-from interfere.policy.costs.pair_costs import DeviceClass, PairCosts, Resolve, demand_there
+from interfere.policy.costs.pair_costs import PairCosts
+from interfere.policy.device_class import DeviceClass
 from interfere.policy.rules.memory import gib, too_large
 from interfere.policy.rules.slowdown_caps import unreachable
-from interfere.protocols import Predictor
 from interfere.records import NAN, Action, ActionKind, Device, JobProfile, PairBatch, Pairing, Refusal
 
 MAX_REFUSALS = 100  # refused pairs listed in full; the rest are counted
@@ -46,12 +47,10 @@ def groups_of(options: Options, starts: Sequence[Start]) -> list[Group]:
 class Decision:
     """Puts words to the groups."""
 
-    def __init__(
-        self, options: Options, groups: Sequence[Group], predictor: Predictor, resolve: Resolve, extrapolate: bool
-    ) -> None:
+    def __init__(self, options: Options, groups: Sequence[Group], context: PlanningContext) -> None:
         self._options, self._groups = options, groups
         self._group_of = {i: group for group in groups for i in group.members}
-        self._predictor, self._resolve, self._extrapolate = predictor, resolve, extrapolate
+        self._context = context
         self._interval = self._intervals()
 
     def action(self, i: int) -> Action:
@@ -61,7 +60,7 @@ class Decision:
             return Action(kind=ActionKind.WAIT, job_id=job.id, reason=self._why_waiting(i))
         if group.costs is None:
             why = "a device is free"
-            profile = self._resolve(job, group.device.type)
+            profile = self._context.profile(job, group.device.type)
             why = unreachable(job, profile) or why
             if profile is None:
                 why = f"no profile of workload {job.workload!r} on {group.device.type}: it runs alone first"
@@ -113,14 +112,14 @@ class Decision:
             asked.setdefault(group.costs.where, {}).setdefault((id(own), id(other)), []).append(i)
         for where, pairs in asked.items():
             place = {key: k for k, key in enumerate(dict.fromkeys(key for pair in pairs for key in pair))}
-            answer = self._predictor.predict_pairs(
+            answer = self._context.predictor.predict_pairs(
                 PairBatch(
                     jobs=tuple(profiles[key] for key in place),
                     victim=np.array([place[own] for own, _ in pairs], dtype=np.int64),
                     neighbour=np.array([place[other] for _, other in pairs], dtype=np.int64),
                     device_type=where.type,
                     mode=where.mode,
-                    allow_extrapolation=self._extrapolate,
+                    allow_extrapolation=self._context.limits.allow_extrapolation,
                 )
             )
             for members, lower, upper in zip(pairs.values(), answer.lower.tolist(), answer.upper.tolist(), strict=True):
@@ -146,7 +145,7 @@ class Decision:
     def _why_waiting(self, i: int) -> str:
         options = self._options
         classes = tuple(dict.fromkeys((*options.empty_class, *options.seat_class)))
-        needed = {where: demand_there(options.pending[i], where, self._resolve) for where in classes}
+        needed = {where: self._context.demand(options.pending[i], where) for where in classes}
         small = {where: too_large(one, where.room) for where, one in needed.items()}
         if small and all(small.values()):
             largest = max(small, key=lambda where: where.room.most_bytes)

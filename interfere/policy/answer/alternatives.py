@@ -8,17 +8,18 @@ Once the job's own group is fixed, all that is left are fewer jobs on fewer devi
 Law: while nothing new is known, no choice is better than what was decided, and that one costs what the plan cost.
 """
 
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from interfere.policy.costs.candidates import Options, Start
-from interfere.policy.costs.pair_costs import DeviceClass, PairCosts
+from interfere.policy.costs.pair_costs import PairCosts
+from interfere.policy.device_class import DeviceClass
 from interfere.policy.solve.min_max import least_worst
 from interfere.policy.solve.min_sum import EQUAL, Floats, place, waiting_price
 from interfere.records import NAN, Action, ActionKind, Alternative, Refusal
+from interfere.time_budget import UNLIMITED, TimeBudget
 
 # Cheapest partners, and device classes to be alone on, that are solved for: with waiting and what was chosen at most
 # ten placements, about a second for 1,000 jobs.
@@ -49,16 +50,16 @@ class Choice:
 
 
 def alternatives(
-    options: Options, action: Action, where: DeviceClass | None, deadline_s: float = np.inf
+    options: Options, action: Action, where: DeviceClass | None, budget: TimeBudget = UNLIMITED
 ) -> tuple[tuple[Alternative, ...], int]:
     """What was chosen (`where`: the kind of its device), and the most promising of what was not, best first; and how
-    many of these were not solved for by `deadline_s` (perf_counter)."""
+    many of these were not solved for before the budget expired."""
     price = waiting_price(options)
     found: list[Alternative] = []
     asked = choices(options, action, where)
     for choice in asked:
-        one = _solved(options, price, choice, deadline_s)
-        if found and not one.proven and time.perf_counter() > deadline_s:
+        one = _solved(options, price, choice, budget)
+        if found and not one.proven and budget.expired:
             break
         found.append(one)
     found.sort(key=lambda a: (round(a.waiting_weight, 9), round(a.cost, 9), not a.chosen))
@@ -174,18 +175,18 @@ def _distinct(options: Options, shared: Sequence[Choice]) -> list[Choice]:
 # --- what each would cost ---------------------------------------------------------------------------------------------
 
 
-def _solved(options: Options, price: Floats, choice: Choice, deadline_s: float) -> Alternative:
+def _solved(options: Options, price: Floats, choice: Choice, budget: TimeBudget) -> Alternative:
     """The best whole plan with this choice."""
     kept = [k for k in range(len(options.pending)) if k not in choice.members]
     rest = _without(options, kept, choice.start)
     cost, worst = options.cost_of(choice.start) if choice.start else (0.0, -np.inf)
     if options.worst:
-        answer = least_worst(rest, price[kept], deadline_s)
+        answer = least_worst(rest, price[kept], budget)
         placement, value, bound = answer.placement, max(worst, answer.worst), max(worst, answer.bound)
         value, bound = (value, bound) if np.isfinite(value) else (0.0, 0.0)  # nobody starts, nobody runs
         proven = value - bound <= EQUAL * abs(value)
     else:
-        placement = place(rest, price[kept], deadline_s)
+        placement = place(rest, price[kept], budget)
         value, proven = cost + placement.cost, placement.exact
     started = {kept[k] for start in placement.starts for k in start.members}
     started |= set(choice.members if choice.start else ())

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from interfere.policy.answer.actions import MAX_REFUSALS
-from interfere.policy.costs.objectives import objective_of, relative_times
-from interfere.policy.costs.pair_costs import Resolve
+from interfere.policy.context import PlanningContext
+from interfere.policy.costs.objectives import objective_of
 from interfere.records import Action, ActionKind, Job, Plan, Snapshot, SolveStatus
 
 
@@ -38,12 +38,12 @@ def merged(parts: Sequence[Plan], snapshot: Snapshot) -> Plan:
     )
 
 
-def nothing_starts(job_ids: Iterable[str], version: str, decision_id: str, why: str) -> Plan:
+def nothing_starts(job_ids: Iterable[str], context: PlanningContext, why: str) -> Plan:
     """Every job waits for one and the same reason."""
     actions = tuple(Action(kind=ActionKind.WAIT, job_id=name, reason=why) for name in job_ids)
     return Plan(
-        decision_id=decision_id,
-        model_version=version,
+        decision_id=context.decision_id,
+        model_version=context.predictor.version,
         actions=actions,
         pairs=(),
         refused=(),
@@ -58,10 +58,9 @@ def nothing_starts(job_ids: Iterable[str], version: str, decision_id: str, why: 
     )
 
 
-def job_cost(job: Job, slowdown: float, device_type: str, snapshot: Snapshot, resolve: Resolve) -> float:
+def job_cost(job: Job, slowdown: float, device_type: str, context: PlanningContext) -> float:
     """What one job costs in the objective at a slowdown on a device type; one that is left out is as good as any."""
-    objective = objective_of(snapshot)
-    types = tuple(dict.fromkeys(device.type for device in snapshot.devices))
-    times = relative_times([[resolve(job, kind) for kind in types]], types)[0]
+    objective, types = context.objective, context.device_types
+    times = context.relative_times([job])[0]
     stretch = slowdown * (times[types.index(device_type)] if device_type in types else 1.0)
     return float(objective.constant([job])[0] + objective.rate([job])[0] * stretch)

@@ -10,8 +10,9 @@ from dataclasses import replace
 import numpy as np
 
 from interfere.errors import InvalidInputError
+from interfere.policy.context import JobCatalogue, PlanningContext
 from interfere.policy.costs.candidates import Options, Start, survey
-from interfere.policy.costs.pair_costs import DeviceClass, Resolve
+from interfere.policy.device_class import DeviceClass
 from interfere.policy.validate import validate_snapshot
 from interfere.protocols import Predictor
 from interfere.records import NAN, ActionKind, Device, Job, Limits, ObjectiveKind, Promise, Ranking, Snapshot
@@ -21,7 +22,7 @@ def rank(
     job: Job,
     devices: Sequence[Device],
     predictor: Predictor,
-    resolve: Resolve,
+    catalogue: JobCatalogue,
     limits: Limits,
     objective: ObjectiveKind = ObjectiveKind.WEIGHTED_EXCESS,
     promises: Sequence[Promise] = (),
@@ -37,7 +38,7 @@ def rank(
         raise InvalidInputError.from_violations(
             [replace(v, field=v.field.replace("pending[0]", "job")) for v in violations]
         )
-    options = survey(snapshot, predictor, resolve)
+    options = survey(PlanningContext(snapshot=snapshot, predictor=predictor, catalogue=catalogue))
     empty = {device.id: k for k, device in enumerate(options.empty)}
     seats = {device.id: k for k, device in enumerate(options.seats)}
     ranked = []

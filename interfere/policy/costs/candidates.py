@@ -6,13 +6,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from interfere.policy.context import PlanningContext
 from interfere.policy.costs.miss_probability import misses_alone
-from interfere.policy.costs.objectives import objective_of, relative_times, weights
-from interfere.policy.costs.pair_costs import DeviceClass, PairCosts, Resolve, demand_there, pair_costs
+from interfere.policy.costs.objectives import weights
+from interfere.policy.costs.pair_costs import PairCosts, pair_costs
+from interfere.policy.device_class import DeviceClass
 from interfere.policy.rules.memory import too_large
 from interfere.policy.rules.runtime import lost_times, slowdowns_to_miss, start_weights
-from interfere.protocols import Predictor
-from interfere.records import ActionKind, Device, Job, Snapshot
+from interfere.records import ActionKind, Device, Job
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,33 +88,26 @@ class Options:
         )
 
 
-def survey(snapshot: Snapshot, predictor: Predictor, resolve: Resolve, types: Sequence[str] = ()) -> Options:
-    """Costs and permissions of everything that may happen; `types` of devices beside those of the snapshot, where that
-    is a part of one."""
+def survey(context: PlanningContext) -> Options:
+    """Costs and permissions of everything that may happen."""
+    snapshot, objective, types = context.snapshot, context.objective, context.device_types
     limits, pending, now_s = snapshot.limits, snapshot.pending, snapshot.now_s
-    objective = objective_of(snapshot)
-    types = tuple(dict.fromkeys((*(d.type for d in snapshot.devices), *types)))
-    profiles = [[resolve(job, kind) for kind in types] for job in pending]
-    times = dict(zip(types, relative_times(profiles, types).T, strict=True))
+    times = dict(zip(types, context.relative_times(pending).T, strict=True))
     empty = tuple(d for d in snapshot.devices if not d.residents)
     seats = tuple(d for d in snapshot.devices if len(d.residents) == 1 and d.residents[0].gpus == 1)
     take = len(empty) if limits.max_devices is None else min(limits.max_devices, len(empty))
     alone, together, beside = {}, {}, {}
     empty_class = tuple(DeviceClass.of(device, now_s) for device in empty)
     for where in dict.fromkeys(empty_class):
-        fits = np.array([not too_large(demand_there(job, where, resolve), where.room) for job in pending], dtype=bool)
+        fits = np.array([not too_large(context.demand(job, where), where.room) for job in pending], dtype=bool)
         fits &= ActionKind.START_ALONE in limits.allowed
         together[where] = pair_costs(
             pending,
             pending,
             where,
-            predictor,
-            resolve,
-            limits,
-            objective,
+            context,
             row_times=times[where.type],
             column_times=times[where.type],
-            now_s=now_s,
         ).either_way()
         fits &= np.array([not together[where].kept_out(i) for i in range(len(pending))], dtype=bool)
         stretch = times[where.type] + lost_times(pending, together[where].row_stays)
@@ -123,7 +117,7 @@ def survey(snapshot: Snapshot, predictor: Predictor, resolve: Resolve, types: Se
             cost += objective.misses * weights(pending) * misses_alone(cases)
         alone[where] = np.where(fits, cost, np.inf)
     running = [(r, d.type) for d in snapshot.devices for r in d.residents]
-    running_times = _times_here(running, types, resolve)
+    running_times = _times_here(running, context)
     floor = objective.constant([job for job, _ in running])
     floor += objective.rate([job for job, _ in running]) * running_times
     time_of = {job.id: time for (job, _), time in zip(running, running_times.tolist(), strict=True)}
@@ -137,14 +131,10 @@ def survey(snapshot: Snapshot, predictor: Predictor, resolve: Resolve, types: Se
             pending,
             residents,
             where,
-            predictor,
-            resolve,
-            limits,
-            objective,
+            context,
             row_times=times[where.type],
             column_times=np.array([time_of[job.id] for job in residents]),
             running=True,
-            now_s=now_s,
         )
         beside[where] = (costs, columns)
         place |= {k: (costs, column) for column, k in enumerate(columns)}
@@ -165,9 +155,10 @@ def survey(snapshot: Snapshot, predictor: Predictor, resolve: Resolve, types: Se
     )
 
 
-def _times_here(running: Sequence[tuple[Job, str]], types: Sequence[str], resolve: Resolve) -> NDArray[np.float64]:
+def _times_here(running: Sequence[tuple[Job, str]], context: PlanningContext) -> NDArray[np.float64]:
     """float64[r]: τ of residents where they are."""
+    types = context.device_types
     if len(types) == 1:
         return np.ones(len(running))
-    times = relative_times([[resolve(job, kind) for kind in types] for job, _ in running], types)
+    times = context.relative_times([job for job, _ in running])
     return times[np.arange(len(running)), [types.index(kind) for _, kind in running]]

@@ -6,72 +6,24 @@ A cap holds on the quantile 1 - risk of the prediction. Every forbidden pair kno
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from interfere.policy.context import PlanningContext
 from interfere.policy.costs.miss_probability import each_misses, either_past
-from interfere.policy.costs.objectives import Objective, relative_times, weights
+from interfere.policy.costs.objectives import weights
+from interfere.policy.device_class import DeviceClass
 from interfere.policy.rules.guest_ends_first import lasting_s, outlasts, why_not
-from interfere.policy.rules.memory import Demand, Known, Room, demand, do_not_fit, misfits, too_large
-from interfere.policy.rules.runtime import FREE, Stay, left_s, lost_times, opening, said, slowdowns_to_miss, stays
+from interfere.policy.rules.memory import Demand, do_not_fit, misfits, too_large
+from interfere.policy.rules.runtime import FREE, Stay, left_s, lost_times, slowdowns_to_miss, stays
 from interfere.policy.rules.slowdown_caps import caps_of, past_cap, protected_caps, time_caps
 from interfere.protocols import Predictor
-from interfere.records import NAN, ActionKind, Device, Job, JobProfile, Limits, Snapshot
+from interfere.records import NAN, ActionKind, Job, JobProfile, Limits, MatrixBatch
 
 Floats = NDArray[np.float64]
-Resolve = Callable[[Job, str], JobProfile | None]
-"""(job, device type) -> the profile to predict from, or None for a workload nobody profiled."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeviceClass:
-    """Devices that nothing in a prediction tells apart."""
-
-    type: str
-    mode: str
-    room: Room
-    pool: str = ""
-    open_s: float = math.inf  # that it stays open from now; 0: it is closed
-    opens_s: float = 0.0  # until it opens
-
-    @classmethod
-    def of(cls, device: Device, now_s: float = NAN) -> "DeviceClass":
-        """Class of a device now."""
-        open_s, opens_s = opening(device, now_s)
-        return cls(
-            open_s=open_s,
-            opens_s=opens_s,
-            type=device.type,
-            mode=device.mode,
-            room=Room.of(device),
-            pool=device.pool,
-        )
-
-    def shut_to(self, job: Job) -> str:
-        """Why a job may not start there whoever else does, and however long it runs; empty where it may."""
-        if job.pools and self.pool not in job.pools:
-            return f"pool: {job.id} allows [{', '.join(job.pools)}], the device is in {self.pool or 'none'}"
-        if self.open_s > 0:
-            return ""
-        return f"window: {self.name} is closed" + (
-            f", and opens in {said(self.opens_s)}" if math.isfinite(self.opens_s) else ""
-        )
-
-    @property
-    def name(self) -> str:
-        """For people: its pool, or its type."""
-        return self.pool or self.type
-
-
-def demand_there(job: Job, where: DeviceClass, resolve: Resolve) -> Demand:
-    """Memory that a job holds on such a device. What was measured counts where memory is handed out."""
-    used_bytes = NAN
-    if isinstance(resolve, Known) and where.room.hands_out:
-        used_bytes = resolve.used_bytes.get((job.workload, where.type), NAN)
-    return demand(job, resolve(job, where.type), used_bytes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,31 +113,29 @@ def pair_costs(
     rows: Sequence[Job],
     columns: Sequence[Job],
     where: DeviceClass,
-    predictor: Predictor,
-    resolve: Resolve,
-    limits: Limits,
-    objective: Objective,
+    context: PlanningContext,
     *,
     row_times: NDArray[np.float64],
     column_times: NDArray[np.float64],
-    now_s: float = NAN,
     running: bool = False,
 ) -> PairCosts:
     """Costs of every row job beside every column job on one device class; the columns are `running` already or not.
 
     `row_times` float64[r] and `column_times` float64[c]: τ of the jobs on this device type.
     """
-    row_profiles = [resolve(job, where.type) for job in rows]
-    column_profiles = [resolve(job, where.type) for job in columns]
+    predictor, limits, objective, now_s = context.predictor, context.limits, context.objective, context.now_s
+    row_profiles = [context.profile(job, where.type) for job in rows]
+    column_profiles = [context.profile(job, where.type) for job in columns]
     r, c = len(rows), len(columns)
     domain = "" if limits.allow_extrapolation else predictor.knows(where.type, where.mode)
     ahead, back = np.full((r, c), np.nan), np.full((r, c), np.nan)
     row_upper, column_upper = ahead.copy(), back.copy()
-    row_known = np.array([p is not None for p in row_profiles], dtype=bool)
-    column_known = np.array([p is not None for p in column_profiles], dtype=bool)
+    row_known, column_known = (
+        np.array([p is not None for p in x], dtype=bool) for x in (row_profiles, column_profiles)
+    )
     timed = math.isfinite(where.open_s) or any(not math.isnan(job.deadline_s) for job in (*rows, *columns))
     row_stays, column_stays = (
-        stays(jobs, times, where.open_s, now_s, limits.risk) if timed else (FREE,) * len(jobs)
+        stays(jobs, times, where.open_s, now_s, limits.slowdown.risk) if timed else (FREE,) * len(jobs)
         for jobs, times in ((rows, row_times), (columns, column_times))
     )
     row_cap = np.minimum(caps_of(rows, row_profiles, limits)[:, None], protected_caps(rows, columns, limits))
@@ -199,7 +149,7 @@ def pair_costs(
             fits[some] = likely
         if capped:
             row_upper[some], column_upper[some], _ = _predict(
-                row_profiles, column_profiles, where, predictor, 1 - limits.risk, limits
+                row_profiles, column_profiles, where, predictor, 1 - limits.slowdown.risk, limits
             )
     row_time, column_time = (
         time_caps(one, other, upper) if timed else np.full(upper.shape, np.nan)
@@ -226,10 +176,11 @@ def pair_costs(
         cost -= objective.constant(columns) + objective.rate(columns) * column_times
     if objective.past_cap and not np.isnan(cost).all():
         past = either_past(
-            lambda level: _predict(row_profiles, column_profiles, where, predictor, level, limits)[:2], limits.soft_cap
+            lambda level: _predict(row_profiles, column_profiles, where, predictor, level, limits)[:2],
+            limits.slowdown.soft_cap,
         )
         cost[some] += objective.past_cap * past
-    row_demands, column_demands = ([demand_there(job, where, resolve) for job in jobs] for jobs in (rows, columns))
+    row_demands, column_demands = ([context.demand(job, where) for job in jobs] for jobs in (rows, columns))
     forbidden = np.isnan(cost) | (row_upper > np.fmin(row_cap, row_time))
     forbidden |= (column_upper > np.fmin(column_cap, column_time.T)) | misfits(
         row_demands, column_demands, fits, where.room, limits
@@ -269,12 +220,6 @@ def pair_costs(
     )
 
 
-def times_on(kind: str, jobs: Sequence[Job], snapshot: Snapshot, resolve: Resolve) -> NDArray[np.float64]:
-    """float64[n]: τ of jobs on one device type of the snapshot."""
-    types = tuple(dict.fromkeys(device.type for device in snapshot.devices))
-    return relative_times([[resolve(job, one) for one in types] for job in jobs], types)[:, types.index(kind)]
-
-
 def _shut(jobs: Sequence[Job], found: Sequence[Stay], where: DeviceClass) -> list[bool]:
     return [bool(where.shut_to(job) or one.shut(job.id, where.name)) for job, one in zip(jobs, found, strict=True)]
 
@@ -291,23 +236,25 @@ def _predict(
     row_kinds, row_of = _distinct(rows)
     column_kinds, column_of = _distinct(columns)
     answer = predictor.predict_matrix(
-        row_kinds,
-        column_kinds,
-        where.type,
-        where.mode,
+        MatrixBatch(
+            victims=row_kinds,
+            neighbours=column_kinds,
+            device_type=where.type,
+            mode=where.mode,
+            device_memory_bytes=where.room.most_bytes if where.room.memory_bytes >= 0 else NAN,
+            allow_extrapolation=limits.allow_extrapolation,
+        ),
         quantile=quantile,
-        device_memory_bytes=where.room.most_bytes if where.room.memory_bytes >= 0 else NAN,
-        allow_extrapolation=limits.allow_extrapolation,
     )
     spread = np.ix_(row_of, column_of)
     fits = None
-    if answer.feasibility is not None and not math.isnan(limits.misfit_risk):
+    if answer.feasibility is not None and not math.isnan(limits.memory.misfit_risk):
         fits = answer.feasibility[spread].astype(np.float64)
     ahead, back = answer.victim_slowdown[spread], answer.neighbour_slowdown[spread]
     return ahead.astype(np.float64), back.astype(np.float64), fits
 
 
-def _distinct(profiles: Sequence[JobProfile | None]) -> tuple[list[JobProfile], list[int]]:
+def _distinct(profiles: Sequence[JobProfile | None]) -> tuple[tuple[JobProfile, ...], list[int]]:
     kinds: dict[int, int] = {}
     found: list[JobProfile] = []
     place = []
@@ -318,4 +265,4 @@ def _distinct(profiles: Sequence[JobProfile | None]) -> tuple[list[JobProfile], 
             kinds[id(profile)] = len(found)
             found.append(profile)
         place.append(kinds[id(profile)])
-    return found, place
+    return tuple(found), place

@@ -5,7 +5,6 @@ each job once, each class and each resident as often as there are. With all star
 of more than `MOST_STARTS` only the cheapest few of each job are, and nothing is proved.
 """
 
-import time
 from collections import Counter
 from dataclasses import dataclass
 
@@ -13,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from interfere.policy.costs.candidates import Options, Start
-from interfere.policy.costs.pair_costs import DeviceClass
+from interfere.policy.device_class import DeviceClass
+from interfere.time_budget import UNLIMITED, TimeBudget
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -32,7 +32,7 @@ class ClassPlacement:
     exact: bool
 
 
-def by_classes(options: Options, price: Floats, deadline_s: float = np.inf) -> ClassPlacement | None:
+def by_classes(options: Options, price: Floats, budget: TimeBudget = UNLIMITED) -> ClassPlacement | None:
     """The cheapest starts at waiting prices `price` float64[n]; None when the time did not do for any."""
     from scipy.optimize import LinearConstraint, milp
     from scipy.sparse import csr_array
@@ -54,7 +54,7 @@ def by_classes(options: Options, price: Floats, deadline_s: float = np.inf) -> C
     number = Counter(options.empty_class)
     most = np.array([*[1] * n, *[number[where] for where in classes], *[1] * len(options.seats), options.take])
     least = np.concatenate([np.ones(n), np.full(size - n, -np.inf)])
-    limit_s = max(0.0, min(TIME_LIMIT_S, deadline_s - time.perf_counter()))
+    limit_s = min(TIME_LIMIT_S, budget.remaining_s)
     scale = max(1.0, float(np.abs(starts.cost).max(initial=0.0)))
     found = milp(
         starts.cost / scale,

@@ -14,52 +14,47 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from interfere.policy.answer.merge import merged, nothing_starts
-from interfere.policy.costs.pair_costs import DeviceClass, Resolve
+from interfere.policy.context import PlanningContext
+from interfere.policy.device_class import DeviceClass
 from interfere.policy.remaining import rest_of
 from interfere.policy.rules.runtime import start_weights
 from interfere.policy.solve.planner import plan_valid
-from interfere.protocols import Predictor
 from interfere.records import Action, ActionKind, Device, Job, Plan, Snapshot, SolveStatus
-from interfere.records.cluster import LEAST_BUDGET_S
+from interfere.records.cluster import MIN_TIME_BUDGET_S
 
 MOST_SIZES = 3  # whose every order is tried: 6 orders; of more sizes three orders are
 
 
-def plan_gangs(
-    snapshot: Snapshot, predictor: Predictor, resolve: Resolve, decision_id: str, types: Sequence[str] = ()
-) -> Plan:
-    """The decision for jobs of all sizes, for a snapshot that does not contradict itself; `types` as in `survey`."""
-    types = tuple(dict.fromkeys((*(device.type for device in snapshot.devices), *types)))
+def plan_gangs(context: PlanningContext) -> Plan:
+    """The decision for jobs of all sizes, for a snapshot that does not contradict itself."""
+    snapshot = context.snapshot
+    types = context.device_types
     if all(job.gpus == 1 for job in (*snapshot.pending, *(r for d in snapshot.devices for r in d.residents))):
-        return plan_valid(snapshot, predictor, resolve, decision_id, types)
+        return plan_valid(context)
     orders = _orders(snapshot.pending, snapshot.now_s)
     sizes = orders[0]
     if not sizes:
-        return nothing_starts((), predictor.version, decision_id, "")
-    if len(sizes) > 1 and not math.isnan(snapshot.limits.time_budget_s):
-        share_s = snapshot.limits.time_budget_s / ((len(orders) + 1) * len(sizes))  # one more for the bounds
-        snapshot = replace(snapshot, limits=replace(snapshot.limits, time_budget_s=max(share_s, LEAST_BUDGET_S)))
-    tried = [_in_order(order, snapshot, predictor, resolve, decision_id, types) for order in orders]
+        return nothing_starts((), context, "")
+    if len(sizes) > 1 and not math.isnan(snapshot.limits.timing.time_budget_s):
+        share_s = snapshot.limits.timing.time_budget_s / ((len(orders) + 1) * len(sizes))  # one more for the bounds
+        snapshot = replace(snapshot, limits=snapshot.limits.within(time_budget_s=max(share_s, MIN_TIME_BUDGET_S)))
+    context = context.with_snapshot(snapshot, types)
+    tried = [_in_order(order, context) for order in orders]
     best = min(tried, key=lambda parts: _merit(parts, snapshot))  # the first of equals
     if len(sizes) > 1:
-        best = {
-            size: _proved_apart(best[size], size, snapshot, predictor, resolve, decision_id, types) for size in best
-        }
-    return merged(list(best.values()), snapshot)
+        best = {size: _proved_apart(best[size], size, context) for size in best}
+    return merged(list(best.values()), context.snapshot)
 
 
 def _in_order(
     order: Sequence[int],
-    snapshot: Snapshot,
-    predictor: Predictor,
-    resolve: Resolve,
-    decision_id: str,
-    types: Sequence[str],
+    context: PlanningContext,
 ) -> dict[int, Plan]:
     """The plan of each size, each on what those before it leave."""
+    snapshot = context.snapshot
     parts: dict[int, Plan] = {}
     for size in order:
-        parts[size] = _of_size(size, snapshot, predictor, resolve, decision_id, types)
+        parts[size] = _of_size(size, context.with_snapshot(snapshot, context.device_types))
         mine = {job.id for job in snapshot.pending if job.gpus == size}
         snapshot = rest_of(snapshot, mine, {name for action in parts[size].actions for name in action.places})
     return parts
@@ -168,18 +163,15 @@ def of_size(snapshot: Snapshot, size: int) -> tuple[Snapshot, Mapping[str, Place
 
 def _of_size(
     size: int,
-    snapshot: Snapshot,
-    predictor: Predictor,
-    resolve: Resolve,
-    decision_id: str,
-    types: Sequence[str],
+    context: PlanningContext,
 ) -> Plan:
     """The plan for the jobs of one size, its actions on sets of devices."""
+    snapshot = context.snapshot
     apart, places = of_size(snapshot, size)
     if not places:
         why = f"gang: no {size} free devices of one class" if size > 1 else "no device has a free seat"
-        return nothing_starts([job.id for job in apart.pending], predictor.version, decision_id, why)
-    found = plan_valid(apart, predictor, resolve, decision_id, types)
+        return nothing_starts([job.id for job in apart.pending], context, why)
+    found = plan_valid(context.with_snapshot(apart, context.device_types))
     if size == 1:
         return found
     best = _best_first(found, places, snapshot.now_s)
@@ -217,14 +209,11 @@ def _on_set(action: Action, best: Mapping[str, str], places: Mapping[str, Place]
 def _proved_apart(
     part: Plan,
     size: int,
-    snapshot: Snapshot,
-    predictor: Predictor,
-    resolve: Resolve,
-    decision_id: str,
-    types: Sequence[str],
+    context: PlanningContext,
 ) -> Plan:
     """The plan with a bound that holds whatever other sizes take: the same jobs with every empty device for them."""
     started = {action.job_id for action in part.actions if action.device_id}
-    alone = replace(snapshot, pending=tuple(job for job in snapshot.pending if job.id in started))
-    bound = _of_size(size, alone, predictor, resolve, decision_id, types).lower_bound if started else part.lower_bound
+    pending = tuple(job for job in context.snapshot.pending if job.id in started)
+    alone = context.with_snapshot(replace(context.snapshot, pending=pending), context.device_types)
+    bound = _of_size(size, alone).lower_bound if started else part.lower_bound
     return replace(part, lower_bound=min(bound, part.objective_value), status=SolveStatus.BOUNDED)

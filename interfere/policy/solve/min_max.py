@@ -5,13 +5,13 @@ sum. Whether as much weight starts below a threshold never turns from yes to no 
 costs are halved until one is left: about 18 placements at no cost for 300 jobs beside 700 residents, then a costed one.
 """
 
-import time
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from interfere.policy.costs.candidates import Options
 from interfere.policy.solve.min_sum import EQUAL, Floats, Placement, place, placement_of
+from interfere.time_budget import UNLIMITED, TimeBudget
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,16 +23,16 @@ class WorstPlacement:
     bound: float
 
 
-def least_worst(options: Options, price: Floats, deadline_s: float = np.inf) -> WorstPlacement:
+def least_worst(options: Options, price: Floats, budget: TimeBudget = UNLIMITED) -> WorstPlacement:
     """The placement; exact when every one on the way was."""
-    near = place(_free(options), price, deadline_s)
+    near = place(_free(options), price, budget)
     least, worst = near.waiting * (1 + EQUAL), _worst(options, near)
     values = _values(options)
     low, high = 0, int(np.searchsorted(values, worst))  # values[high] is reached; below values[low] is not
     proved = -1
-    while low < high and time.perf_counter() < deadline_s:
+    while low < high and not budget.expired:
         middle = (low + high) // 2
-        found = place(_free(options.up_to(float(values[middle]))), price, deadline_s)
+        found = place(_free(options.up_to(float(values[middle]))), price, budget)
         if found.waiting <= least:
             near, worst = found, _worst(options, found)
             high = min(middle, int(np.searchsorted(values, worst)))
@@ -41,7 +41,7 @@ def least_worst(options: Options, price: Floats, deadline_s: float = np.inf) -> 
             low = middle + 1
     exact = proved == high - 1 or high == 0
     bound = float(values[high]) if exact else float(values[proved + 1])
-    best = place(options.up_to(worst), price, deadline_s)
+    best = place(options.up_to(worst), price, budget)
     if best.waiting > least:  # the time did not do for it
         best = placement_of(options, price, near.starts, bound=-np.inf)
     worst = _worst(options, best)

@@ -6,7 +6,6 @@ devices. With empty devices of several classes a group is costed at its best cla
 the groups are then assigned to devices; where this falls short, an integer program takes the classes into account.
 """
 
-import time
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -18,6 +17,7 @@ from interfere.matching.seats import assign_seats
 from interfere.policy.costs.candidates import Options, Start
 from interfere.policy.solve.device_classes import by_classes
 from interfere.records import SolveStatus
+from interfere.time_budget import UNLIMITED, TimeBudget
 
 Floats = NDArray[np.float64]
 LEAST_S = 1e-3  # what a search gets that is late already: it answers by simple means
@@ -56,14 +56,14 @@ def waiting_price(options: Options) -> Floats:
     return np.asarray((1.0 + 2.0 * dearest.sum()) * weight / weight.min())
 
 
-def place(options: Options, price: Floats, deadline_s: float = np.inf) -> Placement:
-    """The cheapest placement, `price` float64[n] for each job that waits; soon after `deadline_s` (perf_counter) the
-    best so far."""
-    matching = _matched(options, price, deadline_s)
+def place(options: Options, price: Floats, budget: TimeBudget = UNLIMITED) -> Placement:
+    """The cheapest placement, `price` float64[n] for each job that waits; once the
+    budget has expired the best so far."""
+    matching = _matched(options, price, budget)
     found = _placed(options, price, matching)
-    if found.exact or len(options.together) < 2 or time.perf_counter() > deadline_s:
+    if found.exact or len(options.together) < 2 or budget.expired:
         return found
-    other = by_classes(options, price, deadline_s)
+    other = by_classes(options, price, budget)
     if other is None:
         return found
     better = placement_of(options, price, other.starts, bound=max(found.bound, other.bound), exact=other.exact)
@@ -92,18 +92,18 @@ def least_cost(options: Options) -> float:
     return float(cheapest[np.isfinite(cheapest)].sum())
 
 
-def _matched(options: Options, price: Floats, deadline_s: float) -> Matching:
+def _matched(options: Options, price: Floats, budget: TimeBudget) -> Matching:
     """Pending jobs 0..n-1, seats n..n+s-1, and waiting places after them: mates, and cost with waiting prices."""
     n, s = len(options.pending), len(options.seats)
     if n and n + s > LARGE:
-        found = _with_fewest_waiting(options, price, deadline_s)
+        found = _with_fewest_waiting(options, price, budget)
         if found is not None:
             return found
     fits = all(np.isfinite(cost).all() for cost in options.alone.values())  # then every device serves somebody
-    return _solved(options, price, max(0, n - options.take) if fits else n, deadline_s)
+    return _solved(options, price, max(0, n - options.take) if fits else n, budget)
 
 
-def _with_fewest_waiting(options: Options, price: Floats, deadline_s: float) -> Matching | None:
+def _with_fewest_waiting(options: Options, price: Floats, budget: TimeBudget) -> Matching | None:
     """The same where two a device and one a seat can be had, and the lightest wait; None where that is not so.
 
     Less weight than that of the lightest cannot wait, so a price just above the costs will do. Prices above all sums
@@ -115,7 +115,7 @@ def _with_fewest_waiting(options: Options, price: Floats, deadline_s: float) -> 
     tables = (*(cost[:, None] for cost in options.alone.values()), options.beside_all(), options.together_best())
     span = max(float(np.max(np.abs(t), where=np.isfinite(t), initial=0.0)) for t in tables)
     low = (1.0 + CHANGES * span) * weight
-    found = _solved(options, low, places, deadline_s)
+    found = _solved(options, low, places, budget)
     if found.status is SolveStatus.INFEASIBLE:
         return None
     waits = np.asarray(found.mate[:n]) >= n + s
@@ -125,7 +125,7 @@ def _with_fewest_waiting(options: Options, price: Floats, deadline_s: float) -> 
     return replace(found, cost=found.cost + dearer, lower_bound=found.lower_bound + dearer)
 
 
-def _solved(options: Options, price: Floats, places: int, deadline_s: float) -> Matching:
+def _solved(options: Options, price: Floats, places: int, budget: TimeBudget) -> Matching:
     """The matching with so many waiting places; INFEASIBLE where more would have to wait."""
     n, s = len(options.pending), len(options.seats)
     size = n + s + places
@@ -136,7 +136,7 @@ def _solved(options: Options, price: Floats, places: int, deadline_s: float) -> 
     cost[n:, :n] = cost[:n, n:].T
     solo = np.zeros(size)
     solo[:n] = options.alone_best()
-    left_s = None if deadline_s == np.inf else max(LEAST_S, deadline_s - time.perf_counter())
+    left_s = None if budget.unlimited else max(LEAST_S, budget.remaining_s)
     return match_pairs(cost, solo, max_devices=options.take + s + places, time_limit_s=left_s)
 
 

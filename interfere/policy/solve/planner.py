@@ -5,51 +5,44 @@ largest counts; `decision` puts it into words.
 """
 
 import math
-import time
-from collections.abc import Sequence
 from dataclasses import replace
 
 from interfere.errors import InvalidInputError
 from interfere.policy.answer.actions import Decision, groups_of
+from interfere.policy.context import PlanningContext
 from interfere.policy.costs.candidates import Options, survey
-from interfere.policy.costs.pair_costs import Resolve
 from interfere.policy.deadlines.infeasible import settle
 from interfere.policy.solve.greedy import Greedy, greedy
 from interfere.policy.solve.min_max import least_worst
 from interfere.policy.solve.min_sum import EQUAL, Floats, Placement, least_cost, place, placement_of, waiting_price
 from interfere.policy.validate import validate_snapshot
-from interfere.protocols import Predictor
-from interfere.records import Plan, Snapshot, SolveStatus
+from interfere.records import Plan, SolveStatus
+from interfere.time_budget import TimeBudget
 
 
-def plan(snapshot: Snapshot, predictor: Predictor, resolve: Resolve, decision_id: str) -> Plan:
+def plan(context: PlanningContext) -> Plan:
     """The decision for one snapshot. Raises InvalidInputError when the snapshot contradicts itself."""
-    violations = validate_snapshot(snapshot)
+    violations = validate_snapshot(context.snapshot)
     if violations:
         raise InvalidInputError.from_violations(violations)
-    settled = settle(snapshot, resolve)
-    found = plan_valid(settled.snapshot, predictor, resolve, decision_id)
+    settled = settle(context)
+    found = plan_valid(context.with_snapshot(settled.snapshot))
     return replace(found, actions=settled.told(found.actions, ()))
 
 
-def plan_valid(
-    snapshot: Snapshot, predictor: Predictor, resolve: Resolve, decision_id: str, types: Sequence[str] = ()
-) -> Plan:
-    """The same for a snapshot, or a part of one, that does not and was settled (`hopeless`); `types` as in `survey`."""
-    budget_s = snapshot.limits.time_budget_s
-    deadline_s = math.inf if math.isnan(budget_s) else time.perf_counter() + budget_s
-    options = survey(snapshot, predictor, resolve, types)
+def plan_valid(context: PlanningContext) -> Plan:
+    """The same for a snapshot, or a part of one, that does not and was settled (`hopeless`)."""
+    budget = TimeBudget(context.limits.timing.time_budget_s)
+    options = survey(context)
     in_order = greedy(options)
-    placement, value, bound = _solved(options, waiting_price(options), in_order, deadline_s)
-    decided = Decision(
-        options, groups_of(options, placement.starts), predictor, resolve, snapshot.limits.allow_extrapolation
-    )
+    placement, value, bound = _solved(options, waiting_price(options), in_order, budget)
+    decided = Decision(options, groups_of(options, placement.starts), context)
     actions = tuple(decided.action(i) for i in range(len(options.pending)))
     refused, total = decided.refusals()
     proved = value - bound <= EQUAL * max(abs(value), placement.total)
     return Plan(
-        decision_id=decision_id,
-        model_version=predictor.version,
+        decision_id=context.decision_id,
+        model_version=context.predictor.version,
         actions=actions,
         pairs=decided.pairings(),
         refused=refused,
@@ -64,20 +57,20 @@ def plan_valid(
     )
 
 
-def _solved(options: Options, price: Floats, in_order: Greedy, deadline_s: float) -> tuple[Placement, float, float]:
+def _solved(options: Options, price: Floats, in_order: Greedy, budget: TimeBudget) -> tuple[Placement, float, float]:
     """The placement, what the objective says of it, and the least it could say when as much weight starts.
 
     Where time ran out before the search came as far as greedy, greedy's.
     """
     simple = placement_of(options, price, in_order.starts, bound=-math.inf)
     if options.worst:
-        answer = least_worst(options, price, deadline_s)
+        answer = least_worst(options, price, budget)
         found, value, bound = answer.placement, answer.worst, answer.bound
         more = simple.waiting < found.waiting * (1 - EQUAL)
         if more or (simple.waiting <= found.waiting * (1 + EQUAL) and in_order.worst < value):
             found, value, bound = simple, in_order.worst, min(bound, options.floor)
         return (found, value, bound) if value > -math.inf else (found, 0.0, 0.0)
-    found = place(options, price, deadline_s)
+    found = place(options, price, budget)
     if found.exact:
         return found, found.cost, found.cost
     if simple.total < found.total:

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from interfere.policy.decide import plan_scope
+from interfere.policy.context import PlanningContext, ProfileLookup
+from interfere.policy.decide import decide
 from interfere.records import (
     NAN,
     ActionKind,
@@ -20,6 +21,7 @@ from interfere.records import (
     Job,
     JobProfile,
     Limits,
+    MatrixBatch,
     MatrixPrediction,
     ObjectiveKind,
     PairBatch,
@@ -69,27 +71,9 @@ class TwoTypes:
         """As on the one type."""
         return self._inner.predict_pairs(batch)
 
-    def predict_matrix(
-        self,
-        victims: Sequence[JobProfile],
-        neighbours: Sequence[JobProfile],
-        device_type: str,
-        mode: str,
-        *,
-        quantile: float = 0.5,
-        device_memory_bytes: float = NAN,
-        allow_extrapolation: bool = False,
-    ) -> MatrixPrediction:
+    def predict_matrix(self, batch: MatrixBatch, *, quantile: float = 0.5) -> MatrixPrediction:
         """As on the one type."""
-        return self._inner.predict_matrix(
-            victims,
-            neighbours,
-            device_type,
-            mode,
-            quantile=quantile,
-            device_memory_bytes=device_memory_bytes,
-            allow_extrapolation=allow_extrapolation,
-        )
+        return self._inner.predict_matrix(batch, quantile=quantile)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -115,7 +99,7 @@ class PlannedDeadlines:
         if not any(self._may_start(one, cluster) or hopeless(one, cluster) for one in waiting):
             return Decision(wake_s=last_chance_s(waiting, cluster))
         self.decisions += 1
-        limits = Limits(
+        limits = Limits.of(
             allowed=ALONE | {ActionKind.START_SHARED} if self.share else ALONE,
             promise_ttl_s=0.0,
             promise_deadlines=self.promise,
@@ -135,7 +119,13 @@ class PlannedDeadlines:
             now_s=cluster.now_s,
             partial=False,
         )
-        found = plan_scope(snapshot, self._ledger, self.predictor, self._resolve, f"replay-{self.decisions}")
+        context = PlanningContext(
+            snapshot=snapshot,
+            predictor=self.predictor,
+            catalogue=ProfileLookup(profiles=self._resolve),
+            decision_id=f"replay-{self.decisions}",
+        )
+        found = decide(context, self._ledger)
         self._ledger = found.ledger
         starts = [
             Start(job_id=action.job_id, device_ids=action.places)

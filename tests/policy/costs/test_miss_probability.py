@@ -10,7 +10,7 @@ from interfere.errors import InvalidInputError
 from interfere.policy.costs.miss_probability import either_past
 from interfere.policy.solve.planner import plan
 from interfere.records import Device, Job, Limits, ObjectiveKind, ObjectiveTerm, Snapshot
-from tests.tables import DEVICE, TablePredictor, profile, resolver
+from tests.tables import DEVICE, TablePredictor, context, profile, resolver
 
 
 def lognormal(ahead: float, back: float, sd: float):
@@ -54,14 +54,14 @@ def test_fewest_pairs_past_the_cap_first_then_the_least_slowdown() -> None:
     snapshot = Snapshot(
         pending=tuple(Job(id=name, workload=name) for name in names),
         devices=tuple(Device(id=f"d{k}", type=DEVICE) for k in range(2)),
-        limits=Limits(soft_cap=1.5),
+        limits=Limits.of(soft_cap=1.5),
         objective_terms=(
             ObjectiveTerm(kind=ObjectiveKind.PAIRS_PAST_CAP, weight=100.0),
             ObjectiveTerm(kind=ObjectiveKind.TOTAL_SLOWDOWN),
         ),
     )
     known = resolver(*(profile(name) for name in names))
-    found = plan(snapshot, TablePredictor(table), known, "d")
+    found = plan(context(snapshot, TablePredictor(table), known, "d"))
     assert {frozenset((p.job_id, p.partner_id)) for p in found.pairs} == {frozenset("ac"), frozenset("bd")}
     assert found.cost == pytest.approx(4 * 1.45)
 
@@ -69,5 +69,5 @@ def test_fewest_pairs_past_the_cap_first_then_the_least_slowdown() -> None:
 def test_without_a_soft_cap_the_objective_is_refused_with_the_field() -> None:
     snapshot = Snapshot(pending=(), devices=(Device(id="d", type=DEVICE),), objective=ObjectiveKind.PAIRS_PAST_CAP)
     with pytest.raises(InvalidInputError) as caught:
-        plan(snapshot, TablePredictor({}), resolver(), "d")
+        plan(context(snapshot, TablePredictor({}), resolver(), "d"))
     assert [v.field for v in caught.value.violations] == ["limits.soft_cap"]
