@@ -33,7 +33,15 @@ class Violation:
 
 
 class InterfereError(Exception):
-    """The base of all errors: `what` went wrong, with which `value`, and the `remedy`."""
+    """The base of all errors: `what` went wrong, with which `value`, and the `remedy`.
+
+    >>> from interfere import InterfereError, Job
+    >>> try:
+    ...     Job(id="j1", workload="gemm", weight=-1.0)
+    ... except InterfereError as error:
+    ...     print(error.code)
+    INVALID_ARGUMENT
+    """
 
     code = "UNKNOWN"
 
