@@ -113,8 +113,8 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
-def describe(
+@app.callback()  # without a docstring: it would stand in the help
+def _print_help_without_command(
     ctx: typer.Context,
     version: Annotated[  # noqa: ARG001 - its callback prints and exits
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")

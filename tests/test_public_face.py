@@ -19,7 +19,7 @@ NAMES = [name for name in interfere.__all__ if name != "__version__"]
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
-    """What `interfere serve` gives who has only installed it."""
+    """A server of the shipped model, as `interfere serve` starts it after an installation."""
     server = start_server(Settings(model=SHIPPED, work=tmp_path_factory.mktemp("face"), port=0))
     yield server
     server.stop()
