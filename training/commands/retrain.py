@@ -2,12 +2,15 @@
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from interfere.commands.output import JsonFlag, emit, progress_note
 from training.commands.options import Data, Seed, Tracking, Work
+
+if TYPE_CHECKING:
+    from training.retrain import Retrained
 
 app = typer.Typer(add_completion=False)
 
@@ -53,7 +56,13 @@ def retrain(
         if as_json:
             emit({"outcome": "busy", "reason": error.what}, "", as_json=True)
         raise typer.Exit(EXIT_BUSY) from None
-    document = {
+    folder = f"\n{result.folder}" if result.folder else ""
+    emit(_document(result), f"{result.outcome.value}: {result.reason}{folder}", as_json=as_json)
+    raise typer.Exit(EXIT[result.outcome])
+
+
+def _document(result: "Retrained") -> dict[str, Any]:
+    return {
         "outcome": result.outcome.value,
         "reason": result.reason,
         "inputs": result.inputs,
@@ -68,6 +77,3 @@ def retrain(
             "without_facts": result.observed.without_facts,
         },
     }
-    folder = f"\n{result.folder}" if result.folder else ""
-    emit(document, f"{result.outcome.value}: {result.reason}{folder}", as_json=as_json)
-    raise typer.Exit(EXIT[result.outcome])

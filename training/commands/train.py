@@ -2,13 +2,16 @@
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from interfere.commands.options import parse_pair
 from interfere.commands.output import JsonFlag, emit, progress_note
 from training.commands.options import Data, Seed, Tracking, Work, workspace
+
+if TYPE_CHECKING:
+    from training.pipeline import TrainingResult
 
 app = typer.Typer(add_completion=False)
 
@@ -29,7 +32,7 @@ def train(
     as_json: JsonFlag = False,
 ) -> None:
     """Train all models on measured tables; publish and register the best."""
-    from training.commands.documents import scores_document, scores_table
+    from training.commands.documents import scores_table
     from training.pipeline import train as train_models
     from training.sources import table_folders
 
@@ -43,10 +46,24 @@ def train(
         tracking=tracking,
         report=progress_note,
     )
+    for line in _notes(result):
+        progress_note(line)
+    progress_note(f"published {result.folder} (version {result.version}); runs in {tracking or folder / 'mlflow.db'}")
+    emit(_document(result), scores_table(result.scores), as_json=as_json)
+
+
+def _notes(result: "TrainingResult") -> list[str]:
     role = "champion" if result.registered.champion else "challenger"
     if result.verdict.passed and not result.registered.champion:
         role += "; make it champion with: interfere promote"
-    document = {
+    best = f"best model: {result.champion}; registered as version {result.registered.number}, {role}"
+    return [best, f"gate {result.verdict.reason}"]
+
+
+def _document(result: "TrainingResult") -> dict[str, Any]:
+    from training.commands.documents import scores_document
+
+    return {
         "champion": result.champion,
         "version": result.version,
         "folder": str(result.folder),
@@ -58,7 +75,3 @@ def train(
         "verdict": asdict(result.verdict),
         "scores": scores_document(result.scores),
     }
-    progress_note(f"best model: {result.champion}; registered as version {result.registered.number}, {role}")
-    progress_note(f"gate {result.verdict.reason}")
-    progress_note(f"published {result.folder} (version {result.version}); runs in {tracking or folder / 'mlflow.db'}")
-    emit(document, scores_table(result.scores), as_json=as_json)

@@ -111,9 +111,9 @@ def run_quickstart(work: Path, workload_set: str, seed: int) -> QuickstartResult
     # 6. Compare.
     comparison = compare_pairings(names, chosen, predicted, measured_slowdowns(table.pairs))
     if remeasured:
-        measured_again = measured_slowdowns(remeasured)
-        comparison.append(comparison_row("chosen, run again", chosen, predicted, measured_again))
-        comparison.append(comparison_row("a random one, run", random_pairing, predicted, measured_again))
+        again = measured_slowdowns(remeasured)
+        comparison.append(comparison_row("chosen, run again", chosen, predicted, again))
+        comparison.append(comparison_row("a random one, run", random_pairing, predicted, again))
     chosen_rows = rows_of(chosen, remeasured or table.pairs)
     all_rows = [row for row in table.pairs if {row.victim, row.neighbour} <= set(names)]
     return QuickstartResult(
