@@ -47,7 +47,7 @@ def table_folder(name_or_folder: str | Path, work: Path) -> Path:
         raise NotFoundError(
             "no such table",
             value=name_or_folder,
-            remedy=f"give a folder, one of the workspace ({', '.join(own) or 'none'}), or one of the shipped ones "
+            remedy=f"give a folder, a table of the workspace ({', '.join(own) or 'none'}), or a shipped table "
             f"({', '.join(_shipped_names()) or 'none'})",
         ) from None
 

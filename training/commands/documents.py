@@ -7,11 +7,11 @@ from typing import Any
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from training.evaluation.cross_validation import COLUMNS
+from training.evaluation.score_table import SCORE_COLUMNS
 from training.evaluation.scores import Scores
 
 SHOWN = {"mae", "mape", "r2", "spearman", "regret", "coverage", "rows"}  # what fits into 80 columns
-SHOWN_COLUMNS = tuple(column for column in COLUMNS if column[0] in SHOWN)
+SHOWN_COLUMNS = tuple(column for column in SCORE_COLUMNS if column[0] in SHOWN)
 LEGEND = (
     "MAE of speed, MAPE of slowdown, R² of log slowdown, mean Spearman per victim, regret of each job's best partner, "
     "coverage of the 90 % interval"

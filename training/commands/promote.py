@@ -21,10 +21,10 @@ def promote(
     as_json: JsonFlag = False,
 ) -> None:
     """Make a registered model that passed the gate the champion of the workspace and publish it."""
-    from features.pair import Encoder
-    from training.publishing.registry import promote as promote_version
+    from features.pair import FeatureEncoder
+    from training.publishing.model_registry import promote as promote_version
 
-    fingerprint = Encoder().fingerprint
+    fingerprint = FeatureEncoder().fingerprint
     champion = promote_version(workspace(work), fingerprint, number=version, force=force.strip(), tracking=tracking)
     document = {
         "registered_version": champion.number,

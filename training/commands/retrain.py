@@ -10,7 +10,7 @@ from interfere.commands.output import JsonFlag, emit, progress_note
 from training.commands.options import Data, Seed, Tracking, Work
 
 if TYPE_CHECKING:
-    from training.retrain import Retrained
+    from training.retrain import RetrainResult
 
 app = typer.Typer(add_completion=False)
 
@@ -36,14 +36,14 @@ def retrain(
     2 wrong usage.
     """
     from interfere.config import load_settings
-    from training.retrain import EXIT, EXIT_BUSY, BusyError
+    from training.retrain import EXIT_BUSY, EXIT_STATUS, BusyError
     from training.retrain import retrain as retrain_models
-    from training.sources import table_folders
+    from training.table_folders import find_table_folders
 
     settings = load_settings(work=work, store=store)
     try:
         result = retrain_models(
-            table_folders(data, settings.work),
+            find_table_folders(data, settings.work),
             settings.work,
             store=settings.store_path,
             seed=seed,
@@ -58,10 +58,10 @@ def retrain(
         raise typer.Exit(EXIT_BUSY) from None
     folder = f"\n{result.folder}" if result.folder else ""
     emit(_document(result), f"{result.outcome.value}: {result.reason}{folder}", as_json=as_json)
-    raise typer.Exit(EXIT[result.outcome])
+    raise typer.Exit(EXIT_STATUS[result.outcome])
 
 
-def _document(result: "Retrained") -> dict[str, Any]:
+def _document(result: "RetrainResult") -> dict[str, Any]:
     return {
         "outcome": result.outcome.value,
         "reason": result.reason,

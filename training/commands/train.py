@@ -34,11 +34,11 @@ def train(
     """Train all models on measured tables; publish and register the best."""
     from training.commands.documents import scores_table
     from training.pipeline import train as train_models
-    from training.sources import table_folders
+    from training.table_folders import find_table_folders
 
     folder = workspace(work)
     result = train_models(
-        table_folders(data, folder),
+        find_table_folders(data, folder),
         folder,
         seed=seed,
         publish_to=publish,

@@ -48,11 +48,11 @@ def solo(
 ) -> None:
     """Profile workloads alone: step time, busy and idle stretches, memory, FLOPs, operators."""
     from interfere.profiling.campaign import CampaignConfig
-    from interfere.profiling.workloads import names
+    from interfere.profiling.workloads import expand_names
 
     config = CampaignConfig(
         out=out or work / "tables" / name,
-        workloads=names(workloads),
+        workloads=expand_names(workloads),
         pairs=(),
         core=core,
         solo_s=solo_s,
@@ -115,11 +115,11 @@ def campaign(
 ) -> None:
     """Profile workloads alone and in all pairs. Killed and run again, it goes on."""
     from interfere.profiling.campaign import CampaignConfig
-    from interfere.profiling.workloads import names
+    from interfere.profiling.workloads import expand_names
 
     config = CampaignConfig(
         out=out or work / "tables" / name,
-        workloads=names(workloads),
+        workloads=expand_names(workloads),
         passes=passes,
         block_s=block_s,
         seed=seed,

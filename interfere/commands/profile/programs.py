@@ -13,7 +13,7 @@ from interfere.commands.profile.console import ONE_CORE, campaign_progress, pair
 from interfere.errors import InvalidInputError
 
 if TYPE_CHECKING:
-    from interfere.profiling.programs.campaign import CommandConfig, Outcome
+    from interfere.profiling.programs.campaign import ProgramCampaignConfig, ProgramCampaignResult
     from interfere.profiling.programs.spec import Command
 
 
@@ -53,13 +53,13 @@ def command(
     with lines like [train], command = "python train.py", step_regex = 'step (\\d+)', cwd, env, warm_steps, warm_s.
     Steps: interfere.progress in the program, or --step-regex on its output.
     """
-    from interfere.profiling.programs.campaign import CommandConfig
+    from interfere.profiling.programs.campaign import ProgramCampaignConfig
 
     warm_up: dict[str, Any] = {"warm_steps": warm_steps, "warm_s": warm_s}
     commands = _commands(line or [], spec, name, step_regex, {k: v for k, v in warm_up.items() if v is not None})
     if alone and pair:
         raise InvalidInputError("--alone measures no pairs", value=pair, remedy="leave one of the two out")
-    config = CommandConfig(
+    config = ProgramCampaignConfig(
         out=out or work / "tables" / table,
         commands=commands,
         pairs=None if spec and not pair and not alone else tuple(parse_pair(text) for text in pair or ()),
@@ -102,38 +102,38 @@ def _commands(
     return read_commands(spec)
 
 
-def _measure(config: "CommandConfig", *, as_json: bool) -> None:
-    from interfere.profiling.programs.campaign import run_commands
+def _measure(config: "ProgramCampaignConfig", *, as_json: bool) -> None:
+    from interfere.profiling.programs.campaign import run_program_campaign
 
     with campaign_progress(config.out) as report:
-        outcome = run_commands(config, report)
-    emit(_document(config, outcome), _grid(config, outcome), as_json=as_json)
-    if outcome.failures:
+        result = run_program_campaign(config, report)
+    emit(_document(config, result), _grid(config, result), as_json=as_json)
+    if result.failures:
         raise typer.Exit(1)
 
 
-def _document(config: "CommandConfig", outcome: "Outcome") -> dict[str, object]:
+def _document(config: "ProgramCampaignConfig", result: "ProgramCampaignResult") -> dict[str, object]:
     from interfere.data.tables import table_digest
 
     fields = ("workload", "step_time_s", "step_time_sd_s", "busy_frac", "memory_peak_bytes")
     return {
         "table": str(config.out),
         "sha256": table_digest(config.out),
-        "jobs": [{name: getattr(job, name) for name in fields} for job in outcome.table.jobs],
-        "pairs": pair_documents(outcome.table.pairs),
-        "failures": [{"name": failure.name, "reason": failure.reason} for failure in outcome.failures],
+        "jobs": [{name: getattr(job, name) for name in fields} for job in result.table.jobs],
+        "pairs": pair_documents(result.table.pairs),
+        "failures": [{"name": failure.name, "reason": failure.reason} for failure in result.failures],
     }
 
 
-def _grid(config: "CommandConfig", outcome: "Outcome") -> Grid:
+def _grid(config: "ProgramCampaignConfig", result: "ProgramCampaignResult") -> Grid:
     device = ONE_CORE if config.on_core else f"{config.device_type}, {config.mode}"
     headings = ("command", "beside", "step or slowdown", "± or 95 % interval", "")
     grid = Grid(*headings, caption=f"{device} · wrote {config.out}")
-    for job in outcome.table.jobs:
+    for job in result.table.jobs:
         busy = f"{job.busy_frac:.0%} busy" if isfinite(job.busy_frac) else ""
         grid.add_row(job.workload, "–", f"{job.step_time_s * 1e3:.2f} ms", f"± {job.step_time_sd_s * 1e3:.2f} ms", busy)
-    for pair in outcome.table.pairs:
+    for pair in result.table.pairs:
         grid.add_row(*pair_cells(pair))
-    for failure in outcome.failures:
+    for failure in result.failures:
         grid.add_row(failure.name, "–", "–", "–", failure.reason)
     return grid

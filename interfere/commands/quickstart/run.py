@@ -75,7 +75,7 @@ class QuickstartResult:
 
 def run_quickstart(work: Path, workload_set: str, seed: int) -> QuickstartResult:
     """Run all stages in the workspace. Raises UnfitError where one of them cannot run or fails."""
-    from interfere.profiling.workloads import names as workload_names
+    from interfere.profiling.workloads import expand_names
 
     stages.check_ready(work)
     reason, begin_s = stages.reason_not_to_measure(), time.monotonic()
@@ -85,7 +85,7 @@ def run_quickstart(work: Path, workload_set: str, seed: int) -> QuickstartResult
         progress_note(
             "One CPU core, shared in time slices, stands in for a GPU: every figure below is of this very run."
         )
-    run_folder, names = prepare_run_folder(work), workload_names(workload_set)
+    run_folder, names = prepare_run_folder(work), expand_names(workload_set)
 
     # 1. Measure all jobs alone and in pairs.
     table_folder, table = _measured_table(work, workload_set, names, can_measure=not reason)
