@@ -14,13 +14,13 @@ import pytest
 
 from features.pair import FeatureEncoder
 from interfere.cli import main
-from interfere.commands.output import jsonable
 from interfere.data.tables import Table, table_digest, write_table
 from interfere.errors import NotFoundError, TableError, UnfitError
 from interfere.predict.manifest import read_manifest
 from interfere.predict.measured import measured_table
 from interfere.predict.onnx import load_model
 from interfere.records import PairBatch
+from interfere.strict_json import json_value
 from tests.tables import matrix_batch
 from training.candidates import Candidates
 from training.dataset import Dataset
@@ -193,7 +193,7 @@ def test_the_verdict_is_stored_with_run_and_version(trained: Trained) -> None:
     with mlflow_connection(trained.work):
         stored = json.loads(mlflow.artifacts.load_text(f"runs:/{trained.result.run_id}/verdict.json"))
         version = mlflow.MlflowClient().get_model_version(MODEL, "1")
-    assert stored == jsonable(asdict(verdict))
+    assert stored == json_value(asdict(verdict))
     assert (version.tags["gate"], version.tags["gate_reason"]) == ("passed", verdict.reason)
 
 
@@ -259,7 +259,7 @@ def test_the_command_and_the_library_make_the_same_model_twice(
     again = train([small_folder], tmp_path / "other", seed=0)
     assert second["version"] == again.version
     assert second["scores"]["pair"] == {
-        model: pytest.approx(jsonable(asdict(s))) for split, model, s in again.scores if split == "pair"
+        model: pytest.approx(json_value(asdict(s))) for split, model, s in again.scores if split == "pair"
     }
     assert read_bytes(Path(second["folder"])) == read_bytes(again.folder)
 
