@@ -13,7 +13,7 @@ from zipfile import BadZipFile
 
 from interfere.errors import NotFoundError, UnavailableError
 from interfere.predict.online import state as snapshot
-from interfere.predict.residual import Learned, OnlineModel
+from interfere.predict.residual import LearningResult, OnlineModel
 from interfere.records import JobProfile, MemoryUsage, Observation, ObservationResult, Progress, Rollback
 from interfere.store.protocol import Kept, ObservationBook, SnapshotBook, StoredSnapshot
 from interfere.store.rows import kind_of, observation_text
@@ -56,8 +56,8 @@ class ObservationLedger:
         self.used_bytes = book.largest_uses()  # by workload and device type
         self._last = max((entry.sequence for entry in book.newest(1)), default=0)
         self.model, self._from = self._folded(self._last)
-        self._alarms = self.model.alarms
-        metrics.drifting(len(self.model.frozen()))
+        self._alarms = self.model.alarm_count
+        metrics.drifting(len(self.model.drifting_workloads()))
 
     @property
     def last(self) -> int:
@@ -74,7 +74,7 @@ class ObservationLedger:
             # a rollback since then to an earlier entry makes the snapshot know too much
             if all(at <= stored.sequence or stored.sequence <= to for at, to in gone):
                 try:
-                    snapshot.restore(model, stored.content)
+                    snapshot.restore_state(model, stored.content)
                 except (ValueError, KeyError, IndexError, TypeError, OSError, BadZipFile) as error:
                     _log.warning("a snapshot cannot be read, the log is folded instead: %r", error)
                     model = self._fresh()
@@ -92,7 +92,7 @@ class ObservationLedger:
         return model, start
 
     def _fold(self, model: OnlineModel, windows: Sequence[Progress]) -> None:
-        model.prepare(windows, self._profiles.of_workload)
+        model.prefetch(windows, self._profiles.of_workload)
         for window in windows:
             model.observe(window, self._profiles.of_workload)
 
@@ -102,7 +102,7 @@ class ObservationLedger:
 
     def facts_came(self, profiles: Sequence[JobProfile]) -> None:
         """What was learned of a job without facts is learned again against its facts."""
-        cold = {(workload, device_type) for workload, device_type, _ in self.model.effects.cold}
+        cold = {(workload, device_type) for workload, device_type, _ in self.model.effects.unprofiled}
         if any((profile.workload, profile.device_type) in cold for profile in profiles):
             self.model, self._from = self._folded(self._last)
 
@@ -111,7 +111,7 @@ class ObservationLedger:
         if self._last == self._from:
             return
         try:
-            content = snapshot.content_of(self.model)
+            content = snapshot.dump_state(self.model)
             self._snapshots.put(StoredSnapshot(sequence=self._last, key=self._key(), content=content))
             self._from = self._last
         except UnavailableError:
@@ -126,10 +126,10 @@ class ObservationLedger:
         kept: list[Kept] = []
         errors: list[float] = []
         answers = []
-        self.model.mark()
+        self.model.set_savepoint()
         try:
             windows = [one for one in reported if isinstance(one, Progress) and one.observation_id not in seen]
-            self.model.prepare(windows, self._profiles.of_workload)
+            self.model.prefetch(windows, self._profiles.of_workload)
             for one in reported:
                 answer, error = self._observe_one(one, seen)
                 answers.append(answer)
@@ -140,7 +140,7 @@ class ObservationLedger:
             if kept:
                 self._last = self._book.append(kept, time.time())
         except BaseException:
-            self.model.take_back()  # forget what was folded in but not stored
+            self.model.restore_savepoint()  # forget what was folded in but not stored
             raise
         for one_kept in kept:
             kind = kind_of(one_kept.observation)
@@ -165,8 +165,8 @@ class ObservationLedger:
         for error in errors:
             if not math.isnan(error):
                 self._metrics.predicted(error)
-        frozen = self.model.frozen()
-        if (alarms := self.model.alarms) > self._alarms:
+        frozen = self.model.drifting_workloads()
+        if (alarms := self.model.alarm_count) > self._alarms:
             _log.warning("drift alarm: nothing is learned until they settle of %s", ", ".join(frozen) or "all jobs")
             self._metrics.drift_alarm(alarms - self._alarms)
         self._alarms = alarms
@@ -174,22 +174,22 @@ class ObservationLedger:
 
     def _observe_one(self, one: Reported, seen: Mapping[str, Observation]) -> tuple[ObservationAnswer, float]:
         """The answer, and the relative error of the prediction that stood before it."""
-        learned = Learned(ObservationResult.REJECTED)
+        learned = LearningResult(ObservationResult.REJECTED)
         if isinstance(one, Unreadable):
-            learned = Learned(ObservationResult.REJECTED, one.reason)
+            learned = LearningResult(ObservationResult.REJECTED, one.reason)
         elif one.observation_id in seen:
             if observation_text(seen[one.observation_id]) == observation_text(one):
-                learned = Learned(ObservationResult.DUPLICATE, "this id was stored before; nothing changed")
+                learned = LearningResult(ObservationResult.DUPLICATE, "this id was stored before; nothing changed")
             else:
                 why = "this id was stored with other content; give every observation an id of its own"
-                learned = Learned(ObservationResult.REJECTED, why)
+                learned = LearningResult(ObservationResult.REJECTED, why)
         elif isinstance(one, Progress):
             learned = self.model.observe(one, self._profiles.of_workload)
         elif isinstance(one, Rollback) and one.to_sequence > self._last:
             why = f"the log ends at {self._last}: nothing comes after {one.to_sequence}"
-            learned = Learned(ObservationResult.REJECTED, why)
+            learned = LearningResult(ObservationResult.REJECTED, why)
         else:
-            learned = Learned(ObservationResult.APPLIED)
+            learned = LearningResult(ObservationResult.APPLIED)
         answer = ObservationAnswer(observation_id=one.observation_id, result=learned.result, reason=learned.reason)
         return answer, learned.error_ratio
 
@@ -235,7 +235,7 @@ def _state(model: OnlineModel, counts: Mapping[str, int]) -> OnlineState:
         corrected_pairs=summary["corrected_pairs"],
         quarantined=summary["quarantined"],
         alarms=summary["alarms"],
-        frozen=model.frozen(),
+        frozen=model.drifting_workloads(),
         outcomes=counts.get("outcome", 0),
         memory_usages=counts.get("memory_usage", 0),
     )

@@ -14,7 +14,7 @@ from interfere.errors import InvalidInputError, LimitError, Violation
 from interfere.policy.answer.ranking import rank
 from interfere.policy.rules.memory import Known
 from interfere.policy.validate import validate_snapshot
-from interfere.predict.groups import composed, memory_share
+from interfere.predict.groups import compose_groups, total_memory_share
 from interfere.predict.manifest import Manifest
 from interfere.predict.occlusion import Occlusion
 from interfere.predict.online.prior import ResidualPrior
@@ -118,8 +118,8 @@ class PolicyCore:
             prediction = predict_known(self._learned.model, query, device_type, found, victim, neighbour)
         groups = len(places) < len(victim)
         if groups:
-            share = [memory_share([found[k][0] for k in one], query.device_memory_bytes) for one in places]
-            prediction = composed(prediction, sizes, np.array(share))
+            share = [total_memory_share([found[k][0] for k in one], query.device_memory_bytes) for one in places]
+            prediction = compose_groups(prediction, sizes, np.array(share))
         return PairAnswer(
             victim=np.array([one[0] for one in places], dtype=np.int64),
             neighbour=np.array([one[1] for one in places], dtype=np.int64),
@@ -173,11 +173,15 @@ class PolicyCore:
     def _of_job(self, job: Job, device_type: str) -> JobProfile | None:
         """The facts of a job; without any, what was learned of its workload stands in for them."""
         found = self._profiles.of_job(job, device_type)
-        return found or self._learned.model.cold.profile(job.workload, device_type)
+        return found or self._learned.model.unprofiled.profile(job.workload, device_type)
 
     def _of_ref(self, ref: JobRef, device_type: str, *, extrapolate: bool) -> tuple[JobProfile | None, str]:
         found, reason = self._profiles.of_ref(ref, device_type, extrapolate=extrapolate)
-        cold = self._learned.model.cold.profile(ref.workload, device_type) if found is None and ref.workload else None
+        cold = (
+            self._learned.model.unprofiled.profile(ref.workload, device_type)
+            if found is None and ref.workload
+            else None
+        )
         return (cold, "") if cold else (found, reason)
 
     def _device_type(self, asked: str) -> str:

@@ -135,9 +135,9 @@ def prices_from_sample(matrix: Floats, deadline_s: float) -> Floats:
 def _repair_warm_start(matrix: Floats, old_prices: Floats, edges: Ints) -> tuple[Floats, Ints, NDArray[np.bool_]]:
     """Adapt old prices and edges to a problem in which some rows changed.
 
-    Returns the prices, the edges, and bool[n]: rows with possible violations outside these edges. A row counts as changed
-    when most of its edges are no longer near their price: it takes the price of its fourth cheapest edge, and its
-    cheapest edges are added.
+    Returns the prices, the edges, and bool[n]: rows with possible violations outside these edges. A row counts as
+    changed when most of its edges are no longer near their price: it takes the price of its fourth cheapest edge, and
+    its cheapest edges are added.
     """
     n, y = len(matrix), np.floor(2.0 * old_prices) / 2.0
     i, j = np.divmod(edges, n)

@@ -13,8 +13,8 @@ import interfere.predict
 from features.pair import Encoder
 from interfere.errors import ModelError, UnfitError
 from interfere.policy.solve.planner import plan
-from interfere.predict.measured import Measured, MeasuredPredictor, PairKey
-from interfere.predict.onnx import SHORT_LIST, OnnxPredictor, load_model
+from interfere.predict.measured import MeasuredPredictor, MeasuredSlowdown, PairKey
+from interfere.predict.onnx import MAX_CHAMPION_PAIRS, OnnxPredictor, load_model
 from interfere.predict.residual import OnlineModel
 from interfere.records import (
     Device,
@@ -76,7 +76,7 @@ def test_intervals_hold_their_median_and_widen_for_a_new_job(model: OnnxPredicto
 def test_a_large_matrix_comes_from_the_towers_in_both_directions(model: OnnxPredictor) -> None:
     base = tuple(model.profiles.values())
     jobs = tuple(replace(base[k % len(base)], workload=f"w{k}", step_time_s=0.01 + k * 1e-5) for k in range(70))
-    assert 2 * len(jobs) ** 2 > SHORT_LIST
+    assert 2 * len(jobs) ** 2 > MAX_CHAMPION_PAIRS
     matrix = model.predict_matrix(matrix_batch(jobs))
     np.testing.assert_allclose(matrix.neighbour_slowdown, matrix.victim_slowdown.T, rtol=1e-5)
     part = model.predict_matrix(matrix_batch(jobs[3:68], jobs))
@@ -188,7 +188,7 @@ def test_a_plan_shares_no_device_with_a_job_unlike_all_others(model: OnnxPredict
 def test_a_measured_pair_is_answered_however_strange(model: OnnxPredictor) -> None:
     jobs = (next(iter(model.profiles.values())), strange(model))
     key = PairKey(jobs[0].workload, "strange", *DOMAIN)
-    known = MeasuredPredictor(model, {key: Measured(slowdown=1.7, lower=1.7, upper=1.7)})
+    known = MeasuredPredictor(model, {key: MeasuredSlowdown(slowdown=1.7, lower=1.7, upper=1.7)})
     answer = known.predict_pairs(batch(model, jobs))
     assert (answer.median[1], answer.source[1], answer.reason[1]) == (1.7, Source.MEASURED, "")
     assert known.predict_matrix(matrix_batch(jobs), quantile=0.95).victim_slowdown[0, 1] == pytest.approx(1.7)

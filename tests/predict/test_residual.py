@@ -135,7 +135,7 @@ def test_windows_alone_teach_the_rate_that_pending_windows_waited_for() -> None:
     [
         ({"company": (), "slowdown": 1.5}, "send steps"),
         ({"company": (), "steps": 0.0}, "teaches no rate"),
-        ({"company": ("b", "c"), "slowdown": 1.5}, "groups of 3"),
+        ({"company": ("b", "c"), "slowdown": 1.5}, "3 co-located jobs"),
         ({"company": ("never seen",), "slowdown": 1.5}, "register profiles"),
         ({"device_type": "tpu", "slowdown": 1.5}, "register profiles"),
     ],

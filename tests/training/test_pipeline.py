@@ -18,7 +18,7 @@ from interfere.commands.output import jsonable
 from interfere.data.tables import Table, table_digest, write_table
 from interfere.errors import NotFoundError, TableError, UnfitError
 from interfere.predict.manifest import read_manifest
-from interfere.predict.measured import measured_table
+from interfere.predict.measured import read_measured_table
 from interfere.predict.onnx import load_model
 from interfere.records import PairBatch
 from tests.tables import matrix_batch
@@ -92,7 +92,7 @@ def test_the_published_folder_answers_as_a_predictor(trained: Trained, small: Ta
 
 def test_held_out_pairs_are_in_no_published_number_and_scored_apart(trained: Trained, encoder: Encoder) -> None:
     manifest = read_manifest(trained.result.folder, encoder.fingerprint)
-    measured = measured_table(trained.result.folder, manifest)
+    measured = read_measured_table(trained.result.folder, manifest)
     hidden = {tuple(sorted(pair)) for pair in trained.held_out}
     assert measured
     assert not hidden & {tuple(sorted((key.victim, key.neighbour))) for key in measured}
@@ -104,7 +104,7 @@ def test_held_out_pairs_are_in_no_published_number_and_scored_apart(trained: Tra
 def test_a_later_measurement_replaces_an_earlier_one(trained: Trained, small: Table, encoder: Encoder) -> None:
     manifest = read_manifest(trained.result.folder, encoder.fingerprint)
     first = {(p.victim, p.neighbour): p.slowdown for p in small.pairs}
-    for key, row in measured_table(trained.result.folder, manifest).items():
+    for key, row in read_measured_table(trained.result.folder, manifest).items():
         assert row.slowdown == pytest.approx(1.1 * first[key.victim, key.neighbour])
     first_rows, later_rows = (t["rows"] for t in manifest.trained_on)
     assert first_rows == later_rows > 0  # both are learned from

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from interfere.errors import ModelError
 from interfere.predict.manifest import Manifest, read_manifest
-from interfere.predict.measured import measured_table
+from interfere.predict.measured import read_measured_table
 from interfere.protocols import PairEncoder
 from training.dataset import Dataset, Pair, Rows, unordered
 from training.evaluation.cross_validation import Evaluation
@@ -59,7 +59,7 @@ def read_rival(number: int, model: str, folder: Path, encoder: PairEncoder) -> R
     """The champion in `folder`; one that this program must not serve keeps only its recipe's name."""
     try:
         manifest = read_manifest(folder, encoder.fingerprint)
-        fitted = frozenset(unordered(key.victim, key.neighbour) for key in measured_table(folder, manifest))
+        fitted = frozenset(unordered(key.victim, key.neighbour) for key in read_measured_table(folder, manifest))
         graph = session_of((folder / "pair.onnx").read_bytes())
     except ModelError:
         return Rival(number=number, model=model, manifest=None, graph=None, fitted=frozenset())

@@ -10,7 +10,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from interfere.predict.intervals import EVIDENCE, Intervals, evidence, spread
+from interfere.predict.intervals import EVIDENCE_CLASSES, Intervals, evidence_class, spread
 from training.dataset import Dataset
 
 LEVELS = (0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
@@ -53,14 +53,14 @@ def calibrated(dataset: Dataset, found: Sequence[HeldOut]) -> Intervals:
 
 def grids_of(residual: Floats, *, novelty: Floats, partners: Ints, domain: Ints, domains: int) -> Intervals:
     """`domain` is k + 1 for domain k of `domains`. A group with too few residuals takes those of a wider one."""
-    scaled, known = residual / spread(novelty), evidence(partners)
+    scaled, known = residual / spread(novelty), evidence_class(partners)
     everything = _quantiles(scaled)
-    overall: list[Floats | None] = [_own(scaled[known == k]) for k in range(len(EVIDENCE))]
+    overall: list[Floats | None] = [_own(scaled[known == k]) for k in range(len(EVIDENCE_CLASSES))]
     new, few, many = overall
     complete = new is not None and many is not None
     new, many = new if new is not None else everything, many if many is not None else everything
     overall = [new, few if few is not None else (new + many) / 2, many]
-    grids = np.empty((len(EVIDENCE), domains + 1, len(LEVELS)))
+    grids = np.empty((len(EVIDENCE_CLASSES), domains + 1, len(LEVELS)))
     for k, grid in enumerate(overall):
         grids[k] = grid
         for d in range(1, domains + 1):

@@ -13,11 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from interfere.predict.online.prior import (
-    SCALED,
+    SCALE_RANGE,
     Floats,
-    Home,
     ResidualPrior,
     RolePrior,
+    WorkloadKey,
     default_prior,
     prior_arrays,
 )
@@ -81,7 +81,7 @@ def fit_prior(dataset: Dataset, unseen: Errors, seen: Errors) -> ResidualPrior:
     zero = np.zeros(width - 2)
 
     def fitted(errors: Errors, role: str, chosen: NDArray[np.bool_]) -> tuple[Floats, float] | None:
-        who, other = (errors.victim, errors.neighbour) if role == "own" else (errors.neighbour, errors.victim)
+        who, other = (errors.victim, errors.neighbour) if role == "as_victim" else (errors.neighbour, errors.victim)
         rows: dict[tuple[int, int], list[int]] = {}
         for k in np.flatnonzero(chosen & (errors.victim != errors.neighbour)).tolist():
             rows.setdefault((int(who[k]), int(errors.domain[k])), []).append(k)
@@ -90,30 +90,30 @@ def fit_prior(dataset: Dataset, unseen: Errors, seen: Errors) -> ResidualPrior:
             slope = errors.log_predicted[places] - centre
             z = np.array([found.get(keys[int(other[k]), domain], zero) for k in places]).reshape(len(places), -1)
             phi = np.column_stack([np.ones(len(places)), slope, z])
-            sets.append((phi, errors.error[places], np.exp(2 * np.clip(slope, *SCALED))))
+            sets.append((phi, errors.error[places], np.exp(2 * np.clip(slope, *SCALE_RANGE))))
         return random_effects(sets) if len(sets) >= 2 else None
 
     usual = default_prior()
     roles = {}
     spreads = []
-    for role, new in (("own", unseen.new_victim), ("aggressor", unseen.new_neighbour)):
+    for role, new in (("as_victim", unseen.new_victim), ("as_neighbour", unseen.new_neighbour)):
         fallback = getattr(usual, role)
         first = fitted(unseen, role, new)
         second = fitted(seen, role, np.ones(len(seen.error), dtype=bool))
         if first:
             spreads.append(first[1])
         roles[role] = RolePrior(
-            new=first[0] if first else _padded(fallback.new, width),
-            known=second[0] if second else _padded(fallback.known, width),
+            unseen=first[0] if first else _padded(fallback.unseen, width),
+            seen=second[0] if second else _padded(fallback.seen, width),
         )
     spread = float(np.mean(spreads)) if spreads else usual.pair_var + usual.noise_var
     noise = min(_noise_var(dataset), spread / 2)
     means, suffered, added = _effects(dataset)
-    homes: list[Home] = list(found) or sorted({keys[key] for key in _present(dataset)})
+    homes: list[WorkloadKey] = list(found) or sorted({keys[key] for key in _present(dataset)})
     return ResidualPrior(
         centre=centre,
-        own=roles["own"],
-        aggressor=roles["aggressor"],
+        as_victim=roles["as_victim"],
+        as_neighbour=roles["as_neighbour"],
         pair_var=spread - noise,
         noise_var=noise,
         signatures={home: found.get(home, zero) for home in homes},
@@ -151,9 +151,9 @@ def random_effects(sets: Sequence[tuple[Floats, Floats, Floats]]) -> tuple[Float
     return (covariance + covariance.T) / 2, noise
 
 
-def signatures(dataset: Dataset, components: int) -> dict[Home, Floats]:
+def signatures(dataset: Dataset, components: int) -> dict[WorkloadKey, Floats]:
     """float64[components] of every job of every domain: principal components of its row and column, holes filled."""
-    made: dict[Home, Floats] = {}
+    made: dict[WorkloadKey, Floats] = {}
     for d, where in enumerate(dataset.domains):
         jobs, grid = _grid(dataset, d)
         filled = _filled(grid)
@@ -196,11 +196,13 @@ def _filled(grid: Floats) -> Floats:
     return np.asarray(np.where(np.isfinite(grid), grid, mean + rows[:, None] + columns[None]))
 
 
-def _effects(dataset: Dataset) -> tuple[dict[tuple[str, str], float], dict[Home, float], dict[Home, float]]:
+def _effects(
+    dataset: Dataset,
+) -> tuple[dict[tuple[str, str], float], dict[WorkloadKey, float], dict[WorkloadKey, float]]:
     """Means of domains, and what each job suffers and adds."""
     means: dict[tuple[str, str], float] = {}
-    suffered: dict[Home, float] = {}
-    added: dict[Home, float] = {}
+    suffered: dict[WorkloadKey, float] = {}
+    added: dict[WorkloadKey, float] = {}
     for d, where in enumerate(dataset.domains):
         jobs, grid = _grid(dataset, d)
         mean, rows, columns = _additive(grid)

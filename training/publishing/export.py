@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from interfere.errors import ModelError
-from interfere.predict.onnx import wanted_feeds
+from interfere.predict.onnx import select_feeds
 from interfere.protocols import PairEncoder
 from training.dataset import Dataset, Rows
 from training.models.model import FittedMatrixModel, FittedModel
@@ -89,7 +89,7 @@ def session_of(graph: bytes) -> Any:
 def run_pairs(session: Any, rows: Rows) -> NDArray[np.float64]:
     """float64[p] of a pair graph."""
     feeds = {"pairs": rows.pairs, "victim": rows.victim, "neighbour": rows.neighbour, "domain": rows.domain}
-    return np.asarray(session.run(["log_slowdown"], wanted_feeds(session, feeds))[0], dtype=np.float64)
+    return np.asarray(session.run(["log_slowdown"], select_feeds(session, feeds))[0], dtype=np.float64)
 
 
 def run_matrix(
@@ -108,7 +108,7 @@ def run_matrix(
         "neighbour_id": neighbour_id,
         "domain": np.array([domain], dtype=np.int64),
     }
-    ahead, back = session.run(["log_victim", "log_neighbour"], wanted_feeds(session, feeds))
+    ahead, back = session.run(["log_victim", "log_neighbour"], select_feeds(session, feeds))
     return np.asarray(ahead, dtype=np.float64), np.asarray(back, dtype=np.float64)
 
 

@@ -65,7 +65,7 @@ def publish(
         "arrays.npz": _arrays(publication, dataset, tables, encoder),
         "profiles.json": _json([job.to_dict() for _, job in sorted(newest_profiles(tables).items())]),
         "card.md": publication.card.encode(),
-        prior.FILE: publication.residual_prior,
+        prior.PRIOR_FILE: publication.residual_prior,
     }
     content = _manifest(publication, dataset, {name: hashlib.sha256(data).hexdigest() for name, data in files.items()})
     version = hashlib.sha256(_json(content)).hexdigest()[:12]
