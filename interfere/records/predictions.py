@@ -57,7 +57,7 @@ class MatrixBatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prediction:
-    """Slowdowns of p ordered pairs; where a pair abstains they are NaN, and `reason` gives the reason and the remedy."""
+    """Slowdowns of p ordered pairs; where a pair abstains, they are NaN and `reason` says why and what helps."""
 
     median: NDArray[np.float64]  # float64[p]
     lower: NDArray[np.float64]  # float64[p], 5 % quantile

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from interfere.predict.groups import compose_groups, memory_share
+from interfere.predict.groups import compose_groups, total_memory_share
 from interfere.records import Prediction, Source
 from tests.models import profile
 
@@ -41,6 +41,6 @@ def test_a_group_with_a_silent_pair_is_silent_for_its_reason() -> None:
 
 def test_a_group_fits_when_all_of_it_does() -> None:
     jobs = [profile("train", memory_peak_bytes=4e9)] * 3
-    assert memory_share(jobs, 10e9) == pytest.approx(1.2)
-    assert np.isnan(memory_share([*jobs, None], 10e9))
+    assert total_memory_share(jobs, 10e9) == pytest.approx(1.2)
+    assert np.isnan(total_memory_share([*jobs, None], 10e9))
     assert compose_groups(PAIRS, [3, 1], np.array([1.2, 0.5])).feasibility[0] == 0.0
