@@ -219,7 +219,7 @@ CONTRADICTIONS: dict[str, tuple[pb.MatchRequest, str]] = {
     ),
     "a promise without a life": (
         pb.MatchRequest(devices=[pb.Device(id="d", type="t")], limits=pb.Limits(promise_ttl_s=-1), now_s=9),
-        "limits.timing.promise_ttl_s",
+        "limits.promise_ttl_s",
     ),
 }
 

@@ -123,7 +123,7 @@ def test_every_violation_has_its_path() -> None:
         "pending[1].weight",
         "devices[0].residents[0].max_slowdown",
         "devices[0].mode",
-        "limits.slowdown.max_slowdown",
+        "limits.max_slowdown",
     ]
 
 

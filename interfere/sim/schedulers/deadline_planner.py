@@ -12,7 +12,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from interfere.policy.decide import plan_scope
+from interfere.policy.context import PlanningContext, ProfileLookup
+from interfere.policy.decide import decide
 from interfere.records import (
     NAN,
     ActionKind,
@@ -118,7 +119,13 @@ class PlannedDeadlines:
             now_s=cluster.now_s,
             partial=False,
         )
-        found = plan_scope(snapshot, self._ledger, self.predictor, self._resolve, f"replay-{self.decisions}")
+        context = PlanningContext(
+            snapshot=snapshot,
+            predictor=self.predictor,
+            catalogue=ProfileLookup(profiles=self._resolve),
+            decision_id=f"replay-{self.decisions}",
+        )
+        found = decide(context, self._ledger)
         self._ledger = found.ledger
         starts = [
             Start(job_id=action.job_id, device_ids=action.places)

@@ -12,7 +12,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 
-from interfere.policy.decide import plan_scope
+from interfere.policy.context import PlanningContext, ProfileLookup
+from interfere.policy.decide import decide
 from interfere.protocols import Predictor
 from interfere.records import ActionKind, Device, Job, JobProfile, Limits, ObjectiveKind, ScopeLedger, Snapshot
 from interfere.sim.beliefs import Profiles
@@ -62,7 +63,13 @@ class Planner:
             now_s=cluster.now_s,
         )
         ledger = ScopeLedger(scope=cluster.world.name)  # whatever was promised was done at once
-        decided = plan_scope(snapshot, ledger, self.predictor, self._resolve, f"replay-{self.decisions}")
+        context = PlanningContext(
+            snapshot=snapshot,
+            predictor=self.predictor,
+            catalogue=ProfileLookup(profiles=self._resolve),
+            decision_id=f"replay-{self.decisions}",
+        )
+        decided = decide(context, ledger)
         return [Start(job_id=a.job_id, device_ids=a.places) for a in decided.plan.actions if a.places]
 
     def knows(self, one: Progress, kinds: Iterable[str]) -> bool:
