@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from interfere.errors import UnfitError
 from interfere.policy.context import JobCatalogue, PlanningContext, ProfileLookup
 from interfere.protocols import Predictor
 from interfere.records import (
@@ -28,8 +29,10 @@ def profile(workload: str, *, peak_bytes: float = NAN, device_type: str = DEVICE
 
 
 class TablePredictor:
-    """slowdown[victim, neighbour] by workload; `spread` is the ratio of the interval's end to the median; `fits` the
-    probability that two fit a device, 1 where it says nothing."""
+    """Answers slowdown[victim, neighbour] by workload.
+
+    `spread`: ratio of the interval's end to the median. `fits`: probability that two jobs fit a device, 1 by default.
+    """
 
     version = "table"
 
@@ -54,6 +57,16 @@ class TablePredictor:
             dtype=float,
         )
         p = len(median)
+        if not batch.allow_extrapolation and (unknown_domain := self.knows(batch.device_type, batch.mode)):
+            absent = np.full(p, np.nan)
+            return Prediction(
+                median=absent,
+                lower=absent,
+                upper=absent,
+                feasibility=absent,
+                source=(Source.ABSTAINED,) * p,
+                reason=(unknown_domain,) * p,
+            )
         return Prediction(
             median=median,
             lower=median / self._spread,
@@ -64,6 +77,8 @@ class TablePredictor:
         )
 
     def predict_matrix(self, batch: MatrixBatch, *, quantile: float = 0.5) -> MatrixPrediction:
+        if not batch.allow_extrapolation and (unknown_domain := self.knows(batch.device_type, batch.mode)):
+            raise UnfitError("no model for this domain", value=batch.device_type, remedy=unknown_domain)
         scale = self._spread ** ((quantile - 0.5) / 0.45)
         ahead = [[self._slowdown[v.workload, n.workload] * scale for n in batch.neighbours] for v in batch.victims]
         back = [[self._slowdown[n.workload, v.workload] * scale for n in batch.neighbours] for v in batch.victims]

@@ -131,6 +131,8 @@ class OnnxPredictor:
         if not batch.allow_extrapolation and (unknown_domain := self.knows(device_type, mode)):
             raise UnfitError("no model for this domain", value=f"{device_type}/{mode}", remedy=unknown_domain)
         v, n = batch.shape
+        if not v * n:
+            return _empty_matrix(batch)
         jobs = (*batch.victims, *batch.neighbours)
         rows, identities = self._encode(jobs, device_type, mode), self._identities(jobs)
         domain = self._domain_index(device_type, mode)
@@ -231,6 +233,17 @@ def load_model(folder: Path, encoder: PairEncoder) -> OnnxPredictor:
 def _memory_shares(jobs: Sequence[JobProfile], device_memory_bytes: float) -> NDArray[np.float64]:
     """float64[n]: each job's peak ÷ the device's memory; NaN where either is unknown."""
     return np.array([job.expected_peak_bytes for job in jobs], dtype=np.float64) / device_memory_bytes
+
+
+def _empty_matrix(batch: MatrixBatch) -> MatrixPrediction:
+    """The answer to a batch without victims or without neighbours."""
+    slowdown = np.zeros(batch.shape, dtype=np.float32)
+    return MatrixPrediction(
+        victim_slowdown=slowdown,
+        neighbour_slowdown=slowdown.copy(),
+        feasible=np.zeros(batch.shape, dtype=np.uint8),
+        feasibility=np.zeros(batch.shape),
+    )
 
 
 def _abstain_from_novel_pairs(

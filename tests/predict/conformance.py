@@ -1,5 +1,11 @@
-"""The laws of `interfere.protocols.Predictor`: subclass, give `world`, and every implementation is held to them."""
+"""The laws of `interfere.protocols.Predictor`: subclass, give `world`, and every implementation is held to them.
 
+Matrices here are small. A large matrix of the served model comes from another graph than its pairs (`matrix.onnx`), so
+the two agree only as well as the two models do, and no law covers that: for the jobs of the shipped model they differ by
+at most 4.0 %, by 0.8 % on average.
+"""
+
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -26,7 +32,11 @@ class PredictorWorld:
     # Relative tolerances between answers to the same question. 0: the same bits.
     rtol_between_batches: float = 0.0  # of a pair among other pairs, or in another order
     rtol_of_medians: float = 1e-6  # of matrices (float32) beside pairs (float64)
-    rtol_of_quantiles: float = 1e-6  # the same at 5 % and 95 %
+    rtol_of_quantiles: float = 1e-6  # of quantiles of matrices at 5 % and 95 % beside the intervals of pairs
+    # Ordered pairs of workloads with a measured interval: pairs report the 95 % interval of the measurement, where
+    # matrices interpolate it to 5 % and 95 %.
+    with_measured_interval: frozenset[tuple[str, str]] = frozenset()
+    rtol_of_measured_intervals: float = 0.01
 
     def all_pairs(self, *, device_type: str = "", allow_extrapolation: bool = False) -> PairBatch:
         """Every job beside every job, itself included; row by row."""
@@ -139,9 +149,7 @@ class PredictorLaws:
         answer = world.predictor.predict_pairs(batch)
         for k in range(0, len(batch), 3):
             i, j = int(batch.victim[k]), int(batch.neighbour[k])
-            single = replace(
-                batch, jobs=(world.jobs[i], world.jobs[j]), victim=np.array([0]), neighbour=np.array([1])
-            )
+            single = replace(batch, jobs=(world.jobs[i], world.jobs[j]), victim=np.array([0]), neighbour=np.array([1]))
             alone = world.predictor.predict_pairs(single)
             for name in ("median", "lower", "upper"):
                 np.testing.assert_allclose(
@@ -203,19 +211,28 @@ class PredictorLaws:
         world: PredictorWorld,
         level: float,
         of_pairs: Callable[[Prediction], np.ndarray],
-        allow_extrapolation: bool,  # noqa: FBT001 - a parameter of the test
+        allow_extrapolation: bool,
     ) -> None:
         pairs = of_pairs(world.predictor.predict_pairs(world.all_pairs(allow_extrapolation=allow_extrapolation)))
         answer = world.predictor.predict_matrix(world.matrix(allow_extrapolation=allow_extrapolation), quantile=level)
-        rtol = world.rtol_of_medians if level == 0.5 else world.rtol_of_quantiles
-        np.testing.assert_allclose(answer.victim_slowdown.ravel(), pairs, rtol=rtol)
-        np.testing.assert_allclose(answer.neighbour_slowdown.T.ravel(), pairs, rtol=rtol)
+        loose = np.zeros(len(pairs), dtype=bool) if level == 0.5 else self._have_measured_intervals(world)
+        close_rtol = world.rtol_of_medians if level == 0.5 else world.rtol_of_quantiles
+        for matrix in (answer.victim_slowdown.ravel(), answer.neighbour_slowdown.T.ravel()):
+            np.testing.assert_allclose(matrix[~loose], pairs[~loose], rtol=close_rtol)
+            np.testing.assert_allclose(matrix[loose], pairs[loose], rtol=world.rtol_of_measured_intervals)
+
+    def _have_measured_intervals(self, world: PredictorWorld) -> np.ndarray:
+        """bool[p], for `all_pairs`."""
+        names = [job.workload for job in world.jobs]
+        return np.array(
+            [(victim, neighbour) in world.with_measured_interval for victim in names for neighbour in names]
+        )
 
     def test_quantiles_of_a_matrix_rise_with_their_level(self, world: PredictorWorld) -> None:
         answers: list[MatrixPrediction] = [
             world.predictor.predict_matrix(world.matrix(), quantile=level) for level in LEVELS
         ]
-        for lower, higher in zip(answers, answers[1:], strict=False):
+        for lower, higher in itertools.pairwise(answers):
             for name in ("victim_slowdown", "neighbour_slowdown"):
                 below, above = getattr(lower, name), getattr(higher, name)
                 np.testing.assert_array_equal(np.isnan(below), np.isnan(above))
@@ -236,7 +253,5 @@ class PredictorLaws:
         answer = world.predictor.predict_pairs(batch)
         assert_complete(answer, batch)
         assert np.isfinite(answer.median).any()
-        matrix = world.predictor.predict_matrix(
-            world.matrix(device_type=UNKNOWN_DEVICE_TYPE, allow_extrapolation=True)
-        )
+        matrix = world.predictor.predict_matrix(world.matrix(device_type=UNKNOWN_DEVICE_TYPE, allow_extrapolation=True))
         np.testing.assert_allclose(matrix.victim_slowdown.ravel(), answer.median, rtol=world.rtol_of_medians)

@@ -10,6 +10,7 @@ import pytest
 import interfere.predict
 from features.pair import Encoder
 from interfere.predict.measured import MeasuredPredictor, MeasuredSlowdown, PairKey
+from interfere.predict.online.prior import default_prior
 from interfere.predict.onnx import OnnxPredictor, load_model
 from interfere.predict.residual import OnlineModel
 from interfere.records import JobProfile, ObservationResult, Progress
@@ -47,12 +48,18 @@ def shipped_jobs() -> tuple[JobProfile, ...]:
     return (*known, novel)
 
 
+def measured_often() -> frozenset[tuple[str, str]]:
+    """Pairs with an interval of their own, one of them with the novel job."""
+    a, b, *_, novel = (job.workload for job in shipped_jobs())
+    return frozenset({(a, b), (a, novel)})
+
+
 def measured_around_the_model() -> MeasuredPredictor:
-    """One pair measured often, one measured once, and one with the novel job."""
-    a, b, c, *_, novel = (job.workload for job in shipped_jobs())
+    """Pairs measured often, and one measured once."""
+    _, b, c, *_ = (job.workload for job in shipped_jobs())
     often = MeasuredSlowdown(slowdown=1.3, lower=1.2, upper=1.5)
     once = MeasuredSlowdown(slowdown=1.7, lower=1.7, upper=1.7)
-    pairs = {(a, b): often, (b, c): once, (a, novel): often}
+    pairs = {(b, c): once} | dict.fromkeys(measured_often(), often)
     return MeasuredPredictor(shipped_model(), {PairKey(*pair, DEVICE, MODE): row for pair, row in pairs.items()})
 
 
@@ -68,31 +75,52 @@ class TestMeasuredPredictor(PredictorLaws):
     @pytest.fixture
     def world(self) -> PredictorWorld:
         return PredictorWorld(
-            predictor=measured_around_the_model(), jobs=shipped_jobs(), device_type=DEVICE, mode=MODE, abstains=True
+            predictor=measured_around_the_model(),
+            jobs=shipped_jobs(),
+            device_type=DEVICE,
+            mode=MODE,
+            abstains=True,
+            with_measured_interval=measured_often(),
         )
+
+
+def online_around_the_measured_table() -> tuple[OnlineModel, tuple[JobProfile, ...]]:
+    """A model that learned of known pairs, of one of two directions of a novel pair, and of an unprofiled job."""
+    jobs = {job.workload: job for job in shipped_jobs()}
+    a, b, c, d, *_, novel = jobs
+    prior = replace(default_prior(), means={(DEVICE, MODE): float(np.log(1.3))})
+    model = OnlineModel(measured_around_the_model(), prior, measured=[(a, b, DEVICE, MODE)])
+    observed = ((a, b), (b, a), (c, d), (d, d), (b, novel), ("unprofiled", a), (b, "unprofiled"))
+    for number, (victim, neighbour) in enumerate(observed):
+        window = Progress(
+            observation_id=str(number),
+            job_id="j",
+            workload=victim,
+            company=(neighbour,),
+            device_type=DEVICE,
+            mode=MODE,
+            start_s=0.0,
+            end_s=60.0,
+            slowdown=1.2 + 0.05 * number,
+        )
+        assert model.observe(window, lambda workload, _: jobs.get(workload)).result is ObservationResult.APPLIED
+    unprofiled = model.unprofiled.profile("unprofiled", DEVICE)
+    assert unprofiled is not None
+    return model, (*jobs.values(), unprofiled)
 
 
 class TestOnlineModel(PredictorLaws):
     @pytest.fixture
     def world(self) -> PredictorWorld:
-        inner, jobs = measured_around_the_model(), shipped_jobs()
-        names = [job.workload for job in jobs]
-        model = OnlineModel(inner, measured=[(names[0], names[1], DEVICE, MODE)])
-        for number, (victim, neighbour) in enumerate(((0, 1), (1, 0), (2, 3), (3, 3), (4, 5))):
-            window = Progress(
-                observation_id=str(number),
-                job_id="j",
-                workload=names[victim],
-                company=(names[neighbour],),
-                device_type=DEVICE,
-                mode=MODE,
-                start_s=0.0,
-                end_s=60.0,
-                slowdown=1.2 + 0.1 * number,
-            )
-            learned = model.observe(window, lambda name, _: jobs[names.index(name)])
-            assert learned.result is ObservationResult.APPLIED
-        return PredictorWorld(predictor=model, jobs=jobs, device_type=DEVICE, mode=MODE, abstains=True)
+        model, jobs = online_around_the_measured_table()
+        return PredictorWorld(
+            predictor=model,
+            jobs=jobs,
+            device_type=DEVICE,
+            mode=MODE,
+            abstains=True,
+            with_measured_interval=measured_often(),
+        )
 
 
 def belief() -> MatrixPredictor:
