@@ -85,15 +85,15 @@ class _PriceSearch:
         first = 0.0
         if n > SAMPLE_DIVISOR * MAX_DENSE_JOBS:
             sampled = np.sort(np.random.default_rng(n).permutation(n)[: n // SAMPLE_DIVISOR])
-            found = solo_price_for_limit(
+            of_sample = solo_price_for_limit(
                 matrix[np.ix_(sampled, sampled)],
                 solo[sampled],
                 round(max_solo / SAMPLE_DIVISOR),
                 deadline_s,
                 tolerance=len(sampled) // SAMPLE_TOLERANCE,
             )
-            if found is not None and found[0] > 0:
-                first, step = found[0], FIRST_STEP * found[0]
+            if of_sample is not None and of_sample[0] > 0:
+                first, step = of_sample[0], FIRST_STEP * of_sample[0]
         return cls(
             max_solo=max_solo, tolerance=tolerance, first=first, step=max(1.0, np.floor(step)), max_price=max_price
         )

@@ -193,12 +193,12 @@ def _solve_by_pricing(
         before, (y, solo_jobs) = y, solved
         # Violations can only lie in the unknown rows and in rows whose price rose.
         rows = np.flatnonzero(unknown | (y > before))
-        worst, counts, i, j = _violations(matrix, y, rows)
+        worst_violation, counts, i, j = _violations(matrix, y, rows)
         supported = y
         if len(rows) < n:  # otherwise every edge is seen from both ends, which share its violation
             supported = y.copy()
-            supported[rows] += worst
-        bound = float(supported.sum()) + (float(worst.sum()) / 2 if len(rows) == n else 0.0)
+            supported[rows] += worst_violation
+        bound = float(supported.sum()) + (float(worst_violation.sum()) / 2 if len(rows) == n else 0.0)
         best = max(best, DualPrices(y=supported, bound=bound, optimal=False), key=lambda prices: prices.bound)
         if not len(i):
             return DualPrices(y=y, bound=bound, optimal=True, solo_jobs=solo_jobs, edges=edges)
@@ -212,18 +212,18 @@ def _solve_by_pricing(
 
 def _violations(matrix: Floats, y: Floats, rows: Ints) -> tuple[Floats, Ints, Ints, Ints]:
     """Worst violation and number of violations of each row, and both ends of the worst `MAX_NEW_EDGES` + 1 of each."""
-    worst, counts = np.zeros(len(rows)), np.zeros(len(rows), dtype=np.int64)
+    worst_violation, counts = np.zeros(len(rows)), np.zeros(len(rows), dtype=np.int64)
     ends = [(rows[:0], rows[:0])]
     for part, block in reduced_blocks(matrix, y, rows):
-        worst[part] = np.minimum(block.min(axis=1), 0.0)
-        violated = np.flatnonzero(worst[part] < 0)
+        worst_violation[part] = np.minimum(block.min(axis=1), 0.0)
+        violated = np.flatnonzero(worst_violation[part] < 0)
         violating = block[violated]
         negative = violating < 0
         counts[part][violated] = np.count_nonzero(negative, axis=1)
         limit = np.partition(violating, MAX_NEW_EDGES, axis=1)[:, MAX_NEW_EDGES]
         i, j = np.nonzero(negative & (violating <= limit[:, None]))
         ends.append((rows[part][violated[i]], j))
-    return worst, counts, np.concatenate([i for i, _ in ends]), np.concatenate([j for _, j in ends])
+    return worst_violation, counts, np.concatenate([i for i, _ in ends]), np.concatenate([j for _, j in ends])
 
 
 def _initial_edges(matrix: Floats, y: Floats) -> Ints:

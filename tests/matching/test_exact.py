@@ -1,4 +1,4 @@
-"""Laws of `match_pairs`: as cheap as brute force, whatever is forbidden, alone, odd, negative, tied or capped."""
+"""Laws of `match_pairs`: as cheap as brute force, whatever is forbidden, solo, odd, negative, tied or capped."""
 
 import itertools
 from collections.abc import Iterator
@@ -169,7 +169,7 @@ def test_a_short_budget_keeps_the_limit_of_devices(limit_s: float) -> None:
     assert verify(cost, solo, found, max_devices=700).problems == ()
 
 
-def test_pairs_are_taken_apart_where_nobody_alone_may_share() -> None:
+def test_a_pair_is_split_where_no_two_solo_jobs_may_share() -> None:
     # 0 and 1 share, 2 and 3 are alone and may not share; three pairs' worth of devices are there for two.
     cost = np.full((4, 4), np.inf)
     for i, j, c in ((0, 1, 1.0), (0, 2, 5.0), (1, 3, 4.0), (0, 3, 2.0), (1, 2, 9.0)):
@@ -178,7 +178,7 @@ def test_pairs_are_taken_apart_where_nobody_alone_may_share() -> None:
     assert reduce_devices(cost, np.zeros(4), np.array([1, 0, 2, 3]), 3).tolist() == [1, 0, 2, 3]
 
 
-def test_forbidden_pairs_and_jobs_that_may_stay_alone_on_a_large_problem() -> None:
+def test_forbidden_pairs_and_jobs_that_may_run_solo_on_a_large_problem() -> None:
     rng = np.random.default_rng(8)
     cost = real(450, 5)
     away = rng.random((450, 450)) < 0.75
@@ -203,7 +203,7 @@ def test_a_warm_start_finds_the_same_cost() -> None:
     assert verify(after, None, again).problems == ()
 
 
-def test_moves_must_pay_for_themselves() -> None:
+def test_switching_partners_must_pay_for_itself() -> None:
     before = real(400, 9)
     current = match_pairs(before).mate
     after = some_changed(before, real(400, 110), 10)
@@ -230,7 +230,7 @@ def test_a_short_budget_still_gives_a_matching_and_a_bound_that_holds(limit_s: f
         assert found.gap > 0
 
 
-def test_a_gap_that_will_do_ends_the_search_and_is_kept() -> None:
+def test_an_accepted_gap_ends_the_search_and_is_kept() -> None:
     cost = real(500, 12)
     found = match_pairs(cost, gap=0.05)
     assert found.gap <= 0.05

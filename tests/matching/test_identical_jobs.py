@@ -11,7 +11,7 @@ from interfere.matching.identical_jobs import job_classes, match_job_classes
 from interfere.matching.records import Matching, partition_cost
 from interfere.matching.verify import verify
 from interfere.records import SolveStatus
-from tests.matching.families import any_costs, few_kinds, real
+from tests.matching.families import any_costs, few_classes, real
 from tests.matching.test_exact import brute_force
 
 LEVELS = 64.0  # costs in whole multiples of 1 / LEVELS: sums are exact
@@ -63,7 +63,7 @@ def test_both_ways_are_as_cheap_as_brute_force(block: int) -> None:
 def test_a_limit_of_devices_among_tied_jobs_is_used_to_the_last_device(seed: int) -> None:
     """At the price of a device where many numbers of devices tie, the search job by job must find the right one."""
     n = 60
-    cost, solo = few_kinds(n, 4, seed), np.zeros(n)
+    cost, solo = few_classes(n, 4, seed), np.zeros(n)
     most = 35 + 2 * seed
     one_by_one, counted = match_pairs(cost, solo, max_devices=most), by_classes(cost, solo, most)
     assert one_by_one.cost == pytest.approx(counted.cost, rel=1e-9)
@@ -73,9 +73,9 @@ def test_a_limit_of_devices_among_tied_jobs_is_used_to_the_last_device(seed: int
 
 
 @pytest.mark.parametrize("most", [None, 150, 200])
-def test_many_jobs_of_few_kinds_cost_what_the_dense_blossom_algorithm_finds(most: int | None) -> None:
+def test_many_jobs_of_few_classes_cost_what_the_dense_blossom_algorithm_finds(most: int | None) -> None:
     n = 240
-    cost, solo = few_kinds(n, 20, 5), np.full(n, 0.3)
+    cost, solo = few_classes(n, 20, 5), np.full(n, 0.3)
     found = match_pairs(cost, solo, max_devices=most)
     assert found.status is SolveStatus.OPTIMAL
     assert verify(cost, solo, found, max_devices=most).problems == ()
@@ -100,8 +100,8 @@ def test_a_class_holds_exactly_the_jobs_that_are_interchangeable() -> None:
     assert job_classes(real(200, 1), np.full(200, np.inf)) is None
 
 
-def test_jobs_of_few_kinds_end_in_time_and_with_a_bound_that_holds() -> None:
-    cost = few_kinds(1000, 90, 2)
+def test_jobs_of_few_classes_end_in_time_and_with_a_bound_that_holds() -> None:
+    cost = few_classes(1000, 90, 2)
     best = match_pairs(cost)
     assert best.status is SolveStatus.OPTIMAL
     for limit_s in (0.02, 0.06, 0.12):
@@ -114,7 +114,7 @@ def test_jobs_of_few_kinds_end_in_time_and_with_a_bound_that_holds() -> None:
 
 
 def test_two_odd_classes_that_may_not_share_are_infeasible() -> None:
-    cost = few_kinds(201, 1, 0)
+    cost = few_classes(201, 1, 0)
     both = np.full((402, 402), np.inf)
     both[:201, :201] = both[201:, 201:] = cost
     assert match_pairs(both).status is SolveStatus.INFEASIBLE

@@ -1,4 +1,4 @@
-"""`verify` believes nothing: every kind of false claim is found."""
+"""`verify` finds every kind of false claim."""
 
 from dataclasses import replace
 

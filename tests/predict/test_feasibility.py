@@ -1,4 +1,4 @@
-"""What fits."""
+"""Laws of the probability that two jobs fit in memory together."""
 
 import numpy as np
 from hypothesis import given
@@ -18,7 +18,7 @@ def test_more_memory_never_fits_better_and_roles_do_not_matter(less: float, more
     np.testing.assert_array_equal(chance, MODEL.probability(share, second, first))
 
 
-def test_unknown_memory_is_no_answer() -> None:
+def test_unknown_memory_gives_no_probability() -> None:
     zero = np.array([0])
     assert np.isnan(MODEL.probability(np.array([np.nan]), zero, zero))
     assert fits_by_peak_sum(np.array([0.5, 1.0, 1.01, np.nan])).tolist()[:3] == [1.0, 1.0, 0.0]

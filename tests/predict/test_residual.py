@@ -93,7 +93,7 @@ def test_old_evidence_fades() -> None:
     assert median(model, "a", "b") == pytest.approx(2.0, rel=0.01)
 
 
-def test_what_was_not_stored_is_unlearned() -> None:
+def test_restoring_a_savepoint_unlearns_everything_since() -> None:
     model = OnlineModel(TablePredictor(TABLE))
     for k, (workload, company) in enumerate((("a", "b"), ("b", "c"))):
         model.observe(window(k, workload, (company,), slowdown=1.5), resolve)
@@ -148,7 +148,7 @@ def test_what_teaches_nothing_is_rejected_with_its_reason(more: dict, why: str) 
     assert model.summary()["corrected_jobs"] == 0
 
 
-def test_a_stuck_job_is_rejected_not_learnt() -> None:
+def test_a_job_without_a_step_is_rejected_not_learned() -> None:
     model = OnlineModel(TablePredictor(TABLE))
     model.observe(window(0, company=(), steps=100.0), resolve)
     result, reason, _ = model.observe(window(1, steps=0.0), resolve)

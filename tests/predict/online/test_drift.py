@@ -54,7 +54,7 @@ def test_a_passing_disturbance_is_forgotten() -> None:
     assert Verdict.RELEARN not in verdicts
 
 
-def test_a_new_level_is_learned_anew() -> None:
+def test_a_new_level_is_relearned() -> None:
     frozen, _ = run(job_drift_test(), [5.0] * 3)
     _, verdicts = run(frozen, [6.0, 6.3, 5.8, 6.1, 6.0, 6.2])
     assert Verdict.RELEARN in verdicts
@@ -68,7 +68,7 @@ def test_a_reporter_that_contradicts_itself_stays_frozen() -> None:
     assert set(verdicts) == {Verdict.QUARANTINE}
 
 
-def test_when_all_jobs_drift_everything_is_frozen_and_comes_back() -> None:
+def test_when_all_jobs_drift_learning_stops_and_resumes() -> None:
     names = [f"w{k}" for k in range(40)]
     table = {(v, n): 1.5 for v in names for n in names}
     profiles = {name: profile(name) for name in names}
