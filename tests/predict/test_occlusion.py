@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from features.pair import Encoder
+from features.pair import FeatureEncoder
 from interfere.predict.occlusion import FACTS, IDENTITY, FactEffect, Occlusion
 from interfere.predict.onnx import OnnxPredictor, load_model
 from interfere.records import JobProfile, KernelStat
@@ -19,7 +19,7 @@ USUAL_S = float(np.median(list(STEP_TIME_S.values())))
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> OnnxPredictor:
     """log s = base + effect of victim and neighbour + slope · log step time of the victim; nothing else is read."""
-    return load_model(publish(tmp_path_factory.mktemp("model")), Encoder())
+    return load_model(publish(tmp_path_factory.mktemp("model")), FeatureEncoder())
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +61,7 @@ def test_being_known_by_name_is_a_fact_too(occlusion: Occlusion) -> None:
     assert found[False, IDENTITY].log_change == pytest.approx(NEIGHBOUR[gemm] - NEIGHBOUR[0], abs=1e-6)
 
 
-def test_a_job_with_the_usual_facts_has_no_effect(occlusion: Occlusion) -> None:
+def test_a_job_that_is_the_usual_one_has_no_effect(occlusion: Occlusion) -> None:
     found = effects(occlusion, profile("train", step_time_s=USUAL_S), profile("gemm"))
     assert found[True, "step time alone"].log_change == 0.0
 
@@ -73,7 +73,7 @@ def test_facts_that_job_or_references_lack_are_left_out(model: OnnxPredictor) ->
     assert {fact for _, fact in found} == {"step time alone", IDENTITY}
 
 
-def test_timelines_and_kernels_come_from_the_median_profile(model: OnnxPredictor) -> None:
+def test_timelines_and_kernels_come_from_the_profile_in_the_middle(model: OnnxPredictor) -> None:
     def one(k: int, device_type: str = DEVICE_TYPE) -> JobProfile:
         kernels = (KernelStat(name="gemm", mean_s=0.1, count=float(k)),)
         facts = {"busy_s": (float(k),), "idle_s": (1.0,), "kernels": kernels}
