@@ -6,7 +6,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from interfere.records import JobProfile, MatrixPrediction, PairBatch, Prediction
+from interfere.records import JobProfile, MatrixBatch, MatrixPrediction, PairBatch, Prediction
 
 
 class PairEncoder(Protocol):
@@ -44,15 +44,8 @@ class Predictor(Protocol):
     def predict_pairs(self, batch: PairBatch) -> Prediction:
         """All pairs of the batch, in order."""
 
-    def predict_matrix(
-        self,
-        victims: Sequence[JobProfile],
-        neighbours: Sequence[JobProfile],
-        device_type: str,
-        mode: str,
-        *,
-        quantile: float = 0.5,
-        device_memory_bytes: float = float("nan"),
-        allow_extrapolation: bool = False,
-    ) -> MatrixPrediction:
-        """Both directions for v × n. An unknown domain raises UnfitError unless extrapolation is allowed."""
+    def predict_matrix(self, batch: MatrixBatch, *, quantile: float = 0.5) -> MatrixPrediction:
+        """Both directions for the v × n jobs of the batch, at one quantile of the slowdown.
+
+        Raises UnfitError for an unknown domain unless the batch allows extrapolation.
+        """

@@ -49,8 +49,8 @@ class DecisionLedger:
     def decide(self, snapshot: Snapshot, predictor: Predictor, resolve: Resolve) -> Plan:
         """The stored decision of this very snapshot, else a new one, stored under its id when it has one."""
         digest = _digest(snapshot) if snapshot.snapshot_id else ""
-        if math.isnan(snapshot.limits.time_budget_s):
-            snapshot = replace(snapshot, limits=replace(snapshot.limits, time_budget_s=self._time_budget_s))
+        if math.isnan(snapshot.limits.timing.time_budget_s):
+            snapshot = replace(snapshot, limits=snapshot.limits.within(time_budget_s=self._time_budget_s))
         for _ in range(MOST_TRIES):
             if told := self._told(snapshot, digest):
                 return told

@@ -24,6 +24,7 @@ from interfere.records import (
     Explanation,
     Job,
     JobProfile,
+    MatrixBatch,
     ObservationResult,
     Outcome,
     Plan,
@@ -153,13 +154,15 @@ class PolicyCore:
             if bad:
                 raise InvalidInputError.from_violations(bad)
             matrix = self._learned.model.predict_matrix(
-                jobs["victims"],
-                jobs["neighbours"],
-                device_type,
-                query.mode,
+                MatrixBatch(
+                    victims=tuple(jobs["victims"]),
+                    neighbours=tuple(jobs["neighbours"]),
+                    device_type=device_type,
+                    mode=query.mode,
+                    device_memory_bytes=query.device_memory_bytes,
+                    allow_extrapolation=query.allow_extrapolation,
+                ),
                 quantile=query.quantile,
-                device_memory_bytes=query.device_memory_bytes,
-                allow_extrapolation=query.allow_extrapolation,
             )
         return MatrixAnswer(matrix=matrix, model_version=self._predictor.version, device_type=device_type)
 

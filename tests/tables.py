@@ -1,10 +1,11 @@
 """A predictor that reads a table of slowdowns: lets tests state the world exactly."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
-from interfere.records import NAN, Job, JobProfile, MatrixPrediction, PairBatch, Prediction, Source
+from interfere.records import NAN, Job, JobProfile, MatrixBatch, MatrixPrediction, PairBatch, Prediction, Source
 
 DEVICE = "cpu-core"
 
@@ -50,29 +51,35 @@ class TablePredictor:
             reason=("",) * p,
         )
 
-    def predict_matrix(
-        self,
-        victims: Sequence[JobProfile],
-        neighbours: Sequence[JobProfile],
-        device_type: str,
-        mode: str,
-        *,
-        quantile: float = 0.5,
-        device_memory_bytes: float = NAN,
-        allow_extrapolation: bool = False,
-    ) -> MatrixPrediction:
+    def predict_matrix(self, batch: MatrixBatch, *, quantile: float = 0.5) -> MatrixPrediction:
         scale = self._spread ** ((quantile - 0.5) / 0.45)
-        ahead = [[self._slowdown[v.workload, n.workload] * scale for n in neighbours] for v in victims]
-        back = [[self._slowdown[n.workload, v.workload] * scale for n in neighbours] for v in victims]
-        shape = len(victims), len(neighbours)
+        ahead = [[self._slowdown[v.workload, n.workload] * scale for n in batch.neighbours] for v in batch.victims]
+        back = [[self._slowdown[n.workload, v.workload] * scale for n in batch.neighbours] for v in batch.victims]
         return MatrixPrediction(
-            victim_slowdown=np.array(ahead, dtype=np.float32).reshape(shape),
-            neighbour_slowdown=np.array(back, dtype=np.float32).reshape(shape),
-            feasible=np.ones(shape, dtype=np.uint8),
+            victim_slowdown=np.array(ahead, dtype=np.float32).reshape(batch.shape),
+            neighbour_slowdown=np.array(back, dtype=np.float32).reshape(batch.shape),
+            feasible=np.ones(batch.shape, dtype=np.uint8),
             feasibility=np.array(
-                [[self._fits.get((v.workload, n.workload), 1.0) for n in neighbours] for v in victims]
-            ).reshape(shape),
+                [[self._fits.get((v.workload, n.workload), 1.0) for n in batch.neighbours] for v in batch.victims]
+            ).reshape(batch.shape),
         )
+
+
+def matrix_batch(
+    victims: Sequence[JobProfile],
+    neighbours: Sequence[JobProfile] | None = None,
+    device_type: str = DEVICE,
+    mode: str = "timeslice",
+    **more: Any,
+) -> MatrixBatch:
+    """All victims beside all neighbours; the victims beside one another where no neighbours are given."""
+    return MatrixBatch(
+        victims=tuple(victims),
+        neighbours=tuple(victims if neighbours is None else neighbours),
+        device_type=device_type,
+        mode=mode,
+        **more,
+    )
 
 
 def resolver(*profiles: JobProfile):

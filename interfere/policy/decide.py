@@ -84,7 +84,7 @@ def plan_scope(
         left, snapshot, found.kept, deadlines, predictor, resolve, decision_id, full
     )
     fresh, moves = with_moves(fresh, left, predictor, resolve)
-    until_s = snapshot.now_s + snapshot.limits.promise_ttl_s
+    until_s = snapshot.now_s + snapshot.limits.timing.promise_ttl_s
     starts = granted((*fresh.actions, *moves), snapshot, resolve)
     told = replace(
         fresh,

@@ -27,10 +27,10 @@ def resolve_at_s(
 ) -> float:
     """On the caller's clock; NaN where nothing is foreseen. `promises`: those after the plan."""
     events = [*ends_s(snapshot, actions, slowdowns), *(p.action.promised_by_s for p in promises)]
-    events.append(snapshot.now_s + snapshot.limits.slice_s)
+    events.append(snapshot.now_s + snapshot.limits.timing.slice_s)
     started = {action.job_id for action in actions if action.places}
     waiting = [job for job in snapshot.pending if job.id not in started]
-    later = [job.deadline_s - remaining_s(job, snapshot.limits.risk) for job in waiting]
+    later = [job.deadline_s - remaining_s(job, snapshot.limits.slowdown.risk) for job in waiting]
     later += [at_s for device in snapshot.devices for span in spans(device.windows) for at_s in span]
     events += [at_s for at_s in later if math.isfinite(at_s) and at_s > snapshot.now_s]
     return float(np.fmin.reduce(events, initial=math.nan))

@@ -54,7 +54,7 @@ def _objective_violations(snapshot: Snapshot, jobs: Sequence[tuple[str, Job]]) -
     name = " + ".join(term.kind for term in snapshot.objective_terms) or snapshot.objective
     objective = objective_of(snapshot)
     needs = objective.needs
-    if objective.past_cap and math.isnan(snapshot.limits.soft_cap):
+    if objective.past_cap and math.isnan(snapshot.limits.slowdown.soft_cap):
         bad.append(
             Violation(
                 field="limits.soft_cap",

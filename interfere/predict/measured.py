@@ -9,7 +9,7 @@ import numpy as np
 
 from interfere.predict.manifest import Manifest
 from interfere.protocols import Predictor
-from interfere.records import NAN, JobProfile, MatrixPrediction, PairBatch, Prediction, Source
+from interfere.records import JobProfile, MatrixBatch, MatrixPrediction, PairBatch, Prediction, Source
 
 
 class PairKey(NamedTuple):
@@ -89,39 +89,19 @@ class MeasuredPredictor:
             median[k], source[k], reason[k] = row.slowdown, Source.MEASURED, ""
         return replace(answer, median=median, lower=lower, upper=upper, source=tuple(source), reason=tuple(reason))
 
-    def predict_matrix(
-        self,
-        victims: Sequence[JobProfile],
-        neighbours: Sequence[JobProfile],
-        device_type: str,
-        mode: str,
-        *,
-        quantile: float = 0.5,
-        device_memory_bytes: float = NAN,
-        allow_extrapolation: bool = False,
-    ) -> MatrixPrediction:
+    def predict_matrix(self, batch: MatrixBatch, *, quantile: float = 0.5) -> MatrixPrediction:
         """Measured values replace the model's, in both directions and at every quantile."""
-        answer = self._inner.predict_matrix(
-            victims,
-            neighbours,
-            device_type,
-            mode,
-            quantile=quantile,
-            device_memory_bytes=device_memory_bytes,
-            allow_extrapolation=allow_extrapolation,
-        )
+        answer = self._inner.predict_matrix(batch, quantile=quantile)
         spread = (np.ones_like(answer.victim_slowdown), np.ones_like(answer.neighbour_slowdown))
         if quantile != 0.5 and not all(row.repeated for row in self._table.values()):
-            middle = self._inner.predict_matrix(
-                victims, neighbours, device_type, mode, quantile=0.5, allow_extrapolation=True
-            )
+            middle = self._inner.predict_matrix(replace(batch, allow_extrapolation=True))
             spread = (
                 np.nan_to_num(answer.victim_slowdown / middle.victim_slowdown, nan=1.0),
                 np.nan_to_num(answer.neighbour_slowdown / middle.neighbour_slowdown, nan=1.0),
             )
-        places = _places(victims), _places(neighbours)
+        places = _places(batch.victims), _places(batch.neighbours)
         for (victim, neighbour, device, how), row in self._table.items():
-            if (device, how) != (device_type, mode):
+            if (device, how) != (batch.device_type, batch.mode):
                 continue
             value = float(np.interp(quantile, (0.025, 0.5, 0.975), (row.lower, row.slowdown, row.upper)))
             for rows, columns, target, model in (

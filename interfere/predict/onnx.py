@@ -21,7 +21,7 @@ from interfere.predict.intervals import TOO_NOVEL
 from interfere.predict.manifest import REMEDY, Manifest, read_manifest
 from interfere.predict.novelty import JobSpace, pair_novelty
 from interfere.protocols import PairEncoder
-from interfere.records import NAN, JobProfile, MatrixPrediction, PairBatch, Prediction, Source
+from interfere.records import JobProfile, MatrixBatch, MatrixPrediction, PairBatch, Prediction, Source
 
 SHORT_LIST = 4096  # ordered pairs that the champion answers itself: 4,096 rows of trees take about 0.15 s on one core
 BLOCK = 64  # victims per call of matrix.onnx: bounds memory, keeps a block inside the cache
@@ -111,22 +111,13 @@ class OnnxPredictor:
         strange = novelty > TOO_NOVEL
         return answer if batch.allow_extrapolation or not strange.any() else _abstain(answer, batch, alone, strange)
 
-    def predict_matrix(
-        self,
-        victims: Sequence[JobProfile],
-        neighbours: Sequence[JobProfile],
-        device_type: str,
-        mode: str,
-        *,
-        quantile: float = 0.5,
-        device_memory_bytes: float = NAN,
-        allow_extrapolation: bool = False,
-    ) -> MatrixPrediction:
+    def predict_matrix(self, batch: MatrixBatch, *, quantile: float = 0.5) -> MatrixPrediction:
         """Both directions, float32[v, n] each. Raises UnfitError on an unknown domain."""
-        if not allow_extrapolation and (unknown := self.knows(device_type, mode)):
+        device_type, mode = batch.device_type, batch.mode
+        if not batch.allow_extrapolation and (unknown := self.knows(device_type, mode)):
             raise UnfitError("no model for this domain", value=f"{device_type}/{mode}", remedy=unknown)
-        v, n = len(victims), len(neighbours)
-        jobs = (*victims, *neighbours)
+        v, n = batch.shape
+        jobs = (*batch.victims, *batch.neighbours)
         rows, ids = self._encode(jobs, device_type, mode), self._ids(jobs)
         domain = self._domain(device_type, mode)
         if 2 * v * n <= SHORT_LIST:
@@ -141,9 +132,11 @@ class OnnxPredictor:
         shift = self.manifest.intervals.quantile(
             quantile, novelty=novelty, partners=np.minimum(partners[:v, None], partners[None, v:]), domain=domain
         )
-        if not allow_extrapolation:
+        if not batch.allow_extrapolation:
             shift = np.where(novelty > TOO_NOVEL, np.nan, shift)
-        fits = self._fits(_share(jobs, device_memory_bytes), ids, np.arange(v)[:, None], np.arange(v, v + n)[None, :])
+        fits = self._fits(
+            _share(jobs, batch.device_memory_bytes), ids, np.arange(v)[:, None], np.arange(v, v + n)[None, :]
+        )
         return MatrixPrediction(
             victim_slowdown=np.exp(ahead + shift).astype(np.float32),
             neighbour_slowdown=np.exp(back + shift).astype(np.float32),

@@ -28,7 +28,7 @@ from interfere.records import (
     MAX_SLOWDOWN,
     MIN_SLOWDOWN,
     NAN,
-    JobProfile,
+    MatrixBatch,
     MatrixPrediction,
     ObservationResult,
     PairBatch,
@@ -241,46 +241,30 @@ class OnlineModel:
                 source[k] = Source.MODEL
         return replace(answer, median=median, lower=lower, upper=upper, source=tuple(source), reason=tuple(reason))
 
-    def predict_matrix(
-        self,
-        victims: Sequence[JobProfile],
-        neighbours: Sequence[JobProfile],
-        device_type: str,
-        mode: str,
-        *,
-        quantile: float = 0.5,
-        device_memory_bytes: float = NAN,
-        allow_extrapolation: bool = False,
-    ) -> MatrixPrediction:
+    def predict_matrix(self, batch: MatrixBatch, *, quantile: float = 0.5) -> MatrixPrediction:
         """Both matrices of the inner answer, corrected."""
-        answer = self._inner.predict_matrix(
-            victims,
-            neighbours,
-            device_type,
-            mode,
-            quantile=quantile,
-            device_memory_bytes=device_memory_bytes,
-            allow_extrapolation=allow_extrapolation,
-        )
+        answer = self._inner.predict_matrix(batch, quantile=quantile)
         if not self._moved or answer.victim_slowdown.size == 0:
             return answer
-        rows: list[Home] = [(job.workload, device_type, mode) for job in victims]
-        columns: list[Home] = [(job.workload, device_type, mode) for job in neighbours]
-        if not (allow_extrapolation or self.knows(device_type, mode)):
+        rows, columns = (
+            [(job.workload, batch.device_type, batch.mode) for job in jobs]
+            for jobs in (batch.victims, batch.neighbours)
+        )
+        extrapolated = replace(batch, allow_extrapolation=True)
+        if not (batch.allow_extrapolation or self.knows(batch.device_type, batch.mode)):
             answer = with_observed_cells(
                 answer,
                 rows,
                 columns,
                 self.effects,
-                lambda: self._inner.predict_matrix(
-                    victims, neighbours, device_type, mode, quantile=quantile, allow_extrapolation=True
-                ),
+                lambda: self._inner.predict_matrix(extrapolated, quantile=quantile),
             )
         middle = answer
         if quantile != 0.5:
-            middle = self._inner.predict_matrix(victims, neighbours, device_type, mode, allow_extrapolation=True)
+            middle = self._inner.predict_matrix(extrapolated)
         for i, j in zip(
-            *np.nonzero(self.cold.among(rows, victims)[:, None] | self.cold.among(columns, neighbours)), strict=True
+            *np.nonzero(self.cold.among(rows, batch.victims)[:, None] | self.cold.among(columns, batch.neighbours)),
+            strict=True,
         ):
             for matrix, level in ((answer, quantile), (middle, 0.5)):
                 matrix.victim_slowdown[i, j] = self.cold.slowdown(rows[i], columns[j], level)

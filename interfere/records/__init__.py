@@ -11,14 +11,17 @@ from interfere.records.cluster import (
     Device,
     Job,
     Limits,
+    MemoryLimits,
     ObjectiveKind,
     ObjectiveTerm,
     Pairing,
     Plan,
     Ranking,
     Refusal,
+    SlowdownLimits,
     Snapshot,
     SolveStatus,
+    TimeLimits,
 )
 from interfere.records.explanations import Alternative, Contribution, Explanation, PairExplanation
 from interfere.records.facts import COUNTERS, JobProfile, KernelStat, PairMeasurement, PairStatus
@@ -31,7 +34,7 @@ from interfere.records.observations import (
     Progress,
     Rollback,
 )
-from interfere.records.predictions import MatrixPrediction, PairBatch, Prediction, Source
+from interfere.records.predictions import MatrixBatch, MatrixPrediction, PairBatch, Prediction, Source
 from interfere.records.promises import DeviceSlots, Grant, Promise, ScopeLedger
 from interfere.records.windows import Window
 
@@ -54,7 +57,9 @@ __all__ = [
     "JobProfile",
     "KernelStat",
     "Limits",
+    "MatrixBatch",
     "MatrixPrediction",
+    "MemoryLimits",
     "MemoryUsage",
     "ObjectiveKind",
     "ObjectiveTerm",
@@ -75,8 +80,10 @@ __all__ = [
     "Refusal",
     "Rollback",
     "ScopeLedger",
+    "SlowdownLimits",
     "Snapshot",
     "SolveStatus",
     "Source",
+    "TimeLimits",
     "Window",
 ]

@@ -1,10 +1,11 @@
 """The cluster as a scheduler sends it, and the decision it gets back."""
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
+from typing import Any
 
-from interfere.errors import Violation
+from interfere.errors import InvalidInputError, Violation
 from interfere.records.checks import (
     NAN,
     check,
@@ -15,15 +16,15 @@ from interfere.records.checks import (
 from interfere.records.windows import Window
 
 DEFAULT_RISK = 0.05  # the interval of every prediction ends at the 5 % and 95 % quantiles
-MOST_HEADROOM = 0.99  # of a device; all of it would forbid every pair
-LEAST_BUDGET_S = 0.001  # below, not even the costs could be laid out
+MAX_HEADROOM = 0.99  # of a device; all of it would forbid every pair
+MIN_TIME_BUDGET_S = 0.001  # below, not even the costs could be laid out
 HIGHEST_PRIORITY = 4  # five levels, as many as schedulers of jobs usually name: best effort to urgent
-LEAST_WEIGHT = 1e-6  # of a job, or of an objective in a sum: sums of a million such still tell them apart
-LEAST_RISK, MOST_RISK = 0.001, 0.5  # below, no calibration has the rows to tell; at a half the median decides
+MIN_WEIGHT = 1e-6  # of a job, or of an objective in a sum: sums of a million such still tell them apart
+MIN_RISK, MAX_RISK = 0.001, 0.5  # below, no calibration has the rows to tell; at a half the median decides
 # Two of Slurm's main scheduling cycles (sched_interval, 60 s by default; slurm.conf, SchedulerParameters): a scheduler
 # that has not started a job by then has decided otherwise.
 DEFAULT_PROMISE_TTL_S = 120.0
-LEAST_SLICE_S = 1e-3  # shorter than any decision takes
+MIN_SLICE_S = 1e-3  # shorter than any decision takes
 # Two of Prometheus' default scrape intervals (scrape_interval, 1 m): who is past its grant for that long was seen so in
 # two windows at least, whoever measures.
 DEFAULT_GRANT_PATIENCE_S = 120.0
@@ -59,7 +60,7 @@ class Job:
         bad += number_violations(self, "attained_s", "elapsed_s") + number_violations(self, "max_slowdown", low=1.0)
         bad += number_violations(self, "checkpoint_s", "since_s")
         bad += number_violations(self, "memory_working_set_bytes", "latency_target_s")
-        bad += number_violations(self, "weight", low=LEAST_WEIGHT, nan=False)
+        bad += number_violations(self, "weight", low=MIN_WEIGHT, nan=False)
         bad += number_violations(self, "gpus", low=1.0, nan=False) + number_violations(self, "grant_bytes", low=1.0)
         bad += number_violations(self, "deadline_s", "remaining_p90_s")
         if not math.isnan(self.remaining_p90_s) and not self.remaining_p90_s >= self.remaining_s:
@@ -134,7 +135,7 @@ class ObjectiveTerm:
     weight: float = 1.0
 
     def __post_init__(self) -> None:
-        check(number_violations(self, "weight", low=LEAST_WEIGHT, nan=False))
+        check(number_violations(self, "weight", low=MIN_WEIGHT, nan=False))
 
 
 class ActionKind(StrEnum):
@@ -158,50 +159,80 @@ DEFAULT_MOVE_FACTOR = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """What a plan may do and how far it may go."""
+class SlowdownLimits:
+    """How far jobs may be slowed down. A cap holds on the quantile 1 - risk of the predicted slowdown."""
 
-    allowed: frozenset[ActionKind] = DEFAULT_ALLOWED
     max_slowdown: float = NAN  # cap for every job; the tighter of this and the job's own holds
-    max_devices: int | None = None  # empty devices that may be taken
-    allow_extrapolation: bool = False
-    risk: float = DEFAULT_RISK  # probability with which a slowdown may pass its cap: it holds on quantile 1 - risk
-    memory_headroom: float = 0.0  # share of a device's memory that two jobs must leave free
-    misfit_risk: float = NAN  # most probability, as predicted, that two jobs do not fit; absent: sums alone decide
     protected_slowdown: float = NAN  # cap that a job holds against partners of lower priority
     soft_cap: float = NAN  # the slowdown that the objective pairs_past_cap keeps pairs below; it forbids nothing
-    time_budget_s: float = NAN  # for the search; past it the best found so far is answered as BOUNDED
-    promise_ttl_s: float = DEFAULT_PROMISE_TTL_S  # how long a planned start keeps its place, on the caller's clock
-    slice_s: float = NAN  # decide anew at least this often
-    most_shared_gpus: int | None = None  # jobs on more devices than this run without company
-    promise_deadlines: bool = True  # accept deadlines, and start nobody at the cost of one
-    move_factor: float = DEFAULT_MOVE_FACTOR  # a move must save more than this times what it costs
-    grant_patience_s: float = DEFAULT_GRANT_PATIENCE_S  # who is past its grant for so long without a dip may be ended
-    grant_tolerance: float = 0.0  # share of its grant that a job may use beyond it
-    guest_ends_first: bool = False  # may a job join a resident only where it is expected to end no later?
+    risk: float = DEFAULT_RISK  # probability with which a slowdown may pass its cap
 
     def __post_init__(self) -> None:
         bad = number_violations(self, "max_slowdown", "protected_slowdown", "soft_cap", low=1.0)
-        bad += number_violations(self, "time_budget_s", low=LEAST_BUDGET_S)
-        bad += _share_violations(self, "memory_headroom", MOST_HEADROOM)
-        bad += [] if math.isnan(self.misfit_risk) else _share_violations(self, "misfit_risk", 1.0)
-        bad += number_violations(self, "promise_ttl_s", nan=False)
-        bad += number_violations(self, "slice_s", low=LEAST_SLICE_S)
-        bad += number_violations(self, "move_factor", low=1.0, nan=False)
-        bad += number_violations(self, "grant_patience_s", "grant_tolerance", nan=False)
-        if not LEAST_RISK <= self.risk <= MOST_RISK:
+        if not MIN_RISK <= self.risk <= MAX_RISK:
             bad.append(
                 Violation(
                     field="risk",
-                    what=f"must be in [{LEAST_RISK}, {MOST_RISK}]",
+                    what=f"must be in [{MIN_RISK}, {MAX_RISK}]",
                     value=repr(self.risk),
                     remedy=f"leave it out for {DEFAULT_RISK}",
                 )
             )
-        for name, least in (("max_devices", 0), ("most_shared_gpus", 1)):
+        check(bad)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryLimits:
+    """How full device memory may become, and when a job that exceeds its grant may be ended."""
+
+    memory_headroom: float = 0.0  # share of a device's memory that two jobs must leave free
+    misfit_risk: float = NAN  # largest predicted probability that two jobs do not fit; absent: sums alone decide
+    grant_patience_s: float = DEFAULT_GRANT_PATIENCE_S  # a job above its grant for this long without a dip may be ended
+    grant_tolerance: float = 0.0  # share of its grant that a job may use beyond it
+
+    def __post_init__(self) -> None:
+        bad = _share_violations(self, "memory_headroom", MAX_HEADROOM)
+        bad += [] if math.isnan(self.misfit_risk) else _share_violations(self, "misfit_risk", 1.0)
+        bad += number_violations(self, "grant_patience_s", "grant_tolerance", nan=False)
+        check(bad)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimeLimits:
+    """How long a search may take, how long a promise lives, and how often to decide."""
+
+    time_budget_s: float = NAN  # for the search; past it the best plan so far is answered as BOUNDED
+    promise_ttl_s: float = DEFAULT_PROMISE_TTL_S  # how long a planned start keeps its place, on the caller's clock
+    slice_s: float = NAN  # decide anew at least this often
+
+    def __post_init__(self) -> None:
+        bad = number_violations(self, "time_budget_s", low=MIN_TIME_BUDGET_S)
+        bad += number_violations(self, "promise_ttl_s", nan=False)
+        bad += number_violations(self, "slice_s", low=MIN_SLICE_S)
+        check(bad)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What a plan may do and how far it may go. `Limits.of(max_slowdown=1.5)` takes every limit by its own name."""
+
+    allowed: frozenset[ActionKind] = DEFAULT_ALLOWED
+    max_devices: int | None = None  # empty devices that may be taken
+    most_shared_gpus: int | None = None  # jobs on more devices than this run without co-located jobs
+    allow_extrapolation: bool = False
+    guest_ends_first: bool = False  # may a job join a resident only where it is expected to end no later?
+    promise_deadlines: bool = True  # accept deadlines, and start no job that would break one
+    move_factor: float = DEFAULT_MOVE_FACTOR  # a move must save more than this times what it costs
+    slowdown: SlowdownLimits = field(default_factory=SlowdownLimits)
+    memory: MemoryLimits = field(default_factory=MemoryLimits)
+    timing: TimeLimits = field(default_factory=TimeLimits)
+
+    def __post_init__(self) -> None:
+        bad = number_violations(self, "move_factor", low=1.0, nan=False)
+        for name, low in (("max_devices", 0), ("most_shared_gpus", 1)):
             value = getattr(self, name)
-            if value is not None and value < least:
-                what, remedy = f"must be ≥ {least}", "leave it out for no limit"
+            if value is not None and value < low:
+                what, remedy = f"must be ≥ {low}", "leave it out for no limit"
                 bad.append(Violation(field=name, what=what, value=repr(value), remedy=remedy))
         if ActionKind.WAIT not in self.allowed:
             bad.append(
@@ -214,12 +245,52 @@ class Limits:
             )
         check(bad)
 
+    @classmethod
+    def of(cls, **values: Any) -> "Limits":
+        """Limits from flat names, as on the wire and in JSON. Raises InvalidInputError with every broken rule.
 
-def _share_violations(limits: Limits, name: str, most: float) -> list[Violation]:
+        TypeError names a limit that does not exist.
+        """
+        violations: list[Violation] = []
+        grouped: dict[str, Any] = {}
+        for group, record in LIMIT_GROUPS.items():
+            names = [one.name for one in fields(record) if one.name in values]
+            try:
+                grouped[group] = record(**{name: values.pop(name) for name in names})
+            except InvalidInputError as error:
+                violations += error.violations
+        try:
+            limits = cls(**values)
+        except InvalidInputError as error:
+            violations += error.violations
+        check(violations)
+        return replace(limits, **grouped)
+
+    def flat(self) -> dict[str, Any]:
+        """Every limit by its own name; `Limits.of(**limits.flat())` gives the limits back."""
+        values = {one.name: getattr(self, one.name) for one in fields(self)}
+        for group in LIMIT_GROUPS:
+            record = values.pop(group)
+            values |= {one.name: getattr(record, one.name) for one in fields(record)}
+        return values
+
+    def within(self, *, time_budget_s: float) -> "Limits":
+        """The same limits with another time budget for the search."""
+        return replace(self, timing=replace(self.timing, time_budget_s=time_budget_s))
+
+
+LIMIT_GROUPS: dict[str, type[SlowdownLimits] | type[MemoryLimits] | type[TimeLimits]] = {
+    "slowdown": SlowdownLimits,
+    "memory": MemoryLimits,
+    "timing": TimeLimits,
+}
+
+
+def _share_violations(limits: MemoryLimits, name: str, high: float) -> list[Violation]:
     value = getattr(limits, name)
-    if 0 <= value <= most:
+    if 0 <= value <= high:
         return []
-    return [Violation(field=name, what=f"must be in [0, {most:g}]", value=repr(value), remedy="leave it out for none")]
+    return [Violation(field=name, what=f"must be in [0, {high:g}]", value=repr(value), remedy="leave it out for none")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

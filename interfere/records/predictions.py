@@ -36,6 +36,26 @@ class PairBatch:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MatrixBatch:
+    """Every job of `victims` beside every job of `neighbours`, predicted in both directions.
+
+    Caches key on the identity of profiles: give the same object for the same job from call to call.
+    """
+
+    victims: tuple[JobProfile, ...]
+    neighbours: tuple[JobProfile, ...]
+    device_type: str
+    mode: str
+    device_memory_bytes: float = NAN
+    allow_extrapolation: bool = False
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(v, n): victims × neighbours."""
+        return len(self.victims), len(self.neighbours)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Prediction:
     """Slowdowns of `p` ordered pairs. Where a pair abstains its numbers are NaN and `reason` says why and what next."""
 

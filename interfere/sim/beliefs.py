@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from interfere.records import (
     NAN,
     JobProfile,
+    MatrixBatch,
     MatrixPrediction,
     PairBatch,
     Prediction,

@@ -1,5 +1,7 @@
 """What a scheduler sees, on the wire: jobs, devices, limits, snapshots, and the ranking of one job's places."""
 
+from dataclasses import fields
+
 from interfere.records import (
     NAN,
     ActionKind,
@@ -12,13 +14,7 @@ from interfere.records import (
     Snapshot,
     Window,
 )
-from interfere.records.cluster import (
-    DEFAULT_ALLOWED,
-    DEFAULT_GRANT_PATIENCE_S,
-    DEFAULT_MOVE_FACTOR,
-    DEFAULT_PROMISE_TTL_S,
-    DEFAULT_RISK,
-)
+from interfere.records.cluster import DEFAULT_ALLOWED, DEFAULT_MOVE_FACTOR, LIMIT_GROUPS
 from interfere.v1 import policy_pb2 as pb
 from interfere.wire.messages import RankAnswer, RankQuery
 from interfere.wire.scalars import ACTION, MODE, OBJECTIVE, Inspection, number, numbers, set_numbers
@@ -37,7 +33,6 @@ _JOB_OPTIONAL = (
     "remaining_p90_s",
     "grant_bytes",
 )
-_LIMITS_OPTIONAL = ("max_slowdown", "misfit_risk", "protected_slowdown", "time_budget_s", "slice_s", "soft_cap")
 
 
 def job_to_proto(job: Job) -> pb.Job:
@@ -137,7 +132,7 @@ def device_from_proto(message: pb.Device) -> Device:
 
 
 def limits_to_proto(limits: Limits) -> pb.Limits:
-    """What a plan may do."""
+    """What a plan may do; the message is flat."""
     message = pb.Limits(
         allowed=sorted(ACTION[kind] for kind in limits.allowed),
         max_devices=limits.max_devices,
@@ -145,38 +140,30 @@ def limits_to_proto(limits: Limits) -> pb.Limits:
         allow_extrapolation=limits.allow_extrapolation,
         promise_deadlines=limits.promise_deadlines,
         guest_ends_first=limits.guest_ends_first,
+        move_factor=limits.move_factor,
     )
-    set_numbers(
-        message,
-        limits,
-        *_LIMITS_OPTIONAL,
-        "risk",
-        "memory_headroom",
-        "promise_ttl_s",
-        "move_factor",
-        "grant_patience_s",
-        "grant_tolerance",
-    )
+    for group in LIMIT_GROUPS:
+        record = getattr(limits, group)
+        set_numbers(message, record, *(field.name for field in fields(record)))
     return message
 
 
 def limits_from_proto(message: pb.Limits) -> Limits:
     """What a plan may do; no action listed means the three that touch no resident. Raises InvalidInputError."""
     words = [ACTION.word(kind, f"allowed[{k}]") for k, kind in enumerate(message.allowed)]
-    return Limits(
+    return Limits.of(
         allowed=frozenset(map(ActionKind, words)) or DEFAULT_ALLOWED,
         max_devices=message.max_devices if message.HasField("max_devices") else None,
         most_shared_gpus=message.most_shared_gpus if message.HasField("most_shared_gpus") else None,
         allow_extrapolation=message.allow_extrapolation,
         promise_deadlines=message.promise_deadlines if message.HasField("promise_deadlines") else True,
         guest_ends_first=message.guest_ends_first,
-        risk=number(message, "risk", DEFAULT_RISK),
-        memory_headroom=number(message, "memory_headroom", 0.0),
-        promise_ttl_s=number(message, "promise_ttl_s", DEFAULT_PROMISE_TTL_S),
         move_factor=number(message, "move_factor", DEFAULT_MOVE_FACTOR),
-        grant_patience_s=number(message, "grant_patience_s", DEFAULT_GRANT_PATIENCE_S),
-        grant_tolerance=number(message, "grant_tolerance", 0.0),
-        **numbers(message, *_LIMITS_OPTIONAL),
+        **{
+            field.name: number(message, field.name, float(field.default))  # type: ignore[arg-type]  # every limit has a default
+            for record in LIMIT_GROUPS.values()
+            for field in fields(record)
+        },
     )
 
 

@@ -7,7 +7,7 @@ import json
 import math
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, asdict, fields
+from dataclasses import MISSING, Field, asdict, fields
 from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
@@ -34,6 +34,7 @@ from interfere.records import (
     Snapshot,
     Window,
 )
+from interfere.records.cluster import LIMIT_GROUPS
 from interfere.wire.messages import GrantTables, JobRef, ObservationAnswer, ObservationLog, PairAnswer, PairQuery
 from interfere.wire.scalars import Inspection
 
@@ -102,7 +103,7 @@ def explanation_document(said: Explanation) -> dict[str, Any]:
 def snapshot_document(snapshot: Snapshot) -> dict[str, Any]:
     """All of a snapshot; `read_snapshot` reads it back."""
     document = asdict(snapshot)
-    document["limits"]["allowed"] = sorted(snapshot.limits.allowed)
+    document["limits"] = snapshot.limits.flat() | {"allowed": sorted(snapshot.limits.allowed)}
     return document
 
 
@@ -183,11 +184,18 @@ def _about(one: Observation) -> str:
 # --- readers of parts ------------------------------------------------------------------------------------------------
 
 
-def _record(kind: type[T], document: object, /, **readers: Reader) -> T:
-    """Build `kind` from an object; `readers` take the fields that are not a text, number or truth value."""
+def _record(record: type[T], document: object, /, **readers: Reader) -> T:
+    """Build `record` from an object; `readers` take the fields that are not a text, number or truth value."""
+    known = {f.name: f for f in fields(record)}  # type: ignore[arg-type]  # T is one of our dataclasses
+    return record(**_values(record.__name__, known, document, readers))
+
+
+def _values(
+    name_of_record: str, known: Mapping[str, Field[Any]], document: object, readers: Mapping[str, Reader]
+) -> dict[str, Any]:
+    """The value of every known field that the object has."""
     if not isinstance(document, Mapping):
-        raise _wrong("must be an object", document, f"send {{…}} with the fields of {kind.__name__}")
-    known = {f.name: f for f in fields(kind)}  # type: ignore[arg-type]  # T is one of our dataclasses
+        raise _wrong("must be an object", document, f"send {{…}} with the fields of {name_of_record}")
     inspection = Inspection()
     values: dict[str, Any] = {}
     for name, value in document.items():
@@ -202,7 +210,7 @@ def _record(kind: type[T], document: object, /, **readers: Reader) -> T:
         if name not in values and field.default is MISSING and field.default_factory is MISSING:
             inspection.note(Violation(field=name, what="is needed", value="nothing", remedy="add it"))
     inspection.done()
-    return kind(**values)
+    return values
 
 
 def _wrong(what: str, value: object, remedy: str) -> InvalidInputError:
@@ -260,8 +268,18 @@ def _window(value: object) -> Window:
     return _record(Window, value)
 
 
+# The document is flat: `max_slowdown` and the like stand beside `allowed`.
+_LIMIT_FIELDS: dict[str, Field[Any]] = {
+    one.name: one
+    for record in (Limits, *LIMIT_GROUPS.values())
+    for one in fields(record)
+    if one.name not in LIMIT_GROUPS
+}
+
+
 def _limits(value: object) -> Limits:
-    return _record(Limits, value, allowed=lambda names: frozenset(_many(_action)(names)))
+    readers: dict[str, Reader] = {"allowed": lambda names: frozenset(_many(_action)(names))}
+    return Limits.of(**_values("Limits", _LIMIT_FIELDS, value, readers))
 
 
 def _action(value: object) -> ActionKind:

@@ -24,11 +24,11 @@ from interfere.policy.solve.planner import plan
 from interfere.predict.measured import Measured, MeasuredPredictor, PairKey
 from interfere.profiling.static.profiles import attach_static
 from interfere.records import (
-    NAN,
     Device,
     Job,
     JobProfile,
     Limits,
+    MatrixBatch,
     MatrixPrediction,
     ObjectiveKind,
     ObjectiveTerm,
@@ -90,18 +90,8 @@ class Tables:
             reason=("",) * len(batch),
         )
 
-    def predict_matrix(
-        self,
-        victims: Sequence[JobProfile],
-        neighbours: Sequence[JobProfile],
-        device_type: str,
-        mode: str,
-        *,
-        quantile: float = 0.5,
-        device_memory_bytes: float = NAN,
-        allow_extrapolation: bool = False,
-    ) -> MatrixPrediction:
-        at = np.ix_(self._places(victims), self._places(neighbours))
+    def predict_matrix(self, batch: MatrixBatch, *, quantile: float = 0.5) -> MatrixPrediction:
+        at = np.ix_(self._places(batch.victims), self._places(batch.neighbours))
         all_of = self._at(quantile)
         return MatrixPrediction(
             victim_slowdown=all_of[at].astype(np.float32),
@@ -202,13 +192,12 @@ def served(model: Tables, seen: Table, kind: str, *, once: float) -> Tables:
     }
     mode = next(iter(rows)).mode
     predictor = MeasuredPredictor(model, rows)
-    jobs = [JobProfile(workload=name, device_type=kind, step_time_s=1.0) for name in model.names]
+    jobs = tuple(JobProfile(workload=name, device_type=kind, step_time_s=1.0) for name in model.names)
+    batch = MatrixBatch(victims=jobs, neighbours=jobs, device_type=kind, mode=mode)
 
     @functools.cache
     def log_at(level: float) -> Floats:
-        return np.log(
-            predictor.predict_matrix(jobs, jobs, kind, mode, quantile=level).victim_slowdown, dtype=np.float64
-        )
+        return np.log(predictor.predict_matrix(batch, quantile=level).victim_slowdown, dtype=np.float64)
 
     return Tables(
         names=model.names, log_slowdown=log_at(0.5), shift=lambda level: log_at(level) - log_at(0.5), fits=model.fits
@@ -247,7 +236,7 @@ def judged(kind: str, table: Table, world: World) -> dict[str, dict[str, float]]
             snapshot = Snapshot(
                 pending=tuple(Job(id=str(k), workload=names[k]) for k in drawn.tolist()),
                 devices=devices,
-                limits=Limits(soft_cap=CAP, misfit_risk=MISFIT_RISK),
+                limits=Limits.of(soft_cap=CAP, misfit_risk=MISFIT_RISK),
                 objective_terms=terms,
             )
             found = plan(snapshot, predictor, lambda job, _: profiles.get(job.workload), "bench")

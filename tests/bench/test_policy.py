@@ -49,7 +49,7 @@ def test_one_decision(model: OnnxPredictor, jobs: int, devices: int, busy: int, 
             Device(id=f"d{k}", type=where.device_type, mode=where.mode, residents=(job(f"r{k}"),) if k < busy else ())
             for k in range(devices)
         ),
-        limits=Limits(max_slowdown=cap),
+        limits=Limits.of(max_slowdown=cap),
     )
     times = []
     for _ in range(6):
@@ -137,7 +137,7 @@ def test_one_decision_of_jobs_that_all_differ(model: OnnxPredictor, jobs: int, d
         ),
         limits=Limits(allow_extrapolation=True),
     )
-    hurried = replace(snapshot, limits=Limits(allow_extrapolation=True, time_budget_s=2.0))
+    hurried = replace(snapshot, limits=Limits.of(allow_extrapolation=True, time_budget_s=2.0))
     figures = {}
     for name, asked in (("whole", snapshot), ("two_seconds", hurried)):
         start_s = time.process_time()

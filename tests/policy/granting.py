@@ -57,9 +57,9 @@ def snapshot(pending: tuple[Job, ...], *devices: Device, now_s: float = 10.0, **
 def refused(one: Job, *devices: Device, resolve=PLAIN, **limits: float) -> str:
     """Why it may not start; the same of a plan and of a ranking."""
     (action,) = plan(
-        Snapshot(pending=(one,), devices=devices, limits=Limits(**limits)), PREDICTOR, resolve, "d"
+        Snapshot(pending=(one,), devices=devices, limits=Limits.of(**limits)), PREDICTOR, resolve, "d"
     ).actions
-    (ranking,) = rank(one, devices, PREDICTOR, resolve, Limits(**limits))
+    (ranking,) = rank(one, devices, PREDICTOR, resolve, Limits.of(**limits))
     assert ranking.feasible == (action.kind is not WAIT)
     return "" if ranking.feasible else ranking.reason
 

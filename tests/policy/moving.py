@@ -59,7 +59,7 @@ class World:
             pending=tuple(pending),
             devices=tuple(devices),
             now_s=NOW_S,
-            limits=Limits(**({"allowed": MOVES, "max_devices": most} | limits)),
+            limits=Limits.of(**({"allowed": MOVES, "max_devices": most} | limits)),
         )
         self.jobs = {job.id: job for job in (*pending, *(r for d in devices for r in d.residents))}
 

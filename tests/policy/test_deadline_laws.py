@@ -43,7 +43,7 @@ class World:
             pending=tuple(self.job(f"p{k}") for k in range(int(rng.integers(1, 5)))),
             devices=tuple(devices),
             now_s=NOW_S,
-            limits=Limits(risk=float(rng.choice([0.05, 0.5])), allowed=ALL),
+            limits=Limits.of(risk=float(rng.choice([0.05, 0.5])), allowed=ALL),
             objective=rng.choice([ObjectiveKind.WEIGHTED_EXCESS, ObjectiveKind.DEADLINE_MISSES]),
         )
 
@@ -71,7 +71,7 @@ seeds = st.integers(0, 1_000_000)
 @settings(max_examples=80, deadline=None)
 def test_no_start_breaks_a_deadline_at_the_stated_risk_or_outlasts_a_window(seed: int) -> None:
     world = World(seed)
-    snapshot, risk = world.snapshot, world.snapshot.limits.risk
+    snapshot, risk = world.snapshot, world.snapshot.limits.slowdown.risk
     found = world.plan(snapshot)
     jobs = {one.id: one for one in (*snapshot.pending, *(r for d in snapshot.devices for r in d.residents))}
     devices = {one.id: one for one in snapshot.devices}

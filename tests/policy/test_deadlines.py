@@ -34,7 +34,7 @@ def test_a_deadline_forbids_company_that_could_make_it_late_pending_or_resident(
             "3.33 min leave 2.00 × at risk 0.05"
         )
     for left_s, risk in ((211.0, 0.05), (150.0, 0.5)):
-        (action,) = decided((job("x", left_s),), (device(free),), limits=Limits(risk=risk)).actions
+        (action,) = decided((job("x", left_s),), (device(free),), limits=Limits.of(risk=risk)).actions
         assert action.kind is ActionKind.START_SHARED
 
 
@@ -194,7 +194,7 @@ def test_a_resident_that_is_late_anyway_holds_nobody_back() -> None:
 
 def test_the_objective_counts_misses_by_their_chance_and_weight() -> None:
     """Slack 1.4: missed beside a with an even chance; alone never, and company loses a thousandth of its excess."""
-    fields = {"objective": ObjectiveKind.DEADLINE_MISSES, "limits": Limits(risk=0.5)}
+    fields = {"objective": ObjectiveKind.DEADLINE_MISSES, "limits": Limits.of(risk=0.5)}
     long = job("r", remaining_s=1e4)
     found = decided((job("x", 139.0, weight=2.0),), (device(long),), **fields)
     assert found.actions[0].kind is ActionKind.WAIT  # past its median
@@ -224,7 +224,7 @@ def test_fewest_expected_misses_by_trying_every_pairing() -> None:
             devices=(device(name="1"), device(name="2")),
             now_s=NOW_S,
             objective=ObjectiveKind.DEADLINE_MISSES,
-            limits=Limits(risk=0.5),
+            limits=Limits.of(risk=0.5),
         )
         found = plan(snapshot, predictor, known, "d")
 
@@ -297,7 +297,7 @@ def test_ask_again_when_a_chance_passes_or_a_window_opens_or_closes(
 def test_who_can_still_meet_its_deadline_is_not_moved_but_others_move_away_for_the_most_urgent() -> None:
     """Two residents that could share; the room goes to the job with the least slack."""
     moving = frozenset({ActionKind.START_ALONE, ActionKind.START_SHARED, ActionKind.WAIT, ActionKind.MOVE})
-    limits = Limits(allowed=moving, max_slowdown=2.2)
+    limits = Limits.of(allowed=moving, max_slowdown=2.2)
     fields = {"preemptible": True, "checkpoint_s": 1.0, "since_s": 0.0, "remaining_s": 1e4}
     stays = Job(id="r1", workload="a", deadline_s=NOW_S + 1e5, **fields)
     goes = Job(id="r2", workload="a", **fields)

@@ -25,7 +25,7 @@ class Cluster:
         self.pending: list[Job] = []
         self.runs: dict[str, list[Job]] = {f"d{k}": [] for k in range(6)}
         self.count, self.now_s = 0, 1000.0
-        self.limits = Limits(allowed=frozenset(ActionKind), move_factor=1.0, max_slowdown=1.8)
+        self.limits = Limits.of(allowed=frozenset(ActionKind), move_factor=1.0, max_slowdown=1.8)
 
     def step(self) -> None:
         """Jobs come and end, time passes."""

@@ -242,7 +242,7 @@ def test_whatever_happens_grants_fit_their_devices_and_only_who_is_past_its_gran
     for _ in range(10):
         cluster.step()
         allowed = frozenset(kind for kind in ActionKind if kind is WAIT or cluster.rng.random() < 0.8)
-        limits = Limits(allowed=allowed, grant_patience_s=150.0, move_factor=1.0)
+        limits = Limits.of(allowed=allowed, grant_patience_s=150.0, move_factor=1.0)
         seen = cluster.seen(limits)
         found = plan_scope(
             seen,

@@ -80,7 +80,7 @@ class World:
     def limits(self) -> Limits:
         rng = self.rng
         most = rng.choice(list(ActionKind)) if rng.random() < 0.2 else None
-        return Limits(
+        return Limits.of(
             allowed=frozenset(ActionKind) if most is None else frozenset({ActionKind.WAIT, most}),
             soft_cap=1 + rng.random(),
             max_slowdown=self.sometimes(1 + 2 * rng.random()),
@@ -104,7 +104,7 @@ class World:
         return [(d, company[d.id]) for d in snapshot.devices if len(company[d.id]) > len(d.residents)]
 
     def upper(self, job: Job, partner: Job, limits: Limits) -> float:
-        return self.table[job.workload, partner.workload] * SPREAD ** ((0.5 - limits.risk) / 0.45)
+        return self.table[job.workload, partner.workload] * SPREAD ** ((0.5 - limits.slowdown.risk) / 0.45)
 
 
 def score(snapshot: Snapshot, found: Plan) -> tuple[float, float]:
@@ -134,13 +134,13 @@ def test_no_device_over_memory_or_seats_and_no_action_that_is_not_allowed(
     for device, group in groups:
         held = sum(world.profiles[job.workload, device.type].memory_peak_bytes for job in group)
         assert len(group) <= 2
-        assert held <= device.memory_bytes * (1 - limits.memory_headroom * (len(group) - 1)) + 1
-        if len(group) == 2 and not math.isnan(limits.misfit_risk):
+        assert held <= device.memory_bytes * (1 - limits.memory.memory_headroom * (len(group) - 1)) + 1
+        if len(group) == 2 and not math.isnan(limits.memory.misfit_risk):
             resident, newcomer = (job.workload for job in group)
             risks = [1 - world.fits[newcomer, resident]]
             if not device.residents:  # of two that both wait each was asked about beside the other
                 risks.append(1 - world.fits[resident, newcomer])
-            assert max(risks) <= limits.misfit_risk
+            assert max(risks) <= limits.memory.misfit_risk
     taken = sum(not device.residents for device, _ in groups)
     assert limits.max_devices is None or taken <= limits.max_devices
 
@@ -154,8 +154,8 @@ def test_no_chosen_pair_breaks_a_cap_at_the_stated_risk(seed: int, objective: Ob
         for job, partner in (group, group[::-1]) if len(group) == 2 else ():
             upper, alone_s = world.upper(job, partner, limits), world.profiles[job.workload, device.type].step_time_s
             assert not upper > job.max_slowdown + TOLERANCE
-            assert not upper > limits.max_slowdown + TOLERANCE
-            assert job.priority <= partner.priority or not upper > limits.protected_slowdown + TOLERANCE
+            assert not upper > limits.slowdown.max_slowdown + TOLERANCE
+            assert job.priority <= partner.priority or not upper > limits.slowdown.protected_slowdown + TOLERANCE
             assert not upper * alone_s > job.latency_target_s + TOLERANCE
 
 
@@ -167,7 +167,7 @@ def test_a_tighter_cap_never_adds_pairs_past_it(
     world = World(seed, objective)
     past = []
     for cap in (max(one, other), min(one, other)):
-        limits = replace(world.snapshot.limits, max_slowdown=cap)
+        limits = Limits.of(**world.snapshot.limits.flat() | {"max_slowdown": cap})
         snapshot = replace(world.snapshot, limits=limits)
         pairs = [group for _, group in world.groups(snapshot, world.plan(snapshot)) if len(group) == 2]
         past.append(

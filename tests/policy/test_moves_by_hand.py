@@ -93,7 +93,7 @@ def test_the_cheapest_of_the_least_important_stops_and_is_told_again_until_it_ha
         old("a3", checkpoint_s=1.0, preemptible=False),
     )
     devices = tuple(Device(id=f"d{k}", type=DEVICE, residents=(one,)) for k, one in enumerate(residents))
-    limits = Limits(allowed=frozenset(ActionKind), max_slowdown=1.5)
+    limits = Limits.of(allowed=frozenset(ActionKind), max_slowdown=1.5)
     seen = Snapshot(pending=(Job(id="b", workload="b", priority=1),), devices=devices, now_s=NOW_S, limits=limits)
 
     def ask(snapshot: Snapshot, ledger: ScopeLedger) -> tuple[dict[str, tuple[str, str]], ScopeLedger]:
@@ -118,7 +118,7 @@ def test_the_cheapest_of_the_least_important_stops_and_is_told_again_until_it_ha
 
 def test_nobody_is_stopped_for_an_equal_or_for_what_soon_ends() -> None:
     apart = TablePredictor({(v, n): 9.0 for v in "ab" for n in "ab"})
-    limits = Limits(allowed=frozenset(ActionKind), max_slowdown=1.5)
+    limits = Limits.of(allowed=frozenset(ActionKind), max_slowdown=1.5)
 
     def kinds(one: Job, priority: int) -> set[ActionKind]:
         device = Device(id="d", type=DEVICE, residents=(one,))

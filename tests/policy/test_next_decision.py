@@ -23,7 +23,7 @@ def decided(
         pending=pending,
         devices=tuple(Device(id=str(k), type=kind, residents=jobs) for k, jobs in enumerate(companies)),
         now_s=1000.0,
-        limits=Limits(**limits),
+        limits=Limits.of(**limits),
     )
     return plan_scope(snapshot, ScopeLedger(scope="default"), TABLE, KNOWN, "x")
 

@@ -5,7 +5,7 @@ import pytest
 
 from interfere.predict.measured import Measured, MeasuredPredictor, PairKey
 from interfere.records import PairBatch, Source
-from tests.tables import DEVICE, TablePredictor, profile
+from tests.tables import DEVICE, TablePredictor, matrix_batch, profile
 
 TABLE = {(v, n): 2.0 for v in "abc" for n in "abc"}
 ROW = Measured(slowdown=1.3, lower=1.2, upper=1.5)
@@ -28,7 +28,7 @@ def test_measured_pairs_replace_the_models() -> None:
 
 
 def test_the_matrix_agrees_in_both_directions() -> None:
-    answer = predictor().predict_matrix(JOBS, JOBS[::-1], DEVICE, "timeslice")
+    answer = predictor().predict_matrix(matrix_batch(JOBS, JOBS[::-1]))
     expected = np.full((3, 3), 2.0)
     expected[0, 1] = 1.3  # victim a beside neighbour b
     np.testing.assert_allclose(answer.victim_slowdown, expected, rtol=1e-6)
@@ -39,13 +39,13 @@ def test_the_matrix_agrees_in_both_directions() -> None:
 
 @pytest.mark.parametrize("where", [{"mode": "mps"}, {"device_type": "h200"}])
 def test_a_measurement_elsewhere_says_nothing_here(where: dict[str, str]) -> None:
-    answer = predictor(**where).predict_matrix(JOBS, JOBS, DEVICE, "timeslice")
+    answer = predictor(**where).predict_matrix(matrix_batch(JOBS))
     np.testing.assert_array_equal(answer.victim_slowdown, 2.0)
 
 
 def test_quantiles_follow_the_interval_of_the_measurement() -> None:
     levels = [
-        predictor().predict_matrix(JOBS[:1], JOBS[1:2], DEVICE, "timeslice", quantile=q).victim_slowdown.item()
+        predictor().predict_matrix(matrix_batch(JOBS[:1], JOBS[1:2]), quantile=q).victim_slowdown.item()
         for q in (0.025, 0.5, 0.975)
     ]
     assert levels == pytest.approx([1.2, 1.3, 1.5])
@@ -59,6 +59,6 @@ def test_a_pair_measured_once_is_as_uncertain_as_the_models_answer() -> None:
     assert (answer.median[0], answer.source[0]) == (1.3, Source.MEASURED)
     assert (answer.lower[0], answer.upper[0]) == (pytest.approx(1.3 / 1.25), pytest.approx(1.3 * 1.25))
     for q, expected in ((0.05, 1.3 / 1.25), (0.5, 1.3), (0.95, 1.3 * 1.25)):
-        ahead = one.predict_matrix(JOBS[:1], JOBS[1:2], DEVICE, "timeslice", quantile=q).victim_slowdown.item()
-        back = one.predict_matrix(JOBS[1:2], JOBS[:1], DEVICE, "timeslice", quantile=q).neighbour_slowdown.item()
+        ahead = one.predict_matrix(matrix_batch(JOBS[:1], JOBS[1:2]), quantile=q).victim_slowdown.item()
+        back = one.predict_matrix(matrix_batch(JOBS[1:2], JOBS[:1]), quantile=q).neighbour_slowdown.item()
         assert ahead == back == pytest.approx(expected, rel=1e-6)

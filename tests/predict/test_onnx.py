@@ -27,6 +27,7 @@ from interfere.records import (
     Snapshot,
     Source,
 )
+from tests.tables import matrix_batch
 
 SHIPPED = Path(interfere.predict.__file__).parent / "default"
 DOMAIN = ("cpu-core", "timeslice")
@@ -56,7 +57,7 @@ def test_one_pair_or_many_or_a_small_matrix_give_the_same_number(model: OnnxPred
         for i in range(6)
         for j in range(6)
     ]
-    matrix = model.predict_matrix(jobs, jobs, *DOMAIN)
+    matrix = model.predict_matrix(matrix_batch(jobs))
     np.testing.assert_allclose(single, whole.median, rtol=1e-6)
     np.testing.assert_allclose(matrix.victim_slowdown.ravel(), whole.median, rtol=1e-6)
     np.testing.assert_allclose(matrix.neighbour_slowdown, matrix.victim_slowdown.T, rtol=1e-6)
@@ -76,11 +77,11 @@ def test_a_large_matrix_comes_from_the_towers_in_both_directions(model: OnnxPred
     base = tuple(model.profiles.values())
     jobs = tuple(replace(base[k % len(base)], workload=f"w{k}", step_time_s=0.01 + k * 1e-5) for k in range(70))
     assert 2 * len(jobs) ** 2 > SHORT_LIST
-    matrix = model.predict_matrix(jobs, jobs, *DOMAIN)
+    matrix = model.predict_matrix(matrix_batch(jobs))
     np.testing.assert_allclose(matrix.neighbour_slowdown, matrix.victim_slowdown.T, rtol=1e-5)
-    part = model.predict_matrix(jobs[3:68], jobs, *DOMAIN)
+    part = model.predict_matrix(matrix_batch(jobs[3:68], jobs))
     np.testing.assert_allclose(part.victim_slowdown, matrix.victim_slowdown[3:68], rtol=1e-5)
-    upper = model.predict_matrix(jobs, jobs, *DOMAIN, quantile=0.95)
+    upper = model.predict_matrix(matrix_batch(jobs), quantile=0.95)
     assert (upper.victim_slowdown > matrix.victim_slowdown).all()
 
 
@@ -90,7 +91,7 @@ def test_memory_that_does_not_fit_is_infeasible_and_unknown_memory_is_not(model:
     answer = model.predict_pairs(batch(model, jobs, device_memory_bytes=8e9))
     assert answer.feasibility[0] == 0.0
     assert np.isnan(answer.feasibility[1:]).all()
-    assert model.predict_matrix(jobs, jobs, *DOMAIN, device_memory_bytes=8e9).feasible.tolist() == [[0, 1], [1, 1]]
+    assert model.predict_matrix(matrix_batch(jobs, device_memory_bytes=8e9)).feasible.tolist() == [[0, 1], [1, 1]]
     assert model.predict_pairs(batch(model, jobs, device_memory_bytes=16e9)).feasibility[0] == 1.0
 
 
@@ -101,7 +102,7 @@ def test_an_unseen_domain_abstains_with_a_remedy_unless_asked(model: OnnxPredict
     assert np.isnan(answer.median).all()
     assert "import or measure" in answer.reason[0]
     with pytest.raises(UnfitError, match="h200"):
-        model.predict_matrix(jobs, jobs, "h200", "timeslice")
+        model.predict_matrix(matrix_batch(jobs, device_type="h200"))
     asked = model.predict_pairs(batch(model, jobs, device_type="h200", allow_extrapolation=True))
     assert np.isfinite(asked.median).all()
 
@@ -167,7 +168,7 @@ def test_a_job_unlike_all_others_abstains_unless_asked(model: OnnxPredictor) -> 
     assert answer.source == (Source.MODEL, *[Source.ABSTAINED] * 3)
     assert "strange is unlike every job" in answer.reason[1]
     assert "measure" in answer.reason[1]
-    assert np.isnan(model.predict_matrix(jobs, jobs, *DOMAIN).victim_slowdown).tolist() == [[False, True], [True, True]]
+    assert np.isnan(model.predict_matrix(matrix_batch(jobs)).victim_slowdown).tolist() == [[False, True], [True, True]]
     asked = model.predict_pairs(batch(model, jobs, allow_extrapolation=True))
     assert np.isfinite(asked.median).all()
     assert asked.upper[1] / asked.lower[1] > 2 * asked.upper[0] / asked.lower[0]
@@ -190,7 +191,7 @@ def test_a_measured_pair_is_answered_however_strange(model: OnnxPredictor) -> No
     known = MeasuredPredictor(model, {key: Measured(slowdown=1.7, lower=1.7, upper=1.7)})
     answer = known.predict_pairs(batch(model, jobs))
     assert (answer.median[1], answer.source[1], answer.reason[1]) == (1.7, Source.MEASURED, "")
-    assert known.predict_matrix(jobs, jobs, *DOMAIN, quantile=0.95).victim_slowdown[0, 1] == pytest.approx(1.7)
+    assert known.predict_matrix(matrix_batch(jobs), quantile=0.95).victim_slowdown[0, 1] == pytest.approx(1.7)
 
 
 def test_a_pair_that_was_observed_is_answered_however_strange(model: OnnxPredictor) -> None:
@@ -218,7 +219,7 @@ def test_a_pair_that_was_observed_is_answered_however_strange(model: OnnxPredict
     asked = online.predict_pairs(batch(model, jobs, allow_extrapolation=True))
     assert answer.median[1:3] == pytest.approx(asked.median[1:3])
     for quantile in (0.5, 0.95):
-        table = online.predict_matrix(jobs, jobs, *DOMAIN, quantile=quantile)
+        table = online.predict_matrix(matrix_batch(jobs), quantile=quantile)
         assert np.isnan(table.victim_slowdown).tolist() == [[False, False], [False, True]]
         assert np.allclose(table.victim_slowdown, table.neighbour_slowdown.T, rtol=1e-5, equal_nan=True)
     snapshot = Snapshot(

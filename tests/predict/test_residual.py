@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from interfere.predict.residual import OnlineModel
 from interfere.records import ObservationResult, PairBatch, Prediction, Progress, Source
-from tests.tables import DEVICE, TablePredictor, profile
+from tests.tables import DEVICE, TablePredictor, matrix_batch, profile
 
 TABLE = {(v, n): 1.0 + 0.2 * i + 0.1 * j for i, v in enumerate("abc") for j, n in enumerate("abc")}
 PROFILES = {name: profile(name) for name in "abc"}
@@ -161,8 +161,8 @@ def test_matrix_and_pairs_agree_after_learning() -> None:
     for k, (workload, company) in enumerate((("a", "b"), ("b", "c"), ("c", "c"))):
         model.observe(window(k, workload, (company,), slowdown=1.5), resolve)
     jobs = [PROFILES[name] for name in "abca"]
-    matrix = model.predict_matrix(jobs, jobs, DEVICE, "timeslice")
-    upper = model.predict_matrix(jobs, jobs, DEVICE, "timeslice", quantile=0.95)
+    matrix = model.predict_matrix(matrix_batch(jobs))
+    upper = model.predict_matrix(matrix_batch(jobs), quantile=0.95)
     for i, v in enumerate("abca"):
         for j, n in enumerate("abca"):
             assert matrix.victim_slowdown[i, j] == pytest.approx(median(model, v, n), rel=1e-6)

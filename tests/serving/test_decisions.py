@@ -89,7 +89,7 @@ def test_limits_travel(client: PolicyClient) -> None:
     alone = Limits(allowed=frozenset({ActionKind.START_ALONE, ActionKind.WAIT}))
     kinds = [action.kind for action in client.match(snapshot(limits=alone)).actions]
     assert sorted(kinds) == [ActionKind.START_ALONE] * 2 + [ActionKind.WAIT] * 2
-    capped = client.match(snapshot(limits=Limits(max_slowdown=1.0)))
+    capped = client.match(snapshot(limits=Limits.of(max_slowdown=1.0)))
     assert not capped.pairs
     assert capped.refused_total == len(capped.refused) == 6
     assert "slowdown cap" in capped.refused[0].reason
@@ -150,7 +150,7 @@ def test_rank_puts_the_cheapest_place_first(client: PolicyClient) -> None:
     assert answer.rankings[2].slowdown == pytest.approx(2.5)
     assert not answer.rankings[3].feasible
     assert answer.rankings[3].cost == float("inf")
-    capped = client.rank(Job(id="j", workload="train"), devices[2:3], limits=Limits(max_slowdown=1.1))
+    capped = client.rank(Job(id="j", workload="train"), devices[2:3], limits=Limits.of(max_slowdown=1.1))
     assert not capped.rankings[0].feasible
     with pytest.raises(InvalidInputError, match=r"job\.profile_id"):
         client.rank(Job(id="j", workload="train", profile_id="ffff"), devices)
@@ -200,7 +200,7 @@ def test_a_decision_that_names_no_time_budget_gets_the_servers(
     many = snapshot(pending=pending, devices=devices)
     with PolicyClient(serve(replace(settings, time_budget_s=0.001)).address, timeout_s=60) as client:
         hurried = client.match(many)
-        asked = client.match(replace(many, limits=Limits(time_budget_s=60.0)))
+        asked = client.match(replace(many, limits=Limits.of(time_budget_s=60.0)))
     assert (hurried.status, asked.status) == (SolveStatus.BOUNDED, SolveStatus.OPTIMAL)
     assert hurried.lower_bound <= asked.cost * (1 + 1e-6)
     assert asked.cost < hurried.cost * (1 + 1e-9)

@@ -109,7 +109,7 @@ def test_what_was_learned_since_is_told_and_everything_is_of_now(client: PolicyC
 
 
 def test_a_job_that_waits_hears_which_rules_bind_and_what_starting_it_would_cost(client: PolicyClient) -> None:
-    capped = snapshot(limits=Limits(max_slowdown=1.0))
+    capped = snapshot(limits=Limits.of(max_slowdown=1.0))
     plan = client.match(capped)
     name = next(action.job_id for action in plan.actions if action.kind is ActionKind.WAIT)
     said = client.explain(plan.decision_id, name)

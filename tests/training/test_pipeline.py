@@ -21,6 +21,7 @@ from interfere.predict.manifest import read_manifest
 from interfere.predict.measured import measured_table
 from interfere.predict.onnx import load_model
 from interfere.records import PairBatch
+from tests.tables import matrix_batch
 from training.dataset import Dataset
 from training.evaluation.cross_validation import evaluate_models
 from training.models.catalogue import MODELS
@@ -84,7 +85,7 @@ def test_the_published_folder_answers_as_a_predictor(trained: Trained, small: Ta
     answer = model.predict_pairs(batch)
     assert np.all((answer.lower < answer.median) & (answer.median < answer.upper))
     assert np.all((answer.median > 0.8) & (answer.median < 5))
-    grid = model.predict_matrix(jobs, jobs, "cpu-core", "timeslice")
+    grid = model.predict_matrix(matrix_batch(jobs, device_type="cpu-core"))
     assert grid.victim_slowdown[0, 1] == pytest.approx(answer.median[0], rel=1e-4)
     assert grid.neighbour_slowdown[0, 1] == pytest.approx(answer.median[1], rel=1e-4)
 

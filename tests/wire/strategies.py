@@ -172,7 +172,7 @@ devices = st.builds(
     windows=tuples(windows),
 )
 limits = st.builds(
-    Limits,
+    Limits.of,
     allowed=st.frozensets(st.sampled_from(ActionKind)).map(lambda kinds: kinds | {ActionKind.WAIT}),
     max_slowdown=optional(1.0),
     max_devices=st.none() | counts,

@@ -54,4 +54,4 @@ def _moving(told: Mapping[str, Action], snapshot: Snapshot) -> set[str]:
 def told_again(action: Action, snapshot: Snapshot) -> bool:
     """Whether a start was promised by an earlier decision: those of this one expire a whole time to live from now."""
     by_s = action.promised_by_s
-    return not math.isnan(by_s) and by_s < snapshot.now_s + snapshot.limits.promise_ttl_s
+    return not math.isnan(by_s) and by_s < snapshot.now_s + snapshot.limits.timing.promise_ttl_s

@@ -19,7 +19,7 @@ from interfere.policy.rules.memory import Demand, Known, Room, demand, do_not_fi
 from interfere.policy.rules.runtime import FREE, Stay, left_s, lost_times, opening, said, slowdowns_to_miss, stays
 from interfere.policy.rules.slowdown_caps import caps_of, past_cap, protected_caps, time_caps
 from interfere.protocols import Predictor
-from interfere.records import NAN, ActionKind, Device, Job, JobProfile, Limits, Snapshot
+from interfere.records import NAN, ActionKind, Device, Job, JobProfile, Limits, MatrixBatch, Snapshot
 
 Floats = NDArray[np.float64]
 Resolve = Callable[[Job, str], JobProfile | None]
@@ -185,7 +185,7 @@ def pair_costs(
     column_known = np.array([p is not None for p in column_profiles], dtype=bool)
     timed = math.isfinite(where.open_s) or any(not math.isnan(job.deadline_s) for job in (*rows, *columns))
     row_stays, column_stays = (
-        stays(jobs, times, where.open_s, now_s, limits.risk) if timed else (FREE,) * len(jobs)
+        stays(jobs, times, where.open_s, now_s, limits.slowdown.risk) if timed else (FREE,) * len(jobs)
         for jobs, times in ((rows, row_times), (columns, column_times))
     )
     row_cap = np.minimum(caps_of(rows, row_profiles, limits)[:, None], protected_caps(rows, columns, limits))
@@ -199,7 +199,7 @@ def pair_costs(
             fits[some] = likely
         if capped:
             row_upper[some], column_upper[some], _ = _predict(
-                row_profiles, column_profiles, where, predictor, 1 - limits.risk, limits
+                row_profiles, column_profiles, where, predictor, 1 - limits.slowdown.risk, limits
             )
     row_time, column_time = (
         time_caps(one, other, upper) if timed else np.full(upper.shape, np.nan)
@@ -226,7 +226,8 @@ def pair_costs(
         cost -= objective.constant(columns) + objective.rate(columns) * column_times
     if objective.past_cap and not np.isnan(cost).all():
         past = either_past(
-            lambda level: _predict(row_profiles, column_profiles, where, predictor, level, limits)[:2], limits.soft_cap
+            lambda level: _predict(row_profiles, column_profiles, where, predictor, level, limits)[:2],
+            limits.slowdown.soft_cap,
         )
         cost[some] += objective.past_cap * past
     row_demands, column_demands = ([demand_there(job, where, resolve) for job in jobs] for jobs in (rows, columns))
@@ -291,23 +292,25 @@ def _predict(
     row_kinds, row_of = _distinct(rows)
     column_kinds, column_of = _distinct(columns)
     answer = predictor.predict_matrix(
-        row_kinds,
-        column_kinds,
-        where.type,
-        where.mode,
+        MatrixBatch(
+            victims=row_kinds,
+            neighbours=column_kinds,
+            device_type=where.type,
+            mode=where.mode,
+            device_memory_bytes=where.room.most_bytes if where.room.memory_bytes >= 0 else NAN,
+            allow_extrapolation=limits.allow_extrapolation,
+        ),
         quantile=quantile,
-        device_memory_bytes=where.room.most_bytes if where.room.memory_bytes >= 0 else NAN,
-        allow_extrapolation=limits.allow_extrapolation,
     )
     spread = np.ix_(row_of, column_of)
     fits = None
-    if answer.feasibility is not None and not math.isnan(limits.misfit_risk):
+    if answer.feasibility is not None and not math.isnan(limits.memory.misfit_risk):
         fits = answer.feasibility[spread].astype(np.float64)
     ahead, back = answer.victim_slowdown[spread], answer.neighbour_slowdown[spread]
     return ahead.astype(np.float64), back.astype(np.float64), fits
 
 
-def _distinct(profiles: Sequence[JobProfile | None]) -> tuple[list[JobProfile], list[int]]:
+def _distinct(profiles: Sequence[JobProfile | None]) -> tuple[tuple[JobProfile, ...], list[int]]:
     kinds: dict[int, int] = {}
     found: list[JobProfile] = []
     place = []
@@ -318,4 +321,4 @@ def _distinct(profiles: Sequence[JobProfile | None]) -> tuple[list[JobProfile], 
             kinds[id(profile)] = len(found)
             found.append(profile)
         place.append(kinds[id(profile)])
-    return found, place
+    return tuple(found), place

@@ -152,7 +152,7 @@ class _Needs:
     def until_s(self, job: Job, kind: str, slowdown: float) -> float:
         """When it ends if it starts now on a device type; inf where nobody knows."""
         tau = float(times_on(kind, [job], self.snapshot, self._resolve)[0])
-        needs_s = remaining_s(job, 1 - self.snapshot.limits.risk) * tau * max(1.0, slowdown)
+        needs_s = remaining_s(job, 1 - self.snapshot.limits.slowdown.risk) * tau * max(1.0, slowdown)
         return math.inf if math.isnan(needs_s) else self.snapshot.now_s + needs_s
 
     def in_time(self, name: str, start: Action) -> bool:

@@ -74,7 +74,7 @@ def _hopeless(job: Job, snapshot: Snapshot, resolve: Resolve) -> str:
     left_s = _left_s(job, snapshot)
     gone = f"deadline: {said(snapshot.now_s - job.deadline_s)} ago" if job.deadline_s < snapshot.now_s else ""
     if snapshot.partial:  # a device that is left out may be of the fastest type
-        best_s, where = remaining_s(job, snapshot.limits.risk), "the fastest type"
+        best_s, where = remaining_s(job, snapshot.limits.slowdown.risk), "the fastest type"
     else:
         ends = [
             (end_s, kind.name)
@@ -123,4 +123,4 @@ def _end_s(job: Job, kind: DeviceClass, device: Device, snapshot: Snapshot, reso
 
 
 def _least_s(job: Job, kind: str, snapshot: Snapshot, resolve: Resolve) -> float:
-    return remaining_s(job, snapshot.limits.risk) * float(times_on(kind, [job], snapshot, resolve)[0])
+    return remaining_s(job, snapshot.limits.slowdown.risk) * float(times_on(kind, [job], snapshot, resolve)[0])

@@ -61,7 +61,7 @@ def overuse(
     job: Job, device: Device, grant: Grant, windows: Iterable[MemoryUsage], limits: Limits, now_s: float
 ) -> Overuse | None:
     """How far a job is past its grant there; None where it is not. `windows`: those that end last first."""
-    most_bytes = grant.bytes * (1.0 + limits.grant_tolerance)
+    most_bytes = grant.bytes * (1.0 + limits.memory.grant_tolerance)
     run: list[MemoryUsage] = []
     since_s = grant.since_s
     for window in windows:
@@ -75,10 +75,10 @@ def overuse(
     if not run or max(window.start_s for window in run) < min(window.end_s for window in run):
         return None
     covered_s = _covered_s([(max(window.start_s, since_s), window.end_s) for window in run])
-    if covered_s < limits.grant_patience_s:
+    if covered_s < limits.memory.grant_patience_s:
         return None
     last = max(run, key=lambda window: (window.end_s, window.start_s, window.bytes))
-    if last.end_s < now_s - limits.grant_patience_s:
+    if last.end_s < now_s - limits.memory.grant_patience_s:
         return None
     return Overuse(job=job, device=device, granted_bytes=grant.bytes, used_bytes=last.bytes, covered_s=covered_s)
 

@@ -102,7 +102,7 @@ def movable(job: Job) -> bool:
 
 def settled(device: Device, snapshot: Snapshot) -> bool:
     """Are all its residents there for longer than a promise lives? So no unexpired plan started any of them."""
-    ttl_s = snapshot.limits.promise_ttl_s
+    ttl_s = snapshot.limits.timing.promise_ttl_s
     return all(job.gpus == 1 and snapshot.now_s - job.since_s >= ttl_s for job in device.residents)
 
 
@@ -259,7 +259,11 @@ def _berths(field_: Field, movers: Collection[str]) -> dict[str, Berth]:
 def _fits_alone(job: Job, where: DeviceClass, snapshot: Snapshot, resolve: Resolve) -> bool:
     """May it start alone on a device of that class?"""
     (stay,) = stays(
-        [job], times_on(where.type, [job], snapshot, resolve), where.open_s, snapshot.now_s, snapshot.limits.risk
+        [job],
+        times_on(where.type, [job], snapshot, resolve),
+        where.open_s,
+        snapshot.now_s,
+        snapshot.limits.slowdown.risk,
     )
     shut = where.shut_to(job) or stay.shut(job.id, where.name)
     allowed = ActionKind.START_ALONE in snapshot.limits.allowed and not shut

@@ -153,15 +153,15 @@ def too_large(one: Demand, room: Room) -> str:
 
 def room_bytes(memory_bytes: float, limits: Limits) -> float:
     """What two jobs may hold together."""
-    return memory_bytes * (1.0 - limits.memory_headroom)
+    return memory_bytes * (1.0 - limits.memory.memory_headroom)
 
 
 def do_not_fit(one: Demand, other: Demand, fits: float, room: Room, limits: Limits) -> str:
     """Why two do not fit; empty when they do. `fits` is the predicted probability, NaN where unknown."""
     most_bytes = room_bytes(room.memory_bytes, limits)
     most = gib(most_bytes)
-    if limits.memory_headroom:
-        most += f" ({gib(room.memory_bytes)} less {limits.memory_headroom:.3g} of it as headroom)"
+    if limits.memory.memory_headroom:
+        most += f" ({gib(room.memory_bytes)} less {limits.memory.memory_headroom:.3g} of it as headroom)"
     if room.hands_out and room.needs(one) + room.needs(other) > room.granules:
         granules = f"{room.needs(one)} + {room.needs(other)} granules of {gib(room.granule_bytes)}"
         return f"grants: {one} + {other} = {granules} > {room}"
@@ -171,8 +171,10 @@ def do_not_fit(one: Demand, other: Demand, fits: float, room: Room, limits: Limi
             return f"working sets: {' + '.join(gib(size) for size in sets if size > 0)} > {most}: they would be swapped"
     elif 0 <= most_bytes < one.bytes + other.bytes:
         return f"memory: {one} + {other} > {most}"
-    if 1.0 - fits > limits.misfit_risk:
-        return f"misfit risk: {1.0 - fits:.2g} > {limits.misfit_risk:g} that both do not fit {gib(room.most_bytes)}"
+    if 1.0 - fits > limits.memory.misfit_risk:
+        return (
+            f"misfit risk: {1.0 - fits:.2g} > {limits.memory.misfit_risk:g} that both do not fit {gib(room.most_bytes)}"
+        )
     return ""
 
 
@@ -182,7 +184,7 @@ def misfits(
     """bool[r, c]: `do_not_fit` of all; `fits` float64[r, c] probabilities."""
     if room.memory_bytes < 0:
         return np.zeros((len(rows), len(columns)), dtype=bool)
-    over = 1.0 - fits > limits.misfit_risk
+    over = 1.0 - fits > limits.memory.misfit_risk
     if room.hands_out:
         over |= np.add.outer([room.needs(one) for one in rows], [room.needs(one) for one in columns]) > room.granules
     if room.oversubscription_ratio > 1:

@@ -24,7 +24,7 @@ PROTECTED, LATENCY, TIME = 2, 3, 4  # places among the caps
 def caps_of(jobs: Sequence[Job], profiles: Sequence[JobProfile | None], limits: Limits) -> Floats:
     """float64[n], the tightest of those that hold beside anybody; inf without any."""
     own = [np.fmin(job.max_slowdown, _latency_cap(job, p)) for job, p in zip(jobs, profiles, strict=True)]
-    return np.fmin(np.fmin(np.array(own, dtype=np.float64), limits.max_slowdown), np.inf)
+    return np.fmin(np.fmin(np.array(own, dtype=np.float64), limits.slowdown.max_slowdown), np.inf)
 
 
 def time_caps(stays: Sequence[Stay], partners: Sequence[Stay], partner_upper: Floats) -> Floats:
@@ -41,18 +41,18 @@ def _goes_s(stays: Sequence[Stay]) -> Floats:
 
 def protected_caps(jobs: Sequence[Job], partners: Sequence[Job], limits: Limits) -> Floats | float:
     """float64[n, m], the cap of each job against each partner of lower priority; inf where there is none."""
-    if np.isnan(limits.protected_slowdown):
+    if np.isnan(limits.slowdown.protected_slowdown):
         return np.inf
     higher = np.array([job.priority for job in jobs])[:, None] > np.array([job.priority for job in partners])
-    return np.where(higher, limits.protected_slowdown, np.inf)
+    return np.where(higher, limits.slowdown.protected_slowdown, np.inf)
 
 
 def past_cap(
     job: Job, partner: Job, profile: JobProfile | None, upper: float, limits: Limits, stay: Stay, time_cap: float
 ) -> str:
     """The rule that binds a job that could be slowed down `upper` times; empty when it may."""
-    against = limits.protected_slowdown if job.priority > partner.priority else np.nan
-    caps = [job.max_slowdown, limits.max_slowdown, against, _latency_cap(job, profile)]
+    against = limits.slowdown.protected_slowdown if job.priority > partner.priority else np.nan
+    caps = [job.max_slowdown, limits.slowdown.max_slowdown, against, _latency_cap(job, profile)]
     caps.append(time_cap)
     if np.isnan(caps).all():
         return ""
@@ -64,10 +64,14 @@ def past_cap(
     if tightest == TIME:
         need = f"{job.id}, {said(stay.most_s)} alone, could be slowed down {upper:.2f} × by {partner.id}"
         if stay.within_s < stay.slack_s - stay.loses_s or np.isnan(stay.slack_s):
-            return f"window: {need}, more than {time_cap:.2f} × would outlast the device at risk {limits.risk:g}"
+            return (
+                f"window: {need}, more than {time_cap:.2f} × would outlast the device at risk {limits.slowdown.risk:g}"
+            )
         left = said(stay.slack_s - stay.loses_s)
-        return f"deadline: {need}, {left} leave {time_cap:.2f} × at risk {limits.risk:g}"
-    reach = f"{NAMES[tightest]}: {job.id} could reach {upper:.2f} > {caps[tightest]:.2f} at risk {limits.risk:g}"
+        return f"deadline: {need}, {left} leave {time_cap:.2f} × at risk {limits.slowdown.risk:g}"
+    reach = (
+        f"{NAMES[tightest]}: {job.id} could reach {upper:.2f} > {caps[tightest]:.2f} at risk {limits.slowdown.risk:g}"
+    )
     if tightest == PROTECTED:
         reach += f" beside {partner.id} (priority {job.priority} beside {partner.priority})"
     return reach
@@ -89,7 +93,7 @@ def _late(job: Job, profile: JobProfile | None, upper: float, limits: Limits) ->
     alone_ms = profile.step_time_s / MS if profile else np.nan
     return (
         f"latency target: {job.id} could take {alone_ms * upper:.3g} ms > {job.latency_target_s / MS:.3g} ms "
-        f"({alone_ms:.3g} ms alone × {upper:.2f}) at risk {limits.risk:g}"
+        f"({alone_ms:.3g} ms alone × {upper:.2f}) at risk {limits.slowdown.risk:g}"
     )
 
 

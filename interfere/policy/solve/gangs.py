@@ -20,7 +20,7 @@ from interfere.policy.rules.runtime import start_weights
 from interfere.policy.solve.planner import plan_valid
 from interfere.protocols import Predictor
 from interfere.records import Action, ActionKind, Device, Job, Plan, Snapshot, SolveStatus
-from interfere.records.cluster import LEAST_BUDGET_S
+from interfere.records.cluster import MIN_TIME_BUDGET_S
 
 MOST_SIZES = 3  # whose every order is tried: 6 orders; of more sizes three orders are
 
@@ -36,9 +36,9 @@ def plan_gangs(
     sizes = orders[0]
     if not sizes:
         return nothing_starts((), predictor.version, decision_id, "")
-    if len(sizes) > 1 and not math.isnan(snapshot.limits.time_budget_s):
-        share_s = snapshot.limits.time_budget_s / ((len(orders) + 1) * len(sizes))  # one more for the bounds
-        snapshot = replace(snapshot, limits=replace(snapshot.limits, time_budget_s=max(share_s, LEAST_BUDGET_S)))
+    if len(sizes) > 1 and not math.isnan(snapshot.limits.timing.time_budget_s):
+        share_s = snapshot.limits.timing.time_budget_s / ((len(orders) + 1) * len(sizes))  # one more for the bounds
+        snapshot = replace(snapshot, limits=snapshot.limits.within(time_budget_s=max(share_s, MIN_TIME_BUDGET_S)))
     tried = [_in_order(order, snapshot, predictor, resolve, decision_id, types) for order in orders]
     best = min(tried, key=lambda parts: _merit(parts, snapshot))  # the first of equals
     if len(sizes) > 1:

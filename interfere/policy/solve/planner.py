@@ -36,7 +36,7 @@ def plan_valid(
     snapshot: Snapshot, predictor: Predictor, resolve: Resolve, decision_id: str, types: Sequence[str] = ()
 ) -> Plan:
     """The same for a snapshot, or a part of one, that does not and was settled (`hopeless`); `types` as in `survey`."""
-    budget_s = snapshot.limits.time_budget_s
+    budget_s = snapshot.limits.timing.time_budget_s
     deadline_s = math.inf if math.isnan(budget_s) else time.perf_counter() + budget_s
     options = survey(snapshot, predictor, resolve, types)
     in_order = greedy(options)

@@ -12,6 +12,7 @@ import numpy as np
 
 from interfere.policy.rules.guest_ends_first import outlasts
 from interfere.protocols import Predictor
+from interfere.records import MatrixBatch
 from interfere.sim.beliefs import Profiles
 from interfere.sim.cluster import Cluster, Progress, Start
 from interfere.sim.schedulers.duration_estimates import Estimate, Oracle
@@ -96,11 +97,11 @@ def allowed_pairs(
         guests = dict.fromkeys(one.job.workload for one in waiting)
         theirs = dict.fromkeys(host.one.job.workload for host in hosts if host.device_type == kind)
         rows, columns = (
-            [profiles[name, kind] for name in side if (name, kind) in profiles] for side in (guests, theirs)
+            tuple(profiles[name, kind] for name in side if (name, kind) in profiles) for side in (guests, theirs)
         )
         if not rows or not columns:
             continue
-        said = predictor.predict_matrix(rows, columns, kind, mode)
+        said = predictor.predict_matrix(MatrixBatch(victims=rows, neighbours=columns, device_type=kind, mode=mode))
         ahead, back = said.victim_slowdown, said.neighbour_slowdown
         allowed = (ahead <= max_slowdown) & (back <= max_slowdown)  # NaN is neither
         for i, j in zip(*np.nonzero(allowed), strict=True):

@@ -47,7 +47,7 @@ class Planner:
     ) -> list[Start]:
         """Starts of jobs given in order, on devices with their residents."""
         self.decisions += 1
-        limits = Limits(
+        limits = Limits.of(
             allowed=allowed,
             max_slowdown=self.max_slowdown,
             most_shared_gpus=self.most_shared_gpus,

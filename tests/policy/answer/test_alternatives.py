@@ -47,7 +47,7 @@ class Timed(World):
             pending=timed(self.snapshot.pending),
             devices=tuple(replace(one, residents=timed(one.residents)) for one in self.snapshot.devices),
             objective=objective,
-            limits=replace(self.snapshot.limits, soft_cap=1.5),
+            limits=Limits.of(**self.snapshot.limits.flat() | {"soft_cap": 1.5}),
         )
 
     def options(self) -> Options:
@@ -120,8 +120,8 @@ def test_none_needs_what_is_not_allowed(seed: int) -> None:
     for action in world.plan().actions:
         for one in alternatives(world.options(), action, _where(world.snapshot, action))[0]:
             assert one.kind in limits.allowed
-            if one.partner_id and not math.isnan(limits.max_slowdown):
-                assert max(one.slowdown, one.partner_slowdown) <= limits.max_slowdown
+            if one.partner_id and not math.isnan(limits.slowdown.max_slowdown):
+                assert max(one.slowdown, one.partner_slowdown) <= limits.slowdown.max_slowdown
 
 
 def crowd(n: int, devices: int, **given: object) -> tuple[Snapshot, TablePredictor, object]:
@@ -174,7 +174,7 @@ def test_taking_a_device_counts_against_the_most_that_may_be_taken() -> None:
 
 
 def test_refused_partners_are_counted_and_a_few_listed_for_each_rule() -> None:
-    snapshot, predictor, resolve = crowd(20, 2, limits=Limits(max_slowdown=1.1))
+    snapshot, predictor, resolve = crowd(20, 2, limits=Limits.of(max_slowdown=1.1))
     stranger = Job(id="new", workload="nobody")
     pending = replace(snapshot, pending=(*snapshot.pending, stranger))
     listed, total = refusals(survey(pending, predictor, resolve), Action(kind=ActionKind.WAIT, job_id="j5"))  # type: ignore[arg-type]
@@ -203,7 +203,7 @@ def test_a_job_that_no_pool_is_open_to_says_so() -> None:
 
 
 def test_the_partner_it_was_given_is_listed_where_that_is_not_allowed_any_more() -> None:
-    snapshot, predictor, resolve = crowd(20, 2, limits=Limits(max_slowdown=1.1))
+    snapshot, predictor, resolve = crowd(20, 2, limits=Limits.of(max_slowdown=1.1))
     given = Action(kind=ActionKind.START_SHARED, job_id="j5", device_id="d0", partner_id="j19")
     listed, _ = refusals(survey(snapshot, predictor, resolve), given)  # type: ignore[arg-type]
     assert len(listed) == REFUSALS_A_RULE + 1

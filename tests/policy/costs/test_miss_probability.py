@@ -54,7 +54,7 @@ def test_fewest_pairs_past_the_cap_first_then_the_least_slowdown() -> None:
     snapshot = Snapshot(
         pending=tuple(Job(id=name, workload=name) for name in names),
         devices=tuple(Device(id=f"d{k}", type=DEVICE) for k in range(2)),
-        limits=Limits(soft_cap=1.5),
+        limits=Limits.of(soft_cap=1.5),
         objective_terms=(
             ObjectiveTerm(kind=ObjectiveKind.PAIRS_PAST_CAP, weight=100.0),
             ObjectiveTerm(kind=ObjectiveKind.TOTAL_SLOWDOWN),

@@ -48,7 +48,7 @@ def test_each_objective_chooses_its_own_pair() -> None:
     )
     found = {}
     for objective in ObjectiveKind:
-        limits = Limits(soft_cap=1.4)
+        limits = Limits.of(soft_cap=1.4)
         answer = decided(Snapshot(pending=pending, devices=EMPTY, objective=objective, limits=limits), table)
         (pair,) = answer.pairs
         found[objective] = (pair.job_id + pair.partner_id, round(answer.cost, 4), round(answer.objective_value, 4))
@@ -211,7 +211,7 @@ def test_as_good_as_trying_every_placement(objective: ObjectiveKind | None, seed
         value = worst if objective in WORST else added
         best = min(best, (waiting, round(value, 12), added))
     known = resolver(*(timed(name, kind, step[name, kind]) for name, kind in step))
-    snapshot = Snapshot(pending=pending, devices=devices, limits=Limits(soft_cap=SOFT_CAP))
+    snapshot = Snapshot(pending=pending, devices=devices, limits=Limits.of(soft_cap=SOFT_CAP))
     snapshot = replace(snapshot, objective=objective) if objective else replace(snapshot, objective_terms=terms)
     answer = plan(snapshot, TablePredictor(table, devices=kinds), known, "d")
     waits = sum(j.weight for j, a in zip(pending, answer.actions, strict=True) if a.kind is ActionKind.WAIT)
@@ -250,6 +250,6 @@ def test_a_job_of_no_length_has_no_fair_time() -> None:
 
 @pytest.mark.parametrize("objective", ObjectiveKind)
 def test_nobody_to_place_costs_nothing(objective: ObjectiveKind) -> None:
-    limits = Limits(soft_cap=1.5)
+    limits = Limits.of(soft_cap=1.5)
     answer = decided(Snapshot(pending=(), devices=EMPTY, objective=objective, limits=limits), {})
     assert (answer.cost, answer.objective_value, answer.gap) == (0.0, 0.0, 0.0)

@@ -131,4 +131,4 @@ def test_a_grant_of_nothing_and_limits_below_nothing_are_refused() -> None:
         job("a", 0)
     for name in ("grant_patience_s", "grant_tolerance"):
         with pytest.raises(InvalidInputError, match=name):
-            Limits(**{name: -1.0})
+            Limits.of(**{name: -1.0})

@@ -24,7 +24,7 @@ def window(start_s: float, end_s: float, gib: float, **given_: str) -> MemoryUsa
 
 def judged(*windows: MemoryUsage, grant: Grant = GRANT, later_s: float = 0.0, **limits: float) -> Overuse | None:
     now_s = later_s + max((one.end_s for one in windows), default=0.0)
-    return overuse(JOB, DEVICE, grant, in_order(windows), Limits(**limits), now_s)
+    return overuse(JOB, DEVICE, grant, in_order(windows), Limits.of(**limits), now_s)
 
 
 @pytest.mark.parametrize(("later_s", "past"), [(0.0, True), (120.0, True), (120.1, False)])

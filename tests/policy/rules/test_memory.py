@@ -18,8 +18,8 @@ JOB, RESIDENT = Job(id="x", workload="a"), Job(id="r", workload="a")
 
 def refused(job: Job, resident: Job, predictor: TablePredictor = PREDICTOR, **limits: float) -> str:
     device = Device(id="d", type=DEVICE, memory_bytes=80 * GIB, residents=(resident,))
-    found = plan(Snapshot(pending=(job,), devices=(device,), limits=Limits(**limits)), predictor, KNOWN, "d")
-    (ranking,) = rank(job, (device,), predictor, KNOWN, Limits(**limits))
+    found = plan(Snapshot(pending=(job,), devices=(device,), limits=Limits.of(**limits)), predictor, KNOWN, "d")
+    (ranking,) = rank(job, (device,), predictor, KNOWN, Limits.of(**limits))
     why = found.refused[0].reason if found.refused else ""
     assert ranking.reason == (why or "allowed")
     return why
@@ -56,7 +56,7 @@ def test_memory_nobody_knows_forbids_nothing() -> None:
 def test_alone_a_job_may_use_the_headroom() -> None:
     job = replace(JOB, memory_peak_bytes=75 * GIB)
     devices = (Device(id="d", type=DEVICE, memory_bytes=80 * GIB),)
-    snapshot = Snapshot(pending=(job,), devices=devices, limits=Limits(memory_headroom=0.5))
+    snapshot = Snapshot(pending=(job,), devices=devices, limits=Limits.of(memory_headroom=0.5))
     assert plan(snapshot, PREDICTOR, KNOWN, "d").actions[0].kind is ActionKind.START_ALONE
     too_much = replace(job, memory_peak_bytes=math.nan, memory_working_set_bytes=90 * GIB)
     (action,) = plan(replace(snapshot, pending=(too_much,)), PREDICTOR, KNOWN, "d").actions

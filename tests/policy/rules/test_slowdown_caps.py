@@ -18,7 +18,7 @@ PREDICTOR = TablePredictor(TABLE, spread=1.5)
 def beside(job: Job, resident: Job, **limits: float) -> Plan:
     """The plan for one job and one place, beside a resident."""
     devices = (Device(id="d", type=DEVICE, residents=(resident,)),)
-    return plan(Snapshot(pending=(job,), devices=devices, limits=Limits(**limits)), PREDICTOR, KNOWN, "d")
+    return plan(Snapshot(pending=(job,), devices=devices, limits=Limits.of(**limits)), PREDICTOR, KNOWN, "d")
 
 
 def refusal(job: Job, resident: Job, **limits: float) -> str:
@@ -108,5 +108,5 @@ def test_a_priority_out_of_range_is_refused_with_what_to_do(priority: int) -> No
 )
 def test_a_limit_out_of_range_is_refused_with_its_field(field: str, value: float) -> None:
     with pytest.raises(InvalidInputError) as caught:
-        Limits(**{field: value})
+        Limits.of(**{field: value})
     assert [v.field for v in caught.value.violations] == [field]

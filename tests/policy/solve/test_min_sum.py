@@ -62,7 +62,7 @@ def test_too_short_a_budget_is_bounded_never_worse_than_greedy_and_never_silent(
     made = crowd(120, 40, 60, types)
     for objective in (ObjectiveKind.WEIGHTED_EXCESS, ObjectiveKind.TOTAL_SLOWDOWN, ObjectiveKind.MAKESPAN):
         whole = decided(made, objective=objective)
-        hurried = decided(made, objective=objective, limits=Limits(time_budget_s=0.001))
+        hurried = decided(made, objective=objective, limits=Limits.of(time_budget_s=0.001))
         assert hurried.gap >= 0
         assert hurried.status in (SolveStatus.BOUNDED, SolveStatus.OPTIMAL)
         assert hurried.lower_bound <= whole.objective_value * (1 + 1e-9)
@@ -72,7 +72,7 @@ def test_too_short_a_budget_is_bounded_never_worse_than_greedy_and_never_silent(
         assert len(set(places)) == len(places)
         if hurried.status is SolveStatus.OPTIMAL:
             assert hurried.objective_value == pytest.approx(whole.objective_value)
-    assert decided(made, limits=Limits(time_budget_s=0.001)).status is SolveStatus.BOUNDED
+    assert decided(made, limits=Limits.of(time_budget_s=0.001)).status is SolveStatus.BOUNDED
 
 
 def test_many_jobs_on_classes_that_bind_stay_near_their_bound() -> None:
@@ -106,7 +106,7 @@ def test_the_quick_way_with_the_fewest_waiting_costs_what_the_general_one_does(
     for seed in range(6):
         made = crowd(jobs, empty, residents, 1 + seed % 2, seed)
         for cap in (math.nan, 1.6):  # with a cap there may be too few pairs: then it gives way
-            limits = Limits(max_slowdown=cap)
+            limits = Limits.of(max_slowdown=cap)
             monkeypatch.setattr(place, "LARGE", -1)
             quick = decided(made, limits=limits)
             monkeypatch.setattr(place, "LARGE", 10**9)

@@ -57,7 +57,7 @@ class World:
             frozenset(ActionKind) if rng.random() < 0.7 else frozenset({ActionKind.WAIT, rng.choice(list(ActionKind))})
         )
         most = None if rng.random() < 0.7 else int(rng.integers(0, 3))
-        limits = Limits(allowed=allowed, max_slowdown=cap, max_devices=most)
+        limits = Limits.of(allowed=allowed, max_slowdown=cap, max_devices=most)
         self.snapshot = Snapshot(pending=pending, devices=tuple(devices), limits=limits)
 
     def plan(self, **changes: object) -> Plan:
@@ -65,7 +65,7 @@ class World:
 
     def cost(self, i: Job, j: Job) -> float:
         ahead, back = self.table[i.workload, j.workload], self.table[j.workload, i.workload]
-        cap = self.snapshot.limits.max_slowdown
+        cap = self.snapshot.limits.slowdown.max_slowdown
         if max(ahead, back) * self.spread > cap or self.memory[i.workload] + self.memory[j.workload] > self.capacity:
             return math.inf
         if ActionKind.START_SHARED not in self.snapshot.limits.allowed:
@@ -135,7 +135,7 @@ def test_no_rule_of_the_snapshot_is_broken(seed: int) -> None:
             assert sum(world.memory[jobs[j].workload] for j in group) <= world.capacity
     limit = world.snapshot.limits.max_devices
     assert limit is None or len(taken) <= limit
-    cap = world.snapshot.limits.max_slowdown
+    cap = world.snapshot.limits.slowdown.max_slowdown
     for action in found.actions:
         assert (
             math.isnan(cap)
@@ -279,7 +279,7 @@ def test_no_chosen_pair_passes_a_cap_at_the_risk_and_a_tighter_cap_adds_none_pas
     tight = min(one, other)
     past = []
     for cap in (max(one, other), tight):
-        found = world.plan(limits=Limits(max_slowdown=cap, risk=risk))
+        found = world.plan(limits=Limits.of(max_slowdown=cap, risk=risk))
         pairs = [(jobs[p.job_id].workload, jobs[p.partner_id].workload) for p in found.pairs]
         reached = [scale * max(world.table[a, b], world.table[b, a]) for a, b in pairs]
         assert all(slowdown <= cap + 1e-5 for slowdown in reached)
@@ -293,7 +293,7 @@ def test_more_risk_allows_the_pair_that_less_refuses_with_the_number_that_binds(
 
     def pairs(risk: float, **caps: float) -> int:
         jobs = (Job(id="x", workload="a", **caps),)
-        limits = Limits(risk=risk)
+        limits = Limits.of(risk=risk)
         return len(
             plan(Snapshot(pending=jobs, devices=(resident,), limits=limits), table, resolver(profile("a")), "d").pairs
         )
@@ -314,5 +314,5 @@ def test_the_cap_of_one_job_does_not_bind_its_partner() -> None:
 @pytest.mark.parametrize("risk", [0.0, 0.6, math.nan])
 def test_a_risk_outside_its_range_is_refused_with_its_field(risk: float) -> None:
     with pytest.raises(InvalidInputError) as caught:
-        Limits(risk=risk)
+        Limits.of(risk=risk)
     assert [v.field for v in caught.value.violations] == ["risk"]

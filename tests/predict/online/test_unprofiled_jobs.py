@@ -11,7 +11,7 @@ from interfere.predict.online.unprofiled_jobs import COLD
 from interfere.predict.residual import OnlineModel
 from interfere.records import JobProfile, ObservationResult, PairBatch, Prediction, Source
 from tests.predict.test_residual import resolve, window
-from tests.tables import DEVICE, TablePredictor
+from tests.tables import DEVICE, TablePredictor, matrix_batch
 
 NAMES = ("a", "b", "c", "cold", "other")
 TABLE = {(v, n): 1.4 for v in NAMES for n in NAMES}
@@ -77,7 +77,7 @@ def test_matrix_pairs_and_a_snapshot_agree_about_it() -> None:
     snapshot.restore(again, snapshot.content_of(model))
     jobs = [profile_of(model), *(resolve(name, DEVICE) for name in "abc")]
     for quantile, end in ((0.5, "median"), (0.95, "upper")):
-        matrix = model.predict_matrix(jobs, jobs, DEVICE, MODE, quantile=quantile)
+        matrix = model.predict_matrix(matrix_batch(jobs), quantile=quantile)
         for i, victim in enumerate(jobs):
             for j, neighbour in enumerate(jobs):
                 said = getattr(ask(model, victim, neighbour), end)[0]

@@ -11,6 +11,7 @@ from interfere.data.tables import Table, write_table
 from interfere.devices import device_type
 from interfere.predict.onnx import load_model
 from interfere.records import PairBatch, PairMeasurement, PairStatus
+from tests.tables import matrix_batch
 from tests.training.worlds import measurement, profile
 from training.dataset import METRIC, build_dataset
 from training.evaluation.cross_validation import evaluate_models
@@ -100,7 +101,7 @@ def test_the_served_model_answers_with_the_learned_probability(tmp_path: Path) -
     expected = fitted.probability(share, np.array([3]), np.array([4]))[0]
     assert 0 < expected < 1
     assert answer.feasibility.tolist() == pytest.approx([expected] * 2)
-    matrix = model.predict_matrix(both, both, GPU, "mps", device_memory_bytes=capacity)
+    matrix = model.predict_matrix(matrix_batch(both, device_type=GPU, mode="mps", device_memory_bytes=capacity))
     assert matrix.feasible[0, 1] == (expected >= 0.5)
 
 
