@@ -4,7 +4,7 @@ Beliefs are the truth itself, the mean of all pairs, the truth with an error, or
 A pair whose slowdown is NaN is one that nobody predicts: it never shares.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -54,21 +54,11 @@ class MatrixPredictor:
             reason=("",) * len(batch),
         )
 
-    def predict_matrix(
-        self,
-        victims: Sequence[JobProfile],
-        neighbours: Sequence[JobProfile],
-        device_type: str,
-        mode: str,
-        *,
-        quantile: float = 0.5,
-        device_memory_bytes: float = NAN,
-        allow_extrapolation: bool = False,
-    ) -> MatrixPrediction:
+    def predict_matrix(self, batch: MatrixBatch, *, quantile: float = 0.5) -> MatrixPrediction:
         """Predictions of all pairs, from the matrix. Quantiles of log slowdown lie on the line through the median and
         the ends of the 90 % interval."""
-        i = [self.index[job.workload] for job in victims]
-        j = [self.index[job.workload] for job in neighbours]
+        i = [self.index[job.workload] for job in batch.victims]
+        j = [self.index[job.workload] for job in batch.neighbours]
         factor = np.exp(self.spread * (quantile - 0.5) / 0.45)
         return MatrixPrediction(
             victim_slowdown=(self.slowdown[np.ix_(i, j)] * factor).astype(np.float32),
@@ -113,15 +103,13 @@ def noisy_beliefs(truth: TruthTable, error: float, seed: int) -> MatrixPredictor
     return beliefs_from(truth, np.fmax(truth.table * np.exp(error * z), 1.0), f"truth ± {error:.0%}")
 
 
-def extend_beliefs(
-    beliefs: MatrixPredictor, workloads: Iterable[str], speeds: Mapping[str, float]
-) -> MatrixPredictor:
+def extend_beliefs(beliefs: MatrixPredictor, workloads: Iterable[str], speeds: Mapping[str, float]) -> MatrixPredictor:
     """The same beliefs on device types of different speeds, with a profile of every workload on each.
 
     `speeds`: device type -> its speed. A workload that `beliefs` does not know never shares, but its run time on each
     device type is known, which deadlines need.
     """
-    names = list(dict.fromkeys([*beliefs.index, *workloads]))
+    names = [name for name in dict.fromkeys([*beliefs.index, *workloads]) if name]
     known = len(beliefs.index)
     slowdown = np.full((len(names), len(names)), np.nan)
     slowdown[:known, :known] = beliefs.slowdown

@@ -216,9 +216,7 @@ class Cluster:
         partner = state.partner
         del self.running[state.job.id]
         if partner is None:
-            self.free |= {
-                device.device.id: device.device for device in state.devices if device.is_present(self.now_s)
-            }
+            self.free |= {device.device.id: device.device for device in state.devices if device.is_present(self.now_s)}
         else:
             self._set_partners(partner, None)
         state.devices, state.partner, state.rate, state.slowdown = (), None, 0.0, 1.0

@@ -46,9 +46,7 @@ class DeadlineDraws:
     jobs: int  # in the world
 
 
-def draw_deadlines(
-    world: World, family: str, seed: int, best_effort_share: float = BEST_EFFORT_SHARE
-) -> DeadlineDraws:
+def draw_deadlines(world: World, family: str, seed: int, best_effort_share: float = BEST_EFFORT_SHARE) -> DeadlineDraws:
     """Draw deadlines of one of the `FAMILIES`. Raises InvalidInputError for an unknown family."""
     if family not in FAMILIES:
         raise InvalidInputError("unknown family of deadlines", value=family, remedy=f"one of {', '.join(FAMILIES)}")

@@ -16,13 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from interfere.sim.replay import Replayed
-from interfere.sim.world import HOUR_S
+from interfere.sim.world import HOUR_S, LATE_S
 
 Floats = NDArray[np.float64]
 SHORTEST_S = 10.0  # the bound that the literature of bounded slowdown uses (Feitelson et al., JSSPP 1997)
 BOOTSTRAP_DRAWS = 2000
 CONFIDENCE = 0.95
-LATE_S = 1e-6  # rounding of the clock: a job that ends later than this after its deadline missed it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,9 +60,7 @@ def score(replays: Sequence[Replayed], cap: float) -> Score:
     """Score of all jobs of these replays together. `cap`: slowdown past which a pair counts in `past_cap`."""
     ended = [np.isfinite(replayed.ended_s) for replayed in replays]
     completion = np.concatenate([replayed.completion_s[done] for replayed, done in zip(replays, ended, strict=True)])
-    duration = np.concatenate(
-        [_durations_s(replayed)[done] for replayed, done in zip(replays, ended, strict=True)]
-    )
+    duration = np.concatenate([_durations_s(replayed)[done] for replayed, done in zip(replays, ended, strict=True)])
     running = np.concatenate([_running_s(replayed)[done] for replayed, done in zip(replays, ended, strict=True)])
     slowdown = (completion / np.maximum(duration, SHORTEST_S)).clip(1.0)
     busy_s = sum(_integral_s(replayed, replayed.busy) for replayed in replays)

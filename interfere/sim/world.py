@@ -15,6 +15,7 @@ from interfere.records import Device
 from interfere.records.checks import check, number_violations, text_violations
 
 DAY_S, HOUR_S = 86_400.0, 3_600.0
+LATE_S = 1e-6  # rounding of the clock: a job that ends later than this after its deadline missed it
 
 Windows = tuple[tuple[float, float], ...]
 """Half-open intervals [from, until) in seconds, in order and disjoint."""

@@ -9,8 +9,7 @@ from collections.abc import Iterable, Sequence
 from interfere.records import Device
 from interfere.sim.cluster import Cluster, JobState
 from interfere.sim.schedulers.placement import find_devices
-from interfere.sim.score import LATE_S
-from interfere.sim.world import ALWAYS, SimDevice, Windows
+from interfere.sim.world import ALWAYS, LATE_S, SimDevice, Windows
 
 
 def is_infeasible(state: JobState, cluster: Cluster) -> bool:

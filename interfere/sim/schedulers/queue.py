@@ -39,24 +39,30 @@ class QueueScheduler:
         jobs wait too."""
         if not cluster.waiting:
             return Decision()
-        drops = [state.job.id for state in cluster.waiting.values() if self.drop and is_infeasible(state, cluster)]
+        # 1. Drop jobs whose deadline is infeasible.
+        drops = dict.fromkeys(
+            state.job.id for state in cluster.waiting.values() if self.drop and is_infeasible(state, cluster)
+        )
         candidates = [state for state in cluster.waiting.values() if state.job.id not in drops]
         queue = in_order(self.order, candidates, cluster)
         wake_s = next_infeasible_s(queue, cluster) if self.drop else math.inf
         if not cluster.free and self.sharing is None:
-            return Decision(drops=drops, wake_s=wake_s)
+            return Decision(drops=tuple(drops), wake_s=wake_s)
+        # 2. Start jobs in order.
         sharing = self.sharing if cluster.now_s >= self._next_sharing_s else None
-        if self.backfill:
-            starts = self._start_with_backfill(queue, cluster, sharing)
-        else:
-            starts = self._start_in_strict_order(queue, cluster, sharing)
-        if self.slice_s and self.sharing is not None:
+        start_jobs = self._start_with_backfill if self.backfill else self._start_in_strict_order
+        starts, blocked = start_jobs(queue, cluster, sharing)
+        # 3. Decide about sharing again one slice later.
+        if self.slice_s and self.sharing is not None and blocked:
+            if sharing is not None:
+                self._next_sharing_s = cluster.now_s + self.slice_s
             wake_s = min(wake_s, self._next_sharing_s)
-        return Decision(starts=starts, drops=drops, wake_s=wake_s)
+        return Decision(starts=starts, drops=tuple(drops), wake_s=wake_s)
 
     def _start_with_backfill(
         self, queue: list[JobState], cluster: Cluster, sharing: Sharing | None
-    ) -> list[Start]:
+    ) -> tuple[list[Start], list[JobState]]:
+        """Starts, and the jobs that found no free devices: `sharing` was offered these."""
         free = cluster.free_devices()
         hosts = running_hosts(cluster) if sharing is not None else []
         starts: list[Start] = []
@@ -75,26 +81,27 @@ class QueueScheduler:
                 break
         if sharing is not None and blocked:
             starts += sharing.join(blocked, hosts, cluster)
-            if self.slice_s:
-                self._next_sharing_s = cluster.now_s + self.slice_s
-        return starts
+        return starts, blocked
 
     def _start_in_strict_order(
         self, queue: list[JobState], cluster: Cluster, sharing: Sharing | None
-    ) -> list[Start]:
+    ) -> tuple[list[Start], list[JobState]]:
+        """Starts, and the jobs that found no free devices: `sharing` was offered these one by one, until one stayed."""
         free = cluster.free_devices()
         hosts: list[Host] = running_hosts(cluster) if sharing is not None else []
         starts: list[Start] = []
+        blocked: list[JobState] = []
         for state in queue:
             if devices := self._find_devices(free, state, cluster):
                 free = add_start(state, devices, free, starts, hosts)
                 continue
+            blocked.append(state)
             joined = sharing.join([state], hosts, cluster) if sharing is not None else []
             if not joined:
                 break
             starts += joined
             hosts = unjoined_hosts(hosts, joined)
-        return starts
+        return starts, blocked
 
     def _find_devices(self, free: list[Device], state: JobState, cluster: Cluster) -> tuple[Device, ...]:
         node_gpus = cluster.node_gpus if self.whole_nodes else 0
