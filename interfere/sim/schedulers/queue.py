@@ -44,11 +44,11 @@ class QueueScheduler:
             state.job.id for state in cluster.waiting.values() if self.drop and is_infeasible(state, cluster)
         )
         candidates = [state for state in cluster.waiting.values() if state.job.id not in drops]
-        queue = in_order(self.order, candidates, cluster)
-        wake_s = next_infeasible_s(queue, cluster) if self.drop else math.inf
+        wake_s = next_infeasible_s(candidates, cluster) if self.drop else math.inf
         if not cluster.free and self.sharing is None:
             return Decision(drops=tuple(drops), wake_s=wake_s)
         # 2. Start jobs in order.
+        queue = in_order(self.order, candidates, cluster)
         sharing = self.sharing if cluster.now_s >= self._next_sharing_s else None
         start_jobs = self._start_with_backfill if self.backfill else self._start_in_strict_order
         starts, blocked = start_jobs(queue, cluster, sharing)
