@@ -51,6 +51,10 @@ def _change(change: Difference | None) -> str:
     return f"{100 * change.share:+.1f} %{interval}"
 
 
+def _satisfaction(line: Line) -> float:
+    return line.satisfaction.mean if line.satisfaction is not None else 0.0
+
+
 def _percent(share: TraceMean | None) -> str:
     if share is None:
         return ""
@@ -76,6 +80,7 @@ class Column:
     title: str
     cell: Callable[[Line], str]
     is_short: bool = False  # is it in the table of 80 characters?
+    is_full: bool = True  # is it on the page?
 
 
 COLUMNS = (
@@ -96,7 +101,8 @@ LEGEND = (
     "in use, shared: of device time; past cap: pairs that truly slowed a side beyond the cap"
 )
 DEADLINE_COLUMNS = (
-    Column(title="met (%)", cell=lambda line: _percent(line.satisfaction), is_short=True),
+    Column(title="met (%)", cell=lambda line: f"{100 * _satisfaction(line):.1f}", is_short=True, is_full=False),
+    Column(title="met (%)", cell=lambda line: _percent(line.satisfaction)),
     Column(title="against drop", cell=lambda line: _points(line.satisfaction_change), is_short=True),
     Column(
         title="effort (h)",
@@ -144,13 +150,14 @@ class Section:
         return table
 
     def html(self) -> Html:
-        """With every column."""
-        head = tag("tr", tag("th", "policy"), *(tag("th", column.title, class_="number") for column in self.columns))
+        """For the page."""
+        columns = [column for column in self.columns if column.is_full]
+        head = tag("tr", tag("th", "policy"), *(tag("th", column.title, class_="number") for column in columns))
         rows = [
             tag(
                 "tr",
                 tag("th", line.policy),
-                *(tag("td", column.cell(line), class_="number") for column in self.columns),
+                *(tag("td", column.cell(line), class_="number") for column in columns),
             )
             for line in self.lines
         ]
@@ -171,10 +178,6 @@ def sections(study: Study) -> list[Section]:
         Section(title=DEADLINES, lines=tuple(best_first), columns=DEADLINE_COLUMNS, legend=DEADLINE_LEGEND),
     ]
     return [group for group in groups if group.lines]
-
-
-def _satisfaction(line: Line) -> float:
-    return line.satisfaction.mean if line.satisfaction is not None else 0.0
 
 
 def summary(answer: Answer) -> Group:

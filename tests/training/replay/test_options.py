@@ -40,7 +40,7 @@ CASES = {
     "predict, no policy shares": Case(
         first=f"--policy {UNSHARED}", second=f"--policy {UNSHARED} --predict mean", refused=BOTH
     ),
-    "hide": Case(first="--predict model --cap 9", second="--predict model --cap 9 --hide 0.8"),
+    "hide": Case(first="--predict model --cap 1.7", second="--predict model --cap 1.7 --hide 0.5"),
     "hide, no model": Case(first="", second="--hide 0.7", refused=BOTH),
     "online": Case(first="--predict mean --cap 9", second="--predict mean --cap 9 --online"),
     "online, no policy shares": Case(
@@ -73,11 +73,11 @@ CASES = {
     "gpus": Case(first="{bare_trace} --gpus 4 --per-node 1", second="{bare_trace} --gpus 6 --per-node 1"),
     "gpus, the trace says": Case(first="", second="--gpus 4", refused=BOTH),
     "per_node": Case(
-        first=f"{{bare_trace}} --policy {UNSHARED} --gpus 8 --whole-nodes --per-node 4",
-        second=f"{{bare_trace}} --policy {UNSHARED} --gpus 8 --whole-nodes --per-node 2",
+        first="{bare_trace} --policy fifo --gpus 8 --whole-nodes --per-node 4",
+        second="{bare_trace} --policy fifo --gpus 8 --whole-nodes --per-node 2",
     ),
     "per_node, no gpus": Case(first="", second="--per-node 2", refused=BOTH),
-    "any_node": Case(first=f"--policy {UNSHARED} --any-node", second=f"--policy {UNSHARED} --whole-nodes"),
+    "any_node": Case(first="--policy fifo --any-node", second="--policy fifo --whole-nodes"),
     "any_node, the server decides": Case(first="--policy policy", second="--policy policy --any-node", refused=BOTH),
     "load": Case(first="", second="--load 0.5"),
     "draws": Case(first="", second="--draws 2"),
@@ -134,7 +134,7 @@ def inputs(small: Table, tmp_path_factory: pytest.TempPathFactory) -> dict[str, 
 
 
 def morning(names: Sequence[str], seed: int) -> JobTrace:
-    """Sixty jobs on four nodes of two devices, from 04:00 on, four hours before the edge leaves; some are submitted in the same second."""
+    """Sixty jobs on four nodes of two devices from 04:00 on; the edge leaves at 08:00. Some arrive together."""
     rng = np.random.default_rng(seed)
     arrivals = np.sort(rng.integers(0, 120, 60) * 150.0).tolist()
     jobs = tuple(
