@@ -10,8 +10,8 @@ import time
 from dataclasses import replace
 
 from interfere.errors import ConflictError, InvalidInputError, UnavailableError
-from interfere.policy.costs.pair_costs import Resolve
-from interfere.policy.decide import plan_scope, validate_time
+from interfere.policy.context import JobCatalogue, PlanningContext
+from interfere.policy.decide import decide, validate_time
 from interfere.policy.ledger.grants import account_of, held_by, with_held
 from interfere.protocols import Predictor
 from interfere.records import Outcome, OutcomeKind, Plan, Promise, ScopeLedger, Snapshot
@@ -46,7 +46,7 @@ class DecisionLedger:
         if bad := validate_time(snapshot, self._promises.ledger(snapshot.scope)):
             raise InvalidInputError.from_violations(bad)
 
-    def decide(self, snapshot: Snapshot, predictor: Predictor, resolve: Resolve) -> Plan:
+    def decide(self, snapshot: Snapshot, predictor: Predictor, catalogue: JobCatalogue) -> Plan:
         """The stored decision of this very snapshot, else a new one, stored under its id when it has one."""
         digest = _digest(snapshot) if snapshot.snapshot_id else ""
         if math.isnan(snapshot.limits.timing.time_budget_s):
@@ -58,7 +58,10 @@ class DecisionLedger:
             decision_id = secrets.token_hex(8)
             timeless = math.isnan(snapshot.now_s)
             ledger = ScopeLedger(scope=snapshot.scope) if timeless else self._promises.ledger(snapshot.scope)
-            decided = plan_scope(snapshot, ledger, predictor, resolve, decision_id, self._usages.of)
+            context = PlanningContext(
+                snapshot=snapshot, predictor=predictor, catalogue=catalogue, decision_id=decision_id
+            )
+            decided = decide(context, ledger, self._usages.of)
             decision, stored = decided.plan, _stored(snapshot, digest, decided.plan)
             if timeless and stored:
                 self._decisions.put(stored)

@@ -5,8 +5,7 @@ The core's lock is held while costs are predicted, which a decision does too, no
 
 import contextlib
 import math
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import NamedTuple
 
@@ -15,9 +14,10 @@ import numpy as np
 from interfere.errors import NotFoundError, UnavailableError
 from interfere.policy.answer.alternatives import alternatives, refusals
 from interfere.policy.answer.subproblem import part_of
-from interfere.policy.costs.candidates import survey
-from interfere.policy.costs.pair_costs import DeviceClass, Resolve
+from interfere.policy.context import JobCatalogue, PlanningContext
+from interfere.policy.costs.candidates import Candidates, find_candidates
 from interfere.policy.deadlines.infeasible import settle
+from interfere.policy.device_class import DeviceClass
 from interfere.predict.occlusion import Occlusion
 from interfere.predict.online.unprofiled_jobs import COLD
 from interfere.protocols import Predictor
@@ -36,6 +36,7 @@ from interfere.records import (
     Source,
 )
 from interfere.store.protocol import Account, AccountBook
+from interfere.time_budget import TimeBudget
 from interfere.v1 import policy_pb2 as pb
 from interfere.wire.cluster import snapshot_from_proto
 from interfere.wire.messages import ExplainQuery
@@ -75,13 +76,13 @@ class Explainer:
         occlusion: Occlusion,
         inner: Predictor,
         online: Callable[[], Predictor],
-        resolve: Resolve,
+        catalogue: Callable[[], JobCatalogue],
         lock: AbstractContextManager[object],
-        known: Callable[[Snapshot], tuple[Snapshot, Resolve]],
+        with_grants: Callable[[Snapshot], Snapshot],
     ) -> None:
-        """`known`: a snapshot with what its residents hold, and what is known of the memory of jobs."""
+        """`with_grants`: a snapshot with the memory that its residents hold."""
         self._book, self._occlusion, self._inner = book, occlusion, inner
-        self._online, self._resolve, self._lock, self._known = online, resolve, lock, known
+        self._online, self._catalogue, self._lock, self._with_grants = online, catalogue, lock, with_grants
 
     def remember(self, decision_id: str, scope: str, knowledge: Knowledge, request: bytes, answer: bytes) -> None:
         """Keep what a decision was made from. On a full disk it is only not explained."""
@@ -100,18 +101,18 @@ class Explainer:
     def explain(self, query: ExplainQuery, now: Knowledge) -> Explanation:
         """Raises NotFoundError for a decision or job nobody knows."""
         account, decided, action = self._find(query)
-        snapshot = settle(snapshot_from_proto(pb.MatchRequest.FromString(account.request)), self._resolve).snapshot
+        request = snapshot_from_proto(pb.MatchRequest.FromString(account.request))
+        context = PlanningContext(snapshot=request, predictor=self._inner, catalogue=self._catalogue())
+        snapshot = settle(context).snapshot
         jobs = {job.id: job for job in (*snapshot.pending, *(r for d in snapshot.devices for r in d.residents))}
         devices = {device.id: device for device in snapshot.devices}
         part, types = part_of(snapshot, decided, query.job_id), [device.type for device in snapshot.devices]
         where = DeviceClass.of(devices[action.device_id], snapshot.now_s) if action.device_id in devices else None
         with self._lock:
             pairs = tuple(self._pairs(action, jobs, devices))
-            held, resolve = self._known(part) if part else (None, self._resolve)
-            options = survey(held, self._online(), resolve, types) if held else None
-        refused, refused_total = refusals(options, action) if options else ((), 0)
-        deadline_s = time.perf_counter() + TIME_S
-        solved, left_out = alternatives(options, action, where, deadline_s) if options else ((), 0)
+            candidates = self._candidates(part, types) if part else None
+        refused, refused_total = refusals(candidates, action) if candidates else ((), 0)
+        solved, left_out = alternatives(candidates, action, where, TimeBudget(TIME_S)) if candidates else ((), 0)
         return Explanation(
             decision_id=query.decision_id,
             scope=account.scope,
@@ -124,6 +125,17 @@ class Explainer:
             refused_total=refused_total,
             model_version=self._inner.version,
             changed=now.since(account),
+        )
+
+    def _candidates(self, part: Snapshot, types: Sequence[str]) -> Candidates:
+        """Costs of everything that could happen in a subproblem, with what is known now."""
+        return find_candidates(
+            PlanningContext(
+                snapshot=self._with_grants(part),
+                predictor=self._online(),
+                catalogue=self._catalogue(),
+                other_device_types=tuple(types),
+            )
         )
 
     def _find(self, query: ExplainQuery) -> tuple[Account, Plan, Action]:
@@ -154,7 +166,7 @@ class Explainer:
         if job is None or partner is None or device is None:
             return
         for victim, neighbour in ((job, partner), (partner, job)):
-            own, other = (self._resolve(one, device.type) for one in (victim, neighbour))
+            own, other = (self._catalogue().profile(one, device.type) for one in (victim, neighbour))
             if own is not None and other is not None:
                 yield self._pair((victim.id, neighbour.id), (own, other), device)
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from interfere.errors import InvalidInputError, LimitError, Violation
 from interfere.policy.answer.ranking import rank
-from interfere.policy.rules.memory import Known
+from interfere.policy.context import ProfileLookup
 from interfere.policy.validate import validate_snapshot
 from interfere.predict.groups import composed, memory_share
 from interfere.predict.manifest import Manifest
@@ -92,12 +92,9 @@ class PolicyCore:
             occlusion,
             predictor,
             lambda: self._learned.model,
-            self._of_job,
+            self._known,
             self._lock,
-            lambda snapshot: (
-                snapshot if math.isnan(snapshot.now_s) else self._decided.with_held(snapshot),
-                self._known(),
-            ),
+            lambda snapshot: snapshot if math.isnan(snapshot.now_s) else self._decided.with_held(snapshot),
         )
         metrics.serving(predictor.version)
 
@@ -166,9 +163,9 @@ class PolicyCore:
             )
         return MatrixAnswer(matrix=matrix, model_version=self._predictor.version, device_type=device_type)
 
-    def _known(self) -> Known:
+    def _known(self) -> ProfileLookup:
         """All that is known of jobs."""
-        return Known(profiles=self._of_job, used_bytes=self._learned.used_bytes)
+        return ProfileLookup(profiles=self._of_job, used_bytes=self._learned.used_bytes)
 
     def _of_job(self, job: Job, device_type: str) -> JobProfile | None:
         """The facts of a job; without any, what was learned of its workload stands in for them."""

@@ -1,11 +1,23 @@
 """A predictor that reads a table of slowdowns: lets tests state the world exactly."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from interfere.records import NAN, Job, JobProfile, MatrixBatch, MatrixPrediction, PairBatch, Prediction, Source
+from interfere.policy.context import JobCatalogue, PlanningContext, ProfileLookup
+from interfere.protocols import Predictor
+from interfere.records import (
+    NAN,
+    Job,
+    JobProfile,
+    MatrixBatch,
+    MatrixPrediction,
+    PairBatch,
+    Prediction,
+    Snapshot,
+    Source,
+)
 
 DEVICE = "cpu-core"
 
@@ -90,3 +102,25 @@ def resolver(*profiles: JobProfile):
         return known.get((job.workload, device_type))
 
     return resolve
+
+
+def catalogue(known: JobCatalogue | Callable[[Job, str], JobProfile | None]) -> JobCatalogue:
+    """A job catalogue: the one given, or one over a function from (job, device type) to its profile."""
+    return ProfileLookup(profiles=known) if callable(known) else known
+
+
+def context(
+    snapshot: Snapshot,
+    predictor: Predictor,
+    known: JobCatalogue | Callable[[Job, str], JobProfile | None],
+    decision_id: str = "d",
+    types: Sequence[str] = (),
+) -> PlanningContext:
+    """The context of one decision."""
+    return PlanningContext(
+        snapshot=snapshot,
+        predictor=predictor,
+        catalogue=catalogue(known),
+        decision_id=decision_id,
+        other_device_types=tuple(types),
+    )

@@ -9,9 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from interfere.errors import InvalidInputError, Violation
-from interfere.policy.answer.merge import job_cost, merged, nothing_starts
-from interfere.policy.costs.objectives import objective_of
-from interfere.policy.costs.pair_costs import Resolve
+from interfere.policy.answer.merge import all_waiting, job_objective_cost, merge_plans
+from interfere.policy.context import PlanningContext
 from interfere.policy.deadlines.guarantees import Deadlines, breaking, is_deadline, marked, newly_accepted, review
 from interfere.policy.deadlines.infeasible import settle
 from interfere.policy.ledger.grants import granted, held_by, reconciled, regranted, with_held
@@ -20,9 +19,8 @@ from interfere.policy.ledger.promises import PROMISED, Reconciled, around, renew
 from interfere.policy.next_decision import resolve_at_s, slowdowns_of
 from interfere.policy.remaining import rest_of
 from interfere.policy.residents.actions import LEAVE, end_actions, kept_actions, with_moves
-from interfere.policy.solve.gangs import plan_gangs
+from interfere.policy.solve.gangs import plan_all_sizes
 from interfere.policy.validate import validate_snapshot
-from interfere.protocols import Predictor
 from interfere.records import Action, ActionKind, Grant, Pairing, Plan, Promise, ScopeLedger, Snapshot
 
 
@@ -50,12 +48,9 @@ def validate_time(snapshot: Snapshot, ledger: ScopeLedger) -> list[Violation]:
     ]
 
 
-def plan_scope(
-    snapshot: Snapshot,
+def decide(
+    context: PlanningContext,
     ledger: ScopeLedger,
-    predictor: Predictor,
-    resolve: Resolve,
-    decision_id: str,
     usages: Usages = lambda _: (),
 ) -> ScopeDecision:
     """The decision at `snapshot.now_s`; without a clock nothing is to be remembered of it.
@@ -63,16 +58,19 @@ def plan_scope(
     `usages`: the windows in which the memory of who holds a grant was measured.
     Raises InvalidInputError as `plan` does, and where the clock goes back.
     """
+    snapshot = context.snapshot
     violations = validate_snapshot(snapshot) + validate_time(snapshot, ledger)
     if violations:
         raise InvalidInputError.from_violations(violations)
-    settled = settle(snapshot, resolve)
+    settled = settle(context)
     snapshot = settled.snapshot
+    context = context.with_snapshot(snapshot)
     found = reconciled(ledger, snapshot)
     deadlines = review([one for one in ledger.promises if is_deadline(one)], snapshot)
-    ledger = regranted(snapshot, ledger, found, resolve)
+    ledger = regranted(context, ledger, found)
     held = held_by(ledger)
     snapshot = with_held(snapshot, held)
+    context = context.with_snapshot(snapshot)
     past = past_grants(snapshot.devices, _staying(held, found.kept), usages, snapshot.limits, snapshot.now_s)
     ends = to_end(past) if ActionKind.END in snapshot.limits.allowed else {}
     ending = {one.device.id for one in past if one.job.id in ends}  # nobody joins who is to end
@@ -80,27 +78,25 @@ def plan_scope(
     declined = settled.declined(promised)
     left = rest_of(around(snapshot, found.kept), declined, ending)
     full = "every device is promised to others" + (", or has a job that is to end" if ending else "")
-    fresh, left, held_back = _around_deadlines(
-        left, snapshot, found.kept, deadlines, predictor, resolve, decision_id, full
-    )
-    fresh, moves = with_moves(fresh, left, predictor, resolve)
+    fresh, left, held_back = _around_deadlines(left, context, found.kept, deadlines, full)
+    fresh, moves = with_moves(fresh, context.with_snapshot(left))
     until_s = snapshot.now_s + snapshot.limits.timing.promise_ttl_s
-    starts = granted((*fresh.actions, *moves), snapshot, resolve)
+    starts = granted((*fresh.actions, *moves), context)
     told = replace(
         fresh,
         actions=tuple(replace(one, promised_by_s=until_s) if one.kind in PROMISED else one for one in starts),
     )
-    kept = tuple(_priced(promise, snapshot, resolve) for promise in found.kept)
-    refused = nothing_starts(declined, predictor.version, decision_id, "")
-    whole = merged([told, _promised(kept, told, snapshot, resolve), held_back, refused], snapshot)
+    kept = tuple(_priced(promise, context) for promise in found.kept)
+    refused = all_waiting(declined, context, "")
+    whole = merge_plans([told, _promised(kept, context), held_back, refused], snapshot)
     moving = [*(one for one in told.actions if one.kind in LEAVE), *_moving(kept, snapshot)]
     changes = (*whole.actions, *moving)
     ended = end_actions(ends, held)
-    slowdowns = slowdowns_of(snapshot, (*changes, *ended), predictor, resolve)
+    slowdowns = slowdowns_of(context, (*changes, *ended))
     stays = kept_actions(snapshot, {*ends, *(one.job_id for one in moving)}, changes, slowdowns)
     stays = (*ended, *(_held(one, held, past) for one in stays))
     standing = deadlines.standing
-    standing += newly_accepted(snapshot, changes, standing, slowdowns, resolve, decision_id)
+    standing += newly_accepted(context, changes, standing, slowdowns)
     places = renewed(kept, told, snapshot)
     after = replace(ledger, promises=(*places, *standing))
     whole = replace(
@@ -113,32 +109,28 @@ def plan_scope(
 
 def _around_deadlines(
     left: Snapshot,
-    snapshot: Snapshot,
+    context: PlanningContext,
     kept: Sequence[Promise],
     deadlines: Deadlines,
-    predictor: Predictor,
-    resolve: Resolve,
-    decision_id: str,
     full: str,
 ) -> tuple[Plan, Snapshot, Plan]:
     """What starts without breaking an accepted deadline, what was to decide, and who is held back. `full`: why nobody
     starts where no device is left."""
-    types = [device.type for device in snapshot.devices]
     names = {promise.action.job_id for promise in deadlines.standing}
     others = [promise.action for promise in kept if not promise.from_device_id]
     held_back: dict[str, str] = {}
     while True:
         if left.devices:
-            fresh = plan_gangs(left, predictor, resolve, decision_id, types)
+            fresh = plan_all_sizes(context.with_snapshot(left, context.device_types))
         else:
             waiting = [job.id for job in left.pending]
-            fresh = nothing_starts(waiting, predictor.version, decision_id, full)
-        now = breaking(fresh, snapshot, names, others, resolve)
+            fresh = all_waiting(waiting, context, full)
+        now = breaking(fresh, context, names, others)
         held_back |= now
         if not now:
             break
         left = rest_of(left, now, ())
-    waits = nothing_starts(held_back, predictor.version, decision_id, "")
+    waits = all_waiting(held_back, context, "")
     actions = tuple(replace(one, reason=held_back[one.job_id]) for one in waits.actions)
     return fresh, left, replace(waits, actions=actions)
 
@@ -164,19 +156,20 @@ def _moving(kept: Sequence[Promise], snapshot: Snapshot) -> list[Action]:
     return [repeated(one) for one in kept if one.from_device_id and one.action.job_id in running]
 
 
-def _priced(promise: Promise, snapshot: Snapshot, resolve: Resolve) -> Promise:
+def _priced(promise: Promise, context: PlanningContext) -> Promise:
     """The promise with what it costs now, where its partner is gone."""
+    snapshot = context.snapshot
     action = promise.action
     job = next((job for job in snapshot.pending if job.id == action.job_id), None)
     kind = next((device.type for device in snapshot.devices if device.id == action.device_id), "")
     if not math.isnan(action.cost) or job is None:
         return promise
-    return replace(promise, action=replace(action, cost=job_cost(job, action.slowdown, kind, snapshot, resolve)))
+    return replace(promise, action=replace(action, cost=job_objective_cost(job, action.slowdown, kind, context)))
 
 
-def _promised(kept: Sequence[Promise], fresh: Plan, snapshot: Snapshot, resolve: Resolve) -> Plan:
+def _promised(kept: Sequence[Promise], context: PlanningContext) -> Plan:
     """What is kept as a plan of its own, of the jobs that the snapshot lists: any plan that keeps it costs that."""
-    jobs = {job.id: job for job in (*snapshot.pending, *(job for d in snapshot.devices for job in d.residents))}
+    snapshot, jobs = context.snapshot, context.jobs
     kinds = {device.id: device.type for device in snapshot.devices}
     pending = {job.id for job in snapshot.pending}
     listed = [promise for promise in kept if promise.action.job_id in pending]
@@ -192,10 +185,10 @@ def _promised(kept: Sequence[Promise], fresh: Plan, snapshot: Snapshot, resolve:
             )
         for name, slowdown in ((action.job_id, action.slowdown), (action.partner_id, action.partner_slowdown)):
             if name in jobs and action.device_id in kinds:
-                worst = max(worst, job_cost(jobs[name], slowdown, kinds[action.device_id], snapshot, resolve))
-    value = worst if objective_of(snapshot).worst else cost
+                worst = max(worst, job_objective_cost(jobs[name], slowdown, kinds[action.device_id], context))
+    value = worst if context.objective.is_min_max else cost
     return replace(
-        nothing_starts((), fresh.model_version, fresh.decision_id, ""),
+        all_waiting((), context, ""),
         actions=tuple(map(repeated, listed)),
         pairs=tuple(pairs.values()),
         cost=cost,

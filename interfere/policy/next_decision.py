@@ -11,9 +11,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from interfere.policy.costs.pair_costs import Resolve
+from interfere.policy.context import PlanningContext
 from interfere.policy.rules.runtime import remaining_s
-from interfere.protocols import Predictor
 from interfere.records import Action, ActionKind, Device, Job, JobProfile, PairBatch, Promise, Snapshot
 from interfere.records.windows import spans
 
@@ -49,8 +48,9 @@ def ends_s(snapshot: Snapshot, actions: Sequence[Action], slowdowns: Slowdowns) 
     ]
 
 
-def slowdowns_of(snapshot: Snapshot, actions: Sequence[Action], predictor: Predictor, resolve: Resolve) -> Slowdowns:
+def slowdowns_of(context: PlanningContext, actions: Sequence[Action]) -> Slowdowns:
     """Of every job that runs or starts, as the plan leaves it; nothing of a job that nothing predicts."""
+    snapshot = context.snapshot
     found = {action.job_id: action.slowdown for action in actions if action.kind is not ActionKind.WAIT}
     found |= {action.partner_id: action.partner_slowdown for action in actions if action.partner_id}
     moved = {action.job_id for action in actions if action.kind in GONE}
@@ -61,19 +61,20 @@ def slowdowns_of(snapshot: Snapshot, actions: Sequence[Action], predictor: Predi
         if job.id not in found and (ActionKind.KEEP in snapshot.limits.allowed or not math.isnan(job.remaining_s))
     ]
     found |= {job.id: 1.0 for device, job in together if all(one.id == job.id for one in device.residents)}
-    return found | _among_residents(together, predictor, resolve, extrapolate=snapshot.limits.allow_extrapolation)
+    return found | _among_residents(together, context)
 
 
-def _among_residents(
-    jobs: Sequence[tuple[Device, Job]], predictor: Predictor, resolve: Resolve, *, extrapolate: bool
-) -> dict[str, float]:
+def _among_residents(jobs: Sequence[tuple[Device, Job]], context: PlanningContext) -> dict[str, float]:
     """Slowdown of residents beside residents: the product over their company, as for any group nobody measured."""
+    predictor, extrapolate = context.predictor, context.limits.allow_extrapolation
     asked: dict[tuple[str, str], list[tuple[str, JobProfile, JobProfile]]] = {}
     seen = set()  # a gang meets its partner on each of its devices, and is slowed once
     for device, job in jobs:
-        own = resolve(job, device.type)
+        own = context.profile(job, device.type)
         for other in device.residents:
-            beside = resolve(other, device.type) if other.id != job.id and (job.id, other.id) not in seen else None
+            beside = (
+                context.profile(other, device.type) if other.id != job.id and (job.id, other.id) not in seen else None
+            )
             seen.add((job.id, other.id))
             if own is not None and beside is not None:
                 asked.setdefault((device.type, device.mode), []).append((job.id, own, beside))

@@ -40,6 +40,7 @@ from interfere.records import (
 )
 from tests.bench.history import record
 from tests.data.importers.public import public
+from tests.tables import context
 from training.dataset import METRIC, build_dataset, unordered
 from training.evaluation.cross_validation import out_of_fold
 from training.evaluation.splits import folds
@@ -239,7 +240,7 @@ def judged(kind: str, table: Table, world: World) -> dict[str, dict[str, float]]
                 limits=Limits.of(soft_cap=CAP, misfit_risk=MISFIT_RISK),
                 objective_terms=terms,
             )
-            found = plan(snapshot, predictor, lambda job, _: profiles.get(job.workload), "bench")
+            found = plan(context(snapshot, predictor, lambda job, _: profiles.get(job.workload), "bench"))
             chosen[name] += [(int(pair.job_id), int(pair.partner_id)) for pair in found.pairs]
     figures = {}
     for name, pairs in chosen.items():

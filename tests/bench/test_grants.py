@@ -1,7 +1,7 @@
 """What oversubscription buys and what it risks, on the memory that Lucid's jobs were measured to hold alone (RTX 3090).
 
 100 random queues of 40 of its jobs at 20 devices cut in granules of 256 MiB, at most two jobs on each, decided by
-`plan_scope` on slowdowns that are all alike, so that memory alone decides who shares. The devices have the 24 GiB that
+`decide` on slowdowns that are all alike, so that memory alone decides who shares. The devices have the 24 GiB that
 the jobs were measured on, or, as if the same jobs met smaller cards, 12 or 8. Of each ratio: jobs that start, and how
 many more than at ratio 1; the share of the devices whose jobs together hold more than there is, should all be at their
 peak at once; and by which share of the memory of all devices. What swapping then costs is in no public table: nothing
@@ -13,12 +13,12 @@ import pytest
 from numpy.typing import NDArray
 
 from interfere.data.importers.lucid import import_lucid
-from interfere.policy.decide import plan_scope
+from interfere.policy.decide import decide
 from interfere.policy.ledger.grants import account_of
 from interfere.records import Device, Job, ScopeLedger, Snapshot
 from tests.bench.history import record
 from tests.data.importers.public import public
-from tests.tables import TablePredictor, resolver
+from tests.tables import TablePredictor, context, resolver
 
 pytestmark = pytest.mark.bench
 GIB = 2.0**30
@@ -64,7 +64,7 @@ def decided(memory_bytes: float, ratio: float, queues, jobs) -> tuple[float, NDA
     for row, queue in zip(held, queues, strict=True):
         pending = tuple(Job(id=str(k), workload=name) for k, name in enumerate(queue))
         seen = Snapshot(pending=pending, devices=devices, now_s=0.0)
-        found = plan_scope(seen, ScopeLedger(scope="bench"), predictor, resolver(*jobs.values()), "bench")
+        found = decide(context(seen, predictor, resolver(*jobs.values()), "bench"), ScopeLedger(scope="bench"))
         assert not account_of(found.ledger).over()
         for action in found.plan.actions:
             for place in action.places:

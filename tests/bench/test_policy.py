@@ -7,13 +7,14 @@ import numpy as np
 import pytest
 
 from features.pair import Encoder
-from interfere.policy.decide import plan_scope
+from interfere.policy.decide import decide
 from interfere.policy.solve.planner import plan
 from interfere.predict.onnx import OnnxPredictor, load_model
 from interfere.predict.residual import OnlineModel
 from interfere.records import ActionKind, Device, Job, JobProfile, Limits, ScopeLedger, Snapshot
 from serving.server import SHIPPED
 from tests.bench.history import record, reference_s
+from tests.tables import context
 
 pytestmark = pytest.mark.bench
 # CPU seconds that one decision may take: pending jobs, devices, residents, cap.
@@ -54,7 +55,7 @@ def test_one_decision(model: OnnxPredictor, jobs: int, devices: int, busy: int, 
     times = []
     for _ in range(6):
         start_s = time.process_time()
-        plan(snapshot, predictor, resolve, "bench")
+        plan(context(snapshot, predictor, resolve, "bench"))
         times.append(time.process_time() - start_s)
     median_s, base_s = float(np.median(times[1:])), reference_s()  # the first one loads libraries
     record(
@@ -98,12 +99,12 @@ def test_one_decision_of_a_scope(model: OnnxPredictor, name: str) -> None:
     )
     ledger = ScopeLedger(scope="default")
     if name == "promises":
-        ledger = plan_scope(snapshot, ledger, predictor, resolve, "before").ledger
+        ledger = decide(context(snapshot, predictor, resolve, "before"), ledger).ledger
         assert len(ledger.promises) == 300
     times = []
     for _ in range(6):
         start_s = time.process_time()
-        plan_scope(snapshot, ledger, predictor, resolve, "bench")
+        decide(context(snapshot, predictor, resolve, "bench"), ledger)
         times.append(time.process_time() - start_s)
     median_s, base_s = float(np.median(times[1:])), reference_s()
     record(
@@ -141,7 +142,7 @@ def test_one_decision_of_jobs_that_all_differ(model: OnnxPredictor, jobs: int, d
     figures = {}
     for name, asked in (("whole", snapshot), ("two_seconds", hurried)):
         start_s = time.process_time()
-        found = plan(asked, predictor, lambda one, _: profiles[one.workload], "bench")
+        found = plan(context(asked, predictor, lambda one, _: profiles[one.workload], "bench"))
         figures |= {f"{name}_cpu_s": time.process_time() - start_s, f"{name}_gap": found.gap}
     base_s = reference_s()
     record(

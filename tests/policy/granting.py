@@ -3,7 +3,7 @@
 import math
 
 from interfere.policy.answer.ranking import rank
-from interfere.policy.decide import ScopeDecision, plan_scope
+from interfere.policy.decide import ScopeDecision, decide
 from interfere.policy.ledger.grants import account_of
 from interfere.policy.solve.planner import plan
 from interfere.records import (
@@ -15,7 +15,7 @@ from interfere.records import (
     ScopeLedger,
     Snapshot,
 )
-from tests.tables import DEVICE, TablePredictor, profile, resolver
+from tests.tables import DEVICE, TablePredictor, catalogue, context, profile, resolver
 
 GIB = 2.0**30
 NAMES = tuple("abcd")
@@ -47,7 +47,7 @@ def device(name: str, *residents: Job, ratio: float = 1.0, granule_gib: float = 
 
 
 def decided(seen: Snapshot, ledger: ScopeLedger | None = None, resolve=PLAIN, usages=lambda _: ()) -> ScopeDecision:
-    return plan_scope(seen, ledger or ScopeLedger(scope="default"), PREDICTOR, resolve, "x", usages)
+    return decide(context(seen, PREDICTOR, resolve, "x"), ledger or ScopeLedger(scope="default"), usages)
 
 
 def snapshot(pending: tuple[Job, ...], *devices: Device, now_s: float = 10.0, **given_: object) -> Snapshot:
@@ -57,9 +57,9 @@ def snapshot(pending: tuple[Job, ...], *devices: Device, now_s: float = 10.0, **
 def refused(one: Job, *devices: Device, resolve=PLAIN, **limits: float) -> str:
     """Why it may not start; the same of a plan and of a ranking."""
     (action,) = plan(
-        Snapshot(pending=(one,), devices=devices, limits=Limits.of(**limits)), PREDICTOR, resolve, "d"
+        context(Snapshot(pending=(one,), devices=devices, limits=Limits.of(**limits)), PREDICTOR, resolve, "d")
     ).actions
-    (ranking,) = rank(one, devices, PREDICTOR, resolve, Limits.of(**limits))
+    (ranking,) = rank(one, devices, PREDICTOR, catalogue(resolve), Limits.of(**limits))
     assert ranking.feasible == (action.kind is not WAIT)
     return "" if ranking.feasible else ranking.reason
 

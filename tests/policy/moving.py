@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from interfere.policy.decide import plan_scope
+from interfere.policy.decide import decide
 from interfere.records import (
     Action,
     ActionKind,
@@ -17,7 +17,7 @@ from interfere.records import (
     ScopeLedger,
     Snapshot,
 )
-from tests.tables import DEVICE, TablePredictor, profile, resolver
+from tests.tables import DEVICE, TablePredictor, context, profile, resolver
 
 NAMES = tuple("abcd")
 MOVES = frozenset({ActionKind.START_ALONE, ActionKind.START_SHARED, ActionKind.WAIT, ActionKind.KEEP, ActionKind.MOVE})
@@ -65,7 +65,7 @@ class World:
 
     def plan(self, **changes: object) -> Plan:
         seen = replace(self.snapshot, **changes)
-        return plan_scope(seen, ScopeLedger(scope="default"), self.predictor, self.resolve, "x").plan
+        return decide(context(seen, self.predictor, self.resolve, "x"), ScopeLedger(scope="default")).plan
 
     def before(self) -> dict[str, list[str]]:
         return {device.id: [job.id for job in device.residents] for device in self.snapshot.devices}

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from interfere.policy.decide import plan_scope
+from interfere.policy.decide import decide
 from interfere.policy.solve.planner import plan
 from interfere.records import (
     ActionKind,
@@ -22,7 +22,7 @@ from interfere.records import (
     Window,
 )
 from tests.policy.urgent import ALL, KNOWN, NOW_S, PREDICTOR, SLOW, TABLE
-from tests.tables import DEVICE
+from tests.tables import DEVICE, context
 
 
 class World:
@@ -61,7 +61,7 @@ class World:
         )
 
     def plan(self, snapshot: Snapshot) -> Plan:
-        return plan_scope(snapshot, ScopeLedger(scope="default"), PREDICTOR, KNOWN, "d").plan
+        return decide(context(snapshot, PREDICTOR, KNOWN, "d"), ScopeLedger(scope="default")).plan
 
 
 seeds = st.integers(0, 1_000_000)
@@ -151,7 +151,7 @@ def test_without_deadlines_and_windows_the_clock_changes_nothing(seed: int) -> N
         pending=tuple(map(plain, world.snapshot.pending)),
         devices=tuple(replace(d, windows=(), residents=tuple(map(plain, d.residents))) for d in world.snapshot.devices),
     )
-    timeless = plan(replace(snapshot, now_s=math.nan), PREDICTOR, KNOWN, "d")
+    timeless = plan(context(replace(snapshot, now_s=math.nan), PREDICTOR, KNOWN, "d"))
     found = world.plan(snapshot)
     assert [(a.kind, a.places, a.partner_id, a.reason) for a in found.actions if a.job_id[0] == "p"] == [
         (a.kind, a.places, a.partner_id, a.reason) for a in timeless.actions

@@ -18,7 +18,7 @@ from interfere.records import (
     Window,
 )
 from tests.policy.urgent import ALL, HOUR_S, KNOWN, NOW_S, PREDICTOR, SLOW, decided, device, job
-from tests.tables import TablePredictor, profile, resolver
+from tests.tables import TablePredictor, catalogue, context, profile, resolver
 
 # --- a deadline is a cap on sharing -----------------------------------------------------------------------------------
 
@@ -226,7 +226,7 @@ def test_fewest_expected_misses_by_trying_every_pairing() -> None:
             objective=ObjectiveKind.DEADLINE_MISSES,
             limits=Limits.of(risk=0.5),
         )
-        found = plan(snapshot, predictor, known, "d")
+        found = plan(context(snapshot, predictor, known, "d"))
 
         def chance(one: Job, other: Job, table: dict[tuple[str, str], float] = table) -> float:
             """The interval of the predictor is log-linear: at level q its slowdown is s · 1.5^((q - 0.5) / 0.45). The
@@ -266,10 +266,10 @@ def test_a_deadline_needs_a_clock_and_what_remains_and_a_window_a_clock() -> Non
         (Snapshot(pending=(), devices=(device(*pending),), now_s=1.0), ["devices[0].residents[0].remaining_s"]),
     ):
         with pytest.raises(InvalidInputError) as caught:
-            plan(snapshot, PREDICTOR, KNOWN, "d")
+            plan(context(snapshot, PREDICTOR, KNOWN, "d"))
         assert [v.field for v in caught.value.violations] == fields
     with pytest.raises(InvalidInputError, match="now_s"):
-        rank(job("x", 50.0), (device(),), PREDICTOR, KNOWN, Limits())
+        rank(job("x", 50.0), (device(),), PREDICTOR, catalogue(KNOWN), Limits())
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,9 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from interfere.policy.decide import ScopeDecision, plan_scope
+from interfere.policy.decide import ScopeDecision, decide
 from interfere.records import Action, ActionKind, Device, Job, Limits, ScopeLedger, Snapshot
-from tests.tables import DEVICE, TablePredictor, profile, resolver
+from tests.tables import DEVICE, TablePredictor, context, profile, resolver
 
 NAMES = tuple("abcd")
 STARTS = (ActionKind.START_ALONE, ActionKind.START_SHARED)
@@ -63,7 +63,7 @@ class Cluster:
         )
 
     def decide(self, seen: Snapshot, ledger: ScopeLedger) -> ScopeDecision:
-        return plan_scope(seen, ledger, self.predictor, self.resolve, f"at {self.now_s}")
+        return decide(context(seen, self.predictor, self.resolve, f"at {self.now_s}"), ledger)
 
     def apply(self, actions: tuple[Action, ...]) -> None:
         """Some of it; who leaves does so first, who comes needs a seat."""

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from interfere.policy.answer.subproblem import part_of
-from interfere.policy.decide import plan_scope
+from interfere.policy.context import ProfileLookup
+from interfere.policy.decide import decide
 from interfere.policy.ledger.grants import account_of, held_by, holdings
 from interfere.policy.ledger.overuse import in_order
-from interfere.policy.rules.memory import Known
 from interfere.records import (
     Action,
     ActionKind,
@@ -42,7 +42,7 @@ from tests.policy.granting import (
     snapshot,
     window,
 )
-from tests.tables import DEVICE, TablePredictor, profile, resolver
+from tests.tables import DEVICE, TablePredictor, context, profile, resolver
 
 
 def test_measured_use_is_the_demand_where_nobody_knows_one_or_knew_less() -> None:
@@ -50,7 +50,9 @@ def test_measured_use_is_the_demand_where_nobody_knows_one_or_knew_less() -> Non
 
     def granted(one: Job, used_gib: float) -> Action:
         uses = {(one.workload, DEVICE): used_gib * GIB, (one.workload, "other"): 99 * GIB}
-        return decided(snapshot((one,), device("d")), resolve=Known(profiles=known, used_bytes=uses)).plan.actions[0]
+        return decided(
+            snapshot((one,), device("d")), resolve=ProfileLookup(profiles=known, used_bytes=uses)
+        ).plan.actions[0]
 
     assert granted(job("b"), 9.1).reason.endswith("granted 10 GiB (5 granules) for 9.1 GiB (measured use)")
     assert granted(job("a"), 5).grant_bytes == 6 * GIB
@@ -62,7 +64,7 @@ def test_measured_use_is_the_demand_where_nobody_knows_one_or_knew_less() -> Non
 
 
 def test_what_was_measured_changes_nothing_where_no_memory_is_handed_out() -> None:
-    knows = Known(profiles=PLAIN, used_bytes={("a", DEVICE): 50 * GIB})
+    knows = ProfileLookup(profiles=PLAIN, used_bytes={("a", DEVICE): 50 * GIB})
     plain = Device(id="d", type=DEVICE, memory_bytes=80 * GIB, residents=(job("a"),))
     assert refused(job("a2"), plain, resolve=knows) == ""
     assert "grants:" in refused(job("a2"), replace(plain, granule_bytes=GIB), resolve=knows)
@@ -153,7 +155,7 @@ class Cluster:
         table = {(v, n): float(1 + self.rng.gamma(1.0, 0.6)) for v in NAMES for n in NAMES}
         facts: list[JobProfile] = [profile("a", peak_bytes=12 * GIB), profile("b"), profile("c", peak_bytes=31 * GIB)]
         self.predictor = TablePredictor(table)
-        self.resolve = Known(profiles=resolver(*facts, profile("d")), used_bytes={("d", DEVICE): 17 * GIB})
+        self.resolve = ProfileLookup(profiles=resolver(*facts, profile("d")), used_bytes={("d", DEVICE): 17 * GIB})
         self.pending: list[Job] = []
         self.runs: dict[str, list[Job]] = {name: [] for name in "xyz"}
         self.ratio = {name: float(self.rng.choice([1.0, 1.25, 1.5])) for name in "xyz"}
@@ -244,12 +246,9 @@ def test_whatever_happens_grants_fit_their_devices_and_only_who_is_past_its_gran
         allowed = frozenset(kind for kind in ActionKind if kind is WAIT or cluster.rng.random() < 0.8)
         limits = Limits.of(allowed=allowed, grant_patience_s=150.0, move_factor=1.0)
         seen = cluster.seen(limits)
-        found = plan_scope(
-            seen,
+        found = decide(
+            context(seen, cluster.predictor, cluster.resolve, "x"),
             ledger,
-            cluster.predictor,
-            cluster.resolve,
-            "x",
             lambda grant: in_order(cluster.used.get(grant.job_id, ())),
         )
         # never more than there is

@@ -2,10 +2,11 @@
 
 from dataclasses import replace
 
-from interfere.policy.decide import ScopeDecision, plan_scope
+from interfere.policy.context import ProfileLookup
+from interfere.policy.decide import ScopeDecision, decide
 from interfere.policy.ledger.grants import holdings
 from interfere.policy.ledger.overuse import in_order
-from interfere.policy.rules.memory import Known, slots_of
+from interfere.policy.rules.memory import slots_of
 from interfere.records import (
     Action,
     ActionKind,
@@ -34,7 +35,7 @@ from tests.policy.granting import (
     snapshot,
     window,
 )
-from tests.tables import DEVICE, TablePredictor
+from tests.tables import DEVICE, TablePredictor, context
 
 
 def test_starts_hold_their_grant_and_keep_it_while_they_run() -> None:
@@ -87,7 +88,7 @@ def test_who_moves_holds_its_grant_where_it_goes_and_again_where_it_was_should_i
 
     def at(now_s: float, ledger: ScopeLedger, allowed: frozenset[ActionKind]) -> ScopeDecision:
         seen = snapshot((), device("d", *pair), device("e"), now_s=now_s, limits=Limits(allowed=allowed))
-        return plan_scope(seen, ledger, slow, PLAIN, "x", lambda _: in_order(late))
+        return decide(context(seen, slow, PLAIN, "x"), ledger, lambda _: in_order(late))
 
     stay = EVERYTHING.allowed - {ActionKind.MOVE, ActionKind.PREEMPT}
     first = at(500.0, ScopeLedger(scope="default"), stay)
@@ -131,7 +132,7 @@ def test_who_was_started_beyond_the_slots_holds_none() -> None:
 
 
 def test_who_came_unknown_is_never_held_to_what_it_used_so_far() -> None:
-    used = Known(profiles=PLAIN, used_bytes={("a", DEVICE): 2 * GIB})
+    used = ProfileLookup(profiles=PLAIN, used_bytes={("a", DEVICE): 2 * GIB})
     late = (window(20, 90, 9), window(90, 190, 9))
     unknown = decided(snapshot((job("a"),), device("d")))
     for ledger in (unknown.ledger, decided(snapshot((), device("d", job("a")))).ledger):

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from interfere.policy.costs.objectives import weights
 from interfere.policy.solve.planner import plan
 from interfere.records import ActionKind, Device, Job, JobProfile, Limits, ObjectiveKind, ObjectiveTerm, Plan, Snapshot
-from tests.tables import TablePredictor, profile, resolver
+from tests.tables import TablePredictor, context, profile, resolver
 
 NAMES = tuple("abcdef")
 TYPES = ("fast", "slow")
@@ -92,7 +92,7 @@ class World:
         )
 
     def plan(self, snapshot: Snapshot) -> Plan:
-        return plan(snapshot, self.predictor, self.resolve, "d")
+        return plan(context(snapshot, self.predictor, self.resolve, "d"))
 
     def groups(self, snapshot: Snapshot, found: Plan) -> list[tuple[Device, list[Job]]]:
         """Who is on each device that takes somebody."""

@@ -4,7 +4,7 @@ import math
 from dataclasses import replace
 
 from interfere.policy.answer.ranking import rank
-from interfere.policy.decide import plan_scope
+from interfere.policy.decide import decide
 from interfere.records import (
     ActionKind,
     Device,
@@ -16,7 +16,7 @@ from interfere.records import (
     SolveStatus,
 )
 from tests.policy.moving import MOVES, NOW_S
-from tests.tables import DEVICE, TablePredictor, profile, resolver
+from tests.tables import DEVICE, TablePredictor, catalogue, context, profile, resolver
 
 
 def pair(one: Job, other: Job, *empty: str, factor: float = 2.0, **given_: object) -> Snapshot:
@@ -35,7 +35,7 @@ KNOWN = resolver(profile("a"), profile("b"))
 
 
 def moved(snapshot: Snapshot) -> dict[str, str]:
-    found = plan_scope(snapshot, ScopeLedger(scope="default"), TABLE, KNOWN, "x").plan
+    found = decide(context(snapshot, TABLE, KNOWN, "x"), ScopeLedger(scope="default")).plan
     return {action.job_id: action.device_id for action in found.actions if action.kind is ActionKind.MOVE}
 
 
@@ -60,7 +60,7 @@ def test_two_bad_pairs_change_partners() -> None:
     devices = tuple(Device(id=f"d{k}", type=DEVICE, residents=(old(f"a{k}"), old(f"b{k}"))) for k in range(2))
     bad = TablePredictor({("a", "b"): 3.0, ("b", "a"): 3.0, ("a", "a"): 1.1, ("b", "b"): 1.1})
     seen = Snapshot(pending=(), devices=devices, now_s=NOW_S, limits=Limits(allowed=MOVES))
-    found = plan_scope(seen, ScopeLedger(scope="default"), bad, KNOWN, "x").plan
+    found = decide(context(seen, bad, KNOWN, "x"), ScopeLedger(scope="default")).plan
     moves = {a.job_id: (a.device_id, a.partner_id) for a in found.actions if a.kind is ActionKind.MOVE}
     assert len(moves) == 2
     assert found.status is SolveStatus.BOUNDED
@@ -73,7 +73,7 @@ def test_a_mover_makes_room_for_one_that_waits() -> None:
     devices = tuple(Device(id=f"d{k}", type=DEVICE, residents=(old(f"a{k}"),)) for k in range(2))
     waits = Job(id="b", workload="b", max_slowdown=2.0)
     seen = Snapshot(pending=(waits,), devices=devices, now_s=NOW_S, limits=Limits(allowed=MOVES))
-    found = plan_scope(seen, ScopeLedger(scope="default"), shared, KNOWN, "x").plan
+    found = decide(context(seen, shared, KNOWN, "x"), ScopeLedger(scope="default")).plan
     start, move, keep = found.actions
     assert (start.kind, move.kind, keep.kind) == (ActionKind.START_ALONE, ActionKind.MOVE, ActionKind.KEEP)
     assert (move.device_id, move.partner_id) == (keep.device_id, keep.job_id)
@@ -81,7 +81,9 @@ def test_a_mover_makes_room_for_one_that_waits() -> None:
     assert start.reason == f"{move.job_id} moves and leaves its device"
     # 100 s · 1 saved, 100 · 0.2 lost, 20 paid: with a factor of 4 exactly not
     dear = replace(seen, limits=Limits(allowed=MOVES, move_factor=4.0))
-    assert plan_scope(dear, ScopeLedger(scope="default"), shared, KNOWN, "x").plan.actions[0].kind is ActionKind.WAIT
+    assert (
+        decide(context(dear, shared, KNOWN, "x"), ScopeLedger(scope="default")).plan.actions[0].kind is ActionKind.WAIT
+    )
 
 
 def test_the_cheapest_of_the_least_important_stops_and_is_told_again_until_it_has() -> None:
@@ -97,7 +99,7 @@ def test_the_cheapest_of_the_least_important_stops_and_is_told_again_until_it_ha
     seen = Snapshot(pending=(Job(id="b", workload="b", priority=1),), devices=devices, now_s=NOW_S, limits=limits)
 
     def ask(snapshot: Snapshot, ledger: ScopeLedger) -> tuple[dict[str, tuple[str, str]], ScopeLedger]:
-        found = plan_scope(snapshot, ledger, apart, KNOWN, "x")
+        found = decide(context(snapshot, apart, KNOWN, "x"), ledger)
         return {a.job_id: (a.kind, a.device_id) for a in found.plan.actions}, found.ledger
 
     told, ledger = ask(seen, ScopeLedger(scope="default"))
@@ -124,7 +126,7 @@ def test_nobody_is_stopped_for_an_equal_or_for_what_soon_ends() -> None:
         device = Device(id="d", type=DEVICE, residents=(one,))
         waits = Job(id="b", workload="b", priority=priority)
         seen = Snapshot(pending=(waits,), devices=(device,), now_s=NOW_S, limits=limits)
-        actions = plan_scope(seen, ScopeLedger(scope="default"), apart, KNOWN, "x").plan.actions
+        actions = decide(context(seen, apart, KNOWN, "x"), ScopeLedger(scope="default")).plan.actions
         return {action.kind for action in actions if action.job_id == "a"}
 
     assert kinds(old("a"), 1) == {ActionKind.PREEMPT}
@@ -135,8 +137,10 @@ def test_nobody_is_stopped_for_an_equal_or_for_what_soon_ends() -> None:
 
 def test_the_place_of_a_mover_is_not_offered_to_others() -> None:
     seen = pair(old("a"), old("b", preemptible=False), "e")
-    found = plan_scope(seen, ScopeLedger(scope="default"), TABLE, KNOWN, "x")
-    ranked = rank(Job(id="new", workload="a"), seen.devices, TABLE, KNOWN, Limits(), promises=found.ledger.promises)
+    found = decide(context(seen, TABLE, KNOWN, "x"), ScopeLedger(scope="default"))
+    ranked = rank(
+        Job(id="new", workload="a"), seen.devices, TABLE, catalogue(KNOWN), Limits(), promises=found.ledger.promises
+    )
     assert {one.device_id: one.feasible for one in ranked} == {"d": False, "e": False}
     (reason,) = (one.reason for one in ranked if one.device_id == "e")
     assert reason == "promised to a by decision x"

@@ -4,9 +4,9 @@ import math
 
 import pytest
 
-from interfere.policy.decide import ScopeDecision, plan_scope
+from interfere.policy.decide import ScopeDecision, decide
 from interfere.records import Device, Job, Limits, ScopeLedger, Snapshot
-from tests.tables import DEVICE, TablePredictor, profile, resolver
+from tests.tables import DEVICE, TablePredictor, context, profile, resolver
 
 TABLE = TablePredictor({("a", "a"): 2.0, ("a", "b"): 1.5, ("b", "a"): 3.0, ("b", "b"): 4.0})
 KNOWN = resolver(profile("a"), profile("b"))
@@ -25,7 +25,7 @@ def decided(
         now_s=1000.0,
         limits=Limits.of(**limits),
     )
-    return plan_scope(snapshot, ScopeLedger(scope="default"), TABLE, KNOWN, "x")
+    return decide(context(snapshot, TABLE, KNOWN, "x"), ScopeLedger(scope="default"))
 
 
 @pytest.mark.parametrize(

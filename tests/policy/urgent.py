@@ -2,7 +2,7 @@
 
 import math
 
-from interfere.policy.decide import plan_scope
+from interfere.policy.decide import decide
 from interfere.records import (
     ActionKind,
     Device,
@@ -13,7 +13,7 @@ from interfere.records import (
     ScopeLedger,
     Snapshot,
 )
-from tests.tables import DEVICE, TablePredictor, profile, resolver
+from tests.tables import DEVICE, TablePredictor, context, profile, resolver
 
 NOW_S = 1000.0
 HOUR_S = 3600.0
@@ -35,7 +35,7 @@ def job(name: str, left_s: float = math.nan, remaining_s: float = 100.0, **field
 def decided(pending: tuple[Job, ...], devices: tuple[Device, ...], **fields: object) -> Plan:
     limits = fields.pop("limits", Limits())
     snapshot = Snapshot(pending=pending, devices=devices, now_s=NOW_S, limits=limits, **fields)
-    return plan_scope(snapshot, ScopeLedger(scope="default"), PREDICTOR, KNOWN, "d").plan
+    return decide(context(snapshot, PREDICTOR, KNOWN, "d"), ScopeLedger(scope="default")).plan
 
 
 def device(*residents: Job, name: str = "d", **fields: object) -> Device:

@@ -27,7 +27,7 @@ from interfere.records import (
     Snapshot,
     Source,
 )
-from tests.tables import matrix_batch
+from tests.tables import context, matrix_batch
 
 SHIPPED = Path(interfere.predict.__file__).parent / "default"
 DOMAIN = ("cpu-core", "timeslice")
@@ -178,11 +178,11 @@ def test_a_plan_shares_no_device_with_a_job_unlike_all_others(model: OnnxPredict
     profiles = {job.workload: job for job in (next(iter(model.profiles.values())), strange(model))}
     jobs = tuple(Job(id=name, workload=name) for name in profiles)
     snapshot = Snapshot(pending=jobs, devices=(Device(id="d", type=DOMAIN[0]),))
-    decided = plan(snapshot, model, lambda job, _: profiles[job.workload], "d")
+    decided = plan(context(snapshot, model, lambda job, _: profiles[job.workload], "d"))
     assert not decided.pairs
     assert any("unlike all that the model learned from" in refused.reason for refused in decided.refused)
     bold = replace(snapshot, limits=Limits(allow_extrapolation=True))
-    assert len(plan(bold, model, lambda job, _: profiles[job.workload], "d").pairs) == 1
+    assert len(plan(context(bold, model, lambda job, _: profiles[job.workload], "d")).pairs) == 1
 
 
 def test_a_measured_pair_is_answered_however_strange(model: OnnxPredictor) -> None:
@@ -225,4 +225,4 @@ def test_a_pair_that_was_observed_is_answered_however_strange(model: OnnxPredict
     snapshot = Snapshot(
         pending=tuple(Job(id=each, workload=each) for each in (name, other)), devices=(Device(id="d", type=DOMAIN[0]),)
     )
-    assert len(plan(snapshot, online, lambda job, _: profiles[job.workload], "d").pairs) == 1
+    assert len(plan(context(snapshot, online, lambda job, _: profiles[job.workload], "d")).pairs) == 1

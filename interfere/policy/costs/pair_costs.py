@@ -6,72 +6,24 @@ A cap holds on the quantile 1 - risk of the prediction. Every forbidden pair kno
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from interfere.policy.costs.miss_probability import each_misses, either_past
-from interfere.policy.costs.objectives import Objective, relative_times, weights
+from interfere.policy.context import PlanningContext
+from interfere.policy.costs.miss_probability import deadline_miss_probabilities, soft_cap_probabilities
+from interfere.policy.costs.objectives import weights
+from interfere.policy.device_class import DeviceClass
 from interfere.policy.rules.guest_ends_first import lasting_s, outlasts, why_not
-from interfere.policy.rules.memory import Demand, Known, Room, demand, do_not_fit, misfits, too_large
-from interfere.policy.rules.runtime import FREE, Stay, left_s, lost_times, opening, said, slowdowns_to_miss, stays
+from interfere.policy.rules.memory import Demand, do_not_fit, misfits, too_large
+from interfere.policy.rules.runtime import FREE, Stay, left_s, lost_times, slowdowns_to_miss, stays
 from interfere.policy.rules.slowdown_caps import caps_of, past_cap, protected_caps, time_caps
 from interfere.protocols import Predictor
-from interfere.records import NAN, ActionKind, Device, Job, JobProfile, Limits, MatrixBatch, Snapshot
+from interfere.records import NAN, ActionKind, Job, JobProfile, Limits, MatrixBatch
 
 Floats = NDArray[np.float64]
-Resolve = Callable[[Job, str], JobProfile | None]
-"""(job, device type) -> the profile to predict from, or None for a workload nobody profiled."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeviceClass:
-    """Devices that nothing in a prediction tells apart."""
-
-    type: str
-    mode: str
-    room: Room
-    pool: str = ""
-    open_s: float = math.inf  # that it stays open from now; 0: it is closed
-    opens_s: float = 0.0  # until it opens
-
-    @classmethod
-    def of(cls, device: Device, now_s: float = NAN) -> "DeviceClass":
-        """Class of a device now."""
-        open_s, opens_s = opening(device, now_s)
-        return cls(
-            open_s=open_s,
-            opens_s=opens_s,
-            type=device.type,
-            mode=device.mode,
-            room=Room.of(device),
-            pool=device.pool,
-        )
-
-    def shut_to(self, job: Job) -> str:
-        """Why a job may not start there whoever else does, and however long it runs; empty where it may."""
-        if job.pools and self.pool not in job.pools:
-            return f"pool: {job.id} allows [{', '.join(job.pools)}], the device is in {self.pool or 'none'}"
-        if self.open_s > 0:
-            return ""
-        return f"window: {self.name} is closed" + (
-            f", and opens in {said(self.opens_s)}" if math.isfinite(self.opens_s) else ""
-        )
-
-    @property
-    def name(self) -> str:
-        """For people: its pool, or its type."""
-        return self.pool or self.type
-
-
-def demand_there(job: Job, where: DeviceClass, resolve: Resolve) -> Demand:
-    """Memory that a job holds on such a device. What was measured counts where memory is handed out."""
-    used_bytes = NAN
-    if isinstance(resolve, Known) and where.room.hands_out:
-        used_bytes = resolve.used_bytes.get((job.workload, where.type), NAN)
-    return demand(job, resolve(job, where.type), used_bytes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,28 +113,26 @@ def pair_costs(
     rows: Sequence[Job],
     columns: Sequence[Job],
     where: DeviceClass,
-    predictor: Predictor,
-    resolve: Resolve,
-    limits: Limits,
-    objective: Objective,
+    context: PlanningContext,
     *,
     row_times: NDArray[np.float64],
     column_times: NDArray[np.float64],
-    now_s: float = NAN,
     running: bool = False,
 ) -> PairCosts:
     """Costs of every row job beside every column job on one device class; the columns are `running` already or not.
 
     `row_times` float64[r] and `column_times` float64[c]: τ of the jobs on this device type.
     """
-    row_profiles = [resolve(job, where.type) for job in rows]
-    column_profiles = [resolve(job, where.type) for job in columns]
+    predictor, limits, objective, now_s = context.predictor, context.limits, context.objective, context.now_s
+    row_profiles = [context.profile(job, where.type) for job in rows]
+    column_profiles = [context.profile(job, where.type) for job in columns]
     r, c = len(rows), len(columns)
     domain = "" if limits.allow_extrapolation else predictor.knows(where.type, where.mode)
     ahead, back = np.full((r, c), np.nan), np.full((r, c), np.nan)
     row_upper, column_upper = ahead.copy(), back.copy()
-    row_known = np.array([p is not None for p in row_profiles], dtype=bool)
-    column_known = np.array([p is not None for p in column_profiles], dtype=bool)
+    row_known, column_known = (
+        np.array([p is not None for p in x], dtype=bool) for x in (row_profiles, column_profiles)
+    )
     timed = math.isfinite(where.open_s) or any(not math.isnan(job.deadline_s) for job in (*rows, *columns))
     row_stays, column_stays = (
         stays(jobs, times, where.open_s, now_s, limits.slowdown.risk) if timed else (FREE,) * len(jobs)
@@ -210,27 +160,27 @@ def pair_costs(
     of_rows += (objective.rate(rows) * lost_times(rows, row_stays))[:, None]
     if not running:
         of_columns += objective.rate(columns) * lost_times(columns, column_stays)
-    if objective.misses and timed and not np.isnan(ahead).all():
+    if objective.deadline_miss_price and timed and not np.isnan(ahead).all():
         row_cases = slowdowns_to_miss(rows, row_times, now_s, left_s(columns, column_times) * back)
         column_cases = slowdowns_to_miss(columns, column_times, now_s, left_s(rows, row_times) * ahead.T)
-        miss, other = each_misses(
+        miss, other = deadline_miss_probabilities(
             lambda level: _predict(row_profiles, column_profiles, where, predictor, level, limits)[:2],
             row_cases[:, some[0], some[1]],
             column_cases[:, some[1], some[0]],
             running=running,
         )
-        of_rows[some] += objective.misses * weights(rows)[row_known][:, None] * miss
-        of_columns[some] += objective.misses * weights(columns)[column_known] * other
+        of_rows[some] += objective.deadline_miss_price * weights(rows)[row_known][:, None] * miss
+        of_columns[some] += objective.deadline_miss_price * weights(columns)[column_known] * other
     cost = of_rows + of_columns
     if running:
         cost -= objective.constant(columns) + objective.rate(columns) * column_times
-    if objective.past_cap and not np.isnan(cost).all():
-        past = either_past(
+    if objective.soft_cap_price and not np.isnan(cost).all():
+        past = soft_cap_probabilities(
             lambda level: _predict(row_profiles, column_profiles, where, predictor, level, limits)[:2],
             limits.slowdown.soft_cap,
         )
-        cost[some] += objective.past_cap * past
-    row_demands, column_demands = ([demand_there(job, where, resolve) for job in jobs] for jobs in (rows, columns))
+        cost[some] += objective.soft_cap_price * past
+    row_demands, column_demands = ([context.demand(job, where) for job in jobs] for jobs in (rows, columns))
     forbidden = np.isnan(cost) | (row_upper > np.fmin(row_cap, row_time))
     forbidden |= (column_upper > np.fmin(column_cap, column_time.T)) | misfits(
         row_demands, column_demands, fits, where.room, limits
@@ -268,12 +218,6 @@ def pair_costs(
         domain_reason=domain,
         running=running,
     )
-
-
-def times_on(kind: str, jobs: Sequence[Job], snapshot: Snapshot, resolve: Resolve) -> NDArray[np.float64]:
-    """float64[n]: τ of jobs on one device type of the snapshot."""
-    types = tuple(dict.fromkeys(device.type for device in snapshot.devices))
-    return relative_times([[resolve(job, one) for one in types] for job in jobs], types)[:, types.index(kind)]
 
 
 def _shut(jobs: Sequence[Job], found: Sequence[Stay], where: DeviceClass) -> list[bool]:

@@ -11,9 +11,10 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from interfere.policy.costs.pair_costs import DeviceClass, Resolve, demand_there, times_on
+from interfere.policy.context import PlanningContext
 from interfere.policy.deadlines.admission import Lane, Need, add, lay_out
 from interfere.policy.deadlines.infeasible import kinds_of
+from interfere.policy.device_class import DeviceClass
 from interfere.policy.next_decision import Slowdowns
 from interfere.policy.rules.memory import too_large
 from interfere.policy.rules.runtime import TICK_S, remaining_s, start_weights
@@ -54,9 +55,10 @@ def review(promises: Sequence[Promise], snapshot: Snapshot) -> Deadlines:
 
 
 def breaking(
-    fresh: Plan, whole: Snapshot, standing: Collection[str], others: Sequence[Action], resolve: Resolve
+    fresh: Plan, context: PlanningContext, standing: Collection[str], others: Sequence[Action]
 ) -> dict[str, str]:
     """Jobs whose start would break an accepted deadline, and which; `others` start too (promised before)."""
+    whole = context.snapshot
     jobs, gone = {job.id: job for job in whole.pending}, {action.job_id for action in others}
     waiting = [job for job in whole.pending if job.id in standing and job.id not in gone]
     if not waiting:
@@ -65,7 +67,7 @@ def breaking(
     starts = [action for action in fresh.actions if action.places]
     held = [*others, *(one for one in starts if one.places[0] not in empty)]
     gone |= {one.job_id for one in held}
-    needs = _Needs(whole, resolve)
+    needs = _Needs(context)
     taken = _Taken.of(needs, {}).after(held)
     waiting = _laid([job for job in waiting if job.id not in gone], taken.lanes, needs)
     weight = dict(zip(jobs, start_weights(whole.pending, whole.now_s).tolist(), strict=True))
@@ -86,20 +88,16 @@ def breaking(
 
 
 def newly_accepted(
-    snapshot: Snapshot,
-    actions: Sequence[Action],
-    standing: Sequence[Promise],
-    slowdowns: Slowdowns,
-    resolve: Resolve,
-    decision_id: str,
+    context: PlanningContext, actions: Sequence[Action], standing: Sequence[Promise], slowdowns: Slowdowns
 ) -> tuple[Promise, ...]:
     """Deadlines of pending jobs that this decision can accept."""
+    snapshot = context.snapshot
     old = {promise.action.job_id for promise in standing}
     new = [job for job in snapshot.pending if not math.isnan(job.deadline_s) and job.id not in old]
     if not new or not snapshot.limits.promise_deadlines:
         return ()
     starts = {action.job_id: action for action in actions if action.places}
-    needs = _Needs(snapshot, resolve)
+    needs = _Needs(context)
     taken = _Taken.of(needs, slowdowns).after(list(starts.values()))
     waiting = [job for job in snapshot.pending if not math.isnan(job.deadline_s) and job.id not in starts]
     waiting.sort(key=lambda job: (-job.priority, job.id not in old))
@@ -110,7 +108,7 @@ def newly_accepted(
             action=Action(
                 kind=ActionKind.WAIT, job_id=job.id, promised_by_s=job.deadline_s, reason="deadline", accepted=True
             ),
-            decision_ids=(decision_id,),
+            decision_ids=(context.decision_id,),
         )
         for job in new
         if job.id in laid
@@ -142,8 +140,9 @@ def _laid(jobs: Sequence[Job], lanes: Sequence[Lane], needs: "_Needs") -> list[J
 class _Needs:
     """How long jobs run on the devices of a snapshot, at the quantile 1 - risk; devices that are alike are one lane."""
 
-    def __init__(self, snapshot: Snapshot, resolve: Resolve) -> None:
-        self.snapshot, self._resolve = snapshot, resolve
+    def __init__(self, context: PlanningContext) -> None:
+        snapshot = context.snapshot
+        self.snapshot, self._context = snapshot, context
         self.kinds = kinds_of(snapshot)
         self.lane_of = {name: k for k, (*_, names) in enumerate(self.kinds) for name in names}
         self.pending = {job.id: job for job in snapshot.pending}
@@ -151,7 +150,7 @@ class _Needs:
 
     def until_s(self, job: Job, kind: str, slowdown: float) -> float:
         """When it ends if it starts now on a device type; inf where nobody knows."""
-        tau = float(times_on(kind, [job], self.snapshot, self._resolve)[0])
+        tau = float(self._context.relative_times_on(kind, [job])[0])
         needs_s = remaining_s(job, 1 - self.snapshot.limits.slowdown.risk) * tau * max(1.0, slowdown)
         return math.inf if math.isnan(needs_s) else self.snapshot.now_s + needs_s
 
@@ -177,7 +176,7 @@ class _Needs:
 
     def _alone_s(self, job: Job, kind: DeviceClass) -> float:
         shut = job.pools and kind.pool not in job.pools
-        if shut or too_large(demand_there(job, kind, self._resolve), kind.room):
+        if shut or too_large(self._context.demand(job, kind), kind.room):
             return math.inf
         return self.until_s(job, kind.type, 1.0) - self.snapshot.now_s
 

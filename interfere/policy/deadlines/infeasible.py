@@ -10,7 +10,8 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from interfere.policy.costs.pair_costs import DeviceClass, Resolve, demand_there, times_on
+from interfere.policy.context import PlanningContext
+from interfere.policy.device_class import DeviceClass
 from interfere.policy.rules.memory import Room, too_large
 from interfere.policy.rules.runtime import TICK_S, remaining_s, said
 from interfere.records import NAN, Action, ActionKind, Device, Job, Snapshot
@@ -46,18 +47,17 @@ class Settled:
         return replace(action, kind=ActionKind.DEMOTE if demote else action.kind, reason=f"{why}; {action.reason}")
 
 
-def settle(snapshot: Snapshot, resolve: Resolve) -> Settled:
+def settle(context: PlanningContext) -> Settled:
     """For a snapshot that does not contradict itself."""
+    snapshot = context.snapshot
     reasons = {
-        job.id: why
-        for job in snapshot.pending
-        if not math.isnan(job.deadline_s) and (why := _hopeless(job, snapshot, resolve))
+        job.id: why for job in snapshot.pending if not math.isnan(job.deadline_s) and (why := _hopeless(job, context))
     }
     late = {
         job.id
         for device in snapshot.devices
         for job in device.residents
-        if not math.isnan(job.deadline_s) and _least_s(job, device.type, snapshot, resolve) > _left_s(job, snapshot)
+        if not math.isnan(job.deadline_s) and _least_s(job, device.type, context) > _left_s(job, snapshot)
     }
     if not reasons and not late:
         return Settled(snapshot=snapshot, reasons={})
@@ -69,8 +69,9 @@ def settle(snapshot: Snapshot, resolve: Resolve) -> Settled:
     return Settled(snapshot=replace(snapshot, pending=pending, devices=devices), reasons=reasons)
 
 
-def _hopeless(job: Job, snapshot: Snapshot, resolve: Resolve) -> str:
+def _hopeless(job: Job, context: PlanningContext) -> str:
     """Why the deadline cannot be met; empty while it may."""
+    snapshot = context.snapshot
     left_s = _left_s(job, snapshot)
     gone = f"deadline: {said(snapshot.now_s - job.deadline_s)} ago" if job.deadline_s < snapshot.now_s else ""
     if snapshot.partial:  # a device that is left out may be of the fastest type
@@ -79,7 +80,7 @@ def _hopeless(job: Job, snapshot: Snapshot, resolve: Resolve) -> str:
         ends = [
             (end_s, kind.name)
             for kind, device, names in kinds_of(snapshot)
-            if len(names) >= job.gpus and (end_s := _end_s(job, kind, device, snapshot, resolve)) < math.inf
+            if len(names) >= job.gpus and (end_s := _end_s(job, kind, device, context)) < math.inf
         ]
         if not ends:
             return gone or f"deadline: no device can run it before, {said(job.deadline_s - snapshot.now_s)} are left"
@@ -108,11 +109,12 @@ def kinds_of(snapshot: Snapshot) -> list[tuple[DeviceClass, Device, list[str]]]:
     return list(found.values())
 
 
-def _end_s(job: Job, kind: DeviceClass, device: Device, snapshot: Snapshot, resolve: Resolve) -> float:
+def _end_s(job: Job, kind: DeviceClass, device: Device, context: PlanningContext) -> float:
     """From now, alone on such a device as soon as it is open; inf where it never ends there."""
-    if (job.pools and kind.pool not in job.pools) or too_large(demand_there(job, kind, resolve), kind.room):
+    if (job.pools and kind.pool not in job.pools) or too_large(context.demand(job, kind), kind.room):
         return math.inf
-    least_s = _least_s(job, device.type, snapshot, resolve)
+    snapshot = context.snapshot
+    least_s = _least_s(job, device.type, context)
     pieces = job.preemptible and not math.isnan(job.checkpoint_s)
     for from_s, until_s in spans(device.windows):
         start_s = max(snapshot.now_s, from_s)
@@ -122,5 +124,5 @@ def _end_s(job: Job, kind: DeviceClass, device: Device, snapshot: Snapshot, reso
     return math.inf
 
 
-def _least_s(job: Job, kind: str, snapshot: Snapshot, resolve: Resolve) -> float:
-    return remaining_s(job, snapshot.limits.slowdown.risk) * float(times_on(kind, [job], snapshot, resolve)[0])
+def _least_s(job: Job, kind: str, context: PlanningContext) -> float:
+    return remaining_s(job, context.limits.slowdown.risk) * float(context.relative_times_on(kind, [job])[0])

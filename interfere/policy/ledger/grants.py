@@ -10,8 +10,9 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from interfere.policy.costs.pair_costs import DeviceClass, Resolve, demand_there
+from interfere.policy.context import PlanningContext
 from interfere.policy.deadlines.guarantees import is_deadline
+from interfere.policy.device_class import DeviceClass
 from interfere.policy.ledger.promises import PROMISED, Reconciled, Release, reconcile
 from interfere.policy.rules.memory import gib, slots_of
 from interfere.records import Action, ActionKind, Device, DeviceSlots, Grant, Job, Promise, ScopeLedger, Snapshot
@@ -100,12 +101,13 @@ def reconciled(ledger: ScopeLedger, snapshot: Snapshot) -> Reconciled:
     return replace(found, released=(*found.released, *(Release(promise=one, reason=SHRUNK) for one in stale)))
 
 
-def regranted(snapshot: Snapshot, ledger: ScopeLedger, found: Reconciled, resolve: Resolve) -> ScopeLedger:
+def regranted(context: PlanningContext, ledger: ScopeLedger, found: Reconciled) -> ScopeLedger:
     """The ledger with the grants of all that run, and the devices that grant them.
 
     First who held a grant where it runs, or was promised one, the oldest first; then who asks for another one; then
     whoever was started by others.
     """
+    snapshot = context.snapshot
     account = Account(slots=_slots(snapshot, ledger))
     for grant in _planned(found.kept):
         account.take(grant)
@@ -120,7 +122,7 @@ def regranted(snapshot: Snapshot, ledger: ScopeLedger, found: Reconciled, resolv
             held[grant.job_id] = grant
     new = sorted(runs.values(), key=lambda one: (one[0].id not in held, _since_s(one[0], snapshot), one[0].id))
     for job, devices in new:
-        wanted = _wanted(job, devices, account.slots, snapshot, resolve)
+        wanted = _wanted(job, devices, account.slots, context)
         had = held.get(job.id)
         if job.id in leaving or (had and (math.isnan(job.grant_bytes) or had.bytes == wanted.bytes)):
             continue
@@ -155,17 +157,16 @@ def with_held(snapshot: Snapshot, held: Mapping[str, Grant]) -> Snapshot:
     return replace(snapshot, devices=devices)
 
 
-def granted(actions: Sequence[Action], snapshot: Snapshot, resolve: Resolve) -> tuple[Action, ...]:
+def granted(actions: Sequence[Action], context: PlanningContext) -> tuple[Action, ...]:
     """Starts and moves with the grants that they come with."""
-    jobs = {job.id: job for job in (*snapshot.pending, *(job for d in snapshot.devices for job in d.residents))}
-    devices = {device.id: device for device in snapshot.devices}
+    jobs, devices = context.jobs, context.devices
     told = []
     for action in actions:
         slots = slots_of(devices[action.device_id]) if action.device_id in devices else None
         if slots is None or action.kind not in PROMISED or action.kind is ActionKind.PREEMPT:
             told.append(action)
             continue
-        needed = demand_there(jobs[action.job_id], DeviceClass.of(devices[action.device_id]), resolve)
+        needed = context.demand(jobs[action.job_id], DeviceClass.of(devices[action.device_id]))
         if math.isnan(needed.bytes):
             told.append(replace(action, reason=f"{action.reason}; no grant: nobody knows its memory"))
             continue
@@ -217,19 +218,17 @@ def _since_s(job: Job, snapshot: Snapshot) -> float:
     return snapshot.now_s if math.isnan(job.since_s) else job.since_s
 
 
-def _wanted(
-    job: Job, devices: Sequence[Device], slots: Mapping[str, DeviceSlots], snapshot: Snapshot, resolve: Resolve
-) -> Grant:
+def _wanted(job: Job, devices: Sequence[Device], slots: Mapping[str, DeviceSlots], context: PlanningContext) -> Grant:
     """A new grant, from now on."""
     sizes = [
         slots[device.id].needs(needed.bytes) * slots[device.id].granule_bytes
         for device in devices
-        if not math.isnan((needed := demand_there(job, DeviceClass.of(device), resolve)).bytes)
+        if not math.isnan((needed := context.demand(job, DeviceClass.of(device))).bytes)
     ]
     return Grant(
         job_id=job.id,
         workload=job.workload,
         device_ids=tuple(device.id for device in devices),
         bytes=max(sizes, default=math.nan),
-        since_s=snapshot.now_s,
+        since_s=context.now_s,
     )

@@ -8,7 +8,7 @@ may have it, nor a seat beside it. Pure: the clock is the snapshot's.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from interfere.policy.costs.pair_costs import DeviceClass
+from interfere.policy.device_class import DeviceClass
 from interfere.policy.remaining import rest_of
 from interfere.records import NAN, Action, ActionKind, Device, Job, Plan, Promise, Snapshot
 

@@ -8,21 +8,20 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from interfere.policy.answer.merge import job_cost, merged, nothing_starts
-from interfere.policy.costs.objectives import objective_of
-from interfere.policy.costs.pair_costs import Resolve
+from interfere.policy.answer.merge import all_waiting, job_objective_cost, merge_plans
+from interfere.policy.context import PlanningContext
 from interfere.policy.ledger.overuse import Overuse
 from interfere.policy.next_decision import Slowdowns
 from interfere.policy.residents.migration import Moves, Step, find_moves, movable
 from interfere.policy.rules.runtime import start_weights
-from interfere.protocols import Predictor
 from interfere.records import Action, ActionKind, Device, Grant, Job, Plan, Snapshot, SolveStatus
 
 LEAVE = (ActionKind.MOVE, ActionKind.PREEMPT)  # what makes a resident leave its device
 
 
-def with_moves(fresh: Plan, left: Snapshot, predictor: Predictor, resolve: Resolve) -> tuple[Plan, tuple[Action, ...]]:
-    """The plan with the starts that moves make room for, and the moves. `left`: what the plan was to decide."""
+def with_moves(fresh: Plan, context: PlanningContext) -> tuple[Plan, tuple[Action, ...]]:
+    """The plan with the starts that moves make room for, and the moves. The context is what the plan was to decide."""
+    left = context.snapshot
     if not left.limits.allowed.intersection(LEAVE) or math.isnan(left.now_s):
         return fresh, ()
     closed = {name for action in fresh.actions for name in action.places}
@@ -32,11 +31,11 @@ def with_moves(fresh: Plan, left: Snapshot, predictor: Predictor, resolve: Resol
     most = len(empty) if left.limits.max_devices is None else left.limits.max_devices
     spare = most - sum(name in closed for name in empty)
     by_weight = sorted(waiting, key=lambda job: -float(start_weights([job], left.now_s)[0]))
-    found = find_moves(left, closed, by_weight, spare, predictor, resolve)
+    found = find_moves(context, closed, by_weight, spare)
     jobs = {job.id: job for job in waiting}
     kinds = {device.id: device.type for device in left.devices}
-    starts = [_into_room(step, jobs[step.starts], kinds, left, resolve) for step in found.steps if step.starts]
-    whole = merged([fresh, _as_plan(starts, fresh, left)], left) if starts else fresh
+    starts = [_into_room(step, jobs[step.starts], kinds, context) for step in found.steps if step.starts]
+    whole = merge_plans([fresh, _as_plan(starts, context)], left) if starts else fresh
     if any(movable(job) for device in left.devices for job in device.residents):
         whole = replace(whole, status=SolveStatus.BOUNDED)  # other moves might have been better
     return whole, _moves(found)
@@ -67,7 +66,7 @@ def _moves(found: Moves) -> tuple[Action, ...]:
     return tuple(actions)
 
 
-def _into_room(step: Step, job: Job, kinds: Mapping[str, str], left: Snapshot, resolve: Resolve) -> Action:
+def _into_room(step: Step, job: Job, kinds: Mapping[str, str], context: PlanningContext) -> Action:
     return Action(
         kind=ActionKind.START_ALONE,
         job_id=job.id,
@@ -75,17 +74,17 @@ def _into_room(step: Step, job: Job, kinds: Mapping[str, str], left: Snapshot, r
         slowdown=1.0,
         slowdown_lower=1.0,
         slowdown_upper=1.0,
-        cost=job_cost(job, 1.0, kinds[step.device_id], left, resolve),
+        cost=job_objective_cost(job, 1.0, kinds[step.device_id], context),
         reason=f"{step.stopped} stops for it" if step.stopped else f"{step.movers[0]} moves and leaves its device",
     )
 
 
-def _as_plan(starts: Sequence[Action], fresh: Plan, left: Snapshot) -> Plan:
+def _as_plan(starts: Sequence[Action], context: PlanningContext) -> Plan:
     """The starts alone; in any plan that makes them they cost that."""
     costs = [action.cost for action in starts]
-    value = max(costs) if objective_of(left).worst else sum(costs)
+    value = max(costs) if context.objective.is_min_max else sum(costs)
     return replace(
-        nothing_starts((), fresh.model_version, fresh.decision_id, ""),
+        all_waiting((), context, ""),
         actions=tuple(starts),
         cost=sum(costs),
         objective_value=value,

@@ -22,12 +22,13 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from interfere.policy.costs.objectives import WeightedExcess, weights
-from interfere.policy.costs.pair_costs import DeviceClass, Resolve, demand_there, pair_costs, times_on
+from interfere.policy.context import PlanningContext
+from interfere.policy.costs.objectives import weights
+from interfere.policy.costs.pair_costs import pair_costs
+from interfere.policy.device_class import DeviceClass
 from interfere.policy.residents.migration_gain import Field
 from interfere.policy.rules.memory import too_large
 from interfere.policy.rules.runtime import stays
-from interfere.protocols import Predictor
 from interfere.records import NAN, ActionKind, Device, Job, Limits, ObjectiveKind, Snapshot
 
 UNWEIGHTED = (ObjectiveKind.TOTAL_SLOWDOWN, ObjectiveKind.COMPLETION_TIME)  # every job counts the same there
@@ -64,29 +65,28 @@ class Moves:
 
 
 def find_moves(
-    snapshot: Snapshot,
+    context: PlanningContext,
     closed: Collection[str],
     waiting: Sequence[Job],
     spare: int,
-    predictor: Predictor,
-    resolve: Resolve,
 ) -> Moves:
     """Steps until none pays.
 
     `closed`: devices with a promise or a start of this plan; `waiting`: jobs on one device that nothing starts, in the
     order in which they should; `spare`: empty devices that may still be taken.
     """
+    snapshot = context.snapshot
     left = [job.remaining_s for device in snapshot.devices for job in device.residents]
     wait_s = float(np.nan_to_num(np.fmin.reduce(left, initial=math.nan)))
     queue, steps, to = list(waiting), list[Step](), dict[str, Berth]()
-    fields = _fields(snapshot, closed, predictor, resolve)
+    fields = _fields(context, closed)
     for where, field_ in fields.items() if ActionKind.MOVE in snapshot.limits.allowed else ():
-        while taken := _sweep(where, field_, queue, wait_s, spare, snapshot, resolve):
+        while taken := _sweep(where, field_, queue, wait_s, spare, context):
             spare -= sum(leaves for _, leaves in taken)
             steps += [step for step, _ in taken]
         to |= _berths(field_, {name for step in steps for name in step.movers})
     if ActionKind.PREEMPT in snapshot.limits.allowed:
-        steps += _stops(queue, fields, snapshot, resolve)
+        steps += _stops(queue, fields, context)
     return Moves(steps=tuple(steps), to=to)
 
 
@@ -106,10 +106,9 @@ def settled(device: Device, snapshot: Snapshot) -> bool:
     return all(job.gpus == 1 and snapshot.now_s - job.since_s >= ttl_s for job in device.residents)
 
 
-def _fields(
-    snapshot: Snapshot, closed: Collection[str], predictor: Predictor, resolve: Resolve
-) -> dict[DeviceClass, Field]:
+def _fields(context: PlanningContext, closed: Collection[str]) -> dict[DeviceClass, Field]:
     """The open devices with at most two residents, by class; only classes in which somebody may move."""
+    snapshot = context.snapshot
     devices: dict[DeviceClass, list[Device]] = {}
     for device in snapshot.devices:
         if device.id not in closed and len(device.residents) <= 2 and settled(device, snapshot):
@@ -117,7 +116,7 @@ def _fields(
     limits = replace(snapshot.limits, allowed=snapshot.limits.allowed | {ActionKind.START_SHARED})
     share = ActionKind.START_SHARED in snapshot.limits.allowed
     return {
-        where: _field(where, some, snapshot, limits, predictor, resolve, share=share)
+        where: _field(where, some, context, limits, share=share)
         for where, some in devices.items()
         if any(movable(job) for device in some for job in device.residents)
     }
@@ -126,28 +125,26 @@ def _fields(
 def _field(
     where: DeviceClass,
     devices: Sequence[Device],
-    snapshot: Snapshot,
+    context: PlanningContext,
     limits: Limits,
-    predictor: Predictor,
-    resolve: Resolve,
     *,
     share: bool,
 ) -> Field:
+    snapshot = context.snapshot
     jobs = [job for device in devices for job in device.residents]
     m = len(jobs)
-    times = times_on(where.type, jobs, snapshot, resolve)
+    times = context.relative_times_on(where.type, jobs)
     free_to_stay = replace(limits, guest_ends_first=False)  # a rule of starts: of two that run, one always ends first
     costs = pair_costs(
         jobs,
         jobs,
         where,
-        predictor,
-        resolve,
-        free_to_stay,
-        WeightedExcess(),
+        context.with_snapshot(
+            replace(snapshot, limits=free_to_stay, objective=ObjectiveKind.WEIGHTED_EXCESS, objective_terms=()),
+            context.device_types,
+        ),
         row_times=times,
         column_times=times,
-        now_s=snapshot.now_s,
         running=True,
     )
     slowdown, allowed = np.ones((m + 1, m + 1)), np.ones((m + 1, m + 1), dtype=bool)
@@ -181,11 +178,11 @@ def _sweep(
     queue: list[Job],
     wait_s: float,
     spare: int,
-    snapshot: Snapshot,
-    resolve: Resolve,
+    context: PlanningContext,
 ) -> list[tuple[Step, bool]]:
     """Take the steps that pay, each on devices that no other of this sweep touched: (step, is an empty one taken?)."""
-    starts = next((job for job in queue if _fits_alone(job, where, snapshot, resolve)), None)
+    snapshot = context.snapshot
+    starts = next((job for job in queue if _fits_alone(job, where, context)), None)
     room_s = weight_of(starts, snapshot) * wait_s if starts is not None else 0.0
     taken: list[tuple[Step, bool]] = []
     touched: set[str] = set()
@@ -213,11 +210,10 @@ def _sweep(
     return taken
 
 
-def _stops(
-    queue: Sequence[Job], fields: Mapping[DeviceClass, Field], snapshot: Snapshot, resolve: Resolve
-) -> list[Step]:
+def _stops(queue: Sequence[Job], fields: Mapping[DeviceClass, Field], context: PlanningContext) -> list[Step]:
     """For each job of the queue the resident alone on its device, of strictly lower priority, that is cheapest to
     stop, where that pays."""
+    snapshot = context.snapshot
     alone = [
         (other.priority, float(field_.pays_s[i]), other.id, other.remaining_s, where, field_.at[i].id)
         for where, field_ in fields.items()
@@ -232,7 +228,7 @@ def _stops(
             if priority >= job.priority:
                 break
             saves_s = weight_of(job, snapshot) * left_s
-            if saves_s > snapshot.limits.move_factor * pays_s and _fits_alone(job, where, snapshot, resolve):
+            if saves_s > snapshot.limits.move_factor * pays_s and _fits_alone(job, where, context):
                 steps.append(
                     Step(movers=(), stopped=name, starts=job.id, device_id=place, saves_s=saves_s, pays_s=pays_s)
                 )
@@ -256,15 +252,16 @@ def _berths(field_: Field, movers: Collection[str]) -> dict[str, Berth]:
     return found
 
 
-def _fits_alone(job: Job, where: DeviceClass, snapshot: Snapshot, resolve: Resolve) -> bool:
+def _fits_alone(job: Job, where: DeviceClass, context: PlanningContext) -> bool:
     """May it start alone on a device of that class?"""
+    snapshot = context.snapshot
     (stay,) = stays(
         [job],
-        times_on(where.type, [job], snapshot, resolve),
+        context.relative_times_on(where.type, [job]),
         where.open_s,
         snapshot.now_s,
         snapshot.limits.slowdown.risk,
     )
     shut = where.shut_to(job) or stay.shut(job.id, where.name)
     allowed = ActionKind.START_ALONE in snapshot.limits.allowed and not shut
-    return allowed and not too_large(demand_there(job, where, resolve), where.room)
+    return allowed and not too_large(context.demand(job, where), where.room)

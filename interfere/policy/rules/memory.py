@@ -12,7 +12,7 @@ swapped.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,21 +24,6 @@ from interfere.records.promises import granules_for
 GIB = float(2**30)
 # The driver of NVIDIA GPUs maps device memory in pages of 2 MiB (CUDA Driver API, cuMemGetAllocationGranularity).
 DEFAULT_GRANULE_BYTES = 2.0 * 2**20
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Known:
-    """What is known of jobs: their profiles, and the most memory that their workloads were measured to hold.
-
-    May stand wherever profiles are resolved; a plain function knows profiles only.
-    """
-
-    profiles: Callable[[Job, str], JobProfile | None]
-    used_bytes: Mapping[tuple[str, str], float]  # by workload and device type
-
-    def __call__(self, job: Job, device_type: str) -> JobProfile | None:
-        """Its profile on a device type."""
-        return self.profiles(job, device_type)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

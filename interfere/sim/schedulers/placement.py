@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from interfere.policy.solve.gangs import cut
+from interfere.policy.solve.gangs import device_sets
 from interfere.records import Device
 from interfere.sim.cluster import Cluster, JobState, Start
 
@@ -38,7 +38,7 @@ def find_devices(free: Sequence[Device], state: JobState, node_gpus: int) -> tup
     for devices in by_type.values():
         if len(devices) < state.job.gpus:
             continue
-        chosen = cut(devices, state.job.gpus, 1)[0]
+        chosen = device_sets(devices, state.job.gpus, 1)[0]
         if not node_gpus or len({device.node for device in chosen}) <= -(-state.job.gpus // node_gpus):
             return chosen
     return ()

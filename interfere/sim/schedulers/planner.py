@@ -14,7 +14,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 
-from interfere.policy.decide import ScopeDecision, plan_scope
+from interfere.policy.context import PlanningContext, ProfileLookup
+from interfere.policy.decide import ScopeDecision, decide
 from interfere.protocols import Predictor
 from interfere.records import (
     NAN,
@@ -92,9 +93,13 @@ class ServerPlanner:
             now_s=cluster.now_s,
             partial=ledger is None,
         )
-        return plan_scope(
-            snapshot, ledger or ScopeLedger(scope=SCOPE), self.predictor, self._resolve, f"replay-{self.decisions}"
+        context = PlanningContext(
+            snapshot=snapshot,
+            predictor=self.predictor,
+            catalogue=ProfileLookup(profiles=self._profile),
+            decision_id=f"replay-{self.decisions}",
         )
+        return decide(context, ledger or ScopeLedger(scope=SCOPE))
 
     def starts(
         self, pending: Sequence[JobState], devices: Iterable[Device], cluster: Cluster, allowed: frozenset[ActionKind]
@@ -121,7 +126,7 @@ class ServerPlanner:
             elapsed_s=cluster.now_s - state.job.arrival_s,
         )
 
-    def _resolve(self, job: Job, device_type: str) -> JobProfile | None:
+    def _profile(self, job: Job, device_type: str) -> JobProfile | None:
         return self.profiles.get((job.workload, device_type))
 
 

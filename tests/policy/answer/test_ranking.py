@@ -9,11 +9,11 @@ import pytest
 from interfere.policy.answer.ranking import rank
 from interfere.records import ActionKind, Device, Job, Limits, ObjectiveKind, Ranking, Snapshot
 from tests.policy.test_laws import World
-from tests.tables import DEVICE, TablePredictor, profile, resolver
+from tests.tables import DEVICE, TablePredictor, catalogue, profile, resolver
 
 
 def ranked(world: World, job: Job, limits: Limits, objective: ObjectiveKind) -> tuple[Ranking, ...]:
-    return rank(job, world.snapshot.devices, world.predictor, world.resolve, limits, objective)
+    return rank(job, world.snapshot.devices, world.predictor, catalogue(world.resolve), limits, objective)
 
 
 @pytest.mark.parametrize("objective", ObjectiveKind)
@@ -61,7 +61,9 @@ def test_costs_never_fall_as_slowdowns_rise(objective: ObjectiveKind) -> None:
         for slowdown in np.linspace(1.0, 4.0, 13):
             table = {("a", "b"): 1.3, ("b", "a"): 1.3} | {which: float(slowdown)}
             known = resolver(profile("a"), profile("b"))
-            costs.append(rank(job, devices, TablePredictor(table), known, Limits.of(soft_cap=2.0), objective)[0].cost)
+            costs.append(
+                rank(job, devices, TablePredictor(table), catalogue(known), Limits.of(soft_cap=2.0), objective)[0].cost
+            )
         assert costs == sorted(costs)
         assert costs[-1] > costs[0]
 
@@ -73,7 +75,7 @@ def test_full_and_forbidden_devices_say_why() -> None:
     job = Job(id="x", workload="a")
 
     def why(**limits: object) -> dict[str, str]:
-        return {r.device_id: r.reason for r in rank(job, devices, table, known, Limits.of(**limits))}
+        return {r.device_id: r.reason for r in rank(job, devices, table, catalogue(known), Limits.of(**limits))}
 
     assert why() == {"full": "no free seat: 2 residents", "empty": "allowed"}
     assert why(max_devices=0)["empty"] == "max_devices: 0 empty devices may be taken"

@@ -6,13 +6,13 @@ import pytest
 
 from interfere.policy.answer.alternatives import alternatives
 from interfere.policy.answer.subproblem import part_of
-from interfere.policy.costs.candidates import survey
+from interfere.policy.costs.candidates import find_candidates
 from interfere.policy.costs.pair_costs import DeviceClass
-from interfere.policy.decide import plan_scope
+from interfere.policy.decide import decide
 from interfere.policy.solve.planner import plan
 from interfere.records import ActionKind, Device, Job, Limits, ScopeLedger, Snapshot, SolveStatus
 from tests.policy.solve.test_gangs import World
-from tests.tables import DEVICE, TablePredictor, profile, resolver
+from tests.tables import DEVICE, TablePredictor, context, profile, resolver
 
 
 @pytest.mark.parametrize("sizes", [(1,), (2,), (1, 1, 2, 3)])
@@ -28,7 +28,7 @@ def test_of_gangs_nothing_is_better_than_what_was_decided(seed: int, sizes: tupl
             continue
         assert {job.gpus for job in part.pending} == {1}
         where = DeviceClass.of(devices[action.device_id]) if action.device_id else None
-        found, _ = alternatives(survey(part, world.predictor, world.resolve), action, where)
+        found, _ = alternatives(find_candidates(context(part, world.predictor, world.resolve)), action, where)
         (chosen,) = [one for one in found if one.chosen]
         assert (chosen.kind, chosen.device_id, chosen.partner_id) == (action.kind, action.device_id, action.partner_id)
         if len(sizes) == 1 and decided.status is SolveStatus.OPTIMAL:
@@ -41,10 +41,10 @@ def test_what_was_promised_before_keeps_its_place_and_has_no_alternatives() -> N
     resolve = resolver(profile("w"))
     devices = tuple(Device(id=f"d{k}", type=DEVICE) for k in range(2))
     early = Snapshot(pending=(Job(id="a", workload="w"),), devices=devices, now_s=0.0)
-    first = plan_scope(early, ScopeLedger(scope="s"), predictor, resolve, "first")
+    first = decide(context(early, predictor, resolve, "first"), ScopeLedger(scope="s"))
     (promised,) = first.plan.actions
     later = Snapshot(pending=(*early.pending, Job(id="b", workload="w")), devices=devices, now_s=10.0)
-    second = plan_scope(later, first.ledger, predictor, resolve, "second").plan
+    second = decide(context(later, predictor, resolve, "second"), first.ledger).plan
     assert second.actions[0].device_id == promised.device_id
     assert part_of(later, second, "a") is None
     part = part_of(later, second, "b")
@@ -65,11 +65,11 @@ def test_who_was_declined_or_held_back_is_in_no_part() -> None:
     )
     gang = Job(id="gang", workload="w", remaining_s=5.0, deadline_s=14.0, gpus=2)
     early = Snapshot(pending=(gang,), devices=devices, now_s=0.0, limits=limits)
-    first = plan_scope(early, ScopeLedger(scope="s"), predictor, resolve, "first")
+    first = decide(context(early, predictor, resolve, "first"), ScopeLedger(scope="s"))
     late = Job(id="late", workload="w", remaining_s=5.0, deadline_s=4.0)
     long, short = (Job(id=name, workload="w", remaining_s=left_s) for name, left_s in (("long", 10.0), ("short", 9.0)))
     later = replace(early, pending=(gang, replace(long, weight=1.5), late, short))
-    second = plan_scope(later, first.ledger, predictor, resolve, "second").plan
+    second = decide(context(later, predictor, resolve, "second"), first.ledger).plan
     kinds = {action.job_id: action.kind for action in second.actions}
     assert kinds == {"gang": "wait", "long": "wait", "late": "decline", "short": "start_alone"}
     assert [part_of(later, second, name) for name in ("long", "late")] == [None, None]
@@ -81,12 +81,14 @@ def test_who_was_declined_or_held_back_is_in_no_part() -> None:
 def test_a_job_that_runs_or_that_nobody_knows_was_not_planned() -> None:
     devices = (Device(id="d", type=DEVICE, residents=(Job(id="r", workload="w"),)),)
     snapshot = Snapshot(pending=(Job(id="a", workload="w"),), devices=devices)
-    decided = plan_scope(
-        Snapshot(pending=snapshot.pending, devices=devices, now_s=0.0),
+    decided = decide(
+        context(
+            Snapshot(pending=snapshot.pending, devices=devices, now_s=0.0),
+            TablePredictor({("w", "w"): 1.5}),
+            resolver(profile("w")),
+            "d",
+        ),
         ScopeLedger(scope="s"),
-        TablePredictor({("w", "w"): 1.5}),
-        resolver(profile("w")),
-        "d",
     ).plan
     assert part_of(snapshot, decided, "r") is None
     assert part_of(snapshot, decided, "x") is None
@@ -97,7 +99,7 @@ def test_residents_that_stay_are_seats_and_those_that_move_are_none() -> None:
         Device(id=f"d{k}", type=DEVICE, residents=(Job(id=f"r{k}", workload="w"),) if k < 2 else ()) for k in range(4)
     )
     snapshot = Snapshot(pending=(Job(id="a", workload="w"),), devices=devices)
-    decided = plan(snapshot, TablePredictor({("w", "w"): 1.5}), resolver(profile("w")), "d")
+    decided = plan(context(snapshot, TablePredictor({("w", "w"): 1.5}), resolver(profile("w")), "d"))
     stays = replace(decided.actions[0], job_id="r0", device_id="d0")
     moves = replace(decided.actions[0], job_id="r1", device_id="d3")
     part = part_of(snapshot, replace(decided, actions=(*decided.actions, stays, moves)), "a")

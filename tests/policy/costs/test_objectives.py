@@ -11,7 +11,7 @@ import pytest
 from interfere.errors import InvalidInputError
 from interfere.policy.solve.planner import plan
 from interfere.records import ActionKind, Device, Job, JobProfile, Limits, ObjectiveKind, ObjectiveTerm, Plan, Snapshot
-from tests.tables import DEVICE, TablePredictor, profile, resolver
+from tests.tables import DEVICE, TablePredictor, context, profile, resolver
 
 NAMES = "abcd"
 KNOWN = resolver(*(profile(name) for name in NAMES))
@@ -35,7 +35,7 @@ WORST = {ObjectiveKind.MAKESPAN, ObjectiveKind.FINISH_TIME_FAIRNESS}
 
 
 def decided(snapshot: Snapshot, table: dict[tuple[str, str], float]) -> Plan:
-    return plan(snapshot, TablePredictor(table), KNOWN, "d")
+    return plan(context(snapshot, TablePredictor(table), KNOWN, "d"))
 
 
 def test_each_objective_chooses_its_own_pair() -> None:
@@ -126,12 +126,12 @@ def test_the_job_that_gains_most_gets_the_fast_device_and_alone_on_a_slow_one_co
     devices = (Device(id="slow", type=SLOW), Device(id="fast", type=DEVICE))
     jobs = (Job(id="a", workload="a", weight=2.0), Job(id="b", workload="b"))
     predictor = TablePredictor(dict.fromkeys(itertools.product(NAMES, NAMES), 5.0), devices=(DEVICE, SLOW))
-    answer = plan(Snapshot(pending=jobs, devices=devices), predictor, known, "d")
+    answer = plan(context(Snapshot(pending=jobs, devices=devices), predictor, known, "d"))
     assert [a.device_id for a in answer.actions] == ["fast", "slow"]
     assert [a.cost for a in answer.actions] == pytest.approx([0.0, 0.5])
     assert answer.cost == answer.lower_bound == pytest.approx(0.5)
     swapped = (replace(jobs[0], workload="c"), jobs[1])  # unknown on the slow type: τ = 1
-    answer = plan(Snapshot(pending=swapped, devices=devices), predictor, known, "d")
+    answer = plan(context(Snapshot(pending=swapped, devices=devices), predictor, known, "d"))
     assert [a.device_id for a in answer.actions] == ["slow", "fast"]
 
 
@@ -213,7 +213,7 @@ def test_as_good_as_trying_every_placement(objective: ObjectiveKind | None, seed
     known = resolver(*(timed(name, kind, step[name, kind]) for name, kind in step))
     snapshot = Snapshot(pending=pending, devices=devices, limits=Limits.of(soft_cap=SOFT_CAP))
     snapshot = replace(snapshot, objective=objective) if objective else replace(snapshot, objective_terms=terms)
-    answer = plan(snapshot, TablePredictor(table, devices=kinds), known, "d")
+    answer = plan(context(snapshot, TablePredictor(table, devices=kinds), known, "d"))
     waits = sum(j.weight for j, a in zip(pending, answer.actions, strict=True) if a.kind is ActionKind.WAIT)
     assert (waits, answer.objective_value, answer.cost) == pytest.approx(best, rel=1e-6)
     assert answer.lower_bound == pytest.approx(answer.objective_value)

@@ -6,9 +6,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from interfere.policy.decide import ScopeDecision, plan_scope
+from interfere.policy.decide import ScopeDecision, decide
 from interfere.records import Action, ActionKind, Device, Job, Limits, ScopeLedger, Snapshot, Window
-from tests.tables import DEVICE, TablePredictor, profile, resolver
+from tests.tables import DEVICE, TablePredictor, context, profile, resolver
 
 ALONE = frozenset({ActionKind.START_ALONE, ActionKind.WAIT, ActionKind.DECLINE})
 PREDICTOR = TablePredictor({("a", "a"): 1.5})
@@ -48,7 +48,7 @@ class Cluster:
             Device(id=name, type=DEVICE, residents=jobs, windows=self.windows) for name, jobs in self.running.items()
         )
         snapshot = Snapshot(pending=tuple(self.queue), devices=devices, now_s=self.now_s, limits=self.limits)
-        self.found = plan_scope(snapshot, self.ledger, PREDICTOR, KNOWN, f"at{self.now_s:g}")
+        self.found = decide(context(snapshot, PREDICTOR, KNOWN, f"at{self.now_s:g}"), self.ledger)
         return self.found
 
     def run(self, seconds: float) -> None:
@@ -136,7 +136,7 @@ def test_a_job_left_out_of_a_partial_snapshot_keeps_its_promise_until_its_deadli
     devices = (Device(id="d0", type=DEVICE),)
     for now_s, still in ((60.0, True), (71.0, False)):
         snapshot = Snapshot(pending=(), devices=devices, now_s=now_s, limits=cluster.limits, partial=True)
-        after = plan_scope(snapshot, cluster.ledger, PREDICTOR, KNOWN, "p").ledger
+        after = decide(context(snapshot, PREDICTOR, KNOWN, "p"), cluster.ledger).ledger
         assert bool(after.promises) is still
 
 

@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from interfere.errors import InvalidInputError
-from interfere.policy.decide import ScopeDecision, plan_scope
+from interfere.policy.decide import ScopeDecision, decide
 from interfere.policy.ledger.promises import reconcile
 from interfere.records import Action, ActionKind, Device, Job, Limits, Promise, ScopeLedger, Snapshot
-from tests.tables import DEVICE, TablePredictor, profile, resolver
+from tests.tables import DEVICE, TablePredictor, context, profile, resolver
 
 NAMES = tuple("abcd")
 ALONE, SHARED, WAIT = ActionKind.START_ALONE, ActionKind.START_SHARED, ActionKind.WAIT
@@ -80,7 +80,7 @@ def test_a_start_whose_partner_is_gone_is_kept_alone() -> None:
     assert (left.action.kind, left.action.device_id, left.action.partner_id) == (ALONE, "d", "")
     assert (left.action.slowdown, left.action.promised_by_s) == (1.0, 120.0)
     ledger = ScopeLedger(scope="default", promises=told)
-    found = plan_scope(snapshot("a", device("d")), ledger, Cluster(0).predictor, Cluster(0).resolve, "x").plan
+    found = decide(context(snapshot("a", device("d")), Cluster(0).predictor, Cluster(0).resolve, "x"), ledger).plan
     assert [(action.kind, action.device_id, action.cost) for action in found.actions] == [(ALONE, "d", 0.0)]
     assert (found.cost, found.pairs) == (0.0, ())
 
@@ -121,7 +121,7 @@ class Cluster:
 
     def decide(self, ledger: ScopeLedger) -> tuple[Snapshot, ScopeDecision]:
         seen = self.seen()
-        return seen, plan_scope(seen, ledger, self.predictor, self.resolve, f"at {self.now_s}")
+        return seen, decide(context(seen, self.predictor, self.resolve, f"at {self.now_s}"), ledger)
 
     def apply(self, actions: tuple[Action, ...]) -> None:
         """Most starts happen; now and then one on another device than planned."""
@@ -168,7 +168,9 @@ def test_asked_again_the_plan_is_the_same(seed: int) -> None:
     cluster = Cluster(seed)
     cluster.step()
     seen, first = cluster.decide(ScopeLedger(scope="default"))
-    again = plan_scope(replace(seen, now_s=seen.now_s + 1), first.ledger, cluster.predictor, cluster.resolve, "again")
+    again = decide(
+        context(replace(seen, now_s=seen.now_s + 1), cluster.predictor, cluster.resolve, "again"), first.ledger
+    )
     assert [replace(a, reason="") for a in again.plan.actions if a.kind is not WAIT] == [
         replace(a, reason="") for a in first.plan.actions if a.kind is not WAIT
     ]
@@ -183,6 +185,8 @@ def test_the_clock_never_goes_back() -> None:
     seen = snapshot("a", device("d"), now_s=9.0)
     ledger = ScopeLedger(scope="default", now_s=10.0)
     with pytest.raises(InvalidInputError) as caught:
-        plan_scope(seen, ledger, cluster.predictor, cluster.resolve, "x")
+        decide(context(seen, cluster.predictor, cluster.resolve, "x"), ledger)
     assert [v.field for v in caught.value.violations] == ["now_s"]
-    assert plan_scope(replace(seen, now_s=10.0), ledger, cluster.predictor, cluster.resolve, "x").ledger.now_s == 10.0
+    assert (
+        decide(context(replace(seen, now_s=10.0), cluster.predictor, cluster.resolve, "x"), ledger).ledger.now_s == 10.0
+    )

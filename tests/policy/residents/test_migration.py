@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from interfere.policy.decide import plan_scope
+from interfere.policy.decide import decide
 from interfere.records import (
     ActionKind,
     Job,
@@ -16,6 +16,7 @@ from interfere.records import (
     ScopeLedger,
 )
 from tests.policy.moving import MOVES, NOW_S, World
+from tests.tables import context
 
 seeds = given(st.integers(0, 1_000_000))
 
@@ -119,15 +120,17 @@ def test_what_is_not_allowed_is_not_done(seed: int) -> None:
 @settings(max_examples=60, deadline=None)
 def test_promised_moves_are_told_again_until_they_are_done(seed: int) -> None:
     world = World(seed)
-    first = plan_scope(world.snapshot, ScopeLedger(scope="default"), world.predictor, world.resolve, "one")
+    first = decide(context(world.snapshot, world.predictor, world.resolve, "one"), ScopeLedger(scope="default"))
     moves = {action.job_id: action for action in first.plan.actions if action.kind is ActionKind.MOVE}
-    again = plan_scope(replace(world.snapshot, now_s=NOW_S + 1), first.ledger, world.predictor, world.resolve, "two")
+    again = decide(
+        context(replace(world.snapshot, now_s=NOW_S + 1), world.predictor, world.resolve, "two"), first.ledger
+    )
     told = {action.job_id: action for action in again.plan.actions if action.kind is ActionKind.MOVE}
     assert {name: (a.device_id, a.promised_by_s) for name, a in told.items() if name in moves} == {
         name: (a.device_id, a.promised_by_s) for name, a in moves.items()
     }
-    late = plan_scope(
-        replace(world.snapshot, now_s=NOW_S + 120.0), again.ledger, world.predictor, world.resolve, "three"
+    late = decide(
+        context(replace(world.snapshot, now_s=NOW_S + 120.0), world.predictor, world.resolve, "three"), again.ledger
     )
     assert not set(moves) & {promise.action.job_id for promise in late.reconciled.kept}
     after = world.after(first.plan.actions)
@@ -141,7 +144,7 @@ def test_promised_moves_are_told_again_until_they_are_done(seed: int) -> None:
             for device in world.snapshot.devices
         ),
     )
-    last = plan_scope(done, first.ledger, world.predictor, world.resolve, "four")
+    last = decide(context(done, world.predictor, world.resolve, "four"), first.ledger)
     assert {promise.action.job_id for promise in last.reconciled.fulfilled} == started
     assert not last.reconciled.released
 

@@ -10,7 +10,7 @@ from interfere.policy.answer.ranking import rank
 from interfere.policy.rules.guest_ends_first import lasting_s, outlasts
 from interfere.policy.solve.planner import plan
 from interfere.records import Action, ActionKind, Device, Job, Limits, Snapshot
-from tests.tables import DEVICE, TablePredictor, profile, resolver
+from tests.tables import DEVICE, TablePredictor, catalogue, context, profile, resolver
 
 PREDICTOR = TablePredictor({("a", "b"): 2.0, ("b", "a"): 1.5, ("a", "a"): 3.0, ("b", "b"): 3.0})
 RESOLVE = resolver(profile("a"), profile("b"))
@@ -24,7 +24,7 @@ def decided(guest_s: float, host_s: float, limits: Limits = RULE) -> Action:
         devices=(Device(id="d", type=DEVICE, residents=(host,)),),
         limits=limits,
     )
-    return plan(snapshot, PREDICTOR, RESOLVE, "d").actions[0]
+    return plan(context(snapshot, PREDICTOR, RESOLVE, "d")).actions[0]
 
 
 @pytest.mark.parametrize(
@@ -42,10 +42,10 @@ def test_the_reason_has_the_numbers() -> None:
     host = Job(id="host", workload="b", remaining_s=80.0)
     guest = Job(id="guest", workload="a", remaining_s=1800.0)
     device = Device(id="d", type=DEVICE, residents=(host,))
-    found = plan(Snapshot(pending=(guest,), devices=(device,), limits=RULE), PREDICTOR, RESOLVE, "d")
+    found = plan(context(Snapshot(pending=(guest,), devices=(device,), limits=RULE), PREDICTOR, RESOLVE, "d"))
     assert found.refused[0].reason == "guest_ends_first: guest would run 1 h here, host ends after 2 min"
     assert "guest_ends_first (1 pairs)" in found.actions[0].reason
-    (ranked,) = rank(guest, [device], PREDICTOR, RESOLVE, RULE)
+    (ranked,) = rank(guest, [device], PREDICTOR, catalogue(RESOLVE), RULE)
     assert (ranked.feasible, ranked.reason) == (False, found.refused[0].reason)
     assert len(found.refused) <= MAX_REFUSALS
 
@@ -53,18 +53,20 @@ def test_the_reason_has_the_numbers() -> None:
 def test_two_that_start_together_are_no_guests() -> None:
     jobs = (Job(id="x", workload="a", remaining_s=1.0), Job(id="y", workload="b", remaining_s=1e6))
     snapshot = Snapshot(pending=jobs, devices=(Device(id="d", type=DEVICE),), limits=RULE)
-    kinds = {action.kind for action in plan(snapshot, PREDICTOR, RESOLVE, "d").actions}
+    kinds = {action.kind for action in plan(context(snapshot, PREDICTOR, RESOLVE, "d")).actions}
     assert kinds == {ActionKind.START_SHARED}
 
 
 def test_a_gang_counts_as_one() -> None:
-    from interfere.policy.solve.gangs import plan_gangs
+    from interfere.policy.solve.gangs import plan_all_sizes
 
     host = Job(id="host", workload="b", gpus=2, remaining_s=80.0)
     devices = tuple(Device(id=name, type=DEVICE, residents=(host,)) for name in "de")
     for guest_s, kind in ((60.0, ActionKind.START_SHARED), (61.0, ActionKind.WAIT)):
         pending = (Job(id="guest", workload="a", gpus=2, remaining_s=guest_s),)
-        found = plan_gangs(Snapshot(pending=pending, devices=devices, limits=RULE), PREDICTOR, RESOLVE, "d")
+        found = plan_all_sizes(
+            context(Snapshot(pending=pending, devices=devices, limits=RULE), PREDICTOR, RESOLVE, "d")
+        )
         assert found.actions[0].kind is kind
 
 

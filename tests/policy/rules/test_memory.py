@@ -8,7 +8,7 @@ import pytest
 from interfere.policy.answer.ranking import rank
 from interfere.policy.solve.planner import plan
 from interfere.records import ActionKind, Device, Job, Limits, Snapshot
-from tests.tables import DEVICE, TablePredictor, profile, resolver
+from tests.tables import DEVICE, TablePredictor, catalogue, context, profile, resolver
 
 GIB = 2.0**30
 PREDICTOR = TablePredictor({("a", "a"): 1.1})
@@ -18,8 +18,10 @@ JOB, RESIDENT = Job(id="x", workload="a"), Job(id="r", workload="a")
 
 def refused(job: Job, resident: Job, predictor: TablePredictor = PREDICTOR, **limits: float) -> str:
     device = Device(id="d", type=DEVICE, memory_bytes=80 * GIB, residents=(resident,))
-    found = plan(Snapshot(pending=(job,), devices=(device,), limits=Limits.of(**limits)), predictor, KNOWN, "d")
-    (ranking,) = rank(job, (device,), predictor, KNOWN, Limits.of(**limits))
+    found = plan(
+        context(Snapshot(pending=(job,), devices=(device,), limits=Limits.of(**limits)), predictor, KNOWN, "d")
+    )
+    (ranking,) = rank(job, (device,), predictor, catalogue(KNOWN), Limits.of(**limits))
     why = found.refused[0].reason if found.refused else ""
     assert ranking.reason == (why or "allowed")
     return why
@@ -40,12 +42,12 @@ def test_the_working_set_stands_in_for_an_unknown_peak_and_is_named() -> None:
     assert refused(replace(both[0], memory_peak_bytes=30 * GIB), both[1]) == ""  # the peak is what counts
     known = resolver(replace(profile("a"), memory_working_set_bytes=60 * GIB))
     device = Device(id="d", type=DEVICE, memory_bytes=80 * GIB, residents=(RESIDENT,))
-    found = plan(Snapshot(pending=(JOB,), devices=(device,)), PREDICTOR, known, "d")
+    found = plan(context(Snapshot(pending=(JOB,), devices=(device,)), PREDICTOR, known, "d"))
     assert found.refused[0].reason == "memory: 60 GiB (working set) + 60 GiB (working set) > 80 GiB"
     known = resolver(replace(profile("a"), memory_working_set_bytes=60 * GIB, static_memory_peak_bytes=20 * GIB))
-    assert plan(Snapshot(pending=(JOB,), devices=(device,)), PREDICTOR, known, "d").refused == ()
+    assert plan(context(Snapshot(pending=(JOB,), devices=(device,)), PREDICTOR, known, "d")).refused == ()
     known = resolver(replace(profile("a"), static_memory_peak_bytes=50 * GIB))
-    found = plan(Snapshot(pending=(JOB,), devices=(device,)), PREDICTOR, known, "d")
+    found = plan(context(Snapshot(pending=(JOB,), devices=(device,)), PREDICTOR, known, "d"))
     assert found.refused[0].reason == "memory: 50 GiB (static trace) + 50 GiB (static trace) > 80 GiB"
 
 
@@ -57,11 +59,11 @@ def test_alone_a_job_may_use_the_headroom() -> None:
     job = replace(JOB, memory_peak_bytes=75 * GIB)
     devices = (Device(id="d", type=DEVICE, memory_bytes=80 * GIB),)
     snapshot = Snapshot(pending=(job,), devices=devices, limits=Limits.of(memory_headroom=0.5))
-    assert plan(snapshot, PREDICTOR, KNOWN, "d").actions[0].kind is ActionKind.START_ALONE
+    assert plan(context(snapshot, PREDICTOR, KNOWN, "d")).actions[0].kind is ActionKind.START_ALONE
     too_much = replace(job, memory_peak_bytes=math.nan, memory_working_set_bytes=90 * GIB)
-    (action,) = plan(replace(snapshot, pending=(too_much,)), PREDICTOR, KNOWN, "d").actions
+    (action,) = plan(context(replace(snapshot, pending=(too_much,)), PREDICTOR, KNOWN, "d")).actions
     assert action.reason == "memory: needs 90 GiB (working set), the largest device has 80 GiB"
-    (ranking,) = rank(too_much, devices, PREDICTOR, KNOWN, Limits())
+    (ranking,) = rank(too_much, devices, PREDICTOR, catalogue(KNOWN), Limits())
     assert ranking.reason == "memory: 90 GiB (working set) > 80 GiB"
 
 

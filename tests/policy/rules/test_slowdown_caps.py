@@ -8,7 +8,7 @@ import pytest
 from interfere.errors import InvalidInputError
 from interfere.policy.solve.planner import plan
 from interfere.records import ActionKind, Device, Job, Limits, ObjectiveKind, Plan, Snapshot
-from tests.tables import DEVICE, TablePredictor, profile, resolver
+from tests.tables import DEVICE, TablePredictor, context, profile, resolver
 
 KNOWN = resolver(profile("a"), profile("b"))  # 10 ms a step
 TABLE = {("a", "a"): 1.4, ("a", "b"): 1.4, ("b", "a"): 2.0, ("b", "b"): 2.0}
@@ -18,7 +18,7 @@ PREDICTOR = TablePredictor(TABLE, spread=1.5)
 def beside(job: Job, resident: Job, **limits: float) -> Plan:
     """The plan for one job and one place, beside a resident."""
     devices = (Device(id="d", type=DEVICE, residents=(resident,)),)
-    return plan(Snapshot(pending=(job,), devices=devices, limits=Limits.of(**limits)), PREDICTOR, KNOWN, "d")
+    return plan(context(Snapshot(pending=(job,), devices=devices, limits=Limits.of(**limits)), PREDICTOR, KNOWN, "d"))
 
 
 def refusal(job: Job, resident: Job, **limits: float) -> str:
@@ -56,11 +56,13 @@ def test_a_target_below_the_time_alone_means_alone_and_the_action_says_so() -> N
     job = Job(id="x", workload="a", latency_target_s=0.008)
     why = "latency target: 8 ms is less than 10 ms alone: x runs alone"
     assert refusal(job, Job(id="r", workload="a")) == why
-    (action,) = plan(Snapshot(pending=(job,), devices=(Device(id="d", type=DEVICE),)), PREDICTOR, KNOWN, "d").actions
+    (action,) = plan(
+        context(Snapshot(pending=(job,), devices=(Device(id="d", type=DEVICE),)), PREDICTOR, KNOWN, "d")
+    ).actions
     assert (action.kind, action.reason) == (ActionKind.START_ALONE, why)
     untimed = resolver(replace(profile("a"), step_time_s=math.nan))
     devices = (Device(id="d", type=DEVICE, residents=(Job(id="r", workload="a"),)),)
-    found = plan(Snapshot(pending=(job,), devices=devices), PREDICTOR, untimed, "d")
+    found = plan(context(Snapshot(pending=(job,), devices=devices), PREDICTOR, untimed, "d"))
     assert "no request time of a alone is known" in found.refused[0].reason
 
 
@@ -76,7 +78,7 @@ def test_one_urgent_job_starts_before_nine_others(objective: ObjectiveKind) -> N
         jobs = (Job(id="usual", workload="a", weight=weight), Job(id="urgent", workload="a", priority=1))
         limits = Limits(allowed=frozenset({ActionKind.START_ALONE, ActionKind.WAIT}))
         snapshot = Snapshot(pending=jobs, devices=(Device(id="d", type=DEVICE),), limits=limits, objective=objective)
-        started = [a.job_id for a in plan(snapshot, PREDICTOR, KNOWN, "d").actions if a.device_id]
+        started = [a.job_id for a in plan(context(snapshot, PREDICTOR, KNOWN, "d")).actions if a.device_id]
         assert started == [first]
 
 

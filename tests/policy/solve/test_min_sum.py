@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from interfere.policy.solve import min_sum as place
+from interfere.policy.solve import min_sum
 from interfere.policy.solve.planner import plan
 from interfere.records import ActionKind, Device, Job, Limits, ObjectiveKind, Plan, Snapshot, SolveStatus
-from tests.tables import TablePredictor, profile, resolver
+from tests.tables import TablePredictor, context, profile, resolver
 
 TYPES = ("fast", "slow", "slowest")
 GIB = 2.0**30
@@ -50,7 +50,7 @@ def crowd(jobs: int, empty: int, residents: int, types: int, seed: int = 0) -> t
 
 def decided(made: tuple[Snapshot, dict, list], **changes: object) -> Plan:
     snapshot, table, profiles = made
-    return plan(replace(snapshot, **changes), TablePredictor(table, devices=TYPES), resolver(*profiles), "d")
+    return plan(context(replace(snapshot, **changes), TablePredictor(table, devices=TYPES), resolver(*profiles), "d"))
 
 
 def waiting(found: Plan) -> int:
@@ -89,10 +89,12 @@ def test_jobs_that_fit_only_large_devices_share_them_rather_than_wait() -> None:
         Job(id=f"j{k}", workload="w0", memory_peak_bytes=size * GIB) for k, size in enumerate((40, 30, 8, 8, 8))
     )
     found = plan(
-        Snapshot(pending=jobs, devices=(*small, large)),
-        TablePredictor({("w0", "w0"): 1.5}, devices=TYPES),
-        resolver(profile("w0", device_type="fast")),
-        "d",
+        context(
+            Snapshot(pending=jobs, devices=(*small, large)),
+            TablePredictor({("w0", "w0"): 1.5}, devices=TYPES),
+            resolver(profile("w0", device_type="fast")),
+            "d",
+        )
     )
     assert waiting(found) == 0
     assert found.status is SolveStatus.OPTIMAL
@@ -107,9 +109,9 @@ def test_the_quick_way_with_the_fewest_waiting_costs_what_the_general_one_does(
         made = crowd(jobs, empty, residents, 1 + seed % 2, seed)
         for cap in (math.nan, 1.6):  # with a cap there may be too few pairs: then it gives way
             limits = Limits.of(max_slowdown=cap)
-            monkeypatch.setattr(place, "LARGE", -1)
+            monkeypatch.setattr(min_sum, "LARGE_PROBLEM", -1)
             quick = decided(made, limits=limits)
-            monkeypatch.setattr(place, "LARGE", 10**9)
+            monkeypatch.setattr(min_sum, "LARGE_PROBLEM", 10**9)
             general = decided(made, limits=limits)
             assert waiting(quick) == waiting(general)
             assert quick.status is general.status

@@ -13,7 +13,7 @@ from interfere.errors import InvalidInputError
 from interfere.policy.answer.ranking import rank
 from interfere.policy.solve.planner import plan
 from interfere.records import ActionKind, Device, Job, Limits, Plan, Snapshot, SolveStatus
-from tests.tables import DEVICE, TablePredictor, profile, resolver
+from tests.tables import DEVICE, TablePredictor, catalogue, context, profile, resolver
 
 NAMES = tuple("abcdefgh")
 GIB = 2.0**30
@@ -61,7 +61,7 @@ class World:
         self.snapshot = Snapshot(pending=pending, devices=tuple(devices), limits=limits)
 
     def plan(self, **changes: object) -> Plan:
-        return plan(replace(self.snapshot, **changes), self.predictor, self.resolve, "d")
+        return plan(context(replace(self.snapshot, **changes), self.predictor, self.resolve, "d"))
 
     def cost(self, i: Job, j: Job) -> float:
         ahead, back = self.table[i.workload, j.workload], self.table[j.workload, i.workload]
@@ -184,10 +184,10 @@ def test_a_workload_nobody_profiled_runs_alone_first() -> None:
     table = TablePredictor({("a", "a"): 1.1})
     devices = (Device(id="d0", type=DEVICE, residents=(Job(id="r", workload="a"),)), Device(id="d1", type=DEVICE))
     snapshot = Snapshot(pending=(Job(id="x", workload="never seen"),), devices=devices)
-    (action,) = plan(snapshot, table, resolver(profile("a")), "d").actions
+    (action,) = plan(context(snapshot, table, resolver(profile("a")), "d")).actions
     assert (action.kind, action.device_id) == (ActionKind.START_ALONE, "d1")
     assert "runs alone first" in action.reason
-    (action,) = plan(replace(snapshot, devices=devices[:1]), table, resolver(profile("a")), "d").actions
+    (action,) = plan(context(replace(snapshot, devices=devices[:1]), table, resolver(profile("a")), "d")).actions
     assert action.kind is ActionKind.WAIT
     assert "no profile" in action.reason
 
@@ -198,7 +198,7 @@ def test_a_job_larger_than_every_device_waits_and_says_so() -> None:
         pending=(Job(id="x", workload="a", memory_peak_bytes=61 * GIB),),
         devices=(Device(id="d", type=DEVICE, memory_bytes=40 * GIB),),
     )
-    (action,) = plan(snapshot, table, resolver(profile("a")), "d").actions
+    (action,) = plan(context(snapshot, table, resolver(profile("a")), "d")).actions
     assert action.kind is ActionKind.WAIT
     assert action.reason == "memory: needs 61 GiB, the largest device has 40 GiB"
 
@@ -207,11 +207,11 @@ def test_refused_pairs_name_the_rule_with_numbers() -> None:
     table = TablePredictor({("a", "a"): 2.0}, spread=1.5)
     resident = Device(id="d", type=DEVICE, memory_bytes=80 * GIB, residents=(Job(id="r", workload="a"),))
     snapshot = Snapshot(pending=(Job(id="x", workload="a", max_slowdown=1.5),), devices=(resident,))
-    found = plan(snapshot, table, resolver(profile("a")), "d")
+    found = plan(context(snapshot, table, resolver(profile("a")), "d"))
     assert found.refused_total == 1
     assert found.refused[0].reason == "slowdown cap of the job: x could reach 3.00 > 1.50 at risk 0.05"
     heavy = resolver(profile("a", peak_bytes=50 * GIB))
-    found = plan(replace(snapshot, pending=(Job(id="x", workload="a"),)), table, heavy, "d")
+    found = plan(context(replace(snapshot, pending=(Job(id="x", workload="a"),)), table, heavy, "d"))
     assert found.refused[0].reason == "memory: 50 GiB + 50 GiB > 80 GiB"
 
 
@@ -220,10 +220,12 @@ def test_a_device_type_the_model_never_saw_hosts_jobs_alone_only() -> None:
     devices = (Device(id="d", type="tpu", residents=(Job(id="r", workload="a"),)), Device(id="e", type="tpu"))
     jobs = (Job(id="x", workload="a"), Job(id="y", workload="a"))
     known = resolver(profile("a", device_type="tpu"))
-    found = plan(Snapshot(pending=jobs, devices=devices), table, known, "d")
+    found = plan(context(Snapshot(pending=jobs, devices=devices), table, known, "d"))
     assert sorted(a.kind for a in found.actions) == [ActionKind.START_ALONE, ActionKind.WAIT]
     assert "never saw tpu" in found.refused[0].reason
-    found = plan(Snapshot(pending=jobs, devices=devices, limits=Limits(allow_extrapolation=True)), table, known, "d")
+    found = plan(
+        context(Snapshot(pending=jobs, devices=devices, limits=Limits(allow_extrapolation=True)), table, known, "d")
+    )
     assert sorted(a.kind for a in found.actions) == [ActionKind.START_ALONE, ActionKind.START_SHARED]
 
 
@@ -248,7 +250,7 @@ def test_a_snapshot_that_contradicts_itself_is_refused_with_its_field(
         ),
     )
     with pytest.raises(InvalidInputError) as caught:
-        plan(snapshot, TablePredictor({}), resolver(), "d")
+        plan(context(snapshot, TablePredictor({}), resolver(), "d"))
     assert [v.field for v in caught.value.violations] == [field]
 
 
@@ -257,7 +259,7 @@ def test_ranking_agrees_with_the_plan_of_one_job(seed: int) -> None:
     world = World(seed)
     limits = replace(world.snapshot.limits, max_devices=None)
     for job in world.snapshot.pending[:1]:
-        ranked = rank(job, world.snapshot.devices, world.predictor, world.resolve, limits)
+        ranked = rank(job, world.snapshot.devices, world.predictor, catalogue(world.resolve), limits)
         assert len(ranked) == len(world.snapshot.devices)
         (action,) = world.plan(pending=(job,), limits=limits).actions
         feasible = [r for r in ranked if r.feasible]
@@ -295,7 +297,9 @@ def test_more_risk_allows_the_pair_that_less_refuses_with_the_number_that_binds(
         jobs = (Job(id="x", workload="a", **caps),)
         limits = Limits.of(risk=risk)
         return len(
-            plan(Snapshot(pending=jobs, devices=(resident,), limits=limits), table, resolver(profile("a")), "d").pairs
+            plan(
+                context(Snapshot(pending=jobs, devices=(resident,), limits=limits), table, resolver(profile("a")), "d")
+            ).pairs
         )
 
     assert (pairs(0.05, max_slowdown=1.5), pairs(0.5, max_slowdown=1.5), pairs(0.05)) == (0, 1, 1)
@@ -306,9 +310,9 @@ def test_the_cap_of_one_job_does_not_bind_its_partner() -> None:
     resident = Device(id="d", type=DEVICE, residents=(Job(id="r", workload="b"),))
     snapshot = Snapshot(pending=(Job(id="x", workload="a", max_slowdown=1.2),), devices=(resident,))
     known = resolver(profile("a"), profile("b"))
-    assert len(plan(snapshot, table, known, "d").pairs) == 1
+    assert len(plan(context(snapshot, table, known, "d")).pairs) == 1
     strict = replace(resident, residents=(Job(id="r", workload="b", max_slowdown=1.2),))
-    assert plan(replace(snapshot, devices=(strict,)), table, known, "d").pairs == ()
+    assert plan(context(replace(snapshot, devices=(strict,)), table, known, "d")).pairs == ()
 
 
 @pytest.mark.parametrize("risk", [0.0, 0.6, math.nan])
