@@ -59,11 +59,8 @@ def satisfaction_by_policy(lines: Sequence[Line]) -> "Figure":
             axes.plot([100 * share.low, 100 * share.high], [k, k], color="0.2", linewidth=1.5)
         axes.text(102, k, f"{100 * share.mean:.1f}", va="center", fontsize=8)
     interval = f", 95 % interval over {traces} traces" if traces > 1 else ""
-    axes.set(
-        xlabel="deadlines met, of all submitted jobs that have one (%), grey: without sharing",
-        title=f"Deadline satisfaction{interval}",
-        xlim=(0, 112),
-    )
+    axes.set(xlabel="deadlines met, of all submitted jobs that have one (%)\ngrey: without sharing", xlim=(0, 112))
+    figure.suptitle(f"Deadline satisfaction{interval}")
     return figure
 
 
@@ -74,8 +71,8 @@ def satisfaction_change_by_policy(lines: Sequence[Line]) -> "Figure":
     interval = f", 95 % interval over {traces} traces" if traces > 1 else ""
     return _changes_figure(
         [(policy, 100 * change.mean, 100 * change.low, 100 * change.high) for policy, change in changes],
-        f"deadlines met more than by {DEADLINE_BASELINE} (percentage points), right is better;\n"
-        "policies that share are compared with the baseline + greedy",
+        f"deadlines met more than by {DEADLINE_BASELINE}\n(for policies that share: by {DEADLINE_BASELINE}+greedy)\n"
+        "in percentage points, right is better",
         f"Deadline satisfaction against the baseline{interval}",
     )
 
@@ -92,7 +89,8 @@ def _changes_figure(changes: Sequence[tuple[str, float, float, float]], xlabel: 
         axes.plot(mean, k, "o", color=SHARES)
     axes.axvline(0, color="0.5", linewidth=1)
     axes.set_yticks(range(len(changes)), [policy for policy, *_ in changes[::-1]])
-    axes.set(ylim=(-0.6, len(changes) - 0.4), xlabel=xlabel, title=title)
+    axes.set(ylim=(-0.6, len(changes) - 0.4), xlabel=xlabel)
+    figure.suptitle(title)
     return figure
 
 
@@ -128,8 +126,8 @@ def in_use(policies: Sequence[tuple[str, Replayed]], title: str) -> "Figure":
         for label, devices in (("in use", replayed.busy), ("of these shared by two", replayed.shared)):
             percent = _means(replayed.at_s, devices, edges_s) / total * 100
             panel.fill_between(days, percent, step="post", alpha=0.55, label=label)
-        panel.set(ylabel="devices (%)", ylim=(0, 100), title=policy)
-        panel.title.set_fontsize(9)
+        panel.set(ylabel="devices (%)", ylim=(0, 100))
+        panel.set_title(policy, loc="left", fontsize=9)
     panels[0].legend(frameon=False, loc="lower right", bbox_to_anchor=(1, 1), fontsize=8, ncols=2)
     panels[-1].set_xlabel("days since the first arrival")
     figure.suptitle(title)
