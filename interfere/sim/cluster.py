@@ -224,18 +224,18 @@ class Cluster:
 
     def _set_partners(self, state: JobState, partner: JobState | None) -> None:
         """Let the two run beside each other from now on, or `state` without a partner."""
-        for one, other in ((state, partner), (partner, state)):
-            if one is None:
+        for member, other in ((state, partner), (partner, state)):
+            if member is None:
                 continue
-            self._account_work(one)
-            one.partner = other
-            one.slowdown = 1.0
+            self._account_work(member)
+            member.partner = other
+            member.slowdown = 1.0
             if other is not None:
-                device_type = one.devices[0].device.type
-                one.slowdown = self.truth.slowdown(one.job.workload, other.job.workload, device_type)
-            one.rate = min(device.speed for device in one.devices) / one.slowdown
-            one.rate_version += 1
-            self.changed_rates.append(one)
+                device_type = member.devices[0].device.type
+                member.slowdown = self.truth.slowdown(member.job.workload, other.job.workload, device_type)
+            member.rate = min(device.speed for device in member.devices) / member.slowdown
+            member.rate_version += 1
+            self.changed_rates.append(member)
 
     def _account_work(self, state: JobState) -> None:
         """Count the work done since `accounted_s` at the rate that held until now, as one span."""

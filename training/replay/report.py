@@ -219,7 +219,7 @@ def verdicts(study: Study) -> list[str]:
 def document(answer: Answer, written: Sequence[Path]) -> dict[str, Any]:
     """Everything but the single jobs. `written`: the files of the report."""
     study = answer.study
-    found: dict[str, Any] = {
+    content: dict[str, Any] = {
         "question": {k: str(v) if isinstance(v, Path) else v for k, v in asdict(answer.question).items()},
         "notes": answer.notes,
         "verdicts": verdicts(study),
@@ -231,14 +231,14 @@ def document(answer: Answer, written: Sequence[Path]) -> dict[str, Any]:
     }
     if answer.deadline_draws:
         recorded = [run for run in study.runs if run.draw == 0]
-        found["deadlines"] = [asdict(line) for line in study.deadlines]
-        found["worlds"] = list(dict.fromkeys(run.world for run in recorded))
-        found["draws_file"] = next((str(path) for path in written if path.name == DRAWS_FILE), "")
-        found["schedulers"] = {
+        content["deadlines"] = [asdict(line) for line in study.deadlines]
+        content["worlds"] = list(dict.fromkeys(run.world for run in recorded))
+        content["draws_file"] = next((str(path) for path in written if path.name == DRAWS_FILE), "")
+        content["schedulers"] = {
             policy: [_score(run.score) for run in recorded if run.policy == policy]
             for policy in answer.question.policies
         }
-    return found
+    return content
 
 
 def _score(score: Score) -> dict[str, Any]:

@@ -74,7 +74,7 @@ class PreemptiveScheduler:
 
     def _separation_saves_s(self, state: JobState, partner: JobState, cluster: Cluster) -> float:
         """Seconds by which the two end sooner in sum, less twice the checkpoint."""
-        shared_s = min(self.estimate.remaining_s(one, cluster) * one.slowdown for one in (state, partner))
+        shared_s = min(self.estimate.remaining_s(member, cluster) * member.slowdown for member in (state, partner))
         lost_speed = (1 - 1 / state.slowdown) + (1 - 1 / partner.slowdown)
         return shared_s * lost_speed - DEFAULT_MOVE_FACTOR * state.job.checkpoint_s
 
