@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from features.pair import Encoder
+from features.pair import FeatureEncoder
 from interfere.data.importers.gavel import CENSORED, import_gavel
 from interfere.data.importers.helios import import_helios
 from interfere.data.importers.imported import Imported
@@ -78,7 +78,7 @@ def test_co_located_utilisation_never_becomes_a_feature(tmp_path: Path) -> None:
             lines = [lines[0], *(",".join([*line.split(",")[:-3], "1", "2", "3"]) for line in lines[1:])]
         (tmp_path / name).write_text("\n".join(lines) + "\n", encoding="utf-8")
     other = import_lucid(tmp_path)
-    encode = Encoder().encode_jobs
+    encode = FeatureEncoder().encode_jobs
     rows, others = (encode(one.jobs, "rtx3090", "timeslice") for one in (original, other))
     assert rows.tobytes() == others.tobytes()
     assert [pair.slowdown for pair in other.pairs] == [pair.slowdown for pair in original.pairs]

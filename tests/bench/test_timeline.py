@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy.stats import spearmanr
 
-from features.pair import Encoder
+from features.pair import FeatureEncoder
 from interfere.data.importers.kernels.nsight import nsight_launches
 from interfere.data.importers.kernels.orion import import_orion, orion_launches
 from interfere.data.shipped import shipped_table
@@ -62,7 +62,7 @@ def test_slowdowns_of_a_core_from_timelines_alone() -> None:
 def test_learning_what_a_replay_does_not_know() -> None:
     """LightGBM on log(measured ÷ replayed) instead of log(measured): the shipped table, jobs and pairs never seen."""
     table = read_table(shipped_table())
-    dataset = build_dataset([table], Encoder())
+    dataset = build_dataset([table], FeatureEncoder())
     index = {job.workload: k for k, job in enumerate(table.jobs)}
     row_of = np.array([index[name] for name in dataset.workloads])
     replayed = np.log(shared_slowdowns(table.jobs, FairSlices()))

@@ -10,13 +10,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from features.pair import Encoder
+from features.pair import FeatureEncoder
 from interfere.data.tables import Table
 from interfere.errors import InvalidInputError
 from interfere.records import PairStatus
 from interfere.sim.beliefs import MatrixPredictor, beliefs_from
 from interfere.sim.truth import TruthTable
-from training.dataset import Dataset, Rows, build_dataset, hold_out, require_enough, unordered
+from training.dataset import Dataset, PairRows, build_dataset, hold_out, require_min_pairs, unordered_pair
 from training.models.ensemble import EnsembleModel, FittedEnsemble
 
 Floats = NDArray[np.float64]
@@ -40,16 +40,16 @@ def fit_beliefs(table: Table, truth: TruthTable, *, hide: float, seed: int) -> F
             "the share of pairs to hide must lie between 0 and 1", value=hide, remedy="0.3 hides three in ten"
         )
     domain = _domain(table, truth)
-    pairs = sorted({unordered(pair.victim, pair.neighbour) for pair in domain.ok_pairs})
+    pairs = sorted({unordered_pair(pair.victim, pair.neighbour) for pair in domain.ok_pairs})
     drawn = np.random.default_rng(seed).permutation(len(pairs))[: round(hide * len(pairs))]
     hidden = frozenset(pairs[k] for k in drawn)
-    shown = tuple(pair for pair in domain.pairs if unordered(pair.victim, pair.neighbour) not in hidden)
+    shown = tuple(pair for pair in domain.pairs if unordered_pair(pair.victim, pair.neighbour) not in hidden)
     # A dataset of its own: weights of rows depend on all rows of a table.
-    dataset = build_dataset([replace(domain, pairs=shown)], Encoder())
-    require_enough(dataset)
+    dataset = build_dataset([replace(domain, pairs=shown)], FeatureEncoder())
+    require_min_pairs(dataset)
     fitted = EnsembleModel().fit(dataset, seed)
     slowdown = _predict_all(fitted, domain, dataset, truth)
-    _, hidden_rows = hold_out(build_dataset([domain], Encoder()), hidden)
+    _, hidden_rows = hold_out(build_dataset([domain], FeatureEncoder()), hidden)
     measured = {(pair.victim, pair.neighbour): pair.slowdown for pair in shown if pair.status is PairStatus.OK}
     index = truth.index
     for (victim, neighbour), value in measured.items():
@@ -79,8 +79,8 @@ def fill_truth(table: Table, truth: TruthTable, *, seed: int) -> TruthTable:
     extended = replace(truth, workloads=workloads, table=slowdown, filled=int(gaps.sum()), unmeasured=0)
     if not extended.filled:
         return extended
-    dataset = build_dataset([domain], Encoder())
-    require_enough(dataset)
+    dataset = build_dataset([domain], FeatureEncoder())
+    require_min_pairs(dataset)
     predicted = _predict_all(EnsembleModel().fit(dataset, seed), domain, dataset, extended)
     return replace(extended, table=np.where(gaps, predicted, slowdown))
 
@@ -94,12 +94,12 @@ def _domain(table: Table, truth: TruthTable) -> Table:
 def _predict_all(fitted: FittedEnsemble, table: Table, dataset: Dataset, truth: TruthTable) -> Floats:
     """float64[n, n] ≥ 1: predicted slowdowns of all ordered pairs of the truth's workloads."""
     profiles = {job.workload: job for job in table.jobs if job.device_type == truth.device_type}
-    encoder = Encoder()
+    encoder = FeatureEncoder()
     jobs = encoder.encode_jobs([profiles[name] for name in truth.workloads], truth.device_type, truth.mode)
     n = len(truth.workloads)
     i, j = (side.ravel() for side in np.indices((n, n)))
     identity = np.array([dataset.workloads.index(name) + 1 for name in truth.workloads], dtype=np.int64)
-    rows = Rows(
+    rows = PairRows(
         pairs=encoder.encode_pairs(jobs[i], jobs[j]),
         victim=identity[i],
         neighbour=identity[j],
