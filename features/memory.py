@@ -1,7 +1,7 @@
 """Memory that a job holds and touches, by purpose (log MiB), and its peak as a share of the device's memory."""
 
 from features.numeric import log1p, ratio
-from interfere.devices import device_type
+from interfere.devices import find_device_type
 from interfere.records import JobProfile
 
 MIB = float(2**20)
@@ -29,5 +29,5 @@ def encode(profile: JobProfile, device_name: str) -> tuple[float, ...]:
     )
     return (
         *(log1p(size_bytes / MIB) for size_bytes in sizes_bytes),
-        ratio(peak_bytes, device_type(device_name).memory_bytes),
+        ratio(peak_bytes, find_device_type(device_name).memory_bytes),
     )

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable
 
 from features.numeric import ratio
-from interfere.devices import device_type
+from interfere.devices import find_device_type
 from interfere.records import JobProfile, KernelStat
 
 COLUMNS = (
@@ -18,7 +18,7 @@ COLUMNS = (
 
 def encode(profile: JobProfile, device_name: str) -> tuple[float, ...]:
     """Return the values of `COLUMNS`, each over the kernels that have the fact; NaN where no kernel has it."""
-    multiprocessors = device_type(device_name).multiprocessors
+    multiprocessors = find_device_type(device_name).multiprocessors
     return (
         _time_mean(profile, lambda k: k.occupancy_frac),
         _time_mean(profile, lambda k: min(1.0, ratio(k.sm_used, multiprocessors)) if k.sm_used >= 0 else math.nan),

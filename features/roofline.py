@@ -3,7 +3,7 @@
 import math
 
 from features.numeric import log1p, log_s, ratio
-from interfere.devices import device_type
+from interfere.devices import find_device_type
 from interfere.records import JobProfile
 
 GIGA = 1e9
@@ -23,7 +23,7 @@ COLUMNS = (
 
 def encode(profile: JobProfile, device_name: str) -> tuple[float, ...]:
     """Return the values of `COLUMNS`; rates are over the whole step, pauses included."""
-    device = device_type(device_name)
+    device = find_device_type(device_name)
     flops_per_s = ratio(profile.flops_per_step, profile.step_time_s)
     bytes_per_s = ratio(profile.bytes_per_step, profile.step_time_s)
     return (

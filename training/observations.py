@@ -8,7 +8,7 @@ from pathlib import Path
 from interfere.commands.output import jsonable
 from interfere.data.tables import Table
 from interfere.records import JobProfile
-from interfere.store.export import observed_table
+from interfere.store.observed_table import observed_table
 from interfere.store.sqlite import SqliteStore
 
 OBSERVED_TABLE = "observed"  # name of the table

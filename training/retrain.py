@@ -18,7 +18,7 @@ from typing import Any
 
 import interfere
 from features.pair import FeatureEncoder
-from interfere.data.parquet import replace_file
+from interfere.data.parquet import write_atomically
 from interfere.data.tables import write_table
 from interfere.errors import UnfitError
 from training.dataset import build_dataset, require_min_pairs
@@ -226,7 +226,7 @@ def _record_run(work: Path, outcome: RetrainOutcome, trained: TrainingResult, in
         "run_id": trained.run_id,
     }
     text = json.dumps(record, indent=1) + "\n"
-    replace_file(work / FOLDER / STATE_FILE, lambda temporary: Path(temporary).write_text(text, encoding="utf-8"))
+    write_atomically(work / FOLDER / STATE_FILE, lambda temporary: Path(temporary).write_text(text, encoding="utf-8"))
 
 
 @contextmanager

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from interfere.data.quality import MIN_ICC, quality
+from interfere.data.quality import MIN_ICC, table_quality
 from interfere.data.tables import Table, read_table, table_digest
 from interfere.errors import UnfitError
 
@@ -21,7 +21,7 @@ class SourceTables:
 def read_source_tables(paths: Sequence[Path]) -> SourceTables:
     """Read all tables. Raises TableError for a broken table, UnfitError for one whose blocks disagree."""
     tables = tuple(read_table(path) for path in paths)
-    agreement = tuple(quality(table).icc for table in tables)
+    agreement = tuple(table_quality(table).icc for table in tables)
     for table, icc in zip(tables, agreement, strict=True):
         if icc < MIN_ICC:  # NaN, from single blocks, passes: it is no evidence of disagreement
             raise UnfitError(

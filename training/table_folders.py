@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from interfere.data.shipped import shipped_table, shipped_tables
+from interfere.data.shipped_tables import shipped_table, shipped_tables
 from interfere.errors import NotFoundError
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from interfere.data.card import write_card
+from interfere.data.dataset_card import write_card
 from interfere.data.parquet import write_rows
 from interfere.data.quality import block_slowdowns
 from interfere.data.schema import raw_schema

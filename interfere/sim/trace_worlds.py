@@ -10,7 +10,7 @@ from itertools import groupby, islice
 
 import numpy as np
 
-from interfere.data.traces import JobTrace, TraceCluster, TraceJob
+from interfere.data.traces import JobTrace, TraceJob, VirtualCluster
 from interfere.errors import InvalidInputError
 from interfere.records import Device
 from interfere.sim.world import DAY_S, SimDevice, SimJob, World
@@ -38,7 +38,7 @@ def worlds_of(
     *,
     device_type: str,
     mode: str,
-    clusters: tuple[TraceCluster, ...] = (),
+    clusters: tuple[VirtualCluster, ...] = (),
     checkpoint_s: float = 0.0,
     tie_seed: int | None = None,
 ) -> TraceWorlds:
@@ -108,7 +108,7 @@ def _in_arrival_order(jobs: tuple[TraceJob, ...], tie_seed: int | None) -> list[
     return [jobs[k] for k in order]
 
 
-def _devices(place: TraceCluster, device_type: str, mode: str) -> tuple[SimDevice, ...]:
+def _devices(place: VirtualCluster, device_type: str, mode: str) -> tuple[SimDevice, ...]:
     return tuple(
         SimDevice(
             device=Device(

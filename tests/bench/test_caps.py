@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from features.pair import FeatureEncoder
 from interfere.data.importers.gavel import import_gavel
 from interfere.data.tables import Table
-from interfere.devices import device_type
+from interfere.devices import find_device_type
 from interfere.policy.solve.planner import plan
 from interfere.predict.measured import Measured, MeasuredPredictor, PairKey
 from interfere.profiling.static.profiles import attach_static
@@ -39,7 +39,7 @@ from interfere.records import (
     Source,
 )
 from tests.bench.history import record
-from tests.data.importers.public import public
+from tests.data.importers.public_files import public
 from tests.tables import context
 from training.dataset import METRIC, build_dataset, unordered_pair
 from training.evaluation.cross_validation import out_of_fold
@@ -219,7 +219,7 @@ def judged(kind: str, table: Table, world: World) -> dict[str, dict[str, float]]
     """Of each way to decide: share of pairs truly past the cap, mean true slowdown of those that fit, pairs a draw."""
     profiles = {job.workload: job for job in table.jobs if job.device_type == kind}
     devices = tuple(
-        Device(id=f"d{k}", type=kind, memory_bytes=device_type(kind).memory_bytes) for k in range(JOBS // 2)
+        Device(id=f"d{k}", type=kind, memory_bytes=find_device_type(kind).memory_bytes) for k in range(JOBS // 2)
     )
     slowdown, fits = np.exp(world.truth.log_slowdown), world.truth.fits > 0
     fits &= fits.T

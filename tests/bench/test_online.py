@@ -10,7 +10,7 @@ from interfere.data.importers.lucid import import_lucid
 from interfere.data.tables import Table
 from interfere.profiling.static.profiles import attach_static
 from tests.bench.history import record
-from tests.data.importers.public import public
+from tests.data.importers.public_files import public
 from tests.predict.online.streaming import SIMPLE, STEPS, Residual, Simple, curve, priors, streams
 from training.dataset import build_dataset
 from training.evaluation.cross_validation import out_of_fold

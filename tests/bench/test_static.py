@@ -15,7 +15,7 @@ from interfere.profiling.static.profiles import STATIC_SUFFIX, attach_static
 from interfere.profiling.static.trace import trace_step
 from interfere.records import JobProfile
 from tests.bench.history import record
-from tests.data.importers.public import public
+from tests.data.importers.public_files import public
 from tests.profiling.static.sample_factories import seven_billion
 
 LEAST = {"k80": 0.95, "p100": 0.97, "v100": 0.80}  # Spearman; what a prototype of the same idea reached

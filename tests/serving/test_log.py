@@ -25,7 +25,7 @@ from interfere.records import (
     Snapshot,
     Source,
 )
-from interfere.store.observations import SqliteSnapshots
+from interfere.store.observations import SqliteCheckpoints
 from serving import learning
 from serving.server import RunningServer
 from tests.models import DEVICE_TYPE, expected, profile, publish
@@ -158,7 +158,7 @@ def test_a_restart_from_a_snapshot_and_one_from_the_whole_log_know_the_same(
         store.execute("UPDATE snapshot SET content = substr(content, 1, 999)")
     store.close()
     check()  # a damaged snapshot costs time only
-    monkeypatch.setattr(SqliteSnapshots, "find", lambda self, key, upto=None: iter(()))
+    monkeypatch.setattr(SqliteCheckpoints, "find", lambda self, key, up_to=None: iter(()))
     check()
 
 

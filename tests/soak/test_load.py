@@ -75,7 +75,7 @@ def test_a_restart_with_a_long_log(model_folder: Path, tmp_path: Path) -> None:
     predictor = MeasuredPredictor(model, {})
     catalogue = ProfileCatalogue(store.profiles, model.profiles.values())
     ledger = ObservationLedger(
-        lambda: OnlineModel(predictor), store.observations, store.snapshots, catalogue, Metrics()
+        lambda: OnlineModel(predictor), store.observations, store.checkpoints, catalogue, Metrics()
     )
     for start in range(0, ENTRIES, 2_000):
         ledger.observe([_window(k, rng.choice(names), rng.choice(names)) for k in range(start, start + 2_000)])

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from features.pair import FeatureEncoder
-from interfere.data.shipped import shipped_table
+from interfere.data.shipped_tables import shipped_table
 from interfere.data.tables import Table, read_table, write_table
 from training.dataset import Dataset, build_dataset
 

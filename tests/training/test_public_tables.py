@@ -5,10 +5,10 @@ import pytest
 
 from features.pair import FeatureEncoder
 from interfere.data.importers.gavel import import_gavel
-from interfere.data.importers.imported import Imported
+from interfere.data.importers.import_result import ImportResult
 from interfere.data.importers.lucid import import_lucid
 from interfere.data.tables import Table
-from tests.data.importers.public import public
+from tests.data.importers.public_files import public
 from training.baselines.matrix_completion import GavelCompletion, SoftImpute
 from training.dataset import Dataset, build_dataset
 from training.evaluation.cross_validation import evaluate_models
@@ -16,7 +16,7 @@ from training.evaluation.splits import folds
 from training.models.additive import AdditiveModel, MeanModel
 
 
-def built(name: str, imported: Imported) -> Dataset:
+def built(name: str, imported: ImportResult) -> Dataset:
     return build_dataset([Table(name=name, jobs=tuple(imported.jobs), pairs=tuple(imported.pairs))], FeatureEncoder())
 
 

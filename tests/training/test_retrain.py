@@ -18,7 +18,7 @@ from interfere.cli import main
 from interfere.data.tables import Table, write_table
 from interfere.errors import TableError
 from interfere.records import Progress
-from interfere.store.protocol import Kept
+from interfere.store.protocols import NewObservation
 from interfere.store.sqlite import SqliteStore
 from tests.training.cheap_models import CHEAP_MODELS, ONLY_MEAN
 from training.publishing.model_registry import champion_folder
@@ -75,7 +75,7 @@ def place(sparse_folder: Path, sparse: Table, tmp_path_factory: pytest.TempPathF
         for k, pair in enumerate(seen)
         for n in range(3)
     ]
-    server.observations.append([Kept(observation=window) for window in windows], 2e9)
+    server.observations.append([NewObservation(observation=window) for window in windows], 2e9)
     yield Place(work=work, store=store, server=server, base=sparse_folder, first=first)
     server.close()
 
@@ -136,7 +136,7 @@ def test_observations_are_trained_on_once_while_the_server_keeps_running(place: 
         start_s=0.0,
         end_s=1.0,
     )
-    place.server.observations.append([Kept(observation=alone)], 2e9)
+    place.server.observations.append([NewObservation(observation=alone)], 2e9)
     assert (
         retrain([place.base], place.work, store=place.store, models=CHEAP_MODELS).outcome is RetrainOutcome.NOTHING_NEW
     )

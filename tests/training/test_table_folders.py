@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from interfere.data.shipped import shipped_table
+from interfere.data.shipped_tables import shipped_table
 from interfere.errors import NotFoundError
 from training.table_folders import find_table_folders
 

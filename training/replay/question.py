@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from interfere.data.tables import Table, read_table
-from interfere.data.traces import JobTrace, TraceCluster, read_trace
+from interfere.data.traces import JobTrace, VirtualCluster, read_trace
 from interfere.errors import InvalidInputError
 from interfere.predict.residual import OnlineModel
 from interfere.sim.beliefs import MatrixPredictor, mean_beliefs, noisy_beliefs, true_beliefs
@@ -240,7 +240,7 @@ def _worlds(question: Question, trace: JobTrace, truth: TruthTable) -> TraceWorl
     settings = question.resolved()
     assert settings.per_node is not None
     assert settings.checkpoint_s is not None
-    clusters: tuple[TraceCluster, ...] = ()
+    clusters: tuple[VirtualCluster, ...] = ()
     if question.gpus is not None:
         if trace.clusters:
             raise InvalidInputError(
@@ -253,7 +253,7 @@ def _worlds(question: Question, trace: JobTrace, truth: TruthTable) -> TraceWorl
                 value=f"--gpus {question.gpus} --per-node {per_node}",
                 remedy="give a multiple",
             )
-        clusters = (TraceCluster(vc="all", nodes=question.gpus // per_node, gpus_per_node=per_node),)
+        clusters = (VirtualCluster(vc="all", nodes=question.gpus // per_node, gpus_per_node=per_node),)
     return worlds_of(
         trace,
         device_type=truth.device_type,

@@ -15,8 +15,8 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from interfere.data.page.markup import Html, tag
-from interfere.data.parquet import replace_file
+from interfere.data.html_page.html_builder import Html, tag
+from interfere.data.parquet import write_atomically
 from interfere.sim.edge_world import save_draws
 from interfere.sim.schedulers.registry import DEADLINE_BASELINE, parse_name
 from interfere.sim.score import Difference, Score, TraceMean
@@ -259,7 +259,7 @@ def write_report(folder: Path, answer: Answer) -> list[Path]:
     written: list[Path] = []
 
     def write(name: str, save: Callable[[str], object]) -> None:
-        replace_file(folder / name, save)
+        write_atomically(folder / name, save)
         written.append(folder / name)
 
     text = page(answer)
@@ -326,7 +326,7 @@ def page(answer: Answer) -> str:
             body += [_img(figure) for figure in _completion_figures(section.lines, study.runs)]
         if section.title == DEADLINES:
             body += [_img(figure) for figure in _deadline_figures(section.lines, study.runs)]
-    style = Html(files("interfere.data.page").joinpath("style.css").read_text(encoding="utf-8"))
+    style = Html(files("interfere.data.html_page").joinpath("style.css").read_text(encoding="utf-8"))
     policy = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
     head = tag(
         "head",

@@ -211,10 +211,10 @@ def _measure(config: "CampaignConfig", *, as_json: bool) -> None:
 def _document(config: "CampaignConfig", table: "Table") -> dict[str, object]:
     from dataclasses import asdict
 
-    from interfere.data.quality import quality
+    from interfere.data.quality import table_quality
     from interfere.data.tables import table_digest
 
-    figures = asdict(quality(table))
+    figures = asdict(table_quality(table))
     figures["rows_by_status"] = dict(figures["rows_by_status"])
     rows = [
         {name: getattr(p, name) for name in ("victim", "neighbour", "slowdown", "lower", "upper", "status", "reason")}

@@ -53,7 +53,7 @@ def quickstart(
 
 
 def _go(work: Path, workloads: str, seed: int, console: "Console") -> dict[str, Any]:
-    from interfere.data.shipped import shipped_table
+    from interfere.data.shipped_tables import shipped_table
     from interfere.data.tables import read_table
     from interfere.profiling.workloads import expand_names
 

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from interfere.data.parquet import replace_file
+from interfere.data.parquet import write_atomically
 from interfere.data.tables import Table
 from interfere.devices import CPU_CORE
 from interfere.errors import ConflictError, InvalidInputError, NotFoundError, TableError, UnfitError
@@ -172,7 +172,7 @@ class _CommandRegistry:
         """Record that the name stands for this command."""
         self.records[command.name] = _command_record(command)
         text = json.dumps(self.records, indent=2) + "\n"
-        replace_file(self.path, lambda temporary: Path(temporary).write_text(text))
+        write_atomically(self.path, lambda temporary: Path(temporary).write_text(text))
 
 
 def _command_record(command: Command) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from typing import Any
 
-from interfere.devices import device_with_ceilings
+from interfere.devices import require_peak_rates
 from interfere.errors import InvalidInputError, NotFoundError, UnfitError
 from interfere.records import NAN, JobProfile, SoloMeasurement
 
@@ -20,7 +20,7 @@ class StaticProfiler:
 
     def __init__(self, device_type: str, *, limit_s: float = LIMIT_S) -> None:
         """Raises NotFoundError for a device type whose peak rates are unknown."""
-        device_with_ceilings(device_type)
+        require_peak_rates(device_type)
         self.device_type, self.limit_s = device_type, limit_s
 
     def profile_solo(self, workload: str) -> SoloMeasurement:

@@ -9,8 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from interfere.devices import device_type as find_device_type
-from interfere.devices import device_with_ceilings, has_ceilings
+from interfere.devices import find_device_type, has_peak_rates, require_peak_rates
 from interfere.profiling.catalogue import find_factory
 from interfere.profiling.static.roofline import compute_time_s, memory_time_s, operator_time_s
 from interfere.profiling.static.trace import StaticTrace, trace_step
@@ -45,7 +44,7 @@ def static_profile(trace: StaticTrace, workload: str, device: str) -> JobProfile
 
     Raises NotFoundError for a device whose peak rates are unknown.
     """
-    device_type = device_with_ceilings(device)
+    device_type = require_peak_rates(device)
     kernels = tuple(
         KernelStat(
             name=cost.name,
@@ -93,7 +92,7 @@ def attach_static(
 
     profiles = []
     for job in jobs:
-        can_be_timed = has_ceilings(find_device_type(job.device_type))
+        can_be_timed = has_peak_rates(find_device_type(job.device_type))
         trace = trace_of(job.workload) if can_be_timed and _lacks_static_facts(job) else None
         if trace is None:
             profiles.append(job)

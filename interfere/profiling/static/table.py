@@ -6,7 +6,7 @@ Law: nothing measured is changed or lost, and a table that a profiler is working
 from contextlib import nullcontext
 from pathlib import Path
 
-from interfere.data.tables import JOBS, PAIRS, add_jobs, read_table
+from interfere.data.tables import JOBS_FILE, PAIRS_FILE, add_profiles, read_table
 from interfere.profiling.measurement_log import lock_log
 from interfere.profiling.static.profiles import merge_static
 from interfere.records import JobProfile
@@ -19,7 +19,7 @@ def add_static(folder: Path, static: JobProfile) -> JobProfile:
     """
     raw_folder = folder / "raw"  # only a campaign has one; made here, it would make an imported table look like one
     with lock_log(raw_folder) if raw_folder.is_dir() else nullcontext():
-        jobs = read_table(folder).jobs if (folder / JOBS).exists() or (folder / PAIRS).exists() else ()
+        jobs = read_table(folder).jobs if (folder / JOBS_FILE).exists() or (folder / PAIRS_FILE).exists() else ()
         row = merge_static(jobs, static)
-        add_jobs(folder, (row,))
+        add_profiles(folder, (row,))
     return row

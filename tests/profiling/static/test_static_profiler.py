@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from interfere.data.tables import add_jobs, read_table
+from interfere.data.tables import add_profiles, read_table
 from interfere.errors import UnfitError
 from interfere.profiling.measurement_log import lock_log
 from interfere.profiling.static.profiler import StaticProfiler
@@ -72,7 +72,7 @@ def test_a_users_folder_hides_no_library_and_a_broken_module_is_one_message(tmp_
 
 def test_a_measured_job_keeps_its_facts_and_gains_the_static_ones(tmp_path: Path) -> None:
     measured = JobProfile(workload="mine", device_type="v100", step_time_s=0.5, source="gavel")
-    add_jobs(tmp_path / "t", [measured])
+    add_profiles(tmp_path / "t", [measured])
     static = static_profile(trace_step(make.linear), "mine", "v100")
     row = add_static(tmp_path / "t", static)
     assert read_table(tmp_path / "t").jobs == (row,)
@@ -93,7 +93,7 @@ def test_a_table_that_a_campaign_works_on_is_refused(tmp_path: Path) -> None:
     ("arguments", "said"),
     [
         ((f"{MODULE}:linear", "--device", "tpu-v9"), "tpu-v9"),
-        ((f"{MODULE}:linear", "--device", "cpu-core"), "no ceilings"),
+        ((f"{MODULE}:linear", "--device", "cpu-core"), "no peak rates"),
         (("GPT-9 (batch size 1)",), "module:factory"),
         ((f"{MODULE}:nothing",), "cannot be imported"),
         (("no.such.module:factory",), "cannot be imported"),

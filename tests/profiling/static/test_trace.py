@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from interfere.devices import GPUS, device_type
+from interfere.devices import GPU_NAMES, find_device_type
 from interfere.errors import InvalidInputError
 from interfere.profiling.catalogue import find_factory
 from interfere.profiling.static import Factory
@@ -163,7 +163,7 @@ def test_the_parts_cover_the_peak(make_one: object) -> None:
 @pytest.mark.parametrize("make_one", [make.attention_spelled_out, make.convolution, lambda: make.convolution(amp=True)])
 def test_no_operator_beats_the_roofline_of_any_device(make_one: Factory) -> None:
     found = trace_step(make_one)
-    for device in map(device_type, GPUS):
+    for device in map(find_device_type, GPU_NAMES):
         for cost, _ in found.calls:
             shortest_s = (
                 max(cost.flops / peak_flops(cost, device), cost.bytes / device.memory_bandwidth_bytes_s) + LAUNCH_S
@@ -177,7 +177,7 @@ def test_the_precision_decides_the_unit() -> None:
         for amp in (False, True)
     )
     dense = next(cost for cost, _ in trace_step(make.linear).calls if cost.product)
-    v100, a100 = device_type("v100"), device_type("a100")
+    v100, a100 = find_device_type("v100"), find_device_type("a100")
     assert peak_flops(full, v100) == v100.peak_flops
     assert peak_flops(full, a100) == a100.tf32_flops
     assert peak_flops(half, a100) == a100.half_flops

@@ -8,7 +8,7 @@ import pytest
 
 from features.pair import FeatureEncoder
 from interfere.data.tables import Table, write_table
-from interfere.devices import device_type
+from interfere.devices import find_device_type
 from interfere.predict.onnx import load_model
 from interfere.records import PairBatch, PairMeasurement, PairStatus
 from tests.tables import matrix_batch
@@ -32,7 +32,7 @@ def world(count: int = 8, *, hidden_bytes: float = 0.0) -> Table:
     peaks = [(2 + 1.5 * k) * GIB for k in range(count)]
     true = [p + (hidden_bytes if k == 3 else 0) for k, p in enumerate(peaks)]
     jobs = tuple(replace(profile(f"w{k}", k, GPU), memory_peak_bytes=p) for k, p in enumerate(peaks))
-    capacity = device_type(GPU).memory_bytes
+    capacity = find_device_type(GPU).memory_bytes
 
     def row(i: int, j: int) -> PairMeasurement:
         where = {"victim": f"w{i}", "neighbour": f"w{j}", "device_type": GPU, "mode": "mps"}
@@ -98,7 +98,7 @@ def test_the_served_model_answers_with_the_learned_probability(tmp_path: Path) -
     model, fitted = load_model(tmp_path / "model", encoder), fit_feasibility(rows(table))
     assert fitted is not None
     both = tuple(table.jobs[k] for k in (2, 3))
-    capacity = device_type(GPU).memory_bytes
+    capacity = find_device_type(GPU).memory_bytes
     answer = model.predict_pairs(
         PairBatch(
             jobs=both,
