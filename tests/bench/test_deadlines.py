@@ -36,7 +36,7 @@ from interfere.sim.truth import TableTruth, TruthTable, truth_of
 from interfere.sim.world import World
 from tests.bench.history import record
 from tests.data.importers.public_files import public
-from training.replay.report import DEADLINE_LEGEND, sections
+from training.replay.tables import DEADLINE_LEGEND, sections
 
 pytestmark = pytest.mark.bench
 SETTINGS = {

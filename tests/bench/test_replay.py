@@ -24,7 +24,8 @@ from interfere.sim.score import relative_difference, score
 from interfere.sim.study import Line
 from tests.bench.history import record
 from tests.data.importers.public_files import public
-from training.replay.question import Answer, Question, answer_question
+from training.replay.answer import Answer, answer_question
+from training.replay.question import Question
 
 pytestmark = pytest.mark.bench
 PHILLY = ("philly_103959", "philly_7f04ca")

@@ -131,8 +131,10 @@ def replay(
     more than they can serve are reported apart. With --deadlines, policies are compared by the deadlines they meet. An
     option that would change nothing is refused.
     """
-    from training.replay.question import Question, answer_question
-    from training.replay.report import document, summary, write_report
+    from training.replay.answer import answer_question
+    from training.replay.question import Question
+    from training.replay.report import document, write_report
+    from training.replay.tables import summary
 
     question = Question(
         trace=trace,

@@ -11,7 +11,7 @@ import typer.main
 from typer.testing import CliRunner
 
 from interfere.data.tables import Table, write_table
-from interfere.data.traces import JobTrace, TraceCluster, TraceJob, write_trace
+from interfere.data.traces import JobTrace, TraceJob, VirtualCluster, write_trace
 from interfere.errors import InvalidInputError
 from interfere.records import PairMeasurement
 from training.commands.replay import app
@@ -148,7 +148,7 @@ def morning(names: Sequence[str], seed: int) -> JobTrace:
         )
         for k, arrival_s in enumerate(arrivals)
     )
-    clusters = (TraceCluster(vc="vc", nodes=4, gpus_per_node=2),)
+    clusters = (VirtualCluster(vc="vc", nodes=4, gpus_per_node=2),)
     return JobTrace(name="morning", jobs=jobs, clusters=clusters, start_s=4 * 3600.0)
 
 

@@ -13,7 +13,8 @@ from interfere.data.tables import Table
 from interfere.data.traces import JobTrace, TraceJob, VirtualCluster, write_trace
 from interfere.errors import InvalidInputError
 from training.commands.replay import app
-from training.replay.question import Question, answer_question
+from training.replay.answer import answer_question
+from training.replay.question import Question
 
 
 @pytest.fixture(scope="module")
