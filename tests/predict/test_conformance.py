@@ -15,7 +15,7 @@ from interfere.predict.onnx import OnnxPredictor, load_model
 from interfere.predict.residual import OnlineModel
 from interfere.records import JobProfile, ObservationResult, Progress
 from interfere.sim.beliefs import MatrixPredictor
-from interfere.sim.deadlines import edge_type
+from interfere.sim.edge_world import edge_type
 from tests.predict.conformance import PredictorLaws, PredictorWorld
 from tests.tables import DEVICE, TablePredictor, profile
 
