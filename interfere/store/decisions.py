@@ -1,11 +1,19 @@
-"""Decisions and the promises that they make, in SQLite."""
+"""Decisions, and the ledger of what each scope has promised and granted, in SQLite."""
 
 import sqlite3
 
-from interfere.records import ScopeLedger
+from interfere.records import AcceptedDeadline, Promise, ScopeLedger
 from interfere.store.file import SqliteFile
 from interfere.store.protocol import StoredDecision
-from interfere.store.rows import grant_text, promise_text, read_grant, read_promise, read_slots, slots_text
+from interfere.store.rows import (
+    accepted_deadline_text,
+    grant_text,
+    promise_text,
+    read_grant,
+    read_promised,
+    read_slots,
+    slots_text,
+)
 
 
 class SqliteDecisions:
@@ -55,21 +63,22 @@ class SqlitePromises:
         texts: dict[str, list[str]] = {"promise": [], "grant": [], "slots": [], "ledger": []}
         for kind, _, _, _, content in rows:
             texts[kind].append(content)
+        promised = [read_promised(text) for text in texts["promise"]]
         return ScopeLedger(
             scope=scope,
             revision=head[0],
             now_s=head[1],
-            promises=tuple(map(read_promise, texts["promise"])),
+            promises=tuple(row for row in promised if isinstance(row, Promise)),
+            accepted_deadlines=tuple(row for row in promised if isinstance(row, AcceptedDeadline)),
             grants=tuple(map(read_grant, texts["grant"])),
             slots=tuple(map(read_slots, texts["slots"])),
         )
 
     def commit(self, ledger: ScopeLedger, decision: StoredDecision | None = None) -> bool:
         """Replace the ledger, if it is still at the revision that was read."""
-        promises = [
-            (ledger.scope, place, promise.action.job_id, promise_text(promise))
-            for place, promise in enumerate(ledger.promises)
-        ]
+        texts = [(promise.action.job_id, promise_text(promise)) for promise in ledger.promises]
+        texts += [(accepted.job_id, accepted_deadline_text(accepted)) for accepted in ledger.accepted_deadlines]
+        promises = [(ledger.scope, place, job_id, text) for place, (job_id, text) in enumerate(texts)]
         granted = [(ledger.scope, "grant", place, grant_text(one)) for place, one in enumerate(ledger.grants)]
         granted += [(ledger.scope, "slots", place, slots_text(one)) for place, one in enumerate(ledger.slots)]
         with self._file.transaction() as connection:
@@ -89,12 +98,12 @@ class SqlitePromises:
         return True
 
     def release(self, job_id: str, decision_id: str) -> int:
-        """Forget the promises to a job that a decision made or repeated."""
+        """Forget the promises to a job, and the deadline accepted of it, that a decision made or repeated."""
         with self._file.transaction() as connection:
             rows = connection.execute(
                 "SELECT scope, place, content FROM promise WHERE job_id = ?", (job_id,)
             ).fetchall()
-            gone = [(scope, place) for scope, place, text in rows if decision_id in read_promise(text).decision_ids]
+            gone = [(scope, place) for scope, place, text in rows if decision_id in read_promised(text).decision_ids]
             connection.executemany("DELETE FROM promise WHERE scope = ? AND place = ?", gone)
             connection.executemany(
                 "UPDATE ledger SET revision = revision + 1 WHERE scope = ?", {(scope,) for scope, _ in gone}

@@ -149,7 +149,7 @@ class PromiseBook(Protocol):
         """
 
     def release(self, job_id: str, decision_id: str) -> int:
-        """Forget the promises to a job that a decision made or repeated; how many there were."""
+        """Forget the promises to a job, and the deadline accepted of it, that a decision made or repeated; how many."""
 
 
 class Store(Protocol):

@@ -4,6 +4,7 @@ import json
 import math
 
 from interfere.records import (
+    AcceptedDeadline,
     Action,
     ActionKind,
     DeviceSlots,
@@ -74,6 +75,21 @@ def promise_text(promise: Promise) -> str:
     return json.dumps(content, sort_keys=True, allow_nan=False)
 
 
+def accepted_deadline_text(accepted: AcceptedDeadline) -> str:
+    """One line of JSON: a promise to wait, which keeps no device.
+
+    Stores have kept accepted deadlines in this form since format 5, so that servers of either version can share one.
+    """
+    action = Action(
+        kind=ActionKind.WAIT,
+        job_id=accepted.job_id,
+        promised_by_s=accepted.deadline_s,
+        reason="deadline",
+        accepted=True,
+    )
+    return promise_text(Promise(action=action, decision_ids=accepted.decision_ids))
+
+
 def read_promise(text: str) -> Promise:
     """Inverse of `promise_text`."""
     content = json.loads(text)
@@ -84,6 +100,18 @@ def read_promise(text: str) -> Promise:
         decision_ids=tuple(content["decision_ids"]),
         from_device_id=content["from_device_id"],
         since_s=content.get("since_s", math.nan),
+    )
+
+
+def read_promised(text: str) -> Promise | AcceptedDeadline:
+    """Inverse of `promise_text`, and of `accepted_deadline_text`."""
+    promise = read_promise(text)
+    if promise.action.kind is not ActionKind.WAIT:
+        return promise
+    return AcceptedDeadline(
+        job_id=promise.action.job_id,
+        deadline_s=promise.action.promised_by_s,
+        decision_ids=promise.decision_ids,
     )
 
 

@@ -8,6 +8,7 @@ from hypothesis import HealthCheck, given, settings
 
 from interfere.errors import ConflictError
 from interfere.records import (
+    AcceptedDeadline,
     Action,
     ActionKind,
     DeviceSlots,
@@ -228,6 +229,21 @@ class StoreLaws:
         assert book.release("a", "d2") == 1
         assert [kept.action.job_id for kept in book.ledger("s").promises] == ["b"]
         assert not book.commit(ScopeLedger(scope="s", revision=1, promises=told))  # read before the release
+
+    def test_accepted_deadlines_come_back_beside_promises_and_are_released_like_them(
+        self, open_store: Callable[[], Store]
+    ) -> None:
+        store = open_store()
+        accepted = tuple(AcceptedDeadline(job_id=name, deadline_s=9.0, decision_ids=("d1",)) for name in "ba")
+        ledger = ScopeLedger(scope="s", promises=(promise("b"),), accepted_deadlines=accepted)
+        assert store.promises.commit(ledger)
+        store.close()
+        book = open_store().promises
+        assert repr(book.ledger("s")) == repr(replace(ledger, revision=1))
+        assert (book.release("a", "d2"), book.release("a", "d1")) == (0, 1)
+        assert book.ledger("s").accepted_deadlines == accepted[:1]
+        assert book.release("b", "d1") == 2
+        assert (book.ledger("s").promises, book.ledger("s").accepted_deadlines) == ((), ())
 
     def test_grants_come_back_with_the_ledger_and_go_with_it(self, open_store: Callable[[], Store]) -> None:
         store = open_store()

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from interfere.errors import UnavailableError, UnfitError
-from interfere.records import ScopeLedger
+from interfere.records import AcceptedDeadline, ScopeLedger
 from interfere.store.accounts import SqliteAccounts
 from interfere.store.file import SqliteFile
 from interfere.store.rows import observation_text
@@ -244,6 +244,28 @@ def test_a_store_of_format_4_keeps_its_promises_and_goes_on(tmp_path: Path) -> N
     assert [repr(one) for one in store.observations.usages("j", after_s=0.0)] == [repr(MEMORY)]
     assert store.promises.commit(store.promises.ledger("s"))
     store.close()
+
+
+def test_a_store_that_kept_accepted_deadlines_among_promises_is_read_and_written_as_before(tmp_path: Path) -> None:
+    """`golden/store-format5.sql`: a dump of a store written before `AcceptedDeadline` was a record of its own."""
+    path = tmp_path / "s.db"
+    with sqlite3.connect(path) as old:
+        old.executescript((Path(__file__).parent / "golden" / "store-format5.sql").read_text())
+        rows = old.execute("SELECT * FROM promise ORDER BY place").fetchall()
+    old.close()
+    store = SqliteStore(path)
+    ledger = store.promises.ledger("default")
+    assert [(promise.action.job_id, promise.places) for promise in ledger.promises] == [("starts", ("d1",))]
+    assert ledger.accepted_deadlines == (
+        AcceptedDeadline(job_id="starts", deadline_s=1110.0, decision_ids=("first",)),
+        AcceptedDeadline(job_id="waits", deadline_s=1065.0, decision_ids=("first",)),
+    )
+    assert [grant.job_id for grant in ledger.grants] == ["r"]
+    assert store.promises.commit(ledger)
+    store.close()
+    with sqlite3.connect(path) as now:
+        assert now.execute("SELECT * FROM promise ORDER BY place").fetchall() == rows
+    now.close()
 
 
 def test_a_store_of_a_later_format_is_refused(tmp_path: Path) -> None:
