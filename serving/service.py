@@ -48,7 +48,7 @@ from interfere.wire.messages import (
     Reported,
 )
 from serving.answers import model_info, predict_known
-from serving.decisions import DecisionLedger
+from serving.decisions import DecisionMaker
 from serving.explaining import Explainer, Knowledge
 from serving.learning import ObservationLedger
 from serving.limits import MAX_CELLS, MAX_ENTRIES, MAX_PAIRS, check_size
@@ -86,7 +86,7 @@ class PolicyCore:
             self._profiles,
             metrics,
         )
-        self._decided = DecisionLedger(store, metrics, time_budget_s=time_budget_s)
+        self._decisions = DecisionMaker(store, metrics, time_budget_s=time_budget_s)
         self._explainer = Explainer(
             store.accounts,
             occlusion,
@@ -94,7 +94,7 @@ class PolicyCore:
             lambda: self._learned.model,
             self._known,
             self._lock,
-            lambda snapshot: snapshot if math.isnan(snapshot.now_s) else self._decided.with_held(snapshot),
+            lambda snapshot: snapshot if math.isnan(snapshot.now_s) else self._decisions.with_grants(snapshot),
         )
         metrics.serving(predictor.version)
 
@@ -195,9 +195,9 @@ class PolicyCore:
         with self._lock:
             self._check(snapshot)
             if validate_only:
-                self._decided.check(snapshot)
+                self._decisions.check_clock(snapshot)
                 return None
-            return self._decided.decide(snapshot, self._learned.model, self._known())
+            return self._decisions.decide(snapshot, self._learned.model, self._known())
 
     def knowledge(self) -> Knowledge:
         """What decisions are made from now."""
@@ -247,11 +247,11 @@ class PolicyCore:
         with self._lock:
             if bad := self._unknown_ids({"job": query.job}):
                 raise InvalidInputError.from_violations(bad)
-            promises = self._decided.promised(query.scope) if query.scope else ()
+            promises = self._decisions.promises(query.scope) if query.scope else ()
             devices = query.devices
             if query.scope:
                 seen = Snapshot(scope=query.scope, pending=(), devices=devices)
-                devices = self._decided.with_held(seen).devices
+                devices = self._decisions.with_grants(seen).devices
             rankings = rank(
                 query.job, devices, self._learned.model, self._known(), query.limits, query.objective, promises
             )
@@ -260,7 +260,7 @@ class PolicyCore:
     def grants(self, scope: str) -> GrantTables:
         """Who holds how much memory in a scope, as of its last decision with a clock."""
         with self._lock:
-            return self._decided.grants(scope)
+            return self._decisions.grants(scope)
 
     # --- facts ------------------------------------------------------------------------------------------------------
 
@@ -270,7 +270,7 @@ class PolicyCore:
             answers = self._learned.observe(reported)
             for one, answer in zip(reported, answers, strict=True):
                 if isinstance(one, Outcome) and answer.result is ObservationResult.APPLIED:
-                    self._decided.heard(one)
+                    self._decisions.apply_outcome(one)
             return answers
 
     def log(self, at: int | None, limit: int) -> ObservationLog:

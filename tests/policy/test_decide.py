@@ -120,7 +120,7 @@ def test_whatever_happens_no_seat_is_given_twice_and_no_promise_is_broken_or_lea
             if len(jobs) == 2 and jobs != before.get(name):
                 assert sets[jobs[0]] == sets[jobs[1]]
         # promises: told again, and only to jobs that were seen
-        for kept in found.reconciled.kept:
+        for kept in found.promises.kept:
             if kept.action.job_id in told:
                 again = told[kept.action.job_id]
                 assert (again.places, again.promised_by_s) == (kept.action.places, kept.action.promised_by_s)
@@ -146,7 +146,7 @@ def test_what_a_partial_snapshot_leaves_out_keeps_its_promise_and_its_place() ->
     assert found.plan.actions[0].reason == "every device is promised to others"
     assert {promise.action.job_id for promise in found.ledger.promises} == {"a", "b"}
     over = cluster.decide(replace(rest, partial=False, now_s=1002.0), found.ledger)
-    assert {release.reason for release in over.reconciled.released} == {"the job is over"}
+    assert {release.reason for release in over.promises.released} == {"the job is over"}
     assert over.plan.actions[0].kind is ActionKind.START_ALONE
 
 
@@ -156,5 +156,5 @@ def test_a_promised_gang_that_takes_another_number_of_devices_is_planned_anew() 
     first = cluster.decide(cluster.seen(partial=False), ScopeLedger(scope="default"))
     cluster.pending = [Job(id="g", workload="a", gpus=3)]
     found = cluster.decide(cluster.seen(partial=False), first.ledger)
-    assert [release.reason for release in found.reconciled.released] == ["it takes 3 devices now"]
+    assert [release.reason for release in found.promises.released] == ["it takes 3 devices now"]
     assert len(found.plan.actions[0].places) == 3

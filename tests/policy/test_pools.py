@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from interfere.policy.answer.ranking import rank
-from interfere.policy.ledger.promises import reconcile
+from interfere.policy.ledger.promises import reconcile_promises
 from interfere.policy.solve.gangs import plan_gangs
 from interfere.policy.validate import validate_snapshot
 from interfere.records import Action, ActionKind, Device, Job, Limits, Promise, Snapshot
@@ -95,5 +95,7 @@ def test_a_pool_that_no_device_is_in_is_unknown(partial: bool, fields: list[str]
 def test_a_job_that_left_a_pool_is_promised_nothing_there() -> None:
     action = Action(kind=ActionKind.START_ALONE, job_id="x", device_id="d", promised_by_s=9.0)
     seen = Snapshot(pending=(job("x", "b"),), devices=(device("d", "a"), device("e", "b")), now_s=1.0)
-    (release,) = reconcile([Promise(action=action, decision_ids=("one",))], seen).released
+    (release,) = reconcile_promises(
+        [Promise(action=action, decision_ids=("one",))], context(seen, TABLE, KNOWN)
+    ).released
     assert release.reason == "pool: x allows [b], the device is in a"

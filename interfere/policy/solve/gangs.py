@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from interfere.policy.answer.merge import merged, nothing_starts
 from interfere.policy.context import PlanningContext
 from interfere.policy.device_class import DeviceClass
-from interfere.policy.remaining import rest_of
+from interfere.policy.remaining import remaining_snapshot
 from interfere.policy.rules.runtime import start_weights
 from interfere.policy.solve.planner import plan_valid
 from interfere.records import Action, ActionKind, Device, Job, Plan, Snapshot, SolveStatus
@@ -56,7 +56,9 @@ def _in_order(
     for size in order:
         parts[size] = _of_size(size, context.with_snapshot(snapshot, context.device_types))
         mine = {job.id for job in snapshot.pending if job.gpus == size}
-        snapshot = rest_of(snapshot, mine, {name for action in parts[size].actions for name in action.places})
+        snapshot = remaining_snapshot(
+            snapshot, mine, {name for action in parts[size].actions for name in action.places}
+        )
     return parts
 
 

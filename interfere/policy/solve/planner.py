@@ -11,7 +11,7 @@ from interfere.errors import InvalidInputError
 from interfere.policy.answer.actions import Decision, groups_of
 from interfere.policy.context import PlanningContext
 from interfere.policy.costs.candidates import Options, survey
-from interfere.policy.deadlines.infeasible import settle
+from interfere.policy.deadlines.infeasible import find_infeasible_deadlines
 from interfere.policy.solve.greedy import Greedy, greedy
 from interfere.policy.solve.min_max import least_worst
 from interfere.policy.solve.min_sum import EQUAL, Floats, Placement, least_cost, place, placement_of, waiting_price
@@ -25,13 +25,13 @@ def plan(context: PlanningContext) -> Plan:
     violations = validate_snapshot(context.snapshot)
     if violations:
         raise InvalidInputError.from_violations(violations)
-    settled = settle(context)
-    found = plan_valid(context.with_snapshot(settled.snapshot))
-    return replace(found, actions=settled.told(found.actions, ()))
+    infeasible = find_infeasible_deadlines(context)
+    found = plan_valid(context.with_snapshot(infeasible.snapshot))
+    return replace(found, actions=infeasible.annotate(found.actions, ()))
 
 
 def plan_valid(context: PlanningContext) -> Plan:
-    """The same for a snapshot, or a part of one, that does not and was settled (`hopeless`)."""
+    """The same for a snapshot, or a part of one, that does not and has no infeasible deadline."""
     budget = TimeBudget(context.limits.timing.time_budget_s)
     options = survey(context)
     in_order = greedy(options)

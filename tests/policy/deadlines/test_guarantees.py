@@ -63,7 +63,7 @@ class Cluster:
 
 
 def names(cluster: Cluster) -> list[str]:
-    return [p.action.job_id for p in cluster.ledger.promises if p.action.kind is ActionKind.WAIT]
+    return [accepted.job_id for accepted in cluster.ledger.accepted_deadlines]
 
 
 def test_a_later_job_of_equal_priority_does_not_take_what_was_promised() -> None:
@@ -97,7 +97,7 @@ def test_only_a_higher_priority_may_break_a_promise_and_that_is_counted() -> Non
     assert actions["urgent"].places
     cluster.run(50.0)
     cluster.decide()
-    assert [p.action.job_id for p in cluster.found.deadlines.broken] == ["x"]
+    assert [accepted.job_id for accepted in cluster.found.deadlines.broken] == ["x"]
     assert names(cluster) == []
     cluster.decide()
     assert cluster.found.deadlines.broken == ()
@@ -118,7 +118,7 @@ def test_a_promise_is_kept_until_the_job_is_over_and_an_earlier_deadline_is_anot
     assert names(cluster) == ["x"]
     cluster.run(10.0)
     cluster.decide()
-    assert [p.action.job_id for p in cluster.found.deadlines.kept] == ["x"]
+    assert [accepted.job_id for accepted in cluster.found.deadlines.met] == ["x"]
     assert names(cluster) == []
     cluster = Cluster(1)
     cluster.decide(job("r", 10.0))
@@ -137,7 +137,7 @@ def test_a_job_left_out_of_a_partial_snapshot_keeps_its_promise_until_its_deadli
     for now_s, still in ((60.0, True), (71.0, False)):
         snapshot = Snapshot(pending=(), devices=devices, now_s=now_s, limits=cluster.limits, partial=True)
         after = decide(context(snapshot, PREDICTOR, KNOWN, "p"), cluster.ledger).ledger
-        assert bool(after.promises) is still
+        assert bool(after.accepted_deadlines) is still
 
 
 def test_device_time_outside_of_windows_is_promised_to_nobody() -> None:

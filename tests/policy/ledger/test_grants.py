@@ -14,7 +14,7 @@ from interfere.records import (
     Job,
     Limits,
 )
-from tests.policy.granting import (
+from tests.policy.grant_cases import (
     GIB,
     NAMES,
     WAIT,

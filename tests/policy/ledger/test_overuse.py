@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from interfere.policy.ledger.overuse import Overuse, in_order, overuse, past_grants, to_end
+from interfere.policy.ledger.overuse import GrantOveruse, find_overuse, find_overuses, jobs_to_end, latest_first
 from interfere.records import Device, Grant, Job, Limits, MemoryUsage
 
 GIB = 2.0**30
@@ -22,9 +22,9 @@ def window(start_s: float, end_s: float, gib: float, **given_: str) -> MemoryUsa
     return MemoryUsage(observation_id="o", bytes=gib * GIB, start_s=start_s, end_s=end_s, **names)
 
 
-def judged(*windows: MemoryUsage, grant: Grant = GRANT, later_s: float = 0.0, **limits: float) -> Overuse | None:
+def judged(*windows: MemoryUsage, grant: Grant = GRANT, later_s: float = 0.0, **limits: float) -> GrantOveruse | None:
     now_s = later_s + max((one.end_s for one in windows), default=0.0)
-    return overuse(JOB, DEVICE, grant, in_order(windows), Limits.of(**limits), now_s)
+    return find_overuse(JOB, DEVICE, grant, latest_first(windows), Limits.of(**limits), now_s)
 
 
 @pytest.mark.parametrize(("later_s", "past"), [(0.0, True), (120.0, True), (120.1, False)])
@@ -137,8 +137,8 @@ def test_one_more_dip_puts_nobody_past_and_neither_does_one_spike(seen: list[Mem
     assert judged(*spike, grant_patience_s=0.0) is None
 
 
-def past(job_id: str, device_id: str, past_gib: float, priority: int = 0) -> Overuse:
-    return Overuse(
+def past(job_id: str, device_id: str, past_gib: float, priority: int = 0) -> GrantOveruse:
+    return GrantOveruse(
         job=Job(id=job_id, workload="w", priority=priority),
         device=Device(id=device_id, type="t"),
         granted_bytes=8 * GIB,
@@ -148,17 +148,17 @@ def past(job_id: str, device_id: str, past_gib: float, priority: int = 0) -> Ove
 
 
 def test_one_job_a_device_ends_the_least_important_then_the_furthest_past() -> None:
-    assert list(to_end([past("a", "d", 1), past("b", "d", 2), past("c", "e", 1)])) == ["b", "c"]
-    assert list(to_end([past("a", "d", 1), past("b", "d", 9, priority=1)])) == ["a"]
-    assert list(to_end([past("g", "d", 3), past("g", "e", 1), past("b", "e", 2)])) == ["g"]
-    assert to_end([past("b", "d", 1), past("a", "d", 1)]).keys() == {"a"}
-    assert to_end([]) == {}
+    assert list(jobs_to_end([past("a", "d", 1), past("b", "d", 2), past("c", "e", 1)])) == ["b", "c"]
+    assert list(jobs_to_end([past("a", "d", 1), past("b", "d", 9, priority=1)])) == ["a"]
+    assert list(jobs_to_end([past("g", "d", 3), past("g", "e", 1), past("b", "e", 2)])) == ["g"]
+    assert jobs_to_end([past("b", "d", 1), past("a", "d", 1)]).keys() == {"a"}
+    assert jobs_to_end([]) == {}
 
 
 @given(st.lists(st.builds(past, st.sampled_from("abcd"), st.sampled_from("de"), st.floats(0, 9)), max_size=6))
 @laws
-def test_never_two_on_one_device_and_nobody_who_keeps_to_its_grant(found: list[Overuse]) -> None:
-    ends = to_end(found)
+def test_never_two_on_one_device_and_nobody_who_keeps_to_its_grant(found: list[GrantOveruse]) -> None:
+    ends = jobs_to_end(found)
     assert set(ends) <= {one.job.id for one in found}
     assert bool(ends) == bool(found)
     places = [{one.device.id for one in found if one.job.id == name} for name in ends]
@@ -172,7 +172,7 @@ def test_it_is_said_when_a_device_holds_more_than_it_has() -> None:
 
     def said(other_gib: float) -> str:
         told = {"j": seen, "k": [window(0, 10, 99, job_id="k"), window(10, 20, other_gib, job_id="k")]}
-        (one,) = past_grants([both], grants, lambda grant: in_order(told[grant.job_id]), Limits(), 200.0)
+        (one,) = find_overuses([both], grants, lambda grant: latest_first(told[grant.job_id]), Limits(), 200.0)
         return str(one)
 
     assert said(71) == "held 9 GiB of 8 GiB granted for 130 s"
@@ -180,6 +180,6 @@ def test_it_is_said_when_a_device_holds_more_than_it_has() -> None:
 
 
 def test_residents_without_a_grant_are_never_judged() -> None:
-    seen = in_order([window(0, 60, 9), window(60, 130, 9)])
-    assert [one.job for one in past_grants([DEVICE], {"j": GRANT}, lambda _: seen, Limits(), 130.0)] == [JOB]
-    assert past_grants([DEVICE], {}, lambda _: seen, Limits(), 130.0) == ()
+    seen = latest_first([window(0, 60, 9), window(60, 130, 9)])
+    assert [one.job for one in find_overuses([DEVICE], {"j": GRANT}, lambda _: seen, Limits(), 130.0)] == [JOB]
+    assert find_overuses([DEVICE], {}, lambda _: seen, Limits(), 130.0) == ()

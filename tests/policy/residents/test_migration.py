@@ -15,7 +15,7 @@ from interfere.records import (
     Limits,
     ScopeLedger,
 )
-from tests.policy.moving import MOVES, NOW_S, World
+from tests.policy.migration_clusters import MOVES, NOW_S, World
 from tests.tables import context
 
 seeds = given(st.integers(0, 1_000_000))
@@ -132,7 +132,7 @@ def test_promised_moves_are_told_again_until_they_are_done(seed: int) -> None:
     late = decide(
         context(replace(world.snapshot, now_s=NOW_S + 120.0), world.predictor, world.resolve, "three"), again.ledger
     )
-    assert not set(moves) & {promise.action.job_id for promise in late.reconciled.kept}
+    assert not set(moves) & {promise.action.job_id for promise in late.promises.kept}
     after = world.after(first.plan.actions)
     started = {action.job_id for action in first.plan.actions if action.kind is not ActionKind.KEEP and action.places}
     done = replace(
@@ -145,8 +145,8 @@ def test_promised_moves_are_told_again_until_they_are_done(seed: int) -> None:
         ),
     )
     last = decide(context(done, world.predictor, world.resolve, "four"), first.ledger)
-    assert {promise.action.job_id for promise in last.reconciled.fulfilled} == started
-    assert not last.reconciled.released
+    assert {promise.action.job_id for promise in last.promises.fulfilled} == started
+    assert not last.promises.released
 
 
 @seeds

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from interfere.policy.answer.subproblem import part_of
 from interfere.policy.context import ProfileLookup
 from interfere.policy.decide import decide
-from interfere.policy.ledger.grants import account_of, held_by, holdings
-from interfere.policy.ledger.overuse import in_order
+from interfere.policy.ledger.grants import all_grants, granule_account, running_grants
+from interfere.policy.ledger.overuse import latest_first
 from interfere.records import (
     Action,
     ActionKind,
@@ -24,7 +24,7 @@ from interfere.records import (
     ScopeLedger,
     Snapshot,
 )
-from tests.policy.granting import (
+from tests.policy.grant_cases import (
     ALONE,
     END,
     EVERYTHING,
@@ -78,7 +78,7 @@ def kinds(
     ledger = decided(snapshot((), device("d", *residents))).ledger
     limits = Limits(allowed=frozenset({WAIT, *allowed}))
     now = snapshot((), device("d", *residents), now_s=200.0, limits=limits, **given_)
-    found = decided(now, ledger, usages=lambda grant: in_order(one for one in seen if one.job_id == grant.job_id))
+    found = decided(now, ledger, usages=lambda grant: latest_first(one for one in seen if one.job_id == grant.job_id))
     return list(found.plan.actions)
 
 
@@ -140,7 +140,7 @@ def test_nobody_starts_beside_a_job_that_is_to_end() -> None:
     now = snapshot((job("b", 8),), device("d", job("a", 8)), now_s=200.0, limits=limits)
     calm = decided(now, ledger)
     assert [(one.kind, one.partner_id) for one in calm.plan.actions] == [(SHARED, "a")]
-    plan_ = decided(now, ledger, usages=lambda _: in_order(PAST)).plan
+    plan_ = decided(now, ledger, usages=lambda _: latest_first(PAST)).plan
     waits, end = plan_.actions
     assert (waits.kind, end.kind) == (WAIT, END)
     assert part_of(now, plan_, "b") is None  # nor is it explained as if it might have
@@ -249,21 +249,21 @@ def test_whatever_happens_grants_fit_their_devices_and_only_who_is_past_its_gran
         found = decide(
             context(seen, cluster.predictor, cluster.resolve, "x"),
             ledger,
-            lambda grant: in_order(cluster.used.get(grant.job_id, ())),
+            lambda grant: latest_first(cluster.used.get(grant.job_id, ())),
         )
         # never more than there is
         assert all(left >= 0 for left in free(found).values())
-        held = held_by(found.ledger)
+        held = running_grants(found.ledger)
         # whoever was promised a place on a device that hands out memory holds the grant it was told of
         told = {action.job_id: action for action in found.plan.actions}
-        planned = {one.job_id: one.bytes for one in holdings(found.ledger) if one.planned}
+        planned = {one.job_id: one.bytes for one in all_grants(found.ledger) if one.planned}
         assert planned == {
             p.action.job_id: p.action.grant_bytes for p in found.ledger.promises if p.action.grant_bytes > 0
         }
         # each job holds in one place, at most once
-        assert len({one.job_id for one in holdings(found.ledger)}) == len(holdings(found.ledger))
+        assert len({one.job_id for one in all_grants(found.ledger)}) == len(all_grants(found.ledger))
         # a grant is kept for as long as its job runs there
-        kept = held_by(ledger)
+        kept = running_grants(ledger)
         for name, grant in held.items():
             if name in kept and grant.since_s < seen.now_s and grant.device_ids == kept[name].device_ids:
                 assert grant.bytes == kept[name].bytes
@@ -278,5 +278,5 @@ def test_whatever_happens_grants_fit_their_devices_and_only_who_is_past_its_gran
         cluster.apply(found.plan.actions)
     empty = tuple(device(name, ratio=cluster.ratio[name], granule_gib=cluster.granule[name]) for name in "xyz")
     after = decided(Snapshot(pending=(), devices=empty, now_s=cluster.now_s + 1), ledger)
-    account = account_of(after.ledger)
+    account = granule_account(after.ledger)
     assert (after.ledger.grants, set(account.taken.values())) == ((), set())

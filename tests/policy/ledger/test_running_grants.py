@@ -4,8 +4,8 @@ from dataclasses import replace
 
 from interfere.policy.context import ProfileLookup
 from interfere.policy.decide import ScopeDecision, decide
-from interfere.policy.ledger.grants import holdings
-from interfere.policy.ledger.overuse import in_order
+from interfere.policy.ledger.grants import all_grants
+from interfere.policy.ledger.overuse import latest_first
 from interfere.policy.rules.memory import slots_of
 from interfere.records import (
     Action,
@@ -18,7 +18,7 @@ from interfere.records import (
     ScopeLedger,
     Snapshot,
 )
-from tests.policy.granting import (
+from tests.policy.grant_cases import (
     ALONE,
     END,
     EVERYTHING,
@@ -43,14 +43,14 @@ def test_starts_hold_their_grant_and_keep_it_while_they_run() -> None:
     (start,) = first.plan.actions
     assert (start.kind, start.grant_bytes, start.partner_id) == (SHARED, 8 * GIB, "b")
     assert start.reason.endswith("; granted 8 GiB (4 granules) for 7 GiB (grant)")
-    assert [(one.job_id, one.bytes, one.planned, one.since_s) for one in holdings(first.ledger)] == [
+    assert [(one.job_id, one.bytes, one.planned, one.since_s) for one in all_grants(first.ledger)] == [
         ("b", 4 * GIB, False, 10.0),
         ("a", 8 * GIB, True, 10.0),
     ]
     assert free(first) == {"d": 34}
     runs = snapshot((), device("d", job("b"), job("a")), now_s=20.0, limits=EVERYTHING)
     second = decided(runs, first.ledger)
-    assert [(one.job_id, one.bytes, one.planned, one.since_s) for one in holdings(second.ledger)] == [
+    assert [(one.job_id, one.bytes, one.planned, one.since_s) for one in all_grants(second.ledger)] == [
         ("a", 8 * GIB, False, 10.0),
         ("b", 4 * GIB, False, 10.0),
     ]
@@ -76,7 +76,7 @@ def test_a_resident_may_ask_for_another_grant_and_gets_it_where_it_fits() -> Non
 def test_what_is_planned_is_not_granted_to_who_asks_for_more() -> None:
     ledger = decided(snapshot((job("b", 30),), device("d", job("a", 30)))).ledger
     asks = snapshot((job("b", 30),), device("d", job("a", 52)), now_s=20.0)
-    assert {one.job_id: one.bytes / GIB for one in holdings(decided(asks, ledger).ledger)} == {"a": 30, "b": 30}
+    assert {one.job_id: one.bytes / GIB for one in all_grants(decided(asks, ledger).ledger)} == {"a": 30, "b": 30}
 
 
 def test_who_moves_holds_its_grant_where_it_goes_and_again_where_it_was_should_it_stay() -> None:
@@ -88,7 +88,7 @@ def test_who_moves_holds_its_grant_where_it_goes_and_again_where_it_was_should_i
 
     def at(now_s: float, ledger: ScopeLedger, allowed: frozenset[ActionKind]) -> ScopeDecision:
         seen = snapshot((), device("d", *pair), device("e"), now_s=now_s, limits=Limits(allowed=allowed))
-        return decide(context(seen, slow, PLAIN, "x"), ledger, lambda _: in_order(late))
+        return decide(context(seen, slow, PLAIN, "x"), ledger, lambda _: latest_first(late))
 
     stay = EVERYTHING.allowed - {ActionKind.MOVE, ActionKind.PREEMPT}
     first = at(500.0, ScopeLedger(scope="default"), stay)
@@ -100,7 +100,7 @@ def test_who_moves_holds_its_grant_where_it_goes_and_again_where_it_was_should_i
     assert [one.kind for one in at(620.0, moving.ledger, EVERYTHING.allowed).plan.actions if one.kind is END] == []
     stayed = at(640.0, moving.ledger, stay)
     assert free(stayed) == {"d": 10, "e": 40}
-    assert {(one.job_id, one.since_s) for one in holdings(stayed.ledger)} == {("a", 500.0), ("b", 500.0)}
+    assert {(one.job_id, one.since_s) for one in all_grants(stayed.ledger)} == {("a", 500.0), ("b", 500.0)}
     assert [one.job_id for one in stayed.plan.actions if one.kind is END] == [move.job_id]
 
 
@@ -128,7 +128,7 @@ def test_who_was_started_beyond_the_slots_holds_none() -> None:
     found = decided(snapshot((), device("d", job("a", 50, since_s=6.0), older), limits=EVERYTHING))
     assert [grant.job_id for grant in found.ledger.grants] == ["b"]
     nobody_knows = decided(snapshot((), device("d", job("a"))))
-    assert (holdings(nobody_knows.ledger), free(nobody_knows)) == ((), {"d": 40})
+    assert (all_grants(nobody_knows.ledger), free(nobody_knows)) == ((), {"d": 40})
 
 
 def test_who_came_unknown_is_never_held_to_what_it_used_so_far() -> None:
@@ -138,19 +138,19 @@ def test_who_came_unknown_is_never_held_to_what_it_used_so_far() -> None:
     for ledger in (unknown.ledger, decided(snapshot((), device("d", job("a")))).ledger):
         runs = snapshot((), device("d", job("a")), now_s=20.0, limits=EVERYTHING)
         found = decided(runs, ledger, resolve=used)
-        assert holdings(found.ledger) == ()
-        later = decided(replace(runs, now_s=200.0), found.ledger, resolve=used, usages=lambda _: in_order(late))
+        assert all_grants(found.ledger) == ()
+        later = decided(replace(runs, now_s=200.0), found.ledger, resolve=used, usages=lambda _: latest_first(late))
         assert [action.kind for action in later.plan.actions] == [KEEP]
         asks = decided(replace(runs, now_s=210.0, devices=(device("d", job("a", 8)),)), later.ledger, resolve=used)
-        assert [one.bytes for one in holdings(asks.ledger)] == [8 * GIB]
+        assert [one.bytes for one in all_grants(asks.ledger)] == [8 * GIB]
     fresh = decided(snapshot((), device("d", job("a"))), resolve=used)
-    assert [one.bytes for one in holdings(fresh.ledger)] == [2 * GIB]  # a later one of its workload
+    assert [one.bytes for one in all_grants(fresh.ledger)] == [2 * GIB]  # a later one of its workload
 
 
 def test_a_device_that_hands_out_less_takes_back_what_was_only_planned() -> None:
     ledger = decided(snapshot((job("a", 30),), device("d", job("b", 30)))).ledger
     found = decided(snapshot((job("a", 30),), device("d", job("b", 30), granule_gib=25), now_s=20.0), ledger)
-    assert [(one.promise.action.job_id, one.reason) for one in found.reconciled.released] == [
+    assert [(one.promise.action.job_id, one.reason) for one in found.promises.released] == [
         ("a", "its device hands out less memory now")
     ]
     assert found.plan.actions[0].kind is WAIT
@@ -186,6 +186,7 @@ def test_a_gang_holds_its_grant_on_each_of_its_devices() -> None:
 def test_without_a_clock_nothing_is_granted_to_be_remembered() -> None:
     seen = (window(0, 60, 9), window(60, 200, 9))
     found = decided(
-        Snapshot(pending=(), devices=(device("d", job("a", 8)),), limits=EVERYTHING), usages=lambda _: in_order(seen)
+        Snapshot(pending=(), devices=(device("d", job("a", 8)),), limits=EVERYTHING),
+        usages=lambda _: latest_first(seen),
     )
     assert [action.kind for action in found.plan.actions] == [KEEP]

@@ -17,7 +17,7 @@ from interfere.records import (
     Snapshot,
     Window,
 )
-from tests.policy.urgent import ALL, HOUR_S, KNOWN, NOW_S, PREDICTOR, SLOW, decided, device, job
+from tests.policy.deadline_cases import ALL, HOUR_S, KNOWN, NOW_S, PREDICTOR, SLOW, decided, device, job
 from tests.tables import TablePredictor, catalogue, context, profile, resolver
 
 # --- a deadline is a cap on sharing -----------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from interfere.records import (
     Snapshot,
     SolveStatus,
 )
-from tests.policy.moving import MOVES, NOW_S
+from tests.policy.migration_clusters import MOVES, NOW_S
 from tests.tables import DEVICE, TablePredictor, catalogue, context, profile, resolver
 
 
