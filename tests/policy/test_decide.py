@@ -1,13 +1,15 @@
 """A cluster over time: gangs, moves and stops among starts, and a scheduler that does what it is told, late or not."""
 
+import time
 from dataclasses import replace
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from interfere.policy.decide import ScopeDecision, decide
-from interfere.records import Action, ActionKind, Device, Job, Limits, ScopeLedger, Snapshot
+from interfere.records import Action, ActionKind, Device, Job, Limits, ObjectiveKind, ScopeLedger, Snapshot
 from tests.tables import DEVICE, TablePredictor, context, profile, resolver
 
 NAMES = tuple("abcd")
@@ -158,3 +160,42 @@ def test_a_promised_gang_that_takes_another_number_of_devices_is_planned_anew() 
     found = cluster.decide(cluster.seen(partial=False), first.ledger)
     assert [release.reason for release in found.promises.released] == ["it takes 3 devices now"]
     assert len(found.plan.actions[0].places) == 3
+
+
+def test_with_an_unlimited_budget_a_decision_reads_no_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Large enough for every search of the matching: the plan is a pure function of snapshot and ledger."""
+
+    def refuse_to_read() -> float:
+        raise AssertionError("a decision read the clock")
+
+    for name in ("perf_counter", "monotonic", "time"):
+        monkeypatch.setattr(time, name, refuse_to_read)
+    rng = np.random.default_rng(0)
+    predictor = TablePredictor({(v, n): float(1 + rng.gamma(1.0, 0.6)) for v in NAMES for n in NAMES})
+    known = resolver(*map(profile, NAMES), *(profile(name, device_type="other") for name in NAMES))
+
+    def job(name: str, **fields: object) -> Job:
+        values = {"id": name, "workload": str(rng.choice(NAMES)), "remaining_s": float(rng.integers(1, 3000))}
+        return Job(**(values | fields))
+
+    pending = tuple(
+        job(f"j{k}", weight=float(rng.uniform(1, 9)), deadline_s=2500.0 + 100 * k, gpus=2 if k % 20 == 0 else 1)
+        for k in range(60)
+    )
+    movable = {"preemptible": True, "checkpoint_s": 1.0, "since_s": 0.0}
+    devices = tuple(
+        Device(
+            id=f"d{k}",
+            type=DEVICE if k % 3 else "other",
+            memory_bytes=80e9,
+            granule_bytes=2e9,
+            residents=tuple(job(f"r{k}.{r}", **movable) for r in range(k % 4 if k % 4 < 3 else 0)),
+        )
+        for k in range(40)
+    )
+    for objective in (ObjectiveKind.WEIGHTED_EXCESS, ObjectiveKind.MAKESPAN):
+        limits = Limits.of(allowed=frozenset(ActionKind), max_slowdown=1.8, move_factor=1.0)
+        seen = Snapshot(pending=pending, devices=devices, limits=limits, now_s=1000.0, objective=objective)
+        first, second = (decide(context(seen, predictor, known, "d"), ScopeLedger(scope="default")) for _ in range(2))
+        assert first.plan.actions
+        assert repr((first.plan, first.ledger)) == repr((second.plan, second.ledger))
