@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from interfere.errors import InvalidInputError
-from interfere.policy.answer.merge import job_cost, merged, nothing_starts
+from interfere.policy.answer.merge import all_waiting, job_objective_cost, merge_plans
 from interfere.policy.context import PlanningContext
 from interfere.policy.deadlines.guarantees import (
     DeadlineReview,
@@ -45,7 +45,7 @@ from interfere.policy.residents.actions import (
     with_migrations,
 )
 from interfere.policy.slowdowns import SlowdownOfJob, predicted_slowdowns
-from interfere.policy.solve.gangs import plan_gangs
+from interfere.policy.solve.gangs import plan_all_sizes
 from interfere.policy.validate import validate_clock, validate_snapshot
 from interfere.records import Action, Pairing, Plan, Promise, ScopeLedger, Snapshot
 
@@ -130,7 +130,7 @@ def _with_cost(promise: Promise, context: PlanningContext) -> Promise:
     job, device = context.pending.get(action.job_id), context.devices.get(action.device_id)
     if not math.isnan(action.cost) or job is None:
         return promise
-    cost = job_cost(job, action.slowdown, device.type if device else "", context)
+    cost = job_objective_cost(job, action.slowdown, device.type if device else "", context)
     return replace(promise, action=replace(action, cost=cost))
 
 
@@ -161,9 +161,9 @@ def _plan_around_deadlines(
     snapshot = remaining_snapshot(snapshot, declined_jobs, overuse.ending_devices)
     while True:
         if snapshot.devices:
-            plan = plan_gangs(context.subproblem(snapshot))
+            plan = plan_all_sizes(context.subproblem(snapshot))
         else:
-            plan = nothing_starts([job.id for job in snapshot.pending], context, _no_device_reason(overuse))
+            plan = all_waiting([job.id for job in snapshot.pending], context, _no_device_reason(overuse))
         breaking = starts_breaking_deadlines(plan, context, accepted_jobs, promised_starts)
         if not breaking:
             return _RestPlan(plan=plan, snapshot=snapshot, held_back=held_back)
@@ -191,10 +191,10 @@ def _merge(
 
     `waiting_reasons`: the jobs that neither the new plan nor a promise is about, by id, and why they wait.
     """
-    waiting = nothing_starts(waiting_reasons, context, "")
+    waiting = all_waiting(waiting_reasons, context, "")
     reasoned = tuple(replace(action, reason=waiting_reasons[action.job_id]) for action in waiting.actions)
     waiting = replace(waiting, actions=reasoned)
-    plan = merged([new_plan, _promised_plan(promises.kept, context), waiting], context.snapshot)
+    plan = merge_plans([new_plan, _promised_plan(promises.kept, context), waiting], context.snapshot)
     leaving = [action for action in new_plan.actions if action.kind in LEAVING_KINDS]
     leaving += [
         repeat_action(promise)
@@ -220,11 +220,11 @@ def _promised_plan(kept: Sequence[Promise], context: PlanningContext) -> Plan:
         for job_id, slowdown in ((action.job_id, action.slowdown), (action.partner_id, action.partner_slowdown)):
             if job_id in context.jobs and action.device_id in context.devices:
                 device_type = context.devices[action.device_id].type
-                max_cost = max(max_cost, job_cost(context.jobs[job_id], slowdown, device_type, context))
+                max_cost = max(max_cost, job_objective_cost(context.jobs[job_id], slowdown, device_type, context))
     cost = sum(costs.values(), 0.0)
-    value = max_cost if context.objective.worst else cost
+    value = max_cost if context.objective.is_min_max else cost
     return replace(
-        nothing_starts((), context, ""),
+        all_waiting((), context, ""),
         actions=tuple(map(repeat_action, listed)),
         pairs=tuple(pairs.values()),
         cost=cost,

@@ -87,14 +87,14 @@ def _objective_violations(snapshot: Snapshot, jobs: Sequence[JobAtPath]) -> list
             remedy=f"one of {_summable_objectives()}, or use it alone",
         )
         for k, term in enumerate(snapshot.objective_terms)
-        if OBJECTIVES[term.kind].worst
+        if OBJECTIVES[term.kind].is_min_max
     ]
     if violations:
         return violations
     name = " + ".join(term.kind for term in snapshot.objective_terms) or snapshot.objective
     objective = objective_of(snapshot)
-    required_fields = objective.needs
-    if objective.past_cap and math.isnan(snapshot.limits.slowdown.soft_cap):
+    required_fields = objective.required_fields
+    if objective.soft_cap_price and math.isnan(snapshot.limits.slowdown.soft_cap):
         violations.append(
             Violation(
                 field="limits.soft_cap",
@@ -129,7 +129,7 @@ def _objective_violations(snapshot: Snapshot, jobs: Sequence[JobAtPath]) -> list
 
 
 def _summable_objectives() -> str:
-    return ", ".join(kind for kind, objective in OBJECTIVES.items() if not objective.worst)
+    return ", ".join(kind for kind, objective in OBJECTIVES.items() if not objective.is_min_max)
 
 
 def _missing_clock_violations(snapshot: Snapshot, jobs: Sequence[JobAtPath]) -> list[Violation]:

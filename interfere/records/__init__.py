@@ -1,4 +1,4 @@
-"""The nouns of the house: frozen, validated once, passed across every seam.
+"""The records that packages exchange: frozen, validated once when they are made.
 
 Letters: `n` jobs, `p` ordered pairs, `f` features. SI seconds and bytes. Absent numbers are NaN, never 0.
 `slowdown[i, j]` = metric of i beside j ÷ metric of i alone (1 = no interference); speed = 1/slowdown.

@@ -1,4 +1,4 @@
-"""What a scheduler sees, on the wire: jobs, devices, limits, snapshots, and the ranking of one job's places."""
+"""Converters of what a scheduler sends: jobs, devices, limits, snapshots; and of the ranking of devices for one job."""
 
 from dataclasses import fields
 
@@ -36,7 +36,7 @@ _JOB_OPTIONAL = (
 
 
 def job_to_proto(job: Job) -> pb.Job:
-    """A job that waits or runs."""
+    """A pending or running job."""
     message = pb.Job(
         id=job.id,
         workload=job.workload,
@@ -52,7 +52,7 @@ def job_to_proto(job: Job) -> pb.Job:
 
 
 def job_from_proto(message: pb.Job) -> Job:
-    """A job that waits or runs; raises InvalidInputError."""
+    """A pending or running job; raises InvalidInputError."""
     inspection = Inspection()
     optional = inspection.read("", lambda: numbers(message, *_JOB_OPTIONAL)) or {}
     weight = inspection.read("", lambda: number(message, "weight", 1.0))
@@ -168,19 +168,19 @@ def limits_from_proto(message: pb.Limits) -> Limits:
 
 
 def term_to_proto(term: ObjectiveTerm) -> pb.ObjectiveTerm:
-    """One part of a sum."""
+    """One term of a weighted sum of objectives."""
     return pb.ObjectiveTerm(kind=OBJECTIVE[term.kind], weight=term.weight)
 
 
 def term_from_proto(message: pb.ObjectiveTerm) -> ObjectiveTerm:
-    """One part of a sum; raises InvalidInputError."""
+    """One term of a weighted sum of objectives; raises InvalidInputError."""
     return ObjectiveTerm(
         kind=ObjectiveKind(OBJECTIVE.word(message.kind, "kind")), weight=number(message, "weight", 1.0)
     )
 
 
 def snapshot_to_proto(snapshot: Snapshot, *, validate_only: bool = False) -> pb.MatchRequest:
-    """A whole request to Match."""
+    """A snapshot as a request to Match."""
     message = pb.MatchRequest(
         scope=snapshot.scope,
         snapshot_id=snapshot.snapshot_id,
@@ -220,7 +220,7 @@ def snapshot_from_proto(message: pb.MatchRequest) -> Snapshot:
 
 
 def rank_query_to_proto(query: RankQuery) -> pb.RankPlacementsRequest:
-    """One job and where it might go."""
+    """One job and its candidate devices."""
     return pb.RankPlacementsRequest(
         job=job_to_proto(query.job),
         devices=[device_to_proto(device) for device in query.devices],
@@ -231,7 +231,7 @@ def rank_query_to_proto(query: RankQuery) -> pb.RankPlacementsRequest:
 
 
 def rank_query_from_proto(message: pb.RankPlacementsRequest) -> RankQuery:
-    """One job and where it might go; raises InvalidInputError."""
+    """One job and its candidate devices; raises InvalidInputError."""
     inspection = Inspection()
     job = inspection.read("job", lambda: job_from_proto(message.job))
     devices = inspection.read_all("devices", message.devices, device_from_proto)
@@ -250,7 +250,7 @@ def rank_query_from_proto(message: pb.RankPlacementsRequest) -> RankQuery:
 
 
 def rank_answer_to_proto(answer: RankAnswer) -> pb.RankPlacementsResponse:
-    """Best device first."""
+    """Rankings of devices, the best first."""
     rankings = []
     for ranking in answer.rankings:
         message = pb.Ranking(
@@ -262,18 +262,18 @@ def rank_answer_to_proto(answer: RankAnswer) -> pb.RankPlacementsResponse:
 
 
 def rank_answer_from_proto(message: pb.RankPlacementsResponse) -> RankAnswer:
-    """Best device first; the cost of a device that is not feasible is infinite."""
+    """Rankings of devices, the best first; the cost of an infeasible device is infinite."""
     return RankAnswer(
         rankings=tuple(
             Ranking(
-                device_id=one.device_id,
-                feasible=one.feasible,
-                cost=number(one, "cost", float("inf")),
-                reason=one.reason,
-                planned=one.planned,
-                **numbers(one, "slowdown", "worst_resident_slowdown"),
+                device_id=ranking.device_id,
+                feasible=ranking.feasible,
+                cost=number(ranking, "cost", float("inf")),
+                reason=ranking.reason,
+                planned=ranking.planned,
+                **numbers(ranking, "slowdown", "worst_resident_slowdown"),
             )
-            for one in message.rankings
+            for ranking in message.rankings
         ),
         model_version=message.model_version,
     )

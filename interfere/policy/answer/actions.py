@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from interfere.policy.context import PlanningContext
-from interfere.policy.costs.candidates import Options, Start
+from interfere.policy.costs.candidates import Candidates, Start
 from interfere.policy.costs.pair_costs import PairCosts
 from interfere.policy.device_class import DeviceClass
 from interfere.policy.rules.memory import gib, too_large
@@ -28,18 +28,18 @@ class Group:
     place: tuple[int, int] = (0, 0)  # row and column in `costs`
 
 
-def groups_of(options: Options, starts: Sequence[Start]) -> list[Group]:
+def groups_of(candidates: Candidates, starts: Sequence[Start]) -> list[Group]:
     """The starts on their devices, with the costs that they were chosen by."""
     groups = []
     for start in starts:
         i, j = start.members[0], start.members[-1]
         if start.seat >= 0:
-            costs, column = options.seat_place[start.seat]
-            device, where, place = options.seats[start.seat], costs.where, (i, column)
+            costs, column = candidates.seat_columns[start.seat]
+            device, where, place = candidates.seats[start.seat], costs.where, (i, column)
             groups.append(Group(members=start.members, device=device, where=where, costs=costs, place=place))
         else:
-            device, where = options.empty[start.device], options.empty_class[start.device]
-            together = options.together[where] if i != j else None
+            device, where = candidates.empty_devices[start.device], candidates.empty_classes[start.device]
+            together = candidates.pair_tables[where] if i != j else None
             groups.append(Group(members=start.members, device=device, where=where, costs=together, place=(i, j)))
     return groups
 
@@ -47,15 +47,15 @@ def groups_of(options: Options, starts: Sequence[Start]) -> list[Group]:
 class Decision:
     """Puts words to the groups."""
 
-    def __init__(self, options: Options, groups: Sequence[Group], context: PlanningContext) -> None:
-        self._options, self._groups = options, groups
+    def __init__(self, candidates: Candidates, groups: Sequence[Group], context: PlanningContext) -> None:
+        self._candidates, self._groups = candidates, groups
         self._group_of = {i: group for group in groups for i in group.members}
         self._context = context
         self._interval = self._intervals()
 
     def action(self, i: int) -> Action:
         """What happens to pending job i."""
-        job, group = self._options.pending[i], self._group_of.get(i)
+        job, group = self._candidates.pending[i], self._group_of.get(i)
         if group is None:
             return Action(kind=ActionKind.WAIT, job_id=job.id, reason=self._why_waiting(i))
         if group.costs is None:
@@ -71,7 +71,7 @@ class Decision:
                 slowdown=1.0,
                 slowdown_lower=1.0,
                 slowdown_upper=1.0,
-                cost=float(self._options.alone[group.where][i]),
+                cost=float(self._candidates.solo_cost[group.where][i]),
                 reason=why,
             )
         row, column = group.place
@@ -140,23 +140,26 @@ class Decision:
         )
 
     def _tables(self) -> list[PairCosts]:
-        return [*self._options.together.values(), *(costs for costs, _ in self._options.beside.values())]
+        return [
+            *self._candidates.pair_tables.values(),
+            *(costs for costs, _ in self._candidates.resident_tables.values()),
+        ]
 
     def _why_waiting(self, i: int) -> str:
-        options = self._options
-        classes = tuple(dict.fromkeys((*options.empty_class, *options.seat_class)))
-        needed = {where: self._context.demand(options.pending[i], where) for where in classes}
+        candidates = self._candidates
+        classes = tuple(dict.fromkeys((*candidates.empty_classes, *candidates.seat_classes)))
+        needed = {where: self._context.demand(candidates.pending[i], where) for where in classes}
         small = {where: too_large(one, where.room) for where, one in needed.items()}
         if small and all(small.values()):
             largest = max(small, key=lambda where: where.room.most_bytes)
             if largest.room.hands_out:
                 return f"{small[largest]} on the largest device"
             return f"memory: needs {needed[largest]}, the largest device has {gib(largest.room.memory_bytes)}"
-        if not options.empty and not options.seats:
+        if not candidates.empty_devices and not candidates.seats:
             return "no device has a free seat"
-        if np.isfinite(options.alone_best()[i]) or any(np.isfinite(t.cost[i]).any() for t in self._tables()):
+        if np.isfinite(candidates.best_solo_cost()[i]) or any(np.isfinite(t.cost[i]).any() for t in self._tables()):
             return "every seat it could take went where it costs less"
-        pools = options.pending[i].pools
+        pools = candidates.pending[i].pools
         if pools and not any(where.pool in pools for where in classes):
             return f"pool: no device with a free seat is in [{', '.join(pools)}]"
         shut = [why for table in self._tables() if (why := table.kept_out(i)) and not why.startswith("pool")]
@@ -169,7 +172,7 @@ class Decision:
 
     def refusals(self) -> tuple[tuple[Refusal, ...], int]:
         """Forbidden pairs, those of waiting jobs first; the list is cut at `MAX_REFUSALS`, the count is not."""
-        waiting_first = sorted(range(len(self._options.pending)), key=lambda i: i in self._group_of)
+        waiting_first = sorted(range(len(self._candidates.pending)), key=lambda i: i in self._group_of)
         listed: dict[frozenset[str], Refusal] = {}
         total = 0
         for table in self._tables():

@@ -13,11 +13,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from interfere.policy.costs.candidates import Options, Start
+from interfere.policy.costs.candidates import Candidates, Start
 from interfere.policy.costs.pair_costs import PairCosts
 from interfere.policy.device_class import DeviceClass
-from interfere.policy.solve.min_max import least_worst
-from interfere.policy.solve.min_sum import EQUAL, Floats, place, waiting_price
+from interfere.policy.solve.min_max import solve_min_max
+from interfere.policy.solve.min_sum import RELATIVE_TOLERANCE, Floats, solve_min_sum, waiting_penalties
 from interfere.records import NAN, Action, ActionKind, Alternative, Refusal
 from interfere.time_budget import UNLIMITED, TimeBudget
 
@@ -50,15 +50,15 @@ class Choice:
 
 
 def alternatives(
-    options: Options, action: Action, where: DeviceClass | None, budget: TimeBudget = UNLIMITED
+    candidates: Candidates, action: Action, where: DeviceClass | None, budget: TimeBudget = UNLIMITED
 ) -> tuple[tuple[Alternative, ...], int]:
     """What was chosen (`where`: the kind of its device), and the most promising of what was not, best first; and how
     many of these were not solved for before the budget expired."""
-    price = waiting_price(options)
+    price = waiting_penalties(candidates)
     found: list[Alternative] = []
-    asked = choices(options, action, where)
+    asked = choices(candidates, action, where)
     for choice in asked:
-        one = _solved(options, price, choice, budget)
+        one = _solved(candidates, price, choice, budget)
         if found and not one.proven and budget.expired:
             break
         found.append(one)
@@ -66,28 +66,28 @@ def alternatives(
     return tuple(found), len(asked) - len(found)
 
 
-def choices(options: Options, action: Action, where: DeviceClass | None) -> tuple[Choice, ...]:
+def choices(candidates: Candidates, action: Action, where: DeviceClass | None) -> tuple[Choice, ...]:
     """What was chosen; waiting; alone on each kind of device; the cheapest partners, one of those that are alike."""
-    i = [job.id for job in options.pending].index(action.job_id)
-    shared = sorted(_shared(options, i, action, where), key=lambda choice: choice.excess)
-    alone = list(_alone(options, i, action, where))
+    i = [job.id for job in candidates.pending].index(action.job_id)
+    shared = sorted(_shared(candidates, i, action, where), key=lambda choice: choice.excess)
+    alone = list(_alone(candidates, i, action, where))
     wait = Choice(members=(i,), chosen=action.kind in (ActionKind.WAIT, ActionKind.DEMOTE))
     chosen = [one for one in (*shared, *alone) if one.chosen]
-    partners = _distinct(options, [one for one in shared if not one.chosen])[:PARTNERS]
+    partners = _distinct(candidates, [one for one in shared if not one.chosen])[:PARTNERS]
     return (*chosen, wait, *[one for one in alone if not one.chosen][:CLASSES], *partners)
 
 
-def refusals(options: Options, action: Action) -> tuple[tuple[Refusal, ...], int]:
+def refusals(candidates: Candidates, action: Action) -> tuple[tuple[Refusal, ...], int]:
     """What a pending job may not have: a few partners for each rule that binds (no partner: not even alone), among them
     the one it was given where that is not allowed any more; and how many (partner, kind of device) in all."""
     job_id = action.job_id
-    i, total = [job.id for job in options.pending].index(job_id), 0
+    i, total = [job.id for job in candidates.pending].index(job_id), 0
     listed: dict[str, dict[str, Refusal]] = {}
-    for table in options.together.values():
+    for table in candidates.pair_tables.values():
         if reason := table.kept_out(i) or table.too_large(i):
             total += 1
             listed.setdefault("alone", {}).setdefault(reason, Refusal(job_id=job_id, partner_id="", reason=reason))
-    for table in (*options.together.values(), *(costs for costs, _ in options.beside.values())):
+    for table in (*candidates.pair_tables.values(), *(costs for costs, _ in candidates.resident_tables.values())):
         for j in np.flatnonzero(~np.isfinite(table.cost[i])).tolist():
             if table.columns[j].id == job_id:
                 continue
@@ -102,33 +102,33 @@ def refusals(options: Options, action: Action) -> tuple[tuple[Refusal, ...], int
 # --- what there is to choose ------------------------------------------------------------------------------------------
 
 
-def _alone(options: Options, i: int, action: Action, at: DeviceClass | None) -> Iterator[Choice]:
+def _alone(candidates: Candidates, i: int, action: Action, at: DeviceClass | None) -> Iterator[Choice]:
     """Alone on one device of each class."""
-    for where, k in _first_of_class(options, action.device_id).items():
-        if options.take and np.isfinite(options.alone[where][i]):
+    for where, k in _first_of_class(candidates, action.device_id).items():
+        if candidates.max_new_devices and np.isfinite(candidates.solo_cost[where][i]):
             chosen = action.kind is ActionKind.START_ALONE and where == at
             yield Choice(
                 members=(i,),
                 start=Start(members=(i,), device=k),
                 slowdown=1.0,
                 chosen=chosen,
-                device_id=action.device_id if chosen else options.empty[k].id,
+                device_id=action.device_id if chosen else candidates.empty_devices[k].id,
             )
 
 
-def _shared(options: Options, i: int, action: Action, at: DeviceClass | None) -> Iterator[Choice]:
+def _shared(candidates: Candidates, i: int, action: Action, at: DeviceClass | None) -> Iterator[Choice]:
     """Beside every pending partner on one device of each class, and beside every resident with a free seat."""
-    alone = options.alone_best()
+    alone = candidates.best_solo_cost()
     alone[~np.isfinite(alone)] = 0.0
-    for where, k in _first_of_class(options, action.device_id).items():
-        table = options.together[where]
+    for where, k in _first_of_class(candidates, action.device_id).items():
+        table = candidates.pair_tables[where]
         for j in np.flatnonzero(np.isfinite(table.cost[i])).tolist():
-            if j != i and options.take:
+            if j != i and candidates.max_new_devices:
                 chosen = where == at and table.columns[j].id == action.partner_id
-                device_id = action.device_id if chosen else options.empty[k].id
+                device_id = action.device_id if chosen else candidates.empty_devices[k].id
                 start = Start(members=(i, j), device=k)
                 yield _beside(table, (i, j), start, device_id, float(alone[i] + alone[j]), chosen=chosen)
-    for k, (device, (table, column)) in enumerate(zip(options.seats, options.seat_place, strict=True)):
+    for k, (device, (table, column)) in enumerate(zip(candidates.seats, candidates.seat_columns, strict=True)):
         if np.isfinite(table.cost[i, column]):
             chosen = table.columns[column].id == action.partner_id
             start = Start(members=(i,), seat=k)
@@ -152,22 +152,24 @@ def _beside(
     )
 
 
-def _first_of_class(options: Options, preferred: str) -> Mapping[DeviceClass, int]:
+def _first_of_class(candidates: Candidates, preferred: str) -> Mapping[DeviceClass, int]:
     """One empty device of each class: the preferred one in its class."""
     first: dict[DeviceClass, int] = {}
-    for k, (device, where) in enumerate(zip(options.empty, options.empty_class, strict=True)):
+    for k, (device, where) in enumerate(zip(candidates.empty_devices, candidates.empty_classes, strict=True)):
         if where not in first or device.id == preferred:
             first[where] = k
     return first
 
 
-def _distinct(options: Options, shared: Sequence[Choice]) -> list[Choice]:
+def _distinct(candidates: Candidates, shared: Sequence[Choice]) -> list[Choice]:
     """One of those whose partners are alike: same workload, same cost, same kind of device, both pending or running."""
     seen: dict[tuple[object, ...], Choice] = {}
     for one in shared:
         assert one.start is not None
         fresh = one.start.seat < 0
-        where = options.empty_class[one.start.device] if fresh else options.seat_place[one.start.seat][0].where
+        where = (
+            candidates.empty_classes[one.start.device] if fresh else candidates.seat_columns[one.start.seat][0].where
+        )
         seen.setdefault((one.partner_workload, round(one.excess, 9), where, fresh), one)
     return list(seen.values())
 
@@ -175,22 +177,22 @@ def _distinct(options: Options, shared: Sequence[Choice]) -> list[Choice]:
 # --- what each would cost ---------------------------------------------------------------------------------------------
 
 
-def _solved(options: Options, price: Floats, choice: Choice, budget: TimeBudget) -> Alternative:
+def _solved(candidates: Candidates, price: Floats, choice: Choice, budget: TimeBudget) -> Alternative:
     """The best whole plan with this choice."""
-    kept = [k for k in range(len(options.pending)) if k not in choice.members]
-    rest = _without(options, kept, choice.start)
-    cost, worst = options.cost_of(choice.start) if choice.start else (0.0, -np.inf)
-    if options.worst:
-        answer = least_worst(rest, price[kept], budget)
-        placement, value, bound = answer.placement, max(worst, answer.worst), max(worst, answer.bound)
+    kept = [k for k in range(len(candidates.pending)) if k not in choice.members]
+    rest = _without(candidates, kept, choice.start)
+    cost, worst = candidates.cost_of(choice.start) if choice.start else (0.0, -np.inf)
+    if candidates.is_min_max:
+        answer = solve_min_max(rest, price[kept], budget)
+        placement, value, bound = answer.placement, max(worst, answer.largest_cost), max(worst, answer.lower_bound)
         value, bound = (value, bound) if np.isfinite(value) else (0.0, 0.0)  # nobody starts, nobody runs
-        proven = value - bound <= EQUAL * abs(value)
+        proven = value - bound <= RELATIVE_TOLERANCE * abs(value)
     else:
-        placement = place(rest, price[kept], budget)
-        value, proven = cost + placement.cost, placement.exact
+        placement = solve_min_sum(rest, price[kept], budget)
+        value, proven = cost + placement.cost, placement.is_optimal
     started = {kept[k] for start in placement.starts for k in start.members}
     started |= set(choice.members if choice.start else ())
-    waiting = [k for k in range(len(options.pending)) if k not in started]
+    waiting = [k for k in range(len(candidates.pending)) if k not in started]
     return Alternative(
         kind=choice.kind,
         device_id=choice.device_id,
@@ -201,17 +203,17 @@ def _solved(options: Options, price: Floats, choice: Choice, budget: TimeBudget)
         group_cost=cost,
         cost=value,
         waiting=len(waiting),
-        waiting_weight=float(options.weight[waiting].sum()),
+        waiting_weight=float(candidates.start_weight[waiting].sum()),
         chosen=choice.chosen,
         proven=proven,
     )
 
 
-def _without(options: Options, kept: Sequence[int], start: Start | None) -> Options:
+def _without(candidates: Candidates, kept: Sequence[int], start: Start | None) -> Candidates:
     """What is left for the pending jobs that are kept once a start took its device or seat."""
-    seats = [k for k in range(len(options.seats)) if start is None or k != start.seat]
-    empty = [k for k in range(len(options.empty)) if start is None or k != start.device]
-    classes, moved = {options.empty_class[k] for k in empty}, {k: now for now, k in enumerate(seats)}
+    seats = [k for k in range(len(candidates.seats)) if start is None or k != start.seat]
+    empty = [k for k in range(len(candidates.empty_devices)) if start is None or k != start.device]
+    classes, moved = {candidates.empty_classes[k] for k in empty}, {k: now for now, k in enumerate(seats)}
 
     def cut(costs: PairCosts, columns: Sequence[int]) -> PairCosts:
         at = np.ix_(kept, columns)
@@ -225,22 +227,22 @@ def _without(options: Options, kept: Sequence[int], start: Start | None) -> Opti
 
     beside: dict[DeviceClass, tuple[PairCosts, list[int]]] = {}
     seat_place: dict[int, tuple[PairCosts, int]] = {}
-    for where, (costs, places) in options.beside.items():
+    for where, (costs, places) in candidates.resident_tables.items():
         columns = [c for c, k in enumerate(places) if start is None or k != start.seat]
         table, now = cut(costs, columns), [moved[places[c]] for c in columns]
         beside[where] = (table, now)
         seat_place |= {k: (table, c) for c, k in enumerate(now)}
     return replace(
-        options,
-        pending=tuple(options.pending[k] for k in kept),
-        empty=tuple(options.empty[k] for k in empty),
-        empty_class=tuple(options.empty_class[k] for k in empty),
-        take=options.take - (len(options.empty) - len(empty)),
-        seats=tuple(options.seats[k] for k in seats),
-        seat_class=tuple(options.seat_class[k] for k in seats),
-        alone={where: cost[kept] for where, cost in options.alone.items() if where in classes},
-        together={where: cut(costs, kept) for where, costs in options.together.items() if where in classes},
-        beside=beside,
-        seat_place=tuple(seat_place[k] for k in range(len(seats))),
-        weight=options.weight[kept],
+        candidates,
+        pending=tuple(candidates.pending[k] for k in kept),
+        empty_devices=tuple(candidates.empty_devices[k] for k in empty),
+        empty_classes=tuple(candidates.empty_classes[k] for k in empty),
+        max_new_devices=candidates.max_new_devices - (len(candidates.empty_devices) - len(empty)),
+        seats=tuple(candidates.seats[k] for k in seats),
+        seat_classes=tuple(candidates.seat_classes[k] for k in seats),
+        solo_cost={where: cost[kept] for where, cost in candidates.solo_cost.items() if where in classes},
+        pair_tables={where: cut(costs, kept) for where, costs in candidates.pair_tables.items() if where in classes},
+        resident_tables=beside,
+        seat_columns=tuple(seat_place[k] for k in range(len(seats))),
+        start_weight=candidates.start_weight[kept],
     )

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from interfere.policy.deadlines.guarantees import HELD_BACK
 from interfere.policy.remaining import remaining_snapshot
-from interfere.policy.solve.gangs import of_size
+from interfere.policy.solve.gangs import subproblem_of_size
 from interfere.records import Action, ActionKind, Plan, Snapshot
 
 
@@ -26,7 +26,7 @@ def part_of(snapshot: Snapshot, decided: Plan, job_id: str) -> Snapshot | None:
     gone, places = {a.job_id for a in others}, {name for a in others for name in a.places} | _moving(told, snapshot)
     left = remaining_snapshot(snapshot, gone, places)
     sizes = {job.gpus for job in (*left.pending, *(r for device in left.devices for r in device.residents))}
-    part = left if sizes == {1} else of_size(left, size[job_id])[0]
+    part = left if sizes == {1} else subproblem_of_size(left, size[job_id])[0]
     return part if part.devices else None
 
 

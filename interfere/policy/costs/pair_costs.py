@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from interfere.policy.context import PlanningContext
-from interfere.policy.costs.miss_probability import each_misses, either_past
+from interfere.policy.costs.miss_probability import deadline_miss_probabilities, soft_cap_probabilities
 from interfere.policy.costs.objectives import weights
 from interfere.policy.device_class import DeviceClass
 from interfere.policy.rules.guest_ends_first import lasting_s, outlasts, why_not
@@ -160,26 +160,26 @@ def pair_costs(
     of_rows += (objective.rate(rows) * lost_times(rows, row_stays))[:, None]
     if not running:
         of_columns += objective.rate(columns) * lost_times(columns, column_stays)
-    if objective.misses and timed and not np.isnan(ahead).all():
+    if objective.deadline_miss_price and timed and not np.isnan(ahead).all():
         row_cases = slowdowns_to_miss(rows, row_times, now_s, left_s(columns, column_times) * back)
         column_cases = slowdowns_to_miss(columns, column_times, now_s, left_s(rows, row_times) * ahead.T)
-        miss, other = each_misses(
+        miss, other = deadline_miss_probabilities(
             lambda level: _predict(row_profiles, column_profiles, where, predictor, level, limits)[:2],
             row_cases[:, some[0], some[1]],
             column_cases[:, some[1], some[0]],
             running=running,
         )
-        of_rows[some] += objective.misses * weights(rows)[row_known][:, None] * miss
-        of_columns[some] += objective.misses * weights(columns)[column_known] * other
+        of_rows[some] += objective.deadline_miss_price * weights(rows)[row_known][:, None] * miss
+        of_columns[some] += objective.deadline_miss_price * weights(columns)[column_known] * other
     cost = of_rows + of_columns
     if running:
         cost -= objective.constant(columns) + objective.rate(columns) * column_times
-    if objective.past_cap and not np.isnan(cost).all():
-        past = either_past(
+    if objective.soft_cap_price and not np.isnan(cost).all():
+        past = soft_cap_probabilities(
             lambda level: _predict(row_profiles, column_profiles, where, predictor, level, limits)[:2],
             limits.slowdown.soft_cap,
         )
-        cost[some] += objective.past_cap * past
+        cost[some] += objective.soft_cap_price * past
     row_demands, column_demands = ([context.demand(job, where) for job in jobs] for jobs in (rows, columns))
     forbidden = np.isnan(cost) | (row_upper > np.fmin(row_cap, row_time))
     forbidden |= (column_upper > np.fmin(column_cap, column_time.T)) | misfits(

@@ -8,7 +8,7 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from interfere.policy.answer.merge import job_cost, merged, nothing_starts
+from interfere.policy.answer.merge import all_waiting, job_objective_cost, merge_plans
 from interfere.policy.context import PlanningContext
 from interfere.policy.ledger.overuse import GrantOveruse, OveruseReview
 from interfere.policy.residents.migration import Migration, MigrationPlan, is_movable, plan_migrations
@@ -37,7 +37,7 @@ def with_migrations(plan: Plan, context: PlanningContext) -> Plan:
     migration_plan = plan_migrations(context, started_on, waiting, free_devices)
     starts = [_start_in_room(migration, context) for migration in migration_plan.migrations if migration.starts]
     if starts:
-        plan = merged([plan, _plan_of(starts, context)], snapshot)
+        plan = merge_plans([plan, _plan_of(starts, context)], snapshot)
     if any(is_movable(job) for device in snapshot.devices for job in device.residents):
         plan = replace(plan, status=SolveStatus.BOUNDED)  # other migrations might have gained more
     return replace(plan, actions=(*plan.actions, *_leaving_actions(migration_plan)))
@@ -95,7 +95,7 @@ def _start_in_room(migration: Migration, context: PlanningContext) -> Action:
         slowdown=1.0,
         slowdown_lower=1.0,
         slowdown_upper=1.0,
-        cost=job_cost(context.pending[migration.starts], 1.0, device.type, context),
+        cost=job_objective_cost(context.pending[migration.starts], 1.0, device.type, context),
         reason=reason,
     )
 
@@ -103,9 +103,9 @@ def _start_in_room(migration: Migration, context: PlanningContext) -> Action:
 def _plan_of(starts: Sequence[Action], context: PlanningContext) -> Plan:
     """A plan of these starts; every plan that makes them pays this cost for them, so it is its own lower bound."""
     costs = [action.cost for action in starts]
-    value = max(costs) if context.objective.worst else sum(costs)
+    value = max(costs) if context.objective.is_min_max else sum(costs)
     return replace(
-        nothing_starts((), context, ""),
+        all_waiting((), context, ""),
         actions=tuple(starts),
         cost=sum(costs),
         objective_value=value,
