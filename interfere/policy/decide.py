@@ -23,7 +23,6 @@ from interfere.policy.deadlines.infeasible import find_infeasible_deadlines
 from interfere.policy.ledger.grants import (
     reconcile_ledger,
     renew_grants,
-    running_grants,
     with_grants,
     with_running_grants,
 )
@@ -41,13 +40,12 @@ from interfere.policy.residents.actions import (
     LEAVING_KINDS,
     end_actions,
     keep_actions,
-    with_grant_and_warning,
     with_migrations,
 )
-from interfere.policy.slowdowns import SlowdownOfJob, predicted_slowdowns
+from interfere.policy.slowdowns import predicted_slowdowns
 from interfere.policy.solve.gangs import plan_all_sizes
 from interfere.policy.validate import validate_clock, validate_snapshot
-from interfere.records import Action, Pairing, Plan, Promise, ScopeLedger, Snapshot
+from interfere.records import Pairing, Plan, Promise, ScopeLedger, Snapshot
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,17 +82,17 @@ def decide(
     context = context.with_snapshot(with_running_grants(context.snapshot, ledger))
     # 6. Find jobs to end for grant overuse.
     overuse = review_overuse(context, ledger, promises.leaving_jobs, usages)
-    # 7. Plan the rest, holding back starts that would break an accepted deadline.
+    # 7. Plan everything that is not promised, holding back starts that would break an accepted deadline.
     declined_jobs = infeasible.declined_jobs(promises.kept_jobs)
-    rest = _plan_around_deadlines(context, promises, deadlines, overuse, declined_jobs)
+    unpromised = _plan_around_deadlines(context, promises, deadlines, overuse, declined_jobs)
     # 8. Migrate residents where that gains.
-    new_plan = with_migrations(rest.plan, context.with_snapshot(rest.snapshot))
+    new_plan = with_migrations(unpromised.plan, context.with_snapshot(unpromised.snapshot))
     # 9. Attach grants and expiry times.
     new_plan = _with_expiry(replace(new_plan, actions=with_grants(new_plan.actions, context)), context)
-    # 10. Merge with what is promised, held back and declined, and predict what comes of it.
-    plan = _merge(new_plan, promises, rest.held_back | dict.fromkeys(declined_jobs, ""), context)
-    ended = end_actions(overuse.ending, running_grants(ledger))
-    slowdown_of = predicted_slowdowns(context, (*plan.actions, *ended))
+    # 10. Merge with what is promised, held back and declined; predict the slowdowns that result.
+    plan = _merge(new_plan, promises, unpromised.held_back | dict.fromkeys(declined_jobs, ""), context)
+    changes = (*plan.actions, *end_actions(overuse))
+    slowdown_of = predicted_slowdowns(context, changes)
     # 11. Accept new deadlines, and write the ledger.
     accepted = accept_deadlines(context, plan.actions, deadlines.standing, slowdown_of)
     ledger = replace(
@@ -103,12 +101,12 @@ def decide(
         accepted_deadlines=(*deadlines.standing, *accepted),
     )
     # 12. Compose the answer.
-    kept = _keep_residents(plan, overuse, slowdown_of, context, ledger)
-    actions = infeasible.annotate((*plan.actions, *ended, *kept), promises.kept_jobs)
+    kept = keep_actions(context, changes, overuse, slowdown_of)
+    actions = infeasible.annotate((*changes, *kept), promises.kept_jobs)
     plan = replace(
         plan,
         actions=mark_accepted(actions, ledger.accepted_deadlines),
-        resolve_at_s=next_decision_s(context, (*plan.actions, *ended), ledger.promises, slowdown_of),
+        resolve_at_s=next_decision_s(context, changes, ledger.promises, slowdown_of),
     )
     return ScopeDecision(plan=plan, ledger=ledger, promises=promises, deadlines=deadlines)
 
@@ -135,8 +133,8 @@ def _with_cost(promise: Promise, context: PlanningContext) -> Promise:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _RestPlan:
-    """A plan for the jobs and devices that nothing is promised of."""
+class _UnpromisedPlan:
+    """A plan for the jobs and devices that no promise is about."""
 
     plan: Plan
     snapshot: Snapshot  # what the plan was made for
@@ -149,10 +147,10 @@ def _plan_around_deadlines(
     deadlines: DeadlineReview,
     overuse: OveruseReview,
     declined_jobs: Sequence[str],
-) -> _RestPlan:
-    """Plan what is neither promised nor declined, again and again until no start breaks an accepted deadline.
+) -> _UnpromisedPlan:
+    """Plan what is neither promised nor declined; jobs whose start would break an accepted deadline wait.
 
-    No job starts on a device where one is to end.
+    Each time some are held back the others are planned anew. No job starts on a device where one is to end.
     """
     accepted_jobs = {accepted.job_id for accepted in deadlines.standing}
     promised_starts = [promise.action for promise in promises.kept if not promise.from_device_id]
@@ -166,7 +164,7 @@ def _plan_around_deadlines(
             plan = all_waiting([job.id for job in snapshot.pending], context, _no_device_reason(overuse))
         breaking = starts_breaking_deadlines(plan, context, accepted_jobs, promised_starts)
         if not breaking:
-            return _RestPlan(plan=plan, snapshot=snapshot, held_back=held_back)
+            return _UnpromisedPlan(plan=plan, snapshot=snapshot, held_back=held_back)
         held_back |= breaking
         snapshot = remaining_snapshot(snapshot, breaking, ())
 
@@ -232,13 +230,3 @@ def _promised_plan(kept: Sequence[Promise], context: PlanningContext) -> Plan:
         lower_bound=value,
         greedy_cost=value,
     )
-
-
-def _keep_residents(
-    plan: Plan, overuse: OveruseReview, slowdown_of: SlowdownOfJob, context: PlanningContext, ledger: ScopeLedger
-) -> tuple[Action, ...]:
-    """The `keep` actions of residents that neither leave nor end, with their grants and warnings of overuse."""
-    leaving = {*overuse.ending, *(action.job_id for action in plan.actions if action.kind in LEAVING_KINDS)}
-    kept = keep_actions(context, leaving, plan.actions, slowdown_of)
-    grants = running_grants(ledger)
-    return tuple(with_grant_and_warning(action, grants, overuse) for action in kept)

@@ -49,8 +49,9 @@ class GrantOveruse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OveruseReview:
-    """Every grant overuse of a snapshot, and the jobs that end for it."""
+    """The grants of residents that stay, every overuse of one, and the jobs that end for it."""
 
+    grants: Mapping[str, Grant]  # by job id
     overuses: tuple[GrantOveruse, ...]
     ending: Mapping[str, GrantOveruse]  # the overuse for which a job ends, by job id
 
@@ -67,11 +68,11 @@ class OveruseReview:
 def review_overuse(
     context: PlanningContext, ledger: ScopeLedger, leaving_jobs: frozenset[str], usages: UsageLookup
 ) -> OveruseReview:
-    """Overuse by residents that stay, and who ends for it where `end` is allowed. `leaving_jobs` are on their way."""
+    """Overuse by residents that stay, and which of them end where `end` is allowed. `leaving_jobs` do not stay."""
     grants = {job_id: grant for job_id, grant in running_grants(ledger).items() if job_id not in leaving_jobs}
     overuses = find_overuses(context.snapshot.devices, grants, usages, context.limits, context.now_s)
     ending = jobs_to_end(overuses) if ActionKind.END in context.limits.allowed else {}
-    return OveruseReview(overuses=overuses, ending=ending)
+    return OveruseReview(grants=grants, overuses=overuses, ending=ending)
 
 
 def latest_first(windows: Iterable[MemoryUsage]) -> list[MemoryUsage]:

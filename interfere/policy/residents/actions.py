@@ -5,16 +5,16 @@ earlier starts from recent ones.
 """
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from interfere.policy.answer.merge import all_waiting, job_objective_cost, merge_plans
 from interfere.policy.context import PlanningContext
-from interfere.policy.ledger.overuse import GrantOveruse, OveruseReview
+from interfere.policy.ledger.overuse import OveruseReview
 from interfere.policy.residents.migration import Migration, MigrationPlan, is_movable, plan_migrations
 from interfere.policy.rules.runtime import start_weights
-from interfere.policy.slowdowns import SlowdownOfJob
-from interfere.records import Action, ActionKind, Grant, Job, Plan, SolveStatus
+from interfere.policy.slowdowns import DEPARTURES, SlowdownOfJob
+from interfere.records import Action, ActionKind, Job, Plan, SolveStatus
 
 LEAVING_KINDS = (ActionKind.MOVE, ActionKind.PREEMPT)  # promised actions after which a resident has left its device
 
@@ -114,41 +114,48 @@ def _plan_of(starts: Sequence[Action], context: PlanningContext) -> Plan:
     )
 
 
-def end_actions(ending: Mapping[str, GrantOveruse], grants: Mapping[str, Grant]) -> tuple[Action, ...]:
-    """One `end` for every job that ends for its overuse, on all its devices. `grants` by job id."""
+def end_actions(overuse: OveruseReview) -> tuple[Action, ...]:
+    """One `end` for every job that ends for its overuse, on all its devices."""
     actions = []
-    for job_id, overuse in ending.items():
-        other_devices = (device_id for device_id in grants[job_id].device_ids if device_id != overuse.device.id)
+    for job_id, largest in overuse.ending.items():
+        device_ids = overuse.grants[job_id].device_ids
+        other_devices = (device_id for device_id in device_ids if device_id != largest.device.id)
         actions.append(
             Action(
                 kind=ActionKind.END,
                 job_id=job_id,
-                device_id=overuse.device.id,
-                reason=str(overuse),
-                device_ids=(overuse.device.id, *other_devices) if overuse.job.gpus > 1 else (),
-                grant_bytes=overuse.granted_bytes,
+                device_id=largest.device.id,
+                reason=str(largest),
+                device_ids=(largest.device.id, *other_devices) if largest.job.gpus > 1 else (),
+                grant_bytes=largest.granted_bytes,
             )
         )
     return tuple(actions)
 
 
 def keep_actions(
-    context: PlanningContext, leaving: Collection[str], arrivals: Sequence[Action], slowdown_of: SlowdownOfJob
+    context: PlanningContext, changes: Sequence[Action], overuse: OveruseReview, slowdown_of: SlowdownOfJob
 ) -> tuple[Action, ...]:
-    """One `keep` for every resident that is not `leaving`. `arrivals`: the starts and moves of the decision."""
+    """One `keep` for every resident that stays, with its grant, and a warning where it overuses it.
+
+    `changes`: all other actions of the decision.
+    """
     if ActionKind.KEEP not in context.limits.allowed:
         return ()
-    newcomer_of = {action.partner_id: action.job_id for action in arrivals if action.partner_id}
-    return tuple(
-        _keep(context.residents[job_id], context, leaving, newcomer_of.get(job_id, ""), slowdown_of)
+    leaving = {action.job_id for action in changes if action.kind in DEPARTURES}
+    newcomer_of = {action.partner_id: action.job_id for action in changes if action.partner_id}
+    kept = (
+        _keep(context.residents[job_id], context, leaving, newcomer_of.get(job_id, ""))
         for job_id in context.resident_devices
         if job_id not in leaving
     )
+    return tuple(
+        _with_grant_and_warning(replace(action, slowdown=slowdown_of.get(action.job_id, math.nan)), overuse)
+        for action in kept
+    )
 
 
-def _keep(
-    job: Job, context: PlanningContext, leaving: Collection[str], newcomer: str, slowdown_of: SlowdownOfJob
-) -> Action:
+def _keep(job: Job, context: PlanningContext, leaving: Collection[str], newcomer: str) -> Action:
     devices = context.resident_devices[job.id]
     partners = [other.id for other in devices[0].residents if other.id != job.id and other.id not in leaving]
     partners += [newcomer] if newcomer else []
@@ -157,17 +164,15 @@ def _keep(
         job_id=job.id,
         device_id=devices[0].id,
         partner_id=partners[0] if len(partners) == 1 else "",
-        slowdown=slowdown_of.get(job.id, math.nan),
         device_ids=tuple(device.id for device in devices) if job.gpus > 1 else (),
         reason="it stays where it is",
     )
 
 
-def with_grant_and_warning(action: Action, grants: Mapping[str, Grant], overuse: OveruseReview) -> Action:
-    """The `keep` of a resident with the grant it holds, and with a warning where it holds more memory than that."""
-    grant = grants.get(action.job_id)
+def _with_grant_and_warning(keep: Action, overuse: OveruseReview) -> Action:
+    grant = overuse.grants.get(keep.job_id)
     if grant is None:
-        return action
-    own_overuse = overuse.of_job(action.job_id)
+        return keep
+    own_overuse = overuse.of_job(keep.job_id)
     warning = f"; warning: it {own_overuse}" if own_overuse else ""
-    return replace(action, grant_bytes=grant.bytes, reason=action.reason + warning)
+    return replace(keep, grant_bytes=grant.bytes, reason=keep.reason + warning)
