@@ -53,13 +53,13 @@ class PlanningContext:
     decision_id: str = ""
     other_device_types: tuple[str, ...] = ()  # of the scope, where the snapshot is a subproblem of it
 
-    def with_snapshot(self, snapshot: Snapshot, other_device_types: Sequence[str] = ()) -> "PlanningContext":
-        """The same decision about another snapshot. `other_device_types`: further types of the scope."""
-        return replace(self, snapshot=snapshot, other_device_types=tuple(other_device_types))
+    def with_snapshot(self, snapshot: Snapshot) -> "PlanningContext":
+        """The same decision about another snapshot of the whole scope."""
+        return replace(self, snapshot=snapshot, other_device_types=())
 
     def subproblem(self, snapshot: Snapshot) -> "PlanningContext":
         """The same decision about a part of the snapshot: τ still refers to every device type of the scope."""
-        return self.with_snapshot(snapshot, self.device_types)
+        return replace(self, snapshot=snapshot, other_device_types=self.device_types)
 
     @property
     def limits(self) -> Limits:

@@ -1,4 +1,4 @@
-"""The world of the tests of grants: four workloads on devices that hand out their memory."""
+"""Jobs, devices and a predictor for tests of memory grants: four workloads on devices that grant their memory."""
 
 import math
 

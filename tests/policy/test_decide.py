@@ -1,4 +1,4 @@
-"""A cluster over time: gangs, moves and stops among starts, and a scheduler that does what it is told, late or not."""
+"""Decisions over time: gangs, moves and preemptions among starts, and a scheduler that carries out some of them."""
 
 import time
 from dataclasses import replace
@@ -91,7 +91,7 @@ class Cluster:
 
 @given(st.integers(0, 1_000_000))
 @settings(max_examples=60, deadline=None)
-def test_whatever_happens_no_seat_is_given_twice_and_no_promise_is_broken_or_leaks(seed: int) -> None:
+def test_over_time_no_seat_is_given_twice_and_no_promise_is_broken_or_leaks(seed: int) -> None:
     cluster, ledger = Cluster(seed), ScopeLedger(scope="default")
     for _ in range(12):
         cluster.step()
@@ -136,7 +136,7 @@ def test_whatever_happens_no_seat_is_given_twice_and_no_promise_is_broken_or_lea
         cluster.apply(actions)
 
 
-def test_what_a_partial_snapshot_leaves_out_keeps_its_promise_and_its_place() -> None:
+def test_a_job_left_out_of_a_partial_snapshot_keeps_its_promise_and_its_device() -> None:
     cluster = Cluster(0)
     cluster.pending = [Job(id="a", workload="a"), Job(id="b", workload="b")]
     first = cluster.decide(cluster.seen(partial=False), ScopeLedger(scope="default"))

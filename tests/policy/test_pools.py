@@ -64,7 +64,7 @@ def test_the_reasons_name_the_pool() -> None:
     assert ranked["f"] == "allowed"
 
 
-def test_two_pending_jobs_share_only_where_both_may_be() -> None:
+def test_two_pending_jobs_share_only_in_a_pool_that_both_allow() -> None:
     jobs = (job("x", "a"), job("y", "b"))
     one = Snapshot(pending=jobs, devices=(device("d", "a"),))
     assert [a.kind for a in plan_all_sizes(context(one, TABLE, KNOWN, "d")).actions] == [
@@ -76,7 +76,7 @@ def test_two_pending_jobs_share_only_where_both_may_be() -> None:
     ]
 
 
-def test_a_resident_outside_of_its_pools_may_still_have_company() -> None:
+def test_a_job_may_join_a_resident_outside_of_its_pools() -> None:
     seen = Snapshot(pending=(job("x"),), devices=(device("d", "c", job("r", "a")),))
     assert plan_all_sizes(context(seen, TABLE, KNOWN, "d")).actions[0].kind is ActionKind.START_SHARED
 

@@ -1,4 +1,4 @@
-"""Slots of device time: never over, never late, and found by brute force or not at all."""
+"""Reservations of device time: within capacity, in time, and found wherever brute force finds them."""
 
 import itertools
 import math
@@ -30,13 +30,13 @@ def when(slots: tuple[Reservation, ...] | None) -> list[tuple[str, float, float]
     return sorted((one.job_id, one.from_s, one.until_s) for one in slots or ())
 
 
-def test_one_after_the_other_by_deadline() -> None:
+def test_jobs_run_one_after_the_other_by_deadline() -> None:
     found = schedule_all([demand("b", 2, 5), demand("a", 3, 3)], [profile(1)])
     assert when(found) == [("a", 0, 3), ("b", 3, 5)]
     assert schedule_all([demand("b", 2, 4), demand("a", 3, 3)], [profile(1)]) is None
 
 
-def test_two_small_ones_beside_a_gang() -> None:
+def test_two_single_device_jobs_run_after_a_gang() -> None:
     jobs = [demand("gang", 2, 2, gpus=2), demand("a", 2, 4), demand("b", 2, 4)]
     assert when(schedule_all(jobs, [profile(2)])) == [("a", 2, 4), ("b", 2, 4), ("gang", 0, 2)]
     assert schedule_all([*jobs, demand("c", 1, 4)], [profile(2)]) is None
@@ -52,7 +52,7 @@ def test_an_order_other_than_that_of_the_deadlines_is_found() -> None:
     )
 
 
-def test_a_job_that_can_be_stopped_runs_on_over_a_closed_time() -> None:
+def test_a_job_that_can_be_checkpointed_continues_after_a_closed_interval() -> None:
     open_hours = ((0.0, 4.0), (10.0, 14.0))
     assert schedule_all([demand("x", 6, 20)], [profile(1, *open_hours)]) is None
     found = schedule_all([demand("x", 6, 20, checkpoint_s=1.0)], [profile(1, *open_hours)])
@@ -60,7 +60,7 @@ def test_a_job_that_can_be_stopped_runs_on_over_a_closed_time() -> None:
     assert schedule_all([demand("x", 6, 12.9, checkpoint_s=1.0)], [profile(1, *open_hours)]) is None
 
 
-def test_the_profile_on_which_it_ends_first_and_none_where_it_may_not_go() -> None:
+def test_a_job_gets_the_profile_on_which_it_ends_first_of_those_it_may_use() -> None:
     slow_but_free, fast_but_busy = profile(1), profile(1)
     fast_but_busy.reserve(0.0, 3.0, 1)
     one = DeadlineDemand(job_id="x", gpus=1, deadline_s=9.0, runtime_s=(5.0, 3.0))
@@ -105,7 +105,7 @@ def _check(slots: tuple[Reservation, ...], jobs: list[DeadlineDemand], count: in
 
 
 @pytest.mark.parametrize("seed", range(15))
-def test_what_is_laid_out_is_in_time_and_never_over_its_profile_also_in_pieces(seed: int) -> None:
+def test_a_schedule_is_in_time_and_within_capacity_also_in_several_intervals(seed: int) -> None:
     rng = np.random.default_rng(seed)
     jobs = [
         demand(

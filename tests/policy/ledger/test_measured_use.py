@@ -1,4 +1,4 @@
-"""What was measured against grants, and what holds whatever happens over time."""
+"""Measured memory use against grants: demand, overuse, and grants of a cluster over time."""
 
 import math
 import random
@@ -45,7 +45,7 @@ from tests.policy.grant_cases import (
 from tests.tables import DEVICE, TablePredictor, context, profile, resolver
 
 
-def test_measured_use_is_the_demand_where_nobody_knows_one_or_knew_less() -> None:
+def test_measured_use_is_the_demand_where_none_is_known_or_it_was_more() -> None:
     known = resolver(profile("a", peak_bytes=6 * GIB), profile("b"))
 
     def granted(one: Job, used_gib: float) -> Action:
@@ -63,7 +63,7 @@ def test_measured_use_is_the_demand_where_nobody_knows_one_or_knew_less() -> Non
     assert nobody.reason.endswith("no grant: nobody knows its memory")
 
 
-def test_what_was_measured_changes_nothing_where_no_memory_is_handed_out() -> None:
+def test_measured_use_changes_nothing_on_a_device_that_grants_no_memory() -> None:
     knows = ProfileLookup(profiles=PLAIN, used_bytes={("a", DEVICE): 50 * GIB})
     plain = Device(id="d", type=DEVICE, memory_bytes=80 * GIB, residents=(job("a"),))
     assert refused(job("a2"), plain, resolve=knows) == ""
@@ -85,7 +85,7 @@ def kinds(
 PAST = (window(10, 70, 9), window(70, 140, 9.1))
 
 
-def test_who_is_past_its_grant_ends_where_that_is_allowed_and_is_warned_of_where_it_is_not() -> None:
+def test_a_job_over_its_grant_ends_where_that_is_allowed_and_else_is_kept_with_a_warning() -> None:
     (end,) = kinds({END}, *PAST)
     assert (end.kind, end.job_id, end.device_id, end.grant_bytes) == (END, "a", "d", 8 * GIB)
     assert end.reason == "held 9.1 GiB of 8 GiB granted for 130 s"
@@ -98,7 +98,7 @@ def test_who_is_past_its_grant_ends_where_that_is_allowed_and_is_warned_of_where
     assert kinds(set(), *PAST) == []
 
 
-def test_of_two_past_their_grants_the_less_important_ends_and_the_other_is_warned_of() -> None:
+def test_of_two_jobs_over_their_grants_the_lower_priority_ends_and_the_other_is_kept_with_a_warning() -> None:
     seen = (*PAST, window(10, 70, 20, "b"), window(70, 140, 20, "b"))
     assert [(one.kind, one.job_id) for one in kinds({END, KEEP}, *seen)] == [(END, "b"), (KEEP, "a")]
     protected = (job("a", 8), job("b", 8, priority=1))
@@ -134,7 +134,7 @@ def test_a_larger_grant_never_ends_more_and_order_changes_nothing(
     assert ends(8) == before
 
 
-def test_nobody_starts_beside_a_job_that_is_to_end() -> None:
+def test_no_job_starts_beside_one_that_is_to_end() -> None:
     ledger = decided(snapshot((), device("d", job("a", 8)))).ledger
     limits = Limits(allowed=EVERYTHING.allowed - {KEEP})
     now = snapshot((job("b", 8),), device("d", job("a", 8)), now_s=200.0, limits=limits)
@@ -239,7 +239,7 @@ class Cluster:
 
 @given(st.integers(0, 1_000_000))
 @settings(max_examples=40, deadline=None)
-def test_whatever_happens_grants_fit_their_devices_and_only_who_is_past_its_grant_ends(seed: int) -> None:
+def test_over_time_grants_fit_their_devices_and_only_jobs_over_their_grants_end(seed: int) -> None:
     cluster, ledger = Cluster(seed), ScopeLedger(scope="default")
     for _ in range(10):
         cluster.step()

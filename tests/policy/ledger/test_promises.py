@@ -1,4 +1,4 @@
-"""Laws of promises: kept while they may be, to the same place, and never longer than their job waits."""
+"""Laws of promises: kept for the same devices while they hold, and never longer than their job waits."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -140,7 +140,7 @@ class Cluster:
 
 @given(st.integers(0, 100_000))
 @settings(max_examples=60, deadline=None)
-def test_after_any_snapshots_nothing_is_promised_but_to_jobs_that_wait(seed: int) -> None:
+def test_after_any_snapshots_promises_are_only_to_jobs_that_wait(seed: int) -> None:
     cluster, ledger = Cluster(seed), ScopeLedger(scope="default")
     for _ in range(8):
         cluster.step()
@@ -169,7 +169,7 @@ def test_after_any_snapshots_nothing_is_promised_but_to_jobs_that_wait(seed: int
 
 @given(st.integers(0, 100_000))
 @settings(max_examples=30, deadline=None)
-def test_asked_again_the_plan_is_the_same(seed: int) -> None:
+def test_the_next_decision_repeats_the_plan(seed: int) -> None:
     cluster = Cluster(seed)
     cluster.step()
     seen, first = cluster.decide(ScopeLedger(scope="default"))
