@@ -31,6 +31,7 @@ check: install          ## style, types, the arrows of the house, the wire contr
 	@if command -v npm >/dev/null; then cd serving/proto && npm ci --silent --no-audit --no-fund && npx --no-install buf lint; \
 	 else echo "buf lint left out: npm is missing"; fi
 	@$(BIN)/python -m tests.generated
+	@$(BIN)/python -m tests.install_lines
 
 gen: install            ## regenerate the protobuf code
 	@$(BIN)/python -m grpc_tools.protoc --proto_path=serving/proto --python_out=. --pyi_out=. --grpc_python_out=. \

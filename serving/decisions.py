@@ -16,7 +16,7 @@ from interfere.policy.ledger.grants import granule_account, with_running_grants
 from interfere.policy.validate import validate_clock
 from interfere.protocols import Predictor
 from interfere.records import Outcome, OutcomeKind, Plan, Promise, ScopeLedger, Snapshot
-from interfere.store.protocol import Store, StoredDecision
+from interfere.store.protocols import Store, StoredDecision
 from interfere.v1 import policy_pb2 as pb
 from interfere.wire.cluster import snapshot_to_proto
 from interfere.wire.messages import GrantTables
@@ -39,13 +39,13 @@ class DecisionMaker:
 
     def __init__(self, store: Store, metrics: Metrics, *, time_budget_s: float) -> None:
         """`time_budget_s` is for snapshots that name none; other requests wait for that long."""
-        self._decisions, self._ledgers, self._metrics = store.decisions, store.promises, metrics
+        self._decisions, self._ledgers, self._metrics = store.decisions, store.ledgers, metrics
         self._usages = UsageReader(store.observations)
         self._time_budget_s = time_budget_s
 
     def check_clock(self, snapshot: Snapshot) -> None:
         """Raise InvalidInputError where the scope's clock goes back."""
-        if violations := validate_clock(snapshot, self._ledgers.ledger(snapshot.scope)):
+        if violations := validate_clock(snapshot, self._ledgers.read(snapshot.scope)):
             raise InvalidInputError.from_violations(violations)
 
     def decide(self, snapshot: Snapshot, predictor: Predictor, catalogue: JobCatalogue) -> Plan:
@@ -73,7 +73,7 @@ class DecisionMaker:
         """A new decision; None where another server wrote the ledger meanwhile. Without a clock no ledger is kept."""
         start_s = time.perf_counter()
         scope, has_clock = context.snapshot.scope, not math.isnan(context.now_s)
-        ledger = self._ledgers.ledger(scope) if has_clock else ScopeLedger(scope=scope)
+        ledger = self._ledgers.read(scope) if has_clock else ScopeLedger(scope=scope)
         decision = decide(context, ledger, self._usages.of)
         stored = _stored_decision(context.snapshot, digest, decision.plan)
         if has_clock and not self._ledgers.commit(decision.ledger, stored):
@@ -88,15 +88,15 @@ class DecisionMaker:
 
     def promises(self, scope: str) -> tuple[Promise, ...]:
         """The promises of a scope, as of its last decision."""
-        return self._ledgers.ledger(scope).promises
+        return self._ledgers.read(scope).promises
 
     def with_grants(self, snapshot: Snapshot) -> Snapshot:
         """The snapshot in which residents ask for the memory that their scope has granted them."""
-        return with_running_grants(snapshot, self._ledgers.ledger(snapshot.scope))
+        return with_running_grants(snapshot, self._ledgers.read(snapshot.scope))
 
     def grants(self, scope: str) -> GrantTables:
         """Which jobs hold how much memory in a scope, as of its last decision with a clock."""
-        return grant_tables(self._ledgers.ledger(scope), self._usages)
+        return grant_tables(self._ledgers.read(scope), self._usages)
 
     def _report_granules(self, ledger: ScopeLedger) -> None:
         """Count granted and free granules of a scope in the metrics."""
@@ -107,7 +107,7 @@ class DecisionMaker:
     def apply_outcome(self, outcome: Outcome) -> None:
         """Release the promise of an action that will not happen. An outcome without a decision id releases nothing."""
         if outcome.kind in _RELEASING_OUTCOMES and outcome.decision_id:
-            self._ledgers.release(outcome.job_id, outcome.decision_id)
+            self._ledgers.release_promises(outcome.job_id, outcome.decision_id)
 
     def _stored_plan(self, snapshot: Snapshot, digest: str) -> Plan | None:
         """The plan stored under the snapshot's id. Raises ConflictError where the id was used for another snapshot."""

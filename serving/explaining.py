@@ -35,7 +35,7 @@ from interfere.records import (
     Snapshot,
     Source,
 )
-from interfere.store.protocol import Account, AccountBook
+from interfere.store.protocols import DecisionAudit, DecisionAuditRepository
 from interfere.time_budget import TimeBudget
 from interfere.v1 import policy_pb2 as pb
 from interfere.wire.cluster import snapshot_from_proto
@@ -55,14 +55,14 @@ class Knowledge(NamedTuple):
     learned_upto: int  # last entry of the log
     facts: str  # digest of the newest profiles
 
-    def since(self, account: Account) -> tuple[str, ...]:
+    def since(self, account: DecisionAudit) -> tuple[str, ...]:
         """What is known now and was not then, in words."""
         found = []
         if account.model_version != self.model_version:
             found.append(f"another model: {account.model_version} decided, {self.model_version} explains")
-        if account.learned_upto != self.learned_upto:
-            found.append(f"log entries: {self.learned_upto - account.learned_upto}")
-        if account.facts != self.facts:
+        if account.learned_up_to != self.learned_upto:
+            found.append(f"log entries: {self.learned_upto - account.learned_up_to}")
+        if account.facts_digest != self.facts:
             found.append("newer profiles")
         return tuple(found)
 
@@ -72,7 +72,7 @@ class Explainer:
 
     def __init__(
         self,
-        book: AccountBook,
+        book: DecisionAuditRepository,
         occlusion: Occlusion,
         inner: Predictor,
         online: Callable[[], Predictor],
@@ -86,14 +86,14 @@ class Explainer:
 
     def remember(self, decision_id: str, scope: str, knowledge: Knowledge, request: bytes, answer: bytes) -> None:
         """Keep what a decision was made from. On a full disk it is only not explained."""
-        account = Account(
+        account = DecisionAudit(
             decision_id=decision_id,
             scope=scope,
             request=request,
             answer=answer,
             model_version=knowledge.model_version,
-            learned_upto=knowledge.learned_upto,
-            facts=knowledge.facts,
+            learned_up_to=knowledge.learned_upto,
+            facts_digest=knowledge.facts,
         )
         with contextlib.suppress(UnavailableError):
             self._book.put(account)
@@ -138,7 +138,7 @@ class Explainer:
             )
         )
 
-    def _find(self, query: ExplainQuery) -> tuple[Account, Plan, Action]:
+    def _find(self, query: ExplainQuery) -> tuple[DecisionAudit, Plan, Action]:
         account = self._book.find(query.decision_id)
         if account is None or query.scope not in ("", account.scope):
             where = f" of scope {query.scope!r}" if query.scope else ""

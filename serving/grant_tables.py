@@ -10,7 +10,7 @@ from itertools import islice
 from interfere.policy.ledger.grants import all_grants, granule_account
 from interfere.policy.ledger.overuse import is_of_grant
 from interfere.records import NAN, DeviceSlots, Grant, MemoryUsage, ScopeLedger
-from interfere.store.protocol import ObservationBook
+from interfere.store.protocols import ObservationRepository
 from interfere.wire.messages import DeviceGrants, GrantLine, GrantTables
 
 # Windows of one grant that a decision looks back on: a minute each (Prometheus' default scrape interval), 16 hours.
@@ -20,14 +20,14 @@ MAX_USAGES = 1_000
 class UsageReader:
     """Reads the measured memory usage of jobs that hold a grant."""
 
-    def __init__(self, book: ObservationBook) -> None:
-        self._book = book
+    def __init__(self, observations: ObservationRepository) -> None:
+        self._observations = observations
 
     def of(self, grant: Grant) -> Iterator[MemoryUsage]:
         """The job's windows since it was granted memory, those that end last first; at most `MAX_USAGES`."""
         if math.isnan(grant.since_s):
             return iter(())
-        return islice(self._book.usages(grant.job_id, after_s=grant.since_s), MAX_USAGES)
+        return islice(self._observations.memory_usages(grant.job_id, after_s=grant.since_s), MAX_USAGES)
 
 
 def grant_tables(ledger: ScopeLedger, usages: UsageReader) -> GrantTables:

@@ -54,6 +54,13 @@ def match_pairs(
     jobs. `current` int64[n] is the partition in force: every job that leaves its partner costs `switching_cost` more,
     and the answer's cost includes it. Raises InvalidInputError on NaN, asymmetry or wrong shapes; the status is
     INFEASIBLE when no such partition exists, BOUNDED when a better one may.
+
+    >>> import numpy as np
+    >>> from interfere import match_pairs
+    >>> cost = np.array([[0, 3, 1, 4], [3, 0, 5, 1], [1, 5, 0, 2], [4, 1, 2, 0]], dtype=np.float64)
+    >>> matching = match_pairs(cost)
+    >>> matching.mate.tolist(), matching.cost, matching.status.value
+    ([2, 3, 0, 1], 2.0, 'OPTIMAL')
     """
     began = time.perf_counter()
     cost = np.asarray(cost, dtype=np.float64)

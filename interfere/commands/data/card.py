@@ -7,35 +7,34 @@ from typing import Annotated
 import typer
 from rich.markdown import Markdown
 
+from interfere.commands.options import DEFAULT_WORK, Work
 from interfere.commands.output import JsonFlag, emit, out, progress_note
 
 Folder = Annotated[Path, typer.Argument(help="Folder of a table.")]
 Page = Annotated[Path | None, typer.Option("--out", help="The HTML file. Default: WORK/cards/TABLE.html.")]
 Open = Annotated[bool, typer.Option("--open", help="Show the page in the browser.")]
-Work = Annotated[Path, typer.Option(envvar="INTERFERE_WORK", help="The workspace.")]
 
 
 def card(
     folder: Folder,
     page: Page = None,
     show: Open = False,
-    work: Work = Path("interfere-work"),
+    work: Work = DEFAULT_WORK,
     as_json: JsonFlag = False,
 ) -> None:
     """Describe a table: what was measured, where, and how far to trust it. Computed anew from its rows."""
-    from interfere.data.card import CARD
-    from interfere.data.card import card as describe
-    from interfere.data.page import write_page
+    from interfere.data.dataset_card import CARD_FILE, dataset_card
+    from interfere.data.html_page import write_table_page
     from interfere.data.tables import read_table, table_digest
 
     table = read_table(folder)
-    notes = (folder / CARD).read_text(encoding="utf-8", errors="replace") if (folder / CARD).is_file() else ""
+    notes = (folder / CARD_FILE).read_text(encoding="utf-8", errors="replace") if (folder / CARD_FILE).is_file() else ""
     path = page or work / "cards" / f"{table.name}.html"
-    write_page(path, table, sha256=table_digest(folder), notes=notes)
+    write_table_page(path, table, sha256=table_digest(folder), notes=notes)
     if as_json:
-        emit({"card": describe(table), "page": str(path)}, "", as_json=True)
+        emit({"card": dataset_card(table), "page": str(path)}, "", as_json=True)
     else:
-        out.print(Markdown(describe(table)))
+        out.print(Markdown(dataset_card(table)))
         progress_note(f"wrote {path}")
     if show and not webbrowser.open(path.resolve().as_uri()):
         progress_note("no browser found here: open the page from a machine that has one")
