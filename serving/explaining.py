@@ -19,7 +19,7 @@ from interfere.policy.costs.candidates import Candidates, find_candidates
 from interfere.policy.deadlines.infeasible import find_infeasible_deadlines
 from interfere.policy.device_class import DeviceClass
 from interfere.predict.occlusion import Occlusion
-from interfere.predict.online.unprofiled_jobs import COLD
+from interfere.predict.online.unprofiled_jobs import UNPROFILED
 from interfere.protocols import Predictor
 from interfere.records import (
     Action,
@@ -182,7 +182,7 @@ class Explainer:
         said, before = self._online().predict_pairs(batch), self._inner.predict_pairs(batch)
         alone = self._occlusion.log_slowdown(*facts, device.type, device.mode)
         table, now = (math.log(float(answer.median[0])) for answer in (before, said))
-        cold = COLD in (facts[0].source, facts[1].source)
+        cold = UNPROFILED in (facts[0].source, facts[1].source)
         contributions = [] if cold else self._facts(names, facts, device)
         if before.source[0] is Source.MEASURED:
             contributions.append(Contribution(job_id="", name=MEASURED, log_change=table - alone))

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from interfere.records import Observation
+    from interfere.store.observed_table import ObservedTable
 
 DEFAULT_COMMAND = "report"
 

@@ -17,7 +17,7 @@ from interfere.cli import main
 from interfere.data.tables import Table, table_digest, write_table
 from interfere.errors import NotFoundError, TableError, UnfitError
 from interfere.predict.manifest import read_manifest
-from interfere.predict.measured import measured_table
+from interfere.predict.measured import read_measured_table
 from interfere.predict.onnx import load_model
 from interfere.records import PairBatch
 from interfere.strict_json import json_value
@@ -97,7 +97,7 @@ def test_held_out_pairs_are_in_no_published_number_and_scored_separately(
     trained: Trained, encoder: FeatureEncoder
 ) -> None:
     manifest = read_manifest(trained.result.folder, encoder.fingerprint)
-    measured = measured_table(trained.result.folder, manifest)
+    measured = read_measured_table(trained.result.folder, manifest)
     hidden = {tuple(sorted(pair)) for pair in trained.held_out}
     assert measured
     assert not hidden & {tuple(sorted((key.victim, key.neighbour))) for key in measured}
@@ -109,7 +109,7 @@ def test_held_out_pairs_are_in_no_published_number_and_scored_separately(
 def test_a_later_measurement_replaces_an_earlier_one(trained: Trained, small: Table, encoder: FeatureEncoder) -> None:
     manifest = read_manifest(trained.result.folder, encoder.fingerprint)
     first = {(p.victim, p.neighbour): p.slowdown for p in small.pairs}
-    for key, row in measured_table(trained.result.folder, manifest).items():
+    for key, row in read_measured_table(trained.result.folder, manifest).items():
         assert row.slowdown == pytest.approx(1.1 * first[key.victim, key.neighbour])
     first_rows, later_rows = (t["rows"] for t in manifest.trained_on)
     assert first_rows == later_rows > 0  # both are learned from

@@ -46,7 +46,7 @@ def publish(
         "arrays.npz": _arrays(publication, dataset, tables, encoder),
         "profiles.json": _json([job.to_dict() for _, job in sorted(newest_profiles(tables).items())]),
         "card.md": publication.card.encode(),
-        prior.FILE: publication.residual_prior,
+        prior.PRIOR_FILE: publication.residual_prior,
     }
     # 2. Describe them in the manifest; the version is a digest of its content.
     digests = {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
