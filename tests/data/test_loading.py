@@ -29,7 +29,7 @@ def test_an_unknown_name_lists_what_there_is(tmp_path: Path) -> None:
 
 
 def test_an_empty_folder_is_no_table(tmp_path: Path) -> None:
-    with pytest.raises(TableError, match="lacks"):
+    with pytest.raises(TableError, match="has no"):
         load_table(tmp_path)
 
 
