@@ -16,7 +16,7 @@ from interfere.policy.answer.alternatives import alternatives, refusals
 from interfere.policy.answer.subproblem import part_of
 from interfere.policy.context import JobCatalogue, PlanningContext
 from interfere.policy.costs.candidates import Candidates, find_candidates
-from interfere.policy.deadlines.infeasible import settle
+from interfere.policy.deadlines.infeasible import find_infeasible_deadlines
 from interfere.policy.device_class import DeviceClass
 from interfere.predict.occlusion import Occlusion
 from interfere.predict.online.unprofiled_jobs import UNPROFILED
@@ -103,7 +103,7 @@ class Explainer:
         account, decided, action = self._find(query)
         request = snapshot_from_proto(pb.MatchRequest.FromString(account.request))
         context = PlanningContext(snapshot=request, predictor=self._inner, catalogue=self._catalogue())
-        snapshot = settle(context).snapshot
+        snapshot = find_infeasible_deadlines(context).snapshot
         jobs = {job.id: job for job in (*snapshot.pending, *(r for d in snapshot.devices for r in d.residents))}
         devices = {device.id: device for device in snapshot.devices}
         part, types = part_of(snapshot, decided, query.job_id), [device.type for device in snapshot.devices]

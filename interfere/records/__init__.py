@@ -36,7 +36,7 @@ from interfere.records.observations import (
     Rollback,
 )
 from interfere.records.predictions import MatrixBatch, MatrixPrediction, PairBatch, Prediction, Source
-from interfere.records.promises import DeviceSlots, Grant, Promise, ScopeLedger
+from interfere.records.promises import AcceptedDeadline, DeviceSlots, Grant, Promise, ScopeLedger
 from interfere.records.windows import Window
 
 __all__ = [
@@ -46,6 +46,7 @@ __all__ = [
     "MIN_SLOWDOWN",
     "MODES",
     "NAN",
+    "AcceptedDeadline",
     "Action",
     "ActionKind",
     "Alternative",

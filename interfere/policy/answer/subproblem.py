@@ -8,7 +8,7 @@ import math
 from collections.abc import Mapping
 
 from interfere.policy.deadlines.guarantees import HELD_BACK
-from interfere.policy.remaining import rest_of
+from interfere.policy.remaining import remaining_snapshot
 from interfere.policy.solve.gangs import subproblem_of_size
 from interfere.records import Action, ActionKind, Plan, Snapshot
 
@@ -24,7 +24,7 @@ def part_of(snapshot: Snapshot, decided: Plan, job_id: str) -> Snapshot | None:
         return None
     others = [a for name, a in told.items() if name in size and _apart(a, size[name] != size[job_id], snapshot)]
     gone, places = {a.job_id for a in others}, {name for a in others for name in a.places} | _moving(told, snapshot)
-    left = rest_of(snapshot, gone, places)
+    left = remaining_snapshot(snapshot, gone, places)
     sizes = {job.gpus for job in (*left.pending, *(r for device in left.devices for r in device.residents))}
     part = left if sizes == {1} else subproblem_of_size(left, size[job_id])[0]
     return part if part.devices else None

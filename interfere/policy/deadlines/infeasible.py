@@ -1,9 +1,10 @@
-"""Deadlines that cannot be met even alone, on the best device of the scope, were all of them free: they count no more.
+"""Infeasible deadlines: those a job misses even alone on its best device of the scope, were every device free.
 
-The end is that at the quantile `risk` of what remains, so that no deadline is given up for noise. Such a job is
-declined where that is allowed, else demoted where that is; where it is not declined it is planned as if it had no
-deadline, and is told why. A resident's deadline is given up on the device where it runs.
-Law: whoever has no deadline is left as it is; nothing is given up of jobs and devices that a partial snapshot left out.
+They count no more. The end of a job is taken at the quantile `risk` of its remaining time, so that no deadline is given
+up for an uncertain estimate. A job with an infeasible deadline is declined where that is allowed; else it is planned as
+if it had no deadline, demoted where that is allowed, and its reason says so. A resident's deadline is judged on the
+device where it runs.
+Law: jobs without a deadline are not changed; a partial snapshot makes no deadline infeasible for what it leaves out.
 """
 
 import math
@@ -11,118 +12,118 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from interfere.policy.context import PlanningContext
-from interfere.policy.device_class import DeviceClass
-from interfere.policy.rules.memory import Room, too_large
+from interfere.policy.device_class import DeviceClassMembers
+from interfere.policy.rules.memory import too_large
 from interfere.policy.rules.runtime import TICK_S, remaining_s, said
-from interfere.records import NAN, Action, ActionKind, Device, Job, Snapshot
+from interfere.records import NAN, Action, ActionKind, Job, Snapshot
 from interfere.records.windows import spans
-
-GIVEN_UP = (ActionKind.DECLINE, ActionKind.DEMOTE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settled:
-    """A snapshot without the deadlines that nothing can meet, and why each pending job lost its own."""
+class InfeasibleDeadlines:
+    """The snapshot without its infeasible deadlines, and the reason for each pending job that lost its own."""
 
     snapshot: Snapshot
-    reasons: Mapping[str, str]
+    reasons: Mapping[str, str]  # by job id
 
-    def declined(self, kept: Collection[str]) -> tuple[str, ...]:
-        """Jobs that are not to be planned at all; not those whose start is promised, `kept`."""
-        allowed = ActionKind.DECLINE in self.snapshot.limits.allowed
-        return tuple(name for name in self.reasons if name not in kept) if allowed else ()
+    def declined_jobs(self, promised_jobs: Collection[str]) -> tuple[str, ...]:
+        """Pending jobs that are declined: every one with an infeasible deadline, unless its start is promised."""
+        if ActionKind.DECLINE not in self.snapshot.limits.allowed:
+            return ()
+        return tuple(job_id for job_id in self.reasons if job_id not in promised_jobs)
 
-    def told(self, actions: Sequence[Action], kept: Collection[str]) -> tuple[Action, ...]:
-        """The actions with what became of the deadlines."""
-        declined = self.declined(kept)
-        return tuple(self._told(one, one.job_id in declined) if one.job_id in self.reasons else one for one in actions)
+    def annotate(self, actions: Sequence[Action], promised_jobs: Collection[str]) -> tuple[Action, ...]:
+        """The actions, with jobs declined or demoted and reasons that name the infeasible deadline."""
+        declined = self.declined_jobs(promised_jobs)
+        return tuple(
+            self._annotate(action, is_declined=action.job_id in declined) if action.job_id in self.reasons else action
+            for action in actions
+        )
 
-    def _told(self, action: Action, declined: bool) -> Action:
-        why = self.reasons[action.job_id]
-        if declined:
-            return Action(kind=ActionKind.DECLINE, job_id=action.job_id, reason=why)
+    def _annotate(self, action: Action, *, is_declined: bool) -> Action:
+        reason = self.reasons[action.job_id]
+        if is_declined:
+            return Action(kind=ActionKind.DECLINE, job_id=action.job_id, reason=reason)
         if action.kind is not ActionKind.WAIT:
-            return replace(action, reason=f"{action.reason}; {why}")
-        demote = ActionKind.DEMOTE in self.snapshot.limits.allowed
-        return replace(action, kind=ActionKind.DEMOTE if demote else action.kind, reason=f"{why}; {action.reason}")
+            return replace(action, reason=f"{action.reason}; {reason}")
+        kind = ActionKind.DEMOTE if ActionKind.DEMOTE in self.snapshot.limits.allowed else action.kind
+        return replace(action, kind=kind, reason=f"{reason}; {action.reason}")
 
 
-def settle(context: PlanningContext) -> Settled:
-    """For a snapshot that does not contradict itself."""
+def find_infeasible_deadlines(context: PlanningContext) -> InfeasibleDeadlines:
+    """The infeasible deadlines of a valid snapshot, those of residents included."""
     snapshot = context.snapshot
     reasons = {
-        job.id: why for job in snapshot.pending if not math.isnan(job.deadline_s) and (why := _hopeless(job, context))
+        job.id: reason
+        for job in snapshot.pending
+        if not math.isnan(job.deadline_s) and (reason := _infeasible_reason(job, context))
     }
-    late = {
+    late_residents = {
         job.id
         for device in snapshot.devices
         for job in device.residents
-        if not math.isnan(job.deadline_s) and _least_s(job, device.type, context) > _left_s(job, snapshot)
+        if not math.isnan(job.deadline_s) and _optimistic_s(job, device.type, context) > _slack_s(job, context)
     }
-    if not reasons and not late:
-        return Settled(snapshot=snapshot, reasons={})
+    if not reasons and not late_residents:
+        return InfeasibleDeadlines(snapshot=snapshot, reasons={})
     pending = tuple(replace(job, deadline_s=NAN) if job.id in reasons else job for job in snapshot.pending)
     devices = tuple(
-        replace(d, residents=tuple(replace(r, deadline_s=NAN) if r.id in late else r for r in d.residents))
-        for d in snapshot.devices
+        replace(
+            device,
+            residents=tuple(
+                replace(job, deadline_s=NAN) if job.id in late_residents else job for job in device.residents
+            ),
+        )
+        for device in snapshot.devices
     )
-    return Settled(snapshot=replace(snapshot, pending=pending, devices=devices), reasons=reasons)
+    return InfeasibleDeadlines(snapshot=replace(snapshot, pending=pending, devices=devices), reasons=reasons)
 
 
-def _hopeless(job: Job, context: PlanningContext) -> str:
-    """Why the deadline cannot be met; empty while it may."""
-    snapshot = context.snapshot
-    left_s = _left_s(job, snapshot)
-    gone = f"deadline: {said(snapshot.now_s - job.deadline_s)} ago" if job.deadline_s < snapshot.now_s else ""
-    if snapshot.partial:  # a device that is left out may be of the fastest type
-        best_s, where = remaining_s(job, snapshot.limits.slowdown.risk), "the fastest type"
+def _infeasible_reason(job: Job, context: PlanningContext) -> str:
+    """Why the deadline of a pending job is infeasible; empty where it is not."""
+    seconds_left = job.deadline_s - context.now_s
+    passed = f"deadline: {said(-seconds_left)} ago" if seconds_left < 0 else ""
+    if context.snapshot.partial:  # a device that is left out may be of the fastest type
+        earliest_s, place = remaining_s(job, context.limits.slowdown.risk), "the fastest type"
     else:
         ends = [
-            (end_s, kind.name)
-            for kind, device, names in kinds_of(snapshot)
-            if len(names) >= job.gpus and (end_s := _end_s(job, kind, device, context)) < math.inf
+            (end_s, members.device_class.name)
+            for members in context.device_classes
+            if len(members.device_ids) >= job.gpus and (end_s := _earliest_end_s(job, members, context)) < math.inf
         ]
         if not ends:
-            return gone or f"deadline: no device can run it before, {said(job.deadline_s - snapshot.now_s)} are left"
-        best_s, where = min(ends)
-    if best_s <= left_s:
+            return passed or f"deadline: no device can run it before, {said(seconds_left)} are left"
+        earliest_s, place = min(ends)
+    if earliest_s <= _slack_s(job, context):
         return ""
-    return gone or (
-        f"deadline: {said(job.deadline_s - snapshot.now_s)} are left, alone it ends in {said(best_s)} at the earliest, "
-        f"on {where}"
+    return passed or (
+        f"deadline: {said(seconds_left)} are left, alone it ends in {said(earliest_s)} at the earliest, on {place}"
     )
 
 
-def _left_s(job: Job, snapshot: Snapshot) -> float:
-    """To its deadline, and a rounding error."""
-    return job.deadline_s - snapshot.now_s + TICK_S
+def _slack_s(job: Job, context: PlanningContext) -> float:
+    """Seconds to the deadline, and a rounding error."""
+    return job.deadline_s - context.now_s + TICK_S
 
 
-def kinds_of(snapshot: Snapshot) -> list[tuple[DeviceClass, Device, list[str]]]:
-    """Devices that are alike, also in when they are open: class, one of them, the names of all."""
-    found: dict[object, tuple[DeviceClass, Device, list[str]]] = {}
-    for device in snapshot.devices:
-        key = (device.type, device.mode, Room.of(device), device.pool, device.windows)
-        if key not in found:
-            found[key] = (DeviceClass.of(device, snapshot.now_s), device, [])
-        found[key][2].append(device.id)
-    return list(found.values())
-
-
-def _end_s(job: Job, kind: DeviceClass, device: Device, context: PlanningContext) -> float:
-    """From now, alone on such a device as soon as it is open; inf where it never ends there."""
-    if (job.pools and kind.pool not in job.pools) or too_large(context.demand(job, kind), kind.room):
+def _earliest_end_s(job: Job, members: DeviceClassMembers, context: PlanningContext) -> float:
+    """Seconds from now to the end of a job alone on such a device, started once it opens; inf where it never ends."""
+    device_class = members.device_class
+    if job.pools and device_class.pool not in job.pools:
         return math.inf
-    snapshot = context.snapshot
-    least_s = _least_s(job, device.type, context)
-    pieces = job.preemptible and not math.isnan(job.checkpoint_s)
-    for from_s, until_s in spans(device.windows):
-        start_s = max(snapshot.now_s, from_s)
-        if start_s + least_s <= until_s + TICK_S:
-            return start_s + least_s - snapshot.now_s
-        least_s -= max(0.0, until_s - start_s) if pieces else 0.0
+    if too_large(context.demand(job, device_class), device_class.room):
+        return math.inf
+    needed_s = _optimistic_s(job, device_class.type, context)
+    can_be_checkpointed = job.preemptible and not math.isnan(job.checkpoint_s)
+    for from_s, until_s in spans(members.windows):
+        start_s = max(context.now_s, from_s)
+        if start_s + needed_s <= until_s + TICK_S:
+            return start_s + needed_s - context.now_s
+        needed_s -= max(0.0, until_s - start_s) if can_be_checkpointed else 0.0
     return math.inf
 
 
-def _least_s(job: Job, kind: str, context: PlanningContext) -> float:
-    return remaining_s(job, context.limits.slowdown.risk) * float(context.relative_times_on(kind, [job])[0])
+def _optimistic_s(job: Job, device_type: str, context: PlanningContext) -> float:
+    """Remaining seconds alone on a device type, at the quantile `risk`."""
+    tau = float(context.relative_times_on(device_type, [job])[0])
+    return remaining_s(job, context.limits.slowdown.risk) * tau
