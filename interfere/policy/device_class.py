@@ -3,9 +3,9 @@
 import math
 from dataclasses import dataclass
 
-from interfere.policy.rules.memory import Room
-from interfere.policy.rules.runtime import opening, said
-from interfere.records import NAN, Device, Job
+from interfere.policy.rules.memory import DeviceMemory
+from interfere.policy.rules.runtime import opening_times
+from interfere.records import NAN, Device
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -14,7 +14,7 @@ class DeviceClass:
 
     type: str
     mode: str
-    room: Room
+    memory: DeviceMemory
     pool: str = ""
     open_s: float = math.inf  # that it stays open from now; 0: it is closed
     opens_s: float = 0.0  # until it opens
@@ -22,24 +22,14 @@ class DeviceClass:
     @classmethod
     def of(cls, device: Device, now_s: float = NAN) -> "DeviceClass":
         """Class of a device now."""
-        open_s, opens_s = opening(device, now_s)
+        open_s, opens_s = opening_times(device, now_s)
         return cls(
             open_s=open_s,
             opens_s=opens_s,
             type=device.type,
             mode=device.mode,
-            room=Room.of(device),
+            memory=DeviceMemory.of(device),
             pool=device.pool,
-        )
-
-    def shut_to(self, job: Job) -> str:
-        """Why a job may not start there whoever else does, and however long it runs; empty where it may."""
-        if job.pools and self.pool not in job.pools:
-            return f"pool: {job.id} allows [{', '.join(job.pools)}], the device is in {self.pool or 'none'}"
-        if self.open_s > 0:
-            return ""
-        return f"window: {self.name} is closed" + (
-            f", and opens in {said(self.opens_s)}" if math.isfinite(self.opens_s) else ""
         )
 
     @property

@@ -1,4 +1,4 @@
-"""The nouns of the house: frozen, validated once, passed across every seam.
+"""The records that every package shares: frozen, validated once on construction, and passed between layers.
 
 Letters: `n` jobs, `p` ordered pairs, `f` features. SI seconds and bytes. Absent numbers are NaN, never 0.
 `slowdown[i, j]` = metric of i beside j ÷ metric of i alone (1 = no interference); speed = 1/slowdown.
@@ -6,7 +6,6 @@ Letters: `n` jobs, `p` ordered pairs, `f` features. SI seconds and bytes. Absent
 
 from interfere.records.checks import MAX_SLOWDOWN, METRICS, MIN_SLOWDOWN, MODES, NAN
 from interfere.records.cluster import (
-    Action,
     ActionKind,
     Device,
     Job,
@@ -14,13 +13,8 @@ from interfere.records.cluster import (
     MemoryLimits,
     ObjectiveKind,
     ObjectiveTerm,
-    Pairing,
-    Plan,
-    Ranking,
-    Refusal,
     SlowdownLimits,
     Snapshot,
-    SolveStatus,
     TimeLimits,
 )
 from interfere.records.explanations import Alternative, Contribution, Explanation, PairExplanation
@@ -34,8 +28,10 @@ from interfere.records.observations import (
     Progress,
     Rollback,
 )
+from interfere.records.plans import Action, Pairing, Plan, Ranking, Refusal, SolveStatus
 from interfere.records.predictions import MatrixBatch, MatrixPrediction, PairBatch, Prediction, Source
 from interfere.records.promises import DeviceSlots, Grant, Promise, ScopeLedger
+from interfere.records.rules import MemoryBasis, MemoryDemand, Rule, RuleKind
 from interfere.records.windows import Window
 
 __all__ = [
@@ -59,6 +55,8 @@ __all__ = [
     "Limits",
     "MatrixBatch",
     "MatrixPrediction",
+    "MemoryBasis",
+    "MemoryDemand",
     "MemoryLimits",
     "MemoryUsage",
     "ObjectiveKind",
@@ -79,6 +77,8 @@ __all__ = [
     "Ranking",
     "Refusal",
     "Rollback",
+    "Rule",
+    "RuleKind",
     "ScopeLedger",
     "SlowdownLimits",
     "Snapshot",
