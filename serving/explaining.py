@@ -13,9 +13,9 @@ import numpy as np
 
 from interfere.errors import NotFoundError, UnavailableError
 from interfere.policy.answer.alternatives import alternatives, refusals
-from interfere.policy.answer.subproblem import part_of
+from interfere.policy.answer.subproblem import subproblem_of
 from interfere.policy.context import JobCatalogue, PlanningContext
-from interfere.policy.costs.candidates import Options, survey
+from interfere.policy.costs.candidates import Candidates, find_candidates
 from interfere.policy.deadlines.infeasible import settle
 from interfere.policy.device_class import DeviceClass
 from interfere.predict.occlusion import Occlusion
@@ -106,13 +106,13 @@ class Explainer:
         snapshot = settle(context).snapshot
         jobs = {job.id: job for job in (*snapshot.pending, *(r for d in snapshot.devices for r in d.residents))}
         devices = {device.id: device for device in snapshot.devices}
-        part, types = part_of(snapshot, decided, query.job_id), [device.type for device in snapshot.devices]
+        part, types = subproblem_of(snapshot, decided, query.job_id), [device.type for device in snapshot.devices]
         where = DeviceClass.of(devices[action.device_id], snapshot.now_s) if action.device_id in devices else None
         with self._lock:
             pairs = tuple(self._pairs(action, jobs, devices))
-            options = self._candidates(part, types) if part else None
-        refused, refused_total = refusals(options, action) if options else ((), 0)
-        solved, left_out = alternatives(options, action, where, TimeBudget(TIME_S)) if options else ((), 0)
+            candidates = self._candidates(part, types) if part else None
+        refused, refused_total = refusals(candidates, action) if candidates else ((), 0)
+        solved, left_out = alternatives(candidates, action, where, TimeBudget(TIME_S)) if candidates else ((), 0)
         return Explanation(
             decision_id=query.decision_id,
             scope=account.scope,
@@ -127,9 +127,9 @@ class Explainer:
             changed=now.since(account),
         )
 
-    def _candidates(self, part: Snapshot, types: Sequence[str]) -> Options:
+    def _candidates(self, part: Snapshot, types: Sequence[str]) -> Candidates:
         """Costs of everything that could happen in a subproblem, with what is known now."""
-        return survey(
+        return find_candidates(
             PlanningContext(
                 snapshot=self._with_grants(part),
                 predictor=self._online(),

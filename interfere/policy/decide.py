@@ -9,9 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from interfere.errors import InvalidInputError, Violation
-from interfere.policy.answer.merge import job_cost, merged, nothing_starts
+from interfere.policy.answer.merge import all_waiting, job_objective_cost, merge_plans
 from interfere.policy.context import PlanningContext
-from interfere.policy.costs.objectives import objective_of
 from interfere.policy.deadlines.guarantees import Deadlines, breaking, is_deadline, marked, newly_accepted, review
 from interfere.policy.deadlines.infeasible import settle
 from interfere.policy.ledger.grants import granted, held_by, reconciled, regranted, with_held
@@ -20,9 +19,10 @@ from interfere.policy.ledger.promises import PROMISED, Reconciled, around, renew
 from interfere.policy.next_decision import resolve_at_s, slowdowns_of
 from interfere.policy.remaining import rest_of
 from interfere.policy.residents.actions import LEAVE, end_actions, kept_actions, with_moves
-from interfere.policy.solve.gangs import plan_gangs
+from interfere.policy.rules.text import render
+from interfere.policy.solve.gangs import plan_all_sizes
 from interfere.policy.validate import validate_snapshot
-from interfere.records import Action, ActionKind, Grant, Pairing, Plan, Promise, ScopeLedger, Snapshot
+from interfere.records import Action, ActionKind, Grant, Pairing, Plan, Promise, Rule, RuleKind, ScopeLedger, Snapshot
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +78,7 @@ def decide(
     promised = [promise.action.job_id for promise in found.kept]
     declined = settled.declined(promised)
     left = rest_of(around(snapshot, found.kept), declined, ending)
-    full = "every device is promised to others" + (", or has a job that is to end" if ending else "")
+    full = Rule(kind=RuleKind.DEVICES_PROMISED, action=ActionKind.END if ending else None)
     fresh, left, held_back = _around_deadlines(left, context, found.kept, deadlines, full)
     fresh, moves = with_moves(fresh, context.with_snapshot(left))
     until_s = snapshot.now_s + snapshot.limits.timing.promise_ttl_s
@@ -88,8 +88,8 @@ def decide(
         actions=tuple(replace(one, promised_by_s=until_s) if one.kind in PROMISED else one for one in starts),
     )
     kept = tuple(_priced(promise, context) for promise in found.kept)
-    refused = nothing_starts(declined, context, "")
-    whole = merged([told, _promised(kept, context), held_back, refused], snapshot)
+    refused = all_waiting(declined, context)
+    whole = merge_plans([told, _promised(kept, context), held_back, refused], snapshot)
     moving = [*(one for one in told.actions if one.kind in LEAVE), *_moving(kept, snapshot)]
     changes = (*whole.actions, *moving)
     ended = end_actions(ends, held)
@@ -113,26 +113,28 @@ def _around_deadlines(
     context: PlanningContext,
     kept: Sequence[Promise],
     deadlines: Deadlines,
-    full: str,
+    full: Rule,
 ) -> tuple[Plan, Snapshot, Plan]:
     """What starts without breaking an accepted deadline, what was to decide, and who is held back. `full`: why nobody
     starts where no device is left."""
     names = {promise.action.job_id for promise in deadlines.standing}
     others = [promise.action for promise in kept if not promise.from_device_id]
-    held_back: dict[str, str] = {}
+    held_back: dict[str, Rule] = {}
     while True:
         if left.devices:
-            fresh = plan_gangs(context.with_snapshot(left, context.device_types))
+            fresh = plan_all_sizes(context.with_snapshot(left, context.device_types))
         else:
             waiting = [job.id for job in left.pending]
-            fresh = nothing_starts(waiting, context, full)
+            fresh = all_waiting(waiting, context, full)
         now = breaking(fresh, context, names, others)
         held_back |= now
         if not now:
             break
         left = rest_of(left, now, ())
-    waits = nothing_starts(held_back, context, "")
-    actions = tuple(replace(one, reason=held_back[one.job_id]) for one in waits.actions)
+    waits = all_waiting(held_back, context)
+    actions = tuple(
+        replace(one, reason=render(held_back[one.job_id]), rule=held_back[one.job_id]) for one in waits.actions
+    )
     return fresh, left, replace(waits, actions=actions)
 
 
@@ -165,7 +167,7 @@ def _priced(promise: Promise, context: PlanningContext) -> Promise:
     kind = next((device.type for device in snapshot.devices if device.id == action.device_id), "")
     if not math.isnan(action.cost) or job is None:
         return promise
-    return replace(promise, action=replace(action, cost=job_cost(job, action.slowdown, kind, context)))
+    return replace(promise, action=replace(action, cost=job_objective_cost(job, action.slowdown, kind, context)))
 
 
 def _promised(kept: Sequence[Promise], context: PlanningContext) -> Plan:
@@ -186,10 +188,10 @@ def _promised(kept: Sequence[Promise], context: PlanningContext) -> Plan:
             )
         for name, slowdown in ((action.job_id, action.slowdown), (action.partner_id, action.partner_slowdown)):
             if name in jobs and action.device_id in kinds:
-                worst = max(worst, job_cost(jobs[name], slowdown, kinds[action.device_id], context))
-    value = worst if objective_of(snapshot).worst else cost
+                worst = max(worst, job_objective_cost(jobs[name], slowdown, kinds[action.device_id], context))
+    value = worst if context.objective.is_min_max else cost
     return replace(
-        nothing_starts((), context, ""),
+        all_waiting((), context),
         actions=tuple(map(repeated, listed)),
         pairs=tuple(pairs.values()),
         cost=cost,

@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from interfere.policy.context import PlanningContext
-from interfere.policy.rules.runtime import remaining_s
+from interfere.policy.rules.runtime import remaining_quantile_s
 from interfere.records import Action, ActionKind, Device, Job, JobProfile, PairBatch, Promise, Snapshot
 from interfere.records.windows import spans
 
@@ -29,7 +29,7 @@ def resolve_at_s(
     events.append(snapshot.now_s + snapshot.limits.timing.slice_s)
     started = {action.job_id for action in actions if action.places}
     waiting = [job for job in snapshot.pending if job.id not in started]
-    later = [job.deadline_s - remaining_s(job, snapshot.limits.slowdown.risk) for job in waiting]
+    later = [job.deadline_s - remaining_quantile_s(job, snapshot.limits.slowdown.risk) for job in waiting]
     later += [at_s for device in snapshot.devices for span in spans(device.windows) for at_s in span]
     events += [at_s for at_s in later if math.isfinite(at_s) and at_s > snapshot.now_s]
     return float(np.fmin.reduce(events, initial=math.nan))

@@ -44,17 +44,17 @@ def _objective_violations(snapshot: Snapshot, jobs: Sequence[tuple[str, Job]]) -
             field=f"objective_terms[{k}].kind",
             what="is the largest cost of a job, which cannot be added to others",
             value=term.kind,
-            remedy=f"one of {', '.join(kind for kind, one in OBJECTIVES.items() if not one.worst)}, or use it alone",
+            remedy=f"one of {', '.join(k for k, one in OBJECTIVES.items() if not one.is_min_max)}, or use it alone",
         )
         for k, term in enumerate(snapshot.objective_terms)
-        if OBJECTIVES[term.kind].worst
+        if OBJECTIVES[term.kind].is_min_max
     ]
     if bad:
         return bad
     name = " + ".join(term.kind for term in snapshot.objective_terms) or snapshot.objective
     objective = objective_of(snapshot)
-    needs = objective.needs
-    if objective.past_cap and math.isnan(snapshot.limits.slowdown.soft_cap):
+    needs = objective.required_fields
+    if objective.soft_cap_price and math.isnan(snapshot.limits.slowdown.soft_cap):
         bad.append(
             Violation(
                 field="limits.soft_cap",

@@ -97,5 +97,5 @@ class Ranking:
     worst_resident_slowdown: float
     cost: float
     reason: str  # the rule in words; "allowed" where none forbids it
-    rule: Rule | None = None  # what forbids it
+    rule: Rule | None = None  # what forbids it, or the promise that was made of it; None where it is just allowed
     planned: bool = False  # where a plan for this job alone on these devices would start it

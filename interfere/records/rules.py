@@ -36,9 +36,10 @@ class RuleKind(StrEnum):
     # --- no device is left for the job --------------------------------------------------------------------------------
     NO_FREE_SEAT = "no_free_seat"  # residents and gpus of the job that is in the way, where one device was asked about
     GANG = "gang"  # no set of gpus devices of one class is free
+    MULTI_DEVICE_JOB = "multi_device_job"  # it takes gpus devices at once, single devices are not ranked for it
     MAX_DEVICES = "max_devices"  # the limits let the plan take no more empty devices: max_devices, kept_devices
     LOWER_COST_ELSEWHERE = "lower_cost_elsewhere"  # every seat it could take went where it costs less
-    DEVICES_PROMISED = "devices_promised"  # all of them, to other jobs
+    DEVICES_PROMISED = "devices_promised"  # all of them, to other jobs; with action end: or a resident is to end
     PROMISED_TO_OTHER_JOB = "promised_to_other_job"  # this device, to partner_id by decision_id
     ACCEPTED_DEADLINE = "accepted_deadline"  # partner_id would miss the deadline that was guaranteed to it
     INFEASIBLE_DEADLINE = "infeasible_deadline"  # nothing can meet it even alone: time_left_s, runtime_s

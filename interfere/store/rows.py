@@ -2,6 +2,7 @@
 
 import json
 import math
+from typing import Any
 
 from interfere.records import (
     Action,
@@ -9,6 +10,8 @@ from interfere.records import (
     DeviceSlots,
     Grant,
     JobProfile,
+    MemoryBasis,
+    MemoryDemand,
     MemoryUsage,
     Observation,
     Outcome,
@@ -16,6 +19,8 @@ from interfere.records import (
     Progress,
     Promise,
     Rollback,
+    Rule,
+    RuleKind,
 )
 
 
@@ -79,6 +84,7 @@ def read_promise(text: str) -> Promise:
     content = json.loads(text)
     action = content["action"]
     action["kind"], action["device_ids"] = ActionKind(action["kind"]), tuple(action["device_ids"])
+    action["rule"] = _read_rule(action["rule"]) if "rule" in action else None
     return Promise(
         action=Action(**action),
         decision_ids=tuple(content["decision_ids"]),
@@ -109,6 +115,23 @@ def read_slots(text: str) -> DeviceSlots:
     return DeviceSlots(**json.loads(text))
 
 
-def _present(record: Observation | Action | Grant | DeviceSlots) -> dict[str, object]:
+def _read_rule(values: dict[str, Any]) -> Rule:
+    values["kind"], values["pools"] = RuleKind(values["kind"]), tuple(values["pools"])
+    if "action" in values:
+        values["action"] = ActionKind(values["action"])
+    for name in ("demand", "partner_demand"):
+        if name in values:
+            demand = values[name]
+            bases = {basis: MemoryBasis(demand[basis]) for basis in ("basis", "known_basis")}
+            values[name] = MemoryDemand(**demand | bases)
+    return Rule(**values)
+
+
+def _present(record: Observation | Action | Grant | DeviceSlots | Rule | MemoryDemand) -> dict[str, object]:
+    """The fields of a record without absent numbers and records."""
     values = {name: getattr(record, name) for name in record.__dataclass_fields__}
-    return {k: v for k, v in values.items() if not (isinstance(v, float) and math.isnan(v))}
+    return {
+        name: _present(value) if isinstance(value, Rule | MemoryDemand) else value
+        for name, value in values.items()
+        if value is not None and not (isinstance(value, float) and math.isnan(value))
+    }

@@ -1,4 +1,4 @@
-"""The actions, pairs and refusals of a plan: which group got which device, and the rule why each job starts or waits."""
+"""The actions, pairs and refusals of a plan: which job got which device, and the rule why it starts or waits."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from interfere.policy.context import PlanningContext
-from interfere.policy.costs.candidates import Options, Start
+from interfere.policy.costs.candidates import Candidates, Start
 from interfere.policy.costs.pair_costs import PairCosts
 from interfere.policy.device_class import DeviceClass
 from interfere.policy.rules.memory import solo_memory_rule
@@ -48,17 +48,23 @@ def refuse(job_id: str, partner_id: str, rule: Rule) -> Refusal:
     return Refusal(job_id=job_id, partner_id=partner_id, reason=render(rule), rule=rule)
 
 
-def start_groups(options: Options, starts: Sequence[Start]) -> list[StartGroup]:
+def start_groups(candidates: Candidates, starts: Sequence[Start]) -> list[StartGroup]:
     """The starts on their devices, with the costs that they were chosen by."""
     groups = []
     for start in starts:
         i, j = start.members[0], start.members[-1]
+        table: PairCosts | None
         if start.seat >= 0:
-            table, column = options.seat_place[start.seat]
-            device, device_class, pair = options.seats[start.seat], table.device_class, (i, column)
+            table, column = candidates.seat_columns[start.seat]
+            device, device_class = candidates.seats[start.seat], candidates.seat_classes[start.seat]
+            pair = (i, column)
         else:
-            device, device_class, pair = options.empty[start.device], options.empty_class[start.device], (i, j)
-            table = options.together[device_class] if i != j else None
+            device, device_class, pair = (
+                candidates.empty_devices[start.device],
+                candidates.empty_classes[start.device],
+                (i, j),
+            )
+            table = candidates.pair_tables[device_class] if i != j else None
         groups.append(
             StartGroup(members=start.members, device=device, device_class=device_class, table=table, pair=pair)
         )
@@ -66,10 +72,10 @@ def start_groups(options: Options, starts: Sequence[Start]) -> list[StartGroup]:
 
 
 class AnswerBuilder:
-    """Turns the groups that were chosen among the options into actions, pairs and refusals."""
+    """Turns the groups that were chosen among the candidates into actions, pairs and refusals."""
 
-    def __init__(self, options: Options, groups: Sequence[StartGroup], context: PlanningContext) -> None:
-        self._options, self._groups, self._context = options, groups, context
+    def __init__(self, candidates: Candidates, groups: Sequence[StartGroup], context: PlanningContext) -> None:
+        self._candidates, self._groups, self._context = candidates, groups, context
         self._group_of = {i: group for group in groups for i in group.members}
         self._interval_of = self._slowdown_intervals()
 
@@ -83,7 +89,7 @@ class AnswerBuilder:
         return self._start_alone(i, group) if group.table is None else self._start_shared(i, group, group.table)
 
     def _start_alone(self, i: int, group: StartGroup) -> Action:
-        job, device = self._options.pending[i], group.device
+        job, device = self._candidates.pending[i], group.device
         profile = self._context.profile(job, device.type)
         rule = latency_rule(job, profile) or Rule(kind=RuleKind.DEVICE_FREE, job_id=job.id)
         if profile is None:
@@ -95,7 +101,7 @@ class AnswerBuilder:
             slowdown=1.0,
             slowdown_lower=1.0,
             slowdown_upper=1.0,
-            cost=float(self._options.alone[group.device_class][i]),
+            cost=float(self._candidates.solo_cost[group.device_class][i]),
             reason=render(rule),
             rule=rule,
         )
@@ -108,7 +114,7 @@ class AnswerBuilder:
         if group.members[0] != i:  # the job is the column of the pair
             job_slowdown, partner_slowdown = partner_slowdown, job_slowdown
             partner = table.rows.jobs[row]
-        job_id = self._options.pending[i].id
+        job_id = self._candidates.pending[i].id
         lower, upper = self._interval_of.get(i, (NAN, NAN))
         rule = Rule(
             kind=RuleKind.LEAST_COST,
@@ -168,7 +174,7 @@ class AnswerBuilder:
 
     def _wait(self, i: int) -> Action:
         """Wait; the action's rule is the first of those that hold the job back, its reason names them all."""
-        job_id = self._options.pending[i].id
+        job_id = self._candidates.pending[i].id
         memory_rule = self._largest_device_rule(i)
         if memory_rule is not None:
             reason = f"{render(memory_rule)} on the largest device"
@@ -179,7 +185,7 @@ class AnswerBuilder:
 
     def _largest_device_rule(self, i: int) -> Rule | None:
         """Why job i does not fit the device class of the most memory; None where it fits any class."""
-        job = self._options.pending[i]
+        job = self._candidates.pending[i]
         too_small: dict[DeviceClass, Rule] = {}
         for device_class in self._device_classes():
             rule = solo_memory_rule(job.id, self._context.demand(job, device_class), device_class.memory)
@@ -192,10 +198,12 @@ class AnswerBuilder:
 
     def _waiting_rules(self, i: int) -> list[Rule]:
         """Why job i, which fits some device, waits: at least one rule, the most telling first."""
-        options, job = self._options, self._options.pending[i]
-        if not options.empty and not options.seats:
+        candidates, job = self._candidates, self._candidates.pending[i]
+        if not candidates.empty_devices and not candidates.seats:
             return [Rule(kind=RuleKind.NO_FREE_SEAT, job_id=job.id)]
-        if np.isfinite(options.alone_best()[i]) or any(np.isfinite(table.cost[i]).any() for table in self._tables()):
+        if np.isfinite(candidates.best_solo_cost()[i]) or any(
+            np.isfinite(table.cost[i]).any() for table in self._tables()
+        ):
             return [Rule(kind=RuleKind.LOWER_COST_ELSEWHERE, job_id=job.id)]
         if job.pools and not any(device_class.pool in job.pools for device_class in self._device_classes()):
             return [Rule(kind=RuleKind.POOL, job_id=job.id, pools=job.pools)]
@@ -228,10 +236,13 @@ class AnswerBuilder:
 
     def _device_classes(self) -> tuple[DeviceClass, ...]:
         """The classes of empty devices and of seats."""
-        return tuple(dict.fromkeys((*self._options.empty_class, *self._options.seat_class)))
+        return tuple(dict.fromkeys((*self._candidates.empty_classes, *self._candidates.seat_classes)))
 
     def _tables(self) -> list[PairCosts]:
-        return [*self._options.together.values(), *(table for table, _ in self._options.beside.values())]
+        return [
+            *self._candidates.pair_tables.values(),
+            *(table for table, _ in self._candidates.resident_tables.values()),
+        ]
 
     # --- pairs and refusals -----------------------------------------------------------------------------------------
 
@@ -250,7 +261,7 @@ class AnswerBuilder:
 
     def refusals(self) -> tuple[tuple[Refusal, ...], int]:
         """Forbidden pairs, those of waiting jobs first; the list is cut at `MAX_REFUSALS`, the count is not."""
-        waiting_first = sorted(range(len(self._options.pending)), key=lambda i: i in self._group_of)
+        waiting_first = sorted(range(len(self._candidates.pending)), key=lambda i: i in self._group_of)
         listed: dict[frozenset[str], Refusal] = {}
         total = 0
         for table in self._tables():

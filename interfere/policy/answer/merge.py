@@ -1,6 +1,6 @@
-"""Plans of parts as one plan: costs that add are added, of those that count as the worst the largest is taken.
+"""Merge plans of independent subproblems: sum their costs, or take the maximum for min-max objectives.
 
-Law: the bound of the whole is a bound, because each part's is one for its own jobs.
+Law: the merged lower bound is a bound, because each subproblem's is one for its own jobs.
 """
 
 from collections.abc import Iterable, Sequence
@@ -9,38 +9,48 @@ from dataclasses import replace
 from interfere.policy.answer.actions import MAX_REFUSALS
 from interfere.policy.context import PlanningContext
 from interfere.policy.costs.objectives import objective_of
-from interfere.records import Action, ActionKind, Job, Plan, Snapshot, SolveStatus
+from interfere.policy.rules.text import render
+from interfere.records import Action, ActionKind, Job, Plan, Rule, Snapshot, SolveStatus
 
 
-def merged(parts: Sequence[Plan], snapshot: Snapshot) -> Plan:
-    """Parts of one decision (at least one) that share no job and no device; actions in the order of the queue."""
-    told = {action.job_id: action for part in parts for action in part.actions}
-    total = max if objective_of(snapshot).worst else sum
+def merge_plans(plans: Sequence[Plan], snapshot: Snapshot) -> Plan:
+    """One plan from those of subproblems (at least one) that share no job and no device; actions in queue order."""
+    action_of = {action.job_id: action for plan in plans for action in plan.actions}
+    aggregate = max if objective_of(snapshot).is_min_max else sum
 
-    def over(name: str) -> float:
-        return float(total(getattr(part, name) for part in parts))
+    def combined(field: str) -> float:
+        return float(aggregate(getattr(plan, field) for plan in plans))
 
-    value, bound = over("objective_value"), over("lower_bound")
-    proved = all(part.status is SolveStatus.OPTIMAL for part in parts)
+    value, lower_bound = combined("objective_value"), combined("lower_bound")
+    is_optimal = all(plan.status is SolveStatus.OPTIMAL for plan in plans)
     return replace(
-        parts[0],
-        actions=tuple(told[job.id] for job in snapshot.pending),
-        pairs=tuple(pair for part in parts for pair in part.pairs),
-        refused=tuple(one for part in parts for one in part.refused)[:MAX_REFUSALS],
-        refused_total=sum(part.refused_total for part in parts),
-        cost=float(sum(part.cost for part in parts)),
-        greedy_cost=over("greedy_cost"),
-        greedy_waiting=sum(part.greedy_waiting for part in parts),
-        lower_bound=min(value, bound),
-        gap=(value - bound) / max(abs(value), 1e-12) if value > bound and not proved else 0.0,
-        status=SolveStatus.OPTIMAL if proved else SolveStatus.BOUNDED,
+        plans[0],
+        actions=tuple(action_of[job.id] for job in snapshot.pending),
+        pairs=tuple(pair for plan in plans for pair in plan.pairs),
+        refused=tuple(refusal for plan in plans for refusal in plan.refused)[:MAX_REFUSALS],
+        refused_total=sum(plan.refused_total for plan in plans),
+        cost=float(sum(plan.cost for plan in plans)),
+        greedy_cost=combined("greedy_cost"),
+        greedy_waiting=sum(plan.greedy_waiting for plan in plans),
+        lower_bound=min(value, lower_bound),
+        gap=(value - lower_bound) / max(abs(value), 1e-12) if value > lower_bound and not is_optimal else 0.0,
+        status=SolveStatus.OPTIMAL if is_optimal else SolveStatus.BOUNDED,
         objective_value=value,
     )
 
 
-def nothing_starts(job_ids: Iterable[str], context: PlanningContext, why: str) -> Plan:
-    """Every job waits for one and the same reason."""
-    actions = tuple(Action(kind=ActionKind.WAIT, job_id=name, reason=why) for name in job_ids)
+def all_waiting(job_ids: Iterable[str], context: PlanningContext, rule: Rule | None = None) -> Plan:
+    """The plan in which every one of these jobs waits, by one and the same rule."""
+    reason = "" if rule is None else render(rule)
+    actions = tuple(
+        Action(
+            kind=ActionKind.WAIT,
+            job_id=job_id,
+            reason=reason,
+            rule=None if rule is None else replace(rule, job_id=job_id),
+        )
+        for job_id in job_ids
+    )
     return Plan(
         decision_id=context.decision_id,
         model_version=context.predictor.version,
@@ -58,8 +68,8 @@ def nothing_starts(job_ids: Iterable[str], context: PlanningContext, why: str) -
     )
 
 
-def job_cost(job: Job, slowdown: float, device_type: str, context: PlanningContext) -> float:
-    """What one job costs in the objective at a slowdown on a device type; one that is left out is as good as any."""
+def job_objective_cost(job: Job, slowdown: float, device_type: str, context: PlanningContext) -> float:
+    """What one job costs in the objective at a slowdown on a device type; τ counts as 1 on a type that is not there."""
     objective, types = context.objective, context.device_types
     times = context.relative_times([job])[0]
     stretch = slowdown * (times[types.index(device_type)] if device_type in types else 1.0)

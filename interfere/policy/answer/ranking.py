@@ -1,21 +1,42 @@
 """One job against every device: what per-pod schedulers ask. The costs, rules and choice are those of `plan`.
 
 Laws: of devices that differ in slowdowns only, a slower one never costs less; the planned device is the first, and
-feasible; what a scope has promised to others is not feasible.
+feasible; a place that its scope has promised to another job is not feasible.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from interfere.errors import InvalidInputError
 from interfere.policy.context import JobCatalogue, PlanningContext
-from interfere.policy.costs.candidates import Options, Start, survey
+from interfere.policy.costs.candidates import Candidates, Start, find_candidates
 from interfere.policy.device_class import DeviceClass
+from interfere.policy.rules.text import render
 from interfere.policy.validate import validate_snapshot
 from interfere.protocols import Predictor
-from interfere.records import NAN, ActionKind, Device, Job, Limits, ObjectiveKind, Promise, Ranking, Snapshot
+from interfere.records import (
+    NAN,
+    ActionKind,
+    Device,
+    Job,
+    Limits,
+    ObjectiveKind,
+    Promise,
+    Ranking,
+    Rule,
+    RuleKind,
+    Snapshot,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _RankedDevice:
+    """A ranking, and what it adds to the sum: the order among devices that a min-max objective cannot tell apart."""
+
+    ranking: Ranking
+    added_cost: float
 
 
 def rank(
@@ -32,88 +53,137 @@ def rank(
     The first is `planned`, when it is feasible: the one promised to this job, else where `plan` would start it, were it
     alone in the queue. `promises` are those of its scope, as of the last decision there.
     """
+    # 1. Validate, naming the job as the request does.
     snapshot = Snapshot(pending=(job,), devices=tuple(devices), limits=limits, objective=objective, partial=True)
     violations = validate_snapshot(snapshot)
     if violations:
         raise InvalidInputError.from_violations(
             [replace(v, field=v.field.replace("pending[0]", "job")) for v in violations]
         )
-    options = survey(PlanningContext(snapshot=snapshot, predictor=predictor, catalogue=catalogue))
-    empty = {device.id: k for k, device in enumerate(options.empty)}
-    seats = {device.id: k for k, device in enumerate(options.seats)}
+    # 2. Price every device.
+    candidates = find_candidates(PlanningContext(snapshot=snapshot, predictor=predictor, catalogue=catalogue))
+    empty_place = {device.id: k for k, device in enumerate(candidates.empty_devices)}
+    seat_place = {device.id: k for k, device in enumerate(candidates.seats)}
     ranked = []
     for device in devices:
         if job.gpus > 1:
-            why = f"it takes {job.gpus} devices at once: ask Match"
-            ranked.append(_ranking(options, device, why, None, slowdown=NAN, worst=NAN))
-        elif device.id in empty:
-            ranked.append(_alone(options, limits, device, empty[device.id]))
-        elif device.id in seats:
-            ranked.append(_beside(options, device, seats[device.id]))
+            ranked.append(_infeasible(device, Rule(kind=RuleKind.MULTI_DEVICE_JOB, job_id=job.id, gpus=job.gpus)))
+        elif device.id in empty_place:
+            ranked.append(_on_empty_device(candidates, limits, device, empty_place[device.id]))
+        elif device.id in seat_place:
+            ranked.append(_beside_resident(candidates, device, seat_place[device.id]))
         else:
-            gang = any(one.gpus > 1 for one in device.residents)
-            why = f"no free seat: {'a gang runs there' if gang else f'{len(device.residents)} residents'}"
-            ranked.append(_ranking(options, device, why, None, slowdown=NAN, worst=NAN))
-    kept = _kept(job, devices, promises)
-    ranked = [(_promised(one, job, kept[one.device_id]) if one.device_id in kept else one, add) for one, add in ranked]
-    mine = {name for name, promise in kept.items() if promise.action.job_id == job.id}
-    ranked.sort(key=lambda pair: (not pair[0].feasible, pair[0].device_id not in mine, pair[0].cost, pair[1]))
-    return tuple(replace(one, planned=one.feasible and k == 0) for k, (one, _) in enumerate(ranked))
+            ranked.append(_infeasible(device, _full_rule(job, device)))
+    # 3. Respect promises, then sort.
+    promise_of = _standing_promises(job, devices, promises)
+    ranked = [_with_promise(entry, job, promise_of.get(entry.ranking.device_id)) for entry in ranked]
+    own = {device_id for device_id, promise in promise_of.items() if promise.action.job_id == job.id}
+    ranked.sort(key=lambda entry: _sort_key(entry, own))
+    rankings = [entry.ranking for entry in ranked]
+    return tuple(replace(ranking, planned=ranking.feasible and k == 0) for k, ranking in enumerate(rankings))
 
 
-def _kept(job: Job, devices: Sequence[Device], promises: Sequence[Promise]) -> dict[str, Promise]:
-    """By device: the start or move that is still to come there, the job's own before its partner's."""
+def _sort_key(entry: _RankedDevice, promised_to_job: set[str]) -> tuple[bool, bool, float, float]:
+    ranking = entry.ranking
+    return not ranking.feasible, ranking.device_id not in promised_to_job, ranking.cost, entry.added_cost
+
+
+def _standing_promises(job: Job, devices: Sequence[Device], promises: Sequence[Promise]) -> dict[str, Promise]:
+    """By device: the promised start or migration that has not happened yet, the job's own before its partner's."""
     runs_on = {resident.id: device.id for device in devices for resident in device.residents}
-    to_come = [
+    outstanding = [
         promise
         for promise in promises
         if promise.action.job_id not in runs_on
         or (promise.action.kind is ActionKind.MOVE and runs_on[promise.action.job_id] == promise.from_device_id)
     ]
-    to_come.sort(key=lambda promise: promise.action.job_id == job.id)  # the last one stays
-    return {name: promise for promise in to_come for name in promise.action.places}
+    outstanding.sort(key=lambda promise: promise.action.job_id == job.id)  # the last one of a device is kept
+    return {device_id: promise for promise in outstanding for device_id in promise.action.places}
 
 
-def _promised(ranking: Ranking, job: Job, promise: Promise) -> Ranking:
-    why = f"promised to {promise.action.job_id} by decision {promise.decision_ids[0]}"
-    if promise.action.job_id != job.id:
-        return replace(ranking, feasible=False, cost=np.inf, reason=why) if ranking.feasible else ranking
-    if not ranking.feasible:
-        return ranking
-    action = promise.action
-    return replace(ranking, reason=why, slowdown=action.slowdown, worst_resident_slowdown=action.partner_slowdown)
+def _with_promise(entry: _RankedDevice, job: Job, promise: Promise | None) -> _RankedDevice:
+    """The ranking of a promised device: infeasible where it is another job's, with the promised slowdowns else."""
+    ranking = entry.ranking
+    if promise is None or not ranking.feasible:
+        return entry
+    action, decision_id = promise.action, promise.decision_ids[0]
+    if action.job_id != job.id:
+        rule = Rule(
+            kind=RuleKind.PROMISED_TO_OTHER_JOB, job_id=job.id, partner_id=action.job_id, decision_id=decision_id
+        )
+        refused = replace(ranking, feasible=False, cost=np.inf, reason=render(rule), rule=rule)
+        return replace(entry, ranking=refused)
+    rule = Rule(kind=RuleKind.PROMISED, job_id=job.id, decision_id=decision_id)
+    promised = replace(
+        ranking,
+        reason=render(rule),
+        rule=rule,
+        slowdown=action.slowdown,
+        worst_resident_slowdown=action.partner_slowdown,
+    )
+    return replace(entry, ranking=promised)
 
 
-def _alone(options: Options, limits: Limits, device: Device, place: int) -> tuple[Ranking, float]:
-    where = DeviceClass.of(device)
-    why = ""
-    if not np.isfinite(options.alone[where][0]):
-        shut = options.together[where].kept_out(0)
-        why = shut or "start_alone is not an allowed action"
-        if ActionKind.START_ALONE in limits.allowed and not shut:
-            why = options.together[where].too_large(0)
-    elif not options.take:
-        why = f"max_devices: {limits.max_devices} empty devices may be taken"
-    return _ranking(options, device, why, Start(members=(0,), device=place), slowdown=1.0, worst=NAN)
+def _full_rule(job: Job, device: Device) -> Rule:
+    """Why a device that runs several jobs or a gang takes no other."""
+    gang_gpus = next((resident.gpus for resident in device.residents if resident.gpus > 1), None)
+    return Rule(kind=RuleKind.NO_FREE_SEAT, job_id=job.id, residents=len(device.residents), gpus=gang_gpus)
 
 
-def _beside(options: Options, device: Device, seat: int) -> tuple[Ranking, float]:
-    costs, column = options.seat_place[seat]
-    slowdown, worst = float(costs.row_slowdown[0, column]), float(costs.column_slowdown[0, column])
-    start = Start(members=(0,), seat=seat)
-    return _ranking(options, device, costs.reason(0, column), start, slowdown=slowdown, worst=worst)
+def _on_empty_device(candidates: Candidates, limits: Limits, device: Device, place: int) -> _RankedDevice:
+    device_class, job_id = DeviceClass.of(device), candidates.pending[0].id
+    rule = None
+    if not np.isfinite(candidates.solo_cost[device_class][0]):
+        rows = candidates.pair_tables[device_class].rows
+        not_allowed = Rule(kind=RuleKind.ACTION_NOT_ALLOWED, job_id=job_id, action=ActionKind.START_ALONE)
+        rule = rows.start_rules[0]
+        if rule is None:
+            rule = rows.memory_rule(0) if ActionKind.START_ALONE in limits.allowed else not_allowed
+    elif not candidates.max_new_devices:
+        rule = Rule(kind=RuleKind.MAX_DEVICES, job_id=job_id, max_devices=limits.max_devices)
+    start = Start(members=(0,), device=place)
+    return _ranked(candidates, device, rule, start, slowdown=1.0, resident_slowdown=NAN)
 
 
-def _ranking(
-    options: Options, device: Device, why_not: str, start: Start | None, *, slowdown: float, worst: float
-) -> tuple[Ranking, float]:
-    """The answer, and what it adds to the sum: the order among devices that the objective cannot tell apart."""
-    added, largest = options.cost_of(start) if start is not None and not why_not else (np.inf, np.inf)
-    return Ranking(
+def _beside_resident(candidates: Candidates, device: Device, seat: int) -> _RankedDevice:
+    table, column = candidates.seat_columns[seat]
+    slowdown = float(table.predictions.row_slowdown[0, column])
+    resident_slowdown = float(table.predictions.column_slowdown[0, column])
+    start, rule = Start(members=(0,), seat=seat), table.blocking_rule(0, column)
+    return _ranked(candidates, device, rule, start, slowdown=slowdown, resident_slowdown=resident_slowdown)
+
+
+def _infeasible(device: Device, rule: Rule) -> _RankedDevice:
+    ranking = Ranking(
         device_id=device.id,
-        feasible=not why_not,
+        feasible=False,
+        slowdown=NAN,
+        worst_resident_slowdown=NAN,
+        cost=np.inf,
+        reason=render(rule),
+        rule=rule,
+    )
+    return _RankedDevice(ranking=ranking, added_cost=np.inf)
+
+
+def _ranked(
+    candidates: Candidates,
+    device: Device,
+    rule: Rule | None,
+    start: Start,
+    *,
+    slowdown: float,
+    resident_slowdown: float,
+) -> _RankedDevice:
+    """The ranking of a device; a rule is what forbids the start."""
+    added_cost, largest_cost = candidates.cost_of(start) if rule is None else (np.inf, np.inf)
+    ranking = Ranking(
+        device_id=device.id,
+        feasible=rule is None,
         slowdown=slowdown,
-        worst_resident_slowdown=worst,
-        cost=max(options.floor, largest) if options.worst else added,
-        reason=why_not or "allowed",
-    ), added
+        worst_resident_slowdown=resident_slowdown,
+        cost=max(candidates.resident_floor, largest_cost) if candidates.is_min_max else added_cost,
+        reason="allowed" if rule is None else render(rule),
+        rule=rule,
+    )
+    return _RankedDevice(ranking=ranking, added_cost=added_cost)

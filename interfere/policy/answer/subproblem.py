@@ -8,7 +8,7 @@ import math
 from collections.abc import Mapping
 
 from interfere.policy.remaining import rest_of
-from interfere.policy.solve.gangs import of_size
+from interfere.policy.solve.gangs import subproblem_of_size
 from interfere.records import Action, ActionKind, Plan, RuleKind, Snapshot
 
 
@@ -35,7 +35,7 @@ def subproblem_of(snapshot: Snapshot, decided: Plan, job_id: str) -> Snapshot | 
     # 2. Of gangs, make each set of devices one.
     residents = (resident for device in remaining.devices for resident in device.residents)
     sizes = {job.gpus for job in (*remaining.pending, *residents)}
-    subproblem = remaining if sizes == {1} else of_size(remaining, size_of[job_id])[0]
+    subproblem = remaining if sizes == {1} else subproblem_of_size(remaining, size_of[job_id])[0]
     return subproblem if subproblem.devices else None
 
 
@@ -57,9 +57,7 @@ def _changing_devices(action_of: Mapping[str, Action], snapshot: Snapshot) -> se
     for device in snapshot.devices:
         for resident in device.residents:
             devices_of.setdefault(resident.id, set()).add(device.id)
-    changing = {
-        name for action in action_of.values() if action.kind is ActionKind.END for name in action.places
-    }
+    changing = {name for action in action_of.values() if action.kind is ActionKind.END for name in action.places}
     for job_id, current in devices_of.items():
         planned = set(action_of[job_id].places) if job_id in action_of else set()
         if planned and planned != current:

@@ -1,15 +1,16 @@
-"""What a decision minimises: job i at stretch x costs f_i(x) = constant_i + rate_i x, rate ≥ 0.
+"""Objectives as data: at stretch x a job costs f_i(x) = constant_i + rate_i · x, with rate_i ≥ 0.
 
-The stretch x = τ s is its time here and in company over its time alone on its fastest device type: s the predicted
-slowdown, τ_it = T_it / min_u T_iu with solo step times T on the device types u of the snapshot (1 where T is unknown).
-`remaining_s` and `attained_s` are seconds on that fastest type. Objectives that add: Σ f over jobs that start, plus
-rate τ (s - 1) of every resident that somebody joins. Objectives of the worst: max f over jobs that start and residents
-(s = 1 for those nobody joins). Law: a job's cost never falls as its slowdown rises. Pure arrays; no matching here.
+The stretch x = τ s is a job's time on its device and beside its neighbour over its time alone on its fastest device
+type: s is the predicted slowdown and τ_it = T_it / min_u T_iu, with solo step times T on the device types u of the
+snapshot (1 where T is unknown). `remaining_s` and `attained_s` are seconds on that fastest type.
+A min-sum objective adds f over the jobs that start, and rate τ (s - 1) of every resident that gets a neighbour. A
+min-max (bottleneck) objective takes the largest f over the jobs that start and the residents (s = 1 without neighbour).
+Law: a job's cost never falls as its slowdown rises. Pure arrays; no matching here.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from enum import StrEnum
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,228 +18,133 @@ from numpy.typing import NDArray
 from interfere.records import Job, JobProfile, ObjectiveKind, Snapshot
 
 Floats = NDArray[np.float64]
+Coefficient = Callable[[Sequence[Job]], Floats]
+"""Jobs -> float64[n], one coefficient a job."""
 
 # A job outweighs nine of the level below. Five levels span 10^4, so that sums over thousands of jobs keep eight digits
-# of the least of them in the 2^46 steps that the matching counts in.
+# of the smallest cost in the 2^46 steps that the matching counts in.
 PRIORITY_FACTOR = 10.0
 # A job may lose a thousand times its own length for one deadline more: more than MAX_SLOWDOWN for each of ten others.
-LOST = 1e-3
+TIME_LOST_WEIGHT = 1e-3
 
 
-def _remaining(jobs: Sequence[Job]) -> Floats:
-    return np.array([job.remaining_s for job in jobs], dtype=np.float64)
+class Aggregate(StrEnum):
+    """How the costs of jobs become the value of a plan."""
+
+    SUM = "sum"
+    MAX = "max"
 
 
-class Objective(Protocol):
-    """The two coefficients of every job's cost."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Objective:
+    """One objective: two coefficients a job, how costs are aggregated, and prices of two kinds of events."""
+
+    constant: Coefficient  # what a job costs whatever its stretch
+    rate: Coefficient  # what one more unit of stretch costs
+    aggregate: Aggregate = Aggregate.SUM
+    required_fields: tuple[str, ...] = ()  # that every job must send
+    soft_cap_price: float = 0.0  # of a pair in which a job exceeds the soft cap, times the probability of that
+    deadline_miss_price: float = 0.0  # of a job that misses its deadline, times its weight and the probability of that
 
     @property
-    def needs(self) -> tuple[str, ...]:
-        """Fields that every job must send."""
-
-    @property
-    def worst(self) -> bool:
-        """Is the largest cost of a job minimised, not their sum?"""
-
-    @property
-    def past_cap(self) -> float:
-        """What a pair costs in which a job passes the soft cap of the limits, times the chance of that."""
-
-    @property
-    def misses(self) -> float:
-        """What a job costs that misses its deadline, times its weight and the chance of that."""
-
-    def constant(self, jobs: Sequence[Job]) -> Floats:
-        """float64[n], what a job costs whatever its stretch."""
-
-    def rate(self, jobs: Sequence[Job]) -> Floats:
-        """float64[n], what one more unit of stretch costs."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WeightedExcess:
-    """f_i(x) = w_i (x - 1), w the `weights`: time lost to sharing and to a slower device, in units of its own time."""
-
-    needs: ClassVar[tuple[str, ...]] = ()
-    worst: ClassVar[bool] = False
-    past_cap: ClassVar[float] = 0.0
-    misses: ClassVar[float] = 0.0
-
-    def constant(self, jobs: Sequence[Job]) -> Floats:
-        """-w_i."""
-        return -self.rate(jobs)
-
-    def rate(self, jobs: Sequence[Job]) -> Floats:
-        """w_i."""
-        return weights(jobs)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TotalSlowdown:
-    """f_i(x) = x: every job counts the same, whatever its weight."""
-
-    needs: ClassVar[tuple[str, ...]] = ()
-    worst: ClassVar[bool] = False
-    past_cap: ClassVar[float] = 0.0
-    misses: ClassVar[float] = 0.0
-
-    def constant(self, jobs: Sequence[Job]) -> Floats:
-        """Zeros."""
-        return np.zeros(len(jobs))
-
-    def rate(self, jobs: Sequence[Job]) -> Floats:
-        """Ones."""
-        return np.ones(len(jobs))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CompletionTime:
-    """f_i(x) = r_i x, remaining seconds r: the sum is n times the average time to completion of who runs."""
-
-    needs: ClassVar[tuple[str, ...]] = ("remaining_s",)
-    worst: ClassVar[bool] = False
-    past_cap: ClassVar[float] = 0.0
-    misses: ClassVar[float] = 0.0
-
-    def constant(self, jobs: Sequence[Job]) -> Floats:
-        """Zeros."""
-        return np.zeros(len(jobs))
-
-    def rate(self, jobs: Sequence[Job]) -> Floats:
-        """r_i."""
-        return _remaining(jobs)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Makespan:
-    """max r_i x_i: when the last of those who run is done."""
-
-    needs: ClassVar[tuple[str, ...]] = ("remaining_s",)
-    worst: ClassVar[bool] = True
-    past_cap: ClassVar[float] = 0.0
-    misses: ClassVar[float] = 0.0
-
-    def constant(self, jobs: Sequence[Job]) -> Floats:
-        """Zeros."""
-        return np.zeros(len(jobs))
-
-    def rate(self, jobs: Sequence[Job]) -> Floats:
-        """r_i."""
-        return _remaining(jobs)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FinishTimeFairness:
-    """max (e_i + r_i x_i) / (a_i + r_i): time from submission to the end, shared over alone.
-
-    Seconds e since submission, a of service attained, r remaining. The ρ of Themis (Mahajan et al., NSDI 2020, section
-    4.1), against a whole device of the job's own rather than 1/n of the cluster.
-    """
-
-    needs: ClassVar[tuple[str, ...]] = ("remaining_s", "elapsed_s", "attained_s")
-    worst: ClassVar[bool] = True
-    past_cap: ClassVar[float] = 0.0
-    misses: ClassVar[float] = 0.0
-
-    def constant(self, jobs: Sequence[Job]) -> Floats:
-        """e_i / (a_i + r_i)."""
-        return np.array([job.elapsed_s for job in jobs], dtype=np.float64) / _whole(jobs)
-
-    def rate(self, jobs: Sequence[Job]) -> Floats:
-        """r_i / (a_i + r_i)."""
-        return np.array([job.remaining_s for job in jobs], dtype=np.float64) / _whole(jobs)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PairsPastCap:
-    """Σ over pairs P(a job of it passes the soft cap): how many pairs are expected to. Jobs themselves cost nothing.
-
-    As a term of large weight beside another objective: first the fewest such pairs, then the least of the other.
-    """
-
-    needs: ClassVar[tuple[str, ...]] = ()
-    worst: ClassVar[bool] = False
-    past_cap: ClassVar[float] = 1.0
-    misses: ClassVar[float] = 0.0
-
-    def constant(self, jobs: Sequence[Job]) -> Floats:
-        """Zeros."""
-        return np.zeros(len(jobs))
-
-    def rate(self, jobs: Sequence[Job]) -> Floats:
-        """Zeros."""
-        return np.zeros(len(jobs))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeadlineMisses:
-    """Σ w_i (P(i misses its deadline) + LOST (x_i - 1)): expected misses of who runs, then time lost by everybody."""
-
-    needs: ClassVar[tuple[str, ...]] = ()
-    worst: ClassVar[bool] = False
-    past_cap: ClassVar[float] = 0.0
-    misses: ClassVar[float] = 1.0
-
-    def constant(self, jobs: Sequence[Job]) -> Floats:
-        """-LOST w_i."""
-        return -self.rate(jobs)
-
-    def rate(self, jobs: Sequence[Job]) -> Floats:
-        """LOST w_i."""
-        return LOST * weights(jobs)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WeightedSum:
-    """f_i(x) = Σ_k λ_k f_ik(x) of objectives that add; λ carries the units."""
-
-    worst: ClassVar[bool] = False
-    terms: tuple[tuple[float, Objective], ...]
-
-    @property
-    def needs(self) -> tuple[str, ...]:
-        """What any of them needs."""
-        return tuple(dict.fromkeys(name for _, objective in self.terms for name in objective.needs))
-
-    @property
-    def past_cap(self) -> float:
-        """Σ_k λ_k past_cap_k."""
-        return sum(share * one.past_cap for share, one in self.terms)
-
-    @property
-    def misses(self) -> float:
-        """Σ_k λ_k misses_k."""
-        return sum(share * one.misses for share, one in self.terms)
-
-    def constant(self, jobs: Sequence[Job]) -> Floats:
-        """Σ_k λ_k constant_ik."""
-        return np.asarray(np.sum([share * one.constant(jobs) for share, one in self.terms], axis=0))
-
-    def rate(self, jobs: Sequence[Job]) -> Floats:
-        """Σ_k λ_k rate_ik."""
-        return np.asarray(np.sum([share * one.rate(jobs) for share, one in self.terms], axis=0))
-
-
-OBJECTIVES: dict[ObjectiveKind, Objective] = {
-    ObjectiveKind.WEIGHTED_EXCESS: WeightedExcess(),
-    ObjectiveKind.TOTAL_SLOWDOWN: TotalSlowdown(),
-    ObjectiveKind.COMPLETION_TIME: CompletionTime(),
-    ObjectiveKind.MAKESPAN: Makespan(),
-    ObjectiveKind.FINISH_TIME_FAIRNESS: FinishTimeFairness(),
-    ObjectiveKind.PAIRS_PAST_CAP: PairsPastCap(),
-    ObjectiveKind.DEADLINE_MISSES: DeadlineMisses(),
-}
+    def is_min_max(self) -> bool:
+        """Whether the largest cost of a job is minimised, not their sum."""
+        return self.aggregate is Aggregate.MAX
 
 
 def weights(jobs: Sequence[Job]) -> Floats:
-    """float64[n], weight · 10^priority: in the weighted excess, and in who starts first whatever the objective."""
+    """float64[n], weight · 10^priority: of the weighted excess, and of which jobs start first under any objective."""
     return np.array([job.weight * PRIORITY_FACTOR**job.priority for job in jobs], dtype=np.float64)
 
 
+def _negative(coefficient: Coefficient) -> Coefficient:
+    return lambda jobs: -coefficient(jobs)
+
+
+def _zero(jobs: Sequence[Job]) -> Floats:
+    return np.zeros(len(jobs))
+
+
+def _one(jobs: Sequence[Job]) -> Floats:
+    return np.ones(len(jobs))
+
+
+def _remaining_s(jobs: Sequence[Job]) -> Floats:
+    return np.array([job.remaining_s for job in jobs], dtype=np.float64)
+
+
+def _solo_total_s(jobs: Sequence[Job]) -> Floats:
+    """a_i + r_i: service attained and remaining."""
+    return np.array([job.attained_s + job.remaining_s for job in jobs], dtype=np.float64)
+
+
+def _elapsed_share(jobs: Sequence[Job]) -> Floats:
+    return np.array([job.elapsed_s for job in jobs], dtype=np.float64) / _solo_total_s(jobs)
+
+
+def _remaining_share(jobs: Sequence[Job]) -> Floats:
+    return _remaining_s(jobs) / _solo_total_s(jobs)
+
+
+def _time_lost_weight(jobs: Sequence[Job]) -> Floats:
+    return TIME_LOST_WEIGHT * weights(jobs)
+
+
+# f_i(x) = w_i (x - 1), w the `weights`: time lost to sharing and to a slower device, in units of the job's own time.
+WEIGHTED_EXCESS = Objective(constant=_negative(weights), rate=weights)
+# f_i(x) = x: every job counts the same, whatever its weight.
+TOTAL_SLOWDOWN = Objective(constant=_zero, rate=_one)
+# f_i(x) = r_i x with remaining seconds r: the sum is n times the average time to completion of the jobs that run.
+COMPLETION_TIME = Objective(constant=_zero, rate=_remaining_s, required_fields=("remaining_s",))
+# max r_i x_i: when the last of the jobs that run completes.
+MAKESPAN = Objective(constant=_zero, rate=_remaining_s, aggregate=Aggregate.MAX, required_fields=("remaining_s",))
+# max (e_i + r_i x_i) / (a_i + r_i): time from submission to completion, shared over alone, with seconds e since
+# submission, a of service attained, r remaining. The ρ of Themis (Mahajan et al., NSDI 2020, section 4.1), against a
+# whole device of the job's own rather than 1/n of the cluster.
+FINISH_TIME_FAIRNESS = Objective(
+    constant=_elapsed_share,
+    rate=_remaining_share,
+    aggregate=Aggregate.MAX,
+    required_fields=("remaining_s", "elapsed_s", "attained_s"),
+)
+# Σ over pairs P(a job of it exceeds the soft cap): how many pairs are expected to; jobs themselves cost nothing. As a
+# term of large weight beside another objective: first the fewest such pairs, then the smallest value of the other.
+PAIRS_PAST_CAP = Objective(constant=_zero, rate=_zero, soft_cap_price=1.0)
+# Σ w_i (P(i misses its deadline) + TIME_LOST_WEIGHT (x_i - 1)): expected misses of the jobs that run, then time lost.
+DEADLINE_MISSES = Objective(constant=_negative(_time_lost_weight), rate=_time_lost_weight, deadline_miss_price=1.0)
+
+OBJECTIVES: dict[ObjectiveKind, Objective] = {
+    ObjectiveKind.WEIGHTED_EXCESS: WEIGHTED_EXCESS,
+    ObjectiveKind.TOTAL_SLOWDOWN: TOTAL_SLOWDOWN,
+    ObjectiveKind.COMPLETION_TIME: COMPLETION_TIME,
+    ObjectiveKind.MAKESPAN: MAKESPAN,
+    ObjectiveKind.FINISH_TIME_FAIRNESS: FINISH_TIME_FAIRNESS,
+    ObjectiveKind.PAIRS_PAST_CAP: PAIRS_PAST_CAP,
+    ObjectiveKind.DEADLINE_MISSES: DEADLINE_MISSES,
+}
+
+
+def weighted_sum(terms: Sequence[tuple[float, Objective]]) -> Objective:
+    """f_i(x) = Σ_k λ_k f_ik(x) of min-sum objectives; λ carries the units."""
+
+    def total(coefficients: Sequence[tuple[float, Coefficient]]) -> Coefficient:
+        return lambda jobs: np.asarray(
+            np.sum([share * coefficient(jobs) for share, coefficient in coefficients], axis=0)
+        )
+
+    return Objective(
+        constant=total([(share, term.constant) for share, term in terms]),
+        rate=total([(share, term.rate) for share, term in terms]),
+        required_fields=tuple(dict.fromkeys(name for _, term in terms for name in term.required_fields)),
+        soft_cap_price=sum(share * term.soft_cap_price for share, term in terms),
+        deadline_miss_price=sum(share * term.deadline_miss_price for share, term in terms),
+    )
+
+
 def objective_of(snapshot: Snapshot) -> Objective:
-    """The weighted sum of its terms where it has any, else the one it names."""
+    """The weighted sum of the snapshot's objective terms where it has any, else the objective that it names."""
     if snapshot.objective_terms:
-        return WeightedSum(terms=tuple((term.weight, OBJECTIVES[term.kind]) for term in snapshot.objective_terms))
+        return weighted_sum([(term.weight, OBJECTIVES[term.kind]) for term in snapshot.objective_terms])
     return OBJECTIVES[snapshot.objective]
 
 
@@ -247,8 +153,8 @@ def relative_times(profiles: Sequence[Sequence[JobProfile | None]], types: Seque
     times = np.array(
         [
             [
-                one.step_time_s if one is not None and one.device_type == kind else np.nan
-                for one, kind in zip(row, types, strict=True)
+                profile.step_time_s if profile is not None and profile.device_type == device_type else np.nan
+                for profile, device_type in zip(row, types, strict=True)
             ]
             for row in profiles
         ],
@@ -256,8 +162,3 @@ def relative_times(profiles: Sequence[Sequence[JobProfile | None]], types: Seque
     ).reshape(len(profiles), len(types))
     fastest = np.fmin.reduce(times, axis=1, keepdims=True)
     return np.asarray(np.nan_to_num(times / fastest, nan=1.0))
-
-
-def _whole(jobs: Sequence[Job]) -> Floats:
-    """a_i + r_i."""
-    return np.array([job.attained_s + job.remaining_s for job in jobs], dtype=np.float64)

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from interfere.policy.context import PlanningContext
-from interfere.policy.costs.miss_probability import each_misses, either_past
+from interfere.policy.costs.miss_probability import deadline_miss_probabilities, soft_cap_probabilities
 from interfere.policy.costs.objectives import weights
 from interfere.policy.device_class import DeviceClass
 from interfere.policy.rules.availability import AvailabilityRule
@@ -228,12 +228,12 @@ class _PairTable:
         row_cost += (row_rate * relative_checkpoint_losses(rows.jobs, rows.runtimes))[:, None]
         if not self.running:
             column_cost += column_rate * relative_checkpoint_losses(columns.jobs, columns.runtimes)
-        if objective.misses and self.timed and not np.isnan(ahead).all():
+        if objective.deadline_miss_price and self.timed and not np.isnan(ahead).all():
             profiled = self._profiled
             row_misses, column_misses = self._miss_probabilities(predictions)
             row_weights, column_weights = weights(rows.jobs)[rows.profiled], weights(columns.jobs)[columns.profiled]
-            row_cost[profiled] += objective.misses * row_weights[:, None] * row_misses
-            column_cost[profiled] += objective.misses * column_weights * column_misses
+            row_cost[profiled] += objective.deadline_miss_price * row_weights[:, None] * row_misses
+            column_cost[profiled] += objective.deadline_miss_price * column_weights * column_misses
         return row_cost, column_cost
 
     def _miss_probabilities(self, predictions: PairPredictions) -> tuple[Floats, Floats]:
@@ -245,7 +245,7 @@ class _PairTable:
         column_partner_s = row_median_s * predictions.row_slowdown.T
         row_cases = slowdowns_to_miss(rows.jobs, rows.relative_times, now_s, row_partner_s)
         column_cases = slowdowns_to_miss(columns.jobs, columns.relative_times, now_s, column_partner_s)
-        return each_misses(
+        return deadline_miss_probabilities(
             self._slowdowns,
             row_cases[:, at[0], at[1]],
             column_cases[:, at[1], at[0]],
@@ -258,9 +258,9 @@ class _PairTable:
         cost = row_cost + column_cost
         if self.running:
             cost -= objective.constant(columns.jobs) + objective.rate(columns.jobs) * columns.relative_times
-        if objective.past_cap and not np.isnan(cost).all():
-            past = either_past(self._slowdowns, self._limits.slowdown.soft_cap)
-            cost[self._profiled] += objective.past_cap * past
+        if objective.soft_cap_price and not np.isnan(cost).all():
+            past = soft_cap_probabilities(self._slowdowns, self._limits.slowdown.soft_cap)
+            cost[self._profiled] += objective.soft_cap_price * past
         return cost
 
     # --- rules ------------------------------------------------------------------------------------------------------

@@ -16,12 +16,11 @@ from interfere.policy.deadlines.admission import Lane, Need, add, lay_out
 from interfere.policy.deadlines.infeasible import kinds_of
 from interfere.policy.device_class import DeviceClass
 from interfere.policy.next_decision import Slowdowns
-from interfere.policy.rules.memory import too_large
-from interfere.policy.rules.runtime import TICK_S, remaining_s, start_weights
-from interfere.records import NAN, Action, ActionKind, Device, Job, Plan, Promise, Snapshot
+from interfere.policy.rules.memory import solo_memory_rule
+from interfere.policy.rules.runtime import TICK_S, remaining_quantile_s, start_weights
+from interfere.records import NAN, Action, ActionKind, Device, Job, Plan, Promise, Rule, RuleKind, Snapshot
 from interfere.records.windows import spans
 
-HELD_BACK = "accepted deadline"  # how the reason of a job begins that waits for one
 MOST_LAID_ANEW = 100  # jobs that are laid out anew for one more: 10 ms; with more it must fit what they leave
 
 
@@ -56,7 +55,7 @@ def review(promises: Sequence[Promise], snapshot: Snapshot) -> Deadlines:
 
 def breaking(
     fresh: Plan, context: PlanningContext, standing: Collection[str], others: Sequence[Action]
-) -> dict[str, str]:
+) -> dict[str, Rule]:
     """Jobs whose start would break an accepted deadline, and which; `others` start too (promised before)."""
     whole = context.snapshot
     jobs, gone = {job.id: job for job in whole.pending}, {action.job_id for action in others}
@@ -71,7 +70,7 @@ def breaking(
     taken = _Taken.of(needs, {}).after(held)
     waiting = _laid([job for job in waiting if job.id not in gone], taken.lanes, needs)
     weight = dict(zip(jobs, start_weights(whole.pending, whole.now_s).tolist(), strict=True))
-    found: dict[str, str] = {}
+    found: dict[str, Rule] = {}
     for start in sorted(starts, key=lambda one: (one.job_id not in standing, -weight[one.job_id])):
         if start.job_id in gone:
             continue
@@ -81,7 +80,7 @@ def breaking(
         laid = {job.id for job in _laid(above, trial.lanes, needs)}
         late = [job.id for job in above if job.id not in laid]
         if late:
-            found[start.job_id] = f"{HELD_BACK}: {late[0]} would miss the one it was promised"
+            found[start.job_id] = Rule(kind=RuleKind.ACCEPTED_DEADLINE, job_id=start.job_id, partner_id=late[0])
         else:
             taken, waiting = trial, rest
     return found
@@ -151,7 +150,7 @@ class _Needs:
     def until_s(self, job: Job, kind: str, slowdown: float) -> float:
         """When it ends if it starts now on a device type; inf where nobody knows."""
         tau = float(self._context.relative_times_on(kind, [job])[0])
-        needs_s = remaining_s(job, 1 - self.snapshot.limits.slowdown.risk) * tau * max(1.0, slowdown)
+        needs_s = remaining_quantile_s(job, 1 - self.snapshot.limits.slowdown.risk) * tau * max(1.0, slowdown)
         return math.inf if math.isnan(needs_s) else self.snapshot.now_s + needs_s
 
     def in_time(self, name: str, start: Action) -> bool:
@@ -176,7 +175,7 @@ class _Needs:
 
     def _alone_s(self, job: Job, kind: DeviceClass) -> float:
         shut = job.pools and kind.pool not in job.pools
-        if shut or too_large(self._context.demand(job, kind), kind.room):
+        if shut or solo_memory_rule(job.id, self._context.demand(job, kind), kind.memory):
             return math.inf
         return self.until_s(job, kind.type, 1.0) - self.snapshot.now_s
 

@@ -12,9 +12,10 @@ from dataclasses import dataclass, replace
 
 from interfere.policy.context import PlanningContext
 from interfere.policy.device_class import DeviceClass
-from interfere.policy.rules.memory import Room, too_large
-from interfere.policy.rules.runtime import TICK_S, remaining_s, said
-from interfere.records import NAN, Action, ActionKind, Device, Job, Snapshot
+from interfere.policy.rules.memory import DeviceMemory, solo_memory_rule
+from interfere.policy.rules.runtime import TICK_S, remaining_quantile_s
+from interfere.policy.rules.text import render
+from interfere.records import NAN, Action, ActionKind, Device, Job, Rule, RuleKind, Snapshot
 from interfere.records.windows import spans
 
 GIVEN_UP = (ActionKind.DECLINE, ActionKind.DEMOTE)
@@ -25,7 +26,7 @@ class Settled:
     """A snapshot without the deadlines that nothing can meet, and why each pending job lost its own."""
 
     snapshot: Snapshot
-    reasons: Mapping[str, str]
+    reasons: Mapping[str, Rule]
 
     def declined(self, kept: Collection[str]) -> tuple[str, ...]:
         """Jobs that are not to be planned at all; not those whose start is promised, `kept`."""
@@ -38,20 +39,25 @@ class Settled:
         return tuple(self._told(one, one.job_id in declined) if one.job_id in self.reasons else one for one in actions)
 
     def _told(self, action: Action, declined: bool) -> Action:
-        why = self.reasons[action.job_id]
+        rule = self.reasons[action.job_id]
+        why = render(rule)
         if declined:
-            return Action(kind=ActionKind.DECLINE, job_id=action.job_id, reason=why)
+            return Action(kind=ActionKind.DECLINE, job_id=action.job_id, reason=why, rule=rule)
         if action.kind is not ActionKind.WAIT:
             return replace(action, reason=f"{action.reason}; {why}")
-        demote = ActionKind.DEMOTE in self.snapshot.limits.allowed
-        return replace(action, kind=ActionKind.DEMOTE if demote else action.kind, reason=f"{why}; {action.reason}")
+        reason = f"{why}; {action.reason}"
+        if ActionKind.DEMOTE in self.snapshot.limits.allowed:
+            return replace(action, kind=ActionKind.DEMOTE, reason=reason, rule=rule)
+        return replace(action, reason=reason)
 
 
 def settle(context: PlanningContext) -> Settled:
     """For a snapshot that does not contradict itself."""
     snapshot = context.snapshot
     reasons = {
-        job.id: why for job in snapshot.pending if not math.isnan(job.deadline_s) and (why := _hopeless(job, context))
+        job.id: rule
+        for job in snapshot.pending
+        if not math.isnan(job.deadline_s) and (rule := _hopeless(job, context)) is not None
     }
     late = {
         job.id
@@ -69,28 +75,23 @@ def settle(context: PlanningContext) -> Settled:
     return Settled(snapshot=replace(snapshot, pending=pending, devices=devices), reasons=reasons)
 
 
-def _hopeless(job: Job, context: PlanningContext) -> str:
-    """Why the deadline cannot be met; empty while it may."""
+def _hopeless(job: Job, context: PlanningContext) -> Rule | None:
+    """Why the deadline cannot be met; None while it may."""
     snapshot = context.snapshot
     left_s = _left_s(job, snapshot)
-    gone = f"deadline: {said(snapshot.now_s - job.deadline_s)} ago" if job.deadline_s < snapshot.now_s else ""
+    rule = Rule(kind=RuleKind.INFEASIBLE_DEADLINE, job_id=job.id, time_left_s=job.deadline_s - snapshot.now_s)
     if snapshot.partial:  # a device that is left out may be of the fastest type
-        best_s, where = remaining_s(job, snapshot.limits.slowdown.risk), "the fastest type"
+        best_s, place = remaining_quantile_s(job, snapshot.limits.slowdown.risk), ("", "")
     else:
         ends = [
-            (end_s, kind.name)
+            (end_s, (kind.pool, kind.type))
             for kind, device, names in kinds_of(snapshot)
             if len(names) >= job.gpus and (end_s := _end_s(job, kind, device, context)) < math.inf
         ]
         if not ends:
-            return gone or f"deadline: no device can run it before, {said(job.deadline_s - snapshot.now_s)} are left"
-        best_s, where = min(ends)
-    if best_s <= left_s:
-        return ""
-    return gone or (
-        f"deadline: {said(job.deadline_s - snapshot.now_s)} are left, alone it ends in {said(best_s)} at the earliest, "
-        f"on {where}"
-    )
+            return rule
+        best_s, place = min(ends)
+    return None if best_s <= left_s else replace(rule, runtime_s=best_s, pool=place[0], device_type=place[1])
 
 
 def _left_s(job: Job, snapshot: Snapshot) -> float:
@@ -102,7 +103,7 @@ def kinds_of(snapshot: Snapshot) -> list[tuple[DeviceClass, Device, list[str]]]:
     """Devices that are alike, also in when they are open: class, one of them, the names of all."""
     found: dict[object, tuple[DeviceClass, Device, list[str]]] = {}
     for device in snapshot.devices:
-        key = (device.type, device.mode, Room.of(device), device.pool, device.windows)
+        key = (device.type, device.mode, DeviceMemory.of(device), device.pool, device.windows)
         if key not in found:
             found[key] = (DeviceClass.of(device, snapshot.now_s), device, [])
         found[key][2].append(device.id)
@@ -111,7 +112,7 @@ def kinds_of(snapshot: Snapshot) -> list[tuple[DeviceClass, Device, list[str]]]:
 
 def _end_s(job: Job, kind: DeviceClass, device: Device, context: PlanningContext) -> float:
     """From now, alone on such a device as soon as it is open; inf where it never ends there."""
-    if (job.pools and kind.pool not in job.pools) or too_large(context.demand(job, kind), kind.room):
+    if (job.pools and kind.pool not in job.pools) or solo_memory_rule(job.id, context.demand(job, kind), kind.memory):
         return math.inf
     snapshot = context.snapshot
     least_s = _least_s(job, device.type, context)
@@ -125,4 +126,4 @@ def _end_s(job: Job, kind: DeviceClass, device: Device, context: PlanningContext
 
 
 def _least_s(job: Job, kind: str, context: PlanningContext) -> float:
-    return remaining_s(job, context.limits.slowdown.risk) * float(context.relative_times_on(kind, [job])[0])
+    return remaining_quantile_s(job, context.limits.slowdown.risk) * float(context.relative_times_on(kind, [job])[0])

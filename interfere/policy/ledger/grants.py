@@ -14,7 +14,8 @@ from interfere.policy.context import PlanningContext
 from interfere.policy.deadlines.guarantees import is_deadline
 from interfere.policy.device_class import DeviceClass
 from interfere.policy.ledger.promises import PROMISED, Reconciled, Release, reconcile
-from interfere.policy.rules.memory import gib, slots_of
+from interfere.policy.rules.memory import device_slots
+from interfere.policy.rules.text import format_bytes, format_demand
 from interfere.records import Action, ActionKind, Device, DeviceSlots, Grant, Job, Promise, ScopeLedger, Snapshot
 
 SHRUNK = "its device hands out less memory now"
@@ -162,17 +163,17 @@ def granted(actions: Sequence[Action], context: PlanningContext) -> tuple[Action
     jobs, devices = context.jobs, context.devices
     told = []
     for action in actions:
-        slots = slots_of(devices[action.device_id]) if action.device_id in devices else None
+        slots = device_slots(devices[action.device_id]) if action.device_id in devices else None
         if slots is None or action.kind not in PROMISED or action.kind is ActionKind.PREEMPT:
             told.append(action)
             continue
         needed = context.demand(jobs[action.job_id], DeviceClass.of(devices[action.device_id]))
-        if math.isnan(needed.bytes):
+        if math.isnan(needed.needed_bytes):
             told.append(replace(action, reason=f"{action.reason}; no grant: nobody knows its memory"))
             continue
-        count = slots.needs(needed.bytes)
+        count = slots.needs(needed.needed_bytes)
         size = count * slots.granule_bytes
-        why = f"granted {gib(size)} ({count} granules) for {needed}"
+        why = f"granted {format_bytes(size)} ({count} granules) for {format_demand(needed)}"
         told.append(replace(action, grant_bytes=size, reason=f"{action.reason}; {why}"))
     return tuple(told)
 
@@ -181,7 +182,7 @@ def _slots(snapshot: Snapshot, ledger: ScopeLedger) -> dict[str, DeviceSlots]:
     """Of the devices that are there; those that a partial snapshot leaves out may still be."""
     seen = {device.id for device in snapshot.devices}
     found = {one.device_id: one for one in ledger.slots if snapshot.partial and one.device_id not in seen}
-    return found | {one.device_id: one for one in map(slots_of, snapshot.devices) if one is not None}
+    return found | {one.device_id: one for one in map(device_slots, snapshot.devices) if one is not None}
 
 
 def _running(snapshot: Snapshot, slots: Mapping[str, DeviceSlots]) -> dict[str, tuple[Job, list[Device]]]:
@@ -221,9 +222,9 @@ def _since_s(job: Job, snapshot: Snapshot) -> float:
 def _wanted(job: Job, devices: Sequence[Device], slots: Mapping[str, DeviceSlots], context: PlanningContext) -> Grant:
     """A new grant, from now on."""
     sizes = [
-        slots[device.id].needs(needed.bytes) * slots[device.id].granule_bytes
+        slots[device.id].needs(needed.needed_bytes) * slots[device.id].granule_bytes
         for device in devices
-        if not math.isnan((needed := context.demand(job, DeviceClass.of(device))).bytes)
+        if not math.isnan((needed := context.demand(job, DeviceClass.of(device))).needed_bytes)
     ]
     return Grant(
         job_id=job.id,

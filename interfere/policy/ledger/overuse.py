@@ -15,7 +15,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from interfere.policy.rules.memory import gib
+from interfere.policy.rules.text import format_bytes
 from interfere.records import Device, Grant, Job, Limits, MemoryUsage
 
 Usages = Callable[[Grant], Iterable[MemoryUsage]]
@@ -39,9 +39,11 @@ class Overuse:
         return self.used_bytes - self.granted_bytes
 
     def __str__(self) -> str:
-        said = f"held {gib(self.used_bytes)} of {gib(self.granted_bytes)} granted for {self.covered_s:.4g} s"
+        used, granted = format_bytes(self.used_bytes), format_bytes(self.granted_bytes)
+        said = f"held {used} of {granted} granted for {self.covered_s:.4g} s"
         if self.device_used_bytes > self.device.memory_bytes:
-            said += f", and all on its device {gib(self.device_used_bytes)} of {gib(self.device.memory_bytes)}"
+            device_bytes = format_bytes(self.device.memory_bytes)
+            said += f", and all on its device {format_bytes(self.device_used_bytes)} of {device_bytes}"
         return said
 
 

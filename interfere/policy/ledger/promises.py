@@ -10,7 +10,9 @@ from dataclasses import dataclass, replace
 
 from interfere.policy.device_class import DeviceClass
 from interfere.policy.remaining import rest_of
-from interfere.records import NAN, Action, ActionKind, Device, Job, Plan, Promise, Snapshot
+from interfere.policy.rules.availability import availability_rule
+from interfere.policy.rules.text import render
+from interfere.records import NAN, Action, ActionKind, Device, Job, Plan, Promise, Rule, RuleKind, Snapshot
 
 PROMISED = (ActionKind.START_ALONE, ActionKind.START_SHARED, ActionKind.MOVE, ActionKind.PREEMPT)
 
@@ -59,7 +61,7 @@ def _with_leaving(
         if not reason:
             needed, most = empty | (seen.empty & frozenset(action.places)), snapshot.limits.max_devices
             if most is not None and len(needed) > most:
-                reason = f"max_devices: {len(empty)} of {most} are kept for others"
+                reason = render(Rule(kind=RuleKind.MAX_DEVICES, kept_devices=len(empty), max_devices=most))
             else:
                 empty = needed
         if reason:
@@ -188,7 +190,11 @@ def _why_not_there(
         return f"{action.kind} is not an allowed action"
     if job is not None and job.gpus != len(action.places):
         return f"it takes {job.gpus} devices now"
-    shut = [why for device in there if job is not None and (why := DeviceClass.of(device, snapshot.now_s).shut_to(job))]
+    shut = [
+        render(rule)
+        for device in there
+        if job is not None and (rule := availability_rule(job, DeviceClass.of(device, snapshot.now_s))) is not None
+    ]
     others = {one.id for device in there for one in device.residents} - leaving - {action.partner_id}
     return shut[0] if shut else f"its place was taken by {', '.join(sorted(others))}" if others else ""
 

@@ -8,7 +8,7 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from interfere.policy.answer.merge import job_cost, merged, nothing_starts
+from interfere.policy.answer.merge import all_waiting, job_objective_cost, merge_plans
 from interfere.policy.context import PlanningContext
 from interfere.policy.ledger.overuse import Overuse
 from interfere.policy.next_decision import Slowdowns
@@ -35,7 +35,7 @@ def with_moves(fresh: Plan, context: PlanningContext) -> tuple[Plan, tuple[Actio
     jobs = {job.id: job for job in waiting}
     kinds = {device.id: device.type for device in left.devices}
     starts = [_into_room(step, jobs[step.starts], kinds, context) for step in found.steps if step.starts]
-    whole = merged([fresh, _as_plan(starts, context)], left) if starts else fresh
+    whole = merge_plans([fresh, _as_plan(starts, context)], left) if starts else fresh
     if any(movable(job) for device in left.devices for job in device.residents):
         whole = replace(whole, status=SolveStatus.BOUNDED)  # other moves might have been better
     return whole, _moves(found)
@@ -74,7 +74,7 @@ def _into_room(step: Step, job: Job, kinds: Mapping[str, str], context: Planning
         slowdown=1.0,
         slowdown_lower=1.0,
         slowdown_upper=1.0,
-        cost=job_cost(job, 1.0, kinds[step.device_id], context),
+        cost=job_objective_cost(job, 1.0, kinds[step.device_id], context),
         reason=f"{step.stopped} stops for it" if step.stopped else f"{step.movers[0]} moves and leaves its device",
     )
 
@@ -82,9 +82,9 @@ def _into_room(step: Step, job: Job, kinds: Mapping[str, str], context: Planning
 def _as_plan(starts: Sequence[Action], context: PlanningContext) -> Plan:
     """The starts alone; in any plan that makes them they cost that."""
     costs = [action.cost for action in starts]
-    value = max(costs) if context.objective.worst else sum(costs)
+    value = max(costs) if context.objective.is_min_max else sum(costs)
     return replace(
-        nothing_starts((), context, ""),
+        all_waiting((), context),
         actions=tuple(starts),
         cost=sum(costs),
         objective_value=value,

@@ -27,8 +27,9 @@ from interfere.policy.costs.objectives import weights
 from interfere.policy.costs.pair_costs import pair_costs
 from interfere.policy.device_class import DeviceClass
 from interfere.policy.residents.migration_gain import Field
-from interfere.policy.rules.memory import too_large
-from interfere.policy.rules.runtime import stays
+from interfere.policy.rules.availability import availability_rule, start_rule
+from interfere.policy.rules.memory import solo_memory_rule
+from interfere.policy.rules.runtime import runtimes
 from interfere.records import NAN, ActionKind, Device, Job, Limits, ObjectiveKind, Snapshot
 
 UNWEIGHTED = (ObjectiveKind.TOTAL_SLOWDOWN, ObjectiveKind.COMPLETION_TIME)  # every job counts the same there
@@ -148,7 +149,7 @@ def _field(
         running=True,
     )
     slowdown, allowed = np.ones((m + 1, m + 1)), np.ones((m + 1, m + 1), dtype=bool)
-    slowdown[:m, :m], allowed[:m, :m] = costs.row_slowdown, np.isfinite(costs.cost) & share
+    slowdown[:m, :m], allowed[:m, :m] = costs.predictions.row_slowdown, np.isfinite(costs.cost) & share
     mate = np.full(m + 1, m)
     place = {job.id: i for i, job in enumerate(jobs)}
     for device in devices:
@@ -157,7 +158,7 @@ def _field(
             mate[i], mate[j] = j, i
     weight = np.array([weight_of(job, snapshot) for job in jobs] + [0.0])
     empty = [device for device in devices if not device.residents]
-    free = [movable(job) and not where.shut_to(job) and math.isnan(job.deadline_s) for job in jobs]
+    free = [movable(job) and availability_rule(job, where) is None and math.isnan(job.deadline_s) for job in jobs]
     pays = [job.checkpoint_s if may else np.inf for job, may in zip(jobs, free, strict=True)]
     return Field(
         jobs=jobs,
@@ -255,13 +256,13 @@ def _berths(field_: Field, movers: Collection[str]) -> dict[str, Berth]:
 def _fits_alone(job: Job, where: DeviceClass, context: PlanningContext) -> bool:
     """May it start alone on a device of that class?"""
     snapshot = context.snapshot
-    (stay,) = stays(
+    (runtime,) = runtimes(
         [job],
         context.relative_times_on(where.type, [job]),
         where.open_s,
         snapshot.now_s,
         snapshot.limits.slowdown.risk,
     )
-    shut = where.shut_to(job) or stay.shut(job.id, where.name)
-    allowed = ActionKind.START_ALONE in snapshot.limits.allowed and not shut
-    return allowed and not too_large(context.demand(job, where), where.room)
+    if ActionKind.START_ALONE not in snapshot.limits.allowed or start_rule(job, runtime, where) is not None:
+        return False
+    return solo_memory_rule(job.id, context.demand(job, where), where.memory) is None

@@ -45,7 +45,9 @@ class AvailabilityRule:
     def __init__(self, row_rules: Sequence[Rule | None], column_rules: Sequence[Rule | None]) -> None:
         """Both are the `start_rule` of each job, None for residents."""
         self._row_rules, self._column_rules = row_rules, column_rules
-        rows, columns = (np.array([rule is not None for rule in rules], dtype=bool) for rules in (row_rules, column_rules))
+        rows, columns = (
+            np.array([rule is not None for rule in rules], dtype=bool) for rules in (row_rules, column_rules)
+        )
         self.mask: Bools = rows[:, None] | columns
 
     def rule(self, row: int, column: int) -> Rule:

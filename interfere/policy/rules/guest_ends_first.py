@@ -19,7 +19,7 @@ EQUAL = 1e-9  # relative: two that end together
 
 
 def expected_runtimes_s(jobs: Sequence[Job], relative_times: Floats, slowdown: Floats) -> Floats:
-    """float64[n, m]: seconds that job i runs on beside partner j; `relative_times` float64[n] is τ. NaN where unknown."""
+    """float64[n, m]: seconds that job i runs on beside partner j; τ float64[n]. NaN where unknown."""
     remaining_s = np.array([job.remaining_s for job in jobs], dtype=np.float64)
     return np.asarray((remaining_s * relative_times)[:, None] * slowdown)
 

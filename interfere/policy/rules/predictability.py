@@ -1,4 +1,4 @@
-"""Pairs that the model cannot answer for: an unprofiled workload, a device type it never saw, a pair unlike all others."""
+"""Pairs that the model cannot answer for: unprofiled workloads, unknown device types, pairs unlike all others."""
 
 from collections.abc import Iterator, Sequence
 
@@ -43,9 +43,7 @@ def predictability_rules(
 
 def unprofiled_rule(job: Job, device_type: str) -> Rule:
     """The rule on a job whose workload has no profile on a device type."""
-    return Rule(
-        kind=RuleKind.UNPROFILED_WORKLOAD, job_id=job.id, workload=job.workload, device_type=device_type
-    )
+    return Rule(kind=RuleKind.UNPROFILED_WORKLOAD, job_id=job.id, workload=job.workload, device_type=device_type)
 
 
 class _UnprofiledRule:

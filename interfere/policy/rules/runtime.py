@@ -87,7 +87,7 @@ UNLIMITED = Runtime()
 def runtimes(
     jobs: Sequence[Job], relative_times: Floats, closes_in_s: float, now_s: float, risk: float
 ) -> tuple[Runtime, ...]:
-    """Each job's runtime on a device class that closes in `closes_in_s`; `relative_times` float64[n] are its τ there."""
+    """Each job's runtime on a device class that closes in `closes_in_s`, where its τ is `relative_times` float64[n]."""
     return tuple(
         Runtime(
             optimistic_s=remaining_quantile_s(job, risk) * tau,
@@ -156,8 +156,8 @@ def relative_checkpoint_losses(jobs: Sequence[Job], alone: Sequence[Runtime]) ->
 def start_weights(jobs: Sequence[Job], now_s: float) -> Floats:
     """float64[n], who starts first where not all can: weight · 10^priority, up to twice that as a deadline comes near.
 
-    w (1 + 1 / (1 + laxity in hours)), laxity = deadline - now - remaining_s ≥ 0; w without a deadline. So a job that can
-    still meet its deadline goes before one that has none, the least laxity first, and never before two such jobs.
+    w (1 + 1 / (1 + laxity in hours)), laxity = deadline - now - remaining_s ≥ 0; w without a deadline. So a job that
+    can still meet its deadline goes before one that has none, the least laxity first, and never before two such jobs.
     """
     weight = weights(jobs)
     for i, job in enumerate(jobs):

@@ -146,12 +146,13 @@ class SlowdownCapRule:
 
 
 def time_caps(runtimes: Sequence[Runtime], partners: Sequence[Runtime], partner_upper: Floats) -> Floats:
-    """float64[n, m], the cap that its deadline and the device's closing give each job beside each partner; NaN for none.
+    """float64[n, m], the cap that its deadline and the device's closing give each job beside each; NaN for none.
 
     `partner_upper` float64[n, m]: how far the partner could be slowed down, so how long it could stay.
     """
     pessimistic_s, limit_s = (
-        np.array([getattr(runtime, name) for runtime in runtimes])[:, None] for name in ("pessimistic_s", "time_limit_s")
+        np.array([getattr(runtime, name) for runtime in runtimes])[:, None]
+        for name in ("pessimistic_s", "time_limit_s")
     )
     alone_s = np.array([partner.pessimistic_s for partner in partners], dtype=np.float64)
     partner_s = np.nan_to_num(alone_s, nan=np.inf) * partner_upper

@@ -199,6 +199,11 @@ def _gang(rule: Rule) -> str:
     return f"gang: no {rule.gpus} free devices of one class"
 
 
+def _devices_promised(rule: Rule) -> str:
+    ending = ", or has a job that is to end" if rule.action == "end" else ""
+    return f"every device is promised to others{ending}"
+
+
 def _max_devices(rule: Rule) -> str:
     if rule.kept_devices is not None:
         return f"max_devices: {rule.kept_devices} of {rule.max_devices} are kept for others"
@@ -243,7 +248,7 @@ def _grant_exceeded(rule: Rule) -> str:
     return f"{held}, and all on its device {device}"
 
 
-# Kinds that stand for several pairs under a name of their own; the sentence of the others says what they have in common.
+# Names under which kinds stand for several pairs; the sentence of the other kinds says what the pairs have in common.
 _HEADLINES = {
     RuleKind.POOL: "pool",
     RuleKind.DEVICE_CLOSED: "window",
@@ -281,13 +286,12 @@ _SENTENCES: dict[RuleKind, Callable[[Rule], str]] = {
     RuleKind.GUEST_ENDS_FIRST: _guest_ends_first,
     RuleKind.NO_FREE_SEAT: _no_free_seat,
     RuleKind.GANG: _gang,
+    RuleKind.MULTI_DEVICE_JOB: lambda rule: f"it takes {rule.gpus} devices at once: ask Match",
     RuleKind.MAX_DEVICES: _max_devices,
     RuleKind.LOWER_COST_ELSEWHERE: lambda _: "every seat it could take went where it costs less",
-    RuleKind.DEVICES_PROMISED: lambda _: "every device is promised to others",
+    RuleKind.DEVICES_PROMISED: _devices_promised,
     RuleKind.PROMISED_TO_OTHER_JOB: lambda rule: f"promised to {rule.partner_id} by decision {rule.decision_id}",
-    RuleKind.ACCEPTED_DEADLINE: lambda rule: (
-        f"accepted deadline: {rule.partner_id} would miss the one it was promised"
-    ),
+    RuleKind.ACCEPTED_DEADLINE: lambda rule: f"accepted deadline: {rule.partner_id} would miss the one it was promised",
     RuleKind.INFEASIBLE_DEADLINE: _infeasible_deadline,
     RuleKind.NO_ALLOWED_ACTION: lambda _: "no allowed action fits it",
     RuleKind.DEVICE_FREE: lambda _: "a device is free",

@@ -1,9 +1,10 @@
-"""Who starts where, where costs add: first the most weight is started, then at the least cost.
+"""Min-sum objectives: first start the most weight, then at the smallest sum of costs.
 
-Pending jobs, residents with a free seat and waiting places are the vertices of one general matching: a resident alone
-costs nothing, a waiting place taken costs a price above every cost, and at most as many groups start as there are
-devices. With empty devices of several classes a group is costed at its best class first (that cost is the bound) and
-the groups are then assigned to devices; where this falls short, an integer program takes the classes into account.
+Pending jobs, residents with a free seat and waiting places are the vertices of one general matching. A resident without
+neighbour costs nothing; a waiting place costs a penalty above every possible saving; at most as many groups start as
+there are empty devices. With empty devices of several classes a group is priced at its best class first (that cost is
+the lower bound) and the groups are then assigned to devices; where this is not optimal, an integer program takes the
+classes into account (`device_classes`).
 """
 
 from dataclasses import dataclass, replace
@@ -14,166 +15,197 @@ from numpy.typing import NDArray
 from interfere.matching.exact import match_pairs
 from interfere.matching.records import Matching
 from interfere.matching.seats import assign_seats
-from interfere.policy.costs.candidates import Options, Start
-from interfere.policy.solve.device_classes import by_classes
+from interfere.policy.costs.candidates import Candidates, Start
+from interfere.policy.solve.device_classes import place_by_integer_program
 from interfere.records import SolveStatus
 from interfere.time_budget import UNLIMITED, TimeBudget
 
 Floats = NDArray[np.float64]
-LEAST_S = 1e-3  # what a search gets that is late already: it answers by simple means
-LARGE = 300  # jobs and seats from which the search for the price of a device takes longer than a second try would
-CHANGES = (
-    4.0  # costs that one more job may change: a job takes a place, and who had it another; else the first try fails
-)
-EQUAL = 1e-9  # relative: sums of the same costs in another order
+MIN_SEARCH_S = 1e-3  # for a search whose budget has expired: it answers heuristically
+LARGE_PROBLEM = 300  # jobs and seats from which the search for the device limit's price takes longer than a second try
+# Costs that one more started job may change, because another moves to make place for it; too few, and the try at low
+# penalties fails.
+CHANGED_COSTS = 4.0
+RELATIVE_TOLERANCE = 1e-9  # sums of the same costs in another order
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placement:
-    """All that starts; who is in no start waits."""
+    """A set of starts; every pending job in none of them waits."""
 
     starts: tuple[Start, ...]
-    cost: float  # Σ of what starts
-    waiting: float  # Σ of the waiting prices of who waits
-    bound: float  # no placement has a lower cost + waiting
-    exact: bool
+    cost: float  # Σ over the starts
+    waiting_penalty: float  # Σ over the jobs that wait
+    lower_bound: float  # no placement has a lower cost + waiting penalty
+    is_optimal: bool
 
     @property
     def total(self) -> float:
-        """What is minimised."""
-        return self.cost + self.waiting
+        """Cost and waiting penalty: what is minimised."""
+        return self.cost + self.waiting_penalty
 
 
-def waiting_price(options: Options) -> Floats:
-    """float64[n]: so dear that no saving in costs makes a job wait; in proportion to the job's weight."""
-    weight = options.weight
-    if not len(weight):
-        return weight
-    tables = (*(cost[:, None] for cost in options.alone.values()), options.beside_all())
-    tables += tuple(costs.cost for costs in options.together.values())
-    # No placement costs more than Σ of the dearest choice of each job, and none less than -Σ.
+def waiting_penalties(candidates: Candidates) -> Floats:
+    """float64[n]: so large that no saving in costs makes a job wait; in proportion to the job's start weight."""
+    start_weight = candidates.start_weight
+    if not len(start_weight):
+        return start_weight
+    tables = (*(cost[:, None] for cost in candidates.solo_cost.values()), candidates.seat_cost())
+    tables += tuple(table.cost for table in candidates.pair_tables.values())
+    # No placement costs more than Σ of each job's most expensive choice, and none less than -Σ.
     dearest = np.max([np.max(np.abs(t), axis=1, where=np.isfinite(t), initial=0.0) for t in tables], axis=0)
-    return np.asarray((1.0 + 2.0 * dearest.sum()) * weight / weight.min())
+    return np.asarray((1.0 + 2.0 * dearest.sum()) * start_weight / start_weight.min())
 
 
-def place(options: Options, price: Floats, budget: TimeBudget = UNLIMITED) -> Placement:
-    """The cheapest placement, `price` float64[n] for each job that waits; once the
-    budget has expired the best so far."""
-    matching = _matched(options, price, budget)
-    found = _placed(options, price, matching)
-    if found.exact or len(options.together) < 2 or budget.expired:
-        return found
-    other = by_classes(options, price, budget)
-    if other is None:
-        return found
-    better = placement_of(options, price, other.starts, bound=max(found.bound, other.bound), exact=other.exact)
-    return better if better.total <= found.total else found
+def solve_min_sum(candidates: Candidates, penalties: Floats, budget: TimeBudget = UNLIMITED) -> Placement:
+    """The cheapest placement, `penalties` float64[n] for each job that waits; once the budget has expired the best so
+    far."""
+    matching = _match(candidates, penalties, budget)
+    placement = _placement_of_matching(candidates, penalties, matching)
+    if placement.is_optimal or len(candidates.pair_tables) < 2 or budget.expired:
+        return placement
+    program = place_by_integer_program(candidates, penalties, budget)
+    if program is None:
+        return placement
+    lower_bound = max(placement.lower_bound, program.lower_bound)
+    by_program = placement_from(
+        candidates, penalties, program.starts, lower_bound=lower_bound, is_optimal=program.is_optimal
+    )
+    return by_program if by_program.total <= placement.total else placement
 
 
-def placement_of(
-    options: Options, price: Floats, starts: tuple[Start, ...], *, bound: float, exact: bool = False
+def placement_from(
+    candidates: Candidates,
+    penalties: Floats,
+    starts: tuple[Start, ...],
+    *,
+    lower_bound: float,
+    is_optimal: bool = False,
 ) -> Placement:
-    """What some starts come to; `bound` on cost and waiting of any."""
-    waits = np.ones(len(options.pending), dtype=bool)
+    """The placement of given starts; `lower_bound` on cost and waiting penalty of any placement."""
+    waits = np.ones(len(candidates.pending), dtype=bool)
     for start in starts:
         waits[list(start.members)] = False
-    cost, waiting = float(sum(options.cost_of(start)[0] for start in starts)), float(price[waits].sum())
-    total = cost + waiting
+    cost = float(sum(candidates.cost_of(start)[0] for start in starts))
+    waiting_penalty = float(penalties[waits].sum())
+    total = cost + waiting_penalty
     return Placement(
-        starts=starts, cost=cost, waiting=waiting, bound=total if exact else min(bound, total), exact=exact
+        starts=starts,
+        cost=cost,
+        waiting_penalty=waiting_penalty,
+        lower_bound=total if is_optimal else min(lower_bound, total),
+        is_optimal=is_optimal,
     )
 
 
-def least_cost(options: Options) -> float:
-    """No placement that starts every pending job costs less: each at its cheapest, half of a pair's cost."""
-    cheapest = options.alone_best()
-    for half in (options.beside_all(), options.together_best() / 2):
-        cheapest = np.minimum(cheapest, half.min(axis=1, initial=np.inf))
+def cost_lower_bound(candidates: Candidates) -> float:
+    """A bound on the cost of any placement that starts every pending job: each at its cheapest, half of a pair's
+    cost."""
+    cheapest = candidates.best_solo_cost()
+    for share in (candidates.seat_cost(), candidates.best_pair_cost() / 2):
+        cheapest = np.minimum(cheapest, share.min(axis=1, initial=np.inf))
     return float(cheapest[np.isfinite(cheapest)].sum())
 
 
-def _matched(options: Options, price: Floats, budget: TimeBudget) -> Matching:
-    """Pending jobs 0..n-1, seats n..n+s-1, and waiting places after them: mates, and cost with waiting prices."""
-    n, s = len(options.pending), len(options.seats)
-    if n and n + s > LARGE:
-        found = _with_fewest_waiting(options, price, budget)
-        if found is not None:
-            return found
-    fits = all(np.isfinite(cost).all() for cost in options.alone.values())  # then every device serves somebody
-    return _solved(options, price, max(0, n - options.take) if fits else n, budget)
+# --- the matching -----------------------------------------------------------------------------------------------------
 
 
-def _with_fewest_waiting(options: Options, price: Floats, budget: TimeBudget) -> Matching | None:
-    """The same where two a device and one a seat can be had, and the lightest wait; None where that is not so.
+def _match(candidates: Candidates, penalties: Floats, budget: TimeBudget) -> Matching:
+    """Partners of pending jobs 0..n-1, seats n..n+s-1 and the waiting places after them; cost with penalties."""
+    n, s = len(candidates.pending), len(candidates.seats)
+    if n and n + s > LARGE_PROBLEM:
+        matching = _match_with_fewest_waiting(candidates, penalties, budget)
+        if matching is not None:
+            return matching
+    # Where every job may start alone everywhere, each empty device serves at least one job.
+    starts_anywhere = all(np.isfinite(cost).all() for cost in candidates.solo_cost.values())
+    waiting_places = max(0, n - candidates.max_new_devices) if starts_anywhere else n
+    return _match_with_waiting_places(candidates, penalties, waiting_places, budget)
 
-    Less weight than that of the lightest cannot wait, so a price just above the costs will do. Prices above all sums
-    of costs make the search for the price of a device up to a hundred times slower.
+
+def _match_with_fewest_waiting(candidates: Candidates, penalties: Floats, budget: TimeBudget) -> Matching | None:
+    """The same at low penalties, where every device takes two jobs, every seat one, and the lightest jobs wait; None
+    where that is not so.
+
+    No less weight than that of the lightest jobs can wait, so penalties just above the costs suffice. Penalties above
+    all sums of costs make the search for the device limit's price up to a hundred times slower.
     """
-    n, s = len(options.pending), len(options.seats)
-    weight = price / price.min()
-    places = max(0, n - s - 2 * options.take)
-    tables = (*(cost[:, None] for cost in options.alone.values()), options.beside_all(), options.together_best())
-    span = max(float(np.max(np.abs(t), where=np.isfinite(t), initial=0.0)) for t in tables)
-    low = (1.0 + CHANGES * span) * weight
-    found = _solved(options, low, places, budget)
-    if found.status is SolveStatus.INFEASIBLE:
+    n, s = len(candidates.pending), len(candidates.seats)
+    relative_weight = penalties / penalties.min()
+    waiting_places = max(0, n - s - 2 * candidates.max_new_devices)
+    tables = (*(cost[:, None] for cost in candidates.solo_cost.values()), candidates.seat_cost())
+    tables += (candidates.best_pair_cost(),)
+    cost_span = max(float(np.max(np.abs(t), where=np.isfinite(t), initial=0.0)) for t in tables)
+    low_penalties = (1.0 + CHANGED_COSTS * cost_span) * relative_weight
+    matching = _match_with_waiting_places(candidates, low_penalties, waiting_places, budget)
+    if matching.status is SolveStatus.INFEASIBLE:
         return None
-    waits = np.asarray(found.mate[:n]) >= n + s
-    if weight[waits].sum() > np.sort(weight)[:places].sum() * (1 + EQUAL):
+    waits = np.asarray(matching.mate[:n]) >= n + s
+    lightest = np.sort(relative_weight)[:waiting_places].sum()
+    if relative_weight[waits].sum() > lightest * (1 + RELATIVE_TOLERANCE):
         return None
-    dearer = float((price - low)[waits].sum())
-    return replace(found, cost=found.cost + dearer, lower_bound=found.lower_bound + dearer)
+    raised = float((penalties - low_penalties)[waits].sum())
+    return replace(matching, cost=matching.cost + raised, lower_bound=matching.lower_bound + raised)
 
 
-def _solved(options: Options, price: Floats, places: int, budget: TimeBudget) -> Matching:
-    """The matching with so many waiting places; INFEASIBLE where more would have to wait."""
-    n, s = len(options.pending), len(options.seats)
-    size = n + s + places
+def _match_with_waiting_places(
+    candidates: Candidates, penalties: Floats, waiting_places: int, budget: TimeBudget
+) -> Matching:
+    """The matching with so many waiting places; INFEASIBLE where more jobs would have to wait."""
+    n, s = len(candidates.pending), len(candidates.seats)
+    size = n + s + waiting_places
     cost = np.full((size, size), np.inf)
-    cost[:n, :n] = options.together_best()
-    cost[:n, n : n + s] = options.beside_all()
-    cost[:n, n + s :] = price[:, None]
+    cost[:n, :n] = candidates.best_pair_cost()
+    cost[:n, n : n + s] = candidates.seat_cost()
+    cost[:n, n + s :] = penalties[:, None]
     cost[n:, :n] = cost[:n, n:].T
     solo = np.zeros(size)
-    solo[:n] = options.alone_best()
-    left_s = None if budget.unlimited else max(LEAST_S, budget.remaining_s)
-    return match_pairs(cost, solo, max_devices=options.take + s + places, time_limit_s=left_s)
+    solo[:n] = candidates.best_solo_cost()
+    time_limit_s = None if budget.unlimited else max(MIN_SEARCH_S, budget.remaining_s)
+    max_devices = candidates.max_new_devices + s + waiting_places
+    return match_pairs(cost, solo, max_devices=max_devices, time_limit_s=time_limit_s)
 
 
-def _placed(options: Options, price: Floats, matching: Matching) -> Placement:
-    """Groups of the matching on devices; exact where each got the class that the matching counted on."""
-    n, s = len(options.pending), len(options.seats)
-    starts: list[Start] = []
-    fresh: list[tuple[int, ...]] = []
+# --- from the matching to devices -------------------------------------------------------------------------------------
+
+
+def _placement_of_matching(candidates: Candidates, penalties: Floats, matching: Matching) -> Placement:
+    """The matching's groups on devices; optimal where each got the class at whose cost the matching priced it."""
+    n, s = len(candidates.pending), len(candidates.seats)
+    seat_starts: list[Start] = []
+    groups: list[tuple[int, ...]] = []  # that need an empty device
     for i, j in enumerate(matching.mate[:n].tolist()):
         if n <= j < n + s:
-            starts.append(Start(members=(i,), seat=j - n))
+            seat_starts.append(Start(members=(i,), seat=j - n))
         elif j == i:
-            fresh.append((i,))
+            groups.append((i,))
         elif i < j < n:
-            fresh.append((i, j))
-    devices = _devices(options, price, fresh)
-    starts += [Start(members=members, device=k) for members, k in zip(fresh, devices, strict=True) if k >= 0]
-    found = placement_of(options, price, tuple(starts), bound=matching.lower_bound)
-    if found.total - found.bound > EQUAL * max(abs(found.total), matching.cost):
-        return found
-    return placement_of(options, price, found.starts, bound=found.total, exact=True)
+            groups.append((i, j))
+    devices = _assign_devices(candidates, penalties, groups)
+    device_starts = [Start(members=group, device=k) for group, k in zip(groups, devices, strict=True) if k >= 0]
+    starts = (*seat_starts, *device_starts)
+    placement = placement_from(candidates, penalties, starts, lower_bound=matching.lower_bound)
+    if placement.total - placement.lower_bound > RELATIVE_TOLERANCE * max(abs(placement.total), matching.cost):
+        return placement
+    return placement_from(candidates, penalties, starts, lower_bound=placement.total, is_optimal=True)
 
 
-def _devices(options: Options, price: Floats, fresh: list[tuple[int, ...]]) -> list[int]:
-    """The empty device of each group, -1 for none; devices of one class are alike."""
-    if not fresh or len(options.together) < 2:
-        return list(range(len(fresh)))
-    column = {
-        where: np.array(
+def _assign_devices(candidates: Candidates, penalties: Floats, groups: list[tuple[int, ...]]) -> list[int]:
+    """The empty device of each group, -1 for none; devices of one class are interchangeable."""
+    if not groups or len(candidates.pair_tables) < 2:
+        return list(range(len(groups)))
+    group_cost = {
+        device_class: np.array(
             [
-                options.together[where].cost[members] if len(members) == 2 else options.alone[where][members[0]]
-                for members in fresh
+                candidates.pair_tables[device_class].cost[group]
+                if len(group) == 2
+                else candidates.solo_cost[device_class][group[0]]
+                for group in groups
             ],
             dtype=np.float64,
         )
-        for where in options.together
+        for device_class in candidates.pair_tables
     }
-    table = np.stack([column[where] for where in options.empty_class], axis=1)
-    hold = np.array([price[list(members)].sum() for members in fresh])
-    return [int(k) for k in assign_seats(table, hold).seat]
+    cost = np.stack([group_cost[device_class] for device_class in candidates.empty_classes], axis=1)
+    hold = np.array([penalties[list(group)].sum() for group in groups])
+    return [int(k) for k in assign_seats(cost, hold).seat]

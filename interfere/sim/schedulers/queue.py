@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from interfere.policy.solve.gangs import cut
+from interfere.policy.solve.gangs import device_sets
 from interfere.records import Device
 from interfere.sim.cluster import Cluster, Decision, Progress, Start
 from interfere.sim.schedulers.orders import Order
@@ -44,7 +44,7 @@ def seats(free: Sequence[Device], one: Progress, node_gpus: int) -> tuple[Device
     for devices in by_type.values():
         if len(devices) < one.job.gpus:
             continue
-        taken = cut(devices, one.job.gpus, 1)[0]
+        taken = device_sets(devices, one.job.gpus, 1)[0]
         if not node_gpus or len({device.node for device in taken}) <= -(-one.job.gpus // node_gpus):
             return taken
     return ()

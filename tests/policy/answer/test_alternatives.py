@@ -6,8 +6,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from interfere.policy.answer.alternatives import CLASSES, PARTNERS, REFUSALS_A_RULE, alternatives, choices, refusals
-from interfere.policy.costs.candidates import Options, survey
+from interfere.policy.answer.alternatives import (
+    MAX_CLASSES,
+    MAX_EXAMPLES,
+    MAX_PARTNERS,
+    alternatives,
+    choices,
+    refusals,
+)
+from interfere.policy.costs.candidates import Candidates, find_candidates
 from interfere.policy.costs.pair_costs import DeviceClass
 from interfere.policy.solve.planner import plan
 from interfere.records import (
@@ -19,6 +26,7 @@ from interfere.records import (
     Limits,
     ObjectiveKind,
     Plan,
+    RuleKind,
     Snapshot,
     SolveStatus,
 )
@@ -50,8 +58,8 @@ class Timed(World):
             limits=Limits.of(**self.snapshot.limits.flat() | {"soft_cap": 1.5}),
         )
 
-    def options(self) -> Options:
-        return survey(context(self.snapshot, self.predictor, self.resolve))
+    def candidates(self) -> Candidates:
+        return find_candidates(context(self.snapshot, self.predictor, self.resolve))
 
 
 @pytest.mark.parametrize(("objective", "kinds"), CASES)
@@ -62,7 +70,7 @@ def test_what_was_decided_is_among_them_says_what_the_plan_says_and_none_is_bett
     world = Timed(seed, objective, kinds)
     decided = world.plan()
     for action in decided.actions:
-        found, _ = alternatives(world.options(), action, _where(world.snapshot, action))
+        found, _ = alternatives(world.candidates(), action, _where(world.snapshot, action))
         (chosen,) = [one for one in found if one.chosen]
         assert (chosen.kind, chosen.device_id, chosen.partner_id) == (action.kind, action.device_id, action.partner_id)
         waiting, weight = _waiting(world.snapshot, decided)
@@ -88,9 +96,9 @@ def _waiting(snapshot: Snapshot, decided: Plan) -> tuple[int, float]:
 def test_each_costs_what_the_best_placement_with_it_costs(seed: int) -> None:
     """The group's own cost and the best of the rest, planned as a snapshot of its own."""
     world = Timed(seed, ObjectiveKind.WEIGHTED_EXCESS, 1)
-    options = world.options()
+    candidates = world.candidates()
     for action in world.plan().actions:
-        for one in alternatives(options, action, _where(world.snapshot, action))[0]:
+        for one in alternatives(candidates, action, _where(world.snapshot, action))[0]:
             waiting, cost = _by_planning_the_rest(world, action, one)
             assert (one.waiting_weight, one.cost) == pytest.approx((waiting, cost), rel=1e-6, abs=1e-9)
 
@@ -118,7 +126,7 @@ def test_none_needs_what_is_not_allowed(seed: int) -> None:
     world = Timed(seed, ObjectiveKind.WEIGHTED_EXCESS, 2)
     limits = world.snapshot.limits
     for action in world.plan().actions:
-        for one in alternatives(world.options(), action, _where(world.snapshot, action))[0]:
+        for one in alternatives(world.candidates(), action, _where(world.snapshot, action))[0]:
             assert one.kind in limits.allowed
             if one.partner_id and not math.isnan(limits.slowdown.max_slowdown):
                 assert max(one.slowdown, one.partner_slowdown) <= limits.slowdown.max_slowdown
@@ -137,27 +145,29 @@ def crowd(n: int, devices: int, **given: object) -> tuple[Snapshot, TablePredict
 def test_a_few_partners_that_differ_are_solved_for_not_all() -> None:
     snapshot, predictor, resolve = crowd(20, 10)
     twins = tuple(Job(id=f"twin{k}", workload="w1") for k in range(30))
-    options = survey(context(replace(snapshot, pending=snapshot.pending + twins), predictor, resolve))  # type: ignore[arg-type]
-    found = choices(options, Action(kind=ActionKind.WAIT, job_id="j0"), None)
-    solved, left_out = alternatives(options, Action(kind=ActionKind.WAIT, job_id="j0"), None)
+    candidates = find_candidates(context(replace(snapshot, pending=snapshot.pending + twins), predictor, resolve))  # type: ignore[arg-type]
+    found = choices(candidates, Action(kind=ActionKind.WAIT, job_id="j0"), None)
+    solved, left_out = alternatives(candidates, Action(kind=ActionKind.WAIT, job_id="j0"), None)
     assert (len(solved), left_out) == (len(found), 0)
-    partners = [one.partner_workload for one in found if one.partner]
-    assert partners == [f"w{k}" for k in range(1, PARTNERS + 1)]  # the cheapest, the twins as one
-    assert [one.kind for one in found if not one.partner] == [ActionKind.WAIT, ActionKind.START_ALONE]
+    partners = [one.partner_workload for one in found if one.partner_id]
+    assert partners == [f"w{k}" for k in range(1, MAX_PARTNERS + 1)]  # the cheapest, the twins as one
+    assert [one.kind for one in found if not one.partner_id] == [ActionKind.WAIT, ActionKind.START_ALONE]
 
 
 def test_a_device_of_every_kind_up_to_a_few() -> None:
     devices = tuple(Device(id=f"d{k}", type=DEVICE, memory_bytes=1e9 + k) for k in range(8))
-    options = survey(context(Snapshot(pending=(Job(id="j", workload="w"),), devices=devices), *_one_workload()))  # type: ignore[arg-type]
+    candidates = find_candidates(
+        context(Snapshot(pending=(Job(id="j", workload="w"),), devices=devices), *_one_workload())
+    )  # type: ignore[arg-type]
     alone = [
         one
         for one in choices(
-            options, Action(kind=ActionKind.START_ALONE, job_id="j", device_id="d6"), DeviceClass.of(devices[6])
+            candidates, Action(kind=ActionKind.START_ALONE, job_id="j", device_id="d6"), DeviceClass.of(devices[6])
         )
         if one.kind is ActionKind.START_ALONE
     ]
     assert [one.device_id for one in alone if one.chosen] == ["d6"]
-    assert len(alone) == 1 + CLASSES
+    assert len(alone) == 1 + MAX_CLASSES
 
 
 def _one_workload() -> tuple[TablePredictor, object]:
@@ -166,8 +176,8 @@ def _one_workload() -> tuple[TablePredictor, object]:
 
 def test_taking_a_device_counts_against_the_most_that_may_be_taken() -> None:
     snapshot, predictor, resolve = crowd(4, 4, limits=Limits(max_devices=1))
-    options = survey(context(snapshot, predictor, resolve))  # type: ignore[arg-type]
-    by_kind = {one.kind: one for one in alternatives(options, Action(kind=ActionKind.WAIT, job_id="j0"), None)[0]}
+    candidates = find_candidates(context(snapshot, predictor, resolve))  # type: ignore[arg-type]
+    by_kind = {one.kind: one for one in alternatives(candidates, Action(kind=ActionKind.WAIT, job_id="j0"), None)[0]}
     assert by_kind[ActionKind.START_ALONE].waiting == 3
     assert by_kind[ActionKind.START_SHARED].waiting == 2
     assert by_kind[ActionKind.WAIT].waiting == 2  # itself, and one of the three others
@@ -177,10 +187,12 @@ def test_refused_partners_are_counted_and_a_few_listed_for_each_rule() -> None:
     snapshot, predictor, resolve = crowd(20, 2, limits=Limits.of(max_slowdown=1.1))
     stranger = Job(id="new", workload="nobody")
     pending = replace(snapshot, pending=(*snapshot.pending, stranger))
-    listed, total = refusals(survey(context(pending, predictor, resolve)), Action(kind=ActionKind.WAIT, job_id="j5"))  # type: ignore[arg-type]
+    listed, total = refusals(
+        find_candidates(context(pending, predictor, resolve)), Action(kind=ActionKind.WAIT, job_id="j5")
+    )  # type: ignore[arg-type]
     assert total == 15  # beside w6 to w19 past 1.1 ×, and beside nobody knows whom; w5 itself is no partner
-    rules = [one.reason.partition(":")[0] for one in listed]
-    assert rules.count("slowdown cap of the request") == REFUSALS_A_RULE
+    kinds = [one.rule.kind for one in listed if one.rule is not None]
+    assert kinds.count(RuleKind.REQUEST_SLOWDOWN_CAP) == MAX_EXAMPLES
     assert [one.partner_id for one in listed if one.reason.startswith("no profile")] == ["new"]
     assert {one.job_id for one in listed} == {"j5"}
 
@@ -188,8 +200,8 @@ def test_refused_partners_are_counted_and_a_few_listed_for_each_rule() -> None:
 def test_a_job_that_fits_nowhere_even_alone_says_so() -> None:
     devices = (Device(id="d", type=DEVICE, memory_bytes=1e9),)
     snapshot = Snapshot(pending=(Job(id="j", workload="w", memory_peak_bytes=2e9),), devices=devices)
-    options = survey(context(snapshot, *_one_workload()))  # type: ignore[arg-type]
-    (refusal,), total = refusals(options, Action(kind=ActionKind.WAIT, job_id="j"))
+    candidates = find_candidates(context(snapshot, *_one_workload()))  # type: ignore[arg-type]
+    (refusal,), total = refusals(candidates, Action(kind=ActionKind.WAIT, job_id="j"))
     assert (refusal.partner_id, total) == ("", 1)
     assert refusal.reason.startswith("memory: 1.86 GiB > 0.931 GiB")
 
@@ -197,7 +209,9 @@ def test_a_job_that_fits_nowhere_even_alone_says_so() -> None:
 def test_a_job_that_no_pool_is_open_to_says_so() -> None:
     devices = (Device(id="d", type=DEVICE, pool="theirs"),)
     snapshot = Snapshot(pending=(Job(id="j", workload="w", pools=("ours",)),), devices=devices)
-    (refusal,), total = refusals(survey(context(snapshot, *_one_workload())), Action(kind=ActionKind.WAIT, job_id="j"))  # type: ignore[arg-type]
+    (refusal,), total = refusals(
+        find_candidates(context(snapshot, *_one_workload())), Action(kind=ActionKind.WAIT, job_id="j")
+    )  # type: ignore[arg-type]
     assert (refusal.partner_id, total) == ("", 1)
     assert refusal.reason.startswith("pool: j allows [ours]")
 
@@ -205,8 +219,8 @@ def test_a_job_that_no_pool_is_open_to_says_so() -> None:
 def test_the_partner_it_was_given_is_listed_where_that_is_not_allowed_any_more() -> None:
     snapshot, predictor, resolve = crowd(20, 2, limits=Limits.of(max_slowdown=1.1))
     given = Action(kind=ActionKind.START_SHARED, job_id="j5", device_id="d0", partner_id="j19")
-    listed, _ = refusals(survey(context(snapshot, predictor, resolve)), given)  # type: ignore[arg-type]
-    assert len(listed) == REFUSALS_A_RULE + 1
+    listed, _ = refusals(find_candidates(context(snapshot, predictor, resolve)), given)  # type: ignore[arg-type]
+    assert len(listed) == MAX_EXAMPLES + 1
     assert listed[-1].partner_id == "j19"
 
 
@@ -219,10 +233,10 @@ def test_out_of_time_what_was_chosen_is_answered_and_the_rest_is_counted() -> No
         devices=tuple(Device(id=f"d{k}", type=DEVICE) for k in range(40)),
         objective=ObjectiveKind.MAKESPAN,
     )
-    options = survey(context(snapshot, TablePredictor(table), resolver(*map(profile, names))))
+    candidates = find_candidates(context(snapshot, TablePredictor(table), resolver(*map(profile, names))))
     waits = Action(kind=ActionKind.WAIT, job_id="w0")
     late = TimeBudget(-1.0)
-    solved, left_out = alternatives(options, waits, None, late)
+    solved, left_out = alternatives(candidates, waits, None, late)
     assert any(one.chosen for one in solved)
     assert left_out > 0
-    assert len(solved) + left_out == len(choices(options, waits, None))
+    assert len(solved) + left_out == len(choices(candidates, waits, None))

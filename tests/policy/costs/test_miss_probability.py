@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from interfere.errors import InvalidInputError
-from interfere.policy.costs.miss_probability import either_past
+from interfere.policy.costs.miss_probability import soft_cap_probabilities
 from interfere.policy.solve.planner import plan
 from interfere.records import Device, Job, Limits, ObjectiveKind, ObjectiveTerm, Snapshot
 from tests.tables import DEVICE, TablePredictor, context, profile, resolver
@@ -28,21 +28,21 @@ def lognormal(ahead: float, back: float, sd: float):
 )
 def test_it_is_the_chance_of_the_distribution_that_the_quantiles_are_of(ahead: float, back: float, sd: float) -> None:
     below = [NormalDist(math.log(median), sd).cdf(math.log(1.5)) for median in (ahead, back)]
-    found = float(either_past(lognormal(ahead, back, sd), 1.5)[0, 0])
+    found = float(soft_cap_probabilities(lognormal(ahead, back, sd), 1.5)[0, 0])
     assert found == pytest.approx(1 - below[0] * below[1], abs=0.02)  # linear between 13 levels
 
 
 def test_it_rises_with_the_slowdown_and_falls_with_the_cap() -> None:
-    by_slowdown = [float(either_past(lognormal(s, 1.0, 0.1), 1.5)[0, 0]) for s in np.linspace(1.0, 2.5, 31)]
-    by_cap = [float(either_past(lognormal(1.4, 1.3, 0.1), cap)[0, 0]) for cap in np.linspace(1.0, 2.5, 31)]
+    by_slowdown = [float(soft_cap_probabilities(lognormal(s, 1.0, 0.1), 1.5)[0, 0]) for s in np.linspace(1.0, 2.5, 31)]
+    by_cap = [float(soft_cap_probabilities(lognormal(1.4, 1.3, 0.1), cap)[0, 0]) for cap in np.linspace(1.0, 2.5, 31)]
     assert by_slowdown == sorted(by_slowdown)
     assert by_cap == sorted(by_cap, reverse=True)
     assert (by_slowdown[0], by_slowdown[-1]) == (0.0, 1.0)
 
 
 def test_an_answer_without_spread_is_certain() -> None:
-    assert either_past(lognormal(1.4, 1.3, 0.0), 1.5)[0, 0] == 0.0
-    assert either_past(lognormal(1.4, 1.6, 0.0), 1.5)[0, 0] == 1.0
+    assert soft_cap_probabilities(lognormal(1.4, 1.3, 0.0), 1.5)[0, 0] == 0.0
+    assert soft_cap_probabilities(lognormal(1.4, 1.6, 0.0), 1.5)[0, 0] == 1.0
 
 
 def test_fewest_pairs_past_the_cap_first_then_the_least_slowdown() -> None:

@@ -13,7 +13,7 @@ from interfere.errors import InvalidInputError
 from interfere.policy.answer.ranking import rank
 from interfere.policy.decide import decide
 from interfere.policy.ledger.promises import reconcile
-from interfere.policy.solve.gangs import cut, plan_gangs
+from interfere.policy.solve.gangs import device_sets, plan_all_sizes
 from interfere.policy.validate import validate_snapshot
 from interfere.records import ActionKind, Device, Job, Limits, Plan, ScopeLedger, Snapshot, SolveStatus
 from tests.tables import DEVICE, TablePredictor, catalogue, context, profile, resolver
@@ -60,7 +60,7 @@ class World:
         )
 
     def plan(self) -> Plan:
-        return plan_gangs(context(self.snapshot, self.predictor, self.resolve, "d"))
+        return plan_all_sizes(context(self.snapshot, self.predictor, self.resolve, "d"))
 
 
 @given(st.integers(0, 100_000))
@@ -129,7 +129,7 @@ def test_where_everything_fits_alone_everything_starts_alone_at_no_cost() -> Non
     jobs = tuple(Job(id=f"p{size}", workload="a", gpus=size) for size in (1, 2, 4))
     devices = tuple(Device(id=f"{node}{k}", type=DEVICE, node=node) for node in "xy" for k in range(4))
     world = World(0)
-    found = plan_gangs(context(Snapshot(pending=jobs, devices=devices), world.predictor, world.resolve, "d"))
+    found = plan_all_sizes(context(Snapshot(pending=jobs, devices=devices), world.predictor, world.resolve, "d"))
     assert {action.kind for action in found.actions} == {ActionKind.START_ALONE}
     assert (found.cost, found.lower_bound, found.status) == (0.0, 0.0, SolveStatus.BOUNDED)
 
@@ -142,7 +142,7 @@ def test_the_larger_goes_first_at_equal_weight(weights: tuple[float, float], sta
         Job(id="large", workload="a", weight=weights[1], gpus=3),
     )
     devices = tuple(Device(id=str(k), type=DEVICE) for k in range(3))
-    found = plan_gangs(context(Snapshot(pending=jobs, devices=devices), world.predictor, world.resolve, "d"))
+    found = plan_all_sizes(context(Snapshot(pending=jobs, devices=devices), world.predictor, world.resolve, "d"))
     assert [action.job_id for action in found.actions if action.places] == [starts]
     (waits,) = (action for action in found.actions if not action.places)
     assert waits.reason.startswith("gang: no")
@@ -150,7 +150,7 @@ def test_the_larger_goes_first_at_equal_weight(weights: tuple[float, float], sta
 
 def nodes_of(free: dict[str, int], size: int, most: int = 9) -> list[str]:
     devices = [Device(id=f"{node}{k}", type=DEVICE, node=node) for node, count in free.items() for k in range(count)]
-    return ["".join(sorted(device.node for device in group)) for group in cut(devices, size, most)]
+    return ["".join(sorted(device.node for device in group)) for group in device_sets(devices, size, most)]
 
 
 def test_sets_take_the_fullest_node_that_holds_them_and_few_nodes_else() -> None:
@@ -223,7 +223,9 @@ def test_a_resident_gang_ends_as_late_as_one_of_its_devices_says() -> None:
 def test_one_device_of_a_gang_is_no_seat_and_no_place_for_one() -> None:
     world = World(0)
     devices = tuple(Device(id=d, type=DEVICE, residents=(gang("r", 2),)) for d in "01")
-    found = plan_gangs(context(Snapshot(pending=(gang("x", 1),), devices=devices), world.predictor, world.resolve, "d"))
+    found = plan_all_sizes(
+        context(Snapshot(pending=(gang("x", 1),), devices=devices), world.predictor, world.resolve, "d")
+    )
     assert found.actions[0].kind is ActionKind.WAIT
     (ranked,) = rank(gang("x", 1), devices[:1], world.predictor, catalogue(world.resolve), Limits())
     assert (ranked.feasible, ranked.reason) == (False, "no free seat: a gang runs there")
@@ -238,7 +240,7 @@ def test_large_gangs_keep_to_themselves_where_the_limits_say_so() -> None:
     devices = tuple(Device(id=f"d{k}", type=DEVICE, node="n") for k in range(6))
     for most, waiting in ((None, 0), (4, 0), (3, 1), (1, 2)):
         asked = Snapshot(pending=pending, devices=devices, limits=Limits(most_shared_gpus=most))
-        found = plan_gangs(context(asked, world.predictor, world.resolve, "d"))
+        found = plan_all_sizes(context(asked, world.predictor, world.resolve, "d"))
         shared = {action.job_id for action in found.actions if action.kind is ActionKind.START_SHARED}
         assert sum(action.kind is ActionKind.WAIT for action in found.actions) == waiting
         assert all(most is None or int(name[1]) <= most for name in shared)
@@ -264,7 +266,7 @@ def test_single_jobs_leave_the_empty_devices_to_gangs_where_that_starts_more() -
         Device(id="d1", type=DEVICE),
         Device(id="d2", type=DEVICE, residents=(Job(id="r", workload="a"),)),
     )
-    found = plan_gangs(context(Snapshot(pending=pending, devices=devices), world.predictor, world.resolve, "d"))
+    found = plan_all_sizes(context(Snapshot(pending=pending, devices=devices), world.predictor, world.resolve, "d"))
     kinds = {action.job_id: action.kind for action in found.actions}
     assert kinds == dict.fromkeys(("s0", "g0", "g1"), ActionKind.START_SHARED) | {"s1": ActionKind.WAIT}
     assert found.status is SolveStatus.BOUNDED

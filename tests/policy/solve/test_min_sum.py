@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from interfere.policy.solve import min_sum as place
+from interfere.policy.solve import min_sum
 from interfere.policy.solve.planner import plan
 from interfere.records import ActionKind, Device, Job, Limits, ObjectiveKind, Plan, Snapshot, SolveStatus
 from tests.tables import TablePredictor, context, profile, resolver
@@ -109,9 +109,9 @@ def test_the_quick_way_with_the_fewest_waiting_costs_what_the_general_one_does(
         made = crowd(jobs, empty, residents, 1 + seed % 2, seed)
         for cap in (math.nan, 1.6):  # with a cap there may be too few pairs: then it gives way
             limits = Limits.of(max_slowdown=cap)
-            monkeypatch.setattr(place, "LARGE", -1)
+            monkeypatch.setattr(min_sum, "LARGE_PROBLEM", -1)
             quick = decided(made, limits=limits)
-            monkeypatch.setattr(place, "LARGE", 10**9)
+            monkeypatch.setattr(min_sum, "LARGE_PROBLEM", 10**9)
             general = decided(made, limits=limits)
             assert waiting(quick) == waiting(general)
             assert quick.status is general.status
