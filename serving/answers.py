@@ -1,4 +1,4 @@
-"""Answers put together from what the model and its manifest say."""
+"""Answers composed from the model's predictions and its manifest."""
 
 from collections.abc import Sequence
 
@@ -16,62 +16,67 @@ def predict_known(
     model: Predictor,
     query: PairQuery,
     device_type: str,
-    found: Sequence[tuple[JobProfile | None, str]],
+    lookups: Sequence[tuple[JobProfile | None, str]],
     victim: NDArray[np.int64],
     neighbour: NDArray[np.int64],
 ) -> Prediction:
-    """The model's answer where both jobs have profiles; elsewhere the reason why one of them has none."""
-    place = np.cumsum([profile is not None for profile, _ in found]) - 1
-    missing = np.array([profile is None for profile, _ in found], dtype=bool)
-    ask = ~(missing[victim] | missing[neighbour])
-    said = model.predict_pairs(
+    """The model's prediction where both jobs have profiles; elsewhere the pair abstains with the reason.
+
+    `lookups`: of every job its profile, or None and the reason why there is none.
+    """
+    index = np.cumsum([profile is not None for profile, _ in lookups]) - 1
+    missing = np.array([profile is None for profile, _ in lookups], dtype=bool)
+    predictable = ~(missing[victim] | missing[neighbour])
+    prediction = model.predict_pairs(
         PairBatch(
-            jobs=tuple(profile for profile, _ in found if profile is not None),
-            victim=place[victim[ask]],
-            neighbour=place[neighbour[ask]],
+            jobs=tuple(profile for profile, _ in lookups if profile is not None),
+            victim=index[victim[predictable]],
+            neighbour=index[neighbour[predictable]],
             device_type=device_type,
             mode=query.mode,
             device_memory_bytes=query.device_memory_bytes,
             allow_extrapolation=query.allow_extrapolation,
         )
     )
-    if ask.all():
-        return said
+    if predictable.all():
+        return prediction
 
     def spread(values: NDArray[np.float64]) -> NDArray[np.float64]:
-        full = np.full(len(ask), np.nan)
-        full[ask] = values
-        return full
+        all_pairs = np.full(len(predictable), np.nan)
+        all_pairs[predictable] = values
+        return all_pairs
 
-    source, reason = np.full(len(ask), Source.ABSTAINED, dtype=object), np.full(len(ask), "", dtype=object)
-    source[ask], reason[ask] = said.source, said.reason
-    for k in np.flatnonzero(~ask):
-        reason[k] = found[victim[k]][1] or found[neighbour[k]][1]
+    source = np.full(len(predictable), Source.ABSTAINED, dtype=object)
+    reason = np.full(len(predictable), "", dtype=object)
+    source[predictable], reason[predictable] = prediction.source, prediction.reason
+    for k in np.flatnonzero(~predictable):
+        reason[k] = lookups[victim[k]][1] or lookups[neighbour[k]][1]
     return Prediction(
-        median=spread(said.median),
-        lower=spread(said.lower),
-        upper=spread(said.upper),
-        feasibility=spread(said.feasibility),
+        median=spread(prediction.median),
+        lower=spread(prediction.lower),
+        upper=spread(prediction.upper),
+        feasibility=spread(prediction.feasibility),
         source=tuple(source),
         reason=tuple(reason),
     )
 
 
-def model_info(about: Manifest, online: OnlineState) -> ModelInfo:
-    """What is served, and what it has learned."""
+def model_info(manifest: Manifest, online: OnlineState) -> ModelInfo:
+    """The served model and the state of its online correction."""
     return ModelInfo(
-        version=about.version,
-        model=about.model,
-        matrix_model=about.matrix_model,
-        fingerprint=about.fingerprint,
-        created_at=about.created_at,
-        workloads=about.workloads,
-        domains=tuple(ModelDomain(device_type=d.device_type, mode=d.mode, metric=d.metric) for d in about.domains),
-        calibrated=about.intervals.calibrated,
+        version=manifest.version,
+        model=manifest.model,
+        matrix_model=manifest.matrix_model,
+        fingerprint=manifest.fingerprint,
+        created_at=manifest.created_at,
+        workloads=manifest.workloads,
+        domains=tuple(ModelDomain(device_type=d.device_type, mode=d.mode, metric=d.metric) for d in manifest.domains),
+        calibrated=manifest.intervals.calibrated,
         trained_on=tuple(
-            TrainingTable(table=str(t["table"]), rows=int(t["rows"]), sha256=str(t["sha256"])) for t in about.trained_on
+            TrainingTable(table=str(t["table"]), rows=int(t["rows"]), sha256=str(t["sha256"]))
+            for t in manifest.trained_on
         ),
-        scores=scores_of(about.scores),
+        scores=scores_of(manifest.scores),
         online=online,
         server_version=interfere.__version__,
     )

@@ -1,7 +1,7 @@
-"""Around every unary call: it is counted and timed, and its errors become statuses with details.
+"""The interceptor of unary calls: counts and times them, and turns their errors into statuses with details.
 
-Law: no exception of ours or of a library reaches a client as a traceback; what nobody foresaw is INTERNAL with an id
-that the log of the server repeats.
+Law: no exception reaches a client as a traceback; an unexpected one is INTERNAL with an id that the server's log
+repeats.
 """
 
 import logging
@@ -20,7 +20,7 @@ _log = logging.getLogger(__name__)
 
 
 class CallInterceptor(grpc.ServerInterceptor):  # type: ignore[type-arg]  # generic in the stubs only
-    """Streams (reflection, health watches) pass untouched."""
+    """Wraps unary calls; streams (reflection, health watches) pass untouched."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
@@ -40,14 +40,14 @@ class CallInterceptor(grpc.ServerInterceptor):  # type: ignore[type-arg]  # gene
             code = "OK"
             try:
                 answer = handler.unary_unary(request, context)
-                code = "OK" if context.is_active() else "CANCELLED"  # the caller's deadline passed, or it left
+                code = "OK" if context.is_active() else "CANCELLED"  # the caller gave up
             except InterfereError as error:
                 code = error.code
                 self._abort_with(error, context)
             except Exception:
-                code, name = "INTERNAL", secrets.token_hex(6)
-                _log.exception("%s failed; error id %s", method, name)
-                context.abort(grpc.StatusCode.INTERNAL, f"internal error {name}: the log of the server has the cause")
+                code, error_id = "INTERNAL", secrets.token_hex(6)
+                _log.exception("%s failed; error id %s", method, error_id)
+                context.abort(grpc.StatusCode.INTERNAL, f"internal error {error_id}: the server's log has the cause")
             finally:
                 self._metrics.call_ended(service, method, code, time.perf_counter() - start_s)
             return answer

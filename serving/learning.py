@@ -1,8 +1,8 @@
-"""Observations: learned, stored, then acknowledged; the online model is the fold of the log.
+"""The observation log and the online model: observations are learned, stored, then acknowledged.
 
-Law: what is known is the fold of the stored entries that no rollback took out, in their order, also after a write that
-failed and after a restart. The fold is against the model and profiles of now: a new champion meets every observation
-anew, and a better one is corrected less. Snapshots only shorten it.
+Law: the online model is the fold of the stored entries that were not rolled back, in their order, also after a failed
+write and after a restart. The fold uses the current model and profiles: a new champion learns from every observation
+again, and a better one is corrected less. Stored states only shorten the fold.
 """
 
 import logging
@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from zipfile import BadZipFile
 
 from interfere.errors import NotFoundError, UnavailableError
-from interfere.predict.online import state as snapshot
+from interfere.predict.online import state as online_state
 from interfere.predict.residual import Learned, OnlineModel
 from interfere.records import JobProfile, MemoryUsage, Observation, ObservationResult, Progress, Rollback
 from interfere.store.protocol import Kept, ObservationBook, SnapshotBook, StoredSnapshot
@@ -31,59 +31,59 @@ from serving.profiles import ProfileCatalogue
 
 _log = logging.getLogger(__name__)
 _STORED = (ObservationResult.APPLIED, ObservationResult.PENDING_SOLO, ObservationResult.QUARANTINED)
-# Entries between snapshots: 25,000 are folded in 2.5 s of one core; a snapshot of 10,000 jobs in a million different
-# pairs, the largest there is, is written in 2 s.
+# Entries between stored states: 25,000 are folded in 2.5 s of one core; the state of 10,000 jobs in a million different
+# pairs, the largest possible, is written in 2 s.
 SNAPSHOT_EVERY = 25_000
 BATCH = 5_000  # entries folded with one question to the model inside
-MOST_CORRECTIONS = 20
+MAX_CORRECTIONS = 20
 
 
 class ObservationLedger:
-    """Not thread-safe: the caller holds one lock."""
+    """The log of observations and the model that learned from it. Not thread-safe: the caller holds one lock."""
 
     def __init__(
         self,
-        fresh: Callable[[], OnlineModel],
+        new_model: Callable[[], OnlineModel],
         book: ObservationBook,
         snapshots: SnapshotBook,
         profiles: ProfileCatalogue,
         metrics: Metrics,
     ) -> None:
-        """`fresh` makes a model that has learned nothing."""
-        self._fresh, self._book, self._snapshots = fresh, book, snapshots
+        """`new_model` makes a model that has learned nothing."""
+        self._new_model, self._book, self._snapshots = new_model, book, snapshots
         self._profiles, self._metrics = profiles, metrics
         self._counts = book.counts()
         self.used_bytes = book.largest_uses()  # by workload and device type
-        self._last = max((entry.sequence for entry in book.newest(1)), default=0)
-        self.model, self._from = self._folded(self._last)
+        self._last_sequence = max((entry.sequence for entry in book.newest(1)), default=0)
+        self.model, self._state_sequence = self._fold_log(self._last_sequence)
         self._alarms = self.model.alarms
         metrics.drifting(len(self.model.frozen()))
 
     @property
-    def last(self) -> int:
-        """The newest entry of the log; 0 without any."""
-        return self._last
+    def last_sequence(self) -> int:
+        """Sequence number of the newest entry of the log; 0 without any."""
+        return self._last_sequence
 
     # --- folding ----------------------------------------------------------------------------------------------------
 
-    def _folded(self, upto: int) -> tuple[OnlineModel, int]:
-        """The model after an entry of the log, and the entry of the snapshot that it started from."""
-        gone = self._book.rollbacks(upto=upto)
-        model, start = self._fresh(), 0
+    def _fold_log(self, upto: int) -> tuple[OnlineModel, int]:
+        """The model after an entry of the log, and the entry of the stored state that the fold started from."""
+        rollbacks = self._book.rollbacks(upto=upto)
+        model, start = self._new_model(), 0
         for stored in self._snapshots.find(self._key(), upto=upto):
-            # a rollback since then to an earlier entry makes the snapshot know too much
-            if all(at <= stored.sequence or stored.sequence <= to for at, to in gone):
+            # a later rollback to an earlier entry invalidates the state
+            if all(at <= stored.sequence or stored.sequence <= to for at, to in rollbacks):
                 try:
-                    snapshot.restore(model, stored.content)
+                    online_state.restore(model, stored.content)
                 except (ValueError, KeyError, IndexError, TypeError, OSError, BadZipFile) as error:
-                    _log.warning("a snapshot cannot be read, the log is folded instead: %r", error)
-                    model = self._fresh()
+                    _log.warning("a stored state cannot be read, the log is folded instead: %r", error)
+                    model = self._new_model()
                     continue
                 start = stored.sequence
                 break
         batch: list[Progress] = []
         for entry in self._book.entries(after=start, upto=upto):
-            if isinstance(entry.observation, Progress) and not _rolled_back(entry.sequence, gone):
+            if isinstance(entry.observation, Progress) and not _rolled_back(entry.sequence, rollbacks):
                 batch.append(entry.observation)
             if len(batch) >= BATCH:
                 self._fold(model, batch)
@@ -97,69 +97,73 @@ class ObservationLedger:
             model.observe(window, self._profiles.of_workload)
 
     def _key(self) -> str:
-        """What a snapshot depends on besides the log."""
-        return f"{snapshot.FORMAT} {self._fresh().version} {self._profiles.digest()}"
+        """What a stored state depends on besides the log."""
+        return f"{online_state.FORMAT} {self._new_model().version} {self._profiles.digest()}"
 
-    def facts_came(self, profiles: Sequence[JobProfile]) -> None:
-        """What was learned of a job without facts is learned again against its facts."""
-        cold = {(workload, device_type) for workload, device_type, _ in self.model.effects.cold}
-        if any((profile.workload, profile.device_type) in cold for profile in profiles):
-            self.model, self._from = self._folded(self._last)
+    def profiles_registered(self, profiles: Sequence[JobProfile]) -> None:
+        """Learn again what was observed of jobs that had no profile until now."""
+        unprofiled = {(workload, device_type) for workload, device_type, _ in self.model.effects.cold}
+        if any((profile.workload, profile.device_type) in unprofiled for profile in profiles):
+            self.model, self._state_sequence = self._fold_log(self._last_sequence)
 
-    def keep_snapshot(self) -> None:
-        """Store the state of now; a full disk only costs time at the next start."""
-        if self._last == self._from:
+    def store_state(self) -> None:
+        """Store the current state; on a full disk only the next start takes longer."""
+        if self._last_sequence == self._state_sequence:
             return
         try:
-            content = snapshot.content_of(self.model)
-            self._snapshots.put(StoredSnapshot(sequence=self._last, key=self._key(), content=content))
-            self._from = self._last
+            content = online_state.content_of(self.model)
+            self._snapshots.put(StoredSnapshot(sequence=self._last_sequence, key=self._key(), content=content))
+            self._state_sequence = self._last_sequence
         except UnavailableError:
             return
 
     # --- reporting --------------------------------------------------------------------------------------------------
 
     def observe(self, reported: Sequence[Reported]) -> tuple[ObservationAnswer, ...]:
-        """Each answered by itself. All but rejected ones and duplicates are stored before this returns; rejected ones
-        may be sent again once their reason is gone."""
-        seen = self._book.find(one.observation_id for one in reported)
-        kept: list[Kept] = []
+        """An answer for each observation. All but rejected ones and duplicates are stored before this returns; a
+        rejected one may be sent again once the reason is gone."""
+        known = self._book.find(observation.observation_id for observation in reported)
+        to_store: list[Kept] = []
         errors: list[float] = []
         answers = []
+        # 1. Learn each; the mark lets a failed write take everything back.
         self.model.mark()
         try:
-            windows = [one for one in reported if isinstance(one, Progress) and one.observation_id not in seen]
+            windows = [each for each in reported if isinstance(each, Progress) and each.observation_id not in known]
             self.model.prepare(windows, self._profiles.of_workload)
-            for one in reported:
-                answer, error = self._observe_one(one, seen)
+            for observation in reported:
+                answer, error = self._observe_one(observation, known)
                 answers.append(answer)
-                if not isinstance(one, Unreadable) and answer.result in _STORED:
-                    kept.append(Kept(observation=one, result=answer.result, reason=answer.reason))
-                    seen[one.observation_id] = one
+                if not isinstance(observation, Unreadable) and answer.result in _STORED:
+                    to_store.append(Kept(observation=observation, result=answer.result, reason=answer.reason))
+                    known[observation.observation_id] = observation
                     errors.append(error)
-            if kept:
-                self._last = self._book.append(kept, time.time())
+            # 2. Store them.
+            if to_store:
+                self._last_sequence = self._book.append(to_store, time.time())
         except BaseException:
-            self.model.take_back()  # forget what was folded in but not stored
+            self.model.take_back()  # forget what was learned but not stored
             raise
-        for one_kept in kept:
-            kind = kind_of(one_kept.observation)
+        # 3. Count them and update measured memory use.
+        for stored in to_store:
+            kind = kind_of(stored.observation)
             self._counts[kind] = self._counts.get(kind, 0) + 1
-            if isinstance(one_kept.observation, MemoryUsage):
-                self._used(one_kept.observation)
-        self._tell(answers, errors)
-        if any(isinstance(one.observation, Rollback) for one in kept):
-            self.model, self._from = self._folded(self._last)
+            if isinstance(stored.observation, MemoryUsage):
+                self._record_memory_use(stored.observation)
+        self._record_metrics(answers, errors)
+        # 4. A rollback folds the log again; a long log gets a new stored state.
+        if any(isinstance(stored.observation, Rollback) for stored in to_store):
+            self.model, self._state_sequence = self._fold_log(self._last_sequence)
             self.used_bytes = self._book.largest_uses()
-        if self._last - self._from >= SNAPSHOT_EVERY:
-            self.keep_snapshot()
+        if self._last_sequence - self._state_sequence >= SNAPSHOT_EVERY:
+            self.store_state()
         return tuple(answers)
 
-    def _used(self, usage: MemoryUsage) -> None:
+    def _record_memory_use(self, usage: MemoryUsage) -> None:
         key = usage.workload, usage.device_type
         self.used_bytes[key] = max(usage.bytes, self.used_bytes.get(key, 0.0))
 
-    def _tell(self, answers: Sequence[ObservationAnswer], errors: Sequence[float]) -> None:
+    def _record_metrics(self, answers: Sequence[ObservationAnswer], errors: Sequence[float]) -> None:
         for answer in answers:
             self._metrics.observed(answer.result)
         for error in errors:
@@ -167,33 +171,37 @@ class ObservationLedger:
                 self._metrics.predicted(error)
         frozen = self.model.frozen()
         if (alarms := self.model.alarms) > self._alarms:
-            _log.warning("drift alarm: nothing is learned until they settle of %s", ", ".join(frozen) or "all jobs")
+            _log.warning(
+                "drift alarm: learning is suspended until they are stable again, for %s",
+                ", ".join(frozen) or "all jobs",
+            )
             self._metrics.drift_alarm(alarms - self._alarms)
         self._alarms = alarms
         self._metrics.drifting(len(frozen))
 
-    def _observe_one(self, one: Reported, seen: Mapping[str, Observation]) -> tuple[ObservationAnswer, float]:
-        """The answer, and the relative error of the prediction that stood before it."""
+    def _observe_one(self, observation: Reported, known: Mapping[str, Observation]) -> tuple[ObservationAnswer, float]:
+        """The answer, and the relative error of the prediction before the observation."""
         learned = Learned(ObservationResult.REJECTED)
-        if isinstance(one, Unreadable):
-            learned = Learned(ObservationResult.REJECTED, one.reason)
-        elif one.observation_id in seen:
-            if observation_text(seen[one.observation_id]) == observation_text(one):
+        observation_id = observation.observation_id
+        if isinstance(observation, Unreadable):
+            learned = Learned(ObservationResult.REJECTED, observation.reason)
+        elif observation_id in known:
+            if observation_text(known[observation_id]) == observation_text(observation):
                 learned = Learned(ObservationResult.DUPLICATE, "this id was stored before; nothing changed")
             else:
-                why = "this id was stored with other content; give every observation an id of its own"
-                learned = Learned(ObservationResult.REJECTED, why)
-        elif isinstance(one, Progress):
-            learned = self.model.observe(one, self._profiles.of_workload)
-        elif isinstance(one, Rollback) and one.to_sequence > self._last:
-            why = f"the log ends at {self._last}: nothing comes after {one.to_sequence}"
-            learned = Learned(ObservationResult.REJECTED, why)
+                reason = "this id was stored with other content; give every observation an id of its own"
+                learned = Learned(ObservationResult.REJECTED, reason)
+        elif isinstance(observation, Progress):
+            learned = self.model.observe(observation, self._profiles.of_workload)
+        elif isinstance(observation, Rollback) and observation.to_sequence > self._last_sequence:
+            reason = f"the log ends at {self._last_sequence}: nothing comes after {observation.to_sequence}"
+            learned = Learned(ObservationResult.REJECTED, reason)
         else:
             learned = Learned(ObservationResult.APPLIED)
-        answer = ObservationAnswer(observation_id=one.observation_id, result=learned.result, reason=learned.reason)
+        answer = ObservationAnswer(observation_id=observation_id, result=learned.result, reason=learned.reason)
         return answer, learned.error_ratio
 
-    # --- telling ----------------------------------------------------------------------------------------------------
+    # --- reading ----------------------------------------------------------------------------------------------------
 
     def state(self) -> OnlineState:
         """Counts: stored observations and what they taught."""
@@ -201,9 +209,9 @@ class ObservationLedger:
 
     def log(self, at: int | None, limit: int) -> ObservationLog:
         """The newest entries up to a point, and what was known there. Raises NotFoundError past the end."""
-        if at is not None and at > self._last:
-            raise NotFoundError("no such entry", value=at, remedy=f"the log ends at {self._last}")
-        gone = self._book.rollbacks(upto=at)
+        if at is not None and at > self._last_sequence:
+            raise NotFoundError("no such entry", value=at, remedy=f"the log ends at {self._last_sequence}")
+        rollbacks = self._book.rollbacks(upto=at)
         entries = tuple(
             LogEntry(
                 sequence=stored.sequence,
@@ -211,13 +219,13 @@ class ObservationLedger:
                 result=stored.result,
                 reason=stored.reason,
                 received_s=stored.received_s,
-                rolled_back=_rolled_back(stored.sequence, gone),
+                rolled_back=_rolled_back(stored.sequence, rollbacks),
             )
             for stored in self._book.newest(limit or 20, upto=at)
         )
         model, counts = self.model, self._counts
-        if at is not None and at < self._last:
-            (model, _), counts = self._folded(at), self._book.counts(upto=at)
+        if at is not None and at < self._last_sequence:
+            (model, _), counts = self._fold_log(at), self._book.counts(upto=at)
         return ObservationLog(entries=entries, online=_state(model, counts), corrections=_corrections(model))
 
 
@@ -242,8 +250,8 @@ def _state(model: OnlineModel, counts: Mapping[str, int]) -> OnlineState:
 
 
 def _corrections(model: OnlineModel) -> tuple[Correction, ...]:
-    """Pairs that are most unlike what their jobs are."""
-    largest = sorted(model.effects.pairs.items(), key=lambda item: -abs(item[1][0]))[:MOST_CORRECTIONS]
+    """The pairs that differ most from what the effects of their jobs alone predict."""
+    largest = sorted(model.effects.pairs.items(), key=lambda item: -abs(item[1][0]))[:MAX_CORRECTIONS]
     return tuple(
         Correction(
             victim=victim,

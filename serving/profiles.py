@@ -1,6 +1,6 @@
-"""Which facts a job is predicted from: the newest registered profile, else the model's own, else nobody's.
+"""The catalogue of profiles that jobs are predicted from: the newest registered one, else the one of the model folder.
 
-Law: the same facts are the same object while they are the newest, so that the predictor's cache of encoded jobs holds.
+Law: the newest profile of a workload stays the same object, so that the predictor's cache of encoded jobs is hit.
 """
 
 import hashlib
@@ -13,7 +13,7 @@ from interfere.wire.messages import JobRef, ProfileSummary
 
 
 class ProfileCatalogue:
-    """Not thread-safe: the caller holds one lock."""
+    """Profiles by id and the newest by workload and device type. Not thread-safe: the caller holds one lock."""
 
     def __init__(self, book: ProfileBook, shipped: Iterable[JobProfile]) -> None:
         self._book = book
@@ -23,20 +23,20 @@ class ProfileCatalogue:
         self._registered: set[str] = set()
         self._digest = ""
         for profile in shipped:
-            self._learn(profile.profile_id, profile)
+            self._index(profile.profile_id, profile)
         for profile in book.all():
-            self._learn(profile.profile_id, profile)
+            self._index(profile.profile_id, profile)
             self._registered.add(profile.profile_id)
 
     def add(self, profiles: Sequence[JobProfile]) -> tuple[str, ...]:
-        """Store, then use. All or none."""
+        """Store profiles, all or none, then use them; their ids."""
         ids = self._book.put(profiles)
         for profile_id, profile in zip(ids, profiles, strict=True):
-            self._learn(profile_id, profile)
+            self._index(profile_id, profile)
         self._registered.update(ids)
         return ids
 
-    def _learn(self, profile_id: str, profile: JobProfile) -> None:
+    def _index(self, profile_id: str, profile: JobProfile) -> None:
         kept = self._by_id.pop(profile_id, profile)
         self._by_id[profile_id] = kept
         self._newest[kept.workload, kept.device_type] = kept
@@ -44,7 +44,7 @@ class ProfileCatalogue:
         self._digest = ""
 
     def digest(self) -> str:
-        """Changes whenever some workload's newest facts do."""
+        """A digest that changes whenever the newest profile of a workload does."""
         if not self._digest:
             newest = sorted(self._newest_id.items())
             self._digest = hashlib.sha256(repr(newest).encode()).hexdigest()[:16]
@@ -67,16 +67,16 @@ class ProfileCatalogue:
         return self._newest.get((workload, device_type))
 
     def of_job(self, job: Job, device_type: str) -> JobProfile | None:
-        """The profile a job names, where it is of this device type, else the newest of its workload."""
+        """The profile that a job names, if it is of this device type, else the newest of its workload."""
         named = self._by_id.get(job.profile_id)
         return named if named and named.device_type == device_type else self.of_workload(job.workload, device_type)
 
     def of_ref(self, ref: JobRef, device_type: str, *, extrapolate: bool) -> tuple[JobProfile | None, str]:
         """The profile to predict from, or why there is none and what to do."""
         if ref.workload:
-            found = self.of_workload(ref.workload, device_type)
-            register = "register one (RegisterProfiles), or measure it: interfere profile solo"
-            return found, "" if found else f"no profile of workload {ref.workload!r} on {device_type}: {register}"
+            profile = self.of_workload(ref.workload, device_type)
+            remedy = "register one (RegisterProfiles), or measure it: interfere profile solo"
+            return profile, "" if profile else f"no profile of workload {ref.workload!r} on {device_type}: {remedy}"
         named = ref.profile or self._by_id.get(ref.profile_id)
         if named is None:
             return (
@@ -89,7 +89,7 @@ class ProfileCatalogue:
         return named, ""
 
     def summaries(self, workload: str, device_type: str) -> tuple[ProfileSummary, ...]:
-        """A line about each, oldest first; empty filters match all."""
+        """A summary of each profile, oldest first; empty filters match all."""
         return tuple(
             ProfileSummary(
                 profile_id=profile_id,

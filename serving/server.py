@@ -1,4 +1,4 @@
-"""The composition: settings in, a running server out. The only place where encoder, model, store and gRPC meet."""
+"""Composes the server from its settings: the only place where encoder, model, store and gRPC meet."""
 
 import logging
 import signal
@@ -37,7 +37,7 @@ _LOOPBACK = ("127.0.0.1", "localhost", "::1", "[::1]")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunningServer:
-    """A server that answers, until `stop`."""
+    """A running server; `stop` ends it."""
 
     host: str
     port: int
@@ -52,30 +52,32 @@ class RunningServer:
 
     @property
     def address(self) -> str:
-        """What a client gives as its target."""
+        """The target that a client connects to."""
         return f"{self.host}:{self.port}"
 
     def stop(self) -> None:
-        """Say NOT_SERVING, let running requests end, close the store. May be called twice."""
+        """Report NOT_SERVING, let running requests end, close the store. May be called twice."""
         self._health.enter_graceful_shutdown()
         self._server.stop(self._grace_s).wait()
         self._resources.close()
 
     def run_until_signal(self) -> None:
         """Block until SIGTERM or SIGINT, then stop. Call it in the main thread."""
-        asked = threading.Event()
+        stop_requested = threading.Event()
         for name in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(name, lambda *_: asked.set())
-        asked.wait()
+            signal.signal(name, lambda *_: stop_requested.set())
+        stop_requested.wait()
         self.stop()
 
 
 def start_server(settings: Settings) -> RunningServer:
-    """Load, check, listen. Raises ModelError, UnfitError or UnavailableError; then nothing is left open."""
+    """A server that listens. Raises ModelError, UnfitError or UnavailableError, and then leaves nothing open."""
+    # 1. The model.
     folder = model_folder(settings)
     model = load_model(folder, Encoder())
     metrics = Metrics()
     with ExitStack() as resources:
+        # 2. The store and the core over both.
         store = SqliteStore(settings.store_path)
         resources.callback(store.close)
         measured = measured_table(folder, model.manifest)
@@ -91,15 +93,18 @@ def start_server(settings: Settings) -> RunningServer:
             measured=measured,
         )
         resources.callback(core.close)
-        server, alive = _listener(settings, core, metrics)
+        # 3. gRPC and metrics.
+        server, health_service = _grpc_server(settings, core, metrics)
         resources.callback(lambda: server.stop(None).wait())
         port = _bind(server, settings.host, settings.port)
         metrics_port = _serve_metrics(settings, metrics, resources)
         server.start()
         for name in ("", SERVICE):
-            alive.set(name, health_pb2.HealthCheckResponse.SERVING)
+            health_service.set(name, health_pb2.HealthCheckResponse.SERVING)
         if settings.host not in _LOOPBACK:
-            _log.warning("no TLS and no authentication: whoever reaches %s:%d may ask", settings.host, port)
+            _log.warning(
+                "no TLS and no authentication: anybody who reaches %s:%d may send requests", settings.host, port
+            )
         return RunningServer(
             host=settings.host,
             port=port,
@@ -109,13 +114,13 @@ def start_server(settings: Settings) -> RunningServer:
             store_path=settings.store_path,
             _grace_s=settings.grace_s,
             _server=server,
-            _health=alive,
+            _health=health_service,
             _resources=resources.pop_all(),
         )
 
 
 def model_folder(settings: Settings) -> Path:
-    """The folder that is asked for, else the workspace's champion, else the shipped model."""
+    """The model folder of the settings, else the workspace's champion, else the shipped model."""
     if settings.model is not None:
         return settings.model
     for folder in (settings.champion_path, SHIPPED):
@@ -124,23 +129,23 @@ def model_folder(settings: Settings) -> Path:
     raise ModelError("there is no model yet", value=settings.champion_path, remedy="train one: interfere train")
 
 
-def _listener(settings: Settings, core: PolicyCore, metrics: Metrics) -> tuple[grpc.Server, health.HealthServicer]:
-    size = settings.message_mib * 2**20
+def _grpc_server(settings: Settings, core: PolicyCore, metrics: Metrics) -> tuple[grpc.Server, health.HealthServicer]:
+    max_message_bytes = settings.message_mib * 2**20
     server = grpc.server(
         ThreadPoolExecutor(max_workers=settings.threads, thread_name_prefix="rpc"),
         interceptors=[CallInterceptor(metrics)],
         maximum_concurrent_rpcs=settings.max_concurrent_rpcs,
         options=[
-            ("grpc.max_receive_message_length", size),
-            ("grpc.max_send_message_length", size),
+            ("grpc.max_receive_message_length", max_message_bytes),
+            ("grpc.max_send_message_length", max_message_bytes),
             ("grpc.so_reuseport", 0),  # a second server on the port must fail, not take half of the calls
         ],
     )
-    alive = health.HealthServicer()
+    health_service = health.HealthServicer()
     rpc.add_PolicyServiceServicer_to_server(PolicyServicer(core), server)
-    health_pb2_grpc.add_HealthServicer_to_server(alive, server)
+    health_pb2_grpc.add_HealthServicer_to_server(health_service, server)
     reflection.enable_server_reflection((SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
-    return server, alive
+    return server, health_service
 
 
 def _bind(server: grpc.Server, host: str, port: int) -> int:

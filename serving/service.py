@@ -1,7 +1,7 @@
-"""The core of the server, free of gRPC: questions in records, answers in records.
+"""The core of the server, free of gRPC: requests and answers are records.
 
-It owns the store, the catalogue of profiles and the online model, and guards them with one lock. Law: whatever was
-acknowledged is on disk, and a restart forgets nothing.
+It owns the store, the catalogue of profiles and the online model, and guards them with one lock.
+Law: whatever was acknowledged is on disk, and a restart forgets nothing.
 """
 
 import math
@@ -57,7 +57,7 @@ from serving.profiles import ProfileCatalogue
 
 
 class PolicyCore:
-    """All rpcs. Thread-safe."""
+    """One method per rpc. Thread-safe."""
 
     def __init__(
         self,
@@ -72,62 +72,65 @@ class PolicyCore:
         prior: ResidualPrior | None = None,
         measured: Iterable[tuple[str, str, str, str]] = (),
     ) -> None:
-        """`shipped` are the model's own profiles, `measured` the pairs that it answers by a measurement, `prior` what
-        the online correction starts from, `occlusion` asks the model inside `predictor`; `time_budget_s` is for
-        decisions that name none."""
+        """`shipped`: profiles of the model folder. `measured`: pairs answered by their measurement. `prior`: of the
+        online correction. `occlusion`: explains the model inside `predictor`. `time_budget_s`: of decisions that name
+        none."""
         self._predictor, self._manifest = predictor, manifest
         self._lock = threading.Lock()
         self._profiles = ProfileCatalogue(store.profiles, shipped.values())
         pairs = tuple(measured)
-        self._learned = ObservationLedger(
+        self._observed = ObservationLedger(
             lambda: OnlineModel(predictor, prior, measured=pairs),
             store.observations,
             store.snapshots,
             self._profiles,
             metrics,
         )
-        self._decided = DecisionLedger(store, metrics, time_budget_s=time_budget_s)
+        self._decisions = DecisionLedger(store, metrics, time_budget_s=time_budget_s)
         self._explainer = Explainer(
             store.accounts,
             occlusion,
             predictor,
-            lambda: self._learned.model,
-            self._known,
+            lambda: self._observed.model,
+            self._catalogue,
             self._lock,
-            lambda snapshot: snapshot if math.isnan(snapshot.now_s) else self._decided.with_held(snapshot),
+            lambda snapshot: snapshot if math.isnan(snapshot.now_s) else self._decisions.with_held(snapshot),
         )
         metrics.serving(predictor.version)
 
     # --- predictions ------------------------------------------------------------------------------------------------
 
     def predict(self, query: PairQuery) -> PairAnswer:
-        """Every pair answered or abstained; raises only on a broken request."""
+        """A prediction or an abstention for every pair; raises only on a broken request."""
         device_type = self._device_type(query.device_type)
         n = len(query.jobs)
-        asked = sum(len(places) - 1 for places in query.pairs) or n * (n - 1)
-        if asked > MAX_PAIRS:
-            raise LimitError("too many pairs", value=asked, remedy=f"at most {MAX_PAIRS}; PredictMatrix takes millions")
-        places = query.pairs or tuple((i, j) for i in range(n) for j in range(n) if i != j)
-        victim, neighbour = np.array([(i, j) for i, *others in places for j in others], dtype=np.int64).reshape(-1, 2).T
-        sizes = [len(others) for _, *others in places]
+        requested = sum(len(indices) - 1 for indices in query.pairs) or n * (n - 1)
+        if requested > MAX_PAIRS:
+            raise LimitError(
+                "too many pairs", value=requested, remedy=f"at most {MAX_PAIRS}; PredictMatrix takes millions"
+            )
+        entries = query.pairs or tuple((i, j) for i in range(n) for j in range(n) if i != j)
+        pairs = [(victim, neighbour) for victim, *neighbours in entries for neighbour in neighbours]
+        victim, neighbour = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
+        group_sizes = [len(neighbours) for _, *neighbours in entries]
         with self._lock:
-            found = [self._of_ref(ref, device_type, extrapolate=query.allow_extrapolation) for ref in query.jobs]
-            prediction = predict_known(self._learned.model, query, device_type, found, victim, neighbour)
-        groups = len(places) < len(victim)
-        if groups:
-            share = [memory_share([found[k][0] for k in one], query.device_memory_bytes) for one in places]
-            prediction = composed(prediction, sizes, np.array(share))
+            lookups = [self._of_ref(ref, device_type, extrapolate=query.allow_extrapolation) for ref in query.jobs]
+            prediction = predict_known(self._observed.model, query, device_type, lookups, victim, neighbour)
+        has_groups = len(entries) < len(victim)
+        if has_groups:
+            shares = [memory_share([lookups[k][0] for k in entry], query.device_memory_bytes) for entry in entries]
+            prediction = composed(prediction, group_sizes, np.array(shares))
         return PairAnswer(
-            victim=np.array([one[0] for one in places], dtype=np.int64),
-            neighbour=np.array([one[1] for one in places], dtype=np.int64),
-            further=tuple(one[2:] for one in places) if groups else (),
+            victim=np.array([entry[0] for entry in entries], dtype=np.int64),
+            neighbour=np.array([entry[1] for entry in entries], dtype=np.int64),
+            further=tuple(entry[2:] for entry in entries) if has_groups else (),
             prediction=prediction,
             model_version=self._predictor.version,
             device_type=device_type,
         )
 
     def predict_matrix(self, query: MatrixQuery) -> MatrixAnswer:
-        """Both directions. A matrix does not abstain: every job without a profile is a violation with its path."""
+        """Both directions of a matrix. It does not abstain: a job without a profile is a violation with its path."""
         device_type = self._device_type(query.device_type)
         sides = {"victims": query.victims, "neighbours": query.neighbours or query.victims}
         cells = len(sides["victims"]) * len(sides["neighbours"])
@@ -147,10 +150,10 @@ class PolicyCore:
                     else:
                         jobs[side].append(profile)
                 if bad and not query.neighbours:
-                    break  # the same jobs again
+                    break  # neighbours are the victims
             if bad:
                 raise InvalidInputError.from_violations(bad)
-            matrix = self._learned.model.predict_matrix(
+            matrix = self._observed.model.predict_matrix(
                 MatrixBatch(
                     victims=tuple(jobs["victims"]),
                     neighbours=tuple(jobs["neighbours"]),
@@ -163,23 +166,25 @@ class PolicyCore:
             )
         return MatrixAnswer(matrix=matrix, model_version=self._predictor.version, device_type=device_type)
 
-    def _known(self) -> ProfileLookup:
-        """All that is known of jobs."""
-        return ProfileLookup(profiles=self._of_job, used_bytes=self._learned.used_bytes)
+    def _catalogue(self) -> ProfileLookup:
+        """Profiles and measured memory of jobs, as decisions read them."""
+        return ProfileLookup(profiles=self._of_job, used_bytes=self._observed.used_bytes)
 
     def _of_job(self, job: Job, device_type: str) -> JobProfile | None:
-        """The facts of a job; without any, what was learned of its workload stands in for them."""
-        found = self._profiles.of_job(job, device_type)
-        return found or self._learned.model.cold.profile(job.workload, device_type)
+        """The profile of a job; without one, a stand-in that carries what was learned of its workload."""
+        profile = self._profiles.of_job(job, device_type)
+        return profile or self._observed.model.cold.profile(job.workload, device_type)
 
     def _of_ref(self, ref: JobRef, device_type: str, *, extrapolate: bool) -> tuple[JobProfile | None, str]:
-        found, reason = self._profiles.of_ref(ref, device_type, extrapolate=extrapolate)
-        cold = self._learned.model.cold.profile(ref.workload, device_type) if found is None and ref.workload else None
-        return (cold, "") if cold else (found, reason)
+        profile, reason = self._profiles.of_ref(ref, device_type, extrapolate=extrapolate)
+        if profile is not None or not ref.workload:
+            return profile, reason
+        stand_in = self._observed.model.cold.profile(ref.workload, device_type)
+        return (stand_in, "") if stand_in else (None, reason)
 
-    def _device_type(self, asked: str) -> str:
-        if asked:
-            return asked
+    def _device_type(self, requested: str) -> str:
+        if requested:
+            return requested
         known = sorted({domain.device_type for domain in self._manifest.domains})
         if len(known) == 1:
             return known[0]
@@ -195,21 +200,21 @@ class PolicyCore:
         with self._lock:
             self._check(snapshot)
             if validate_only:
-                self._decided.check(snapshot)
+                self._decisions.check(snapshot)
                 return None
-            return self._decided.decide(snapshot, self._learned.model, self._known())
+            return self._decisions.decide(snapshot, self._observed.model, self._catalogue())
 
     def knowledge(self) -> Knowledge:
-        """What decisions are made from now."""
+        """What decisions are currently made from."""
         with self._lock:
-            return Knowledge(self._predictor.version, self._learned.last, self._profiles.digest())
+            return Knowledge(self._predictor.version, self._observed.last_sequence, self._profiles.digest())
 
     def remember(self, decision_id: str, scope: str, knowledge: Knowledge, request: bytes, answer: bytes) -> None:
-        """Keep what a decision was made from, so that it can be explained: bytes of a MatchRequest and its answer."""
+        """Store what a decision was made from, for explanations: bytes of a MatchRequest and of its answer."""
         self._explainer.remember(decision_id, scope, knowledge, request, answer)
 
     def explain(self, query: ExplainQuery) -> Explanation:
-        """Why one job got what it got, with what is known now. Raises NotFoundError."""
+        """Why one job got its action, with current knowledge. Raises NotFoundError."""
         return self._explainer.explain(query, self.knowledge())
 
     def _check(self, snapshot: Snapshot) -> None:
@@ -247,49 +252,49 @@ class PolicyCore:
         with self._lock:
             if bad := self._unknown_ids({"job": query.job}):
                 raise InvalidInputError.from_violations(bad)
-            promises = self._decided.promised(query.scope) if query.scope else ()
+            promises = self._decisions.promised(query.scope) if query.scope else ()
             devices = query.devices
             if query.scope:
-                seen = Snapshot(scope=query.scope, pending=(), devices=devices)
-                devices = self._decided.with_held(seen).devices
+                residents = Snapshot(scope=query.scope, pending=(), devices=devices)
+                devices = self._decisions.with_held(residents).devices
             rankings = rank(
-                query.job, devices, self._learned.model, self._known(), query.limits, query.objective, promises
+                query.job, devices, self._observed.model, self._catalogue(), query.limits, query.objective, promises
             )
         return RankAnswer(rankings=rankings, model_version=self._predictor.version)
 
     def grants(self, scope: str) -> GrantTables:
-        """Who holds how much memory in a scope, as of its last decision with a clock."""
+        """Memory grants of a scope, as of its last decision with a clock."""
         with self._lock:
-            return self._decided.grants(scope)
+            return self._decisions.grants(scope)
 
     # --- facts ------------------------------------------------------------------------------------------------------
 
     def observe(self, reported: Sequence[Reported]) -> tuple[ObservationAnswer, ...]:
-        """Each answered by itself. What was applied or waits is stored before this returns; rejected ones are not."""
+        """An answer for each observation. All but rejected ones are stored before this returns."""
         with self._lock:
-            answers = self._learned.observe(reported)
-            for one, answer in zip(reported, answers, strict=True):
-                if isinstance(one, Outcome) and answer.result is ObservationResult.APPLIED:
-                    self._decided.heard(one)
+            answers = self._observed.observe(reported)
+            for observation, answer in zip(reported, answers, strict=True):
+                if isinstance(observation, Outcome) and answer.result is ObservationResult.APPLIED:
+                    self._decisions.heard(observation)
             return answers
 
     def log(self, at: int | None, limit: int) -> ObservationLog:
-        """The newest entries of the log up to a point, and what was known there."""
+        """The newest entries of the log up to a point, and the online state at that point."""
         if limit > MAX_ENTRIES:
             raise LimitError("too many entries", value=limit, remedy=f"at most {MAX_ENTRIES}; go on from the last one")
         with self._lock:
-            return self._learned.log(at, limit)
+            return self._observed.log(at, limit)
 
     def close(self) -> None:
-        """Let the next start be quick."""
+        """Store the online state, so that the next start is quick."""
         with self._lock:
-            self._learned.keep_snapshot()
+            self._observed.store_state()
 
     def register(self, profiles: Sequence[JobProfile]) -> tuple[str, ...]:
-        """Store all or none; used from now on."""
+        """Store profiles, all or none; they are used from now on."""
         with self._lock:
             ids = self._profiles.add(profiles)
-            self._learned.facts_came(profiles)
+            self._observed.profiles_registered(profiles)
             return ids
 
     def profile(self, profile_id: str) -> JobProfile:
@@ -298,12 +303,12 @@ class PolicyCore:
             return self._profiles.get(profile_id)
 
     def profiles(self, workload: str, device_type: str) -> tuple[ProfileSummary, ...]:
-        """A line about each."""
+        """A summary of each profile."""
         with self._lock:
             return self._profiles.summaries(workload, device_type)
 
     def model(self) -> ModelInfo:
-        """What is served, and what it has learned."""
+        """The served model and the state of its online correction."""
         with self._lock:
-            online = self._learned.state()
+            online = self._observed.state()
         return model_info(self._manifest, online)

@@ -1,4 +1,4 @@
-"""gRPC on one side, the core on the other: each method reads, asks, writes."""
+"""The gRPC service: each method converts the request, asks the core, and converts the answer."""
 
 import grpc
 
@@ -12,29 +12,29 @@ Context = grpc.ServicerContext
 
 
 class PolicyServicer(rpc.PolicyServiceServicer):  # type: ignore[misc]  # protoc writes no types for services
-    """Errors rise through it; the interceptor turns them into statuses."""
+    """Raises the core's errors; the interceptor turns them into statuses."""
 
     def __init__(self, core: PolicyCore) -> None:
         self._core = core
 
     def PredictSlowdowns(self, request: pb.PredictSlowdownsRequest, context: Context) -> pb.PredictSlowdownsResponse:
-        """Ordered pairs."""
+        """Slowdowns of ordered pairs."""
         return predictions.pair_answer_to_proto(self._core.predict(predictions.pair_query_from_proto(request)))
 
     def PredictMatrix(self, request: pb.PredictMatrixRequest, context: Context) -> pb.PredictMatrixResponse:
-        """All victims beside all neighbours."""
+        """Slowdowns of all victims beside all neighbours."""
         query = predictions.matrix_query_from_proto(request)
         return predictions.matrix_answer_to_proto(self._core.predict_matrix(query))
 
     def Match(self, request: pb.MatchRequest, context: Context) -> pb.MatchResponse:
         """One decision."""
-        before = self._core.knowledge()
+        knowledge = self._core.knowledge()
         plan = self._core.match(cluster.snapshot_from_proto(request), validate_only=request.validate_only)
         if plan is None:
             return pb.MatchResponse()
         answer = plans.plan_to_proto(plan)
         scope = request.scope or "default"
-        self._core.remember(plan.decision_id, scope, before, request.SerializeToString(), answer.SerializeToString())
+        self._core.remember(plan.decision_id, scope, knowledge, request.SerializeToString(), answer.SerializeToString())
         return answer
 
     def RankPlacements(self, request: pb.RankPlacementsRequest, context: Context) -> pb.RankPlacementsResponse:
@@ -42,12 +42,12 @@ class PolicyServicer(rpc.PolicyServiceServicer):  # type: ignore[misc]  # protoc
         return cluster.rank_answer_to_proto(self._core.rank(cluster.rank_query_from_proto(request)))
 
     def Explain(self, request: pb.ExplainRequest, context: Context) -> pb.ExplainResponse:
-        """Why one job got what it got."""
+        """Why one job got its action."""
         query = explanations.explain_query_from_proto(request)
         return explanations.explanation_to_proto(self._core.explain(query))
 
     def ListGrants(self, request: pb.ListGrantsRequest, context: Context) -> pb.ListGrantsResponse:
-        """Who holds how much memory in a scope."""
+        """Memory grants of a scope."""
         return grants.tables_to_proto(self._core.grants(request.scope or "default"))
 
     def ReportObservations(
@@ -57,12 +57,12 @@ class PolicyServicer(rpc.PolicyServiceServicer):  # type: ignore[misc]  # protoc
         return observations.answers_to_proto(self._core.observe(observations.report_from_proto(request)))
 
     def GetObservationLog(self, request: pb.GetObservationLogRequest, context: Context) -> pb.GetObservationLogResponse:
-        """What was reported, and what was known at a point."""
+        """Reported observations, and the online state at a point of the log."""
         at = request.at_sequence if request.HasField("at_sequence") else None
         return observations.log_to_proto(self._core.log(at, request.limit))
 
     def RegisterProfiles(self, request: pb.RegisterProfilesRequest, context: Context) -> pb.RegisterProfilesResponse:
-        """All or none."""
+        """Store profiles, all or none."""
         inspection = Inspection()
         facts = inspection.read_all("profiles", request.profiles, profiles.profile_from_proto)
         inspection.done()
@@ -73,10 +73,10 @@ class PolicyServicer(rpc.PolicyServiceServicer):  # type: ignore[misc]  # protoc
         return pb.GetProfileResponse(profile=profiles.profile_to_proto(self._core.profile(request.profile_id)))
 
     def ListProfiles(self, request: pb.ListProfilesRequest, context: Context) -> pb.ListProfilesResponse:
-        """A line about each profile."""
-        found = self._core.profiles(request.workload, request.device_type)
-        return pb.ListProfilesResponse(profiles=[profiles.summary_to_proto(one) for one in found])
+        """A summary of each profile."""
+        summaries = self._core.profiles(request.workload, request.device_type)
+        return pb.ListProfilesResponse(profiles=[profiles.summary_to_proto(summary) for summary in summaries])
 
     def GetModel(self, request: pb.GetModelRequest, context: Context) -> pb.GetModelResponse:
-        """What is served."""
+        """The served model."""
         return model.model_to_proto(self._core.model())

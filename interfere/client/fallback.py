@@ -1,6 +1,6 @@
-"""What to answer when the server is away: the same records, saying so, so that a scheduler has one road to walk.
+"""Fallback answers while the server is unavailable: the same records, so that a scheduler has one code path.
 
-Law: nothing here predicts. Jobs start alone on empty devices, in order, and everything else waits or abstains.
+Law: nothing here predicts. Jobs start alone on empty devices, in queue order; all others wait, predictions abstain.
 """
 
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ from interfere.wire.messages import ObservationAnswer, PairAnswer, PairQuery, Ra
 
 
 class Fallback(Protocol):
-    """Answers in place of a server that is away."""
+    """Answers in place of an unavailable server."""
 
     def predict(self, query: PairQuery, error: UnavailableError) -> PairAnswer:
         """In place of PredictSlowdowns."""
@@ -52,10 +52,10 @@ class AloneFallback:
         n = len(query.jobs)
         pairs = query.pairs or tuple((i, j) for i in range(n) for j in range(n) if i != j)
         absent = np.full(len(pairs), np.nan)
-        places = np.array([pair[:2] for pair in pairs], dtype=np.int64).reshape(-1, 2)
+        indices = np.array([pair[:2] for pair in pairs], dtype=np.int64).reshape(-1, 2)
         return PairAnswer(
-            victim=places[:, 0],
-            neighbour=places[:, 1],
+            victim=indices[:, 0],
+            neighbour=indices[:, 1],
             further=tuple(pair[2:] for pair in pairs) if any(len(pair) > 2 for pair in pairs) else (),
             prediction=Prediction(
                 median=absent,
@@ -63,24 +63,26 @@ class AloneFallback:
                 upper=absent,
                 feasibility=absent,
                 source=(Source.ABSTAINED,) * len(pairs),
-                reason=(_why(error),) * len(pairs),
+                reason=(_reason(error),) * len(pairs),
             ),
             model_version="",
             device_type=query.device_type,
         )
 
     def match(self, snapshot: Snapshot, error: UnavailableError) -> Plan:
-        """Alone on empty devices that hold them, in the order of the queue; the rest waits."""
-        free = [device for device in snapshot.devices if not device.residents]
-        take = len(free) if snapshot.limits.max_devices is None else snapshot.limits.max_devices
+        """Jobs start alone on empty devices that hold them, in queue order; the rest waits."""
+        free_devices = [device for device in snapshot.devices if not device.residents]
+        remaining = len(free_devices) if snapshot.limits.max_devices is None else snapshot.limits.max_devices
         actions = []
         for job in snapshot.pending:
-            device = next((d for d in free if _may_start(job, d, snapshot.limits)), None) if take > 0 else None
+            device = (
+                next((d for d in free_devices if _may_start(job, d, snapshot.limits)), None) if remaining > 0 else None
+            )
             if device is None:
-                actions.append(Action(kind=ActionKind.WAIT, job_id=job.id, reason=_why(error)))
+                actions.append(Action(kind=ActionKind.WAIT, job_id=job.id, reason=_reason(error)))
                 continue
-            free.remove(device)
-            take -= 1
+            free_devices.remove(device)
+            remaining -= 1
             actions.append(
                 Action(
                     kind=ActionKind.START_ALONE,
@@ -90,7 +92,7 @@ class AloneFallback:
                     slowdown_lower=1.0,
                     slowdown_upper=1.0,
                     cost=0.0,
-                    reason=f"{_why(error)}; a device is free",
+                    reason=f"{_reason(error)}; a device is free",
                 )
             )
         waiting = sum(action.kind is ActionKind.WAIT for action in actions)
@@ -121,30 +123,30 @@ class AloneFallback:
                     slowdown=1.0 if fits else NAN,
                     worst_resident_slowdown=NAN,
                     cost=0.0 if fits else float("inf"),
-                    reason=_why(error),
+                    reason=_reason(error),
                 )
             )
         return RankAnswer(rankings=tuple(sorted(ranked, key=lambda r: not r.feasible)), model_version="")
 
     def observe(self, windows: Sequence[Observation], error: UnavailableError) -> tuple[ObservationAnswer, ...]:
-        """Nothing was delivered: keep the windows and send them again, their ids make that safe."""
+        """Nothing was delivered: keep the observations and send them again; their ids make that safe."""
         return tuple(
             ObservationAnswer(
                 observation_id=window.observation_id,
                 result=ObservationResult.REJECTED,
-                reason=f"{_why(error)}; not delivered: send it again",
+                reason=f"{_reason(error)}; not delivered: send it again",
             )
             for window in windows
         )
 
 
 def _may_start(job: Job, device: Device, limits: Limits) -> bool:
-    """Alone is allowed, and the job needs one device only, which is in its pool and not known to be too small."""
-    most_bytes = device.oversubscription_ratio * device.memory_bytes
-    fits = job.gpus == 1 and not (job.memory_peak_bytes > most_bytes or job.grant_bytes > most_bytes)
+    """Whether the job may start alone and needs one device only, which is in its pool and not known to be too small."""
+    capacity_bytes = device.oversubscription_ratio * device.memory_bytes
+    fits = job.gpus == 1 and not (job.memory_peak_bytes > capacity_bytes or job.grant_bytes > capacity_bytes)
     fits = fits and (not job.pools or device.pool in job.pools)
     return ActionKind.START_ALONE in limits.allowed and fits
 
 
-def _why(error: UnavailableError) -> str:
-    return f"policy server away ({error.what})"
+def _reason(error: UnavailableError) -> str:
+    return f"policy server unavailable ({error.what})"

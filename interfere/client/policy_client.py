@@ -46,11 +46,11 @@ AnyJob = str | JobProfile | JobRef
 
 
 class PolicyClient:
-    """Thread-safe. Every method raises UnavailableError when nobody answers within `timeout_s`,
-    unless a `fallback` answers in its place (predict, match, rank, observe)."""
+    """A thread-safe client. Every method raises UnavailableError when no server answers within `timeout_s`, unless a
+    `fallback` answers in its place (predict, match, rank, observe)."""
 
     def __init__(self, target: str = "127.0.0.1:50051", *, timeout_s: float = 10.0, fallback: Fallback | None = None):
-        """Connects when first used."""
+        """The connection is made when it is first used."""
         self.target = target
         self._timeout_s, self._fallback = timeout_s, fallback
         options = [
@@ -92,10 +92,11 @@ class PolicyClient:
         device_memory_bytes: float = NAN,
         allow_extrapolation: bool = False,
     ) -> PairAnswer:
-        """Slowdowns of ordered pairs (victim, neighbour) of places in `jobs`; without `pairs`, of all different places.
+        """Slowdowns of ordered pairs (victim, neighbour) that index `jobs`; without `pairs`, of all two different jobs.
 
-        A longer entry asks about a victim beside several neighbours at once: the product of its pairs, flagged as
-        composed. What cannot be predicted abstains with a reason. An empty device type is the only one the model knows.
+        A longer entry asks for a victim beside several neighbours at once: the product of its pairs, flagged as
+        composed. A pair that cannot be predicted abstains with a reason. An empty device type stands for the only one
+        that the model knows.
         """
         query = PairQuery(
             jobs=_refs(jobs),
@@ -105,7 +106,7 @@ class PolicyClient:
             device_memory_bytes=device_memory_bytes,
             allow_extrapolation=allow_extrapolation,
         )
-        return self._or_else(
+        return self._with_fallback(
             lambda: predictions.pair_answer_from_proto(
                 self._call(self._stub.PredictSlowdowns, predictions.pair_query_to_proto(query))
             ),
@@ -123,7 +124,7 @@ class PolicyClient:
         device_memory_bytes: float = NAN,
         allow_extrapolation: bool = False,
     ) -> MatrixAnswer:
-        """Both directions for v victims beside n neighbours (none: the victims again), float32[v, n] each.
+        """Both directions for v victims beside n neighbours (none: beside the victims), float32[v, n] each.
 
         Raises InvalidInputError naming every job without a profile.
         """
@@ -142,14 +143,17 @@ class PolicyClient:
     # --- decisions --------------------------------------------------------------------------------------------------
 
     def match(self, snapshot: Snapshot) -> Plan:
-        """One decision. The same scope, snapshot id and content give the stored one; other content ConflictError."""
-        return self._or_else(
+        """One decision; the stored one for the same scope, snapshot id and content.
+
+        Raises ConflictError for other content under an id that was used before.
+        """
+        return self._with_fallback(
             lambda: plans.plan_from_proto(self._call(self._stub.Match, cluster.snapshot_to_proto(snapshot))),
             lambda fallback, error: fallback.match(snapshot, error),
         )
 
     def validate(self, snapshot: Snapshot) -> None:
-        """Let the server check a snapshot and decide nothing. Raises InvalidInputError."""
+        """Let the server check a snapshot without deciding. Raises InvalidInputError."""
         self._call(self._stub.Match, cluster.snapshot_to_proto(snapshot, validate_only=True))
 
     def rank(
@@ -161,9 +165,9 @@ class PolicyClient:
         objective: ObjectiveKind = ObjectiveKind.WEIGHTED_EXCESS,
         scope: str = "",
     ) -> RankAnswer:
-        """Every device for one job, best first; with a scope, what it was promised there comes before all."""
+        """Every device for one job, best first; with a scope, the device that is promised to the job comes first."""
         query = RankQuery(job=job, devices=tuple(devices), limits=limits or Limits(), objective=objective, scope=scope)
-        return self._or_else(
+        return self._with_fallback(
             lambda: cluster.rank_answer_from_proto(
                 self._call(self._stub.RankPlacements, cluster.rank_query_to_proto(query))
             ),
@@ -171,7 +175,7 @@ class PolicyClient:
         )
 
     def explain(self, decision_id: str, job_id: str, *, scope: str = "") -> Explanation:
-        """Why a job got what it got: what moves its predictions, what else it could have got at which cost.
+        """Why a job got its action: what moves its predictions, which alternatives there were and what they would cost.
 
         Raises NotFoundError for a decision that is unknown or forgotten, or that was not about the job.
         """
@@ -180,14 +184,14 @@ class PolicyClient:
         return explanations.explanation_from_proto(answer)
 
     def grants(self, *, scope: str = "default") -> GrantTables:
-        """Who holds how much memory in a scope, as of its last decision with a clock."""
+        """Memory grants of a scope, as of its last decision with a clock."""
         return grants.tables_from_proto(self._call(self._stub.ListGrants, pb.ListGrantsRequest(scope=scope)))
 
     # --- facts ------------------------------------------------------------------------------------------------------
 
     def observe(self, windows: Sequence[Observation]) -> tuple[ObservationAnswer, ...]:
         """Report measured windows, memory usages, outcomes or a rollback, in order. Safe to send again."""
-        return self._or_else(
+        return self._with_fallback(
             lambda: observations.answers_from_proto(
                 self._call(self._stub.ReportObservations, observations.report_to_proto(windows))
             ),
@@ -195,13 +199,13 @@ class PolicyClient:
         )
 
     def observation_log(self, *, at_sequence: int | None = None, limit: int = 20) -> ObservationLog:
-        """The newest entries of the log up to a point, newest first, and what was known there."""
+        """The newest entries of the log up to a point, newest first, and the online state at that point."""
         request = pb.GetObservationLogRequest(at_sequence=at_sequence, limit=limit)
         return observations.log_from_proto(self._call(self._stub.GetObservationLog, request))
 
     def register_profiles(self, facts: Sequence[JobProfile]) -> tuple[str, ...]:
         """Store profiles, all or none; their content ids."""
-        request = pb.RegisterProfilesRequest(profiles=[profiles.profile_to_proto(one) for one in facts])
+        request = pb.RegisterProfilesRequest(profiles=[profiles.profile_to_proto(profile) for profile in facts])
         return tuple(self._call(self._stub.RegisterProfiles, request).profile_ids)
 
     def get_profile(self, profile_id: str) -> JobProfile:
@@ -210,12 +214,13 @@ class PolicyClient:
         return profiles.profile_from_proto(answer.profile)
 
     def list_profiles(self, *, workload: str = "", device_type: str = "") -> tuple[ProfileSummary, ...]:
-        """A line about each profile, oldest first."""
+        """A summary of each profile, oldest first."""
         request = pb.ListProfilesRequest(workload=workload, device_type=device_type)
-        return tuple(profiles.summary_from_proto(one) for one in self._call(self._stub.ListProfiles, request).profiles)
+        answer = self._call(self._stub.ListProfiles, request)
+        return tuple(profiles.summary_from_proto(summary) for summary in answer.profiles)
 
     def model(self) -> ModelInfo:
-        """What is served, and what it can answer for."""
+        """The served model and the domains that it can predict."""
         return model.model_from_proto(self._call(self._stub.GetModel, pb.GetModelRequest()))
 
     # --- the wire ---------------------------------------------------------------------------------------------------
@@ -228,13 +233,13 @@ class PolicyClient:
             raw = next((item.value for item in trailing if item.key == "grpc-status-details-bin"), None)
             raise error_from_status(error.code().name, error.details() or "", raw, self.target) from None
 
-    def _or_else(self, ask: Callable[[], T], instead: Callable[[Fallback, UnavailableError], T]) -> T:
+    def _with_fallback(self, call: Callable[[], T], replacement: Callable[[Fallback, UnavailableError], T]) -> T:
         try:
-            return ask()
+            return call()
         except UnavailableError as error:
             if self._fallback is None:
                 raise
-            return instead(self._fallback, error)
+            return replacement(self._fallback, error)
 
 
 def _refs(jobs: Sequence[AnyJob]) -> tuple[JobRef, ...]:

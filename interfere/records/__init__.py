@@ -1,4 +1,4 @@
-"""The records that every package shares: frozen, validated once on construction, and passed between layers.
+"""The records that packages exchange: frozen, validated once when they are made.
 
 Letters: `n` jobs, `p` ordered pairs, `f` features. SI seconds and bytes. Absent numbers are NaN, never 0.
 `slowdown[i, j]` = metric of i beside j ÷ metric of i alone (1 = no interference); speed = 1/slowdown.

@@ -1,4 +1,4 @@
-"""Checks at the door of every record, and the bounds and names they share. Absent numbers are NaN, never 0."""
+"""Validation of records: shared checks, bounds and names. Absent numbers are NaN, never 0."""
 
 import math
 
@@ -7,10 +7,11 @@ from interfere.errors import InvalidInputError, Violation
 NAN = math.nan
 MODES = ("timeslice", "mps", "mig", "stream", "priority")
 METRICS = ("step_time_mean", "latency_p50", "latency_p99")
-MIN_SLOWDOWN, MAX_SLOWDOWN = 0.2, 100.0  # outside of this a "measurement" is a broken clock or a stuck job
+MIN_SLOWDOWN, MAX_SLOWDOWN = 0.2, 100.0  # a measurement beyond these bounds is a broken clock or a stuck job
 
 
 def check(violations: list[Violation]) -> None:
+    """Raise InvalidInputError when there are violations."""
     if violations:
         raise InvalidInputError.from_violations(violations)
 

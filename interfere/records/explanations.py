@@ -1,4 +1,4 @@
-"""Why a decision was made: what moved its predictions, and what else could have been done at which cost."""
+"""Explanations of a decision: what moves its predictions, and the alternatives with their costs."""
 
 from dataclasses import dataclass
 
@@ -16,7 +16,7 @@ class Contribution:
     reference would. Effects of facts do not add up.
     """
 
-    job_id: str  # whose fact; empty for what concerns the pair
+    job_id: str  # the job whose fact it is; empty: a fact of the pair
     name: str
     log_change: float
     value: float = NAN  # in `unit`; NaN where the fact is no number
@@ -34,16 +34,15 @@ class PairExplanation:
     lower: float
     upper: float
     source: Source
-    note: str = ""  # what the numbers rest on, in words
+    note: str = ""  # what the numbers are based on
     contributions: tuple[Contribution, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alternative:
-    """What else the job could have got. `cost`: what the objective says of the best whole plan in which it gets that,
-    as known now.
+    """An alternative action for the job. `cost`: objective of the best whole plan with it, by current knowledge.
 
-    Plans are compared by the weight that waits first, by cost then.
+    Plans are compared by the weight of waiting jobs first, then by cost.
     """
 
     kind: ActionKind
@@ -56,13 +55,13 @@ class Alternative:
     cost: float  # of the whole plan
     waiting: int  # jobs that wait in that plan
     waiting_weight: float
-    chosen: bool = False  # this is what was decided
-    proven: bool = True  # no plan with it costs less
+    chosen: bool = False  # it is the action of the decision
+    proven: bool = True  # no plan with it costs less: proved
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """Why one job got what it got in one decision."""
+    """Why one job got its action in one decision."""
 
     decision_id: str
     scope: str
@@ -70,7 +69,7 @@ class Explanation:
     action: Action
     pairs: tuple[PairExplanation, ...]  # the job beside its partner, then the partner beside the job
     alternatives: tuple[Alternative, ...]  # best first
-    left_out: int  # further ones that there was no time to solve for
+    left_out: int  # further alternatives for which the time budget did not suffice
     refused: tuple[Refusal, ...]  # what it may not have, a few for each rule that binds; no partner: not even alone
     refused_total: int
     model_version: str  # that explains; that decided unless `changed` says otherwise

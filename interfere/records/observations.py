@@ -1,4 +1,4 @@
-"""What the scheduler measured, and what became of it."""
+"""Observations that a scheduler reports: progress, memory use, outcomes, rollbacks; and their results."""
 
 import math
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from interfere.records.checks import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """One window of one job in constant company. Give `steps` or `slowdown`."""
+    """One window of one job during which its co-located jobs did not change. Give `steps` or `slowdown`."""
 
     observation_id: str
     job_id: str
@@ -26,7 +26,7 @@ class Progress:
     device_type: str
     start_s: float
     end_s: float
-    company: tuple[str, ...] = ()  # workloads of the others on the device; empty = alone
+    company: tuple[str, ...] = ()  # workloads of the co-located jobs; empty: it ran alone
     steps: float = NAN
     slowdown: float = NAN
     device_id: str = ""
@@ -59,13 +59,13 @@ class Progress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryUsage:
-    """How much device memory a job held in a window: held against its grant, and what its workload needs next time."""
+    """Device memory that a job held in a window: compared with its grant, and later the demand of its workload."""
 
     observation_id: str
     job_id: str
     workload: str
     device_type: str
-    bytes: float  # most held at any time of the window
+    bytes: float  # largest amount at any time of the window
     start_s: float
     end_s: float
     device_id: str = ""
@@ -77,17 +77,17 @@ class MemoryUsage:
 
 
 class OutcomeKind(StrEnum):
-    """What became of a planned action, or of a job."""
+    """How a planned action, or a job, ended."""
 
     APPLIED = "applied"
-    LOST_RACE = "lost_race"  # somebody else took the place first
-    REFUSED = "refused"  # the scheduler would not, or could not
-    ENDED = "ended"  # the job is over
+    LOST_RACE = "lost_race"  # another job took the place first
+    REFUSED = "refused"  # by the scheduler
+    ENDED = "ended"  # the job has ended
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What became of a planned action, or of a job: kept for the planner's ledger."""
+    """How a planned action, or a job, ended: read by the planner's ledger."""
 
     observation_id: str
     job_id: str
@@ -116,10 +116,10 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rollback:
-    """Go back to a point of the log: later entries stay in it, and teach nothing any more."""
+    """Go back to a point of the log: later entries stay in it, but nothing is learned from them."""
 
     observation_id: str
-    to_sequence: int  # of the last entry that still counts
+    to_sequence: int  # the last entry that is still learned from
     reason: str
 
     def __post_init__(self) -> None:
@@ -140,13 +140,13 @@ Observation = Progress | MemoryUsage | Outcome | Rollback
 
 
 class ObservationResult(StrEnum):
-    """What became of one observation."""
+    """The result of one observation."""
 
     APPLIED = "applied"
     DUPLICATE = "duplicate"
-    PENDING_SOLO = "pending_solo"  # kept; applied by itself once the solo rate is known
+    PENDING_SOLO = "pending_solo"  # stored; applied without further request once the solo rate is known
     REJECTED = "rejected"
-    QUARANTINED = "quarantined"  # kept; teaches nothing: absurd, or its job drifts
+    QUARANTINED = "quarantined"  # stored, but not learned from: absurd, or its job drifts
 
 
 def _span_violations(start_s: float, end_s: float) -> list[Violation]:

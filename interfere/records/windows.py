@@ -1,4 +1,4 @@
-"""When a device may be used: windows on the caller's clock."""
+"""Windows of time in which a device may be used, on the caller's clock."""
 
 import math
 from collections.abc import Sequence
@@ -24,14 +24,14 @@ class Window:
 
 
 def spans(windows: Sequence[Window]) -> list[tuple[float, float]]:
-    """Sorted (from, until) with those that touch as one; until is inf where no end is known; all time for no window."""
+    """Sorted (from, until), touching windows merged; until is inf where no end is known; all time without windows."""
     if not windows:
         return [(-math.inf, math.inf)]
-    found: list[tuple[float, float]] = []
-    for one in sorted(windows, key=lambda window: window.from_s):
-        until_s = math.inf if math.isnan(one.until_s) else one.until_s
-        if found and one.from_s <= found[-1][1]:
-            found[-1] = (found[-1][0], max(found[-1][1], until_s))
+    merged: list[tuple[float, float]] = []
+    for window in sorted(windows, key=lambda window: window.from_s):
+        until_s = math.inf if math.isnan(window.until_s) else window.until_s
+        if merged and window.from_s <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(merged[-1][1], until_s))
         else:
-            found.append((one.from_s, until_s))
-    return found
+            merged.append((window.from_s, until_s))
+    return merged

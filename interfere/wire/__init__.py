@@ -1,4 +1,4 @@
-"""Records to protobuf and back, in pairs: `x_to_proto` and `x_from_proto`. One copy for client and server.
+"""Converters between records and protobuf, in pairs (`x_to_proto`, `x_from_proto`), shared by client and server.
 
 Law 1: from(to(record)) == record, for every record.
 Law 2: whatever bytes arrive, `from` gives a valid record or InvalidInputError with the path of every broken rule.

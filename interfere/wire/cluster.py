@@ -1,4 +1,4 @@
-"""What a scheduler sees, on the wire: jobs, devices, limits, snapshots, and the ranking of one job's places."""
+"""Converters of what a scheduler sends: jobs, devices, limits, snapshots; and of the ranking of devices for one job."""
 
 from dataclasses import fields
 from typing import Any
@@ -38,7 +38,7 @@ _JOB_OPTIONAL = (
 
 
 def job_to_proto(job: Job) -> pb.Job:
-    """A job that waits or runs."""
+    """A pending or running job."""
     message = pb.Job(
         id=job.id,
         workload=job.workload,
@@ -54,7 +54,7 @@ def job_to_proto(job: Job) -> pb.Job:
 
 
 def job_from_proto(message: pb.Job) -> Job:
-    """A job that waits or runs; raises InvalidInputError."""
+    """A pending or running job; raises InvalidInputError."""
     inspection = Inspection()
     optional = inspection.read("", lambda: numbers(message, *_JOB_OPTIONAL)) or {}
     weight = inspection.read("", lambda: number(message, "weight", 1.0))
@@ -170,19 +170,19 @@ def limits_from_proto(message: pb.Limits) -> Limits:
 
 
 def term_to_proto(term: ObjectiveTerm) -> pb.ObjectiveTerm:
-    """One part of a sum."""
+    """One term of a weighted sum of objectives."""
     return pb.ObjectiveTerm(kind=OBJECTIVE[term.kind], weight=term.weight)
 
 
 def term_from_proto(message: pb.ObjectiveTerm) -> ObjectiveTerm:
-    """One part of a sum; raises InvalidInputError."""
+    """One term of a weighted sum of objectives; raises InvalidInputError."""
     return ObjectiveTerm(
         kind=ObjectiveKind(OBJECTIVE.word(message.kind, "kind")), weight=number(message, "weight", 1.0)
     )
 
 
 def snapshot_to_proto(snapshot: Snapshot, *, validate_only: bool = False) -> pb.MatchRequest:
-    """A whole request to Match."""
+    """A snapshot as a request to Match."""
     message = pb.MatchRequest(
         scope=snapshot.scope,
         snapshot_id=snapshot.snapshot_id,
@@ -222,7 +222,7 @@ def snapshot_from_proto(message: pb.MatchRequest) -> Snapshot:
 
 
 def rank_query_to_proto(query: RankQuery) -> pb.RankPlacementsRequest:
-    """One job and where it might go."""
+    """One job and its candidate devices."""
     return pb.RankPlacementsRequest(
         job=job_to_proto(query.job),
         devices=[device_to_proto(device) for device in query.devices],
@@ -233,7 +233,7 @@ def rank_query_to_proto(query: RankQuery) -> pb.RankPlacementsRequest:
 
 
 def rank_query_from_proto(message: pb.RankPlacementsRequest) -> RankQuery:
-    """One job and where it might go; raises InvalidInputError."""
+    """One job and its candidate devices; raises InvalidInputError."""
     inspection = Inspection()
     job = inspection.read("job", lambda: job_from_proto(message.job))
     devices = inspection.read_all("devices", message.devices, device_from_proto)
@@ -252,7 +252,7 @@ def rank_query_from_proto(message: pb.RankPlacementsRequest) -> RankQuery:
 
 
 def rank_answer_to_proto(answer: RankAnswer) -> pb.RankPlacementsResponse:
-    """Best device first."""
+    """Rankings of devices, the best first."""
     rankings = []
     for ranking in answer.rankings:
         message = pb.Ranking(
@@ -281,7 +281,7 @@ def _ranking_from_proto(message: pb.Ranking) -> Ranking:
 
 
 def rank_answer_from_proto(message: pb.RankPlacementsResponse) -> RankAnswer:
-    """Best device first; the cost of a device that is not feasible is infinite."""
+    """Rankings of devices, the best first; the cost of an infeasible device is infinite."""
     return RankAnswer(
         rankings=tuple(map(_ranking_from_proto, message.rankings)),
         model_version=message.model_version,

@@ -1,6 +1,6 @@
-"""Plain JSON for people and scripts: documents to records, with the path of everything wrong, and records to documents.
+"""JSON documents to records, with the path of every broken rule, and records to JSON documents.
 
-Law: the keys are the field names of the records; a key nobody knows is an error, an absent one takes its default.
+Law: the keys are the field names of the records; an unknown key is an error, an absent one takes its default.
 """
 
 import json
@@ -76,13 +76,15 @@ def read_pair_query(document: object) -> PairQuery:
 
 
 def read_observations(document: object) -> tuple[Observation, ...]:
-    """{"observations": [...]}, or the list itself. "what" names the kind of one: progress when it is left out."""
+    """{"observations": [...]}, or the list itself. "what" names the kind of an observation; progress when left out."""
     if isinstance(document, Mapping) and set(document) == {"observations"}:
         document = document["observations"]
     inspection = Inspection()
-    found: tuple[Observation, ...] | None = inspection.read("observations", lambda: _many(_observation)(document))
+    observations: tuple[Observation, ...] | None = inspection.read(
+        "observations", lambda: _many(_observation)(document)
+    )
     inspection.done()
-    return found or ()
+    return observations or ()
 
 
 def plan_document(plan: Plan) -> dict[str, Any]:
@@ -94,7 +96,7 @@ def plan_document(plan: Plan) -> dict[str, Any]:
 
 
 def grants_document(tables: GrantTables) -> dict[str, Any]:
-    """Both tables, under the names of their fields."""
+    """The tables of devices and grants as a document."""
     return asdict(tables)
 
 
@@ -119,7 +121,7 @@ def _present_parameters(rule: dict[str, Any] | None) -> dict[str, Any] | None:
 
 
 def snapshot_document(snapshot: Snapshot) -> dict[str, Any]:
-    """All of a snapshot; `read_snapshot` reads it back."""
+    """A snapshot as a document that `read_snapshot` reads back."""
     document = asdict(snapshot)
     document["limits"] = snapshot.limits.flat() | {"allowed": sorted(snapshot.limits.allowed)}
     return document
@@ -127,17 +129,17 @@ def snapshot_document(snapshot: Snapshot) -> dict[str, Any]:
 
 def pair_document(answer: PairAnswer, names: list[str]) -> dict[str, Any]:
     """One entry a pair, its jobs by name."""
-    said = answer.prediction
+    prediction = answer.prediction
     rows = zip(
         answer.victim.tolist(),
         answer.neighbour.tolist(),
-        said.median.tolist(),
-        said.lower.tolist(),
-        said.upper.tolist(),
-        said.feasibility.tolist(),
-        said.source,
-        said.reason,
-        answer.further or ((),) * len(said.median),
+        prediction.median.tolist(),
+        prediction.lower.tolist(),
+        prediction.upper.tolist(),
+        prediction.feasibility.tolist(),
+        prediction.source,
+        prediction.reason,
+        answer.further or ((),) * len(prediction.median),
         strict=True,
     )
     return {
@@ -161,12 +163,12 @@ def pair_document(answer: PairAnswer, names: list[str]) -> dict[str, Any]:
 
 
 def answers_document(answers: tuple[ObservationAnswer, ...]) -> dict[str, Any]:
-    """One entry an observation."""
+    """One entry per observation."""
     return {"observations": [asdict(answer) for answer in answers]}
 
 
 def log_document(log: ObservationLog) -> dict[str, Any]:
-    """Entries with what people look for first, the state, the largest corrections."""
+    """Entries with their essentials first, the online state and the largest corrections."""
     names = {kind: name for name, kind in _OBSERVATIONS.items()}
     return {
         "entries": [
@@ -184,19 +186,23 @@ def log_document(log: ObservationLog) -> dict[str, Any]:
             for entry in log.entries
         ],
         "online": asdict(log.online),
-        "corrections": [asdict(one) for one in log.corrections],
+        "corrections": [asdict(correction) for correction in log.corrections],
     }
 
 
-def _about(one: Observation) -> str:
-    """A few words."""
-    if isinstance(one, Progress):
-        beside = " beside " + ", ".join(one.company) if one.company else " alone"
-        much = f"{one.steps:g} steps" if math.isnan(one.slowdown) else f"slowdown {one.slowdown:g}"
-        return f"{one.workload}{beside} on {one.device_type}: {much} in {one.end_s - one.start_s:g} s"
-    if isinstance(one, MemoryUsage):
-        return f"{one.workload} on {one.device_type}: {one.bytes / 2**30:.2f} GiB"
-    return f"{one.kind.value}: {one.reason}" if isinstance(one, Outcome) else f"to {one.to_sequence}: {one.reason}"
+def _about(observation: Observation) -> str:
+    """One line for people."""
+    if isinstance(observation, Progress):
+        beside = " beside " + ", ".join(observation.company) if observation.company else " alone"
+        has_slowdown = not math.isnan(observation.slowdown)
+        progress = f"slowdown {observation.slowdown:g}" if has_slowdown else f"{observation.steps:g} steps"
+        duration_s = observation.end_s - observation.start_s
+        return f"{observation.workload}{beside} on {observation.device_type}: {progress} in {duration_s:g} s"
+    if isinstance(observation, MemoryUsage):
+        return f"{observation.workload} on {observation.device_type}: {observation.bytes / 2**30:.2f} GiB"
+    if isinstance(observation, Outcome):
+        return f"{observation.kind.value}: {observation.reason}"
+    return f"to {observation.to_sequence}: {observation.reason}"
 
 
 # --- readers of parts ------------------------------------------------------------------------------------------------
@@ -232,7 +238,7 @@ def _values(
 
 
 def _wrong(what: str, value: object, remedy: str) -> InvalidInputError:
-    """A violation at the place that its reader adds."""
+    """A violation; its reader adds the path."""
     return InvalidInputError.from_violations([Violation(field="", what=what, value=_short(value), remedy=remedy)])
 
 
@@ -317,10 +323,10 @@ def _term(value: object) -> ObjectiveTerm:
 
 
 def _pair(value: object) -> tuple[int, ...]:
-    places = _sizes(value)
-    if len(places) < 2:
-        raise _wrong("must be [victim, neighbour]", value, "two or more places in jobs, counted from 0")
-    return tuple(places)
+    indices = _sizes(value)
+    if len(indices) < 2:
+        raise _wrong("must be [victim, neighbour]", value, "two or more indices into jobs, counted from 0")
+    return tuple(indices)
 
 
 def _ref(value: object) -> JobRef:

@@ -1,4 +1,4 @@
-"""Errors on the wire: a google.rpc.Status with BadRequest for everybody and our ErrorDetail for our own client.
+"""Errors on the wire: a google.rpc.Status with BadRequest for any client and ErrorDetail for this one.
 
 Law: error_from_status(…, status_of(e)) has the class, what, value, remedy and violations of e, up to `DETAIL_BYTES`.
 """
@@ -14,7 +14,7 @@ from interfere.v1 import policy_pb2 as pb
 
 # Trailing metadata over 8 KiB is refused by gRPC's defaults. The details travel twice, in base64, beside the message.
 DETAIL_BYTES = 1800
-TEXT = 300  # characters of one value or remedy that travel
+MAX_TEXT = 300  # characters of one value or remedy that travel
 
 _BY_CODE: dict[str, type[InterfereError]] = {
     "INVALID_ARGUMENT": errors.InvalidInputError,
@@ -26,8 +26,8 @@ _BY_CODE: dict[str, type[InterfereError]] = {
     "DEADLINE_EXCEEDED": errors.UnavailableError,
     "CANCELLED": errors.UnavailableError,
 }
-_BY_KIND: dict[str, type[InterfereError]] = {
-    kind.__name__: kind for kind in (*_BY_CODE.values(), errors.TableError, errors.ModelError)
+_BY_CLASS_NAME: dict[str, type[InterfereError]] = {
+    error_class.__name__: error_class for error_class in (*_BY_CODE.values(), errors.TableError, errors.ModelError)
 }
 
 
@@ -35,54 +35,56 @@ def status_of(error: InterfereError) -> status_pb2.Status:
     """Code, message and details of an error."""
     detail = pb.ErrorDetail(
         kind=type(error).__name__,
-        what=_cut(error.what),
-        value="" if error.value is None else _cut(str(error.value)),
-        remedy=_cut(error.remedy),
+        what=_shortened(error.what),
+        value="" if error.value is None else _shortened(str(error.value)),
+        remedy=_shortened(error.remedy),
     )
-    status = status_pb2.Status(code=code_pb2.Code.Value(error.code), message=_cut(str(error), 2 * TEXT))
-    fields = error_details_pb2.BadRequest()
+    status = status_pb2.Status(code=code_pb2.Code.Value(error.code), message=_shortened(str(error), 2 * MAX_TEXT))
+    bad_request = error_details_pb2.BadRequest()
     for violation in error.violations if isinstance(error, InvalidInputError) else ():
         short = replace(
             violation,
-            field=_cut(violation.field),
-            what=_cut(violation.what),
-            value=_cut(violation.value),
-            remedy=_cut(violation.remedy),
+            field=_shortened(violation.field),
+            what=_shortened(violation.what),
+            value=_shortened(violation.value),
+            remedy=_shortened(violation.remedy),
         )
-        described = fields.field_violations.add(
+        described = bad_request.field_violations.add(
             field=short.field, description=f"{short.what} (got {short.value}); {short.remedy}"
         )
-        if fields.ByteSize() > DETAIL_BYTES and len(fields.field_violations) > 1:
-            fields.field_violations.remove(described)
+        if bad_request.ByteSize() > DETAIL_BYTES and len(bad_request.field_violations) > 1:
+            bad_request.field_violations.remove(described)
             break
         detail.violations.add(field=short.field, what=short.what, value=short.value, remedy=short.remedy)
-    if fields.field_violations:
-        status.details.add().Pack(fields)
+    if bad_request.field_violations:
+        status.details.add().Pack(bad_request)
     status.details.add().Pack(detail)
     return status
 
 
 def error_from_status(code: str, message: str, details: bytes | None, target: str) -> InterfereError:
-    """The same error again; without our details, the class that fits the code."""
-    if (detail := _our_detail(details)) is not None and detail.kind in _BY_KIND:
-        kind = _BY_KIND[detail.kind]
+    """The error that the server raised; without its details, an error of the class that fits the code."""
+    if (detail := _our_detail(details)) is not None and detail.kind in _BY_CLASS_NAME:
+        error_class = _BY_CLASS_NAME[detail.kind]
         value = detail.value or None
-        if issubclass(kind, InvalidInputError):
+        if issubclass(error_class, InvalidInputError):
             violations = tuple(
                 Violation(field=v.field, what=v.what, value=v.value, remedy=v.remedy) for v in detail.violations
             )
-            return kind(detail.what, value=value, remedy=detail.remedy, violations=violations)
-        return kind(detail.what, value=value, remedy=detail.remedy)
+            return error_class(detail.what, value=value, remedy=detail.remedy, violations=violations)
+        return error_class(detail.what, value=value, remedy=detail.remedy)
     if code == "DEADLINE_EXCEEDED":
         return UnavailableError("no answer in time", value=target, remedy="give more time (timeout_s), or ask for less")
     if code in ("UNAVAILABLE", "CANCELLED"):
         remedy = "start it with: interfere serve; or give its address (--target)"
-        return UnavailableError(f"the policy server does not answer ({_cut(message)})", value=target, remedy=remedy)
+        return UnavailableError(
+            f"the policy server does not answer ({_shortened(message)})", value=target, remedy=remedy
+        )
     if code == "RESOURCE_EXHAUSTED":
         remedy = "send a smaller request, or fewer at once"
-        return errors.LimitError(f"the policy server refused: {_cut(message)}", value=target, remedy=remedy)
-    kind = _BY_CODE.get(code, InterfereError)
-    return kind(f"{code}: {_cut(message)}", value=target, remedy="see the log of the server")
+        return errors.LimitError(f"the policy server refused: {_shortened(message)}", value=target, remedy=remedy)
+    error_class = _BY_CODE.get(code, InterfereError)
+    return error_class(f"{code}: {_shortened(message)}", value=target, remedy="see the log of the server")
 
 
 def _our_detail(details: bytes | None) -> pb.ErrorDetail | None:
@@ -97,5 +99,5 @@ def _our_detail(details: bytes | None) -> pb.ErrorDetail | None:
     return None
 
 
-def _cut(text: str, limit: int = TEXT) -> str:
+def _shortened(text: str, limit: int = MAX_TEXT) -> str:
     return text if len(text) <= limit else text[: limit - 1] + "…"

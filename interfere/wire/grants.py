@@ -1,4 +1,4 @@
-"""Who holds how much memory, on the wire."""
+"""Converters of memory grants."""
 
 from interfere.v1 import policy_pb2 as pb
 from interfere.wire.messages import DeviceGrants, GrantLine, GrantTables
@@ -10,24 +10,24 @@ _OPTIONAL = ("since_s", "last_use_bytes")
 
 
 def tables_to_proto(tables: GrantTables) -> pb.ListGrantsResponse:
-    """Both tables."""
+    """The tables of devices and grants."""
     lines = []
-    for one in tables.grants:
-        line = pb.Grant(**{name: getattr(one, name) for name in _GRANT})
-        set_numbers(line, one, *_OPTIONAL)
+    for grant in tables.grants:
+        line = pb.Grant(**{name: getattr(grant, name) for name in _GRANT})
+        set_numbers(line, grant, *_OPTIONAL)
         lines.append(line)
-    devices = [pb.DeviceGrants(**{name: getattr(one, name) for name in _DEVICE}) for one in tables.devices]
+    devices = [pb.DeviceGrants(**{name: getattr(device, name) for name in _DEVICE}) for device in tables.devices]
     return pb.ListGrantsResponse(scope=tables.scope, now_s=tables.now_s, devices=devices, grants=lines)
 
 
 def tables_from_proto(message: pb.ListGrantsResponse) -> GrantTables:
-    """Both tables."""
+    """The tables of devices and grants."""
     return GrantTables(
         scope=message.scope,
         now_s=message.now_s,
-        devices=tuple(DeviceGrants(**{name: getattr(one, name) for name in _DEVICE}) for one in message.devices),
+        devices=tuple(DeviceGrants(**{name: getattr(device, name) for name in _DEVICE}) for device in message.devices),
         grants=tuple(
-            GrantLine(**({name: getattr(one, name) for name in _GRANT} | numbers(one, *_OPTIONAL)))
-            for one in message.grants
+            GrantLine(**({name: getattr(grant, name) for name in _GRANT} | numbers(grant, *_OPTIONAL)))
+            for grant in message.grants
         ),
     )

@@ -1,4 +1,4 @@
-"""Questions and answers that only exist on the wire: which jobs a prediction is about, and what comes back."""
+"""Requests and answers of the policy service that no other package needs as records."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -43,15 +43,15 @@ class JobRef:
 
     @property
     def name(self) -> str:
-        """What people call it."""
+        """The workload, or the profile id where only that is given."""
         return self.profile.workload if self.profile else self.workload or self.profile_id
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairQuery:
-    """Ordered pairs to predict; `pairs` (victim, neighbour) index `jobs`; none means all of different places.
+    """Ordered pairs to predict; `pairs` (victim, neighbour) index `jobs`; without pairs, all of two different jobs.
 
-    A longer entry (victim, neighbour, neighbour, ...) asks about the victim beside all of them at once.
+    A longer entry (victim, neighbour, neighbour, ...) asks for the victim's slowdown beside all of them at once.
     """
 
     jobs: tuple[JobRef, ...]
@@ -62,24 +62,24 @@ class PairQuery:
     allow_extrapolation: bool = False
 
     def __post_init__(self) -> None:
-        bad = mode_violations(self.mode) + _memory(self.device_memory_bytes)
-        for k, places in enumerate(self.pairs):
-            if len(places) < 2 or len(set(places)) < len(places) > 2:
+        bad = mode_violations(self.mode) + _memory_violations(self.device_memory_bytes)
+        for k, indices in enumerate(self.pairs):
+            if len(indices) < 2 or len(set(indices)) < len(indices) > 2:
                 bad.append(
                     Violation(
                         field=f"pairs[{k}]",
                         what="must be a victim and different neighbours",
-                        value=str(list(places)),
-                        remedy="two places in jobs, or more for a group; give a job twice in jobs for two of it",
+                        value=str(list(indices)),
+                        remedy="two indices into jobs, or more for a group; list a job twice in jobs for two of it",
                     )
                 )
-            for side, place in zip(("victim", *["neighbour"] * len(places)), places, strict=False):
-                if not 0 <= place < len(self.jobs):
+            for side, index in zip(("victim", *["neighbour"] * len(indices)), indices, strict=False):
+                if not 0 <= index < len(self.jobs):
                     bad.append(
                         Violation(
                             field=f"pairs[{k}].{side}",
                             what=f"must index one of the {len(self.jobs)} jobs",
-                            value=str(place),
+                            value=str(index),
                             remedy="count from 0",
                         )
                     )
@@ -91,19 +91,19 @@ class PairQuery:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairAnswer:
-    """Answers in the order of the pairs asked; `victim[k]`, `neighbour[k]` index the jobs of the query."""
+    """Predictions in the order of the requested pairs; `victim[k]` and `neighbour[k]` index the jobs of the query."""
 
     victim: NDArray[np.int64]  # int64[p]
     neighbour: NDArray[np.int64]  # int64[p]
     prediction: Prediction
-    further: tuple[tuple[int, ...], ...] = ()  # [p] more neighbours of each; () when there are none at all
+    further: tuple[tuple[int, ...], ...] = ()  # [p] further neighbours of each pair; () when no pair has any
     model_version: str
     device_type: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MatrixQuery:
-    """All victims beside all neighbours; no neighbours means the victims again."""
+    """All victims beside all neighbours; without neighbours, beside the victims themselves."""
 
     victims: tuple[JobRef, ...]
     neighbours: tuple[JobRef, ...] = ()
@@ -114,7 +114,7 @@ class MatrixQuery:
     allow_extrapolation: bool = False
 
     def __post_init__(self) -> None:
-        bad = mode_violations(self.mode) + _memory(self.device_memory_bytes)
+        bad = mode_violations(self.mode) + _memory_violations(self.device_memory_bytes)
         if not self.victims:
             bad.append(Violation(field="victims", what="must not be empty", value="[]", remedy="name at least one job"))
         if not 0.0 < self.quantile < 1.0:
@@ -132,7 +132,7 @@ class MatrixQuery:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MatrixAnswer:
-    """Both directions with the version that answered."""
+    """Both directions of a matrix of predictions, with the model version that answered."""
 
     matrix: MatrixPrediction
     model_version: str
@@ -141,7 +141,7 @@ class MatrixAnswer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankQuery:
-    """One job and where it might go."""
+    """One job and its candidate devices, to be ranked."""
 
     job: Job
     devices: tuple[Device, ...]
@@ -152,7 +152,7 @@ class RankQuery:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankAnswer:
-    """Best device first."""
+    """Rankings of devices, the best first."""
 
     rankings: tuple[Ranking, ...]
     model_version: str
@@ -160,7 +160,7 @@ class RankAnswer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceGrants:
-    """What a device hands out, in granules."""
+    """The granules of one device: all, granted, free."""
 
     device_id: str
     device_type: str
@@ -173,21 +173,21 @@ class DeviceGrants:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GrantLine:
-    """Memory that a job holds on one device, and how it uses it."""
+    """Memory granted to a job on one device, and how the job uses it."""
 
     job_id: str
     device_id: str
     granules: int
     bytes: float
     since_s: float  # on the caller's clock
-    planned: bool = False  # it is still to start or to move there
-    last_use_bytes: float = NAN  # in the last window since then
-    times_exceeded: int = 0  # windows since then with more than that, of the newest `MOST_USAGES`
+    planned: bool = False  # the job has still to start there or to move there
+    last_use_bytes: float = NAN  # in the last window since the grant
+    times_exceeded: int = 0  # windows since the grant that used more, among the newest `serving.granting` reads
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GrantTables:
-    """The memory of one scope, as of its last decision with a clock (`now_s`; 0 before the first)."""
+    """Granted memory of one scope, as of its last decision with a clock (`now_s`; 0 before the first)."""
 
     scope: str
     now_s: float
@@ -197,16 +197,16 @@ class GrantTables:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExplainQuery:
-    """Why did this job get what it got in this decision?"""
+    """Asks why a job got its action in a decision."""
 
     decision_id: str
     job_id: str
-    scope: str = ""  # empty: whichever the decision was made for
+    scope: str = ""  # empty: the scope of the decision
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unreadable:
-    """An observation that breaks a rule: answered by itself, its batch goes on."""
+    """An observation that breaks a rule: it is rejected by itself, and the rest of its batch is processed."""
 
     observation_id: str
     reason: str
@@ -217,7 +217,7 @@ Reported = Observation | Unreadable
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObservationAnswer:
-    """What became of one observation; `reason` says why where it was not applied."""
+    """The result of one observation; `reason` says why where it was not applied."""
 
     observation_id: str
     result: ObservationResult
@@ -226,7 +226,7 @@ class ObservationAnswer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfileSummary:
-    """A line about one profile."""
+    """A summary of one profile."""
 
     profile_id: str
     workload: str
@@ -234,12 +234,12 @@ class ProfileSummary:
     source: str
     step_time_s: float
     newest: bool
-    registered: bool  # else it is the model's own
+    registered: bool  # by a client; else it came with the model
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelDomain:
-    """A device type, sharing mode and metric the model can answer for."""
+    """A device type, sharing mode and metric that the model can predict."""
 
     device_type: str
     mode: str
@@ -257,7 +257,7 @@ class TrainingTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Score:
-    """One number of the published comparison."""
+    """One score of the comparison that was published with the model."""
 
     split: str
     model: str
@@ -267,7 +267,7 @@ class Score:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OnlineState:
-    """What was learned since the model was loaded."""
+    """State of the online correction since the model was loaded."""
 
     observations: int
     pending_solo: int
@@ -283,7 +283,7 @@ class OnlineState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogEntry:
-    """One entry of the observation log; `rolled_back` ones teach nothing any more."""
+    """One entry of the observation log; nothing is learned from an entry that was rolled back."""
 
     sequence: int
     observation: Observation
@@ -295,7 +295,7 @@ class LogEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Correction:
-    """What is special about one ordered pair: log of the factor on its predicted slowdown."""
+    """The learned correction of one ordered pair: log of the factor on its predicted slowdown."""
 
     victim: str
     neighbour: str
@@ -307,7 +307,7 @@ class Correction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObservationLog:
-    """The newest entries up to a point, newest first, and what was known there."""
+    """The newest entries up to a point of the log, newest first, and the online state at that point."""
 
     entries: tuple[LogEntry, ...]
     online: OnlineState
@@ -316,7 +316,7 @@ class ObservationLog:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelInfo:
-    """What is served, what it was trained on, what it can answer for."""
+    """The served model: version, training data, domains, scores, online state."""
 
     version: str
     model: str
@@ -343,7 +343,7 @@ def scores_of(nested: Mapping[str, Mapping[str, Mapping[str, float | None]]]) ->
     )
 
 
-def _memory(memory_bytes: float) -> list[Violation]:
+def _memory_violations(memory_bytes: float) -> list[Violation]:
     if np.isnan(memory_bytes) or (np.isfinite(memory_bytes) and memory_bytes >= 1):
         return []
     return [

@@ -1,4 +1,4 @@
-"""What the served model says of itself, on the wire."""
+"""Converters of the description of the served model."""
 
 from dataclasses import asdict
 
@@ -8,7 +8,7 @@ from interfere.wire.scalars import MODE
 
 
 def model_to_proto(info: ModelInfo) -> pb.GetModelResponse:
-    """Versions, training data, domains, state."""
+    """Versions, training data, domains, scores, online state."""
     return pb.GetModelResponse(
         version=info.version,
         model=info.model,
@@ -26,7 +26,7 @@ def model_to_proto(info: ModelInfo) -> pb.GetModelResponse:
 
 
 def model_from_proto(message: pb.GetModelResponse) -> ModelInfo:
-    """Versions, training data, domains, state."""
+    """Versions, training data, domains, scores, online state."""
     return ModelInfo(
         version=message.version,
         model=message.model,
@@ -47,12 +47,12 @@ def model_from_proto(message: pb.GetModelResponse) -> ModelInfo:
 
 
 def online_to_proto(online: OnlineState) -> pb.OnlineState:
-    """What was learned."""
+    """State of the online correction."""
     return pb.OnlineState(**asdict(online))
 
 
 def online_from_proto(message: pb.OnlineState) -> OnlineState:
-    """What was learned."""
+    """State of the online correction."""
     return OnlineState(
         observations=message.observations,
         pending_solo=message.pending_solo,

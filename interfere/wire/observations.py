@@ -1,4 +1,4 @@
-"""Measurements on the wire, and what became of them. A broken item is answered alone; its batch goes on."""
+"""Converters of observations, their results and their log. A broken observation is rejected alone, not its batch."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
@@ -26,27 +26,27 @@ _ROLLBACK = ("to_sequence", "reason")
 _OPTIONAL = ("steps", "slowdown")
 
 
-def observation_to_proto(one: Observation) -> pb.Observation:
+def observation_to_proto(observation: Observation) -> pb.Observation:
     """One observation of any kind."""
-    message = pb.Observation(observation_id=one.observation_id)
-    if isinstance(one, Progress):
-        _set(message.progress, one, *_PROGRESS)
-        message.progress.company.extend(one.company)
-        message.progress.mode = MODE[one.mode]
-        set_numbers(message.progress, one, *_OPTIONAL)
-    elif isinstance(one, MemoryUsage):
-        _set(message.memory_usage, one, *_MEMORY)
-    elif isinstance(one, Outcome):
-        _set(message.outcome, one, *_OUTCOME)
-        message.outcome.kind = OUTCOME[one.kind]
+    message = pb.Observation(observation_id=observation.observation_id)
+    if isinstance(observation, Progress):
+        _set(message.progress, observation, *_PROGRESS)
+        message.progress.company.extend(observation.company)
+        message.progress.mode = MODE[observation.mode]
+        set_numbers(message.progress, observation, *_OPTIONAL)
+    elif isinstance(observation, MemoryUsage):
+        _set(message.memory_usage, observation, *_MEMORY)
+    elif isinstance(observation, Outcome):
+        _set(message.outcome, observation, *_OUTCOME)
+        message.outcome.kind = OUTCOME[observation.kind]
     else:
-        _set(message.rollback, one, *_ROLLBACK)
+        _set(message.rollback, observation, *_ROLLBACK)
         message.rollback.SetInParent()
     return message
 
 
 def observation_from_proto(message: pb.Observation) -> Observation:
-    """One observation; raises InvalidInputError with the path of everything wrong."""
+    """One observation; raises InvalidInputError with the path of every broken rule."""
     kind = message.WhichOneof("what")
     if kind is None:
         raise InvalidInputError(
@@ -55,10 +55,10 @@ def observation_from_proto(message: pb.Observation) -> Observation:
             remedy="send progress, memory_usage, outcome or rollback",
         )
     inspection = Inspection()
-    made = inspection.read(kind, lambda: _READERS[kind](message.observation_id, getattr(message, kind)))
+    observation = inspection.read(kind, lambda: _READERS[kind](message.observation_id, getattr(message, kind)))
     inspection.done()
-    assert made is not None
-    return made
+    assert observation is not None
+    return observation
 
 
 def _progress(observation_id: str, message: pb.Progress) -> Progress:
@@ -97,21 +97,21 @@ _READERS: dict[str, Callable[[str, Any], Observation]] = {
 
 
 def report_to_proto(observations: Sequence[Observation]) -> pb.ReportObservationsRequest:
-    """A batch."""
-    return pb.ReportObservationsRequest(observations=[observation_to_proto(one) for one in observations])
+    """A batch of observations."""
+    return pb.ReportObservationsRequest(observations=[observation_to_proto(each) for each in observations])
 
 
 def report_from_proto(message: pb.ReportObservationsRequest) -> tuple[Reported, ...]:
-    """A batch, its broken items as `Unreadable`."""
-    return tuple(_read(k, one) for k, one in enumerate(message.observations))
+    """A batch of observations, the broken ones as `Unreadable`."""
+    return tuple(_read(k, observation) for k, observation in enumerate(message.observations))
 
 
 def _read(k: int, message: pb.Observation) -> Reported:
     try:
         return observation_from_proto(message)
     except InvalidInputError as error:
-        why = "; ".join(str(violation) for violation in error.violations) or f"{error.what}; {error.remedy}"
-        return Unreadable(observation_id=message.observation_id, reason=f"observations[{k}]: {why}")
+        reason = "; ".join(str(violation) for violation in error.violations) or f"{error.what}; {error.remedy}"
+        return Unreadable(observation_id=message.observation_id, reason=f"observations[{k}]: {reason}")
 
 
 def _set(message: Any, record: object, *names: str) -> None:
@@ -124,7 +124,7 @@ def _get(message: Any, *names: str) -> dict[str, Any]:
 
 
 def log_to_proto(log: ObservationLog) -> pb.GetObservationLogResponse:
-    """Entries, state and corrections."""
+    """Entries of the log, the online state and the largest corrections."""
     return pb.GetObservationLogResponse(
         entries=[
             pb.ObservationLogEntry(
@@ -138,12 +138,12 @@ def log_to_proto(log: ObservationLog) -> pb.GetObservationLogResponse:
             for e in log.entries
         ],
         online=online_to_proto(log.online),
-        corrections=[pb.Correction(**{**asdict(one), "mode": MODE[one.mode]}) for one in log.corrections],
+        corrections=[pb.Correction(**{**asdict(each), "mode": MODE[each.mode]}) for each in log.corrections],
     )
 
 
 def log_from_proto(message: pb.GetObservationLogResponse) -> ObservationLog:
-    """Entries, state and corrections."""
+    """Entries of the log, the online state and the largest corrections."""
     return ObservationLog(
         entries=tuple(
             LogEntry(
@@ -172,7 +172,7 @@ def log_from_proto(message: pb.GetObservationLogResponse) -> ObservationLog:
 
 
 def answers_to_proto(answers: Sequence[ObservationAnswer]) -> pb.ReportObservationsResponse:
-    """What became of each."""
+    """The result of each observation."""
     return pb.ReportObservationsResponse(
         answers=[
             pb.ObservationAnswer(observation_id=a.observation_id, result=RESULT[a.result], reason=a.reason)
@@ -182,7 +182,7 @@ def answers_to_proto(answers: Sequence[ObservationAnswer]) -> pb.ReportObservati
 
 
 def answers_from_proto(message: pb.ReportObservationsResponse) -> tuple[ObservationAnswer, ...]:
-    """What became of each."""
+    """The result of each observation."""
     return tuple(
         ObservationAnswer(
             observation_id=a.observation_id,

@@ -1,4 +1,4 @@
-"""Predictions on the wire: lists of pairs as messages, matrices as little-endian bytes with their shape."""
+"""Converters of predictions: pairs as messages, matrices as little-endian bytes with their shape."""
 
 from typing import Any
 
@@ -25,7 +25,7 @@ def pair_query_to_proto(query: PairQuery) -> pb.PredictSlowdownsRequest:
         ],
         device_type=query.device_type,
         mode=MODE[query.mode],
-        device_memory_bytes=_sent(query.device_memory_bytes),
+        device_memory_bytes=_optional(query.device_memory_bytes),
         allow_extrapolation=query.allow_extrapolation,
     )
 
@@ -36,7 +36,7 @@ def pair_query_from_proto(message: pb.PredictSlowdownsRequest) -> PairQuery:
     jobs = inspection.read_all("jobs", message.jobs, ref_from_proto)
     mode = inspection.read("", lambda: MODE.word(message.mode, "mode"))
     memory = inspection.read("", lambda: number(message, "device_memory_bytes"))
-    inspection.done()  # places in `jobs` mean nothing when one of them could not be read
+    inspection.done()  # indices into `jobs` mean nothing when one of the jobs could not be read
     return PairQuery(
         jobs=jobs,
         pairs=tuple((pair.victim, pair.neighbour, *pair.further) for pair in message.pairs),
@@ -48,18 +48,18 @@ def pair_query_from_proto(message: pb.PredictSlowdownsRequest) -> PairQuery:
 
 
 def pair_answer_to_proto(answer: PairAnswer) -> pb.PredictSlowdownsResponse:
-    """Answers in the order of the pairs."""
-    said = answer.prediction
+    """Predictions in the order of the pairs."""
+    prediction = answer.prediction
     rows = zip(
         answer.victim.tolist(),
         answer.neighbour.tolist(),
-        said.median.tolist(),
-        said.lower.tolist(),
-        said.upper.tolist(),
-        said.feasibility.tolist(),
-        said.source,
-        said.reason,
-        answer.further or ((),) * len(said.median),
+        prediction.median.tolist(),
+        prediction.lower.tolist(),
+        prediction.upper.tolist(),
+        prediction.feasibility.tolist(),
+        prediction.source,
+        prediction.reason,
+        answer.further or ((),) * len(prediction.median),
         strict=True,
     )
     return pb.PredictSlowdownsResponse(
@@ -67,10 +67,10 @@ def pair_answer_to_proto(answer: PairAnswer) -> pb.PredictSlowdownsResponse:
             pb.PairPrediction(
                 victim=victim,
                 neighbour=neighbour,
-                median=_sent(median),
-                lower=_sent(lower),
-                upper=_sent(upper),
-                feasibility=_sent(feasibility),
+                median=_optional(median),
+                lower=_optional(lower),
+                upper=_optional(upper),
+                feasibility=_optional(feasibility),
                 source=SOURCE[source],
                 reason=reason,
                 further=further,
@@ -83,7 +83,7 @@ def pair_answer_to_proto(answer: PairAnswer) -> pb.PredictSlowdownsResponse:
 
 
 def pair_answer_from_proto(message: pb.PredictSlowdownsResponse) -> PairAnswer:
-    """Answers in the order of the pairs."""
+    """Predictions in the order of the pairs."""
     rows = message.predictions
 
     def column(name: str) -> NDArray[np.float64]:
@@ -114,7 +114,7 @@ def matrix_query_to_proto(query: MatrixQuery) -> pb.PredictMatrixRequest:
         device_type=query.device_type,
         mode=MODE[query.mode],
         quantile=query.quantile,
-        device_memory_bytes=_sent(query.device_memory_bytes),
+        device_memory_bytes=_optional(query.device_memory_bytes),
         allow_extrapolation=query.allow_extrapolation,
     )
 
@@ -140,7 +140,7 @@ def matrix_query_from_proto(message: pb.PredictMatrixRequest) -> MatrixQuery:
 
 
 def matrix_answer_to_proto(answer: MatrixAnswer) -> pb.PredictMatrixResponse:
-    """Bytes and shape."""
+    """The matrices as bytes, and their shape."""
     v, n = answer.matrix.victim_slowdown.shape
     return pb.PredictMatrixResponse(
         victims=v,
@@ -154,7 +154,7 @@ def matrix_answer_to_proto(answer: MatrixAnswer) -> pb.PredictMatrixResponse:
 
 
 def matrix_answer_from_proto(message: pb.PredictMatrixResponse) -> MatrixAnswer:
-    """Bytes and shape; raises InvalidInputError where they disagree."""
+    """The matrices from bytes; raises InvalidInputError where their length does not fit the shape."""
     shape = (message.victims, message.neighbours)
 
     def matrix(name: str, dtype: np.dtype[Any]) -> NDArray[Any]:
@@ -178,6 +178,6 @@ def matrix_answer_from_proto(message: pb.PredictMatrixResponse) -> MatrixAnswer:
     )
 
 
-def _sent(value: float) -> float | None:
-    """None for an absent number: protobuf leaves it out."""
+def _optional(value: float) -> float | None:
+    """None for an absent number, which protobuf leaves out."""
     return value if np.isfinite(value) else None

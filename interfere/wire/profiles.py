@@ -1,4 +1,4 @@
-"""Facts about one job on the wire: profiles with their kernel tables, references to jobs, summaries."""
+"""Converters of profiles with their kernel tables, of references to jobs, and of profile summaries."""
 
 from interfere.errors import InvalidInputError, Violation
 from interfere.records import COUNTERS, NAN, JobProfile, KernelStat
@@ -37,7 +37,7 @@ _KERNEL_OPTIONAL = (
 
 
 def kernel_to_proto(kernel: KernelStat) -> pb.KernelStat:
-    """One kernel identity."""
+    """One kernel identity with its statistics."""
     message = pb.KernelStat(name=kernel.name, mean_s=kernel.mean_s, grid=kernel.grid, block=kernel.block)
     set_numbers(message, kernel, "count", *_KERNEL_OPTIONAL)
     return message
@@ -120,7 +120,7 @@ def _printable(name: str, message: pb.JobRef) -> str:
 
 
 def summary_to_proto(summary: ProfileSummary) -> pb.ProfileSummary:
-    """A line about one profile."""
+    """A summary of one profile."""
     message = pb.ProfileSummary(
         profile_id=summary.profile_id,
         workload=summary.workload,
@@ -134,7 +134,7 @@ def summary_to_proto(summary: ProfileSummary) -> pb.ProfileSummary:
 
 
 def summary_from_proto(message: pb.ProfileSummary) -> ProfileSummary:
-    """A line about one profile."""
+    """A summary of one profile."""
     return ProfileSummary(
         profile_id=message.profile_id,
         workload=message.workload,

@@ -1,4 +1,4 @@
-"""The small change of conversion: optional numbers, words and enums, and the paths of what is wrong."""
+"""Building blocks of the converters: optional numbers, enumerations, and the paths of broken rules."""
 
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -16,38 +16,38 @@ E = TypeVar("E", bound=StrEnum)
 
 
 class Inspection:
-    """Collects broken rules with their paths, so that all are reported at once."""
+    """Collects violations with their paths, so that all are reported at once."""
 
     def __init__(self) -> None:
-        self._found: list[Violation] = []
+        self._violations: list[Violation] = []
 
     def read(self, path: str, build: Callable[[], T]) -> T | None:
-        """What `build` gives, or None after noting its violations under `path`."""
+        """The result of `build`, or None after noting its violations under `path`."""
         try:
             return build()
         except InvalidInputError as error:
             own = error.violations or (
                 Violation(field="", what=error.what, value=str(error.value), remedy=error.remedy),
             )
-            self._found += [replace(v, field=_joined(path, v.field)) for v in own]
+            self._violations += [replace(v, field=_join_path(path, v.field)) for v in own]
             return None
 
     def note(self, violation: Violation) -> None:
-        """One that was found elsewhere."""
-        self._found.append(violation)
+        """Add a violation that was found elsewhere."""
+        self._violations.append(violation)
 
     def read_all(self, path: str, messages: Iterable[Any], build: Callable[[Any], T]) -> tuple[T, ...]:
-        """Each message of a repeated field; broken ones are noted and left out."""
-        read = [self.read(f"{path}[{k}]", partial(build, m)) for k, m in enumerate(messages)]
-        return tuple(one for one in read if one is not None)
+        """The result of `build` for each message of a repeated field; violations of broken ones are noted."""
+        records = [self.read(f"{path}[{k}]", partial(build, message)) for k, message in enumerate(messages)]
+        return tuple(record for record in records if record is not None)
 
     def done(self) -> None:
-        """Raise InvalidInputError when anything was broken."""
-        if self._found:
-            raise InvalidInputError.from_violations(self._found)
+        """Raise InvalidInputError when there are violations."""
+        if self._violations:
+            raise InvalidInputError.from_violations(self._violations)
 
 
-def _joined(path: str, field: str) -> str:
+def _join_path(path: str, field: str) -> str:
     return f"{path}.{field}" if path and field and field[0] != "[" else path + field
 
 

@@ -44,7 +44,7 @@ def test_jobs_start_alone_where_they_fit(nobody: str) -> None:
             (ActionKind.START_ALONE, "small"),
             (ActionKind.WAIT, ""),
         ]
-        assert all("policy server away" in action.reason for action in plan.actions)
+        assert all("policy server unavailable" in action.reason for action in plan.actions)
         assert plan.greedy_waiting == 1
 
 

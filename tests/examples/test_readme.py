@@ -1,4 +1,4 @@
-"""README's two examples, run as they stand there against a real server: a scheduler in Python, and one in Node."""
+"""The examples of README (Python) and docs/clients.md (Node), run as they stand there against a real server."""
 
 import os
 import re
@@ -21,9 +21,12 @@ ADDRESS = "127.0.0.1:50051"  # in the text
 MOST_LINES = 10
 
 
+PAGES = {"python": "README.md", "js": "docs/clients.md"}
+
+
 def example(language: str, mark: str) -> str:
     """The one block of a language that has the mark."""
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    text = (ROOT / PAGES[language]).read_text(encoding="utf-8")
     (found,) = [block for block in re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL) if mark in block]
     return str(found)
 

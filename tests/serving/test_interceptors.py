@@ -47,7 +47,7 @@ def test_the_cause_stays_in_the_log(channel: grpc.Channel, metrics: Metrics, cap
         divide(b"0")
     error: Any = caught.value
     assert error.code() is grpc.StatusCode.INTERNAL
-    named = re.fullmatch(r"internal error ([0-9a-f]{12}): the log of the server has the cause", error.details())
+    named = re.fullmatch(r"internal error ([0-9a-f]{12}): the server's log has the cause", error.details())
     assert named
     assert f"error id {named[1]}" in caplog.text
     assert "ZeroDivisionError" in caplog.text
