@@ -66,10 +66,10 @@ class DecisionLedger:
             if timeless and stored:
                 self._decisions.put(stored)
             if timeless or self._promises.commit(decided.ledger, stored):
-                self._metrics.matched(time.perf_counter() - start_s, decision.gap)
+                self._metrics.count_decision(decision, time.perf_counter() - start_s)
                 if not timeless:
                     self._tell(decided.ledger)
-                self._metrics.deadlines(len(decided.deadlines.kept), len(decided.deadlines.broken))
+                self._metrics.count_deadlines(len(decided.deadlines.kept), len(decided.deadlines.broken))
                 return decision
         raise UnavailableError(
             "other servers write this scope all the time", value=snapshot.scope, remedy="retry; one at a time is best"
@@ -91,7 +91,7 @@ class DecisionLedger:
         if ledger.slots:
             account = account_of(ledger)
             granted = sum(account.taken.values())
-            self._metrics.granted(ledger.scope, granted, sum(one.granules for one in ledger.slots) - granted)
+            self._metrics.set_granules(ledger.scope, granted, sum(one.granules for one in ledger.slots) - granted)
 
     def heard(self, outcome: Outcome) -> None:
         """A start that will not happen keeps no place. An outcome that names no decision is about none of them."""

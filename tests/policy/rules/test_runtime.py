@@ -18,7 +18,7 @@ from interfere.policy.rules.runtime import (
     start_weights,
     tolerable_slowdown,
 )
-from interfere.policy.rules.text import format_duration, render
+from interfere.policy.rules.text import render
 from interfere.records import Device, Job, Window
 from interfere.records.windows import spans
 
@@ -132,10 +132,6 @@ def test_a_device_is_open_in_its_windows_and_touching_ones_are_one() -> None:
     assert [opening_times(two, at_s) for at_s in (5.0, 10.0, 55.0, 60.0)] == [(0, 5), (50, 0), (5, 0), (0, math.inf)]
     assert spans(two.windows) == [(10.0, 60.0)]
     assert opening_times(replace(always, windows=(Window(from_s=10.0),)), 20.0) == (math.inf, 0.0)
-
-
-def test_times_in_words() -> None:
-    assert [format_duration(s) for s in (5.0, 90.0, 6840.0, -7200.0)] == ["5 s", "1.5 min", "1.9 h", "-2 h"]
 
 
 @pytest.mark.parametrize(
