@@ -1,1 +1,1 @@
-"""Turns recorded facts into numbers: the only encoder, the same bytes for training and serving."""
+"""The feature encoder: turns recorded facts of jobs into numbers, with equal bytes in training and in serving."""

@@ -5,10 +5,10 @@ On a GPU the stretches are kernel times and the gaps between kernels; on one CPU
 
 import math
 
-from features.spec import log_s, mean, quantile, ratio
+from features.numeric import log_s, mean, quantile, ratio
 from interfere.records import JobProfile
 
-LONG_GAP_S = 100e-6  # a gap this long can hide another job's kernel
+LONG_GAP_S = 100e-6  # a gap of this length has room for a kernel of another job
 
 COLUMNS = (
     "log_step_time_s",
@@ -29,13 +29,13 @@ COLUMNS = (
 
 
 def encode(profile: JobProfile) -> tuple[float, ...]:
-    """Values of `COLUMNS`; NaN where the profile has no timeline."""
+    """Return the values of `COLUMNS`; NaN where the profile has no timeline."""
     busy, idle = sorted(profile.busy_s), sorted(profile.idle_s)
     span_s = math.fsum(busy) + math.fsum(idle)
     busy_frac = profile.busy_frac
     if math.isnan(busy_frac) and span_s > 0:
         busy_frac = math.fsum(busy) / span_s
-    long_gaps = math.fsum(v for v in idle if v > LONG_GAP_S)
+    long_gaps_s = math.fsum(gap_s for gap_s in idle if gap_s > LONG_GAP_S)
     return (
         log_s(profile.step_time_s),
         ratio(profile.step_time_sd_s, profile.step_time_s),
@@ -44,6 +44,6 @@ def encode(profile: JobProfile) -> tuple[float, ...]:
         *(log_s(quantile(busy, q)) for q in (0.1, 0.5, 0.9, 0.99)),
         log_s(mean(idle)),
         *(log_s(quantile(idle, q)) for q in (0.5, 0.9, 0.99)),
-        ratio(long_gaps, span_s),
+        ratio(long_gaps_s, span_s),
         -log_s(ratio(span_s, float(len(busy)))),
     )

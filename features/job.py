@@ -1,9 +1,10 @@
-"""One job's row: activity, kernels, geometry, counters, memory, roofline on its device, sharing mode."""
+"""The row of one job: activity, kernels, occupancy, counters, memory, roofline on its device, sharing mode."""
 
 import numpy as np
 from numpy.typing import NDArray
 
-from features import activity, counters, geometry, kernels, memory, roofline
+from features import activity, counters, kernels, memory, roofline
+from features import occupancy as geometry
 from interfere.records import MODES, JobProfile
 
 COLUMNS: tuple[str, ...] = (
@@ -18,7 +19,7 @@ COLUMNS: tuple[str, ...] = (
 
 
 def encode(profile: JobProfile, device_type: str, mode: str) -> NDArray[np.float32]:
-    """float32[F]: values of `COLUMNS`, one cast at the end."""
+    """Encode a profile: float32[F], the values of `COLUMNS` with one cast at the end; absent facts are NaN."""
     row = (
         *activity.encode(profile),
         *kernels.encode(profile),
@@ -26,13 +27,13 @@ def encode(profile: JobProfile, device_type: str, mode: str) -> NDArray[np.float
         *counters.encode(profile),
         *memory.encode(profile, device_type),
         *roofline.encode(profile, device_type),
-        *(float(mode == known) for known in MODES),
+        *(float(mode == sharing_mode) for sharing_mode in MODES),
     )
     return np.array(row, dtype=np.float64).astype(np.float32)
 
 
-# What a site has that changes nothing: a step time and its monitoring. No kernels, no FLOPs, no static trace.
-UTILISATION = frozenset(
+# Columns that a site can fill without profiling: step times and monitoring. No kernels, no FLOPs, no static trace.
+UTILISATION_COLUMNS = frozenset(
     (
         "log_step_time_s",
         "step_time_cv",

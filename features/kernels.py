@@ -1,9 +1,9 @@
-"""What a job runs: the mix, size and concentration of its kernels (operators, on a CPU), weighted by time."""
+"""The kernels of a job (operators, on a CPU): their mix, size and concentration, weighted by time."""
 
 import math
 from functools import lru_cache
 
-from features.spec import log1p, log_s, mean, quantile, ratio
+from features.numeric import log1p, log_s, mean, quantile, ratio
 from interfere.records import JobProfile, KernelStat
 
 # First match wins; substrings of lower-case kernel and operator names as CUDA libraries and ATen spell them.
@@ -60,48 +60,51 @@ COLUMNS = (
 )
 
 
-@lru_cache(maxsize=10_000)  # names repeat, over jobs above all
-def family(name: str) -> str:
-    """Family of a kernel or operator name; `other` when no spelling is known."""
+@lru_cache(maxsize=10_000)  # the same names recur in most jobs
+def kernel_family(name: str) -> str:
+    """Family of a kernel or operator by its name; `other` where no known spelling matches."""
     lower = name.lower()
-    return next((fam for fam, marks in FAMILIES if any(mark in lower for mark in marks)), "other")
+    return next((family for family, spellings in FAMILIES if any(part in lower for part in spellings)), "other")
 
 
 def encode(profile: JobProfile) -> tuple[float, ...]:
-    """Values of `COLUMNS`; all NaN without a kernel table."""
+    """Return the values of `COLUMNS`; all NaN without a kernel table."""
     if not profile.kernels:
         return (math.nan,) * len(COLUMNS)
-    weight_s = [k.mean_s * k.count for k in profile.kernels]
-    total_s = math.fsum(weight_s)
+    kernel_times_s = [k.mean_s * k.count for k in profile.kernels]
+    total_s = math.fsum(kernel_times_s)
     launches = math.fsum(k.count for k in profile.kernels)
-    ordered = sorted(weight_s, reverse=True)
-    of_family: dict[str, list[float]] = {}
-    for kernel, weight in zip(profile.kernels, weight_s, strict=True):
-        of_family.setdefault(family(kernel.name), []).append(weight)
-    shares = [ratio(math.fsum(of_family.get(fam, ())), total_s) for fam, _ in FAMILIES]
+    descending_s = sorted(kernel_times_s, reverse=True)
+    family_times_s: dict[str, list[float]] = {}
+    for kernel, time_s in zip(profile.kernels, kernel_times_s, strict=True):
+        family_times_s.setdefault(kernel_family(kernel.name), []).append(time_s)
+    family_shares = [ratio(math.fsum(family_times_s.get(family, ())), total_s) for family, _ in FAMILIES]
     return (
-        *shares,
-        ratio(ordered[0], total_s),
-        ratio(math.fsum(ordered[:5]), total_s),
+        *family_shares,
+        ratio(descending_s[0], total_s),
+        ratio(math.fsum(descending_s[:5]), total_s),
         log1p(float(len(profile.kernels))),
         log1p(launches),
         log1p(ratio(launches, profile.step_time_s)),
         log_s(ratio(total_s, launches)),
-        log_s(_spread(profile.kernels, ratio(total_s, launches), launches)),
+        log_s(_duration_sd_s(profile.kernels, ratio(total_s, launches), launches)),
         *(log_s(quantile(sorted(k.mean_s for k in profile.kernels), q)) for q in (0.1, 0.5, 0.9, 0.99)),
-        _cv(profile.kernels),
-        log_s(_gap(profile.kernels)),
+        _launch_cv(profile.kernels),
+        log_s(_mean_gap_s(profile.kernels)),
     )
 
 
-def _spread(kernels: tuple[KernelStat, ...], mean_s: float, launches: float) -> float:
+def _duration_sd_s(kernels: tuple[KernelStat, ...], mean_s: float, launches: float) -> float:
+    """Standard deviation of the kernels' mean durations, by launches."""
     return math.sqrt(ratio(math.fsum(k.count * (k.mean_s - mean_s) ** 2 for k in kernels), launches))
 
 
-def _cv(kernels: tuple[KernelStat, ...]) -> float:
-    known = [k for k in kernels if k.mean_s > 0 and not math.isnan(k.sd_s)]
-    return ratio(math.fsum(k.count * k.sd_s for k in known), math.fsum(k.count * k.mean_s for k in known))
+def _launch_cv(kernels: tuple[KernelStat, ...]) -> float:
+    """Coefficient of variation between launches of one kernel, weighted by time."""
+    repeated = [k for k in kernels if k.mean_s > 0 and not math.isnan(k.sd_s)]
+    return ratio(math.fsum(k.count * k.sd_s for k in repeated), math.fsum(k.count * k.mean_s for k in repeated))
 
 
-def _gap(kernels: tuple[KernelStat, ...]) -> float:
+def _mean_gap_s(kernels: tuple[KernelStat, ...]) -> float:
+    """Mean gap after a kernel, over kernels."""
     return mean([k.gap_s for k in kernels if not math.isnan(k.gap_s)])

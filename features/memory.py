@@ -1,7 +1,7 @@
-"""How much memory a job holds, for what, and touches: log MiB, and its share of the device."""
+"""Memory that a job holds and touches, by purpose (log MiB), and its peak as a share of the device's memory."""
 
-from features.spec import log1p, ratio
-from interfere.devices import device_type
+from features.numeric import log1p, ratio
+from interfere.devices import find_device_type
 from interfere.records import JobProfile
 
 MIB = float(2**20)
@@ -17,14 +17,17 @@ COLUMNS = (
 
 
 def encode(profile: JobProfile, device_name: str) -> tuple[float, ...]:
-    """Values of `COLUMNS`."""
-    peak = profile.expected_peak_bytes
-    parts = (
-        peak,
+    """Return the values of `COLUMNS`; NaN for sizes that the profile lacks."""
+    peak_bytes = profile.expected_peak_bytes
+    sizes_bytes = (
+        peak_bytes,
         profile.memory_working_set_bytes,
         profile.memory_model_bytes,
         profile.memory_gradient_bytes,
         profile.memory_optimizer_bytes,
         profile.memory_activation_bytes,
     )
-    return (*(log1p(part / MIB) for part in parts), ratio(peak, device_type(device_name).memory_bytes))
+    return (
+        *(log1p(size_bytes / MIB) for size_bytes in sizes_bytes),
+        ratio(peak_bytes, find_device_type(device_name).memory_bytes),
+    )

@@ -1,9 +1,9 @@
-"""Where a job sits under its device's roofline (Williams et al., CACM 2009): rates, intensity, shares of the peaks."""
+"""A job under its device's roofline (Williams et al., CACM 2009): rates, arithmetic intensity, shares of the peaks."""
 
 import math
 
-from features.spec import log1p, log_s, ratio
-from interfere.devices import device_type
+from features.numeric import log1p, log_s, ratio
+from interfere.devices import find_device_type
 from interfere.records import JobProfile
 
 GIGA = 1e9
@@ -16,14 +16,14 @@ COLUMNS = (
     "device_log_peak_gflop_per_s",
     "device_log_bandwidth_gbyte_per_s",
     "log_static_step_time_s",
-    "log_step_over_static",  # how far the measured step is from what the operators alone would need
-    "static_busy_frac",  # the same as a share: at most 1
+    "log_step_over_static",  # measured step time ÷ the time that the operators need by the roofline
+    "static_busy_frac",  # its reciprocal as a share, at most 1
 )
 
 
 def encode(profile: JobProfile, device_name: str) -> tuple[float, ...]:
-    """Values of `COLUMNS`; rates are over the whole step, pauses included."""
-    device = device_type(device_name)
+    """Return the values of `COLUMNS`; rates are over the whole step, pauses included."""
+    device = find_device_type(device_name)
     flops_per_s = ratio(profile.flops_per_step, profile.step_time_s)
     bytes_per_s = ratio(profile.bytes_per_step, profile.step_time_s)
     return (

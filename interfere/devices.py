@@ -1,7 +1,7 @@
-"""The device types this project knows, with the ceilings a roofline needs.
+"""The catalogue of known device types, with the peak rates and sizes that a roofline model needs.
 
-Law: a name that is not listed is still a device type; all its ceilings are NaN, never a guess and never an error.
-Peaks are dense (no structured sparsity), at boost clock, as the vendor's datasheet states them.
+Law: a name that is not listed is still a device type; all its figures are NaN, never a guess and never an error.
+Peak rates are dense (no structured sparsity), at boost clock, as stated in the vendor's datasheet.
 """
 
 import re
@@ -18,18 +18,18 @@ TFLOPS = 1e12
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceType:
-    """Ceilings of one kind of device; NaN where nobody stated them."""
+    """Peak rates and sizes of one device type; NaN where its vendor does not state them."""
 
     name: str
     peak_flops: float = NAN  # FLOP/s in float32, without tensor cores
-    half_flops: float = NAN  # FLOP/s of 16-bit matrix products, on tensor cores where it has some
-    tf32_flops: float = NAN  # FLOP/s of float32 products on tensor cores in TF32, where it has such
+    half_flops: float = NAN  # FLOP/s of 16-bit matrix products, on tensor cores where there are some
+    tf32_flops: float = NAN  # FLOP/s of float32 products on tensor cores in TF32; NaN where there are none
     memory_bandwidth_bytes_s: float = NAN
     memory_bytes: float = NAN
     multiprocessors: float = NAN
     l2_bytes: float = NAN
-    aliases: tuple[str, ...] = ()  # what NVML calls the product, lower case
-    source: str = ""  # where the ceilings come from
+    aliases: tuple[str, ...] = ()  # product names that NVML reports, in lower case
+    source: str = ""  # where the figures come from
 
 
 CPU_CORE = DeviceType(
@@ -39,25 +39,27 @@ CPU_CORE = DeviceType(
 
 
 def _gpu(
+    *,
     name: str,
-    fp32: float,
-    half: float,
-    bandwidth: float,
-    gib: float,
-    sms: int,
+    fp32_tflops: float,
+    half_tflops: float,
+    tf32_tflops: float = NAN,
+    bandwidth_gb_s: float,
+    memory_gib: float,
+    multiprocessors: int,
     l2_mib: float,
+    aliases: tuple[str, ...],
     source: str,
-    *aliases: str,
-    tf32: float = NAN,
 ) -> DeviceType:
+    """A GPU from the units in which datasheets state its figures."""
     return DeviceType(
         name=name,
-        peak_flops=fp32 * TFLOPS,
-        half_flops=half * TFLOPS,
-        tf32_flops=tf32 * TFLOPS,
-        memory_bandwidth_bytes_s=bandwidth * GB_S,
-        memory_bytes=gib * GIB,
-        multiprocessors=float(sms),
+        peak_flops=fp32_tflops * TFLOPS,
+        half_flops=half_tflops * TFLOPS,
+        tf32_flops=tf32_tflops * TFLOPS,
+        memory_bandwidth_bytes_s=bandwidth_gb_s * GB_S,
+        memory_bytes=memory_gib * GIB,
+        multiprocessors=float(multiprocessors),
         l2_bytes=l2_mib * MIB,
         aliases=aliases,
         source=source,
@@ -66,127 +68,266 @@ def _gpu(
 
 _GPUS = (
     _gpu(
-        "k80",
-        4.37,
-        4.37,
-        240,
-        12,
-        13,
-        1.5,
-        "NVIDIA Tesla K80 datasheet, one of its two GK210: half of 8.74 TFLOPS, "
+        name="k80",
+        fp32_tflops=4.37,
+        half_tflops=4.37,
+        bandwidth_gb_s=240,
+        memory_gib=12,
+        multiprocessors=13,
+        l2_mib=1.5,
+        aliases=("tesla k80",),
+        source="NVIDIA Tesla K80 datasheet, one of its two GK210: half of 8.74 TFLOPS, "
         "480 GB/s, 24 GB; no faster 16-bit arithmetic",
-        "tesla k80",
-    ),
-    _gpu("p100", 10.6, 21.2, 732, 16, 56, 4, "NVIDIA Tesla P100 datasheet, SXM2 16 GB", "tesla p100-sxm2-16gb"),
-    _gpu("p100-pcie", 9.3, 18.7, 732, 16, 56, 4, "NVIDIA Tesla P100 datasheet, PCIe 16 GB", "tesla p100-pcie-16gb"),
-    _gpu("v100", 15.7, 125, 900, 16, 80, 6, "NVIDIA V100 datasheet, SXM2 16 GB", "tesla v100-sxm2-16gb"),
-    _gpu("v100-32gb", 15.7, 125, 900, 32, 80, 6, "NVIDIA V100 datasheet, SXM2 32 GB", "tesla v100-sxm2-32gb"),
-    _gpu("v100-pcie", 14.0, 112, 900, 16, 80, 6, "NVIDIA V100 datasheet, PCIe 16 GB", "tesla v100-pcie-16gb"),
-    _gpu("v100-pcie-32gb", 14.0, 112, 900, 32, 80, 6, "NVIDIA V100 datasheet, PCIe 32 GB", "tesla v100-pcie-32gb"),
-    _gpu("t4", 8.1, 65, 320, 16, 40, 4, "NVIDIA T4 datasheet (320+ GB/s)", "tesla t4"),
-    _gpu(
-        "rtx3090",
-        35.6,
-        71,
-        936,
-        24,
-        82,
-        6,
-        "NVIDIA Ampere GA102 whitepaper, table 9: 16-bit with 32-bit accumulate",
-        "nvidia geforce rtx 3090",
-        "geforce rtx 3090",
-        tf32=35.6,
-    ),
-    _gpu("a10", 31.2, 125, 600, 24, 72, 6, "NVIDIA A10 datasheet", "nvidia a10", tf32=62.5),
-    _gpu(
-        "a100",
-        19.5,
-        312,
-        1555,
-        40,
-        108,
-        40,
-        "NVIDIA A100 datasheet, 40 GB",
-        "nvidia a100-sxm4-40gb",
-        "nvidia a100-pcie-40gb",
-        "a100-sxm4-40gb",
-        "a100-pcie-40gb",
-        tf32=156,
     ),
     _gpu(
-        "a100-80gb",
-        19.5,
-        312,
-        2039,
-        80,
-        108,
-        40,
-        "NVIDIA A100 datasheet, SXM 80 GB",
-        "nvidia a100-sxm4-80gb",
-        "a100-sxm4-80gb",
-        tf32=156,
+        name="p100",
+        fp32_tflops=10.6,
+        half_tflops=21.2,
+        bandwidth_gb_s=732,
+        memory_gib=16,
+        multiprocessors=56,
+        l2_mib=4,
+        aliases=("tesla p100-sxm2-16gb",),
+        source="NVIDIA Tesla P100 datasheet, SXM2 16 GB",
     ),
     _gpu(
-        "a100-80gb-pcie",
-        19.5,
-        312,
-        1935,
-        80,
-        108,
-        40,
-        "NVIDIA A100 datasheet, PCIe 80 GB",
-        "nvidia a100 80gb pcie",
-        "a100 80gb pcie",
-        tf32=156,
+        name="p100-pcie",
+        fp32_tflops=9.3,
+        half_tflops=18.7,
+        bandwidth_gb_s=732,
+        memory_gib=16,
+        multiprocessors=56,
+        l2_mib=4,
+        aliases=("tesla p100-pcie-16gb",),
+        source="NVIDIA Tesla P100 datasheet, PCIe 16 GB",
     ),
     _gpu(
-        "l4",
-        30.3,
-        121,
-        300,
-        24,
-        58,
-        48,
-        "NVIDIA L4 datasheet (dense: half of the sparse figure)",
-        "nvidia l4",
-        tf32=60.5,
+        name="v100",
+        fp32_tflops=15.7,
+        half_tflops=125,
+        bandwidth_gb_s=900,
+        memory_gib=16,
+        multiprocessors=80,
+        l2_mib=6,
+        aliases=("tesla v100-sxm2-16gb",),
+        source="NVIDIA V100 datasheet, SXM2 16 GB",
     ),
-    _gpu("l40s", 91.6, 362, 864, 48, 142, 96, "NVIDIA L40S datasheet (dense)", "nvidia l40s", tf32=183),
-    _gpu("h100", 67, 989, 3350, 80, 132, 50, "NVIDIA H100 datasheet, SXM (dense)", "nvidia h100 80gb hbm3", tf32=494.5),
-    _gpu("h100-pcie", 51, 756, 2000, 80, 114, 50, "NVIDIA H100 datasheet, PCIe (dense)", "nvidia h100 pcie", tf32=378),
-    _gpu("h200", 67, 989, 4800, 141, 132, 50, "NVIDIA H200 datasheet, SXM (dense)", "nvidia h200", tf32=494.5),
     _gpu(
-        "b200",
-        75,
-        2250,
-        7700,
-        180,
-        148,
-        126,
-        "NVIDIA DGX B200 datasheet, one of eight (dense)",
-        "nvidia b200",
-        tf32=1125,
+        name="v100-32gb",
+        fp32_tflops=15.7,
+        half_tflops=125,
+        bandwidth_gb_s=900,
+        memory_gib=32,
+        multiprocessors=80,
+        l2_mib=6,
+        aliases=("tesla v100-sxm2-32gb",),
+        source="NVIDIA V100 datasheet, SXM2 32 GB",
+    ),
+    _gpu(
+        name="v100-pcie",
+        fp32_tflops=14.0,
+        half_tflops=112,
+        bandwidth_gb_s=900,
+        memory_gib=16,
+        multiprocessors=80,
+        l2_mib=6,
+        aliases=("tesla v100-pcie-16gb",),
+        source="NVIDIA V100 datasheet, PCIe 16 GB",
+    ),
+    _gpu(
+        name="v100-pcie-32gb",
+        fp32_tflops=14.0,
+        half_tflops=112,
+        bandwidth_gb_s=900,
+        memory_gib=32,
+        multiprocessors=80,
+        l2_mib=6,
+        aliases=("tesla v100-pcie-32gb",),
+        source="NVIDIA V100 datasheet, PCIe 32 GB",
+    ),
+    _gpu(
+        name="t4",
+        fp32_tflops=8.1,
+        half_tflops=65,
+        bandwidth_gb_s=320,
+        memory_gib=16,
+        multiprocessors=40,
+        l2_mib=4,
+        aliases=("tesla t4",),
+        source="NVIDIA T4 datasheet (320+ GB/s)",
+    ),
+    _gpu(
+        name="rtx3090",
+        fp32_tflops=35.6,
+        half_tflops=71,
+        tf32_tflops=35.6,
+        bandwidth_gb_s=936,
+        memory_gib=24,
+        multiprocessors=82,
+        l2_mib=6,
+        aliases=(
+            "nvidia geforce rtx 3090",
+            "geforce rtx 3090",
+        ),
+        source="NVIDIA Ampere GA102 whitepaper, table 9: 16-bit with 32-bit accumulate",
+    ),
+    _gpu(
+        name="a10",
+        fp32_tflops=31.2,
+        half_tflops=125,
+        tf32_tflops=62.5,
+        bandwidth_gb_s=600,
+        memory_gib=24,
+        multiprocessors=72,
+        l2_mib=6,
+        aliases=("nvidia a10",),
+        source="NVIDIA A10 datasheet",
+    ),
+    _gpu(
+        name="a100",
+        fp32_tflops=19.5,
+        half_tflops=312,
+        tf32_tflops=156,
+        bandwidth_gb_s=1555,
+        memory_gib=40,
+        multiprocessors=108,
+        l2_mib=40,
+        aliases=(
+            "nvidia a100-sxm4-40gb",
+            "nvidia a100-pcie-40gb",
+            "a100-sxm4-40gb",
+            "a100-pcie-40gb",
+        ),
+        source="NVIDIA A100 datasheet, 40 GB",
+    ),
+    _gpu(
+        name="a100-80gb",
+        fp32_tflops=19.5,
+        half_tflops=312,
+        tf32_tflops=156,
+        bandwidth_gb_s=2039,
+        memory_gib=80,
+        multiprocessors=108,
+        l2_mib=40,
+        aliases=(
+            "nvidia a100-sxm4-80gb",
+            "a100-sxm4-80gb",
+        ),
+        source="NVIDIA A100 datasheet, SXM 80 GB",
+    ),
+    _gpu(
+        name="a100-80gb-pcie",
+        fp32_tflops=19.5,
+        half_tflops=312,
+        tf32_tflops=156,
+        bandwidth_gb_s=1935,
+        memory_gib=80,
+        multiprocessors=108,
+        l2_mib=40,
+        aliases=(
+            "nvidia a100 80gb pcie",
+            "a100 80gb pcie",
+        ),
+        source="NVIDIA A100 datasheet, PCIe 80 GB",
+    ),
+    _gpu(
+        name="l4",
+        fp32_tflops=30.3,
+        half_tflops=121,
+        tf32_tflops=60.5,
+        bandwidth_gb_s=300,
+        memory_gib=24,
+        multiprocessors=58,
+        l2_mib=48,
+        aliases=("nvidia l4",),
+        source="NVIDIA L4 datasheet (dense: half of the sparse figure)",
+    ),
+    _gpu(
+        name="l40s",
+        fp32_tflops=91.6,
+        half_tflops=362,
+        tf32_tflops=183,
+        bandwidth_gb_s=864,
+        memory_gib=48,
+        multiprocessors=142,
+        l2_mib=96,
+        aliases=("nvidia l40s",),
+        source="NVIDIA L40S datasheet (dense)",
+    ),
+    _gpu(
+        name="h100",
+        fp32_tflops=67,
+        half_tflops=989,
+        tf32_tflops=494.5,
+        bandwidth_gb_s=3350,
+        memory_gib=80,
+        multiprocessors=132,
+        l2_mib=50,
+        aliases=("nvidia h100 80gb hbm3",),
+        source="NVIDIA H100 datasheet, SXM (dense)",
+    ),
+    _gpu(
+        name="h100-pcie",
+        fp32_tflops=51,
+        half_tflops=756,
+        tf32_tflops=378,
+        bandwidth_gb_s=2000,
+        memory_gib=80,
+        multiprocessors=114,
+        l2_mib=50,
+        aliases=("nvidia h100 pcie",),
+        source="NVIDIA H100 datasheet, PCIe (dense)",
+    ),
+    _gpu(
+        name="h200",
+        fp32_tflops=67,
+        half_tflops=989,
+        tf32_tflops=494.5,
+        bandwidth_gb_s=4800,
+        memory_gib=141,
+        multiprocessors=132,
+        l2_mib=50,
+        aliases=("nvidia h200",),
+        source="NVIDIA H200 datasheet, SXM (dense)",
+    ),
+    _gpu(
+        name="b200",
+        fp32_tflops=75,
+        half_tflops=2250,
+        tf32_tflops=1125,
+        bandwidth_gb_s=7700,
+        memory_gib=180,
+        multiprocessors=148,
+        l2_mib=126,
+        aliases=("nvidia b200",),
+        source="NVIDIA DGX B200 datasheet, one of eight (dense)",
     ),
 )
-GPUS = tuple(device.name for device in _GPUS)
-KNOWN = {device.name: device for device in (CPU_CORE, *_GPUS)}
-_ALIASES = {alias: device for device in KNOWN.values() for alias in device.aliases}
+GPU_NAMES = tuple(device.name for device in _GPUS)
+KNOWN_DEVICE_TYPES = {device.name: device for device in (CPU_CORE, *_GPUS)}
+_DEVICE_TYPES_BY_ALIAS = {alias: device for device in KNOWN_DEVICE_TYPES.values() for alias in device.aliases}
 
 
-def device_type(name: str) -> DeviceType:
-    """The named device type, or one with NaN ceilings. Case does not matter; NVML's product names are understood."""
-    lower = re.sub(r"[\s_]+", " ", name.strip().lower())
-    return KNOWN.get(lower) or _ALIASES.get(lower) or DeviceType(name=name, source="unknown")
+def find_device_type(name: str) -> DeviceType:
+    """The device type of that name, or of the product that NVML calls so, in any case; else one that is all NaN."""
+    normalized = re.sub(r"[\s_]+", " ", name.strip().lower())
+    return (
+        KNOWN_DEVICE_TYPES.get(normalized)
+        or _DEVICE_TYPES_BY_ALIAS.get(normalized)
+        or DeviceType(name=name, source="unknown")
+    )
 
 
-def has_ceilings(device: DeviceType) -> bool:
-    """Whether a roofline can be drawn for it."""
-    return device.peak_flops > 0 and device.memory_bandwidth_bytes_s > 0 and device.multiprocessors > 0
+def has_peak_rates(device_type: DeviceType) -> bool:
+    """Whether all the figures of a roofline model are known."""
+    return device_type.peak_flops > 0 and device_type.memory_bandwidth_bytes_s > 0 and device_type.multiprocessors > 0
 
 
-def device_with_ceilings(name: str) -> DeviceType:
-    """The named device type. Raises NotFoundError where nobody stated its ceilings."""
-    device = device_type(name)
-    if not has_ceilings(device):
-        raise NotFoundError("no ceilings are known of this device type", value=name, remedy=f"one of {', '.join(GPUS)}")
-    return device
+def require_peak_rates(name: str) -> DeviceType:
+    """The device type of that name. Raises NotFoundError where the figures of a roofline model are not known."""
+    device_type = find_device_type(name)
+    if not has_peak_rates(device_type):
+        raise NotFoundError(
+            "no peak rates are known of this device type", value=name, remedy=f"one of {', '.join(GPU_NAMES)}"
+        )
+    return device_type

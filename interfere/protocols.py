@@ -1,4 +1,4 @@
-"""The seams: small protocols that let rooms meet without importing one another."""
+"""The seams: small protocols through which packages work together without importing one another."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -6,7 +6,41 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from interfere.records import JobProfile, MatrixBatch, MatrixPrediction, PairBatch, Prediction
+from interfere.records import (
+    BlockRequest,
+    JobProfile,
+    MatrixBatch,
+    MatrixPrediction,
+    PairBatch,
+    PairBlock,
+    Prediction,
+    SoloMeasurement,
+)
+
+
+class SoloProfiler(Protocol):
+    """Profiles a workload alone, by running it or by tracing it only.
+
+    Laws: the profile carries the workload's name and the profiler's device type; its step time is finite and positive.
+    A workload that fails raises an InterfereError with a remedy, and none of its processes is left.
+    """
+
+    def profile_solo(self, workload: str) -> SoloMeasurement:
+        """The profile of one workload, by its name. Raises UnfitError when it cannot be measured."""
+
+
+class Profiler(SoloProfiler, Protocol):
+    """Profiles workloads alone, and measures them in pairs.
+
+    Laws: a block answers both directions: its sides carry the names of the pair in the order of the request, and an
+    accepted block holds a finite slowdown of each. A block that failed a quality gate is data, with the reason.
+    """
+
+    def measure_block(self, request: BlockRequest) -> PairBlock:
+        """One block of a pair whose workloads were both profiled.
+
+        A job that fails beside the other gives a rejected block, or an UnfitError where the profiler cannot go on.
+        """
 
 
 class PairEncoder(Protocol):

@@ -15,7 +15,7 @@ from interfere.policy.decide import decide, validate_time
 from interfere.policy.ledger.grants import account_of, held_by, with_held
 from interfere.protocols import Predictor
 from interfere.records import Outcome, OutcomeKind, Plan, Promise, ScopeLedger, Snapshot
-from interfere.store.protocol import Store, StoredDecision
+from interfere.store.protocols import Store, StoredDecision
 from interfere.v1 import policy_pb2 as pb
 from interfere.wire.cluster import snapshot_to_proto
 from interfere.wire.messages import GrantTables
@@ -37,13 +37,13 @@ class DecisionLedger:
 
     def __init__(self, store: Store, metrics: Metrics, *, time_budget_s: float) -> None:
         """`time_budget_s` is for snapshots that name none: others wait while one is searched."""
-        self._decisions, self._promises, self._metrics = store.decisions, store.promises, metrics
+        self._decisions, self._ledgers, self._metrics = store.decisions, store.ledgers, metrics
         self._usages = UsageReader(store.observations)
         self._time_budget_s = time_budget_s
 
     def check(self, snapshot: Snapshot) -> None:
         """Raise InvalidInputError where the scope's clock goes back."""
-        if bad := validate_time(snapshot, self._promises.ledger(snapshot.scope)):
+        if bad := validate_time(snapshot, self._ledgers.read(snapshot.scope)):
             raise InvalidInputError.from_violations(bad)
 
     def decide(self, snapshot: Snapshot, predictor: Predictor, catalogue: JobCatalogue) -> Plan:
@@ -57,7 +57,7 @@ class DecisionLedger:
             start_s = time.perf_counter()
             decision_id = secrets.token_hex(8)
             timeless = math.isnan(snapshot.now_s)
-            ledger = ScopeLedger(scope=snapshot.scope) if timeless else self._promises.ledger(snapshot.scope)
+            ledger = ScopeLedger(scope=snapshot.scope) if timeless else self._ledgers.read(snapshot.scope)
             context = PlanningContext(
                 snapshot=snapshot, predictor=predictor, catalogue=catalogue, decision_id=decision_id
             )
@@ -65,7 +65,7 @@ class DecisionLedger:
             decision, stored = decided.plan, _stored(snapshot, digest, decided.plan)
             if timeless and stored:
                 self._decisions.put(stored)
-            if timeless or self._promises.commit(decided.ledger, stored):
+            if timeless or self._ledgers.commit(decided.ledger, stored):
                 self._metrics.count_decision(decision, time.perf_counter() - start_s)
                 if not timeless:
                     self._tell(decided.ledger)
@@ -77,15 +77,15 @@ class DecisionLedger:
 
     def promised(self, scope: str) -> tuple[Promise, ...]:
         """What is promised in a scope, as of its last decision."""
-        return self._promises.ledger(scope).promises
+        return self._ledgers.read(scope).promises
 
     def with_held(self, snapshot: Snapshot) -> Snapshot:
         """The snapshot in which who runs asks for what its scope has granted it."""
-        return with_held(snapshot, held_by(self._promises.ledger(snapshot.scope)))
+        return with_held(snapshot, held_by(self._ledgers.read(snapshot.scope)))
 
     def grants(self, scope: str) -> GrantTables:
         """Who holds how much memory in a scope, as of its last decision with a clock."""
-        return tables(self._promises.ledger(scope), self._usages)
+        return tables(self._ledgers.read(scope), self._usages)
 
     def _tell(self, ledger: ScopeLedger) -> None:
         if ledger.slots:
@@ -96,7 +96,7 @@ class DecisionLedger:
     def heard(self, outcome: Outcome) -> None:
         """A start that will not happen keeps no place. An outcome that names no decision is about none of them."""
         if outcome.kind in _OVER and outcome.decision_id:
-            self._promises.release(outcome.job_id, outcome.decision_id)
+            self._ledgers.release_promises(outcome.job_id, outcome.decision_id)
 
     def _told(self, snapshot: Snapshot, digest: str) -> Plan | None:
         """Raises ConflictError where the id was used for another snapshot."""

@@ -35,7 +35,7 @@ from interfere.records import (
     Snapshot,
     Source,
 )
-from interfere.store.protocol import Account, AccountBook
+from interfere.store.protocols import DecisionAudit, DecisionAuditRepository
 from interfere.time_budget import TimeBudget
 from interfere.v1 import policy_pb2 as pb
 from interfere.wire.cluster import snapshot_from_proto
@@ -58,24 +58,24 @@ class Knowledge(NamedTuple):
     learned_upto: int  # last entry of the log
     facts: str  # digest of the newest profiles
 
-    def since(self, account: Account) -> tuple[str, ...]:
-        """What is known now and was not when the decision of an account was made, in words."""
+    def since(self, audit: DecisionAudit) -> tuple[str, ...]:
+        """What is known now and was not when the audited decision was made, in words."""
         changes = []
-        if account.model_version != self.model_version:
-            changes.append(f"another model: {account.model_version} decided, {self.model_version} explains")
-        if account.learned_upto != self.learned_upto:
-            changes.append(f"log entries: {self.learned_upto - account.learned_upto}")
-        if account.facts != self.facts:
+        if audit.model_version != self.model_version:
+            changes.append(f"another model: {audit.model_version} decided, {self.model_version} explains")
+        if audit.learned_up_to != self.learned_upto:
+            changes.append(f"log entries: {self.learned_upto - audit.learned_up_to}")
+        if audit.facts_digest != self.facts:
             changes.append("newer profiles")
         return tuple(changes)
 
 
 class Explainer:
-    """Explains the decisions of an account book."""
+    """Explains the decisions whose audits are kept."""
 
     def __init__(
         self,
-        book: AccountBook,
+        audits: DecisionAuditRepository,
         occlusion: Occlusion,
         inner: Predictor,
         online: Callable[[], Predictor],
@@ -87,27 +87,27 @@ class Explainer:
 
         `with_grants` adds to a snapshot the memory that its residents hold.
         """
-        self._book, self._occlusion, self._inner = book, occlusion, inner
+        self._audits, self._occlusion, self._inner = audits, occlusion, inner
         self._online, self._catalogue, self._lock, self._with_grants = online, catalogue, lock, with_grants
 
     def remember(self, decision_id: str, scope: str, knowledge: Knowledge, request: bytes, answer: bytes) -> None:
         """Keep what a decision was made from. Where it cannot be stored, the decision stands and is not explained."""
-        account = Account(
+        audit = DecisionAudit(
             decision_id=decision_id,
             scope=scope,
             request=request,
             answer=answer,
             model_version=knowledge.model_version,
-            learned_upto=knowledge.learned_upto,
-            facts=knowledge.facts,
+            learned_up_to=knowledge.learned_upto,
+            facts_digest=knowledge.facts,
         )
         with contextlib.suppress(UnavailableError):
-            self._book.put(account)
+            self._audits.put(audit)
 
     def explain(self, query: ExplainQuery, now: Knowledge) -> Explanation:
-        """Raises NotFoundError for a decision or job nobody knows."""
-        account, decided, action = self._find(query)
-        request = snapshot_from_proto(pb.MatchRequest.FromString(account.request))
+        """What one job got in a stored decision, and why. Raises NotFoundError for an unknown decision or job."""
+        audit, decided, action = self._find(query)
+        request = snapshot_from_proto(pb.MatchRequest.FromString(audit.request))
         context = PlanningContext(snapshot=request, predictor=self._inner, catalogue=self._catalogue())
         snapshot = settle(context).snapshot
         # 1. The subproblem in which the job was decided, and the class of the device that it got.
@@ -126,7 +126,7 @@ class Explainer:
         )
         return Explanation(
             decision_id=query.decision_id,
-            scope=account.scope,
+            scope=audit.scope,
             workload=context.jobs[query.job_id].workload if query.job_id in context.jobs else "",
             action=action,
             pairs=pairs,
@@ -135,7 +135,7 @@ class Explainer:
             refused=refused,
             refused_total=refused_total,
             model_version=self._inner.version,
-            changed=now.since(account),
+            changed=now.since(audit),
         )
 
     def _candidates(self, subproblem: Snapshot, device_types: Sequence[str]) -> Candidates:
@@ -149,19 +149,19 @@ class Explainer:
             )
         )
 
-    def _find(self, query: ExplainQuery) -> tuple[Account, Plan, Action]:
-        account = self._book.find(query.decision_id)
-        if account is None or query.scope not in ("", account.scope):
+    def _find(self, query: ExplainQuery) -> tuple[DecisionAudit, Plan, Action]:
+        audit = self._audits.find(query.decision_id)
+        if audit is None or query.scope not in ("", audit.scope):
             where = f" of scope {query.scope!r}" if query.scope else ""
             raise NotFoundError(
                 f"no such decision{where}",
                 value=query.decision_id,
                 remedy="decision ids come with the answers of Match; the newest are kept, the others forgotten",
             )
-        decided = plan_from_proto(pb.MatchResponse.FromString(account.answer))
+        decided = plan_from_proto(pb.MatchResponse.FromString(audit.answer))
         for action in decided.actions:
             if action.job_id == query.job_id:
-                return account, decided, action
+                return audit, decided, action
         some = ", ".join(action.job_id for action in decided.actions[:5]) or "none"
         raise NotFoundError(
             f"decision {query.decision_id} decided nothing about this job",

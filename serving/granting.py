@@ -10,7 +10,7 @@ from itertools import islice
 from interfere.policy.ledger.grants import account_of, holdings
 from interfere.policy.ledger.overuse import of_grant
 from interfere.records import NAN, Grant, MemoryUsage, ScopeLedger
-from interfere.store.protocol import ObservationBook
+from interfere.store.protocols import ObservationRepository
 from interfere.wire.messages import DeviceGrants, GrantLine, GrantTables
 
 # Windows of one grant that a decision looks back on: a minute each (Prometheus' default scrape interval), 16 hours.
@@ -20,14 +20,14 @@ MOST_USAGES = 1_000
 class UsageReader:
     """Memory usages of who holds a grant."""
 
-    def __init__(self, book: ObservationBook) -> None:
+    def __init__(self, book: ObservationRepository) -> None:
         self._book = book
 
     def of(self, grant: Grant) -> Iterator[MemoryUsage]:
         """Since it was granted, those that end last first."""
         if math.isnan(grant.since_s):
             return iter(())
-        return islice(self._book.usages(grant.job_id, after_s=grant.since_s), MOST_USAGES)
+        return islice(self._book.memory_usages(grant.job_id, after_s=grant.since_s), MOST_USAGES)
 
 
 def tables(ledger: ScopeLedger, usages: UsageReader) -> GrantTables:

@@ -15,8 +15,8 @@ from interfere.errors import NotFoundError, UnavailableError
 from interfere.predict.online import state as online_state
 from interfere.predict.residual import Learned, OnlineModel
 from interfere.records import JobProfile, MemoryUsage, Observation, ObservationResult, Progress, Rollback
-from interfere.store.protocol import Kept, ObservationBook, SnapshotBook, StoredSnapshot
-from interfere.store.rows import kind_of, observation_text
+from interfere.store.json_records import observation_kind, observation_to_json
+from interfere.store.protocols import CheckpointRepository, NewObservation, ObservationRepository, StateCheckpoint
 from interfere.wire.messages import (
     Correction,
     LogEntry,
@@ -44,16 +44,16 @@ class ObservationLedger:
     def __init__(
         self,
         new_model: Callable[[], OnlineModel],
-        book: ObservationBook,
-        snapshots: SnapshotBook,
+        book: ObservationRepository,
+        checkpoints: CheckpointRepository,
         profiles: ProfileCatalogue,
         metrics: Metrics,
     ) -> None:
         """`new_model` makes a model that has learned nothing."""
-        self._new_model, self._book, self._snapshots = new_model, book, snapshots
+        self._new_model, self._book, self._checkpoints = new_model, book, checkpoints
         self._profiles, self._metrics = profiles, metrics
         self._counts = book.counts()
-        self.used_bytes = book.largest_uses()  # by workload and device type
+        self.used_bytes = book.largest_memory_usages()  # by workload and device type
         self._last_sequence = max((entry.sequence for entry in book.newest(1)), default=0)
         self.model, self._state_sequence = self._fold_log(self._last_sequence)
         self._alarms = self.model.alarms
@@ -68,9 +68,9 @@ class ObservationLedger:
 
     def _fold_log(self, upto: int) -> tuple[OnlineModel, int]:
         """The model after an entry of the log, and the entry of the stored state that the fold started from."""
-        rollbacks = self._book.rollbacks(upto=upto)
+        rollbacks = self._book.rollbacks(up_to=upto)
         model, start = self._new_model(), 0
-        for stored in self._snapshots.find(self._key(), upto=upto):
+        for stored in self._checkpoints.find(self._key(), up_to=upto):
             # a later rollback to an earlier entry invalidates the state
             if all(at <= stored.sequence or stored.sequence <= to for at, to in rollbacks):
                 try:
@@ -82,7 +82,7 @@ class ObservationLedger:
                 start = stored.sequence
                 break
         batch: list[Progress] = []
-        for entry in self._book.entries(after=start, upto=upto):
+        for entry in self._book.entries(after=start, up_to=upto):
             if isinstance(entry.observation, Progress) and not _rolled_back(entry.sequence, rollbacks):
                 batch.append(entry.observation)
             if len(batch) >= BATCH:
@@ -112,7 +112,7 @@ class ObservationLedger:
             return
         try:
             content = online_state.content_of(self.model)
-            self._snapshots.put(StoredSnapshot(sequence=self._last_sequence, key=self._key(), content=content))
+            self._checkpoints.put(StateCheckpoint(sequence=self._last_sequence, key=self._key(), content=content))
             self._state_sequence = self._last_sequence
         except UnavailableError:
             return
@@ -123,7 +123,7 @@ class ObservationLedger:
         """An answer for each observation. All but rejected ones and duplicates are stored before this returns; a
         rejected one may be sent again once the reason is gone."""
         known = self._book.find(observation.observation_id for observation in reported)
-        to_store: list[Kept] = []
+        to_store: list[NewObservation] = []
         errors: list[float] = []
         answers = []
         # 1. Learn each; the mark lets a failed write take everything back.
@@ -135,7 +135,7 @@ class ObservationLedger:
                 answer, error = self._observe_one(observation, known)
                 answers.append(answer)
                 if not isinstance(observation, Unreadable) and answer.result in _STORED:
-                    to_store.append(Kept(observation=observation, result=answer.result, reason=answer.reason))
+                    to_store.append(NewObservation(observation=observation, result=answer.result, reason=answer.reason))
                     known[observation.observation_id] = observation
                     errors.append(error)
             # 2. Store them.
@@ -146,7 +146,7 @@ class ObservationLedger:
             raise
         # 3. Count them and update measured memory use.
         for stored in to_store:
-            kind = kind_of(stored.observation)
+            kind = observation_kind(stored.observation)
             self._counts[kind] = self._counts.get(kind, 0) + 1
             if isinstance(stored.observation, MemoryUsage):
                 self._record_memory_use(stored.observation)
@@ -154,7 +154,7 @@ class ObservationLedger:
         # 4. A rollback folds the log again; a long log gets a new stored state.
         if any(isinstance(stored.observation, Rollback) for stored in to_store):
             self.model, self._state_sequence = self._fold_log(self._last_sequence)
-            self.used_bytes = self._book.largest_uses()
+            self.used_bytes = self._book.largest_memory_usages()
         if self._last_sequence - self._state_sequence >= SNAPSHOT_EVERY:
             self.store_state()
         return tuple(answers)
@@ -186,7 +186,7 @@ class ObservationLedger:
         if isinstance(observation, Unreadable):
             learned = Learned(ObservationResult.REJECTED, observation.reason)
         elif observation_id in known:
-            if observation_text(known[observation_id]) == observation_text(observation):
+            if observation_to_json(known[observation_id]) == observation_to_json(observation):
                 learned = Learned(ObservationResult.DUPLICATE, "this id was stored before; nothing changed")
             else:
                 reason = "this id was stored with other content; give every observation an id of its own"
@@ -211,7 +211,7 @@ class ObservationLedger:
         """The newest entries up to a point, and what was known there. Raises NotFoundError past the end."""
         if at is not None and at > self._last_sequence:
             raise NotFoundError("no such entry", value=at, remedy=f"the log ends at {self._last_sequence}")
-        rollbacks = self._book.rollbacks(upto=at)
+        rollbacks = self._book.rollbacks(up_to=at)
         entries = tuple(
             LogEntry(
                 sequence=stored.sequence,
@@ -221,11 +221,11 @@ class ObservationLedger:
                 received_s=stored.received_s,
                 rolled_back=_rolled_back(stored.sequence, rollbacks),
             )
-            for stored in self._book.newest(limit or 20, upto=at)
+            for stored in self._book.newest(limit or 20, up_to=at)
         )
         model, counts = self.model, self._counts
         if at is not None and at < self._last_sequence:
-            (model, _), counts = self._fold_log(at), self._book.counts(upto=at)
+            (model, _), counts = self._fold_log(at), self._book.counts(up_to=at)
         return ObservationLog(entries=entries, online=_state(model, counts), corrections=_corrections(model))
 
 

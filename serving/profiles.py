@@ -8,14 +8,14 @@ from collections.abc import Iterable, Sequence
 
 from interfere.errors import NotFoundError
 from interfere.records import Job, JobProfile
-from interfere.store.protocol import ProfileBook
+from interfere.store.protocols import ProfileRepository
 from interfere.wire.messages import JobRef, ProfileSummary
 
 
 class ProfileCatalogue:
     """Profiles by id and the newest by workload and device type. Not thread-safe: the caller holds one lock."""
 
-    def __init__(self, book: ProfileBook, shipped: Iterable[JobProfile]) -> None:
+    def __init__(self, book: ProfileRepository, shipped: Iterable[JobProfile]) -> None:
         self._book = book
         self._by_id: dict[str, JobProfile] = {}  # oldest first
         self._newest: dict[tuple[str, str], JobProfile] = {}

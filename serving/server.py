@@ -14,7 +14,7 @@ from grpc_reflection.v1alpha import reflection
 from prometheus_client import start_http_server
 
 import interfere.predict
-from features.pair import Encoder
+from features.pair import FeatureEncoder
 from interfere.config import Settings
 from interfere.errors import ModelError, UnfitError
 from interfere.predict.measured import MeasuredPredictor, measured_table
@@ -74,7 +74,7 @@ def start_server(settings: Settings) -> RunningServer:
     """A server that listens. Raises ModelError, UnfitError or UnavailableError, and then leaves nothing open."""
     # 1. The model.
     folder = model_folder(settings)
-    model = load_model(folder, Encoder())
+    model = load_model(folder, FeatureEncoder())
     metrics = Metrics()
     with ExitStack() as resources:
         # 2. The store and the core over both.

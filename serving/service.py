@@ -30,7 +30,7 @@ from interfere.records import (
     Plan,
     Snapshot,
 )
-from interfere.store.protocol import Store
+from interfere.store.protocols import Store
 from interfere.wire.messages import (
     ExplainQuery,
     GrantTables,
@@ -82,13 +82,13 @@ class PolicyCore:
         self._observed = ObservationLedger(
             lambda: OnlineModel(predictor, prior, measured=pairs),
             store.observations,
-            store.snapshots,
+            store.checkpoints,
             self._profiles,
             metrics,
         )
         self._decisions = DecisionLedger(store, metrics, time_budget_s=time_budget_s)
         self._explainer = Explainer(
-            store.accounts,
+            store.audits,
             occlusion,
             predictor,
             lambda: self._observed.model,

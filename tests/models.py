@@ -1,4 +1,4 @@
-"""A tiny published model folder for tests that need a server but no training: additive graphs, made by hand.
+"""A tiny published model folder with hand-made additive graphs, for tests that need a server but no training.
 
 log slowdown = 0.10 + VICTIM[i] + NEIGHBOUR[j] + SLOPE · (victim's log step time), with 0 for an unknown workload.
 """
@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from features.pair import Encoder
+from features.pair import FeatureEncoder
 from interfere.protocols import PairEncoder
 from interfere.records import JobProfile
 
@@ -27,13 +27,13 @@ RESIDUALS = [-0.3, -0.2, 0.0, 0.2, 0.3]
 
 
 def profile(workload: str, **facts: float) -> JobProfile:
-    """The profile that the tiny model ships for a workload."""
+    """The profile of a workload in the tiny model."""
     values = {"step_time_s": STEP_TIME_S.get(workload, 0.03), "busy_frac": 0.8, "memory_peak_bytes": 2.0**30} | facts
     return JobProfile(workload=workload, device_type=DEVICE_TYPE, source="cpu", **values)
 
 
 def expected(victim: str, neighbour: str, step_time_s: float | None = None) -> float:
-    """What the graphs answer, worked out here."""
+    """The slowdown that the graphs predict, computed independently of them."""
     i, j = (WORKLOADS.index(name) + 1 if name in WORKLOADS else 0 for name in (victim, neighbour))
     step = STEP_TIME_S.get(victim, 0.03) if step_time_s is None else step_time_s
     return float(np.exp(BASE + VICTIM[i] + NEIGHBOUR[j] + SLOPE * np.log(step)))
@@ -41,14 +41,14 @@ def expected(victim: str, neighbour: str, step_time_s: float | None = None) -> f
 
 def publish(folder: Path, *, encoder: PairEncoder | None = None, version: str = "0123456789ab") -> Path:
     """Write the folder, in format 2."""
-    encoder = encoder or Encoder()
+    encoder = encoder or FeatureEncoder()
     folder.mkdir(parents=True, exist_ok=True)
-    width, wide = len(encoder.job_names), len(encoder.pair_names)
+    job_columns, pair_columns = len(encoder.job_names), len(encoder.pair_names)
     column = encoder.job_names.index("log_step_time_s")
-    onnx.save(_stamped(_pair_graph(wide, column), encoder.fingerprint), folder / "pair.onnx")
-    onnx.save(_stamped(_matrix_graph(width, column), encoder.fingerprint), folder / "matrix.onnx")
+    onnx.save(_with_fingerprint(_pair_graph(pair_columns, column), encoder.fingerprint), folder / "pair.onnx")
+    onnx.save(_with_fingerprint(_matrix_graph(job_columns, column), encoder.fingerprint), folder / "matrix.onnx")
     profiles = [profile(name) for name in WORKLOADS]
-    (folder / "profiles.json").write_text(json.dumps([one.to_dict() for one in profiles]))
+    (folder / "profiles.json").write_text(json.dumps([profile.to_dict() for profile in profiles]))
     (folder / "card.md").write_text("# A tiny model for tests\n")
     names = [(WORKLOADS.index(v), WORKLOADS.index(n)) for v, n in MEASURED]
     slowdown = np.array(list(MEASURED.values()))
@@ -77,7 +77,7 @@ def publish(folder: Path, *, encoder: PairEncoder | None = None, version: str = 
         "intervals": {
             "calibrated": False,
             "levels": LEVELS,
-            "grids": [[[w * r for r in RESIDUALS]] * 2 for w in (2, 1.5, 1)],
+            "grids": [[[width * residual for residual in RESIDUALS]] * 2 for width in (2, 1.5, 1)],
         },
         "feasibility": None,
         "scores": {"pair": {"additive": {"mae": 0.05, "rows": 16}}},
@@ -103,7 +103,7 @@ def _index(column: int) -> onnx.TensorProto:
     return numpy_helper.from_array(np.array(column, dtype=np.int64), "column")
 
 
-def _pair_graph(wide: int, column: int) -> onnx.GraphProto:
+def _pair_graph(pair_columns: int, column: int) -> onnx.GraphProto:
     """The victim's block comes first in a pair row, so its columns have the indices of the job row."""
     nodes = [
         helper.make_node("Gather", ["victim_effect", "victim"], ["v"]),
@@ -113,7 +113,7 @@ def _pair_graph(wide: int, column: int) -> onnx.GraphProto:
         helper.make_node("Sum", ["v", "n", "s", "base"], ["log_slowdown"]),
     ]
     inputs = [
-        helper.make_tensor_value_info("pairs", TensorProto.FLOAT, ["p", wide]),
+        helper.make_tensor_value_info("pairs", TensorProto.FLOAT, ["p", pair_columns]),
         helper.make_tensor_value_info("victim", TensorProto.INT64, ["p"]),
         helper.make_tensor_value_info("neighbour", TensorProto.INT64, ["p"]),
     ]
@@ -121,7 +121,7 @@ def _pair_graph(wide: int, column: int) -> onnx.GraphProto:
     return helper.make_graph(nodes, "pair", inputs, outputs, [*_weights(), _index(column)])
 
 
-def _matrix_graph(width: int, column: int) -> onnx.GraphProto:
+def _matrix_graph(job_columns: int, column: int) -> onnx.GraphProto:
     def effect(ids: str, rows: str, table: str, out: str, axis: int, *, with_step: bool) -> list[onnx.NodeProto]:
         nodes = [helper.make_node("Gather", [table, ids], [f"{out}_e"])]
         if with_step:
@@ -141,9 +141,9 @@ def _matrix_graph(width: int, column: int) -> onnx.GraphProto:
         helper.make_node("Add", ["columns_as_victim", "rows_as_neighbour"], ["log_neighbour"]),
     ]
     inputs = [
-        helper.make_tensor_value_info("victims", TensorProto.FLOAT, ["v", width]),
+        helper.make_tensor_value_info("victims", TensorProto.FLOAT, ["v", job_columns]),
         helper.make_tensor_value_info("victim_id", TensorProto.INT64, ["v"]),
-        helper.make_tensor_value_info("neighbours", TensorProto.FLOAT, ["n", width]),
+        helper.make_tensor_value_info("neighbours", TensorProto.FLOAT, ["n", job_columns]),
         helper.make_tensor_value_info("neighbour_id", TensorProto.INT64, ["n"]),
     ]
     outputs = [
@@ -153,7 +153,7 @@ def _matrix_graph(width: int, column: int) -> onnx.GraphProto:
     return helper.make_graph(nodes, "matrix", inputs, outputs, [*_weights(), _index(column), *axes])
 
 
-def _stamped(graph: onnx.GraphProto, fingerprint: str) -> onnx.ModelProto:
+def _with_fingerprint(graph: onnx.GraphProto, fingerprint: str) -> onnx.ModelProto:
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
     helper.set_model_props(model, {"fingerprint": fingerprint})
     onnx.checker.check_model(model, full_check=True)

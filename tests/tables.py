@@ -1,4 +1,4 @@
-"""A predictor that reads a table of slowdowns: lets tests state the world exactly."""
+"""A predictor that reads its slowdowns from a table, so that a test can state every prediction."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -23,13 +23,16 @@ DEVICE = "cpu-core"
 
 
 def profile(workload: str, *, peak_bytes: float = NAN, device_type: str = DEVICE) -> JobProfile:
-    """The least a profile can say."""
+    """A profile with a step time and, optionally, a memory peak."""
     return JobProfile(workload=workload, device_type=device_type, step_time_s=0.01, memory_peak_bytes=peak_bytes)
 
 
 class TablePredictor:
-    """slowdown[victim, neighbour] by workload; `spread` is the ratio of the interval's end to the median; `fits` the
-    probability that two fit a device, 1 where it says nothing."""
+    """Predicts slowdown[victim, neighbour] by workload.
+
+    `spread` is the ratio of the interval's upper end to the median; `fits` is the probability that two workloads fit a
+    device, 1 for pairs that it does not name.
+    """
 
     version = "table"
 
@@ -95,7 +98,7 @@ def matrix_batch(
 
 
 def resolver(*profiles: JobProfile):
-    """A resolve function over the given profiles."""
+    """A function that finds the profile of a job on a device type among the given ones."""
     known = {(p.workload, p.device_type): p for p in profiles}
 
     def resolve(job: Job, device_type: str) -> JobProfile | None:

@@ -1,7 +1,7 @@
-"""Measured tables as arrays: one row per ordered pair, ready for any model.
+"""The training dataset: measured tables as arrays, one row per measurement of an ordered pair.
 
-Law 1: only rows whose status is ok become rows here; nothing is imputed.
-Law 2: a row's features come from the profiles of its own table; names, not profiles, carry identity across tables.
+Law 1: only measurements of the requested statuses (by default ok) become rows; nothing is imputed.
+Law 2: a row is encoded from the profiles of its own table; a workload is identified across tables by its name.
 Law 3: rows of one unordered pair share one group, on every device type and in every table.
 """
 
@@ -19,30 +19,31 @@ from interfere.predict.manifest import Domain
 from interfere.protocols import PairEncoder
 from interfere.records import JobProfile, PairMeasurement, PairStatus
 
-METRIC = "step_time_mean"  # what a published model predicts: the server's requests name no other metric yet
-MIN_PAIRS = 10
+METRIC = "step_time_mean"  # of the slowdowns that a published model predicts; requests to the server name no other
+MIN_PAIRS = 10  # unordered pairs that a training needs
 Z95 = 1.959964  # half-width of a 95 % interval in standard deviations
-# Measurement noise below this (in log slowdown) no longer makes a row more worth: the models err by about as much.
+# Added to a row's measurement noise (in log slowdown) before weighting: about the error of the models themselves, so
+# that measuring more precisely than they predict earns a row no further weight.
 NOISE_FLOOR = 0.05
 
 Pair = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rows:
-    """What every model reads: the inputs that `pair.onnx` may have. Identity k + 1 is workload k, 0 an unknown one."""
+class PairRows:
+    """The inputs of every model, named as the inputs of `pair.onnx`; one row per ordered pair."""
 
-    pairs: NDArray[np.float32]  # float32[p, f]
-    victim: NDArray[np.int64]  # int64[p]
-    neighbour: NDArray[np.int64]  # int64[p]
-    domain: NDArray[np.int64]  # int64[p]: domain k + 1 of the dataset, 0 an unknown one
+    pairs: NDArray[np.float32]  # float32[p, f]: encoded pairs
+    victim: NDArray[np.int64]  # int64[p]: workload k of the dataset has identity k + 1; 0 is an unknown workload
+    neighbour: NDArray[np.int64]  # int64[p]: likewise
+    domain: NDArray[np.int64]  # int64[p]: domain k of the dataset has identity k + 1; 0 is an unknown domain
 
     def __len__(self) -> int:
         return len(self.victim)
 
-    def take(self, index: NDArray[Any]) -> "Rows":
-        """The rows of an index or a mask."""
-        return Rows(
+    def take(self, index: NDArray[Any]) -> "PairRows":
+        """Select rows by an index array or a mask."""
+        return PairRows(
             pairs=self.pairs[index],
             victim=self.victim[index],
             neighbour=self.neighbour[index],
@@ -52,30 +53,30 @@ class Rows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dataset:
-    """Rows with their measured log slowdowns. `p` ordered pairs, `f` pair columns, `N` workloads."""
+    """Model inputs with the measured log slowdowns: `p` rows, `f` pair columns, `F` job columns, `N` workloads."""
 
-    rows: Rows
+    rows: PairRows
     log_slowdown: NDArray[np.float64]  # float64[p]
-    weight: NDArray[np.float64]  # float64[p], mean about 1: narrower intervals count more
-    lower: NDArray[np.float64]  # float64[p], slowdown
-    upper: NDArray[np.float64]  # float64[p], slowdown
-    group: NDArray[np.int64]  # int64[p]: index into `pairs`
+    weight: NDArray[np.float64]  # float64[p], mean 1: the narrower its interval, the more a row weighs
+    lower: NDArray[np.float64]  # float64[p]: ends of the 95 % interval of the slowdown; the slowdown itself without one
+    upper: NDArray[np.float64]  # float64[p]
+    group: NDArray[np.int64]  # int64[p]: index into `unordered_pairs`
     domain: NDArray[np.int64]  # int64[p]: index into `domains`
-    table: NDArray[np.int64]  # int64[p]: index of the table it came from
+    table: NDArray[np.int64]  # int64[p]: index of the table that the row came from
     measured_at_s: NDArray[np.float64]  # float64[p]: unix time; NaN where the table has none
     workloads: tuple[str, ...]
-    families: tuple[str, ...]  # of each workload; "" where its source names none. Splits read them, no model
+    families: tuple[str, ...]  # of each workload, "" where its source names none; read by splits, not by models
     domains: tuple[Domain, ...]
-    pairs: tuple[Pair, ...]  # unordered, each sorted
-    job_names: tuple[str, ...]
-    pair_names: tuple[str, ...]
+    unordered_pairs: tuple[Pair, ...]  # the two names of each in ascending order
+    job_columns: tuple[str, ...]  # names of the F job columns
+    pair_columns: tuple[str, ...]  # names of the f pair columns
     fingerprint: str
 
     def __len__(self) -> int:
         return len(self.log_slowdown)
 
     def take(self, index: NDArray[Any]) -> "Dataset":
-        """The rows of an index or a mask; names stay."""
+        """Select rows by an index array or a mask; workloads, domains and pairs keep their places."""
         return replace(
             self,
             rows=self.rows.take(index),
@@ -89,25 +90,25 @@ class Dataset:
             measured_at_s=self.measured_at_s[index],
         )
 
-    def in_pairs(self, chosen: frozenset[Pair]) -> NDArray[np.bool_]:
-        """bool[p]: rows of the given unordered pairs, in either spelling."""
-        wanted = {unordered(*pair) for pair in chosen}
-        return np.array([pair in wanted for pair in self.pairs], dtype=bool)[self.group]
+    def rows_of_pairs(self, pairs: frozenset[Pair]) -> NDArray[np.bool_]:
+        """bool[p]: the rows of these pairs, in both directions; the order of the two names does not matter."""
+        requested = {unordered_pair(*pair) for pair in pairs}
+        return np.array([pair in requested for pair in self.unordered_pairs], dtype=bool)[self.group]
 
-    def latest(self) -> "Dataset":
-        """One row per (victim, neighbour, domain): the one of the last table."""
+    def latest_rows(self) -> "Dataset":
+        """Keep one row per (victim, neighbour, domain): the last one."""
         keys = zip(self.rows.victim.tolist(), self.rows.neighbour.tolist(), self.domain.tolist(), strict=True)
-        last = {key: k for k, key in enumerate(keys)}
-        return self.take(np.array(sorted(last.values()), dtype=np.int64))
+        last_row = {key: k for k, key in enumerate(keys)}
+        return self.take(np.array(sorted(last_row.values()), dtype=np.int64))
 
 
-def unordered(first: str, second: str) -> Pair:
-    """One spelling of a pair, whichever is the victim."""
+def unordered_pair(first: str, second: str) -> Pair:
+    """The two names in ascending order, whichever is the victim."""
     return (first, second) if first <= second else (second, first)
 
 
 def newest_profiles(tables: Sequence[Table]) -> dict[tuple[str, str], JobProfile]:
-    """(workload, device type) → profile of the last table that has one."""
+    """(workload, device type) → its profile in the last table that has one."""
     return {(job.workload, job.device_type): job for table in tables for job in table.jobs}
 
 
@@ -118,108 +119,119 @@ def build_dataset(
     metric: str = METRIC,
     statuses: Collection[PairStatus] = (PairStatus.OK,),
 ) -> Dataset:
-    """All rows of all tables with one of `statuses`, in order; one without a slowdown has NaN.
+    """All measurements of the tables with one of `statuses`, in order; one without a slowdown has NaN.
 
-    Raises UnfitError for none, TableError for a pair without profile.
+    Raises UnfitError where there is none, TableError for a pair whose job has no profile.
     """
-    names = sorted({job.workload for table in tables for job in table.jobs})
-    identity = {name: k + 1 for k, name in enumerate(names)}
-    listed = [
-        (t, row)
-        for t, table in enumerate(tables)
-        for row in table.pairs
-        if row.status in statuses and row.metric == metric
+    # 1. Select the measurements.
+    selected = [
+        (table_index, measurement)
+        for table_index, table in enumerate(tables)
+        for measurement in table.pairs
+        if measurement.status in statuses and measurement.metric == metric
     ]
-    if not listed:
+    if not selected:
         raise UnfitError(
             f"no table has an ok row of {metric}",
             value=", ".join(table.name for table in tables) or "no table",
             remedy="measure pairs first: interfere profile campaign",
         )
-    domains = sorted({(row.device_type, row.mode, row.metric) for _, row in listed})
-    groups = sorted({unordered(row.victim, row.neighbour) for _, row in listed})
-    domain_of, group_of = {d: k for k, d in enumerate(domains)}, {g: k for k, g in enumerate(groups)}
-    vectors = _JobVectors(tables, encoder)
-    measured = [row for _, row in listed]
-    family = {job.workload: job.family for table in tables for job in table.jobs if job.family}
-    domain = np.array([domain_of[row.device_type, row.mode, row.metric] for row in measured], dtype=np.int64)
+    measurements = [measurement for _, measurement in selected]
+
+    # 2. Number workloads, domains and unordered pairs.
+    workloads = sorted({job.workload for table in tables for job in table.jobs})
+    families = {job.workload: job.family for table in tables for job in table.jobs if job.family}
+    domains = sorted({(m.device_type, m.mode, m.metric) for m in measurements})
+    pairs = sorted({unordered_pair(m.victim, m.neighbour) for m in measurements})
+    identity = {name: k + 1 for k, name in enumerate(workloads)}
+    domain_index = {domain: k for k, domain in enumerate(domains)}
+    pair_index = {pair: k for k, pair in enumerate(pairs)}
+
+    # 3. Encode both jobs of every row, and build the arrays.
+    encoded_jobs = _EncodedJobs(tables, encoder)
+    domain = np.array([domain_index[m.device_type, m.mode, m.metric] for m in measurements], dtype=np.int64)
     return Dataset(
-        rows=Rows(
+        rows=PairRows(
             pairs=encoder.encode_pairs(
-                np.stack([vectors.of(t, row, row.victim) for t, row in listed]),
-                np.stack([vectors.of(t, row, row.neighbour) for t, row in listed]),
+                np.stack([encoded_jobs.row(t, m, m.victim) for t, m in selected]),
+                np.stack([encoded_jobs.row(t, m, m.neighbour) for t, m in selected]),
             ),
-            victim=np.array([identity[row.victim] for row in measured], dtype=np.int64),
-            neighbour=np.array([identity[row.neighbour] for row in measured], dtype=np.int64),
+            victim=np.array([identity[m.victim] for m in measurements], dtype=np.int64),
+            neighbour=np.array([identity[m.neighbour] for m in measurements], dtype=np.int64),
             domain=domain + 1,
         ),
-        log_slowdown=np.array([math.log(row.slowdown) for row in measured]),
-        weight=_weights(measured),
-        lower=np.array([row.slowdown if math.isnan(row.lower) else row.lower for row in measured]),
-        upper=np.array([row.slowdown if math.isnan(row.upper) else row.upper for row in measured]),
-        group=np.array([group_of[unordered(row.victim, row.neighbour)] for row in measured], dtype=np.int64),
+        log_slowdown=np.array([math.log(m.slowdown) for m in measurements]),
+        weight=_row_weights(measurements),
+        lower=np.array([m.slowdown if math.isnan(m.lower) else m.lower for m in measurements]),
+        upper=np.array([m.slowdown if math.isnan(m.upper) else m.upper for m in measurements]),
+        group=np.array([pair_index[unordered_pair(m.victim, m.neighbour)] for m in measurements], dtype=np.int64),
         domain=domain,
-        table=np.array([t for t, _ in listed], dtype=np.int64),
-        measured_at_s=np.array([row.measured_at_s for row in measured], dtype=np.float64),
-        workloads=tuple(names),
-        families=tuple(family.get(name, "") for name in names),
+        table=np.array([t for t, _ in selected], dtype=np.int64),
+        measured_at_s=np.array([m.measured_at_s for m in measurements], dtype=np.float64),
+        workloads=tuple(workloads),
+        families=tuple(families.get(name, "") for name in workloads),
         domains=tuple(Domain(device_type=d, mode=m, metric=k) for d, m, k in domains),
-        pairs=tuple(groups),
-        job_names=encoder.job_names,
-        pair_names=encoder.pair_names,
+        unordered_pairs=tuple(pairs),
+        job_columns=encoder.job_names,
+        pair_columns=encoder.pair_names,
         fingerprint=encoder.fingerprint,
     )
 
 
 def hold_out(dataset: Dataset, pairs: frozenset[Pair]) -> tuple[Dataset, Dataset]:
-    """(rows to learn from, rows never looked at). Pairs that were not measured are no rows; unknown names raise."""
+    """Split into (rows to train on, held-out rows). Pairs that were not measured have no rows.
+
+    Raises InvalidInputError for a pair that names an unknown workload.
+    """
     if unknown := sorted({name for pair in pairs for name in pair} - set(dataset.workloads)):
         raise InvalidInputError(
             "pairs to hold out name unknown workloads",
             value=", ".join(unknown),
             remedy=f"choose among {', '.join(dataset.workloads)}",
         )
-    hidden = dataset.in_pairs(pairs)
-    return dataset.take(~hidden), dataset.take(hidden)
+    held_out = dataset.rows_of_pairs(pairs)
+    return dataset.take(~held_out), dataset.take(held_out)
 
 
-def require_enough(dataset: Dataset) -> None:
-    """Raises UnfitError below `MIN_PAIRS` unordered pairs."""
-    found = len(np.unique(dataset.group))
-    if found < MIN_PAIRS:
+def require_min_pairs(dataset: Dataset) -> None:
+    """Raises UnfitError where the dataset has fewer than `MIN_PAIRS` unordered pairs."""
+    pair_count = len(np.unique(dataset.group))
+    if pair_count < MIN_PAIRS:
         raise UnfitError(
             f"at least {MIN_PAIRS} usable pairs are needed to train",
-            value=f"{found} pairs are ok and not held out",
+            value=f"{pair_count} pairs are ok and not held out",
             remedy="measure more pairs (interfere profile campaign) or add a table with --data",
         )
 
 
-class _JobVectors:
-    """Encodes each (table, workload, domain) once."""
+class _EncodedJobs:
+    """Encoded jobs of several tables; each (table, workload, device type, mode) is encoded once."""
 
     def __init__(self, tables: Sequence[Table], encoder: PairEncoder) -> None:
-        self._names = [table.name for table in tables]
+        self._table_names = [table.name for table in tables]
         self._profiles = [{(job.workload, job.device_type): job for job in table.jobs} for table in tables]
         self._encoder = encoder
-        self._known: dict[tuple[int, str, str, str], NDArray[np.float32]] = {}
+        self._cache: dict[tuple[int, str, str, str], NDArray[np.float32]] = {}
 
-    def of(self, table: int, row: PairMeasurement, workload: str) -> NDArray[np.float32]:
-        key = (table, workload, row.device_type, row.mode)
-        if key not in self._known:
-            profile = self._profiles[table].get((workload, row.device_type))
+    def row(self, table: int, measurement: PairMeasurement, workload: str) -> NDArray[np.float32]:
+        """float32[F]: a workload of a measured pair. Raises TableError where its table has no profile of it."""
+        key = (table, workload, measurement.device_type, measurement.mode)
+        if key not in self._cache:
+            profile = self._profiles[table].get((workload, measurement.device_type))
             if profile is None:
                 raise TableError(
-                    f"table {self._names[table]}: a pair names a job without a profile on {row.device_type}",
+                    f"table {self._table_names[table]}: a pair names a job without a profile on "
+                    f"{measurement.device_type}",
                     value=workload,
-                    remedy="measure it alone first: interfere profile solo",
+                    remedy="measure it solo first: interfere profile solo",
                 )
-            self._known[key] = self._encoder.encode_jobs([profile], row.device_type, row.mode)[0]
-        return self._known[key]
+            self._cache[key] = self._encoder.encode_jobs([profile], measurement.device_type, measurement.mode)[0]
+        return self._cache[key]
 
 
-def _weights(measured: Sequence[PairMeasurement]) -> NDArray[np.float64]:
-    """1 / (noise² + floor²), mean 1; a row without interval counts as the median one."""
-    noise = np.array([math.log(row.upper / row.lower) / (2 * Z95) if row.lower > 0 else np.nan for row in measured])
-    usual = float(np.nanmedian(noise)) if np.isfinite(noise).any() else 0.0
-    weight = 1.0 / (np.where(np.isnan(noise), usual, noise) ** 2 + NOISE_FLOOR**2)
+def _row_weights(measurements: Sequence[PairMeasurement]) -> NDArray[np.float64]:
+    """1 / (noise² + `NOISE_FLOOR`²), scaled to mean 1; a row without an interval has the median noise."""
+    noise = np.array([math.log(m.upper / m.lower) / (2 * Z95) if m.lower > 0 else np.nan for m in measurements])
+    median_noise = float(np.nanmedian(noise)) if np.isfinite(noise).any() else 0.0
+    weight = 1.0 / (np.where(np.isnan(noise), median_noise, noise) ** 2 + NOISE_FLOOR**2)
     return np.asarray(weight / weight.mean())

@@ -1,8 +1,8 @@
-"""The batch job: base tables and what servers observed → data check, drift report → training → gate → publication.
+"""The retraining job: base tables and server observations → data checks, drift report → training → gate → publication.
 
-Law 1: the same inputs are trained on once: a run with nothing new does nothing.
-Law 2: one run a workspace at a time, by a lock that the system releases when its holder dies.
-Law 3: what was done is noted last, so that a run killed anywhere can simply be started again.
+Law 1: equal inputs are trained on once: a run with nothing new changes nothing.
+Law 2: a workspace has one run at a time, by a lock that the system releases when its process ends.
+Law 3: the outcome is recorded last, so that a run killed at any point can simply be started again.
 """
 
 import fcntl
@@ -17,53 +17,59 @@ from pathlib import Path
 from typing import Any
 
 import interfere
-from features.pair import Encoder
-from interfere.data.parquet import replace_file
+from features.pair import FeatureEncoder
+from interfere.data.parquet import write_atomically
 from interfere.data.tables import write_table
 from interfere.errors import UnfitError
-from training.dataset import build_dataset, require_enough
-from training.evaluation.drift import Drift, drift_of
+from training.dataset import build_dataset, require_min_pairs
+from training.evaluation.champion_comparison import PublishedChampion, read_champion
+from training.evaluation.drift import DriftReport, measure_drift
 from training.evaluation.gate import Verdict
-from training.evaluation.gate_rows import Rival, read_rival
 from training.models.catalogue import MODELS
-from training.models.model import ModelSettings
-from training.observed import NAME, Observations, read_observations
-from training.pipeline import Source, read_source, train
-from training.publishing import registry
-from training.publishing.tracking import prepare
+from training.models.protocols import ModelSettings
+from training.observations import OBSERVED_TABLE, ObservedPairs, read_observed_pairs
+from training.pipeline import TrainingResult, train
+from training.publishing import model_registry
+from training.publishing.tracking import prepare_workspace
+from training.source_tables import SourceTables, read_source_tables
 
-FOLDER = "retrain"  # in the workspace: lock, observed table, what the last run did
-STATE, LOCK = "state.json", "lock"
+FOLDER = "retrain"  # of the workspace: lock, observed table, record of the last run
+STATE_FILE, LOCK_FILE = "state.json", "lock"
 
 
 class BusyError(UnfitError):
-    """Another run holds the workspace."""
+    """Another retraining is running in the workspace."""
 
 
-class Outcome(StrEnum):
+class RetrainOutcome(StrEnum):
     """How a run ended."""
 
     PUBLISHED = "published"
     NOTHING_NEW = "nothing_new"
-    REFUSED = "refused"
-    WOULD_TRAIN = "would_train"  # a dry run
+    REFUSED = "refused"  # by the gate
+    WOULD_TRAIN = "would_train"  # of a dry run
 
 
-EXIT = {Outcome.PUBLISHED: 0, Outcome.NOTHING_NEW: 0, Outcome.WOULD_TRAIN: 0, Outcome.REFUSED: 3}
+EXIT_STATUS = {
+    RetrainOutcome.PUBLISHED: 0,
+    RetrainOutcome.NOTHING_NEW: 0,
+    RetrainOutcome.WOULD_TRAIN: 0,
+    RetrainOutcome.REFUSED: 3,
+}
 EXIT_BUSY = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Retrained:
-    """What a run did, or (dry) would do."""
+class RetrainResult:
+    """What a run did, or what a dry run would do."""
 
-    outcome: Outcome
+    outcome: RetrainOutcome
     reason: str  # one line
-    inputs: str  # sha256 over everything a training depends on
-    observed: Observations
-    drift: Drift | None  # None without observations
+    inputs: str  # sha256 over everything that a training depends on
+    observed: ObservedPairs
+    drift: DriftReport | None  # None without observations, or with nothing new
     verdict: Verdict | None = None
-    registered: int | None = None
+    registered: int | None = None  # version in the registry
     run_id: str = ""
     folder: Path | None = None  # the published champion
 
@@ -78,113 +84,163 @@ def retrain(
     dry_run: bool = False,
     models: Mapping[str, ModelSettings] = MODELS,
     report: Callable[[str], None] = lambda _: None,
-) -> Retrained:
-    """One run. A dry one reads, checks and reports, and writes nothing.
+) -> RetrainResult:
+    """Run the job once on the base `tables` and the observations in `store`; a dry run writes nothing.
 
-    Raises BusyError while another run has the workspace, and what `train` raises.
+    Raises BusyError while another run is at work in the workspace, and what `train` raises.
     """
     if not dry_run:
-        prepare(work, tracking)
-    with _alone(work / FOLDER, make=not dry_run):
-        source = read_source(tables)
-        profiles = tuple(job for table in source.tables for job in table.jobs)
-        observed = read_observations(store, profiles)
-        inputs = _inputs(source, observed, models, seed=seed, tracking=tracking)
-        report(
-            f"{len(tables)} base tables; {observed.pairs} observed pairs from {observed.windows} windows"
-            + (f"; left out, without profile: {', '.join(observed.without_facts)}" if observed.without_facts else "")
-        )
-        last = _last(work)
-        lost = last.get("outcome") == Outcome.PUBLISHED and not registry.champion_folder(work).exists()
-        if last.get("inputs") == inputs and not lost:
-            reason = f"nothing new since the last run, which ended: {last['outcome']}"
-            return Retrained(outcome=Outcome.NOTHING_NEW, reason=reason, inputs=inputs, observed=observed, drift=None)
-        drift = _drift(source, observed, work)
+        prepare_workspace(work, tracking)
+    with _workspace_lock(work / FOLDER, create=not dry_run):
+        # 1. Read the base tables and the observations.
+        source = read_source_tables(tables)
+        observed = read_observed_pairs(store, tuple(job for table in source.tables for job in table.jobs))
+        report(_summary(source, observed))
+
+        # 2. Stop if the last run had the same inputs.
+        inputs = _inputs_digest(source, observed, models, seed=seed, tracking=tracking)
+        if reason := _nothing_new(work, inputs):
+            return RetrainResult(
+                outcome=RetrainOutcome.NOTHING_NEW, reason=reason, inputs=inputs, observed=observed, drift=None
+            )
+
+        # 3. Measure drift.
+        drift = _measure_drift(source, observed, work)
         if drift is not None:
             report(drift.markdown())
         if dry_run:
-            return _would_train(source, observed, drift, inputs)
-        paths = (*tables, *_observed_folder(work, observed))
-        notes = {} if drift is None else {"drift.md": drift.markdown(), "drift.json": json.dumps(drift.document())}
-        made = train(
-            paths, work, seed=seed, name="retrain", tracking=tracking, models=models, notes=notes, report=report
+            return _dry_result(source, observed, drift, inputs)
+
+        # 4. Train on base tables and observations; the gate judges the new model.
+        trained = train(
+            (*tables, *_write_observed_table(work, observed)),
+            work,
+            seed=seed,
+            name="retrain",
+            tracking=tracking,
+            models=models,
+            notes={} if drift is None else {"drift.md": drift.markdown(), "drift.json": json.dumps(drift.document())},
+            report=report,
         )
-        folder = None
-        if made.verdict.passed:
-            folder = registry.promote(
-                work, Encoder().fingerprint, number=made.registered.number, tracking=tracking
-            ).folder
-        outcome = Outcome.PUBLISHED if made.verdict.passed else Outcome.REFUSED
-        _note(work, {"inputs": inputs, "outcome": outcome.value, "reason": made.verdict.reason, "run_id": made.run_id})
-        return Retrained(
+
+        # 5. Promote a model that passed.
+        folder = _promote(work, trained, tracking) if trained.verdict.passed else None
+
+        # 6. Record the outcome.
+        outcome = RetrainOutcome.PUBLISHED if trained.verdict.passed else RetrainOutcome.REFUSED
+        _record_run(work, outcome, trained, inputs)
+        return RetrainResult(
             outcome=outcome,
-            reason=made.verdict.reason,
+            reason=trained.verdict.reason,
             inputs=inputs,
             observed=observed,
             drift=drift,
-            verdict=made.verdict,
-            registered=made.registered.number,
-            run_id=made.run_id,
+            verdict=trained.verdict,
+            registered=trained.registered.number,
+            run_id=trained.run_id,
             folder=folder,
         )
 
 
-def _would_train(source: Source, observed: Observations, drift: Drift | None, inputs: str) -> Retrained:
-    tables = source.tables if observed.table is None else (*source.tables, observed.table)
-    dataset = build_dataset(tables, Encoder())
-    require_enough(dataset)
-    reason = f"would train on {len(dataset)} ordered pairs of {len(dataset.workloads)} workloads"
-    return Retrained(outcome=Outcome.WOULD_TRAIN, reason=reason, inputs=inputs, observed=observed, drift=drift)
+def _summary(source: SourceTables, observed: ObservedPairs) -> str:
+    """One line for people on what was read."""
+    omitted = f"; left out, without profile: {', '.join(observed.without_facts)}" if observed.without_facts else ""
+    return f"{len(source.tables)} base tables; {observed.pairs} observed pairs from {observed.windows} windows{omitted}"
 
 
-def _inputs(
-    source: Source, observed: Observations, models: Mapping[str, ModelSettings], *, seed: int, tracking: str | None
+def _inputs_digest(
+    source: SourceTables,
+    observed: ObservedPairs,
+    models: Mapping[str, ModelSettings],
+    *,
+    seed: int,
+    tracking: str | None,
 ) -> str:
-    parts = [interfere.__version__, Encoder().fingerprint, str(seed), str(tracking), observed.digest, *source.digests]
+    """sha256 over everything that a training depends on."""
+    fingerprint = FeatureEncoder().fingerprint
+    parts = [interfere.__version__, fingerprint, str(seed), str(tracking), observed.digest, *source.digests]
     parts += [repr(settings) for settings in models.values()]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 
-def _drift(source: Source, observed: Observations, work: Path) -> Drift | None:
+def _nothing_new(work: Path, inputs: str) -> str:
+    """Why nothing is to be done; "" where the inputs are new, or where the champion of the last run is missing."""
+    last_run = _read_last_run(work)
+    published = last_run.get("outcome") == RetrainOutcome.PUBLISHED
+    champion_is_missing = published and not model_registry.champion_folder(work).exists()
+    if last_run.get("inputs") != inputs or champion_is_missing:
+        return ""
+    return f"nothing new since the last run, which ended: {last_run['outcome']}"
+
+
+def _measure_drift(source: SourceTables, observed: ObservedPairs, work: Path) -> DriftReport | None:
+    """The drift of the observations; None where there are none."""
     if observed.table is None:
         return None
-    encoder, folder = Encoder(), registry.champion_folder(work)
-    champion: Rival | None = read_rival(0, "", folder, encoder) if folder.exists() else None
-    return drift_of(source.tables, observed.table, encoder, champion)
+    encoder, folder = FeatureEncoder(), model_registry.champion_folder(work)
+    champion: PublishedChampion | None = read_champion(0, "", folder, encoder) if folder.exists() else None
+    return measure_drift(source.tables, observed.table, encoder, champion)
 
 
-def _observed_folder(work: Path, observed: Observations) -> tuple[Path, ...]:
+def _dry_result(source: SourceTables, observed: ObservedPairs, drift: DriftReport | None, inputs: str) -> RetrainResult:
+    """What a training would be fitted on. Raises UnfitError for too few pairs."""
+    tables = source.tables if observed.table is None else (*source.tables, observed.table)
+    dataset = build_dataset(tables, FeatureEncoder())
+    require_min_pairs(dataset)
+    reason = f"would train on {len(dataset)} ordered pairs of {len(dataset.workloads)} workloads"
+    return RetrainResult(
+        outcome=RetrainOutcome.WOULD_TRAIN, reason=reason, inputs=inputs, observed=observed, drift=drift
+    )
+
+
+def _write_observed_table(work: Path, observed: ObservedPairs) -> tuple[Path, ...]:
+    """Write the observations as a table of the workspace; returns its folder, or nothing without observations."""
     if observed.table is None:
         return ()
-    folder = work / FOLDER / NAME
+    folder = work / FOLDER / OBSERVED_TABLE
     folder.mkdir(exist_ok=True)
     write_table(folder, observed.table)
     return (folder,)
 
 
-def _last(work: Path) -> dict[str, Any]:
-    """What the last run did; a note that cannot be read counts as none: the run is repeated."""
+def _promote(work: Path, trained: TrainingResult, tracking: str | None) -> Path:
+    """Make the registered model champion; returns its folder."""
+    fingerprint = FeatureEncoder().fingerprint
+    return model_registry.promote(work, fingerprint, number=trained.registered.number, tracking=tracking).folder
+
+
+def _read_last_run(work: Path) -> dict[str, Any]:
+    """The record of the last run; empty where it cannot be read, and the run is then repeated."""
     try:
-        found = json.loads((work / FOLDER / STATE).read_text(encoding="utf-8"))
+        record = json.loads((work / FOLDER / STATE_FILE).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
-    return found if isinstance(found, dict) and "outcome" in found else {}
+    return record if isinstance(record, dict) and "outcome" in record else {}
 
 
-def _note(work: Path, state: Mapping[str, str]) -> None:
-    text = json.dumps(state, indent=1) + "\n"
-    replace_file(work / FOLDER / STATE, lambda temporary: Path(temporary).write_text(text, encoding="utf-8"))
+def _record_run(work: Path, outcome: RetrainOutcome, trained: TrainingResult, inputs: str) -> None:
+    record = {
+        "inputs": inputs,
+        "outcome": outcome.value,
+        "reason": trained.verdict.reason,
+        "run_id": trained.run_id,
+    }
+    text = json.dumps(record, indent=1) + "\n"
+    write_atomically(work / FOLDER / STATE_FILE, lambda temporary: Path(temporary).write_text(text, encoding="utf-8"))
 
 
 @contextmanager
-def _alone(folder: Path, *, make: bool) -> Iterator[None]:
-    """The only run in this workspace. A dry run makes no file, and only looks whether somebody holds one."""
-    if make:
+def _workspace_lock(folder: Path, *, create: bool) -> Iterator[None]:
+    """Hold the workspace's lock for the duration of the block. Raises BusyError where another process holds it.
+
+    Without `create`, as for a dry run, no file is written, and a missing lock file counts as free.
+    """
+    if create:
         folder.mkdir(exist_ok=True)
-    elif not (folder / LOCK).exists():
+    elif not (folder / LOCK_FILE).exists():
         yield
         return
-    descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT if make else os.O_RDONLY, 0o644)
+    descriptor = os.open(folder / LOCK_FILE, os.O_RDWR | os.O_CREAT if create else os.O_RDONLY, 0o644)
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -195,7 +251,7 @@ def _alone(folder: Path, *, make: bool) -> Iterator[None]:
                 value=folder.parent,
                 remedy="wait for it, or use another workspace: --work",
             ) from None
-        if make:
+        if create:
             os.ftruncate(descriptor, 0)
             os.write(descriptor, str(os.getpid()).encode())
         yield

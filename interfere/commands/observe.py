@@ -110,7 +110,7 @@ def export(
     from interfere.data.tables import write_table
     from interfere.errors import UnfitError
     from interfere.predict.model_profiles import shipped_profiles
-    from interfere.store.export import observed_table
+    from interfere.store.observed_table import observed_table
     from interfere.store.sqlite import SqliteStore
 
     settings = load_settings(store=store, work=work)

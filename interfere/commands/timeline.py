@@ -12,7 +12,7 @@ from interfere.commands.output import JsonFlag, emit, progress_note
 
 if TYPE_CHECKING:
     from interfere.records import JobProfile
-    from interfere.timeline.compare import Meeting, ModeResult
+    from interfere.timeline.mode_comparison import ModeResult, PairScenario
 
 app = typer.Typer(add_completion=False)
 Source = Annotated[Path | None, typer.Option("--table", help="Folder of a table. Default: the shipped one.")]
@@ -47,39 +47,42 @@ def timeline(
     as_json: JsonFlag = False,
 ) -> None:
     """Replay two jobs on one device from what they do alone, by sharing mode; what filling gaps by priority buys."""
-    from interfere.timeline.compare import compare, meeting_of, policies
-    from interfere.timeline.picture import window_s, write_page
+    from interfere.timeline.comparison_page import shown_window_s, write_comparison_page
+    from interfere.timeline.mode_comparison import compare_sharing_modes, scenario_from_profiles, select_sharing_modes
 
     first, second = _pair(high, low, device, table, profiles)
-    modes = policies(mode or (), first.device_type)
-    meeting = meeting_of(first, second, gap_share=gap_share, gap_every=gap_every, error_frac=error, seed=seed)
-    results = compare(meeting, modes, keep_s=window_s(meeting.high) if out else 0.0)
-    path = write_page(out / "timeline.html", meeting, results) if out else None
-    _show(meeting, results, path, as_json=as_json)
+    modes = select_sharing_modes(mode or (), first.device_type)
+    scenario = scenario_from_profiles(
+        first, second, gap_frac=gap_share, gap_every=gap_every, error_frac=error, seed=seed
+    )
+    window_s = shown_window_s(scenario.high) if out else 0.0
+    results = compare_sharing_modes(scenario, modes, record_spans_until_s=window_s)
+    path = write_comparison_page(out / "timeline.html", scenario, results) if out else None
+    _show(scenario, results, path, as_json=as_json)
 
 
-def _show(meeting: "Meeting", results: "Sequence[ModeResult]", path: Path | None, *, as_json: bool) -> None:
+def _show(scenario: "PairScenario", results: "Sequence[ModeResult]", path: Path | None, *, as_json: bool) -> None:
     """The figures of each mode, and what they are made of."""
     from dataclasses import asdict
 
-    from interfere.timeline.picture import COLUMNS, notes, table_rows
+    from interfere.timeline.comparison_page import COLUMNS, comparison_rows, explanatory_notes
 
-    one, other = meeting.high, meeting.low
+    one, other = scenario.high, scenario.low
     title = escape(f"{one.name} (high) beside {other.name} (low), replayed")
     grid = Grid(title=title, title_justify="left", box=None, padding=(0, 1, 0, 0), pad_edge=False)
     for k, column in enumerate(COLUMNS):
         grid.add_column(column, justify="right" if k else "left", no_wrap=True)
-    for row in table_rows(results):
+    for row in comparison_rows(results):
         grid.add_row(*row)
     document = {
         "high": {"workload": one.name, "solo_s": one.solo_s, "gaps": one.gaps, "order": one.order},
         "low": {"workload": other.name, "solo_s": other.solo_s, "gaps": other.gaps, "order": other.order},
-        "low_kernels_too_long": meeting.too_long,
+        "low_kernels_too_long": scenario.oversized_low_kernels,
         "modes": [{k: v for k, v in asdict(result).items() if k != "spans"} for result in results],
         "picture": str(path) if path else None,
     }
     emit(document, grid, as_json=as_json)
-    for line in (*notes(meeting), *([f"wrote {path}"] if path else [])):
+    for line in (*explanatory_notes(scenario), *([f"wrote {path}"] if path else [])):
         progress_note(escape(line))
 
 
@@ -112,7 +115,7 @@ def _pair(
 
 
 def _profiles(table: Path | None, profiles: Path | None) -> "tuple[JobProfile, ...]":
-    from interfere.data.shipped import shipped_table
+    from interfere.data.shipped_tables import shipped_table
     from interfere.data.tables import read_table
     from interfere.errors import InvalidInputError
     from interfere.records import JobProfile

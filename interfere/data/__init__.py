@@ -1,1 +1,1 @@
-"""Tables at rest: one schema, validated on read and write, with a card and a manifest."""
+"""Measurement tables and job traces at rest: one schema, validated on read and write; importers, cards and pages."""

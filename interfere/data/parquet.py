@@ -1,8 +1,8 @@
-"""Parquet files in and out: whole or not at all, and every failure one TableError that names the file.
+"""Writes Parquet files whole or not at all, and reads them; every failure is one TableError that names the file.
 
 Laws: a file appears under its name only when it is complete (temporary file, then rename); a reader sees exactly the
-columns of its schema, or an error that names the one that is missing, surplus or of another type. Facts that joined
-the schema later may be missing: the rows then lack them.
+columns of its schema, or an error that names the one that is missing, surplus or of another type. Columns that were
+added to the schema later may be missing from a file: they then read as unknown.
 """
 
 import os
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from interfere.data.schema import LATER, VERSION, VERSION_KEY
+from interfere.data.schema import OPTIONAL_COLUMNS, SCHEMA_VERSION, SCHEMA_VERSION_KEY
 from interfere.errors import TableError, UnfitError
 
 REMEASURE = "restore the file, or measure it again with `interfere profile campaign`"
@@ -23,18 +23,21 @@ def write_rows(path: Path, rows: Sequence[dict[str, Any]], schema: Any) -> None:
     import pyarrow.parquet as pq
 
     table = pa.Table.from_pylist(list(rows), schema=schema)
-    replace_file(path, lambda temporary: pq.write_table(table, temporary, compression="zstd"))
+    write_atomically(path, lambda temporary: pq.write_table(table, temporary, compression="zstd"))
 
 
-def replace_file(path: Path, write: Any) -> None:
-    """Call `write(temporary)` beside `path`, then rename: a reader never sees half a file."""
+def write_atomically(path: Path, write: Any) -> None:
+    """Call `write(temporary)` with a name beside `path`, then rename that file: a reader never sees half a file.
+
+    Raises UnfitError where the folder cannot be written.
+    """
     temporary = ""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
         os.close(handle)
         write(temporary)
-        os.chmod(temporary, 0o644)  # mkstemp makes files that only the owner reads
+        os.chmod(temporary, 0o644)  # mkstemp makes files that only the owner can read
         os.replace(temporary, path)
     except OSError as error:
         raise UnfitError(
@@ -46,64 +49,72 @@ def replace_file(path: Path, write: Any) -> None:
 
 
 def read_rows(path: Path, schema: Any) -> list[dict[str, Any]]:
-    """All rows of one file; its columns must be those of `schema`. Raises TableError."""
+    """All rows of one file, whose columns must be those of `schema`. Raises TableError."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     if not path.is_file():
-        raise TableError(f"a table lacks {path.name}", value=path, remedy="give a folder with jobs and pairs.parquet")
+        raise TableError(
+            f"the table has no {path.name}",
+            value=path,
+            remedy="give a folder that holds jobs.parquet and pairs.parquet",
+        )
     try:
-        found = pq.read_schema(path)
-        _check_version(path, found)
-        _check_columns(path, found, schema)
-        rows: list[dict[str, Any]] = pq.ParquetFile(path).read(columns=list(found.names)).to_pylist()
+        file_schema = pq.read_schema(path)
+        _check_version(path, file_schema)
+        _check_columns(path, file_schema, schema)
+        rows: list[dict[str, Any]] = pq.ParquetFile(path).read(columns=list(file_schema.names)).to_pylist()
     except (pa.ArrowException, OSError, ValueError) as error:
         if isinstance(error, TableError):
             raise
-        line = (str(error).splitlines() or [type(error).__name__])[0]
-        raise TableError(f"{path.name} is no whole Parquet file", value=f"{path}: {line}", remedy=REMEASURE) from None
+        first_line = (str(error).splitlines() or [type(error).__name__])[0]
+        raise TableError(
+            f"{path.name} is no complete Parquet file", value=f"{path}: {first_line}", remedy=REMEASURE
+        ) from None
     return rows
 
 
-def _check_version(path: Path, found: Any) -> None:
-    version = (found.metadata or {}).get(VERSION_KEY, b"none").decode(errors="replace")
-    if version != str(VERSION):
+def _check_version(path: Path, file_schema: Any) -> None:
+    version = (file_schema.metadata or {}).get(SCHEMA_VERSION_KEY, b"none").decode(errors="replace")
+    if version != str(SCHEMA_VERSION):
         raise TableError(
-            f"{path.name} has schema version {version}, this release reads {VERSION}",
+            f"{path.name} has schema version {version}, this release reads {SCHEMA_VERSION}",
             value=path,
             remedy="read it with the release that wrote it, or measure it again",
         )
 
 
-def _check_columns(path: Path, found: Any, schema: Any) -> None:
+def _check_columns(path: Path, file_schema: Any, schema: Any) -> None:
     for name in schema.names:
-        if name not in found.names and name in LATER:
+        if name not in file_schema.names and name in OPTIONAL_COLUMNS:
             continue
-        if name not in found.names:
+        if name not in file_schema.names:
             raise TableError(f"{path.name}, column {name}: missing", value=path, remedy=REMEASURE)
-        # Lists come back with another name of their inner field: compare what they hold.
-        if not _same_type(found.field(name).type, schema.field(name).type):
+        # The inner field of a list comes back under another name: compare the types inside.
+        if not _holds_type(file_schema.field(name).type, schema.field(name).type):
             raise TableError(
-                f"{path.name}, column {name}: type {found.field(name).type}, {schema.field(name).type} expected",
+                f"{path.name}, column {name}: type {file_schema.field(name).type}, {schema.field(name).type} expected",
                 value=path,
                 remedy=REMEASURE,
             )
-    if surplus := sorted(set(found.names) - set(schema.names)):
+    if surplus := sorted(set(file_schema.names) - set(schema.names)):
         raise TableError(
-            f"{path.name}, column {surplus[0]}: not of this schema", value=path, remedy="drop it, or bump the version"
+            f"{path.name}, column {surplus[0]}: not in the schema",
+            value=path,
+            remedy="drop it, or raise the schema version",
         )
 
 
-def _same_type(one: Any, other: Any) -> bool:
-    """Does a file's type `one` hold what the schema's type `other` says?"""
+def _holds_type(file_type: Any, expected: Any) -> bool:
+    """Whether the type of a column in a file is the one that the schema expects."""
     import pyarrow as pa
 
-    if pa.types.is_list(one) and pa.types.is_list(other):
-        return _same_type(one.value_type, other.value_type)
-    if pa.types.is_struct(one) and pa.types.is_struct(other):
-        names = [f.name for f in one]
-        expected = [f for f in other if f.name in names or f.name not in LATER]
-        return names == [f.name for f in expected] and all(
-            _same_type(a.type, b.type) for a, b in zip(one, expected, strict=True)
+    if pa.types.is_list(file_type) and pa.types.is_list(expected):
+        return _holds_type(file_type.value_type, expected.value_type)
+    if pa.types.is_struct(file_type) and pa.types.is_struct(expected):
+        names = [field.name for field in file_type]
+        expected_fields = [field for field in expected if field.name in names or field.name not in OPTIONAL_COLUMNS]
+        return names == [field.name for field in expected_fields] and all(
+            _holds_type(a.type, b.type) for a, b in zip(file_type, expected_fields, strict=True)
         )
-    return bool(one == other)
+    return bool(file_type == expected)

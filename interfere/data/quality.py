@@ -1,8 +1,8 @@
-"""Is a table worth learning from? Agreement between passes, and how much of it is additive.
+"""The quality of a table: how well repeated measurements agree, and how much an additive model explains.
 
-`icc` = one-way random intraclass correlation of a single block, ICC(1,1) of Shrout and Fleiss (1979), on log slowdown:
-``(MSB − MSW) / (MSB + (k − 1) MSW)`` over rows with k blocks each. `additive R²` = share of the variance of log
-slowdown that ``mean + victim + neighbour`` explains, by least squares on the table itself.
+`icc` is the one-way random intraclass correlation of a single block, ICC(1,1) of Shrout and Fleiss (1979), on log
+slowdown: ``(MSB − MSW) / (MSB + (k − 1) MSW)`` over rows with k blocks each. `additive R²` is the share of the variance
+of log slowdown that ``mean + victim + neighbour`` explains, by least squares on the table itself.
 """
 
 from collections.abc import Sequence
@@ -11,30 +11,30 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from interfere.data.additive import fit_additive
+from interfere.data.additive_fit import fit_additive
 from interfere.data.tables import Table
 from interfere.records import NAN, PairMeasurement, PairStatus
 
-MIN_ICC = 0.5  # below this a model would learn noise: training refuses
+MIN_ICC = 0.5  # below this a model would learn noise: training refuses the table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Quality:
-    """The figures of a table; NaN where there are too few rows."""
+class TableQuality:
+    """The quality figures of a table; NaN where there are too few rows."""
 
     rows_by_status: tuple[tuple[str, int], ...]
     icc: float
-    icc_rows: int  # rows with two blocks or more
+    icc_rows: int  # rows with at least two blocks
     additive_r2: float
     slowdown_median: float
     slowdown_p90: float
     slowdown_max: float
-    over_two_frac: float  # share of rows past 2 ×, what a fair share of two busy jobs gives
+    over_two_frac: float  # share of rows with a slowdown above 2, the fair share of two busy jobs
     steal_p90: float
 
 
 def icc(passes: Sequence[Sequence[float] | NDArray[np.float64]]) -> float:
-    """ICC(1,1) of n rows with k values each (k equal, ≥ 2; n ≥ 2); NaN for less, or where nothing varies."""
+    """ICC(1,1) of n rows with k values each (k equal, ≥ 2; n ≥ 2); NaN for fewer, or where nothing varies."""
     values = np.asarray(passes, dtype=np.float64)
     if values.ndim != 2 or values.shape[0] < 2 or values.shape[1] < 2:
         return NAN
@@ -46,38 +46,40 @@ def icc(passes: Sequence[Sequence[float] | NDArray[np.float64]]) -> float:
     return (between - within) / total if total > 0 else NAN
 
 
-def additive_fit(victims: Sequence[str], neighbours: Sequence[str], log_slowdown: Sequence[float]) -> float:
+def additive_r2(victims: Sequence[str], neighbours: Sequence[str], log_slowdown: Sequence[float]) -> float:
     """R² of `log slowdown ~ mean + victim + neighbour`; NaN where nothing varies."""
     return fit_additive(victims, neighbours, log_slowdown).r2
 
 
 def block_slowdowns(pair: PairMeasurement) -> tuple[float, ...]:
-    """One slowdown per block. A self pair keeps both sides of each block in `passes`: their geometric mean."""
+    """One slowdown per block. For a self pair, `passes` holds both sides of each block: their geometric mean counts."""
     if pair.victim != pair.neighbour or len(pair.passes) % 2:
         return pair.passes
     sides = zip(pair.passes[::2], pair.passes[1::2], strict=True)
-    return tuple(float(np.sqrt(one * other)) for one, other in sides)
+    return tuple(float(np.sqrt(first * second)) for first, second in sides)
 
 
-def quality(table: Table) -> Quality:
-    """All figures of one table."""
-    ok = table.ok_pairs
-    slowdown = np.array([pair.slowdown for pair in ok])
-    blocks = [np.log(b[:2]) for pair in ok if len(b := block_slowdowns(pair)) >= 2]
-    steal = np.array([pair.steal_frac for pair in ok if pair.steal_frac == pair.steal_frac])
+def table_quality(table: Table) -> TableQuality:
+    """All quality figures of one table."""
+    ok_pairs = table.ok_pairs
+    slowdowns = np.array([pair.slowdown for pair in ok_pairs])
+    first_two_blocks = [np.log(b[:2]) for pair in ok_pairs if len(b := block_slowdowns(pair)) >= 2]
+    steal_frac = np.array([pair.steal_frac for pair in ok_pairs if pair.steal_frac == pair.steal_frac])
     counts = tuple((status.value, sum(pair.status is status for pair in table.pairs)) for status in PairStatus)
 
-    def at(values: NDArray[np.float64], q: float) -> float:
+    def quantile(values: NDArray[np.float64], q: float) -> float:
         return float(np.quantile(values, q)) if len(values) else NAN
 
-    return Quality(
+    return TableQuality(
         rows_by_status=counts,
-        icc=icc(blocks),
-        icc_rows=len(blocks),
-        additive_r2=additive_fit([p.victim for p in ok], [p.neighbour for p in ok], np.log(slowdown).tolist()),
-        slowdown_median=at(slowdown, 0.5),
-        slowdown_p90=at(slowdown, 0.9),
-        slowdown_max=at(slowdown, 1.0),
-        over_two_frac=float((slowdown > 2).mean()) if len(ok) else NAN,
-        steal_p90=at(steal, 0.9),
+        icc=icc(first_two_blocks),
+        icc_rows=len(first_two_blocks),
+        additive_r2=additive_r2(
+            [pair.victim for pair in ok_pairs], [pair.neighbour for pair in ok_pairs], np.log(slowdowns).tolist()
+        ),
+        slowdown_median=quantile(slowdowns, 0.5),
+        slowdown_p90=quantile(slowdowns, 0.9),
+        slowdown_max=quantile(slowdowns, 1.0),
+        over_two_frac=float((slowdowns > 2).mean()) if len(ok_pairs) else NAN,
+        steal_p90=quantile(steal_frac, 0.9),
     )

@@ -1,20 +1,20 @@
-"""Schema v1 of the tables at rest, as Arrow schemas: jobs, pairs, raw, and traces with their clusters.
+"""Schema version 1 of the Parquet files, as Arrow schemas: jobs, pairs, raw blocks, traces and their virtual clusters.
 
-SI seconds and bytes; an absent number is null on disk and NaN in a record. Law: a column is a field of a record, with
-the same name; `pairs.feasible` alone is derived, for readers who filter without our code.
+Units are seconds and bytes; an unknown number is null on disk and NaN in a record. Law: a column is a field of a
+record, with the same name; only `pairs.feasible` is derived, for readers that filter without this code.
 """
 
 from typing import Any
 
 from interfere.records import COUNTERS
 
-VERSION = 1
-VERSION_KEY = b"interfere.schema"
-MAX_STEP_S = 3_600.0  # a step longer than an hour is a time in another unit
+SCHEMA_VERSION = 1
+SCHEMA_VERSION_KEY = b"interfere.schema"
+MAX_STEP_S = 3_600.0  # a longer step is taken for a time in another unit
 MAX_BYTES = 1e16
 JOB_KEY = ("workload", "device_type")
-# Facts that joined the schema after tables had been written: a file without them reads as null.
-LATER_JOB = (
+# Facts that were added to the schema after tables had been written: in a file without them they read as null.
+OPTIONAL_JOB_COLUMNS = (
     "memory_model_bytes",
     "memory_activation_bytes",
     "memory_gradient_bytes",
@@ -24,7 +24,7 @@ LATER_JOB = (
     *COUNTERS,
     "power_w",
 )
-LATER_KERNEL = (
+OPTIONAL_KERNEL_FIELDS = (
     "sd_s",
     "flops",
     "bytes",
@@ -34,7 +34,7 @@ LATER_KERNEL = (
     "memory_frac",
     "compute_bound",
 )
-MEMORY = (
+MEMORY_COLUMNS = (
     "memory_peak_bytes",
     "memory_working_set_bytes",
     "memory_model_bytes",
@@ -43,12 +43,12 @@ MEMORY = (
     "memory_optimizer_bytes",
     "static_memory_peak_bytes",
 )
-LATER = frozenset((*LATER_JOB, *LATER_KERNEL, "family"))
+OPTIONAL_COLUMNS = frozenset((*OPTIONAL_JOB_COLUMNS, *OPTIONAL_KERNEL_FIELDS, "family"))
 PAIR_KEY = ("victim", "neighbour", "device_type", "mode", "metric")
 
 
 def jobs_schema() -> Any:
-    """One row per JobProfile."""
+    """The schema of `jobs.parquet`: one row per JobProfile."""
     import pyarrow as pa
 
     number, text = pa.float64(), pa.string()
@@ -60,7 +60,7 @@ def jobs_schema() -> Any:
             ("count", number),
             ("grid", pa.list_(pa.int32())),
             ("block", pa.list_(pa.int32())),
-            *((name, number) for name in LATER_KERNEL),
+            *((name, number) for name in OPTIONAL_KERNEL_FIELDS),
         ]
     )
     return _versioned(
@@ -78,14 +78,17 @@ def jobs_schema() -> Any:
             ("memory_peak_bytes", number),
             ("memory_working_set_bytes", number),
             ("kernels", pa.list_(kernel)),
-            *((name, number) for name in LATER_JOB),
+            *((name, number) for name in OPTIONAL_JOB_COLUMNS),
             ("family", text),
         ]
     )
 
 
 def pairs_schema() -> Any:
-    """One row per PairMeasurement: slowdown of one victim beside one neighbour. A self pair is one row."""
+    """The schema of `pairs.parquet`: one row per PairMeasurement, the slowdown of a victim beside a neighbour.
+
+    A self pair is one row.
+    """
     import pyarrow as pa
 
     number, text = pa.float64(), pa.string()
@@ -114,25 +117,28 @@ def pairs_schema() -> Any:
 
 
 def raw_schema() -> Any:
-    """One row per side of a measured block, refused ones included: what every slowdown is computed from."""
+    """The schema of `raw.parquet`: one row per side of a measured block, also of refused ones.
+
+    Every slowdown is computed from these.
+    """
     import pyarrow as pa
 
-    number, text, whole = pa.float64(), pa.string(), pa.int32()
+    number, text, integer = pa.float64(), pa.string(), pa.int32()
     return _versioned(
         [
             ("victim", text),
             ("neighbour", text),
-            ("pass_index", whole),
-            ("attempt", whole),
+            ("pass_index", integer),
+            ("attempt", integer),
             ("started_at_s", number),
             ("window_s", number),
-            ("steps_alone", whole),
+            ("steps_alone", integer),
             ("wall_alone_s", number),
             ("cpu_alone_s", number),
-            ("steps_shared", whole),
+            ("steps_shared", integer),
             ("wall_shared_s", number),
             ("cpu_shared_s", number),
-            ("chunks_shared", whole),
+            ("chunks_shared", integer),
             ("overlap_frac", number),
             ("steal_frac", number),
             ("drift_frac", number),
@@ -142,7 +148,7 @@ def raw_schema() -> Any:
 
 
 def trace_schema() -> Any:
-    """One row per TraceJob; `start_s` is that of the whole trace."""
+    """The schema of `trace.parquet`: one row per TraceJob; `start_s` is that of the whole trace."""
     import pyarrow as pa
 
     number, text = pa.float64(), pa.string()
@@ -163,7 +169,7 @@ def trace_schema() -> Any:
 
 
 def clusters_schema() -> Any:
-    """One row per TraceCluster."""
+    """The schema of `clusters.parquet`: one row per VirtualCluster."""
     import pyarrow as pa
 
     return _versioned([("vc", pa.string()), ("nodes", pa.int32()), ("gpus_per_node", pa.int32())])
@@ -172,4 +178,4 @@ def clusters_schema() -> Any:
 def _versioned(fields: list[tuple[str, Any]]) -> Any:
     import pyarrow as pa
 
-    return pa.schema(fields, metadata={VERSION_KEY: str(VERSION).encode()})
+    return pa.schema(fields, metadata={SCHEMA_VERSION_KEY: str(SCHEMA_VERSION).encode()})

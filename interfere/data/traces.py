@@ -1,7 +1,7 @@
-"""A trace of jobs as it happened: who submitted what when, for how long and on how many devices.
+"""Job traces: the submissions of a real cluster, with arrival, duration and number of devices of each job.
 
-Laws: jobs are in order of arrival, the first one at 0 or later; ties keep the order of the source; a job without a
-known duration is NaN there, never 0; reading what was written gives equal records.
+Laws: jobs are in order of arrival, the first one at 0 or later; ties keep the order of the source; an unknown duration
+is NaN, never 0; reading what was written gives equal records.
 """
 
 import math
@@ -17,37 +17,39 @@ from interfere.errors import InvalidInputError, TableError
 from interfere.records import NAN
 from interfere.records.checks import check, number_violations, text_violations
 
-TRACE, CLUSTERS = "trace.parquet", "clusters.parquet"
-TEXTS = ("job_id", "workload", "user", "vc", "status")
+TRACE_FILE, CLUSTERS_FILE = "trace.parquet", "clusters.parquet"
+TEXT_FIELDS = ("job_id", "workload", "user", "vc", "status")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceJob:
-    """One submission. `duration_s` is the run time alone on its devices, queueing excluded."""
+    """One submission. `duration_s` is the run time alone on its devices, without queueing."""
 
     job_id: str
-    workload: str  # as the tables of measurements name it; empty where the source does not say
+    workload: str  # its name in measurement tables; empty where the source does not say
     arrival_s: float  # after the start of the trace
     gpus: int
     duration_s: float = NAN
     total_steps: float = NAN
     user: str = ""
     vc: str = ""  # virtual cluster: a share of the cluster with its own queue
-    status: str = ""  # how it ended, in the source's word
+    status: str = ""  # how it ended, in the words of the source
 
     def __post_init__(self) -> None:
-        bad = text_violations(self, "job_id")
-        for name in TEXTS[1:]:
+        violations = text_violations(self, "job_id")
+        for name in TEXT_FIELDS[1:]:
             if getattr(self, name):
-                bad += text_violations(self, name)
-        bad += number_violations(self, "arrival_s", nan=False) + number_violations(self, "duration_s", "total_steps")
-        bad += number_violations(self, "gpus", low=1.0, nan=False)
-        check(bad)
+                violations += text_violations(self, name)
+        violations += number_violations(self, "arrival_s", nan=False) + number_violations(
+            self, "duration_s", "total_steps"
+        )
+        violations += number_violations(self, "gpus", low=1.0, nan=False)
+        check(violations)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TraceCluster:
-    """The devices of one virtual cluster."""
+class VirtualCluster:
+    """The devices of one virtual cluster, a share of the cluster with its own queue."""
 
     vc: str
     nodes: int
@@ -59,54 +61,64 @@ class TraceCluster:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobTrace:
-    """Jobs in order of arrival, and the cluster they ran on where the source says."""
+    """The jobs in order of arrival, and the virtual clusters they ran on where the source describes them."""
 
     name: str
     jobs: tuple[TraceJob, ...]
     start_s: float = NAN  # unix time of arrival 0
-    clusters: tuple[TraceCluster, ...] = ()
+    clusters: tuple[VirtualCluster, ...] = ()
 
     def __post_init__(self) -> None:
-        for before, job in pairwise(self.jobs):
-            if job.arrival_s < before.arrival_s:
+        for previous, job in pairwise(self.jobs):
+            if job.arrival_s < previous.arrival_s:
                 raise InvalidInputError(
                     "a trace must be in order of arrival", value=job.job_id, remedy="sort the jobs by arrival_s"
                 )
-        for what, names in (("job", [j.job_id for j in self.jobs]), ("virtual cluster", [c.vc for c in self.clusters])):
-            if twice := sorted(name for name, count in Counter(names).items() if count > 1):
-                raise InvalidInputError(f"a {what} is in the trace twice", value=twice[0], remedy="keep one of the two")
+        job_ids, vcs = [job.job_id for job in self.jobs], [cluster.vc for cluster in self.clusters]
+        for noun, names in (("job", job_ids), ("virtual cluster", vcs)):
+            if duplicates := sorted(name for name, count in Counter(names).items() if count > 1):
+                raise InvalidInputError(
+                    f"a {noun} is in the trace twice", value=duplicates[0], remedy="keep one of the two"
+                )
 
 
 def write_trace(folder: Path, trace: JobTrace) -> None:
     """Write `trace.parquet` and `clusters.parquet` into `folder`, each whole or not at all."""
     start_s = None if math.isnan(trace.start_s) else trace.start_s
-    write_rows(folder / CLUSTERS, [asdict(cluster) for cluster in trace.clusters], clusters_schema())
-    write_rows(folder / TRACE, [{**_nulls(asdict(job)), "start_s": start_s} for job in trace.jobs], trace_schema())
+    write_rows(folder / CLUSTERS_FILE, [asdict(cluster) for cluster in trace.clusters], clusters_schema())
+    write_rows(
+        folder / TRACE_FILE, [{**_nan_to_null(asdict(job)), "start_s": start_s} for job in trace.jobs], trace_schema()
+    )
 
 
 def read_trace(folder: Path) -> JobTrace:
-    """The trace in `folder`. Raises TableError that names file and row."""
-    if not (folder / TRACE).exists():
+    """The trace in `folder`. Raises TableError, which names file and row."""
+    if not (folder / TRACE_FILE).exists():
         raise TableError(
-            f"no trace: {TRACE} is missing", value=folder, remedy="import one: interfere data import helios (or philly)"
+            f"no trace: {TRACE_FILE} is missing",
+            value=folder,
+            remedy="import one: interfere data import helios (or philly)",
         )
-    rows = read_rows(folder / TRACE, trace_schema())
-    jobs = [_record(folder / TRACE, k, TraceJob, row) for k, row in enumerate(rows)]
-    clusters = enumerate(read_rows(folder / CLUSTERS, clusters_schema()))
+    rows = read_rows(folder / TRACE_FILE, trace_schema())
+    jobs = [_record(folder / TRACE_FILE, k, TraceJob, row) for k, row in enumerate(rows)]
+    clusters = enumerate(read_rows(folder / CLUSTERS_FILE, clusters_schema()))
     try:
         return JobTrace(
             name=folder.resolve().name,
             jobs=tuple(jobs),
             start_s=_value("start_s", rows[0]["start_s"]) if rows else NAN,
-            clusters=tuple(_record(folder / CLUSTERS, k, TraceCluster, row) for k, row in clusters),
+            clusters=tuple(_record(folder / CLUSTERS_FILE, k, VirtualCluster, row) for k, row in clusters),
         )
     except TableError:
         raise
     except InvalidInputError as error:
-        raise TableError(f"{TRACE}: {error.what}", value=f"{error.value} in {folder}", remedy=error.remedy) from None
+        raise TableError(
+            f"{TRACE_FILE}: {error.what}", value=f"{error.value} in {folder}", remedy=error.remedy
+        ) from None
 
 
 def _record(path: Path, row: int, make: Any, values: dict[str, Any]) -> Any:
+    """The record that `make` builds from a row. Raises TableError, which names file and row."""
     try:
         return make(**{name: _value(name, value) for name, value in values.items() if name != "start_s"})
     except InvalidInputError as error:
@@ -116,10 +128,11 @@ def _record(path: Path, row: int, make: Any, values: dict[str, Any]) -> Any:
 
 
 def _value(name: str, value: Any) -> Any:
+    """The value of a column; null becomes an empty text, 0 or NaN."""
     if value is None:
-        return "" if name in TEXTS else 0 if name in ("gpus", "nodes", "gpus_per_node") else NAN
+        return "" if name in TEXT_FIELDS else 0 if name in ("gpus", "nodes", "gpus_per_node") else NAN
     return value
 
 
-def _nulls(row: dict[str, Any]) -> dict[str, Any]:
+def _nan_to_null(row: dict[str, Any]) -> dict[str, Any]:
     return {name: None if isinstance(value, float) and math.isnan(value) else value for name, value in row.items()}

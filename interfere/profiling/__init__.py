@@ -1,4 +1,4 @@
-"""Measures jobs alone and together, and records facts: no derived features here."""
+"""Measures jobs alone and in pairs, and records facts about them; no features are derived here."""
 
 from interfere.profiling.workloads.workload import Pause, Step, Workload
 

@@ -1,7 +1,7 @@
-"""Which core is measured, and how processes are kept on it.
+"""Chooses the core that is measured, and pins processes to it.
 
-Where the system cannot pin a process (macOS, some containers) nothing is measured: a shared core is the whole
-meaning of the `cpu-core` device, and numbers from wandering processes would only look like data.
+Where the system cannot pin a process (macOS, some containers) nothing is measured: the `cpu-core` device is one core
+that jobs share, and figures of processes that move between cores do not describe it.
 """
 
 import contextlib
@@ -17,18 +17,21 @@ REMEDY = "use a Linux host or container that allows sched_setaffinity, or work f
 
 
 def allowed_cores() -> tuple[int, ...]:
-    """Cores this process may use. Raises UnfitError where the system has no such notion."""
+    """Cores that this process may use. Raises UnfitError where the system cannot pin processes."""
     if not hasattr(os, "sched_getaffinity"):
         raise UnfitError("this system cannot pin a process to a core", value=platform.system(), remedy=REMEDY)
     return tuple(sorted(os.sched_getaffinity(0)))
 
 
 def pick_core(core: int | None = None) -> int:
-    """The asked core, or the idlest allowed one; proven by pinning this thread to it for a moment."""
+    """`core`, or the idlest allowed one for None, after a proof that this thread can be pinned to it.
+
+    Raises UnfitError when the core is not allowed or the system refuses to pin.
+    """
     allowed = allowed_cores()
     if core is not None and core not in allowed:
         raise UnfitError(
-            f"core {core} is not open to this process",
+            f"this process may not use core {core}",
             value=f"allowed: {', '.join(map(str, allowed))}",
             remedy="choose one of those",
         )
@@ -47,7 +50,7 @@ def _idlest(allowed: tuple[int, ...]) -> int:
     if len(allowed) == 1:
         return allowed[0]
     loads = psutil.cpu_percent(interval=SAMPLE_S, percpu=True)
-    # Ties go to the last core: interrupts and other people's programs tend to live on the first.
+    # Of equally idle cores the last one is taken: interrupts and other programs tend to run on the first.
     return min(allowed, key=lambda core: (round(loads[core] / 10) if core < len(loads) else 0, -core))
 
 
@@ -59,12 +62,12 @@ def pin_process(core: int) -> None:
 
 
 @contextlib.contextmanager
-def away_from(core: int) -> Iterator[None]:
-    """Keep the calling thread off the measured core meanwhile; on a one-core machine it has to stay."""
+def avoid_core(core: int) -> Iterator[None]:
+    """Keep the calling thread off the measured core until the block ends; a machine with one core leaves no choice."""
     allowed = allowed_cores()
-    others = set(allowed) - {core}
-    if others:
-        os.sched_setaffinity(0, others)
+    other_cores = set(allowed) - {core}
+    if other_cores:
+        os.sched_setaffinity(0, other_cores)
     try:
         yield
     finally:
@@ -72,7 +75,7 @@ def away_from(core: int) -> Iterator[None]:
 
 
 def processor_name() -> str:
-    """The processor as the system names it."""
+    """The processor's model as the system names it."""
     info = Path("/proc/cpuinfo")
     if info.exists():
         for line in info.read_text(errors="replace").splitlines():

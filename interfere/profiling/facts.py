@@ -1,6 +1,6 @@
-"""Facts of one workload that need no neighbour: memory, FLOPs, bytes, operator table. Runs inside the worker.
+"""Collects facts of one workload inside its worker: memory, FLOPs, bytes and operator table of a step.
 
-Nothing here is on while slowdowns are measured. What the system does not tell is NaN.
+No counter or profiler of this module runs while slowdowns are measured. A fact that the system does not offer is NaN.
 """
 
 import math
@@ -15,26 +15,27 @@ from interfere.records import NAN, KernelStat
 TOP_KERNELS = 30
 PROFILED_STEPS = 4
 PEAK_STEPS = 3
+REFERENCED_BITS, HIGH_WATER_MARK = "1", "5"  # codes of /proc/self/clear_refs (man 5 proc)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryFacts:
-    """Bytes over what the process had before the workload was built."""
+    """Private memory in bytes, over what the process had before the workload was built."""
 
     peak_bytes: float = NAN
-    working_set_bytes: float = NAN  # touched by one step, libraries left out
+    working_set_bytes: float = NAN  # private pages that one step touches, without those of libraries
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepFacts:
-    """What one step does."""
+    """What one step of a workload does: arithmetic, memory traffic, memory, operators."""
 
     framework: str
     flops: float
     bytes: float
     memory: MemoryFacts
     kernels: tuple[KernelStat, ...] = ()
-    operator: str = ""  # declared: the solo profile turns it into a kernel row with the measured busy time
+    operator: str = ""  # declared, not counted: the solo profile adds the measured busy time to it
     operator_count: float = 1.0
 
 
@@ -44,79 +45,82 @@ def _status_bytes(*fields: str) -> dict[str, float]:
         lines = Path("/proc/self/status").read_text().splitlines()
     except OSError:
         lines = []
-    table = {name: rest for name, _, rest in (line.partition(":") for line in lines)}
-    return {f: float(table[f].split()[0]) * 1024 if f in table else NAN for f in fields}
+    values = {name: value for name, _, value in (line.partition(":") for line in lines)}
+    return {field: float(values[field].split()[0]) * 1024 if field in values else NAN for field in fields}
 
 
 def resident_bytes() -> float:
-    """Private memory in use now: pages of libraries do not count, they come and go with the page cache."""
+    """Private memory in use now. Pages of libraries do not count: they come and go with the page cache."""
     return _status_bytes("RssAnon")["RssAnon"]
 
 
-def _clear(what: str) -> bool:
-    """Reset the kernel's referenced bits ("1") or its high-water mark ("5") for this process."""
+def _reset_counter(code: str) -> bool:
+    """Reset a memory counter that the kernel keeps for this process; False where the system refuses."""
     try:
-        Path("/proc/self/clear_refs").write_text(what)
+        Path("/proc/self/clear_refs").write_text(code)
     except OSError:
         return False
     return True
 
 
 def _referenced_anonymous_bytes() -> float:
-    """Anonymous pages touched since the bits were cleared."""
+    """Bytes of the anonymous pages that were touched since the referenced bits were reset."""
     total, anonymous = 0.0, False
     try:
         for line in Path("/proc/self/smaps").read_text().splitlines():
-            head = line.split()
-            if "-" in head[0] and not head[0].endswith(":"):
-                anonymous = len(head) == 5 or head[-1] == "[heap]"
-            elif anonymous and head[0] == "Referenced:":
-                total += float(head[1]) * 1024
+            words = line.split()
+            if "-" in words[0] and not words[0].endswith(":"):
+                anonymous = len(words) == 5 or words[-1] == "[heap]"
+            elif anonymous and words[0] == "Referenced:":
+                total += float(words[1]) * 1024
     except OSError:
         return NAN
     return total
 
 
-def memory(step: Step, baseline_bytes: float) -> MemoryFacts:
-    """Peak over some steps and the pages one step touches."""
-    peak = NAN
-    if _clear("5"):
+def memory_facts(step: Step, baseline_bytes: float) -> MemoryFacts:
+    """Peak memory over some steps beyond `baseline_bytes`, and the pages that one step touches."""
+    peak_bytes = NAN
+    if _reset_counter(HIGH_WATER_MARK):
         before = _status_bytes("VmRSS", "RssAnon")
         for _ in range(PEAK_STEPS):
             step(time.sleep)
-        # The mark counts library pages too; they are resident by now, so only the growth on top of them is ours.
-        peak = before["RssAnon"] + max(0.0, _status_bytes("VmHWM")["VmHWM"] - before["VmRSS"]) - baseline_bytes
-    working = NAN
-    if _clear("1"):
+        # The mark counts library pages too. They are resident by now, so only the growth beyond them is the workload's.
+        growth_bytes = max(0.0, _status_bytes("VmHWM")["VmHWM"] - before["VmRSS"])
+        peak_bytes = before["RssAnon"] + growth_bytes - baseline_bytes
+    working_set_bytes = NAN
+    if _reset_counter(REFERENCED_BITS):
         step(time.sleep)
-        working = _referenced_anonymous_bytes()
-    return MemoryFacts(peak_bytes=NAN if math.isnan(peak) else max(0.0, peak), working_set_bytes=working)
+        working_set_bytes = _referenced_anonymous_bytes()
+    return MemoryFacts(
+        peak_bytes=NAN if math.isnan(peak_bytes) else max(0.0, peak_bytes), working_set_bytes=working_set_bytes
+    )
 
 
-def of(workload: Workload, step: Step, memory_facts: MemoryFacts) -> StepFacts:
-    """All facts of one step: counted for torch, declared for the rest."""
+def step_facts(workload: Workload, step: Step, memory: MemoryFacts) -> StepFacts:
+    """All facts of one step: FLOPs, bytes and operators are counted for torch, and as declared for everything else."""
     declared = StepFacts(
         framework=workload.framework,
         flops=workload.flops_per_step,
         bytes=workload.bytes_per_step,
-        memory=memory_facts,
+        memory=memory,
         operator=workload.operator,
         operator_count=workload.operator_count,
     )
     if workload.framework != "torch":
         return declared
-    flops, moved = _count(step)
-    return replace(declared, flops=flops, bytes=moved, kernels=_operator_table(step))
+    flops, traffic_bytes = _count_flops_and_bytes(step)
+    return replace(declared, flops=flops, bytes=traffic_bytes, kernels=_operator_table(step))
 
 
-def _count(step: Step) -> tuple[float, float]:
-    """FLOPs by torch's own counter; bytes as the sizes of every operator's operands and results."""
+def _count_flops_and_bytes(step: Step) -> tuple[float, float]:
+    """FLOPs of one step by torch's own counter; bytes as the sizes of every operator's operands and results."""
     import torch
     from torch.utils._python_dispatch import TorchDispatchMode
     from torch.utils._pytree import tree_leaves
     from torch.utils.flop_counter import FlopCounterMode
 
-    def size(tree: Any) -> int:
+    def tensor_bytes(tree: Any) -> int:
         return sum(t.numel() * t.element_size() for t in tree_leaves(tree) if isinstance(t, torch.Tensor))
 
     class ByteCounter(TorchDispatchMode):
@@ -125,30 +129,30 @@ def _count(step: Step) -> tuple[float, float]:
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             result = func(*args, **(kwargs or {}))
             if not func.is_view:  # a view moves nothing
-                self.total += size((args, kwargs)) + size(result)
+                self.total += tensor_bytes((args, kwargs)) + tensor_bytes(result)
             return result
 
-    with FlopCounterMode(display=False) as flops:
+    with FlopCounterMode(display=False) as flop_counter:
         step(time.sleep)
-    with ByteCounter() as moved:
+    with ByteCounter() as byte_counter:
         step(time.sleep)
-    return float(flops.get_total_flops()), float(moved.total)
+    return float(flop_counter.get_total_flops()), float(byte_counter.total)
 
 
 def _operator_table(step: Step) -> tuple[KernelStat, ...]:
-    """The operators with the most own CPU time: mean of a call, calls a step."""
+    """The operators with the most CPU time of their own: mean time of a call, and calls in a step."""
     from torch.profiler import ProfilerActivity, profile
 
     with profile(activities=[ProfilerActivity.CPU], acc_events=True) as profiler:
         for _ in range(PROFILED_STEPS):
             step(time.sleep)
-    rows = [r for r in profiler.key_averages() if r.self_cpu_time_total > 0]
-    rows.sort(key=lambda row: -row.self_cpu_time_total)
+    operators = [operator for operator in profiler.key_averages() if operator.self_cpu_time_total > 0]
+    operators.sort(key=lambda operator: -operator.self_cpu_time_total)
     return tuple(
         KernelStat(
-            name=row.key[:256],
-            mean_s=row.self_cpu_time_total * 1e-6 / row.count,  # the profiler speaks in microseconds
-            count=row.count / PROFILED_STEPS,
+            name=operator.key[:256],
+            mean_s=operator.self_cpu_time_total * 1e-6 / operator.count,  # the profiler speaks in microseconds
+            count=operator.count / PROFILED_STEPS,
         )
-        for row in rows[:TOP_KERNELS]
+        for operator in operators[:TOP_KERNELS]
     )

@@ -1,7 +1,8 @@
-"""What one worker logged while it ran, and the pure readings of it: spans, CPU time, stretches, chunks.
+"""The event trace that one worker records while it runs, and what is computed from it: step times, CPU time, busy time.
 
-A trace is float64[e, 4]: wall time (the system's monotonic clock, one for all processes), CPU time of the process,
-steps finished, kind of the event. Law: readings use whole steps only, so no step that straddles two regimes counts.
+A trace is float64[e, 4], one row an event: wall time (the system's monotonic clock, one for all processes), CPU time of
+the process, steps finished, kind of the event. Law: step times are taken over whole steps only, so no step that runs
+partly alone and partly beside another job counts.
 """
 
 from dataclasses import dataclass
@@ -11,21 +12,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 CHUNK_S = 0.02  # a chunk is the fewest steps that last this long: 20 of them fit in a quick block's shared windows
+Trace = NDArray[np.float64]  # float64[e, 4]: wall seconds, CPU seconds, steps, Event
+Intervals = NDArray[np.float64]  # float64[k, 2]: start and end in seconds
 
 
 class Event(IntEnum):
     """Kinds of event, the last column of a trace."""
 
-    START = 0  # the loop was let go
-    STEP = 1  # a step is over
-    PAUSE = 2  # the job waits, by its own choice
+    START = 0  # the loop starts or continues
+    STEP = 1  # a step ends
+    PAUSE = 2  # the job begins to wait, of its own accord
     RESUME = 3  # the wait is over
-    STOP = 4  # the loop was held
+    STOP = 4  # the loop is stopped by the controller
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Span:
-    """A stretch of whole steps of one worker."""
+class StepSpan:
+    """Consecutive whole steps of one worker."""
 
     start_s: float
     end_s: float
@@ -34,83 +37,88 @@ class Span:
 
     @property
     def wall_s(self) -> float:
-        """Length in seconds."""
+        """Duration in seconds."""
         return self.end_s - self.start_s
 
+    @property
+    def step_time_s(self) -> float:
+        """Mean wall time of a step."""
+        return self.wall_s / self.steps
 
-def whole_steps(trace: NDArray[np.float64], start_s: float, end_s: float) -> Span | None:
-    """The longest run of whole steps inside the window; None when not even one fits."""
-    ends = trace[(trace[:, 3] == Event.STEP) | (trace[:, 3] == Event.START)]
-    inside = ends[(ends[:, 0] >= start_s) & (ends[:, 0] <= end_s)]
+
+def whole_steps(trace: Trace, start_s: float, end_s: float) -> StepSpan | None:
+    """The longest run of whole steps inside a time window; None when not even one fits."""
+    step_ends = trace[(trace[:, 3] == Event.STEP) | (trace[:, 3] == Event.START)]
+    inside = step_ends[(step_ends[:, 0] >= start_s) & (step_ends[:, 0] <= end_s)]
     if len(inside) < 2:
         return None
     first, last = inside[0], inside[-1]
     steps = round(last[2] - first[2])
     if steps < 1:
         return None
-    return Span(start_s=float(first[0]), end_s=float(last[0]), steps=steps, cpu_s=float(last[1] - first[1]))
+    return StepSpan(start_s=float(first[0]), end_s=float(last[0]), steps=steps, cpu_s=float(last[1] - first[1]))
 
 
-def cpu_between(trace: NDArray[np.float64], start_s: float, end_s: float) -> float:
-    """CPU seconds of the worker in a window, linear between events."""
+def cpu_time_s(trace: Trace, start_s: float, end_s: float) -> float:
+    """CPU seconds that the worker used in a time window, interpolated linearly between events."""
     if not len(trace):
         return 0.0
-    edges = np.interp((start_s, end_s), trace[:, 0], trace[:, 1])
-    return float(edges[1] - edges[0])
+    cpu_at_edges = np.interp((start_s, end_s), trace[:, 0], trace[:, 1])
+    return float(cpu_at_edges[1] - cpu_at_edges[0])
 
 
-def _stretches(trace: NDArray[np.float64], opens: tuple[Event, ...], closes: tuple[Event, ...]) -> NDArray[np.float64]:
-    """float64[k, 2]: from each opening event to the next closing one."""
-    begin = trace[np.isin(trace[:, 3], opens), 0]
-    end = trace[np.isin(trace[:, 3], closes), 0]
-    n = min(len(begin), len(end))
-    return np.column_stack([begin[:n], end[:n]])
+def _intervals(trace: Trace, opening: tuple[Event, ...], closing: tuple[Event, ...]) -> Intervals:
+    """From each opening event to the next closing one."""
+    starts = trace[np.isin(trace[:, 3], opening), 0]
+    ends = trace[np.isin(trace[:, 3], closing), 0]
+    count = min(len(starts), len(ends))
+    return np.column_stack([starts[:count], ends[:count]])
 
 
-def busy_stretches(trace: NDArray[np.float64]) -> NDArray[np.float64]:
-    """float64[k, 2]: start and end of each stretch in which the job wanted the device."""
-    return _stretches(trace, (Event.START, Event.RESUME), (Event.PAUSE, Event.STOP))
+def busy_intervals(trace: Trace) -> Intervals:
+    """Intervals in which the job wanted the device: the loop ran and did not wait."""
+    return _intervals(trace, (Event.START, Event.RESUME), (Event.PAUSE, Event.STOP))
 
 
-def running_stretches(trace: NDArray[np.float64]) -> NDArray[np.float64]:
-    """float64[k, 2]: start and end of each stretch in which the loop ran, its own pauses included."""
-    return _stretches(trace, (Event.START,), (Event.STOP,))
+def running_intervals(trace: Trace) -> Intervals:
+    """Intervals in which the loop ran, the job's own pauses included."""
+    return _intervals(trace, (Event.START,), (Event.STOP,))
 
 
-def covered(stretches: NDArray[np.float64], start_s: float, end_s: float) -> float:
-    """Seconds of the window inside the union of the stretches."""
-    clipped = np.clip(stretches, start_s, end_s)
+def covered_s(intervals: Intervals, start_s: float, end_s: float) -> float:
+    """Seconds of a time window that lie inside the union of the intervals."""
+    clipped = np.clip(intervals, start_s, end_s)
     clipped = clipped[np.argsort(clipped[:, 0])]
-    total, reached = 0.0, start_s
-    for begin, end in clipped:
-        total += max(0.0, end - max(begin, reached))
-        reached = max(reached, end)
-    return float(total)
+    total_s, covered_until_s = 0.0, start_s
+    for interval_start_s, interval_end_s in clipped:
+        total_s += max(0.0, interval_end_s - max(interval_start_s, covered_until_s))
+        covered_until_s = max(covered_until_s, interval_end_s)
+    return float(total_s)
 
 
-def busy_and_idle(trace: NDArray[np.float64], limit: int = 200) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Seconds of consecutive busy stretches and of the idle one after each; at most `limit`.
+def busy_and_idle_durations(trace: Trace, limit: int = 200) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Seconds of consecutive busy intervals and of the idle time after each; at most `limit` of both.
 
-    The idle stretch after the last busy one is unknown, so that busy one is left out; a job that never waits has one
-    stretch, idle 0.
+    The idle time after the last busy interval is unknown, so that interval is left out. A job that never waits has one
+    busy interval, followed by 0 s of idle time.
     """
-    busy = busy_stretches(trace)
+    busy = busy_intervals(trace)
     if len(busy) == 1:
         return (float(busy[0, 1] - busy[0, 0]),), (0.0,)
-    idle = busy[1:, 0] - busy[:-1, 1]
-    lengths = (busy[:, 1] - busy[:, 0])[:-1]
-    return tuple(map(float, lengths[:limit])), tuple(map(float, idle[:limit]))
+    idle_s = busy[1:, 0] - busy[:-1, 1]
+    busy_s = (busy[:, 1] - busy[:, 0])[:-1]
+    return tuple(map(float, busy_s[:limit])), tuple(map(float, idle_s[:limit]))
 
 
-def chunks(trace: NDArray[np.float64], start_s: float, end_s: float) -> NDArray[np.float64]:
-    """float64[c, 4]: start, wall, CPU seconds and steps of each chunk of whole steps inside the window."""
-    ends = trace[(trace[:, 3] == Event.STEP) | (trace[:, 3] == Event.START)]
-    ends = ends[(ends[:, 0] >= start_s) & (ends[:, 0] <= end_s)]
-    rows: list[tuple[float, float, float, float]] = []
+def step_chunks(trace: Trace, start_s: float, end_s: float) -> NDArray[np.float64]:
+    """float64[c, 4]: start, wall seconds, CPU seconds and steps of each chunk of whole steps inside a time window."""
+    step_ends = trace[(trace[:, 3] == Event.STEP) | (trace[:, 3] == Event.START)]
+    step_ends = step_ends[(step_ends[:, 0] >= start_s) & (step_ends[:, 0] <= end_s)]
+    chunks: list[tuple[float, float, float, float]] = []
     first = 0
-    for k in range(1, len(ends)):
-        if ends[k, 0] - ends[first, 0] >= CHUNK_S:
-            wall, cpu, steps = ends[k, :3] - ends[first, :3]
-            rows.append((float(ends[first, 0]), float(wall), float(cpu), float(steps)))
+    for k in range(1, len(step_ends)):
+        if step_ends[k, 0] - step_ends[first, 0] >= CHUNK_S:
+            wall_s, cpu_s, steps = step_ends[k, :3] - step_ends[first, :3]
+            chunks.append((float(step_ends[first, 0]), float(wall_s), float(cpu_s), float(steps)))
             first = k
-    return np.array(rows, dtype=np.float64).reshape(-1, 4)
+    return np.array(chunks, dtype=np.float64).reshape(-1, 4)

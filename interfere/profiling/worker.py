@@ -1,113 +1,124 @@
-"""The process beside the measurement: `python -P -m interfere.profiling.worker SHARED_FD CORE SLOT...`.
+"""The worker processes of a campaign: `python -P -m interfere.profiling.worker FLAGS_FD CORE PIPE_FD=NAME...`.
 
-One process imports the heavy libraries once and forks a child per slot; each child holds one workload, blocks on its
-pipe while held, and runs while its flag in shared memory is up. Laws: a held worker uses no CPU; a worker whose
-controller is gone ends by itself (its pipe closes); nothing of the user's runs in the controller.
+One process imports the heavy libraries once and forks a child for each workload. A child builds its workload, waits for
+commands on its pipe, and runs steps while its flag in shared memory is set. Laws: a worker that does not run uses no
+CPU; a worker whose controller is gone ends by itself (its pipe closes); no code of the user's runs in the controller.
 """
 
 import gc
-import hashlib
 import mmap
 import os
 import signal
-import statistics
 import sys
 import time
 import traceback
+from enum import StrEnum
 from multiprocessing.connection import Connection
 from typing import NoReturn
 
 import numpy as np
 
 from interfere.profiling import affinity, facts, workloads
+from interfere.profiling.clock_probe import probe_s
 from interfere.profiling.trace import Event
 
 WARM_STEPS, WARM_S = 3, 0.25
+MAX_WARM_STEPS = 1_000
 ORPHAN_CHECK_S = 0.25
-# 800 × about 11 µs. Hashing a cached buffer follows the clock and nothing else: two readings 0.2 s apart differ
-# by 0.6 % (median) and 3.2 % (p90) on an idle virtual machine, 0.9 % and 1.9 % on a busy one; a Python loop by 5-60 %.
-PROBES, PROBE_BYTES = 800, bytes(20_000)
 
 
-class Slot:
-    """One worker: a workload, a pipe to the controller, a flag byte at `index` of the shared map."""
+class WorkerCommand(StrEnum):
+    """What the controller may ask of a worker."""
 
-    def __init__(self, index: int, name: str, pipe: Connection, shared: mmap.mmap, core: int) -> None:
-        self.index, self.name, self.pipe, self.shared, self.core = index, name, pipe, shared, core
+    BUILD = "build"  # make the workload resident and warm it up; the answer is the process id
+    RUN = "run"  # run steps while the flag is set; the answer is the time of the last event
+    COLLECT = "collect"  # the trace since the last COLLECT
+    PROBE = "probe"  # CPU seconds of the clock probe
+    FACTS = "facts"  # StepFacts of the workload
+
+
+class Worker:
+    """One workload in its process, with a pipe to the controller and the flag at `index` of the shared map."""
+
+    def __init__(self, index: int, name: str, pipe: Connection, run_flags: mmap.mmap, core: int) -> None:
+        self.index, self.name, self.pipe, self.run_flags, self.core = index, name, pipe, run_flags, core
         self.events: list[tuple[float, float, float, float]] = []
         self.steps = 0.0
         self.workload: workloads.Workload | None = None
         self.step: workloads.Step | None = None
         self.memory = facts.MemoryFacts()
 
-    def log(self, kind: Event) -> None:
-        """One row of the trace, now."""
-        self.events.append((time.monotonic(), time.process_time(), self.steps, float(kind)))
+    def record(self, event: Event) -> None:
+        """Append an event to the trace, now."""
+        self.events.append((time.monotonic(), time.process_time(), self.steps, float(event)))
 
     def pause(self, seconds: float) -> None:
-        """The job waits by its own choice."""
-        self.log(Event.PAUSE)
+        """Wait as the job itself asked to; the wait is recorded."""
+        self.record(Event.PAUSE)
         time.sleep(seconds)
-        self.log(Event.RESUME)
+        self.record(Event.RESUME)
 
     def build(self) -> None:
-        """Make the workload resident and warm; from here on the process stays on the measured core."""
+        """Make the workload resident and warm it up; from here on the process stays on the measured core."""
         affinity.pin_process(self.core)
         if self.step is not None:
             return
+        # 1. Find and build the workload.
         if ":" in self.name:
             sys.path.append(os.getcwd())  # the user's own module; last, so that it hides nothing of ours
-        self.workload = workloads.find(self.name)
+        self.workload = workloads.find_workload(self.name)
         if self.workload.framework == "torch":
             import torch
 
             torch.set_num_threads(1)
             torch.manual_seed(0)
-        baseline = facts.resident_bytes()
+        baseline_bytes = facts.resident_bytes()
         self.step = self.workload.build()
-        begin = time.monotonic()
-        for done in range(1_000):
+        # 2. Warm it up.
+        start_s = time.monotonic()
+        for k in range(MAX_WARM_STEPS):
             self.step(time.sleep)
-            if done + 1 >= WARM_STEPS and time.monotonic() - begin > WARM_S:
+            if k + 1 >= WARM_STEPS and time.monotonic() - start_s > WARM_S:
                 break
-        self.memory = facts.memory(self.step, baseline)
+        # 3. Measure its memory, and keep the garbage collector away from what stays.
+        self.memory = facts.memory_facts(self.step, baseline_bytes)
         gc.collect()
         gc.freeze()
 
     def run(self) -> None:
-        """Step until the flag goes down."""
+        """Run steps until the flag is cleared."""
         assert self.step is not None
-        self.log(Event.START)
-        checked = time.monotonic()
-        while self.shared[self.index]:
+        self.record(Event.START)
+        orphan_checked_s = time.monotonic()
+        while self.run_flags[self.index]:
             self.step(self.pause)
             self.steps += 1
-            self.log(Event.STEP)
-            if self.events[-1][0] - checked > ORPHAN_CHECK_S:
-                checked = self.events[-1][0]
+            self.record(Event.STEP)
+            now_s = self.events[-1][0]
+            if now_s - orphan_checked_s > ORPHAN_CHECK_S:
+                orphan_checked_s = now_s
                 if self.pipe.poll(0):  # nothing is ever sent to a running worker: the pipe was closed
                     sys.exit(0)
-        self.log(Event.STOP)
+        self.record(Event.STOP)
 
-    def answer(self, command: str) -> object:
-        """What one command gives back."""
+    def answer(self, command: WorkerCommand) -> object:
+        """Execute one command and return its answer."""
         match command:
-            case "build":
+            case WorkerCommand.BUILD:
                 self.build()
                 return os.getpid()
-            case "run":
+            case WorkerCommand.RUN:
                 self.run()
                 return self.events[-1][0]
-            case "collect":
+            case WorkerCommand.COLLECT:
                 trace, self.events = np.array(self.events, dtype=np.float64).reshape(-1, 4), []
                 return trace
-            case "probe":
+            case WorkerCommand.PROBE:
                 return probe_s()
-            case "facts":
+            case WorkerCommand.FACTS:
                 assert self.workload is not None
                 assert self.step is not None
-                return facts.of(self.workload, self.step, self.memory)
-        raise ValueError(command)
+                return facts.step_facts(self.workload, self.step, self.memory)
 
     def serve(self) -> None:
         """Answer commands until the controller is gone: (True, answer) or (False, what the workload raised)."""
@@ -117,7 +128,7 @@ class Slot:
             except (EOFError, OSError):
                 return
             try:
-                reply: tuple[bool, object] = (True, self.answer(command))
+                reply: tuple[bool, object] = (True, self.answer(WorkerCommand(command)))
             except Exception as error:  # the workload is the user's code: anything may come out of it
                 reply = (False, f"{type(error).__name__}: {error}\n{traceback.format_exc(limit=-3)}")
             try:
@@ -126,38 +137,31 @@ class Slot:
                 return
 
 
-def probe_s() -> float:
-    """CPU seconds of one fixed piece of work, the median of the later half: what the clock gives now."""
-    taken = []
-    for _ in range(PROBES):
-        begin = time.process_time()
-        hashlib.sha256(PROBE_BYTES).digest()
-        taken.append(time.process_time() - begin)
-    return statistics.median(taken[PROBES // 2 :])  # the earlier half wakes the core up
-
-
 def main(arguments: list[str]) -> NoReturn:
-    """`SHARED_FD CORE FD:NAME...`: fork a worker per slot, then wait for all of them."""
+    """`FLAGS_FD CORE PIPE_FD=NAME...`: fork a worker for each pipe, then wait for all of them."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the controller's; it closes the pipes
-    shared_fd, core, *slots = arguments
-    pairs = [(int(fd), name) for fd, _, name in (slot.partition("=") for slot in slots)]
-    if any(workloads.needs_torch(name) for _, name in pairs):
+    flags_fd, core, *slots = arguments
+    pipes = [(int(pipe_fd), name) for pipe_fd, _, name in (slot.partition("=") for slot in slots)]
+    # 1. Import what all workers share.
+    if any(workloads.needs_torch(name) for _, name in pipes):
         import torch
 
         torch.set_num_threads(1)
-    shared = mmap.mmap(int(shared_fd), len(pairs))
+    run_flags = mmap.mmap(int(flags_fd), len(pipes))
     gc.collect()
     gc.freeze()  # pages of the imports stay shared between the children
-    for index, (fd, name) in enumerate(pairs):
+    # 2. Fork the workers; each keeps its own pipe alone.
+    for index, (pipe_fd, name) in enumerate(pipes):
         if os.fork() == 0:
-            for other, _ in pairs:
-                if other != fd:
-                    os.close(other)
-            Slot(index, name, Connection(fd), shared, int(core)).serve()
+            for other_fd, _ in pipes:
+                if other_fd != pipe_fd:
+                    os.close(other_fd)
+            Worker(index, name, Connection(pipe_fd), run_flags, int(core)).serve()
             os._exit(0)  # no exit handlers of the user's libraries: they may hang
-    for fd, _ in pairs:
-        os.close(fd)
-    for _ in pairs:
+    # 3. Close the pipes here, so that the workers alone hold them, and wait.
+    for pipe_fd, _ in pipes:
+        os.close(pipe_fd)
+    for _ in pipes:
         os.wait()
     os._exit(0)
 

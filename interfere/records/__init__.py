@@ -4,6 +4,7 @@ Letters: `n` jobs, `p` ordered pairs, `f` features. SI seconds and bytes. Absent
 `slowdown[i, j]` = metric of i beside j ÷ metric of i alone (1 = no interference); speed = 1/slowdown.
 """
 
+from interfere.records.blocks import BlockRequest, BlockSide, PairBlock, SoloMeasurement, StepChunk, WorkloadPair
 from interfere.records.checks import MAX_SLOWDOWN, METRICS, MIN_SLOWDOWN, MODES, NAN
 from interfere.records.cluster import (
     ActionKind,
@@ -44,6 +45,8 @@ __all__ = [
     "Action",
     "ActionKind",
     "Alternative",
+    "BlockRequest",
+    "BlockSide",
     "Contribution",
     "Device",
     "DeviceSlots",
@@ -66,6 +69,7 @@ __all__ = [
     "Outcome",
     "OutcomeKind",
     "PairBatch",
+    "PairBlock",
     "PairExplanation",
     "PairMeasurement",
     "PairStatus",
@@ -82,8 +86,11 @@ __all__ = [
     "ScopeLedger",
     "SlowdownLimits",
     "Snapshot",
+    "SoloMeasurement",
     "SolveStatus",
     "Source",
+    "StepChunk",
     "TimeLimits",
     "Window",
+    "WorkloadPair",
 ]

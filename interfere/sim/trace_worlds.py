@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from interfere.data.traces import JobTrace, TraceCluster, TraceJob
+from interfere.data.traces import JobTrace, TraceJob, VirtualCluster
 from interfere.errors import InvalidInputError
 from interfere.records import Device
 from interfere.sim.world import SimDevice, SimJob, World
@@ -35,7 +35,7 @@ def worlds_of(
     *,
     device_type: str,
     mode: str,
-    clusters: tuple[TraceCluster, ...] = (),
+    clusters: tuple[VirtualCluster, ...] = (),
     checkpoint_s: float = 0.0,
     tie_seed: int | None = None,
 ) -> Worlds:
@@ -97,7 +97,7 @@ def _tied(jobs: tuple[TraceJob, ...], seed: int | None) -> list[TraceJob]:
     ]
 
 
-def _devices(place: TraceCluster, device_type: str, mode: str) -> tuple[SimDevice, ...]:
+def _devices(place: VirtualCluster, device_type: str, mode: str) -> tuple[SimDevice, ...]:
     return tuple(
         SimDevice(
             device=Device(

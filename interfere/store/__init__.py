@@ -1,1 +1,1 @@
-"""What must outlive the server: profiles, observations, decisions; one protocol, one conformance suite."""
+"""The server's persistent state: profiles, observations, checkpoints, decisions and ledgers, behind one protocol."""

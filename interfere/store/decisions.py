@@ -1,77 +1,91 @@
-"""Decisions and the promises that they make, in SQLite."""
+"""Decisions, and the ledgers of promises and grants that they change, in SQLite."""
 
 import sqlite3
 
 from interfere.records import ScopeLedger
-from interfere.store.file import SqliteFile
-from interfere.store.protocol import StoredDecision
-from interfere.store.rows import grant_text, promise_text, read_grant, read_promise, read_slots, slots_text
+from interfere.store.json_records import (
+    grant_from_json,
+    grant_to_json,
+    promise_from_json,
+    promise_to_json,
+    slots_from_json,
+    slots_to_json,
+)
+from interfere.store.protocols import StoredDecision
+from interfere.store.sqlite_file import SqliteFile
 
 
 class SqliteDecisions:
-    """Implements `DecisionBook`."""
+    """Implements `DecisionRepository`."""
 
-    def __init__(self, file: SqliteFile, keep: int) -> None:
-        self._file, self._keep = file, keep
+    def __init__(self, file: SqliteFile, max_decisions: int) -> None:
+        self._file, self._max_decisions = file, max_decisions
 
     def put(self, decision: StoredDecision) -> None:
-        """Store one, forget those past the newest `keep`."""
+        """Store one decision and delete the oldest beyond the limit."""
         with self._file.transaction() as connection:
             self.put_within(connection, decision)
 
     def put_within(self, connection: sqlite3.Connection, decision: StoredDecision) -> None:
-        """The same inside a transaction of another book."""
+        """Do the same inside a transaction that another repository has opened."""
         row = (decision.scope, decision.snapshot_id, decision.digest, decision.content)
         connection.execute("INSERT INTO decision (scope, snapshot_id, digest, content) VALUES (?, ?, ?, ?)", row)
-        connection.execute("DELETE FROM decision WHERE seq <= (SELECT max(seq) FROM decision) - ?", (self._keep,))
+        connection.execute(
+            "DELETE FROM decision WHERE seq <= (SELECT max(seq) FROM decision) - ?", (self._max_decisions,)
+        )
 
     def find(self, scope: str, snapshot_id: str) -> StoredDecision | None:
         """The decision of a snapshot."""
-        with self._file.reading() as connection:
+        with self._file.read_connection() as connection:
             row = connection.execute(
                 "SELECT digest, content FROM decision WHERE scope = ? AND snapshot_id = ?", (scope, snapshot_id)
             ).fetchone()
         return row and StoredDecision(scope=scope, snapshot_id=snapshot_id, digest=row[0], content=row[1])
 
 
-class SqlitePromises:
-    """Implements `PromiseBook`."""
+class SqliteLedgers:
+    """Implements `LedgerRepository`."""
 
     def __init__(self, file: SqliteFile, decisions: SqliteDecisions) -> None:
         self._file, self._decisions = file, decisions
 
-    def ledger(self, scope: str) -> ScopeLedger:
-        """What is promised and granted in a scope, in the order in which it was."""
-        with self._file.reading() as connection:  # one statement, so that another process cannot write between two
+    def read(self, scope: str) -> ScopeLedger:
+        """The ledger of a scope, its promises, grants and slots in the order in which they were written."""
+        with self._file.read_connection() as connection:
+            # One statement, so that another process cannot write between two.
             rows = connection.execute(
                 "SELECT 'ledger' AS kind, 0 AS place, revision, now_s, '' FROM ledger WHERE scope = ?1 "
                 "UNION ALL SELECT 'promise', place, 0, 0, content FROM promise WHERE scope = ?1 "
                 "UNION ALL SELECT kind, place, 0, 0, content FROM granted WHERE scope = ?1 ORDER BY kind, place",
                 (scope,),
             ).fetchall()
-        head = next(((revision, now_s) for kind, _, revision, now_s, _ in rows if kind == "ledger"), None)
-        if head is None:
+        header = next(((revision, now_s) for kind, _, revision, now_s, _ in rows if kind == "ledger"), None)
+        if header is None:
             return ScopeLedger(scope=scope)
-        texts: dict[str, list[str]] = {"promise": [], "grant": [], "slots": [], "ledger": []}
+        contents: dict[str, list[str]] = {"promise": [], "grant": [], "slots": [], "ledger": []}
         for kind, _, _, _, content in rows:
-            texts[kind].append(content)
+            contents[kind].append(content)
         return ScopeLedger(
             scope=scope,
-            revision=head[0],
-            now_s=head[1],
-            promises=tuple(map(read_promise, texts["promise"])),
-            grants=tuple(map(read_grant, texts["grant"])),
-            slots=tuple(map(read_slots, texts["slots"])),
+            revision=header[0],
+            now_s=header[1],
+            promises=tuple(map(promise_from_json, contents["promise"])),
+            grants=tuple(map(grant_from_json, contents["grant"])),
+            slots=tuple(map(slots_from_json, contents["slots"])),
         )
 
     def commit(self, ledger: ScopeLedger, decision: StoredDecision | None = None) -> bool:
-        """Replace the ledger, if it is still at the revision that was read."""
-        promises = [
-            (ledger.scope, place, promise.action.job_id, promise_text(promise))
+        """Replace the ledger and store the decision, if the ledger is still at the revision that was read."""
+        promise_rows = [
+            (ledger.scope, place, promise.action.job_id, promise_to_json(promise))
             for place, promise in enumerate(ledger.promises)
         ]
-        granted = [(ledger.scope, "grant", place, grant_text(one)) for place, one in enumerate(ledger.grants)]
-        granted += [(ledger.scope, "slots", place, slots_text(one)) for place, one in enumerate(ledger.slots)]
+        granted_rows = [
+            (ledger.scope, "grant", place, grant_to_json(grant)) for place, grant in enumerate(ledger.grants)
+        ]
+        granted_rows += [
+            (ledger.scope, "slots", place, slots_to_json(slots)) for place, slots in enumerate(ledger.slots)
+        ]
         with self._file.transaction() as connection:
             row = connection.execute("SELECT revision FROM ledger WHERE scope = ?", (ledger.scope,)).fetchone()
             if (row[0] if row else 0) != ledger.revision:
@@ -81,22 +95,30 @@ class SqlitePromises:
                 (ledger.scope, ledger.revision + 1, ledger.now_s),
             )
             connection.execute("DELETE FROM promise WHERE scope = ?", (ledger.scope,))
-            connection.executemany("INSERT INTO promise (scope, place, job_id, content) VALUES (?, ?, ?, ?)", promises)
+            connection.executemany(
+                "INSERT INTO promise (scope, place, job_id, content) VALUES (?, ?, ?, ?)", promise_rows
+            )
             connection.execute("DELETE FROM granted WHERE scope = ?", (ledger.scope,))
-            connection.executemany("INSERT INTO granted (scope, kind, place, content) VALUES (?, ?, ?, ?)", granted)
+            connection.executemany(
+                "INSERT INTO granted (scope, kind, place, content) VALUES (?, ?, ?, ?)", granted_rows
+            )
             if decision is not None:
                 self._decisions.put_within(connection, decision)
         return True
 
-    def release(self, job_id: str, decision_id: str) -> int:
-        """Forget the promises to a job that a decision made or repeated."""
+    def release_promises(self, job_id: str, decision_id: str) -> int:
+        """Delete the promises to a job that this decision made or repeated; returns how many there were."""
         with self._file.transaction() as connection:
             rows = connection.execute(
                 "SELECT scope, place, content FROM promise WHERE job_id = ?", (job_id,)
             ).fetchall()
-            gone = [(scope, place) for scope, place, text in rows if decision_id in read_promise(text).decision_ids]
-            connection.executemany("DELETE FROM promise WHERE scope = ? AND place = ?", gone)
+            released = [
+                (scope, place)
+                for scope, place, content in rows
+                if decision_id in promise_from_json(content).decision_ids
+            ]
+            connection.executemany("DELETE FROM promise WHERE scope = ? AND place = ?", released)
             connection.executemany(
-                "UPDATE ledger SET revision = revision + 1 WHERE scope = ?", {(scope,) for scope, _ in gone}
+                "UPDATE ledger SET revision = revision + 1 WHERE scope = ?", {(scope,) for scope, _ in released}
             )
-        return len(gone)
+        return len(released)

@@ -1,54 +1,56 @@
-"""The observation log and the snapshots of its state, in SQLite."""
+"""The observation log, and checkpoints of the state that was learned from it, in SQLite."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from interfere.records import MemoryUsage, Observation, ObservationResult
-from interfere.store.file import SqliteFile
-from interfere.store.protocol import Kept, StoredObservation, StoredSnapshot
-from interfere.store.rows import kind_of, observation_text, read_observation
+from interfere.store.json_records import observation_from_json, observation_kind, observation_to_json
+from interfere.store.protocols import NewObservation, StateCheckpoint, StoredObservation
+from interfere.store.sqlite_file import SqliteFile
 
-AT_ONCE = 5_000  # entries in memory while the log is read
-KEEP_SNAPSHOTS = 2  # the newest, and one before it in case a rollback went further
-END = 2**62  # after every entry
-# Usages of a job in memory while its newest are read: of most jobs the first says that it keeps to its grant.
-USAGES_AT_ONCE = 8
+PAGE_ENTRIES = 5_000  # entries in memory while the log is read
+MAX_CHECKPOINTS = 2  # the newest, and the one before it in case a rollback goes further back
+MAX_SEQUENCE = 2**62  # above every sequence number and every time in seconds
+# Memory usages of one job read at once: for most jobs the newest one already says that the job keeps to its grant.
+PAGE_MEMORY_USAGES = 8
 _COLUMNS = "seq, kind, content, result, reason, received_s"
-# `kind <> 'progress'` is what the index on kinds is for
-_GONE = """
-WITH gone AS MATERIALIZED (
-    SELECT seq AS at, json_extract(content, '$.to_sequence') AS upto FROM observation
+# Entries between a rollback and the last entry it keeps are rolled back. `kind <> 'progress'` makes SQLite use the
+# partial index on kinds.
+_WITH_ROLLBACKS = """
+WITH rollbacks AS MATERIALIZED (
+    SELECT seq AS rollback_seq, json_extract(content, '$.to_sequence') AS last_valid FROM observation
     WHERE kind <> 'progress' AND kind = 'rollback')"""
-_COUNTS = "NOT EXISTS (SELECT 1 FROM gone WHERE upto < seq AND seq < at)"  # no rollback took it out
+_NOT_ROLLED_BACK = "NOT EXISTS (SELECT 1 FROM rollbacks WHERE last_valid < seq AND seq < rollback_seq)"
 _END_S = "json_extract(content, '$.end_s')"
-_USAGES = f"""{_GONE}
+_MEMORY_USAGES = f"""{_WITH_ROLLBACKS}
 SELECT seq, {_END_S}, content FROM observation
 WHERE kind = 'memory_usage' AND json_extract(content, '$.job_id') = :job AND {_END_S} > :after AND {_END_S} <= :end_s
-AND ({_END_S} < :end_s OR seq < :seq) AND {_COUNTS} ORDER BY {_END_S} DESC, seq DESC LIMIT :most"""  # noqa: S608 - our own column names
-_LARGEST = f"""{_GONE}
+AND ({_END_S} < :end_s OR seq < :seq) AND {_NOT_ROLLED_BACK}
+ORDER BY {_END_S} DESC, seq DESC LIMIT :limit"""  # noqa: S608 - our own column names
+_LARGEST_MEMORY_USAGES = f"""{_WITH_ROLLBACKS}
 SELECT json_extract(content, '$.workload'), json_extract(content, '$.device_type'),
 max(json_extract(content, '$.bytes')) FROM observation
-WHERE kind <> 'progress' AND kind = 'memory_usage' AND {_COUNTS} GROUP BY 1, 2"""  # noqa: S608 - our own column names
+WHERE kind <> 'progress' AND kind = 'memory_usage' AND {_NOT_ROLLED_BACK} GROUP BY 1, 2"""  # noqa: S608 - our own column names
 
 
 class SqliteObservations:
-    """Implements `ObservationBook`."""
+    """Implements `ObservationRepository`."""
 
     def __init__(self, file: SqliteFile) -> None:
         self._file = file
 
-    def append(self, observations: Sequence[Kept], received_s: float) -> int:
-        """Store all or none."""
+    def append(self, observations: Sequence[NewObservation], received_s: float) -> int:
+        """Store all observations or none, and return the sequence number of the last."""
         rows = [
             (
-                one.observation.observation_id,
-                observation_text(one.observation),
-                kind_of(one.observation),
-                one.result.value,
-                one.reason,
+                new.observation.observation_id,
+                observation_to_json(new.observation),
+                observation_kind(new.observation),
+                new.result.value,
+                new.reason,
                 received_s,
             )
-            for one in observations
+            for new in observations
         ]
         with self._file.transaction() as connection:
             connection.executemany(
@@ -58,118 +60,130 @@ class SqliteObservations:
             return int(connection.execute("SELECT coalesce(max(seq), 0) FROM observation").fetchone()[0])
 
     def find(self, observation_ids: Iterable[str]) -> dict[str, Observation]:
-        """Those of the ids that are stored."""
-        found: dict[str, Observation] = {}
-        with self._file.reading() as connection:
-            for some in _chunks(observation_ids, 500):  # far below SQLite's limit of host parameters
-                marks = ",".join("?" * len(some))
-                rows = connection.execute(f"SELECT id, kind, content FROM observation WHERE id IN ({marks})", some)  # noqa: S608 - question marks only
-                found.update((key, read_observation(kind, text)) for key, kind, text in rows)
-        return found
+        """The stored observations among these ids, by id."""
+        stored: dict[str, Observation] = {}
+        with self._file.read_connection() as connection:
+            for ids in _batches(observation_ids, 500):  # far below SQLite's limit of host parameters
+                placeholders = ",".join("?" * len(ids))
+                rows = connection.execute(
+                    f"SELECT id, kind, content FROM observation WHERE id IN ({placeholders})",  # noqa: S608 - question marks only
+                    ids,
+                )
+                stored.update((id_, observation_from_json(kind, content)) for id_, kind, content in rows)
+        return stored
 
-    def entries(self, *, after: int = 0, upto: int | None = None) -> Iterator[StoredObservation]:
-        """In the order of arrival."""
+    def entries(self, *, after: int = 0, up_to: int | None = None) -> Iterator[StoredObservation]:
+        """Entries with a sequence number above `after`, in the order of arrival."""
         while True:
-            with self._file.reading() as connection:
+            with self._file.read_connection() as connection:
                 rows = connection.execute(
                     f"SELECT {_COLUMNS} FROM observation WHERE seq > ? AND seq <= ? ORDER BY seq LIMIT ?",  # noqa: S608 - our own column names
-                    (after, END if upto is None else upto, AT_ONCE),
+                    (after, MAX_SEQUENCE if up_to is None else up_to, PAGE_ENTRIES),
                 ).fetchall()
             if not rows:
                 return
             yield from map(_entry, rows)
             after = rows[-1][0]
 
-    def newest(self, limit: int, *, upto: int | None = None) -> tuple[StoredObservation, ...]:
-        """Newest first."""
-        with self._file.reading() as connection:
+    def newest(self, limit: int, *, up_to: int | None = None) -> tuple[StoredObservation, ...]:
+        """The last `limit` entries, newest first."""
+        with self._file.read_connection() as connection:
             rows = connection.execute(
                 f"SELECT {_COLUMNS} FROM observation WHERE seq <= ? ORDER BY seq DESC LIMIT ?",  # noqa: S608 - our own column names
-                (END if upto is None else upto, limit),
+                (MAX_SEQUENCE if up_to is None else up_to, limit),
             ).fetchall()
         return tuple(map(_entry, rows))
 
-    def usages(self, job_id: str, *, after_s: float) -> Iterator[MemoryUsage]:
-        """Those that end last first."""
-        place: dict[str, object] = {"job": job_id, "after": after_s, "end_s": END, "seq": END, "most": USAGES_AT_ONCE}
+    def memory_usages(self, job_id: str, *, after_s: float) -> Iterator[MemoryUsage]:
+        """Memory usages of a job that end after `after_s` and are not rolled back, latest end first."""
+        parameters: dict[str, object] = {
+            "job": job_id,
+            "after": after_s,
+            "end_s": MAX_SEQUENCE,
+            "seq": MAX_SEQUENCE,
+            "limit": PAGE_MEMORY_USAGES,
+        }
         while True:
-            with self._file.reading() as connection:
-                rows = connection.execute(_USAGES, place).fetchall()
+            with self._file.read_connection() as connection:
+                rows = connection.execute(_MEMORY_USAGES, parameters).fetchall()
             for seq, end_s, content in rows:
-                usage = read_observation("memory_usage", content)
+                usage = observation_from_json("memory_usage", content)
                 assert isinstance(usage, MemoryUsage)
                 yield usage
-                place |= {"end_s": end_s, "seq": seq}
-            if len(rows) < USAGES_AT_ONCE:
+                parameters |= {"end_s": end_s, "seq": seq}
+            if len(rows) < PAGE_MEMORY_USAGES:
                 return
 
-    def largest_uses(self) -> dict[tuple[str, str], float]:
-        """By workload and device type."""
-        with self._file.reading() as connection:
-            rows = connection.execute(_LARGEST).fetchall()
+    def largest_memory_usages(self) -> dict[tuple[str, str], float]:
+        """Largest reported bytes by (workload, device type), without what is rolled back."""
+        with self._file.read_connection() as connection:
+            rows = connection.execute(_LARGEST_MEMORY_USAGES).fetchall()
         return {(workload, device_type): size for workload, device_type, size in rows}
 
-    def rollbacks(self, *, upto: int | None = None) -> tuple[tuple[int, int], ...]:
-        """(its own sequence number, that of the last entry it leaves)."""
-        with self._file.reading() as connection:
+    def rollbacks(self, *, up_to: int | None = None) -> tuple[tuple[int, int], ...]:
+        """Each rollback as (its sequence number, that of the last entry before it that stays valid), in order."""
+        with self._file.read_connection() as connection:
             rows = connection.execute(
                 "SELECT seq, json_extract(content, '$.to_sequence') FROM observation "
                 "WHERE kind = 'rollback' AND seq <= ? ORDER BY seq",
-                (END if upto is None else upto,),
+                (MAX_SEQUENCE if up_to is None else up_to,),
             ).fetchall()
-        return tuple((int(seq), int(to)) for seq, to in rows)
+        return tuple((int(seq), int(last_valid)) for seq, last_valid in rows)
 
-    def counts(self, *, upto: int | None = None) -> dict[str, int]:
-        """Entries by kind; sequence numbers have no holes, so the progress is what the others leave."""
-        end = END if upto is None else upto
-        with self._file.reading() as connection:
-            rare = connection.execute(
+    def counts(self, *, up_to: int | None = None) -> dict[str, int]:
+        """Number of entries by kind.
+
+        Sequence numbers have no holes, so progress windows, by far the most, are counted as what the others leave.
+        """
+        end = MAX_SEQUENCE if up_to is None else up_to
+        with self._file.read_connection() as connection:
+            rows = connection.execute(
                 "SELECT kind, count(*) FROM observation WHERE kind <> 'progress' AND seq <= ? GROUP BY kind", (end,)
             ).fetchall()
             total = connection.execute("SELECT count(*) FROM observation WHERE seq <= ?", (end,)).fetchone()[0]
-        found = {str(kind): int(count) for kind, count in rare}
-        return {"progress": int(total) - sum(found.values()), **found}
+        other_kinds = {str(kind): int(count) for kind, count in rows}
+        return {"progress": int(total) - sum(other_kinds.values()), **other_kinds}
 
 
-class SqliteSnapshots:
-    """Implements `SnapshotBook`."""
+class SqliteCheckpoints:
+    """Implements `CheckpointRepository`."""
 
     def __init__(self, file: SqliteFile) -> None:
         self._file = file
 
-    def put(self, snapshot: StoredSnapshot) -> None:
-        """Store one, forget all but the newest `KEEP_SNAPSHOTS`."""
+    def put(self, checkpoint: StateCheckpoint) -> None:
+        """Store one checkpoint and delete all but the newest `MAX_CHECKPOINTS`."""
         with self._file.transaction() as connection:
             connection.execute(
                 "REPLACE INTO snapshot (seq, key, content) VALUES (?, ?, ?)",
-                (snapshot.sequence, snapshot.key, snapshot.content),
+                (checkpoint.sequence, checkpoint.key, checkpoint.content),
             )
             connection.execute(
                 "DELETE FROM snapshot WHERE rowid NOT IN (SELECT rowid FROM snapshot ORDER BY rowid DESC LIMIT ?)",
-                (KEEP_SNAPSHOTS,),
+                (MAX_CHECKPOINTS,),
             )
 
-    def find(self, key: str, *, upto: int | None = None) -> Iterator[StoredSnapshot]:
-        """Newest first."""
-        with self._file.reading() as connection:
+    def find(self, key: str, *, up_to: int | None = None) -> Iterator[StateCheckpoint]:
+        """Checkpoints with this key, at most at log entry `up_to`, newest first."""
+        with self._file.read_connection() as connection:
             rows = connection.execute(
                 "SELECT seq, key, content FROM snapshot WHERE key = ? AND seq <= ? ORDER BY seq DESC",
-                (key, END if upto is None else upto),
+                (key, MAX_SEQUENCE if up_to is None else up_to),
             ).fetchall()
-        return (StoredSnapshot(sequence=seq, key=key, content=content) for seq, key, content in rows)
+        return (StateCheckpoint(sequence=seq, key=key, content=content) for seq, key, content in rows)
 
 
 def _entry(row: tuple[Any, ...]) -> StoredObservation:
     sequence, kind, content, result, reason, received_s = row
     return StoredObservation(
         sequence=sequence,
-        observation=read_observation(kind, content),
+        observation=observation_from_json(kind, content),
         result=ObservationResult(result),
         reason=reason,
         received_s=received_s,
     )
 
 
-def _chunks(items: Iterable[str], size: int) -> Iterator[list[str]]:
-    todo = list(items)
-    return (todo[start : start + size] for start in range(0, len(todo), size))
+def _batches(ids: Iterable[str], size: int) -> Iterator[list[str]]:
+    all_ids = list(ids)
+    return (all_ids[start : start + size] for start in range(0, len(all_ids), size))

@@ -1,1 +1,1 @@
-"""Kernel timelines: what happens inside a device when two of them meet, under each way of sharing it."""
+"""Replays of kernel timelines: what happens on one device when two jobs share it, under each sharing mode."""

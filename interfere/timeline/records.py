@@ -1,7 +1,7 @@
-"""What runs on a device, in order: kernels with the gap after each, the streams that bring them, and what came of it.
+"""Records of a timeline replay: kernels in launch order, the streams that launch them, and the result of a replay.
 
-Laws: a timeline is the whole truth of one job alone, so its solo time is the sum of its kernels and gaps; a kernel
-keeps its identity (name, grid, block) whatever is known about its times.
+Laws: a timeline describes one job alone completely, so its solo time is the sum of its kernels and gaps; a kernel keeps
+its identity (name, grid, block) whatever is known about its times.
 """
 
 import math
@@ -11,14 +11,14 @@ from interfere.errors import Violation
 from interfere.records import NAN
 from interfere.records.checks import check, number_violations, text_violations
 
-SHORTEST_S = 1e-9  # profilers count in nanoseconds
+MIN_KERNEL_S = 1e-9  # profilers count in nanoseconds
 MEASURED = "as measured"
-HIGHEST_LEVEL = 9  # FIKIT keeps ten queues (Wu 2023)
+MAX_PRIORITY = 9  # FIKIT has ten priority queues (Wu 2023)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Identity:
-    """What tells kernels apart; `sm_used` where a format names that instead of a grid (Orion's does), else NaN."""
+class KernelIdentity:
+    """What tells kernels apart: name, grid and block; `sm_used` where a format has that instead of a grid (Orion's)."""
 
     name: str
     grid: tuple[int, ...] = ()
@@ -27,46 +27,49 @@ class Identity:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kernel:
-    """One launch: how long it runs alone, how long the device then waits for the next one, what it fills."""
+class TimelineKernel:
+    """One kernel launch: how long it runs alone, the gap until the next launch, and the share of the device it uses."""
 
-    identity: Identity
+    identity: KernelIdentity
     duration_s: float
-    gap_s: float = 0.0
-    sm_frac: float = 1.0  # share of the multiprocessors it fills; 1 where unknown: then it leaves no room
-    bandwidth_frac: float = 0.0  # share of the memory bandwidth it draws alone
+    gap_s: float = 0.0  # after this kernel nothing is ready for so long, when the job runs alone
+    sm_frac: float = 1.0  # share of the multiprocessors that it fills; 1 where unknown
+    bandwidth_frac: float = 0.0  # share of the memory bandwidth that it draws alone
 
     def __post_init__(self) -> None:
-        bad = number_violations(self, "duration_s", low=SHORTEST_S, nan=False)
-        bad += number_violations(self, "gap_s", "sm_frac", "bandwidth_frac", nan=False)
-        bad += [
+        violations = number_violations(self, "duration_s", low=MIN_KERNEL_S, nan=False)
+        violations += number_violations(self, "gap_s", "sm_frac", "bandwidth_frac", nan=False)
+        violations += [
             Violation(field=name, what="must be a share", value=repr(getattr(self, name)), remedy="between 0 and 1")
             for name in ("sm_frac", "bandwidth_frac")
             if getattr(self, name) > 1
         ]
-        check(bad)
+        check(violations)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timeline:
-    """The kernels of one job alone, in launch order. `order` and `gaps` say where either is not as measured."""
+    """The kernels of one round of a job alone (a step, or a request), in launch order.
+
+    `order` and `gaps` say in words where the launch order or the gaps are not as measured.
+    """
 
     name: str
-    kernels: tuple[Kernel, ...]
+    kernels: tuple[TimelineKernel, ...]
     order: str = MEASURED
     gaps: str = MEASURED
 
     def __post_init__(self) -> None:
-        bad = text_violations(self, "name")
+        violations = text_violations(self, "name")
         if not self.kernels:
-            bad.append(
-                Violation(field="kernels", what="a timeline has none", value=self.name, remedy="give one at least")
+            violations.append(
+                Violation(field="kernels", what="a timeline has none", value=self.name, remedy="give at least one")
             )
-        check(bad)
+        check(violations)
 
     @property
     def busy_s(self) -> float:
-        """Sum of the kernels."""
+        """Sum of the durations of the kernels."""
         return math.fsum(kernel.duration_s for kernel in self.kernels)
 
     @property
@@ -76,86 +79,88 @@ class Timeline:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stream:
-    """One job on the device: its true timeline, and what a planner believes about it where that differs."""
+class KernelStream:
+    """One job on the device: its true timeline, and what a scheduler predicts of it where that differs."""
 
     timeline: Timeline
-    priority: int = 0  # higher goes first
+    priority: int = 0  # the highest goes first
     start_s: float = 0.0
-    rounds: int | None = 1  # how often the timeline runs; None: as long as anybody else does
-    believed: Timeline | None = None  # SK and SG that a planner reads; default: the truth
-    host_waits: bool = False  # for each kernel, also where the policy lets hosts run ahead
+    rounds: int | None = 1  # how often the timeline runs; None: as long as any other stream runs
+    predicted: Timeline | None = None  # kernel times and gaps that a scheduler reads; None: the true ones
+    host_waits: bool = False  # the host waits for each kernel, also where the sharing mode lets it launch ahead
 
     def __post_init__(self) -> None:
-        bad = number_violations(self, "start_s", nan=False)
-        if not 0 <= self.priority <= HIGHEST_LEVEL:
-            bad.append(
+        violations = number_violations(self, "start_s", nan=False)
+        if not 0 <= self.priority <= MAX_PRIORITY:
+            violations.append(
                 Violation(
                     field="priority",
-                    what="unknown level",
+                    what="out of range",
                     value=repr(self.priority),
-                    remedy=f"0 to {HIGHEST_LEVEL}, the highest goes first",
+                    remedy=f"0 to {MAX_PRIORITY}, the highest goes first",
                 )
             )
         if self.rounds is not None and self.rounds < 1:
-            bad.append(Violation(field="rounds", what="must be ≥ 1", value=repr(self.rounds), remedy="1, or None"))
-        if self.believed is not None and len(self.believed.kernels) != len(self.timeline.kernels):
-            bad.append(
+            violations.append(
+                Violation(field="rounds", what="must be ≥ 1", value=repr(self.rounds), remedy="1 or more, or None")
+            )
+        if self.predicted is not None and len(self.predicted.kernels) != len(self.timeline.kernels):
+            violations.append(
                 Violation(
-                    field="believed",
-                    what="must have the kernels of the timeline",
-                    value=f"{len(self.believed.kernels)} ≠ {len(self.timeline.kernels)}",
+                    field="predicted",
+                    what="must have as many kernels as the timeline",
+                    value=f"{len(self.predicted.kernels)} ≠ {len(self.timeline.kernels)}",
                     remedy="predict it from the same timeline",
                 )
             )
-        check(bad)
+        check(violations)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Span:
-    """One stretch in which a kernel ran without a break."""
+class ExecutionSpan:
+    """A stretch of time in which one kernel ran without interruption."""
 
     stream: int
     kernel: int  # index in the timeline
     round: int
     start_s: float
     end_s: float
-    in_gap: bool  # while a stream of higher priority had none ready
+    in_gap: bool  # the kernel began while no stream of higher priority had a kernel ready
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
-    """What became of one stream, up to its end or the end of the replay."""
+class StreamOutcome:
+    """What one stream achieved, up to its own end or the end of the replay."""
 
     name: str
     priority: int
     finished: bool
     elapsed_s: float  # since its start
-    alone_s: float  # what the same progress takes alone
-    kernels: int  # that ended
-    worked_s: float  # of its kernels, in seconds of a device of its own
+    alone_s: float  # the time that the same progress takes alone
+    kernels: int  # kernels that were completed
+    executed_s: float  # work done on its kernels, in seconds of a device of its own
     waited_s: float  # a kernel was ready and did not run at all
     gap_s: float  # none of its kernels was ready
-    gap_used_s: float  # thereof: others ran
-    filled: int  # of its kernels, that began in the gap of a stream of higher priority
+    gap_used_s: float  # the part of `gap_s` in which other streams ran
+    filled: int  # its kernels that began in a gap of a stream of higher priority
 
     @property
     def slowdown(self) -> float:
-        """Time beside the others ÷ time alone; NaN before any progress."""
+        """Time beside the other streams ÷ time alone; NaN before any progress."""
         return self.elapsed_s / self.alone_s if self.alone_s > 0 else NAN
 
     @property
     def speed(self) -> float:
-        """1/slowdown; 0 before any progress."""
+        """1 / slowdown; 0 before any progress."""
         return self.alone_s / self.elapsed_s if self.elapsed_s > 0 else NAN
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Replay:
-    """One replay: outcomes in the order of the streams, and the spans that were asked for."""
+class ReplayResult:
+    """The result of one replay: outcomes in the order of the streams, and the spans that were recorded."""
 
-    policy: str
-    outcomes: tuple[Outcome, ...]
+    mode: str
+    outcomes: tuple[StreamOutcome, ...]
     end_s: float
-    idle_s: float  # nobody ran, switches included
-    spans: tuple[Span, ...] = ()
+    idle_s: float  # no kernel ran, context switches included
+    spans: tuple[ExecutionSpan, ...] = ()

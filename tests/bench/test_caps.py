@@ -16,10 +16,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from features.pair import Encoder
+from features.pair import FeatureEncoder
 from interfere.data.importers.gavel import import_gavel
 from interfere.data.tables import Table
-from interfere.devices import device_type
+from interfere.devices import find_device_type
 from interfere.policy.solve.planner import plan
 from interfere.predict.measured import Measured, MeasuredPredictor, PairKey
 from interfere.profiling.static.profiles import attach_static
@@ -39,14 +39,14 @@ from interfere.records import (
     Source,
 )
 from tests.bench.history import record
-from tests.data.importers.public import public
+from tests.data.importers.public_files import public
 from tests.tables import context
-from training.dataset import METRIC, build_dataset, unordered
+from training.dataset import METRIC, build_dataset, unordered_pair
 from training.evaluation.cross_validation import out_of_fold
 from training.evaluation.splits import folds
 from training.models.ensemble import EnsembleModel
-from training.models.feasibility import fit_feasibility, tried
-from training.models.intervals import calibrated, partner_counts
+from training.models.feasibility import feasibility_rows, fit_feasibility
+from training.models.interval_calibration import calibrate_intervals, partner_counts
 
 pytestmark = pytest.mark.bench
 Floats = NDArray[np.float64]
@@ -135,18 +135,23 @@ def test_fewest_pairs_past_the_cap(hidden: int) -> None:
 
 def worlds(table: Table, seed: int) -> dict[str, World]:
     """By device type, with one ensemble that never saw `HIDDEN` of the unordered pairs."""
-    pairs = sorted({unordered(row.victim, row.neighbour) for row in table.pairs})
+    pairs = sorted({unordered_pair(row.victim, row.neighbour) for row in table.pairs})
     places = np.random.default_rng(seed).permutation(len(pairs))[: round(HIDDEN * len(pairs))]
     hidden = frozenset(pairs[k] for k in places)
     seen = Table(
         name=table.name,
         jobs=table.jobs,
-        pairs=tuple(row for row in table.pairs if unordered(row.victim, row.neighbour) not in hidden),
+        pairs=tuple(row for row in table.pairs if unordered_pair(row.victim, row.neighbour) not in hidden),
     )
-    everything, known = tried([table], Encoder(), metric=METRIC), build_dataset([seen], Encoder())
+    everything, known = (
+        feasibility_rows([table], FeatureEncoder(), metric=METRIC),
+        build_dataset([seen], FeatureEncoder()),
+    )
     fitted = EnsembleModel().fit(known, SEED)
-    intervals = calibrated(known, [out_of_fold(known, EnsembleModel(), "pair", folds(known, "pair", SEED), SEED)])
-    feasibility = fit_feasibility(tried([seen], Encoder(), metric=METRIC))
+    intervals = calibrate_intervals(
+        known, [out_of_fold(known, EnsembleModel(), "pair", folds(known, "pair", SEED), SEED)]
+    )
+    feasibility = fit_feasibility(feasibility_rows([seen], FeatureEncoder(), metric=METRIC))
     assert feasibility is not None
     dataset, counts = everything.dataset, partner_counts(known)
     rows = dataset.rows
@@ -214,7 +219,7 @@ def judged(kind: str, table: Table, world: World) -> dict[str, dict[str, float]]
     """Of each way to decide: share of pairs truly past the cap, mean true slowdown of those that fit, pairs a draw."""
     profiles = {job.workload: job for job in table.jobs if job.device_type == kind}
     devices = tuple(
-        Device(id=f"d{k}", type=kind, memory_bytes=device_type(kind).memory_bytes) for k in range(JOBS // 2)
+        Device(id=f"d{k}", type=kind, memory_bytes=find_device_type(kind).memory_bytes) for k in range(JOBS // 2)
     )
     slowdown, fits = np.exp(world.truth.log_slowdown), world.truth.fits > 0
     fits &= fits.T

@@ -24,7 +24,7 @@ from interfere.sim.deadlines import EdgeWorld, drawn
 from interfere.sim.trace_worlds import worlds_of
 from interfere.sim.truth import TruthTable, truth_of
 from tests.bench.history import record
-from tests.data.importers.public import public
+from tests.data.importers.public_files import public
 
 pytestmark = pytest.mark.bench
 SETTINGS = {

@@ -17,7 +17,7 @@ from interfere.policy.decide import decide
 from interfere.policy.ledger.grants import account_of
 from interfere.records import Device, Job, ScopeLedger, Snapshot
 from tests.bench.history import record
-from tests.data.importers.public import public
+from tests.data.importers.public_files import public
 from tests.tables import TablePredictor, context, resolver
 
 pytestmark = pytest.mark.bench

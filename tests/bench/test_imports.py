@@ -6,16 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from features.pair import Encoder
-from interfere.data.importers.gavel import CENSORED, import_gavel
+from features.pair import FeatureEncoder
+from interfere.data.importers.gavel import CENSORED_REASON, import_gavel
 from interfere.data.importers.helios import import_helios
-from interfere.data.importers.imported import Imported
+from interfere.data.importers.import_result import ImportResult
 from interfere.data.importers.kernels.nsight import import_nsight
 from interfere.data.importers.kernels.orion import import_orion
-from interfere.data.importers.lucid import DEFAULTED, import_lucid
+from interfere.data.importers.lucid import DEFAULT_SPEED_MODELS, import_lucid
 from interfere.data.importers.philly import import_philly
 from tests.bench.history import record
-from tests.data.importers.public import public
+from tests.data.importers.public_files import public
 
 pytestmark = pytest.mark.bench
 
@@ -26,13 +26,13 @@ def show(name: str, figures: dict[str, float]) -> None:
         print(f"{name}: {what} {value:g}")
 
 
-def timed(work: Callable[[], Imported]) -> tuple[Imported, float]:
+def timed(work: Callable[[], ImportResult]) -> tuple[ImportResult, float]:
     start_s = time.perf_counter()
     return work(), time.perf_counter() - start_s
 
 
-def count(imported: Imported, words: str) -> int:
-    return sum(notice.count for notice in imported.notices if words in notice.what)
+def count(imported: ImportResult, words: str) -> int:
+    return sum(notice.count for notice in imported.notices if words in notice.subject)
 
 
 def test_gavel() -> None:
@@ -43,7 +43,7 @@ def test_gavel() -> None:
         "rows": len(got.pairs),
         "feasible": feasible,
         "not": len(got.pairs) - feasible,
-        "right_censored": sum(pair.reason == CENSORED for pair in got.pairs),
+        "right_censored": sum(pair.reason == CENSORED_REASON for pair in got.pairs),
         "read_s": taken_s,
     }
     show("import_gavel", figures)
@@ -60,7 +60,7 @@ def test_lucid() -> None:
         "speeds": kept,
         "speeds_above_one": count(got, "above 1"),
         "defaulted_dropped": count(got, "PPO"),
-        "defaulted_targets": len(targets & set(DEFAULTED)),
+        "defaulted_targets": len(targets & set(DEFAULT_SPEED_MODELS)),
         "co_located_columns_dropped": count(got, "columns of colocate_info.csv"),
         "read_s": taken_s,
     }
@@ -78,7 +78,7 @@ def test_co_located_utilisation_never_becomes_a_feature(tmp_path: Path) -> None:
             lines = [lines[0], *(",".join([*line.split(",")[:-3], "1", "2", "3"]) for line in lines[1:])]
         (tmp_path / name).write_text("\n".join(lines) + "\n", encoding="utf-8")
     other = import_lucid(tmp_path)
-    encode = Encoder().encode_jobs
+    encode = FeatureEncoder().encode_jobs
     rows, others = (encode(one.jobs, "rtx3090", "timeslice") for one in (original, other))
     assert rows.tobytes() == others.tobytes()
     assert [pair.slowdown for pair in other.pairs] == [pair.slowdown for pair in original.pairs]
@@ -87,7 +87,7 @@ def test_co_located_utilisation_never_becomes_a_feature(tmp_path: Path) -> None:
 
 def test_traces_and_kernel_tables() -> None:
     throughputs = public("gavel/oracle_throughputs.json")
-    work: dict[str, Callable[[], Imported]] = {
+    work: dict[str, Callable[[], ImportResult]] = {
         "philly_103959": lambda: import_philly(public("gavel/philly_103959.trace"), throughputs=throughputs),
         "philly_7f04ca": lambda: import_philly(public("gavel/philly_7f04ca.trace"), throughputs=throughputs),
         "venus": lambda: import_helios(public("venus/jobs_4vc.csv"), vc_config=public("venus/vc_config.csv")),

@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from features.pair import Encoder
+from features.pair import FeatureEncoder
 from interfere.data.importers.gavel import import_gavel
 from interfere.data.importers.lucid import import_lucid
 from interfere.data.tables import Table
 from interfere.profiling.static.profiles import attach_static
 from tests.bench.history import record
-from tests.data.importers.public import public
+from tests.data.importers.public_files import public
 from tests.predict.online.streaming import SIMPLE, STEPS, Residual, Simple, curve, priors, streams
 from training.dataset import build_dataset
 from training.evaluation.cross_validation import out_of_fold
@@ -28,7 +28,7 @@ MODEL = "ensemble"  # the champion on both tables
 @pytest.mark.parametrize("name", ["gavel", "lucid"])
 def test_new_jobs_are_learned(name: str) -> None:
     table = _table(name)
-    dataset = build_dataset([table], Encoder())
+    dataset = build_dataset([table], FeatureEncoder())
     model = MODELS[MODEL]
     unseen, seen = (out_of_fold(dataset, model, split, folds(dataset, split, 0), 0) for split in ("job", "pair"))
     found = list(streams(dataset, unseen, seed=0, orders=ORDERS))

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from features.pair import Encoder
+from features.pair import FeatureEncoder
 from interfere.policy.decide import decide
 from interfere.policy.solve.planner import plan
 from interfere.predict.onnx import OnnxPredictor, load_model
@@ -28,7 +28,7 @@ SIZES = [
 
 @pytest.fixture(scope="module")
 def model() -> OnnxPredictor:
-    return load_model(SHIPPED, Encoder())
+    return load_model(SHIPPED, FeatureEncoder())
 
 
 @pytest.mark.parametrize(("jobs", "devices", "busy", "cap", "limit_s"), SIZES)

@@ -14,7 +14,7 @@ import pytest
 
 from interfere.data.importers.gavel import import_gavel
 from interfere.data.importers.helios import import_helios
-from interfere.data.importers.imported import Imported
+from interfere.data.importers.import_result import ImportResult
 from interfere.data.importers.lucid import import_lucid
 from interfere.data.importers.philly import import_philly
 from interfere.data.tables import Table, write_table
@@ -23,7 +23,7 @@ from interfere.sim.replay import Replayed
 from interfere.sim.score import difference, score
 from interfere.sim.study import Line
 from tests.bench.history import record
-from tests.data.importers.public import public
+from tests.data.importers.public_files import public
 from training.replay.question import Answer, Question, replayed
 
 pytestmark = pytest.mark.bench
@@ -48,7 +48,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
-def _trace(folder: Path, read: Imported) -> None:
+def _trace(folder: Path, read: ImportResult) -> None:
     assert read.trace is not None
     write_trace(folder, read.trace)
 

@@ -10,13 +10,13 @@ from scipy.stats import rankdata, spearmanr
 
 from interfere.data.importers.gavel import import_gavel
 from interfere.data.importers.lucid import import_lucid
-from interfere.profiling.catalogue import find
-from interfere.profiling.static.profiles import MARK, attach_static
-from interfere.profiling.static.trace import trace
+from interfere.profiling.catalogue import find_factory
+from interfere.profiling.static.profiles import STATIC_SUFFIX, attach_static
+from interfere.profiling.static.trace import trace_step
 from interfere.records import JobProfile
 from tests.bench.history import record
-from tests.data.importers.public import public
-from tests.profiling.static.factories import seven_billion
+from tests.data.importers.public_files import public
+from tests.profiling.static.sample_factories import seven_billion
 
 LEAST = {"k80": 0.95, "p100": 0.97, "v100": 0.80}  # Spearman; what a prototype of the same idea reached
 LEAST_AUC = 0.97
@@ -47,7 +47,7 @@ def test_static_profiles_rank_gavels_jobs_and_their_misfits() -> None:
 def test_static_profiles_rank_lucids_jobs() -> None:
     """Another card and mixed precision; jobs that keep the device less than half busy wait for their input."""
     imported = import_lucid(public("lucid/single_data.csv").parent)
-    jobs = [job for job in attach_static(imported.jobs).jobs if job.source.endswith(MARK)]
+    jobs = [job for job in attach_static(imported.jobs).jobs if job.source.endswith(STATIC_SUFFIX)]
     busy = [job for job in jobs if job.gpu_util_frac > 0.5]
     figures = {
         "jobs": len(jobs),
@@ -66,10 +66,10 @@ def test_static_profiles_rank_lucids_jobs() -> None:
 @pytest.mark.bench
 def test_time_and_memory_of_a_trace() -> None:
     began = time.process_time()
-    flops = trace(find("ResNet-50 (batch size 32)")).flops  # type: ignore[arg-type]
+    flops = trace_step(find_factory("ResNet-50 (batch size 32)")).flops  # type: ignore[arg-type]
     small_s = time.process_time() - began
     began = time.process_time()
-    big = trace(seven_billion)
+    big = trace_step(seven_billion)
     big_s = time.process_time() - began
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     figures = {"resnet50_s": small_s, "seven_billion_s": big_s, "process_gb": peak / 1e9, "resnet50_gflop": flops / 1e9}

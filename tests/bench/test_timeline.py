@@ -9,20 +9,26 @@ import pytest
 from numpy.typing import NDArray
 from scipy.stats import spearmanr
 
-from features.pair import Encoder
+from features.pair import FeatureEncoder
 from interfere.data.importers.kernels.nsight import nsight_launches
 from interfere.data.importers.kernels.orion import import_orion, orion_launches
-from interfere.data.shipped import shipped_table
+from interfere.data.shipped_tables import shipped_table
 from interfere.data.tables import read_table
-from interfere.timeline.build import from_launches, from_profile, with_gaps
-from interfere.timeline.compare import Meeting, ModeResult, compare, policies, shared_slowdowns
-from interfere.timeline.engine import QUEUE_LAUNCHES, SharingPolicy, replay
-from interfere.timeline.fair import FairSlices
-from interfere.timeline.policies import PriorityFilling, Queued, TimeSlices, spatial_rates
-from interfere.timeline.records import Stream, Timeline
-from interfere.timeline.tables import KernelTable, mistaken
+from interfere.timeline.eevdf import EevdfMode
+from interfere.timeline.kernel_times import KernelTimeTable, with_prediction_errors
+from interfere.timeline.mode_comparison import (
+    ModeResult,
+    PairScenario,
+    compare_sharing_modes,
+    replayed_slowdowns,
+    select_sharing_modes,
+)
+from interfere.timeline.records import KernelStream, Timeline
+from interfere.timeline.replay_engine import QUEUE_LAUNCHES, SharingMode, replay
+from interfere.timeline.sharing_modes import PriorityGapFillingMode, SingleQueueMode, TimeSliceMode, spatial_rates
+from interfere.timeline.timeline_builders import timeline_from_launches, timeline_from_profile, with_synthetic_gaps
 from tests.bench.history import record
-from tests.data.importers.public import public
+from tests.data.importers.public_files import public
 from training.dataset import build_dataset
 from training.evaluation.splits import folds
 from training.models.gbdt import GbdtModel
@@ -46,11 +52,11 @@ def test_slowdowns_of_a_core_from_timelines_alone() -> None:
     table = read_table(shipped_table())
     slowdown = {(pair.victim, pair.neighbour): pair.slowdown for pair in table.ok_pairs}
     measured = np.array([[slowdown[a.workload, b.workload] for b in table.jobs] for a in table.jobs])
-    ways: dict[str, SharingPolicy] = {
-        "round-robin": TimeSlices(slice_s=0.004),
-        "eevdf": FairSlices(),
+    ways: dict[str, SharingMode] = {
+        "round-robin": TimeSliceMode(slice_s=0.004),
+        "eevdf": EevdfMode(),
     }
-    found = {name: _errors(shared_slowdowns(table.jobs, policy), measured) for name, policy in ways.items()}
+    found = {name: _errors(replayed_slowdowns(table.jobs, policy), measured) for name, policy in ways.items()}
     for name, figures in found.items():
         record(f"timeline-core-{name}", figures)
         print(f"{name}: {figures}")
@@ -62,10 +68,10 @@ def test_slowdowns_of_a_core_from_timelines_alone() -> None:
 def test_learning_what_a_replay_does_not_know() -> None:
     """LightGBM on log(measured ÷ replayed) instead of log(measured): the shipped table, jobs and pairs never seen."""
     table = read_table(shipped_table())
-    dataset = build_dataset([table], Encoder())
+    dataset = build_dataset([table], FeatureEncoder())
     index = {job.workload: k for k, job in enumerate(table.jobs)}
     row_of = np.array([index[name] for name in dataset.workloads])
-    replayed = np.log(shared_slowdowns(table.jobs, FairSlices()))
+    replayed = np.log(replayed_slowdowns(table.jobs, EevdfMode()))
     known = replayed[row_of[dataset.rows.victim - 1], row_of[dataset.rows.neighbour - 1]]
     for split in ("pair", "job"):
         errors: dict[str, list[NDArray[np.float64]]] = {"plain": [], "on-replay": []}
@@ -84,7 +90,8 @@ def test_learning_what_a_replay_does_not_know() -> None:
 
 def _jobs() -> dict[str, Timeline]:
     return {
-        path.stem: from_launches(path.stem, orion_launches(path), "v100") for path in public("orion").glob("*_*.csv")
+        path.stem: timeline_from_launches(path.stem, orion_launches(path), "v100")
+        for path in public("orion").glob("*_*.csv")
     }
 
 
@@ -102,11 +109,11 @@ def test_filling_gaps_on_orions_kernels(share: float, every: int) -> None:
     """
     jobs, found = _jobs(), list[ModeResult]()
     for high, low in product(jobs.values(), repeat=2):
-        gappy = with_gaps(high, share, 0, every=every)
-        means = KernelTable.measured(low).believe(low)
-        found += compare(
-            Meeting(high=gappy, low=low, believed=(None, means)),
-            policies(["priority"], "v100"),
+        gappy = with_synthetic_gaps(high, share, 0, every=every)
+        means = KernelTimeTable.from_timeline(low).predict(low)
+        found += compare_sharing_modes(
+            PairScenario(high=gappy, low=low, predicted=(None, means)),
+            select_sharing_modes(["priority"], "v100"),
         )
     fields = ("high_slowdown", "high_speedup", "low_completion", "low_relative_rate", "gap_use_frac")
     figures = {key: value for field in fields for key, value in _quartiles(found, field).items()}
@@ -125,9 +132,11 @@ def test_how_much_worse_sharing_gets_the_further_hosts_run_ahead() -> None:
     for launch_ahead, waits, rounds in ((1, False, 0), (32, False, 0), (QUEUE_LAUNCHES, False, 0), (32, True, 1)):
         found = []
         for high, low in product(jobs.values(), repeat=2):
-            gappy = with_gaps(high, 0.3, 0, every=10)
-            streams = Meeting(high=gappy, low=low, hosts_wait=(waits, False), rounds=rounds).streams(low_ends=False)
-            found.append(replay(streams, Queued(launch_ahead=launch_ahead)).outcomes[0].slowdown)
+            gappy = with_synthetic_gaps(high, 0.3, 0, every=10)
+            streams = PairScenario(high=gappy, low=low, hosts_wait=(waits, False), rounds=rounds).streams(
+                low_ends=False
+            )
+            found.append(replay(streams, SingleQueueMode(launch_ahead=launch_ahead)).outcomes[0].slowdown)
         name = f"{'waiting' if waits else 'ahead'}_{launch_ahead}"
         figures |= {f"{name}_{q}": float(np.quantile(found, q / 100)) for q in (0, 50, 100)}
     record("timeline-ahead", figures)
@@ -142,11 +151,15 @@ def test_more_waiting_jobs_fill_more_of_the_gaps() -> None:
     for others in (1, 2, 3, 5):
         used, slowdown = [], []
         for name, high in jobs.items():
-            lows = [Stream(timeline=low, rounds=None) for other, low in sorted(jobs.items()) if other != name][:others]
-            top = Stream(
-                timeline=with_gaps(high, 0.3, 0, every=10), priority=1, rounds=max(1, 1_000 // len(high.kernels))
+            lows = [KernelStream(timeline=low, rounds=None) for other, low in sorted(jobs.items()) if other != name][
+                :others
+            ]
+            top = KernelStream(
+                timeline=with_synthetic_gaps(high, 0.3, 0, every=10),
+                priority=1,
+                rounds=max(1, 1_000 // len(high.kernels)),
             )
-            one = replay([top, *lows], PriorityFilling()).outcomes[0]
+            one = replay([top, *lows], PriorityGapFillingMode()).outcomes[0]
             used.append(one.gap_used_s / one.gap_s)
             slowdown.append(one.slowdown)
         figures |= {f"gap_use_beside_{others}": float(np.mean(used)), f"slowdown_beside_{others}": max(slowdown)}
@@ -162,9 +175,11 @@ def test_errors_of_a_planner_on_orions_kernels(error: float) -> None:
     """What the important job loses when SK and SG are off."""
     jobs, found = _jobs(), list[ModeResult]()
     for seed, (high, low) in enumerate(product(jobs.values(), repeat=2)):
-        gappy = with_gaps(high, 0.3, seed, every=10)
-        believed = (mistaken(gappy, error, seed), mistaken(low, error, seed + 1))
-        found += compare(Meeting(high=gappy, low=low, believed=believed), policies(["priority"], "v100"))
+        gappy = with_synthetic_gaps(high, 0.3, seed, every=10)
+        predicted = (with_prediction_errors(gappy, error, seed), with_prediction_errors(low, error, seed + 1))
+        found += compare_sharing_modes(
+            PairScenario(high=gappy, low=low, predicted=predicted), select_sharing_modes(["priority"], "v100")
+        )
     figures = {**_quartiles(found, "high_slowdown"), **_quartiles(found, "gap_use_frac")}
     record(f"timeline-fill-error-{error:g}", figures)
     print({key: round(value, 4) for key, value in figures.items()})
@@ -175,7 +190,7 @@ def test_errors_of_a_planner_on_orions_kernels(error: float) -> None:
 def test_means_by_identity_on_orions_kernels() -> None:
     """How far SK of each identity is from its launches."""
     for name, job in _jobs().items():
-        fit = KernelTable.measured(job).fit(job)
+        fit = KernelTimeTable.from_timeline(job).prediction_error(job)
         figures = {"launches": fit.launches, "identities": fit.identities, "error": fit.run_error_frac}
         record(f"timeline-means-{name}", figures)
         print(f"{name}: {fit.launches} launches, {fit.identities} identities, mean error {fit.run_error_frac:.1%}")
@@ -186,13 +201,14 @@ def test_means_by_identity_on_orions_kernels() -> None:
 def test_what_a_table_without_the_order_of_launches_loses() -> None:
     """The same 36 pairs from launches in their order, and from tables that spread each identity over the step."""
     real = _jobs()
-    tables = {job.workload: from_profile(job) for job in import_orion(public("orion")).jobs}
+    tables = {job.workload: timeline_from_profile(job) for job in import_orion(public("orion")).jobs}
     figures: dict[str, float] = {}
     off: dict[str, list[float]] = {"high_speedup": [], "low_completion": []}
     for high, low in product(real, repeat=2):
         (one,), (other,) = (
-            compare(
-                Meeting(high=with_gaps(jobs[high], 0.3, 0, every=10), low=jobs[low]), policies(["priority"], "v100")
+            compare_sharing_modes(
+                PairScenario(high=with_synthetic_gaps(jobs[high], 0.3, 0, every=10), low=jobs[low]),
+                select_sharing_modes(["priority"], "v100"),
             )
             for jobs in (real, tables)
         )

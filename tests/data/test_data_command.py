@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from interfere.data.shipped import datasets_folder
+from interfere.data.shipped_tables import datasets_folder
 from interfere.data.tables import table_digest, write_table
-from tests.data.sample import TABLE
+from tests.data.sample_table import TABLE
 
 
 def interfere(*arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]:

@@ -1,26 +1,33 @@
-"""Known devices by any of their names, and unknown ones, which are devices too."""
+"""Device types are found by any of their names, and unknown names are device types too."""
 
 import math
 
 import pytest
 
-from interfere.devices import CPU_CORE, GPUS, KNOWN, device_type, device_with_ceilings, has_ceilings
+from interfere.devices import (
+    CPU_CORE,
+    GPU_NAMES,
+    KNOWN_DEVICE_TYPES,
+    find_device_type,
+    has_peak_rates,
+    require_peak_rates,
+)
 from interfere.errors import NotFoundError
 
 
-def test_a_known_device_is_found_and_an_unknown_one_has_no_ceilings() -> None:
-    assert device_type("cpu-core") is CPU_CORE
-    unknown = device_type("tpu-v9")
+def test_a_known_device_type_is_found_and_an_unknown_one_has_no_peak_rates() -> None:
+    assert find_device_type("cpu-core") is CPU_CORE
+    unknown = find_device_type("tpu-v9")
     assert unknown.name == "tpu-v9"
     assert math.isnan(unknown.peak_flops)
     assert math.isnan(unknown.memory_bytes)
 
 
 @pytest.mark.parametrize("name", ["cpu-core", "tpu-v9", ""])
-def test_no_roofline_is_drawn_without_ceilings(name: str) -> None:
-    assert not has_ceilings(device_type(name))
-    with pytest.raises(NotFoundError, match="no ceilings") as caught:
-        device_with_ceilings(name)
+def test_missing_peak_rates_are_refused(name: str) -> None:
+    assert not has_peak_rates(find_device_type(name))
+    with pytest.raises(NotFoundError, match="no peak rates") as caught:
+        require_peak_rates(name)
     assert "h100" in caught.value.remedy
 
 
@@ -37,13 +44,13 @@ def test_no_roofline_is_drawn_without_ceilings(name: str) -> None:
         ("V100", "v100"),
     ],
 )
-def test_a_product_is_known_as_the_driver_spells_it(product: str, name: str) -> None:
-    assert device_with_ceilings(product) is KNOWN[name]
+def test_a_device_type_is_found_by_the_product_name_of_the_driver(product: str, name: str) -> None:
+    assert require_peak_rates(product) is KNOWN_DEVICE_TYPES[name]
 
 
-@pytest.mark.parametrize("name", GPUS)
-def test_ceilings_of_a_gpu_are_whole_plausible_and_cited(name: str) -> None:
-    device = KNOWN[name]
+@pytest.mark.parametrize("name", GPU_NAMES)
+def test_figures_of_a_gpu_are_complete_plausible_and_cited(name: str) -> None:
+    device = KNOWN_DEVICE_TYPES[name]
     assert "NVIDIA" in device.source
     assert device.half_flops >= device.peak_flops > 1e12
     assert math.isnan(device.tf32_flops) or device.peak_flops <= device.tf32_flops <= 0.51 * device.half_flops
@@ -54,5 +61,5 @@ def test_ceilings_of_a_gpu_are_whole_plausible_and_cited(name: str) -> None:
 
 
 def test_no_two_devices_share_a_name() -> None:
-    names = [name for device in KNOWN.values() for name in (device.name, *device.aliases)]
+    names = [name for device in KNOWN_DEVICE_TYPES.values() for name in (device.name, *device.aliases)]
     assert len(names) == len(set(names))

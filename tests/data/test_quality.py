@@ -6,9 +6,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from interfere.data.quality import additive_fit, block_slowdowns, icc, quality
+from interfere.data.quality import additive_r2, block_slowdowns, icc, table_quality
 from interfere.data.tables import Table
-from tests.data.sample import JOBS, PAIR, PAIRS, TABLE
+from tests.data.sample_table import JOBS, PAIR, PAIRS, TABLE
 
 
 def test_icc_of_shrout_and_fleiss() -> None:
@@ -32,22 +32,22 @@ def test_icc_of_too_little_is_nan(passes: list[list[float]]) -> None:
 
 def test_additive_fit_by_hand() -> None:
     victims, neighbours = ["a", "a", "b", "b"], ["a", "b", "a", "b"]
-    assert additive_fit(victims, neighbours, [0.0, 1.0, 2.0, 3.0]) == pytest.approx(1.0)
+    assert additive_r2(victims, neighbours, [0.0, 1.0, 2.0, 3.0]) == pytest.approx(1.0)
     # Pure interaction: no effect of either name explains anything.
-    assert additive_fit(victims, neighbours, [1.0, -1.0, -1.0, 1.0]) == pytest.approx(0.0)
+    assert additive_r2(victims, neighbours, [1.0, -1.0, -1.0, 1.0]) == pytest.approx(0.0)
     # 0, 1, 2, 7: the residual is ±1 in each cell (interaction 1); 1 − 4/29.
-    assert additive_fit(victims, neighbours, [0.0, 1.0, 2.0, 7.0]) == pytest.approx(1 - 4 / 29)
-    assert math.isnan(additive_fit(victims, neighbours, [1.0] * 4))
+    assert additive_r2(victims, neighbours, [0.0, 1.0, 2.0, 7.0]) == pytest.approx(1 - 4 / 29)
+    assert math.isnan(additive_r2(victims, neighbours, [1.0] * 4))
 
 
-def test_a_self_pair_counts_once_a_block() -> None:
+def test_a_self_pair_counts_once_per_block() -> None:
     self_pair = replace(PAIR, neighbour="a", passes=(1.0, 4.0, 3.0, 3.0))
     assert block_slowdowns(self_pair) == pytest.approx((2.0, 3.0))
     assert block_slowdowns(PAIR) == PAIR.passes
 
 
 def test_quality_of_the_sample() -> None:
-    figures = quality(TABLE)
+    figures = table_quality(TABLE)
     assert dict(figures.rows_by_status) == {"ok": 3, "unstable": 1, "infeasible": 0}
     assert figures.slowdown_median == 1.5
     assert figures.slowdown_max == 2.0
@@ -57,8 +57,8 @@ def test_quality_of_the_sample() -> None:
     assert figures.icc == pytest.approx(icc(np.log(blocks).tolist()))
 
 
-def test_quality_of_nothing_is_nan_not_an_error() -> None:
-    figures = quality(Table(name="none", jobs=JOBS, pairs=()))
+def test_the_quality_of_an_empty_table_is_nan() -> None:
+    figures = table_quality(Table(name="none", jobs=JOBS, pairs=()))
     assert math.isnan(figures.icc)
     assert math.isnan(figures.slowdown_median)
     assert len(PAIRS) == 4

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from interfere.data.schema import LATER_JOB, LATER_KERNEL, VERSION_KEY
+from interfere.data.schema import OPTIONAL_JOB_COLUMNS, OPTIONAL_KERNEL_FIELDS, SCHEMA_VERSION_KEY
 from interfere.data.tables import Table, read_table, table_digest, write_table
 from interfere.errors import TableError, UnfitError
 from interfere.records import (
@@ -23,7 +23,7 @@ from interfere.records import (
     PairMeasurement,
     PairStatus,
 )
-from tests.data.sample import JOBS, PAIR, PAIRS, TABLE
+from tests.data.sample_table import JOBS, PAIR, PAIRS, TABLE
 
 NAN = float("nan")
 NAMES = st.text(st.characters(exclude_categories=("C", "Z")), min_size=1, max_size=12)
@@ -50,7 +50,7 @@ def tables(draw: st.DrawFn) -> Table:
     jobs = []
     for name in names:
         stretches = draw(st.lists(st.tuples(SECONDS, SECONDS), max_size=4))
-        later = dict.fromkeys(LATER_KERNEL, MAYBE)
+        later = dict.fromkeys(OPTIONAL_KERNEL_FIELDS, MAYBE)
         kernel = st.builds(
             KernelStat, name=NAMES, mean_s=SECONDS, gap_s=MAYBE, count=SECONDS, grid=WHOLE, block=WHOLE, **later
         )
@@ -69,7 +69,7 @@ def tables(draw: st.DrawFn) -> Table:
             memory_working_set_bytes=draw(MAYBE),
             kernels=tuple(draw(st.lists(kernel, max_size=3))),
             family=draw(st.just("") | NAMES),
-            **{name: draw(SHARE if name in COUNTERS else MAYBE) for name in LATER_JOB},
+            **{name: draw(SHARE if name in COUNTERS else MAYBE) for name in OPTIONAL_JOB_COLUMNS},
         )
         jobs.append(job)
     keys = draw(st.lists(st.tuples(st.sampled_from(names), st.sampled_from(names)), max_size=6, unique=True))
@@ -190,7 +190,7 @@ def test_a_damaged_middle_is_named(folder: Path) -> None:
 
 def test_a_missing_file_is_named(folder: Path) -> None:
     (folder / "jobs.parquet").unlink()
-    assert "lacks jobs.parquet" in refusal(folder)
+    assert "has no jobs.parquet" in refusal(folder)
 
 
 def test_a_missing_a_surplus_and_a_retyped_column_are_named(folder: Path) -> None:
@@ -206,11 +206,11 @@ def test_a_missing_a_surplus_and_a_retyped_column_are_named(folder: Path) -> Non
     assert "column slowdown: type string" in refusal(folder)
 
 
-def test_an_older_file_lacks_the_facts_that_joined_later(folder: Path) -> None:
+def test_a_file_without_optional_columns_reads_as_unknown(folder: Path) -> None:
     path = folder / "jobs.parquet"
-    table = pq.read_table(path).drop_columns([*LATER_JOB, "family"])
+    table = pq.read_table(path).drop_columns([*OPTIONAL_JOB_COLUMNS, "family"])
     kernels = [
-        [{name: value for name, value in kernel.items() if name not in LATER_KERNEL} for kernel in row]
+        [{name: value for name, value in kernel.items() if name not in OPTIONAL_KERNEL_FIELDS} for kernel in row]
         for row in table["kernels"].to_pylist()
     ]
     old = table.schema.metadata
@@ -229,7 +229,7 @@ def test_an_older_file_lacks_the_facts_that_joined_later(folder: Path) -> None:
 def test_another_schema_version_is_refused(folder: Path, version: bytes | None) -> None:
     path = folder / "jobs.parquet"
     table = pq.read_table(path)
-    pq.write_table(table.replace_schema_metadata({VERSION_KEY: version} if version else None), path)
+    pq.write_table(table.replace_schema_metadata({SCHEMA_VERSION_KEY: version} if version else None), path)
     assert "schema version" in refusal(folder)
 
 
@@ -243,7 +243,7 @@ def test_another_schema_version_is_refused(folder: Path, version: bytes | None) 
         (replace(TABLE, jobs=(replace(JOBS[0], memory_gradient_bytes=1e17), JOBS[1])), "memory_gradient_bytes"),
     ],
 )
-def test_a_broken_table_is_not_written_and_the_old_one_stays(folder: Path, table: Table, said: str) -> None:
+def test_a_broken_table_does_not_replace_the_old_one(folder: Path, table: Table, said: str) -> None:
     before = table_digest(folder)
     with pytest.raises(TableError, match=said):
         write_table(folder, table)
@@ -265,11 +265,11 @@ def test_the_digest_follows_the_content(folder: Path) -> None:
     write_table(folder, replace(TABLE, pairs=PAIRS[:2]))
     assert table_digest(folder) != before
     (folder / "pairs.parquet").unlink()
-    with pytest.raises(TableError, match=r"lacks pairs\.parquet"):
+    with pytest.raises(TableError, match=r"has no pairs\.parquet"):
         table_digest(folder)
 
 
-def test_only_rows_with_a_slowdown_are_ok() -> None:
+def test_ok_pairs_are_those_with_a_slowdown() -> None:
     assert [pair.slowdown for pair in TABLE.ok_pairs] == [1.5, 1.2, 2.0]
 
 

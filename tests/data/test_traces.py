@@ -7,14 +7,14 @@ import pytest
 
 from interfere.data.parquet import write_rows
 from interfere.data.schema import trace_schema
-from interfere.data.traces import TRACE, JobTrace, TraceCluster, TraceJob, read_trace, write_trace
+from interfere.data.traces import TRACE_FILE, JobTrace, TraceJob, VirtualCluster, read_trace, write_trace
 from interfere.errors import InvalidInputError, TableError
 
 FIRST = TraceJob(
     job_id="1", workload="A3C", arrival_s=0.0, gpus=1, duration_s=5.0, user="u", vc="v", status="completed"
 )
 SECOND = TraceJob(job_id="2", workload="", arrival_s=0.0, gpus=8, total_steps=100.0)
-CLUSTER = TraceCluster(vc="v", nodes=2, gpus_per_node=8)
+CLUSTER = VirtualCluster(vc="v", nodes=2, gpus_per_node=8)
 
 
 def test_what_is_written_comes_back(tmp_path: Path) -> None:
@@ -42,10 +42,10 @@ def test_jobs_out_of_order_twice_or_on_no_device_are_refused() -> None:
 def test_a_broken_row_is_one_error_with_its_number(tmp_path: Path) -> None:
     write_trace(tmp_path, JobTrace(name="own", jobs=(FIRST,)))
     row = {"job_id": "3", "workload": None, "arrival_s": 1.0, "gpus": None, "duration_s": None}
-    write_rows(tmp_path / TRACE, [row], trace_schema())
+    write_rows(tmp_path / TRACE_FILE, [row], trace_schema())
     with pytest.raises(TableError, match=r"trace\.parquet, row 0: gpus"):
         read_trace(tmp_path)
-    write_rows(tmp_path / TRACE, [row | {"gpus": 1, "arrival_s": 2.0}, row | {"gpus": 1}], trace_schema())
+    write_rows(tmp_path / TRACE_FILE, [row | {"gpus": 1, "arrival_s": 2.0}, row | {"gpus": 1}], trace_schema())
     with pytest.raises(TableError, match="order of arrival"):
         read_trace(tmp_path)
 

@@ -6,15 +6,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from interfere.predict.novelty import JobSpace, pair_novelty
-from training.models.gp import standard_space, weighted
+from training.models.gp import standardised_space, weighted_space
 
 JOBS = np.array([[0.0, 1.0, 5.0, np.nan], [1.0, 3.0, 5.0, 2.0], [2.0, 2.0, 5.0, np.nan]], dtype=np.float32)
 
 
 @pytest.fixture(scope="module")
 def space() -> JobSpace:
-    made = standard_space(JOBS)
-    return weighted(made, np.ones(len(made.columns)))
+    made = standardised_space(JOBS)
+    return weighted_space(made, np.ones(len(made.columns)))
 
 
 def test_a_column_that_never_varies_is_left_out(space: JobSpace) -> None:
@@ -31,14 +31,14 @@ def test_known_jobs_are_hardly_novel_and_far_ones_are(space: JobSpace) -> None:
 
 @given(st.lists(st.floats(-1e6, 1e6, width=32), min_size=4, max_size=4), st.integers(0, 15))
 def test_novelty_is_a_share_whatever_is_asked(values: list[float], absent: int) -> None:
-    made = weighted(standard_space(JOBS), np.array([0.5, 2.0]))
+    made = weighted_space(standardised_space(JOBS), np.array([0.5, 2.0]))
     job = np.array([[np.nan if absent >> k & 1 else v for k, v in enumerate(values)]], dtype=np.float32)
     assert 0.0 <= made.novelty(job)[0] <= 1.0
 
 
 def test_a_table_of_equal_jobs_has_one_place() -> None:
     same = np.ones((3, 4), dtype=np.float32)
-    made = weighted(standard_space(same), np.ones(1))
+    made = weighted_space(standardised_space(same), np.ones(1))
     assert made.novelty(np.full((1, 4), 7.0, dtype=np.float32))[0] < 0.02  # nothing is known to tell them apart
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from features.pair import Encoder
+from features.pair import FeatureEncoder
 from interfere.predict.occlusion import FACTS, IDENTITY, Effect, Occlusion
 from interfere.predict.onnx import OnnxPredictor, load_model
 from interfere.records import JobProfile, KernelStat
@@ -19,7 +19,7 @@ USUAL_S = float(np.median(list(STEP_TIME_S.values())))
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> OnnxPredictor:
     """log s = base + effect of victim and neighbour + slope · log step time of the victim; nothing else is read."""
-    return load_model(publish(tmp_path_factory.mktemp("model")), Encoder())
+    return load_model(publish(tmp_path_factory.mktemp("model")), FeatureEncoder())
 
 
 @pytest.fixture(scope="module")

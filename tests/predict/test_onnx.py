@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import interfere.predict
-from features.pair import Encoder
+from features.pair import FeatureEncoder
 from interfere.errors import ModelError, UnfitError
 from interfere.policy.solve.planner import plan
 from interfere.predict.measured import Measured, MeasuredPredictor, PairKey
@@ -35,7 +35,7 @@ DOMAIN = ("cpu-core", "timeslice")
 
 @pytest.fixture(scope="module")
 def model() -> OnnxPredictor:
-    return load_model(SHIPPED, Encoder())
+    return load_model(SHIPPED, FeatureEncoder())
 
 
 @pytest.fixture
@@ -112,7 +112,7 @@ def test_a_truncated_file_is_refused_by_name(folder: Path, name: str) -> None:
     data = (folder / name).read_bytes()
     (folder / name).write_bytes(data[: len(data) // 2])
     with pytest.raises(ModelError, match=name.replace(".", r"\.")):
-        load_model(folder, Encoder())
+        load_model(folder, FeatureEncoder())
 
 
 def test_a_truncated_graph_with_a_matching_manifest_is_refused_too(folder: Path) -> None:
@@ -122,7 +122,7 @@ def test_a_truncated_graph_with_a_matching_manifest_is_refused_too(folder: Path)
     manifest["files"]["pair.onnx"] = hashlib.sha256(data).hexdigest()
     (folder / "manifest.json").write_text(json.dumps(manifest))
     with pytest.raises(ModelError, match="pair"):
-        load_model(folder, Encoder())
+        load_model(folder, FeatureEncoder())
 
 
 @pytest.mark.parametrize(
@@ -138,12 +138,12 @@ def test_a_manifest_that_does_not_fit_is_refused(folder: Path, edit: dict, messa
     manifest = json.loads((folder / "manifest.json").read_text()) | edit
     (folder / "manifest.json").write_text(json.dumps(manifest))
     with pytest.raises(ModelError, match=message):
-        load_model(folder, Encoder())
+        load_model(folder, FeatureEncoder())
 
 
 def test_a_folder_without_a_manifest_is_no_model(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=r"manifest\.json"):
-        load_model(tmp_path, Encoder())
+        load_model(tmp_path, FeatureEncoder())
 
 
 def strange(model: OnnxPredictor) -> JobProfile:

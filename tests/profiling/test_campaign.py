@@ -16,12 +16,12 @@ import pytest
 from interfere.data.tables import read_table
 from interfere.errors import ConflictError, InvalidInputError, NotFoundError, UnfitError
 from interfere.profiling.campaign import CampaignConfig, CampaignProgress, run_campaign
-from interfere.profiling.raw import RawLog, locked
+from interfere.profiling.measurement_log import MeasurementLog, lock_log
 from interfere.records import PairStatus
 from tests.profiling.processes import all_gone, descendants
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system cannot pin processes")
-BUSY, WAITING = "tests.profiling.jobs:BUSY", "tests.profiling.jobs:waiting"
+BUSY, WAITING = "tests.profiling.sample_workloads:BUSY", "tests.profiling.sample_workloads:waiting"
 
 
 def config(out: Path, **changes: object) -> CampaignConfig:
@@ -52,7 +52,7 @@ def test_a_campaign_from_nothing_to_a_table(tmp_path: Path) -> None:
         "card.md",
         "raw",
     }
-    blocks = RawLog(tmp_path / "t" / "raw").blocks()
+    blocks = MeasurementLog(tmp_path / "t" / "raw").blocks()
     card = (tmp_path / "t" / "card.md").read_text()
     assert f"--workloads {BUSY},{WAITING}" in card
     refused = sum(bool(block.reason) for block in blocks)
@@ -82,7 +82,7 @@ def test_a_finished_campaign_measures_nothing_again(tmp_path: Path) -> None:
     assert [p.passes for p in again.pairs] == [p.passes for p in first.pairs]
     more = run_campaign(replace(done, passes=2, max_blocks=2), lambda now: None)
     assert len(more.pairs[0].passes) >= len(first.pairs[0].passes)
-    assert len(RawLog(tmp_path / "t" / "raw").blocks()) > 1
+    assert len(MeasurementLog(tmp_path / "t" / "raw").blocks()) > 1
 
 
 def test_chosen_pairs_with_known_profiles_are_measured_alone(tmp_path: Path) -> None:
@@ -100,7 +100,7 @@ def test_chosen_pairs_with_known_profiles_are_measured_alone(tmp_path: Path) -> 
 
 def test_killed_it_leaves_no_orphans_and_goes_on_where_it_was(tmp_path: Path) -> None:
     out = tmp_path / "t"
-    log = RawLog(out / "raw")
+    log = MeasurementLog(out / "raw")
     command = [
         sys.executable,
         "-m",
@@ -156,9 +156,9 @@ def test_interrupted_it_ends_its_workers_and_can_be_resumed(tmp_path: Path) -> N
     assert started
     assert all_gone(started)
     assert os.sched_getaffinity(0) == before
-    kept = RawLog(tmp_path / "t" / "raw").blocks()
+    kept = MeasurementLog(tmp_path / "t" / "raw").blocks()
     run_campaign(config(tmp_path / "t", passes=1, max_blocks=1), lambda now: None)
-    assert RawLog(tmp_path / "t" / "raw").blocks()[: len(kept)] == kept
+    assert MeasurementLog(tmp_path / "t" / "raw").blocks()[: len(kept)] == kept
 
 
 def test_a_stolen_core_is_warned_about_and_never_becomes_a_slowdown(tmp_path: Path) -> None:
@@ -193,7 +193,7 @@ def test_interrupted_on_the_command_line_it_says_how_to_go_on(tmp_path: Path) ->
 
 
 def test_a_second_profiler_in_one_folder_is_refused(tmp_path: Path) -> None:
-    with locked(tmp_path / "t" / "raw"), pytest.raises(UnfitError, match="another profiler"):
+    with lock_log(tmp_path / "t" / "raw"), pytest.raises(UnfitError, match="another profiler"):
         run_campaign(config(tmp_path / "t"), lambda now: None)
 
 

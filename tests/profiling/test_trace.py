@@ -1,19 +1,19 @@
-"""Readings of traces whose truth is known."""
+"""Traces of known jobs give the known steps, times and intervals."""
 
 import numpy as np
 import pytest
 
 from interfere.profiling.trace import (
     CHUNK_S,
-    busy_and_idle,
-    busy_stretches,
-    chunks,
-    covered,
-    cpu_between,
-    running_stretches,
+    busy_and_idle_durations,
+    busy_intervals,
+    covered_s,
+    cpu_time_s,
+    running_intervals,
+    step_chunks,
     whole_steps,
 )
-from tests.profiling.traces import joined, steady
+from tests.profiling.sample_blocks import joined, steady
 
 
 def test_only_whole_steps_count() -> None:
@@ -34,43 +34,43 @@ def test_a_window_without_a_whole_step_has_no_span() -> None:
 def test_a_hold_between_two_runs_is_no_step() -> None:
     trace = joined(steady(0.0, 1.0, step_s=0.1), steady(2.0, 3.0, step_s=0.1))
     assert whole_steps(trace, 1.05, 1.95) is None
-    assert covered(running_stretches(trace), 0.0, 3.0) == pytest.approx(2.0)
+    assert covered_s(running_intervals(trace), 0.0, 3.0) == pytest.approx(2.0)
 
 
 def test_stretches_of_a_job_that_pauses() -> None:
     trace = steady(0.0, 0.5, step_s=0.1, pause_s=0.06)
-    busy = busy_stretches(trace)
+    busy = busy_intervals(trace)
     assert busy[0] == pytest.approx([0.0, 0.04])
-    assert covered(busy, 0.0, 0.5) == pytest.approx(5 * 0.04)
-    lengths, idle = busy_and_idle(trace)
+    assert covered_s(busy, 0.0, 0.5) == pytest.approx(5 * 0.04)
+    lengths, idle = busy_and_idle_durations(trace)
     assert lengths == pytest.approx([0.04] * 5)
     assert idle == pytest.approx([0.06] * 5)
-    assert len(busy_and_idle(trace, limit=3)[0]) == 3
+    assert len(busy_and_idle_durations(trace, limit=3)[0]) == 3
 
 
 def test_a_job_that_never_waits_is_one_stretch() -> None:
-    lengths, idle = busy_and_idle(steady(0.0, 0.5, step_s=0.1))
+    lengths, idle = busy_and_idle_durations(steady(0.0, 0.5, step_s=0.1))
     assert lengths == pytest.approx((0.5,))
     assert idle == (0.0,)
 
 
 def test_coverage_counts_overlaps_once_and_clips() -> None:
     stretches = np.array([[0.0, 2.0], [1.0, 3.0], [5.0, 9.0], [1.5, 1.6]])
-    assert covered(stretches, 0.5, 6.0) == pytest.approx(2.5 + 1.0)
-    assert covered(np.empty((0, 2)), 0.0, 1.0) == 0.0
+    assert covered_s(stretches, 0.5, 6.0) == pytest.approx(2.5 + 1.0)
+    assert covered_s(np.empty((0, 2)), 0.0, 1.0) == 0.0
 
 
 def test_cpu_is_linear_between_events() -> None:
     trace = steady(0.0, 1.0, step_s=0.1, cpu_frac=0.5)
-    assert cpu_between(trace, 0.25, 0.75) == pytest.approx(0.25)
-    assert cpu_between(trace[:0], 0.0, 1.0) == 0.0
+    assert cpu_time_s(trace, 0.25, 0.75) == pytest.approx(0.25)
+    assert cpu_time_s(trace[:0], 0.0, 1.0) == 0.0
 
 
 @pytest.mark.parametrize("step_s", [0.003, 0.05])
 def test_chunks_are_the_fewest_steps_that_last_long_enough(step_s: float) -> None:
-    rows = chunks(steady(0.0, 1.0, step_s=step_s), 0.1, 0.9)
+    rows = step_chunks(steady(0.0, 1.0, step_s=step_s), 0.1, 0.9)
     assert (rows[:, 1] >= CHUNK_S).all()
     assert (rows[:, 1] - step_s < CHUNK_S).all()
     assert rows[:, 1] == pytest.approx(rows[:, 3] * step_s)
     assert (rows[:, 0] >= 0.1).all()
-    assert chunks(steady(0.0, 1.0, step_s=step_s), 0.5, 0.5).shape == (0, 4)
+    assert step_chunks(steady(0.0, 1.0, step_s=step_s), 0.5, 0.5).shape == (0, 4)

@@ -7,13 +7,13 @@ import time
 import pytest
 
 from interfere.errors import InvalidInputError, NotFoundError
-from interfere.profiling.workloads import BUILT_IN, EIGHT, TWELVE, check_names, find, names, needs_torch
-from tests.profiling import jobs
+from interfere.profiling.workloads import BUILT_IN, EIGHT, TWELVE, check_names, expand_names, find_workload, needs_torch
+from tests.profiling import sample_workloads
 
 
 @pytest.mark.parametrize("name", BUILT_IN)
 def test_a_built_in_runs_and_waits_alike_in_every_step(name: str) -> None:
-    workload = find(name)
+    workload = find_workload(name)
     assert workload.name == name
     step = workload.build()
     waits: list[list[float]] = []
@@ -41,12 +41,12 @@ def test_declared_work_is_finite_and_torch_work_is_left_to_the_counter() -> None
 
 
 def test_names_and_sets() -> None:
-    assert names("all") == tuple(BUILT_IN)
-    assert names(" gemm , stream") == ("gemm", "stream")
+    assert expand_names("all") == tuple(BUILT_IN)
+    assert expand_names(" gemm , stream") == ("gemm", "stream")
     assert set(EIGHT) < set(TWELVE) < set(BUILT_IN)
     assert (len(EIGHT), len(TWELVE)) == (8, 12)
     with pytest.raises(InvalidInputError, match="no workload"):
-        names(" , ")
+        expand_names(" , ")
 
 
 def test_unknown_and_repeated_names_are_refused() -> None:
@@ -58,14 +58,14 @@ def test_unknown_and_repeated_names_are_refused() -> None:
 
 
 def test_a_users_own() -> None:
-    assert find("tests.profiling.jobs:BUSY") is jobs.BUSY
-    assert find("tests.profiling.jobs:waiting").name == "waiting"
-    assert not needs_torch("tests.profiling.jobs:waiting")
-    with pytest.raises(InvalidInputError, match="gave no Workload: str"):
-        find("tests.profiling.jobs:nothing")
+    assert find_workload("tests.profiling.sample_workloads:BUSY") is sample_workloads.BUSY
+    assert find_workload("tests.profiling.sample_workloads:waiting").name == "waiting"
+    assert not needs_torch("tests.profiling.sample_workloads:waiting")
+    with pytest.raises(InvalidInputError, match="did not return a Workload: str"):
+        find_workload("tests.profiling.sample_workloads:nothing")
 
 
 def test_looking_up_imports_nothing_heavy() -> None:
-    code = "import sys, interfere.profiling.workloads as w; w.names('all'); print('torch' in sys.modules)"
+    code = "import sys, interfere.profiling.workloads as w; w.expand_names('all'); print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"

@@ -20,7 +20,7 @@ from tests.models import DEVICE_TYPE, SLOPE, STEP_TIME_S, WORKLOADS, expected, p
 from tests.serving.test_decisions import snapshot
 from tests.serving.test_log import cold_prior
 from tests.serving.test_observations import window
-from training.models.residual_prior import prior_bytes
+from training.publishing.residual_prior import residual_prior_file
 
 
 def test_a_shared_start_has_its_predictions_their_causes_and_its_alternatives(client: PolicyClient) -> None:
@@ -133,7 +133,7 @@ def test_a_job_without_facts_is_explained_by_what_was_observed(
     serve: Callable[..., RunningServer], settings: Settings, tmp_path: Path
 ) -> None:
     folder = publish(tmp_path / "with-means")
-    (folder / FILE).write_bytes(prior_bytes(cold_prior()))
+    (folder / FILE).write_bytes(residual_prior_file(cold_prior()))
     with PolicyClient(serve(replace(settings, model=folder)).address) as client:
         client.observe([window(f"cold {k}", "nobody", "gemm", slowdown=1.9) for k in range(8)])
         jobs = (Job(id="a", workload="nobody"), Job(id="b", workload="stream"))

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from features.pair import Encoder
+from features.pair import FeatureEncoder
 from interfere.client import PolicyClient
 from interfere.commands.grants import app
 from interfere.config import Settings
@@ -176,7 +176,7 @@ def test_without_a_clock_nothing_is_remembered(client: PolicyClient) -> None:
 
 
 def test_two_servers_on_one_store_grant_no_granule_twice(model_folder: Path, tmp_path: Path) -> None:
-    model = load_model(model_folder, Encoder())
+    model = load_model(model_folder, FeatureEncoder())
     store = SqliteStore(tmp_path / "store.db")
     cores = [
         PolicyCore(

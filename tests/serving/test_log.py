@@ -25,12 +25,12 @@ from interfere.records import (
     Snapshot,
     Source,
 )
-from interfere.store.observations import SqliteSnapshots
+from interfere.store.observations import SqliteCheckpoints
 from serving import learning
 from serving.server import RunningServer
 from tests.models import DEVICE_TYPE, expected, profile, publish
 from tests.serving.test_observations import APPLIED, DUPLICATE, PENDING, REJECTED, median, results, window
-from training.models.residual_prior import prior_bytes
+from training.publishing.residual_prior import residual_prior_file
 
 DAY_S = 86_400.0
 QUARANTINED = ObservationResult.QUARANTINED
@@ -158,7 +158,7 @@ def test_a_restart_from_a_snapshot_and_one_from_the_whole_log_know_the_same(
         store.execute("UPDATE snapshot SET content = substr(content, 1, 999)")
     store.close()
     check()  # a damaged snapshot costs time only
-    monkeypatch.setattr(SqliteSnapshots, "find", lambda self, key, upto=None: iter(()))
+    monkeypatch.setattr(SqliteCheckpoints, "find", lambda self, key, up_to=None: iter(()))
     check()
 
 
@@ -272,7 +272,7 @@ def test_a_job_without_facts_is_served_from_what_was_observed_until_its_facts_co
     serve: Callable[..., RunningServer], settings: Settings, tmp_path: Path
 ) -> None:
     folder = publish(tmp_path / "with-means")
-    (folder / FILE).write_bytes(prior_bytes(cold_prior()))
+    (folder / FILE).write_bytes(residual_prior_file(cold_prior()))
     with PolicyClient(serve(replace(settings, model=folder)).address) as client:
         (before,) = client.predict(["nobody", "gemm"], pairs=[(0, 1)]).prediction.source
         assert before is Source.ABSTAINED

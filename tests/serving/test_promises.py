@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from features.pair import Encoder
+from features.pair import FeatureEncoder
 from interfere.client import PolicyClient
 from interfere.config import Settings
 from interfere.errors import InvalidInputError
@@ -259,7 +259,7 @@ def test_a_device_that_vanished_releases_its_promise(client: PolicyClient) -> No
 
 
 def test_two_servers_on_one_store_promise_no_seat_twice(model_folder: Path, tmp_path: Path) -> None:
-    model = load_model(model_folder, Encoder())
+    model = load_model(model_folder, FeatureEncoder())
     store = SqliteStore(tmp_path / "store.db")
     cores = [
         PolicyCore(

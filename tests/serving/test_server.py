@@ -14,7 +14,7 @@ from google.rpc import error_details_pb2, status_pb2
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
 
-from features.pair import Encoder
+from features.pair import FeatureEncoder
 from interfere.client import PolicyClient
 from interfere.config import Settings
 from interfere.errors import LimitError, ModelError, UnfitError
@@ -303,7 +303,7 @@ def test_a_truncated_file_of_the_model_is_refused(settings: Settings, tmp_path: 
 def test_a_model_under_another_encoder_is_refused(settings: Settings, tmp_path: Path) -> None:
     folder = publish(tmp_path / "model")
     manifest = folder / "manifest.json"
-    manifest.write_text(manifest.read_text().replace(Encoder().fingerprint, "0" * 16))
+    manifest.write_text(manifest.read_text().replace(FeatureEncoder().fingerprint, "0" * 16))
     with pytest.raises(ModelError, match=r"another feature encoder(.|\n)*interfere train"):
         start_server(replace(settings, model=folder))
 

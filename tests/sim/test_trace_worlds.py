@@ -4,11 +4,11 @@ import math
 
 import pytest
 
-from interfere.data.traces import JobTrace, TraceCluster, TraceJob
+from interfere.data.traces import JobTrace, TraceJob, VirtualCluster
 from interfere.errors import InvalidInputError
 from interfere.sim.trace_worlds import at_load, days_redrawn, worlds_of
 
-CLUSTERS = (TraceCluster(vc="x", nodes=2, gpus_per_node=4), TraceCluster(vc="y", nodes=1, gpus_per_node=1))
+CLUSTERS = (VirtualCluster(vc="x", nodes=2, gpus_per_node=4), VirtualCluster(vc="y", nodes=1, gpus_per_node=1))
 
 
 def one(name: str, arrival_s: float, gpus: int = 1, duration_s: float = 10.0, vc: str = "x") -> TraceJob:
@@ -56,7 +56,7 @@ def test_devices_for_a_trace_that_has_none() -> None:
     bare = JobTrace(name="bare", jobs=TRACE.jobs)
     with pytest.raises(InvalidInputError, match="which devices"):
         worlds_of(bare, device_type="v", mode="mps")
-    found = worlds_of(bare, device_type="v", mode="mps", clusters=(TraceCluster(vc="all", nodes=1, gpus_per_node=9),))
+    found = worlds_of(bare, device_type="v", mode="mps", clusters=(VirtualCluster(vc="all", nodes=1, gpus_per_node=9),))
     assert [job.id for job in found.worlds[0].jobs] == ["a", "b", "long", "c", "nowhere", "d"]
     empty = JobTrace(name="empty", jobs=(one("u", 0, duration_s=math.nan),), clusters=CLUSTERS)
     with pytest.raises(InvalidInputError, match="no job") as raised:

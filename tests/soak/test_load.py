@@ -6,7 +6,7 @@ import threading
 import time
 from pathlib import Path
 
-from features.pair import Encoder
+from features.pair import FeatureEncoder
 from interfere.client import PolicyClient
 from interfere.predict.measured import MeasuredPredictor
 from interfere.predict.onnx import load_model
@@ -71,11 +71,11 @@ def test_a_restart_with_a_long_log(model_folder: Path, tmp_path: Path) -> None:
     store = SqliteStore(path)
     names = [f"w{k}" for k in range(JOBS)]
     store.profiles.put([profile(name) for name in names])
-    model = load_model(model_folder, Encoder())
+    model = load_model(model_folder, FeatureEncoder())
     predictor = MeasuredPredictor(model, {})
     catalogue = ProfileCatalogue(store.profiles, model.profiles.values())
     ledger = ObservationLedger(
-        lambda: OnlineModel(predictor), store.observations, store.snapshots, catalogue, Metrics()
+        lambda: OnlineModel(predictor), store.observations, store.checkpoints, catalogue, Metrics()
     )
     for start in range(0, ENTRIES, 2_000):
         ledger.observe([_window(k, rng.choice(names), rng.choice(names)) for k in range(start, start + 2_000)])

@@ -1,4 +1,7 @@
-"""The laws of `interfere.store.protocol.Store`: subclass, give `open`, and every implementation is held to them."""
+"""The laws of `interfere.store.protocols.Store`, as one suite for every implementation.
+
+To test an implementation, subclass `StoreLaws` and override its fixture `open_store`.
+"""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -24,20 +27,20 @@ from interfere.records import (
     Rollback,
     ScopeLedger,
 )
-from interfere.store.protocol import Account, Kept, Store, StoredDecision, StoredSnapshot
-from interfere.store.rows import (
-    grant_text,
-    kind_of,
-    observation_text,
-    profile_text,
-    promise_text,
-    read_grant,
-    read_observation,
-    read_profile,
-    read_promise,
-    read_slots,
-    slots_text,
+from interfere.store.json_records import (
+    grant_from_json,
+    grant_to_json,
+    observation_from_json,
+    observation_kind,
+    observation_to_json,
+    profile_from_json,
+    profile_to_json,
+    promise_from_json,
+    promise_to_json,
+    slots_from_json,
+    slots_to_json,
 )
+from interfere.store.protocols import DecisionAudit, NewObservation, StateCheckpoint, Store, StoredDecision
 from tests.wire import strategies as some
 
 PROFILE = JobProfile(
@@ -48,15 +51,21 @@ PROFILE = JobProfile(
     idle_s=(0.0, 0.3),
     kernels=(KernelStat(name="k", mean_s=0.1, grid=(1, 2)),),
 )
-ACCOUNT = Account(
-    decision_id="d1", scope="s", request=b"\x00asked" * 99, answer=b"", model_version="m", learned_upto=7, facts="f"
+AUDIT = DecisionAudit(
+    decision_id="d1",
+    scope="s",
+    request=b"\x00asked" * 99,
+    answer=b"",
+    model_version="m",
+    learned_up_to=7,
+    facts_digest="f",
 )
 OTHER = replace(PROFILE, step_time_s=0.2)
 DECISION = StoredDecision(scope="s", snapshot_id="1", digest="d", content=b"\x00plan")
 
 
 def window(observation_id: str, **given_: object) -> Progress:
-    """A valid window."""
+    """A valid progress window."""
     values: dict[str, object] = {"steps": 5.0, "company": ("x",)} | given_
     return Progress(
         observation_id=observation_id, job_id="j", workload="w", device_type="t", start_s=0.0, end_s=9.0, **values
@@ -64,8 +73,8 @@ def window(observation_id: str, **given_: object) -> Progress:
 
 
 def append(store: Store, *observations: Observation) -> int:
-    """Store them as applied."""
-    return store.observations.append([Kept(observation=one) for one in observations], 1e9)
+    """Append the observations with the answer `applied`."""
+    return store.observations.append([NewObservation(observation=one) for one in observations], 1e9)
 
 
 MEMORY = MemoryUsage(
@@ -76,7 +85,7 @@ ROLLBACK = Rollback(observation_id="r", to_sequence=1, reason="a broken reporter
 
 
 def promise(job_id: str, *decision_ids: str) -> Promise:
-    """A start beside another job."""
+    """The promise of a shared start."""
     action = Action(
         kind=ActionKind.START_SHARED,
         job_id=job_id,
@@ -91,7 +100,7 @@ def promise(job_id: str, *decision_ids: str) -> Promise:
 
 
 class StoreLaws:
-    """Every test gets `open_store`: a new store the first time, the same one, reopened, after `close`."""
+    """`open_store()` gives a new store at the first call, and later the same one, reopened after `close`."""
 
     @pytest.fixture
     def open_store(self) -> Iterator[Callable[[], Store]]:
@@ -114,9 +123,9 @@ class StoreLaws:
         append(store, window("b"), window("a"))
         append(store, window("0"))
         store.close()
-        again = open_store().observations
-        assert [e.observation.observation_id for e in again.entries()] == ["b", "a", "0"]
-        assert again.counts() == {"progress": 3}
+        log = open_store().observations
+        assert [e.observation.observation_id for e in log.entries()] == ["b", "a", "0"]
+        assert log.counts() == {"progress": 3}
 
     def test_an_id_is_stored_once_and_a_refused_batch_leaves_nothing(self, open_store: Callable[[], Store]) -> None:
         store = open_store()
@@ -127,143 +136,155 @@ class StoreLaws:
             ("a", 1.0)
         ]
 
-    def test_find_gives_the_stored_ones_of_many(self, open_store: Callable[[], Store]) -> None:
+    def test_find_returns_the_stored_observations_among_many_ids(self, open_store: Callable[[], Store]) -> None:
         store = open_store()
         append(store, *(window(str(k)) for k in range(1200)))
         found = store.observations.find(str(k) for k in range(600, 1800))
         assert sorted(map(int, found)) == list(range(600, 1200))
-        assert observation_text(found["700"]) == observation_text(window("700"))
+        assert observation_to_json(found["700"]) == observation_to_json(window("700"))
         assert store.observations.find([]) == {}
 
-    def test_every_kind_comes_back_with_what_was_answered(self, open_store: Callable[[], Store]) -> None:
+    def test_every_kind_of_observation_comes_back_with_the_servers_answer(
+        self, open_store: Callable[[], Store]
+    ) -> None:
         store = open_store()
         kept = [
-            Kept(observation=one, result=ObservationResult.QUARANTINED, reason="why")
+            NewObservation(observation=one, result=ObservationResult.QUARANTINED, reason="why")
             for one in (window("w"), MEMORY, OUTCOME, ROLLBACK)
         ]
         assert store.observations.append(kept, 7.0) == 4
         store.close()
-        again = open_store().observations
-        found = list(again.entries())
+        log = open_store().observations
+        found = list(log.entries())
         assert [repr(e.observation) for e in found] == [repr(one.observation) for one in kept]
         assert {(e.result, e.reason, e.received_s) for e in found} == {(ObservationResult.QUARANTINED, "why", 7.0)}
-        assert again.counts() == {"progress": 1, "memory_usage": 1, "outcome": 1, "rollback": 1}
-        assert again.counts(upto=2) == {"progress": 1, "memory_usage": 1}
-        assert (again.rollbacks(), again.rollbacks(upto=3)) == (((4, 1),), ())
+        assert log.counts() == {"progress": 1, "memory_usage": 1, "outcome": 1, "rollback": 1}
+        assert log.counts(up_to=2) == {"progress": 1, "memory_usage": 1}
+        assert (log.rollbacks(), log.rollbacks(up_to=3)) == (((4, 1),), ())
 
-    def test_parts_of_a_long_log(self, open_store: Callable[[], Store]) -> None:
-        book = open_store().observations
+    def test_a_long_log_is_read_in_parts(self, open_store: Callable[[], Store]) -> None:
+        log = open_store().observations
         for start in range(0, 12_000, 4_000):
-            book.append([Kept(observation=window(str(k))) for k in range(start, start + 4_000)], 0.0)
-        part = [e.sequence for e in book.entries(after=3_000, upto=11_000)]
+            log.append([NewObservation(observation=window(str(k))) for k in range(start, start + 4_000)], 0.0)
+        part = [e.sequence for e in log.entries(after=3_000, up_to=11_000)]
         assert part == list(range(3_001, 11_001))
-        assert [e.sequence for e in book.newest(3, upto=100)] == [100, 99, 98]
+        assert [e.sequence for e in log.newest(3, up_to=100)] == [100, 99, 98]
 
-    def test_what_a_decision_was_made_from_comes_back_by_its_id(self, open_store: Callable[[], Store]) -> None:
+    def test_the_audit_of_a_decision_comes_back_by_its_id(self, open_store: Callable[[], Store]) -> None:
         store = open_store()
-        store.accounts.put(ACCOUNT)
-        store.accounts.put(replace(ACCOUNT, decision_id="d2", learned_upto=8))
-        store.accounts.put(replace(ACCOUNT, learned_upto=9))  # told again: what it was made from stays
+        store.audits.put(AUDIT)
+        store.audits.put(replace(AUDIT, decision_id="d2", learned_up_to=8))
+        store.audits.put(replace(AUDIT, learned_up_to=9))  # stored again: the first one stays
         store.close()
-        again = open_store().accounts
-        assert again.find("d1") == ACCOUNT
-        assert again.find("d2") == replace(ACCOUNT, decision_id="d2", learned_upto=8)
-        assert again.find("d3") is None
+        audits = open_store().audits
+        assert audits.find("d1") == AUDIT
+        assert audits.find("d2") == replace(AUDIT, decision_id="d2", learned_up_to=8)
+        assert audits.find("d3") is None
 
-    def test_the_newest_snapshots_are_kept(self, open_store: Callable[[], Store]) -> None:
+    def test_only_the_newest_checkpoints_are_kept(self, open_store: Callable[[], Store]) -> None:
         store = open_store()
         for k in range(1, 6):
-            store.snapshots.put(StoredSnapshot(sequence=k, key="k", content=bytes([k])))
+            store.checkpoints.put(StateCheckpoint(sequence=k, key="k", content=bytes([k])))
         store.close()
-        again = open_store().snapshots
-        assert [(s.sequence, s.content) for s in again.find("k")] == [(5, b"\x05"), (4, b"\x04")]
-        assert [s.sequence for s in again.find("k", upto=4)] == [4]
-        assert list(again.find("other")) == []
+        checkpoints = open_store().checkpoints
+        assert [(s.sequence, s.content) for s in checkpoints.find("k")] == [(5, b"\x05"), (4, b"\x04")]
+        assert [s.sequence for s in checkpoints.find("k", up_to=4)] == [4]
+        assert list(checkpoints.find("other")) == []
 
     def test_decisions_come_back_by_scope_and_id(self, open_store: Callable[[], Store]) -> None:
         store = open_store()
         store.decisions.put(DECISION)
         store.decisions.put(replace(DECISION, scope="other", content=b"2"))
         store.close()
-        again = open_store().decisions
-        assert again.find("s", "1") == DECISION
-        assert again.find("s", "2") is None
+        decisions = open_store().decisions
+        assert decisions.find("s", "1") == DECISION
+        assert decisions.find("s", "2") is None
         with pytest.raises(ConflictError):
-            again.put(replace(DECISION, content=b"3"))
-        assert again.find("s", "1") == DECISION
+            decisions.put(replace(DECISION, content=b"3"))
+        assert decisions.find("s", "1") == DECISION
 
-    def test_what_is_promised_comes_back_in_its_order(self, open_store: Callable[[], Store]) -> None:
+    def test_promises_come_back_in_their_order(self, open_store: Callable[[], Store]) -> None:
         store = open_store()
-        assert store.promises.ledger("s") == ScopeLedger(scope="s")
+        assert store.ledgers.read("s") == ScopeLedger(scope="s")
         ledger = ScopeLedger(scope="s", now_s=5.0, promises=(promise("b"), promise("a")))
-        assert store.promises.commit(ledger, DECISION)
-        assert store.promises.commit(replace(ledger, scope="other", promises=()))
+        assert store.ledgers.commit(ledger, DECISION)
+        assert store.ledgers.commit(replace(ledger, scope="other", promises=()))
         store.close()
-        again = open_store()
-        assert repr(again.promises.ledger("s")) == repr(replace(ledger, revision=1))
-        assert again.promises.ledger("other").promises == ()
-        assert again.decisions.find("s", "1") == DECISION
+        reopened = open_store()
+        assert repr(reopened.ledgers.read("s")) == repr(replace(ledger, revision=1))
+        assert reopened.ledgers.read("other").promises == ()
+        assert reopened.decisions.find("s", "1") == DECISION
 
-    def test_a_ledger_is_written_only_by_who_read_the_newest(self, open_store: Callable[[], Store]) -> None:
-        book = open_store().promises
+    def test_a_ledger_based_on_an_old_revision_is_not_written(self, open_store: Callable[[], Store]) -> None:
+        ledgers = open_store().ledgers
         first = ScopeLedger(scope="s", promises=(promise("a"),))
-        assert book.commit(first)
-        assert not book.commit(replace(first, promises=(promise("b"),)))
-        assert repr(book.ledger("s")) == repr(replace(first, revision=1))
-        assert book.commit(replace(first, revision=1, promises=()))
-        assert book.ledger("s").promises == ()
+        assert ledgers.commit(first)
+        assert not ledgers.commit(replace(first, promises=(promise("b"),)))
+        assert repr(ledgers.read("s")) == repr(replace(first, revision=1))
+        assert ledgers.commit(replace(first, revision=1, promises=()))
+        assert ledgers.read("s").promises == ()
 
-    def test_a_decision_that_cannot_be_stored_promises_nothing(self, open_store: Callable[[], Store]) -> None:
+    def test_a_decision_that_cannot_be_stored_leaves_the_ledger_unchanged(
+        self, open_store: Callable[[], Store]
+    ) -> None:
         store = open_store()
         store.decisions.put(DECISION)
         with pytest.raises(ConflictError):
-            store.promises.commit(ScopeLedger(scope="s", promises=(promise("a"),)), DECISION)
-        assert store.promises.ledger("s") == ScopeLedger(scope="s")
+            store.ledgers.commit(ScopeLedger(scope="s", promises=(promise("a"),)), DECISION)
+        assert store.ledgers.read("s") == ScopeLedger(scope="s")
 
-    def test_a_promise_is_released_by_any_decision_that_told_it(self, open_store: Callable[[], Store]) -> None:
-        book = open_store().promises
-        told = (promise("a", "d1", "d2"), promise("b", "d1", "d2"))
-        book.commit(ScopeLedger(scope="s", promises=told))
-        assert (book.release("a", "d3"), book.release("x", "d1"), book.ledger("s").revision) == (0, 0, 1)
-        assert book.release("a", "d2") == 1
-        assert [kept.action.job_id for kept in book.ledger("s").promises] == ["b"]
-        assert not book.commit(ScopeLedger(scope="s", revision=1, promises=told))  # read before the release
+    def test_a_promise_is_released_by_every_decision_that_made_or_repeated_it(
+        self, open_store: Callable[[], Store]
+    ) -> None:
+        ledgers = open_store().ledgers
+        promises = (promise("a", "d1", "d2"), promise("b", "d1", "d2"))
+        ledgers.commit(ScopeLedger(scope="s", promises=promises))
+        assert (
+            ledgers.release_promises("a", "d3"),
+            ledgers.release_promises("x", "d1"),
+            ledgers.read("s").revision,
+        ) == (0, 0, 1)
+        assert ledgers.release_promises("a", "d2") == 1
+        assert [kept.action.job_id for kept in ledgers.read("s").promises] == ["b"]
+        assert not ledgers.commit(ScopeLedger(scope="s", revision=1, promises=promises))  # read before the release
 
-    def test_grants_come_back_with_the_ledger_and_go_with_it(self, open_store: Callable[[], Store]) -> None:
+    def test_grants_are_read_and_replaced_with_the_ledger(self, open_store: Callable[[], Store]) -> None:
         store = open_store()
         grant = Grant(job_id="a", workload="w", device_ids=("d", "e"), bytes=4e9, since_s=5.0)
         slots = DeviceSlots(device_id="d", device_type="t", granules=40, granule_bytes=2e9, oversubscription_ratio=1.25)
         ledger = ScopeLedger(scope="s", now_s=5.0, promises=(promise("b"),), grants=(grant,), slots=(slots, slots))
-        assert store.promises.commit(ledger)
-        assert not store.promises.commit(replace(ledger, grants=()))
+        assert store.ledgers.commit(ledger)
+        assert not store.ledgers.commit(replace(ledger, grants=()))
         store.close()
-        book = open_store().promises
-        assert repr(book.ledger("s")) == repr(replace(ledger, revision=1))
-        assert book.ledger("other").grants == ()
-        assert book.commit(replace(ledger, revision=1, grants=(), slots=()))
-        assert (book.ledger("s").grants, book.ledger("s").slots) == ((), ())
+        ledgers = open_store().ledgers
+        assert repr(ledgers.read("s")) == repr(replace(ledger, revision=1))
+        assert ledgers.read("other").grants == ()
+        assert ledgers.commit(replace(ledger, revision=1, grants=(), slots=()))
+        assert (ledgers.read("s").grants, ledgers.read("s").slots) == ((), ())
 
-    def test_usages_of_a_job_come_newest_first_whenever_they_were_told(self, open_store: Callable[[], Store]) -> None:
+    def test_memory_usages_of_a_job_come_latest_end_first_in_whatever_order_they_were_reported(
+        self, open_store: Callable[[], Store]
+    ) -> None:
         store = open_store()
         ends = [5.0, 30.0, 1.0, *map(float, range(10, 30)), 5.0]
         append(store, window("w"), replace(MEMORY, observation_id="x", job_id="x", end_s=99.0))
         append(store, *(replace(MEMORY, observation_id=f"m{k}", end_s=end_s) for k, end_s in enumerate(ends)))
         store.close()
-        book = open_store().observations
-        assert [one.end_s for one in book.usages("j", after_s=0.0)] == sorted(ends, reverse=True)
-        assert [one.end_s for one in book.usages("j", after_s=29.0)] == [30.0]
-        assert list(book.usages("nobody", after_s=0.0)) == []
+        log = open_store().observations
+        assert [one.end_s for one in log.memory_usages("j", after_s=0.0)] == sorted(ends, reverse=True)
+        assert [one.end_s for one in log.memory_usages("j", after_s=29.0)] == [30.0]
+        assert list(log.memory_usages("nobody", after_s=0.0)) == []
 
-    def test_what_a_rollback_took_out_neither_counts_nor_teaches(self, open_store: Callable[[], Store]) -> None:
+    def test_memory_usages_that_were_rolled_back_do_not_count(self, open_store: Callable[[], Store]) -> None:
         store = open_store()
-        assert store.observations.largest_uses() == {}
+        assert store.observations.largest_memory_usages() == {}
         append(store, replace(MEMORY, bytes=1.0))
         append(store, replace(MEMORY, observation_id="n", bytes=3.0), replace(MEMORY, observation_id="o", workload="v"))
-        assert store.observations.largest_uses() == {("w", "t"): 3.0, ("v", "t"): MEMORY.bytes}
+        assert store.observations.largest_memory_usages() == {("w", "t"): 3.0, ("v", "t"): MEMORY.bytes}
         append(store, ROLLBACK)
         append(store, replace(MEMORY, observation_id="p", bytes=2.0, device_type="u"))
-        assert store.observations.largest_uses() == {("w", "t"): 1.0, ("w", "u"): 2.0}
-        assert {one.observation_id for one in store.observations.usages("j", after_s=0.0)} == {"m", "p"}
+        assert store.observations.largest_memory_usages() == {("w", "t"): 1.0, ("w", "u"): 2.0}
+        assert {one.observation_id for one in store.observations.memory_usages("j", after_s=0.0)} == {"m", "p"}
 
     def test_closing_twice_is_no_error(self, open_store: Callable[[], Store]) -> None:
         store = open_store()
@@ -274,23 +295,23 @@ class StoreLaws:
 @given(some.profiles())
 @settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_a_profile_row_loses_nothing(profile: JobProfile) -> None:
-    assert repr(read_profile(profile_text(profile))) == repr(profile)
+    assert repr(profile_from_json(profile_to_json(profile))) == repr(profile)
 
 
 @given(some.observations())
 @settings(max_examples=100, deadline=None)
 def test_an_observation_row_loses_nothing(one: Observation) -> None:
-    assert repr(read_observation(kind_of(one), observation_text(one))) == repr(one)
+    assert repr(observation_from_json(observation_kind(one), observation_to_json(one))) == repr(one)
 
 
 @given(some.promises)
 @settings(max_examples=50, deadline=None)
 def test_a_promise_row_loses_nothing(one: Promise) -> None:
-    assert repr(read_promise(promise_text(one))) == repr(one)
+    assert repr(promise_from_json(promise_to_json(one))) == repr(one)
 
 
 @given(some.grants, some.slots)
 @settings(max_examples=50, deadline=None)
 def test_grant_rows_lose_nothing(grant: Grant, slots: DeviceSlots) -> None:
-    assert repr(read_grant(grant_text(grant))) == repr(grant)
-    assert repr(read_slots(slots_text(slots))) == repr(slots)
+    assert repr(grant_from_json(grant_to_json(grant))) == repr(grant)
+    assert repr(slots_from_json(slots_to_json(slots))) == repr(slots)

@@ -1,4 +1,4 @@
-"""The SQLite store: the laws of every store, and what a file system may do to it."""
+"""The SQLite store: the laws of every store, and faults of the file system."""
 
 import os
 import sqlite3
@@ -13,12 +13,12 @@ import pytest
 
 from interfere.errors import UnavailableError, UnfitError
 from interfere.records import ScopeLedger
-from interfere.store.accounts import SqliteAccounts
-from interfere.store.file import SqliteFile
-from interfere.store.rows import observation_text
+from interfere.store.decision_audits import SqliteDecisionAudits
+from interfere.store.json_records import observation_to_json
 from interfere.store.sqlite import SqliteStore
+from interfere.store.sqlite_file import SqliteFile
 from tests.store.conformance import (
-    ACCOUNT,
+    AUDIT,
     DECISION,
     MEMORY,
     OTHER,
@@ -55,7 +55,7 @@ class TestSqliteStore(StoreLaws):
             store.close()
 
 
-def test_a_second_process_is_refused_and_let_in_after_the_first_died(tmp_path: Path) -> None:
+def test_a_second_process_is_refused_until_the_first_has_died(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
     hold = (
         "import sys, pathlib; from interfere.store.sqlite import SqliteStore; "
@@ -96,26 +96,26 @@ def test_a_killed_server_loses_nothing_it_acknowledged(tmp_path: Path) -> None:
     assert acknowledged <= len(ids) <= acknowledged + 1
 
 
-def test_old_decisions_are_forgotten(tmp_path: Path) -> None:
-    store = SqliteStore(tmp_path / "s.db", keep_decisions=3)
+def test_only_the_newest_decisions_are_kept(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "s.db", max_decisions=3)
     for k in range(5):
         store.decisions.put(type(DECISION)(scope="s", snapshot_id=str(k), digest="d", content=b""))
     assert [k for k in range(5) if store.decisions.find("s", str(k))] == [2, 3, 4]
     store.close()
 
 
-def test_old_accounts_are_forgotten(tmp_path: Path) -> None:
+def test_only_the_newest_audits_are_kept(tmp_path: Path) -> None:
     file = SqliteFile(tmp_path / "s.db")
-    file.prepare()
-    book = SqliteAccounts(file, keep=3)
+    file.prepare_schema()
+    audits = SqliteDecisionAudits(file, max_audits=3)
     for k in range(5):
-        book.put(replace(ACCOUNT, decision_id=str(k)))
-    assert [k for k in range(5) if book.find(str(k))] == [2, 3, 4]
+        audits.put(replace(AUDIT, decision_id=str(k)))
+    assert [k for k in range(5) if audits.find(str(k))] == [2, 3, 4]
     file.close()
 
 
 @pytest.mark.parametrize("content", [b"not a database, but long enough to be looked at" * 30, None])
-def test_a_file_that_is_not_ours_is_refused_and_left_alone(tmp_path: Path, content: bytes | None) -> None:
+def test_a_foreign_file_is_refused_and_left_unchanged(tmp_path: Path, content: bytes | None) -> None:
     path = tmp_path / "s.db"
     if content is None:
         with sqlite3.connect(path) as other:
@@ -131,16 +131,16 @@ def test_a_file_that_is_not_ours_is_refused_and_left_alone(tmp_path: Path, conte
         SqliteStore(path)  # and its lock was released
 
 
-def test_a_full_disk_is_unavailable_and_leaves_the_store_whole(tmp_path: Path) -> None:
+def test_a_full_disk_is_unavailable_and_leaves_the_store_intact(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "s.db")
     append(store, window("a"))
-    with store._file.reading() as connection:  # the disk fills up: SQLite may take no further page
+    with store._file.read_connection() as connection:  # the disk fills up: SQLite may take no further page
         pages = connection.execute("PRAGMA page_count").fetchone()[0]
         connection.execute(f"PRAGMA max_page_count = {pages}")
     with pytest.raises(UnavailableError, match="free the disk"):
         append(store, *(window(str(k)) for k in range(1000)))
     assert store.observations.counts() == {"progress": 1}
-    with store._file.reading() as connection:
+    with store._file.read_connection() as connection:
         connection.execute("PRAGMA max_page_count = 100000")
     append(store, window("b"))
     assert store.observations.counts() == {"progress": 2}
@@ -192,7 +192,7 @@ def test_a_file_where_the_folder_should_be(tmp_path: Path) -> None:
         SqliteStore(tmp_path / "folder")
 
 
-def test_a_store_of_format_1_goes_on(tmp_path: Path) -> None:
+def test_a_store_of_format_1_is_upgraded(tmp_path: Path) -> None:
     path = tmp_path / "s.db"
     with sqlite3.connect(path) as old:
         old.executescript(
@@ -201,20 +201,20 @@ def test_a_store_of_format_1_goes_on(tmp_path: Path) -> None:
             "CREATE TABLE decision (seq INTEGER PRIMARY KEY, scope TEXT, snapshot_id TEXT, digest TEXT, content BLOB);"
             "PRAGMA user_version = 1;"
         )
-        old.execute("INSERT INTO observation (id, content) VALUES ('a', ?)", (observation_text(window("a")),))
+        old.execute("INSERT INTO observation (id, content) VALUES ('a', ?)", (observation_to_json(window("a")),))
     old.close()
     store = SqliteStore(path)
     append(store, MEMORY)
-    assert store.promises.commit(ScopeLedger(scope="s"))
+    assert store.ledgers.commit(ScopeLedger(scope="s"))
     assert [repr(e.observation) for e in store.observations.entries()] == [repr(window("a")), repr(MEMORY)]
-    store.accounts.put(ACCOUNT)
+    store.audits.put(AUDIT)
     store.close()
     store = SqliteStore(path)
-    assert store.accounts.find(ACCOUNT.decision_id) == ACCOUNT
+    assert store.audits.find(AUDIT.decision_id) == AUDIT
     store.close()
 
 
-def test_a_store_of_format_2_keeps_its_decisions_and_goes_on(tmp_path: Path) -> None:
+def test_a_store_of_format_2_is_upgraded_and_keeps_its_decisions(tmp_path: Path) -> None:
     path = tmp_path / "s.db"
     store = SqliteStore(path)
     store.decisions.put(DECISION)
@@ -224,25 +224,25 @@ def test_a_store_of_format_2_keeps_its_decisions_and_goes_on(tmp_path: Path) -> 
     old.close()
     store = SqliteStore(path)
     assert store.decisions.find("s", "1") == DECISION
-    assert store.accounts.find(ACCOUNT.decision_id) is None
-    store.accounts.put(ACCOUNT)
-    assert store.accounts.find(ACCOUNT.decision_id) == ACCOUNT
+    assert store.audits.find(AUDIT.decision_id) is None
+    store.audits.put(AUDIT)
+    assert store.audits.find(AUDIT.decision_id) == AUDIT
     store.close()
 
 
-def test_a_store_of_format_4_keeps_its_promises_and_goes_on(tmp_path: Path) -> None:
+def test_a_store_of_format_4_is_upgraded_and_keeps_its_promises(tmp_path: Path) -> None:
     path = tmp_path / "s.db"
     store = SqliteStore(path)
-    store.promises.commit(ScopeLedger(scope="s", promises=(promise("a"),)))
+    store.ledgers.commit(ScopeLedger(scope="s", promises=(promise("a"),)))
     append(store, MEMORY)
     store.close()
     with sqlite3.connect(path) as old:
         old.executescript("DROP TABLE granted; DROP INDEX observation_usage; PRAGMA user_version = 4;")
     old.close()
     store = SqliteStore(path)
-    assert [one.action.job_id for one in store.promises.ledger("s").promises] == ["a"]
-    assert [repr(one) for one in store.observations.usages("j", after_s=0.0)] == [repr(MEMORY)]
-    assert store.promises.commit(store.promises.ledger("s"))
+    assert [one.action.job_id for one in store.ledgers.read("s").promises] == ["a"]
+    assert [repr(one) for one in store.observations.memory_usages("j", after_s=0.0)] == [repr(MEMORY)]
+    assert store.ledgers.commit(store.ledgers.read("s"))
     store.close()
 
 

@@ -1,11 +1,11 @@
-"""The shipped table, whole and as a part small enough to train on in seconds."""
+"""The shipped table, complete and as a part small enough to train on in seconds."""
 
 from pathlib import Path
 
 import pytest
 
-from features.pair import Encoder
-from interfere.data.shipped import shipped_table
+from features.pair import FeatureEncoder
+from interfere.data.shipped_tables import shipped_table
 from interfere.data.tables import Table, read_table, write_table
 from training.dataset import Dataset, build_dataset
 
@@ -13,8 +13,8 @@ SMALL = 6  # workloads: 36 ordered pairs
 
 
 @pytest.fixture(scope="session")
-def encoder() -> Encoder:
-    return Encoder()
+def encoder() -> FeatureEncoder:
+    return FeatureEncoder()
 
 
 @pytest.fixture(scope="session")
@@ -23,7 +23,7 @@ def shipped() -> Table:
 
 
 @pytest.fixture(scope="session")
-def dataset(shipped: Table, encoder: Encoder) -> Dataset:
+def dataset(shipped: Table, encoder: FeatureEncoder) -> Dataset:
     return build_dataset([shipped], encoder)
 
 
@@ -44,5 +44,5 @@ def small_folder(small: Table, tmp_path_factory: pytest.TempPathFactory) -> Path
 
 
 @pytest.fixture(scope="session")
-def small_dataset(small: Table, encoder: Encoder) -> Dataset:
+def small_dataset(small: Table, encoder: FeatureEncoder) -> Dataset:
     return build_dataset([small], encoder)

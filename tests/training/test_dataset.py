@@ -1,4 +1,4 @@
-"""Tables become arrays without losing who is who."""
+"""Tables become arrays in which every row keeps its workloads, domain and weight."""
 
 import math
 from dataclasses import replace
@@ -6,14 +6,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from features.pair import Encoder
+from features.pair import FeatureEncoder
 from interfere.data.tables import Table
 from interfere.errors import InvalidInputError, TableError, UnfitError
 from tests.training.worlds import DEVICE, additive, measurement, not_ok, profile, table_of, world
-from training.dataset import build_dataset, hold_out, newest_profiles, require_enough
+from training.dataset import build_dataset, hold_out, newest_profiles, require_min_pairs
 
 
-def test_only_ok_rows_of_the_published_metric_become_rows(encoder: Encoder) -> None:
+def test_only_ok_rows_of_the_published_metric_become_rows(encoder: FeatureEncoder) -> None:
     table = table_of({("a", "b"): 1.5, ("b", "a"): 1.2})
     extra = (not_ok("a", "a"), measurement("b", "b", 3.0, metric="latency_p99"))
     made = build_dataset([replace(table, pairs=table.pairs + extra)], encoder)
@@ -21,7 +21,7 @@ def test_only_ok_rows_of_the_published_metric_become_rows(encoder: Encoder) -> N
     assert {d.metric for d in made.domains} == {"step_time_mean"}
 
 
-def test_a_row_holds_its_victims_and_neighbours_columns_in_that_order(encoder: Encoder) -> None:
+def test_a_row_holds_its_victims_and_neighbours_columns_in_that_order(encoder: FeatureEncoder) -> None:
     table = table_of({("a", "b"): 1.5, ("b", "a"): 1.2})
     made = build_dataset([table], encoder)
     a, b = encoder.encode_jobs(table.jobs, DEVICE, "timeslice")
@@ -33,7 +33,7 @@ def test_a_row_holds_its_victims_and_neighbours_columns_in_that_order(encoder: E
     assert made.group.tolist() == [0, 0]  # one unordered pair
 
 
-def test_narrower_intervals_weigh_more_and_an_absent_one_counts_as_usual(encoder: Encoder) -> None:
+def test_narrower_intervals_weigh_more_and_an_absent_one_counts_as_the_median(encoder: FeatureEncoder) -> None:
     table = table_of({("a", "a"): 1.1, ("a", "b"): 1.5, ("b", "a"): 1.2})
     rows = [
         replace(row, lower=row.slowdown / math.exp(w), upper=row.slowdown * math.exp(w))
@@ -47,18 +47,18 @@ def test_narrower_intervals_weigh_more_and_an_absent_one_counts_as_usual(encoder
     assert made.lower[3] == made.upper[3] == pytest.approx(1.3)
 
 
-def test_features_come_from_the_rows_own_table_and_the_last_row_wins(encoder: Encoder) -> None:
+def test_features_come_from_the_rows_own_table_and_the_last_row_wins(encoder: FeatureEncoder) -> None:
     old, new = table_of({("a", "b"): 1.5, ("b", "a"): 1.2}), table_of({("a", "b"): 1.9})
     new = replace(new, jobs=tuple(replace(job, step_time_s=9.0) for job in new.jobs))
     made = build_dataset([old, new], encoder)
     assert len(made) == 3  # both measurements of (a, b) are learned from
     assert not np.array_equal(made.rows.pairs[0], made.rows.pairs[2])
-    latest = made.latest()
+    latest = made.latest_rows()
     assert sorted(np.exp(latest.log_slowdown).round(6)) == [1.2, 1.9]
     assert newest_profiles([old, new])["a", DEVICE].step_time_s == 9.0
 
 
-def test_device_types_and_modes_are_domains_but_one_pair_stays_one_group(encoder: Encoder) -> None:
+def test_device_types_and_modes_are_domains_but_a_pair_is_one_group_in_all(encoder: FeatureEncoder) -> None:
     jobs = tuple(profile(name, k, device) for device in ("cpu-core", "V100") for k, name in enumerate("ab"))
     pairs = tuple(
         measurement("a", "b", 1.2, device_type=d, mode=m)
@@ -71,10 +71,10 @@ def test_device_types_and_modes_are_domains_but_one_pair_stays_one_group(encoder
         ("cpu-core", "timeslice"),
     ]
     assert set(made.group.tolist()) == {0}
-    assert len(made.latest()) == 3
+    assert len(made.latest_rows()) == 3
 
 
-def test_held_out_pairs_leave_every_table_in_both_directions(encoder: Encoder) -> None:
+def test_held_out_pairs_leave_every_table_in_both_directions(encoder: FeatureEncoder) -> None:
     tables = [world(additive, 4), world(additive, 4)]
     kept, hidden = hold_out(build_dataset(tables, encoder), frozenset({("w2", "w1")}))
     assert len(hidden) == 4  # two directions in two tables
@@ -83,20 +83,20 @@ def test_held_out_pairs_leave_every_table_in_both_directions(encoder: Encoder) -
     assert not pairs & {(2, 3), (3, 2)}
 
 
-def test_holding_out_names_that_nobody_measured_is_an_error(encoder: Encoder) -> None:
+def test_holding_out_an_unknown_workload_is_an_error(encoder: FeatureEncoder) -> None:
     with pytest.raises(InvalidInputError, match="nobody"):
         hold_out(build_dataset([world(additive, 3)], encoder), frozenset({("w1", "nobody")}))
 
 
-def test_too_few_pairs_and_no_rows_say_what_to_do(encoder: Encoder) -> None:
-    require_enough(build_dataset([world(additive, 4)], encoder))  # 10 unordered pairs, self pairs among them
+def test_too_few_pairs_and_no_rows_say_what_to_do(encoder: FeatureEncoder) -> None:
+    require_min_pairs(build_dataset([world(additive, 4)], encoder))  # 10 unordered pairs, self pairs among them
     with pytest.raises(UnfitError, match="6 pairs are ok"):
-        require_enough(build_dataset([world(additive, 3)], encoder))
+        require_min_pairs(build_dataset([world(additive, 3)], encoder))
     with pytest.raises(UnfitError, match="no table has an ok row"):
         build_dataset([replace(world(additive, 3), pairs=(not_ok("w0", "w1"),))], encoder)
 
 
-def test_a_pair_without_profile_is_a_broken_table(encoder: Encoder) -> None:
+def test_a_pair_without_profile_is_a_broken_table(encoder: FeatureEncoder) -> None:
     table = world(additive, 3)
     with pytest.raises(TableError, match="w2"):
         build_dataset([replace(table, jobs=table.jobs[:2])], encoder)

@@ -1,4 +1,4 @@
-"""From tables to a served model, on a real MLflow database."""
+"""The training pipeline from tables to a served model, on a real MLflow database."""
 
 import io
 import json
@@ -12,7 +12,7 @@ import mlflow
 import numpy as np
 import pytest
 
-from features.pair import Encoder
+from features.pair import FeatureEncoder
 from interfere.cli import main
 from interfere.commands.output import jsonable
 from interfere.data.tables import Table, table_digest, write_table
@@ -22,14 +22,17 @@ from interfere.predict.measured import measured_table
 from interfere.predict.onnx import load_model
 from interfere.records import PairBatch
 from tests.tables import matrix_batch
+from training.candidates import Candidates
 from training.dataset import Dataset
 from training.evaluation.cross_validation import evaluate_models
 from training.models.catalogue import MODELS
-from training.models.intervals import partner_counts
-from training.pipeline import TrainingResult, publication_of, read_source, train
+from training.models.interval_calibration import partner_counts
+from training.pipeline import TrainingResult, train
 from training.publishing.model_folder import publish
-from training.publishing.registry import MODEL, champion_folder, promote
-from training.publishing.tracking import connected, database
+from training.publishing.model_registry import MODEL, champion_folder, promote
+from training.publishing.publication import build_publication
+from training.publishing.tracking import database_uri, mlflow_connection
+from training.source_tables import read_source_tables
 
 
 @dataclass(frozen=True)
@@ -72,7 +75,7 @@ def second(trained: Trained, small_folder: Path, tmp_path_factory: pytest.TempPa
     return made
 
 
-def test_the_published_folder_answers_as_a_predictor(trained: Trained, small: Table, encoder: Encoder) -> None:
+def test_the_published_folder_answers_as_a_predictor(trained: Trained, small: Table, encoder: FeatureEncoder) -> None:
     model = load_model(trained.result.folder, encoder)
     assert model.version == trained.result.version
     assert model.manifest.model == trained.result.champion
@@ -90,7 +93,9 @@ def test_the_published_folder_answers_as_a_predictor(trained: Trained, small: Ta
     assert grid.neighbour_slowdown[0, 1] == pytest.approx(answer.median[1], rel=1e-4)
 
 
-def test_held_out_pairs_are_in_no_published_number_and_scored_apart(trained: Trained, encoder: Encoder) -> None:
+def test_held_out_pairs_are_in_no_published_number_and_scored_separately(
+    trained: Trained, encoder: FeatureEncoder
+) -> None:
     manifest = read_manifest(trained.result.folder, encoder.fingerprint)
     measured = measured_table(trained.result.folder, manifest)
     hidden = {tuple(sorted(pair)) for pair in trained.held_out}
@@ -101,7 +106,7 @@ def test_held_out_pairs_are_in_no_published_number_and_scored_apart(trained: Tra
     assert {one.rows for one in apart} <= {2, 3, 4}  # the newest row of each direction that was ok
 
 
-def test_a_later_measurement_replaces_an_earlier_one(trained: Trained, small: Table, encoder: Encoder) -> None:
+def test_a_later_measurement_replaces_an_earlier_one(trained: Trained, small: Table, encoder: FeatureEncoder) -> None:
     manifest = read_manifest(trained.result.folder, encoder.fingerprint)
     first = {(p.victim, p.neighbour): p.slowdown for p in small.pairs}
     for key, row in measured_table(trained.result.folder, manifest).items():
@@ -110,7 +115,7 @@ def test_a_later_measurement_replaces_an_earlier_one(trained: Trained, small: Ta
     assert first_rows == later_rows > 0  # both are learned from
 
 
-def test_the_manifest_carries_scores_intervals_and_sources(trained: Trained, encoder: Encoder) -> None:
+def test_the_manifest_carries_scores_intervals_and_sources(trained: Trained, encoder: FeatureEncoder) -> None:
     manifest = read_manifest(trained.result.folder, encoder.fingerprint)
     assert set(manifest.scores) == {"pair", "job", "held_out"}
     assert set(manifest.scores["job"]) == set(MODELS)
@@ -127,7 +132,7 @@ def test_the_manifest_carries_scores_intervals_and_sources(trained: Trained, enc
 
 
 def test_runs_hold_parameters_metrics_tables_figures_and_the_registered_model(trained: Trained) -> None:
-    client = mlflow.MlflowClient(tracking_uri=database(trained.work), registry_uri=database(trained.work))
+    client = mlflow.MlflowClient(tracking_uri=database_uri(trained.work), registry_uri=database_uri(trained.work))
     experiment = client.get_experiment_by_name("interfere")
     runs = client.search_runs([experiment.experiment_id])
     children = {r.info.run_name: r for r in runs if r.data.tags.get("mlflow.parentRunId") == trained.result.run_id}
@@ -160,7 +165,7 @@ def test_runs_hold_parameters_metrics_tables_figures_and_the_registered_model(tr
     }
     version = client.get_model_version_by_alias(MODEL, "champion")
     assert (str(version.version), version.run_id) == ("1", trained.result.run_id)
-    with connected(trained.work):
+    with mlflow_connection(trained.work):
         info = mlflow.models.get_model_info(f"models:/{MODEL}@champion")
         served = mlflow.pyfunc.load_model(f"models:/{MODEL}@champion")
         example = served.input_example
@@ -171,8 +176,8 @@ def test_runs_hold_parameters_metrics_tables_figures_and_the_registered_model(tr
     assert np.isfinite(answer).all()
 
 
-def test_the_trees_say_what_they_go_by(trained: Trained) -> None:
-    client = mlflow.MlflowClient(tracking_uri=database(trained.work))
+def test_the_contributions_to_the_trees_are_logged(trained: Trained) -> None:
+    client = mlflow.MlflowClient(tracking_uri=database_uri(trained.work))
     experiment = client.get_experiment_by_name("interfere").experiment_id
     under = f"tags.`mlflow.parentRunId` = '{trained.result.run_id}'"
     where = {r.info.run_name: r.info.run_id for r in client.search_runs([experiment], under)}
@@ -181,11 +186,11 @@ def test_the_trees_say_what_they_go_by(trained: Trained) -> None:
     assert not client.list_artifacts(where["gp"])
 
 
-def test_the_verdict_stays_with_run_and_version(trained: Trained) -> None:
+def test_the_verdict_is_stored_with_run_and_version(trained: Trained) -> None:
     verdict = trained.result.verdict
     assert verdict.passed
     assert verdict.reason == "passed: first model of this registry, not worse than mean and additive"
-    with connected(trained.work):
+    with mlflow_connection(trained.work):
         stored = json.loads(mlflow.artifacts.load_text(f"runs:/{trained.result.run_id}/verdict.json"))
         version = mlflow.MlflowClient().get_model_version(MODEL, "1")
     assert stored == jsonable(asdict(verdict))
@@ -195,7 +200,7 @@ def test_the_verdict_stays_with_run_and_version(trained: Trained) -> None:
 def test_the_second_training_is_judged_against_the_champion(trained: Trained, second: dict) -> None:
     """It learned from the pairs that were held out from the first, but they are too few to judge on alone."""
     verdict = second["verdict"]
-    assert verdict["against"].startswith("champion version 1's recipe (")
+    assert verdict["against"].startswith("champion version 1's model type (")
     assert verdict["passed"] == verdict["reason"].startswith("passed: ")
 
 
@@ -206,14 +211,23 @@ def test_the_first_model_of_a_workspace_is_its_champion(trained: Trained) -> Non
 
 @pytest.mark.parametrize("name", MODELS)
 def test_every_model_can_be_champion(
-    name: str, small_folder: Path, small_dataset: Dataset, encoder: Encoder, tmp_path: Path
+    name: str, small_folder: Path, small_dataset: Dataset, encoder: FeatureEncoder, tmp_path: Path
 ) -> None:
     needed = [MODELS["gp"]] if name in ("gbdt", "ensemble") else []
     final = {m.name: m.fit(small_dataset, 0) for m in (MODELS[name], *needed)}
     quick = evaluate_models(small_dataset, [MODELS["mean"]])
     evaluations = [replace(one, model=name) for one in quick]
-    source = read_source([small_folder])
-    made = publication_of(name, final, small_dataset, source, encoder, evaluations=evaluations, scores=(), seed=0)
+    source = read_source_tables([small_folder])
+    candidates = Candidates(
+        dataset=small_dataset,
+        settings=MODELS,
+        fitted=final,
+        evaluations=tuple(evaluations),
+        scores=(),
+        champion=name,
+        seed=0,
+    )
+    made = build_publication(candidates, source, encoder)
     publish(tmp_path / "model", made, small_dataset, source.tables, encoder)
     model = load_model(tmp_path / "model", encoder)
     jobs = tuple(source.tables[0].jobs)
@@ -250,7 +264,9 @@ def test_the_command_and_the_library_make_the_same_model_twice(
     assert read_bytes(Path(second["folder"])) == read_bytes(again.folder)
 
 
-def test_promotion_moves_the_alias_and_publishes_that_version(trained: Trained, second: dict, encoder: Encoder) -> None:
+def test_promotion_moves_the_alias_and_publishes_that_version(
+    trained: Trained, second: dict, encoder: FeatureEncoder
+) -> None:
     assert (second["registered_version"], second["is_champion"]) == (2, False)
     champion = champion_folder(trained.work)
     assert read_manifest(champion, encoder.fingerprint).version == trained.result.version
@@ -264,7 +280,7 @@ def test_promotion_moves_the_alias_and_publishes_that_version(trained: Trained, 
         promote(trained.work, encoder.fingerprint, number=9)
 
 
-def test_promotion_without_a_training_says_what_to_do(tmp_path: Path, encoder: Encoder) -> None:
+def test_promotion_without_a_training_says_what_to_do(tmp_path: Path, encoder: FeatureEncoder) -> None:
     with pytest.raises(NotFoundError, match="interfere train"):
         promote(tmp_path, encoder.fingerprint)
 

@@ -1,23 +1,23 @@
-"""Splits and baselines on the public tables: as many folds, and the errors, that are known from earlier work."""
+"""Splits and baselines on the public tables have the known numbers of folds and the known errors."""
 
 import numpy as np
 import pytest
 
-from features.pair import Encoder
+from features.pair import FeatureEncoder
 from interfere.data.importers.gavel import import_gavel
-from interfere.data.importers.imported import Imported
+from interfere.data.importers.import_result import ImportResult
 from interfere.data.importers.lucid import import_lucid
 from interfere.data.tables import Table
-from tests.data.importers.public import public
-from training.baselines import AdditiveModel, MeanModel
-from training.baselines.completion import GavelCompletion, SoftImpute
+from tests.data.importers.public_files import public
+from training.baselines.matrix_completion import GavelCompletion, SoftImpute
 from training.dataset import Dataset, build_dataset
 from training.evaluation.cross_validation import evaluate_models
 from training.evaluation.splits import folds
+from training.models.additive import AdditiveModel, MeanModel
 
 
-def built(name: str, imported: Imported) -> Dataset:
-    return build_dataset([Table(name=name, jobs=tuple(imported.jobs), pairs=tuple(imported.pairs))], Encoder())
+def built(name: str, imported: ImportResult) -> Dataset:
+    return build_dataset([Table(name=name, jobs=tuple(imported.jobs), pairs=tuple(imported.pairs))], FeatureEncoder())
 
 
 @pytest.fixture(scope="module")
@@ -45,17 +45,17 @@ def test_lucid_has_eight_groups_of_jobs_and_nine_families(lucid: Dataset) -> Non
     assert not {"PPO", "TD3"} & victims
 
 
-def test_the_simplest_two_err_on_gavel_as_measured_before(gavel: Dataset) -> None:
+def test_mean_and_additive_errors_on_gavel_are_the_known_ones(gavel: Dataset) -> None:
     assert errors(gavel, "pair", MeanModel(), AdditiveModel()) == pytest.approx([0.134, 0.044], abs=0.003)
     assert errors(gavel, "family", MeanModel(), AdditiveModel()) == pytest.approx([0.139, 0.108], abs=0.004)
 
 
-def test_the_simplest_two_err_on_lucid_as_measured_before(lucid: Dataset) -> None:
+def test_mean_and_additive_errors_on_lucid_are_the_known_ones(lucid: Dataset) -> None:
     assert errors(lucid, "pair", MeanModel(), AdditiveModel()) == pytest.approx([0.094, 0.052], abs=0.003)
     assert errors(lucid, "family", MeanModel(), AdditiveModel()) == pytest.approx([0.098, 0.082], abs=0.003)
 
 
-def test_gavel_s_completion_errs_as_measured_before_and_breaks_at_forty_per_cent(gavel: Dataset) -> None:
+def test_gavel_s_completion_has_its_known_errors_and_fails_at_forty_per_cent(gavel: Dataset) -> None:
     assert errors(gavel, "pair", GavelCompletion()) == pytest.approx([0.061], abs=0.004)
     broken, soft, simple = errors(gavel, "sparse40", GavelCompletion(), SoftImpute(), AdditiveModel())
     assert soft < simple < broken

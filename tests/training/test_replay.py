@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from interfere.data.tables import Table
-from interfere.data.traces import JobTrace, TraceCluster, TraceJob, write_trace
+from interfere.data.traces import JobTrace, TraceJob, VirtualCluster, write_trace
 from interfere.errors import InvalidInputError
 from interfere.records import PairMeasurement, PairStatus
 from interfere.sim.truth import truth_of
@@ -37,7 +37,10 @@ def trace_folder(small: Table, tmp_path_factory: pytest.TempPathFactory) -> Path
         )
         for k, at in enumerate(arrivals)
     ]
-    clusters = (TraceCluster(vc="calm", nodes=1, gpus_per_node=2), TraceCluster(vc="flooded", nodes=1, gpus_per_node=1))
+    clusters = (
+        VirtualCluster(vc="calm", nodes=1, gpus_per_node=2),
+        VirtualCluster(vc="flooded", nodes=1, gpus_per_node=1),
+    )
     folder = tmp_path_factory.mktemp("traces") / "made"
     write_trace(folder, JobTrace(name="made", jobs=tuple(jobs), clusters=clusters))
     return folder

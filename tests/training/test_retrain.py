@@ -1,4 +1,4 @@
-"""The batch job on a real store and a real registry: once a change, one at a time, started again after any death."""
+"""Retraining on a real store and registry: once per change, one run at a time, restartable after a kill."""
 
 import fcntl
 import json
@@ -18,12 +18,12 @@ from interfere.cli import main
 from interfere.data.tables import Table, write_table
 from interfere.errors import TableError
 from interfere.records import Progress
-from interfere.store.protocol import Kept
+from interfere.store.protocols import NewObservation
 from interfere.store.sqlite import SqliteStore
-from tests.training.cheap import CHEAP, ONLY_MEAN
-from training.publishing.registry import champion_folder
-from training.publishing.tracking import connected
-from training.retrain import EXIT, EXIT_BUSY, BusyError, Outcome, Retrained, retrain
+from tests.training.cheap_models import CHEAP_MODELS, ONLY_MEAN
+from training.publishing.model_registry import champion_folder
+from training.publishing.tracking import mlflow_connection
+from training.retrain import EXIT_BUSY, EXIT_STATUS, BusyError, RetrainOutcome, RetrainResult, retrain
 
 FACTOR = 1.5  # what the observed pairs are slower by than they were measured
 
@@ -49,7 +49,7 @@ class Place:
     store: Path
     server: SqliteStore  # held open, as by a server
     base: Path
-    first: Retrained
+    first: RetrainResult
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +57,7 @@ def place(sparse_folder: Path, sparse: Table, tmp_path_factory: pytest.TempPathF
     """Trained once on the base table alone; then a server observed a few of its pairs, slower than measured."""
     work = tmp_path_factory.mktemp("work")
     store = work / "store.db"
-    first = retrain([sparse_folder], work, store=store, models=CHEAP)
+    first = retrain([sparse_folder], work, store=store, models=CHEAP_MODELS)
     server = SqliteStore(store)
     seen = [p for p in sparse.ok_pairs if p.victim != p.neighbour][:4]
     windows = [
@@ -75,7 +75,7 @@ def place(sparse_folder: Path, sparse: Table, tmp_path_factory: pytest.TempPathF
         for k, pair in enumerate(seen)
         for n in range(3)
     ]
-    server.observations.append([Kept(observation=window) for window in windows], 2e9)
+    server.observations.append([NewObservation(observation=window) for window in windows], 2e9)
     yield Place(work=work, store=store, server=server, base=sparse_folder, first=first)
     server.close()
 
@@ -87,12 +87,12 @@ def contents(folder: Path) -> Mapping[str, bytes]:
 
 
 def test_the_first_run_publishes_a_champion(place: Place) -> None:
-    assert (place.first.outcome, place.first.observed.pairs, place.first.drift) == (Outcome.PUBLISHED, 0, None)
+    assert (place.first.outcome, place.first.observed.pairs, place.first.drift) == (RetrainOutcome.PUBLISHED, 0, None)
     assert place.first.folder == champion_folder(place.work)
     assert (place.first.folder / "pair.onnx").is_file()
 
 
-def test_a_dry_run_tells_of_drift_and_writes_nothing(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_dry_run_reports_drift_and_writes_nothing(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
     before = contents(place.work)
     with pytest.raises(SystemExit) as stop:
         main(["retrain", "--data", str(place.base), "--work", str(place.work), "--dry-run", "--json"])
@@ -108,23 +108,23 @@ def test_a_dry_run_tells_of_drift_and_writes_nothing(place: Place, capsys: pytes
 
 def test_a_dry_run_in_a_new_workspace_leaves_no_workspace(place: Place, tmp_path: Path) -> None:
     made = retrain([place.base], tmp_path / "new", store=tmp_path / "new" / "store.db", dry_run=True)
-    assert made.outcome is Outcome.WOULD_TRAIN
+    assert made.outcome is RetrainOutcome.WOULD_TRAIN
     assert not (tmp_path / "new").exists()
 
 
-def test_what_was_observed_is_learned_once_while_the_server_goes_on(place: Place) -> None:
-    made = retrain([place.base], place.work, store=place.store, models=CHEAP)
-    assert made.outcome in (Outcome.PUBLISHED, Outcome.REFUSED)
+def test_observations_are_trained_on_once_while_the_server_keeps_running(place: Place) -> None:
+    made = retrain([place.base], place.work, store=place.store, models=CHEAP_MODELS)
+    assert made.outcome in (RetrainOutcome.PUBLISHED, RetrainOutcome.REFUSED)
     assert made.verdict is not None
     assert made.verdict.against.startswith("champion version 1")
-    with connected(place.work):
+    with mlflow_connection(place.work):
         text = mlflow.artifacts.load_text(f"runs:/{made.run_id}/drift.md")
         run = mlflow.MlflowClient().get_run(made.run_id)
     assert "4 of 4 observed pairs" in text
     assert {one.dataset.name for one in run.inputs.dataset_inputs} == {"sparse", "observed"}
 
-    again = retrain([place.base], place.work, store=place.store, models=CHEAP)
-    assert again.outcome is Outcome.NOTHING_NEW
+    again = retrain([place.base], place.work, store=place.store, models=CHEAP_MODELS)
+    assert again.outcome is RetrainOutcome.NOTHING_NEW
     assert made.outcome.value in again.reason
     # An entry of the log that teaches nothing about pairs is nothing new.
     alone = Progress(
@@ -136,44 +136,48 @@ def test_what_was_observed_is_learned_once_while_the_server_goes_on(place: Place
         start_s=0.0,
         end_s=1.0,
     )
-    place.server.observations.append([Kept(observation=alone)], 2e9)
-    assert retrain([place.base], place.work, store=place.store, models=CHEAP).outcome is Outcome.NOTHING_NEW
+    place.server.observations.append([NewObservation(observation=alone)], 2e9)
+    assert (
+        retrain([place.base], place.work, store=place.store, models=CHEAP_MODELS).outcome is RetrainOutcome.NOTHING_NEW
+    )
     # A note that was destroyed costs a training, nothing else.
     (place.work / "retrain" / "state.json").write_text("{")
-    dry = retrain([place.base], place.work, store=place.store, models=CHEAP, dry_run=True)
-    assert dry.outcome is Outcome.WOULD_TRAIN
+    dry = retrain([place.base], place.work, store=place.store, models=CHEAP_MODELS, dry_run=True)
+    assert dry.outcome is RetrainOutcome.WOULD_TRAIN
 
 
 def test_a_refused_challenger_changes_nothing_that_is_served(place: Place, small_folder: Path) -> None:
     before = contents(champion_folder(place.work))
     made = retrain([place.base, small_folder], place.work, store=place.store, models=ONLY_MEAN)
-    assert made.outcome is Outcome.REFUSED
+    assert made.outcome is RetrainOutcome.REFUSED
     assert made.reason.startswith("refused: worse than champion version ")
-    assert " rows neither saw in " in made.reason
+    assert " rows unseen by both in " in made.reason
     assert made.folder is None
     assert contents(champion_folder(place.work)) == before
     assert retrain([place.base, small_folder], place.work, store=place.store, models=ONLY_MEAN).outcome is (
-        Outcome.NOTHING_NEW
+        RetrainOutcome.NOTHING_NEW
     )
 
 
-def test_a_champion_that_was_lost_is_made_again(sparse_folder: Path, tmp_path: Path) -> None:
-    def run() -> Outcome:
-        return retrain([sparse_folder], tmp_path, store=tmp_path / "store.db", models=CHEAP).outcome
+def test_a_missing_champion_is_trained_again(sparse_folder: Path, tmp_path: Path) -> None:
+    def run() -> RetrainOutcome:
+        return retrain([sparse_folder], tmp_path, store=tmp_path / "store.db", models=CHEAP_MODELS).outcome
 
-    assert [run(), run()] == [Outcome.PUBLISHED, Outcome.NOTHING_NEW]
+    assert [run(), run()] == [RetrainOutcome.PUBLISHED, RetrainOutcome.NOTHING_NEW]
     shutil.rmtree(champion_folder(tmp_path))
-    assert run() is Outcome.PUBLISHED
+    assert run() is RetrainOutcome.PUBLISHED
     assert champion_folder(tmp_path).exists()
 
 
-def test_exit_statuses_tell_a_scheduler_what_happened() -> None:
-    assert set(EXIT) == set(Outcome)
-    assert [EXIT[one] for one in (Outcome.PUBLISHED, Outcome.NOTHING_NEW, Outcome.REFUSED)] == [0, 0, 3]
+def test_each_outcome_has_its_exit_status() -> None:
+    assert set(EXIT_STATUS) == set(RetrainOutcome)
+    assert [
+        EXIT_STATUS[one] for one in (RetrainOutcome.PUBLISHED, RetrainOutcome.NOTHING_NEW, RetrainOutcome.REFUSED)
+    ] == [0, 0, 3]
     assert EXIT_BUSY == 4
 
 
-def test_of_two_processes_one_is_sent_away_and_a_killed_one_leaves_no_lock(small_folder: Path, tmp_path: Path) -> None:
+def test_a_second_process_is_refused_and_a_killed_one_leaves_no_lock(small_folder: Path, tmp_path: Path) -> None:
     work, lock = tmp_path / "work", tmp_path / "work" / "retrain" / "lock"
     command = [sys.executable, "-P", "-m", "interfere", "retrain", "--data", str(small_folder), "--work", str(work)]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as first:
@@ -191,11 +195,11 @@ def test_of_two_processes_one_is_sent_away_and_a_killed_one_leaves_no_lock(small
     assert f"process {first.pid}" in second.stderr
     assert json.loads(second.stdout)["outcome"] == "busy"
     assert not champion_folder(work).exists()
-    made = retrain([small_folder], work, store=work / "store.db", models=CHEAP)
-    assert made.outcome is Outcome.PUBLISHED
+    made = retrain([small_folder], work, store=work / "store.db", models=CHEAP_MODELS)
+    assert made.outcome is RetrainOutcome.PUBLISHED
 
 
-def test_a_dry_run_too_says_that_another_is_at_work(small_folder: Path, tmp_path: Path) -> None:
+def test_a_dry_run_too_is_refused_while_another_run_is_at_work(small_folder: Path, tmp_path: Path) -> None:
     (tmp_path / "retrain").mkdir()
     (tmp_path / "retrain" / "lock").write_text("4711")
     descriptor = os.open(tmp_path / "retrain" / "lock", os.O_RDWR)
@@ -207,7 +211,7 @@ def test_a_dry_run_too_says_that_another_is_at_work(small_folder: Path, tmp_path
         os.close(descriptor)
 
 
-def test_a_broken_base_table_stops_the_run_and_nothing_is_noted(small_folder: Path, tmp_path: Path) -> None:
+def test_a_broken_base_table_stops_the_run_and_nothing_is_recorded(small_folder: Path, tmp_path: Path) -> None:
     broken = tmp_path / "broken"
     broken.mkdir()
     for name in ("jobs.parquet", "pairs.parquet"):

@@ -1,4 +1,4 @@
-"""A whole life of two models against a real `mlflow server`: trained, judged, refused, forced, read back."""
+"""Two trainings against a real `mlflow server`: trained, judged, refused, forced, read back."""
 
 import json
 import os
@@ -16,16 +16,16 @@ import mlflow
 import numpy as np
 import pytest
 
-from features.pair import Encoder
+from features.pair import FeatureEncoder
 from interfere.cli import main
 from interfere.data.tables import Table
 from interfere.errors import UnavailableError, UnfitError
 from interfere.predict.manifest import read_manifest
-from tests.training.cheap import CHEAP, ONLY_MEAN
+from tests.training.cheap_models import CHEAP_MODELS, ONLY_MEAN
 from training.pipeline import TrainingResult, train
 from training.publishing.mlflow_ui import serve_ui
-from training.publishing.registry import MODEL, champion_folder, promote
-from training.publishing.tracking import connected
+from training.publishing.model_registry import MODEL, champion_folder, promote
+from training.publishing.tracking import mlflow_connection
 
 PATIENCE_S = 90
 
@@ -85,14 +85,14 @@ def life(server: str, small: Table, small_folder: Path, tmp_path_factory: pytest
     work = tmp_path_factory.mktemp("work")
     apart = sorted({tuple(sorted((p.victim, p.neighbour))) for p in small.ok_pairs if p.victim != p.neighbour})
     held_out = frozenset(apart[:10])
-    first = train([small_folder], work, held_out=held_out, tracking=server, models=CHEAP)
+    first = train([small_folder], work, held_out=held_out, tracking=server, models=CHEAP_MODELS)
     poor = train([small_folder], work, held_out=held_out, tracking=server, models=ONLY_MEAN)
     return Life(work=work, first=first, poor=poor)
 
 
 def test_everything_lands_on_the_server_and_nothing_in_the_workspace(life: Life, server: str) -> None:
     assert {path.name for path in life.work.iterdir()} == {"models"}
-    with connected(life.work, server):
+    with mlflow_connection(life.work, server):
         client = mlflow.MlflowClient()
         run = client.get_run(life.first.run_id)
         assert run.info.artifact_uri.startswith("mlflow-artifacts:")
@@ -102,19 +102,23 @@ def test_everything_lands_on_the_server_and_nothing_in_the_workspace(life: Life,
     assert np.isfinite(answer).all()
 
 
-def test_a_poor_challenger_is_judged_on_rows_neither_saw_and_refused(life: Life) -> None:
+def test_a_poor_challenger_is_judged_on_rows_unseen_by_both_and_refused(life: Life) -> None:
     assert life.first.registered.champion
     assert not life.poor.registered.champion
     verdict = life.poor.verdict
     assert verdict.against.startswith("champion version 1 on ")
-    assert verdict.against.endswith(" rows neither saw")
+    assert verdict.against.endswith(" rows unseen by both")
     assert not verdict.passed
     assert verdict.error.challenger > verdict.error.champion
     assert verdict.error.low > 0
 
 
-def test_promotion_obeys_the_gate_until_somebody_says_why_not(
-    life: Life, server: str, encoder: Encoder, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+def test_promotion_obeys_the_gate_unless_forced_with_a_reason(
+    life: Life,
+    server: str,
+    encoder: FeatureEncoder,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with pytest.raises(UnfitError, match=r"(?s)did not pass the gate: refused: worse than champion version 1.*--force"):
         promote(life.work, encoder.fingerprint, tracking=server)
@@ -126,7 +130,7 @@ def test_promotion_obeys_the_gate_until_somebody_says_why_not(
     assert stop.value.code == 0
     assert "forced: a drill" in capsys.readouterr().err
     assert read_manifest(champion, encoder.fingerprint).version == life.poor.version
-    with connected(life.work, server):
+    with mlflow_connection(life.work, server):
         assert mlflow.MlflowClient().get_model_version_by_alias(MODEL, "champion").tags["forced"] == "a drill"
 
     monkeypatch.setenv("MLFLOW_TRACKING_URI", server)
@@ -138,13 +142,13 @@ def test_promotion_obeys_the_gate_until_somebody_says_why_not(
     assert "that verdict was against the baselines alone" in said.err
 
 
-def test_the_pages_of_a_server_are_its_own(server: str, tmp_path: Path) -> None:
+def test_nothing_is_started_for_a_tracking_server(server: str, tmp_path: Path) -> None:
     lines: list[str] = []
     assert serve_ui(tmp_path, 5000, tracking=server, report=lines.append) == 0
-    assert lines == [f"{server} shows its runs itself: open it in a browser"]
+    assert lines == [f"{server} is a tracking server with its own pages: open it in a browser"]
 
 
-def test_a_server_that_is_down_is_said_before_any_work(small_folder: Path, tmp_path: Path) -> None:
+def test_a_server_that_is_down_is_reported_before_any_work(small_folder: Path, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
     with pytest.raises(UnavailableError, match=r"(?s)does not answer.*--tracking"):

@@ -1,4 +1,4 @@
-"""Tables that state a small world exactly, so that a test can work its answers out by hand."""
+"""Tables that state a small world exactly, so that a test can compute its predictions by hand."""
 
 import math
 from collections.abc import Callable, Mapping

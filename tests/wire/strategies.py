@@ -4,7 +4,7 @@ from dataclasses import Field, fields, replace
 
 from hypothesis import strategies as st
 
-from interfere.data.schema import LATER_JOB, LATER_KERNEL
+from interfere.data.schema import OPTIONAL_JOB_COLUMNS, OPTIONAL_KERNEL_FIELDS
 from interfere.records import (
     METRICS,
     MODES,
@@ -93,7 +93,7 @@ kernels = st.builds(
     count=numbers(),
     grid=tuples(counts),
     block=tuples(counts),
-    **{name: optional() for name in LATER_KERNEL},
+    **{name: optional() for name in OPTIONAL_KERNEL_FIELDS},
 )
 
 
@@ -115,7 +115,7 @@ def profiles(draw: st.DrawFn) -> JobProfile:
         memory_working_set_bytes=draw(optional()),
         kernels=draw(tuples(kernels, 2)),
         family=draw(st.just("") | names),
-        **{name: draw(optional()) for name in LATER_JOB},
+        **{name: draw(optional()) for name in OPTIONAL_JOB_COLUMNS},
     )
 
 

@@ -1,12 +1,12 @@
-"""The cheap predictors that every model must beat; `evaluate` always prints them."""
+"""The published baselines that every model must beat; `evaluate` always scores them beside the models."""
 
 from training.baselines.baseline import Baseline
-from training.baselines.classes import ThreeClassTree
-from training.baselines.completion import GavelCompletion, SoftImpute
-from training.baselines.effects import AdditiveModel, FittedAdditive, MeanModel
-from training.baselines.nearest import NearestPairs
-from training.baselines.rules import DefaultThroughput, RooflinePrior
-from training.baselines.utilisation import BandwidthSum, LinearUtilisation
+from training.baselines.fixed_rules import DefaultThroughput, RooflinePrior
+from training.baselines.job_classes import ThreeClassTree
+from training.baselines.matrix_completion import GavelCompletion, SoftImpute
+from training.baselines.nearest_pairs import NearestPairs
+from training.baselines.utilisation_regression import BandwidthSum, LinearUtilisation
+from training.models.additive import AdditiveModel, MeanModel
 
 BASELINES: tuple[Baseline, ...] = (
     MeanModel(),
@@ -21,4 +21,4 @@ BASELINES: tuple[Baseline, ...] = (
     RooflinePrior(),
 )
 
-__all__ = ["BASELINES", "AdditiveModel", "Baseline", "FittedAdditive", "MeanModel"]
+__all__ = ["BASELINES", "Baseline"]

@@ -7,10 +7,11 @@ from typing import Any
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from training.evaluation.cross_validation import COLUMNS
+from training.evaluation.score_table import SCORE_COLUMNS
 from training.evaluation.scores import Scores
 
-SHORT = tuple(c for c in COLUMNS if c[0] in {"mae", "mape", "r2", "spearman", "regret", "coverage", "rows"})  # 80 wide
+SHORT_FIELDS = {"mae", "mape", "r2", "spearman", "regret", "coverage", "rows"}  # fit into 80 characters
+SHORT = tuple(column for column in SCORE_COLUMNS if column[0] in SHORT_FIELDS)
 LEGEND = (
     "MAE of speed, MAPE of slowdown, R² of log slowdown, mean Spearman per victim, regret of each job's best partner, "
     "coverage of the 90 % interval"

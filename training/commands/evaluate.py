@@ -58,24 +58,24 @@ def evaluate(
     utilisation and memory alone: what a site has that changes nothing. The published model is the one that training
     would choose from the training rows alone.
     """
-    from training.evaluation.fact_ablation import Facts
-    from training.evaluation.leaderboard import documents, evaluate_named, markdown
-    from training.evaluation.plots import figure_folder, save_boards
-    from training.evaluation.splits import CHOOSING
+    from training.evaluation.fact_ablation import FactSet
+    from training.evaluation.leaderboard import evaluate_named_tables, leaderboard_documents, leaderboards_markdown
+    from training.evaluation.plots import make_figure_folder, save_leaderboard_figures
+    from training.evaluation.splits import SELECTION_SPLITS
 
     if plots is not None:
-        figure_folder(plots)
-    boards = evaluate_named(
+        make_figure_folder(plots)
+    leaderboards = evaluate_named_tables(
         data,
         workspace(work),
         seeds=tuple(seed or (0,)),
         models=models,
-        splits=tuple(split or CHOOSING),
+        splits=tuple(split or SELECTION_SPLITS),
         count=folds,
-        facts=tuple(Facts) if facts is FactsChoice.EACH else (Facts(facts.value),),
+        facts=tuple(FactSet) if facts is FactsChoice.EACH else (FactSet(facts.value),),
         report=progress_note,
     )
     if plots is not None:
-        progress_note("\n".join(map(str, save_boards(boards, plots))))
-    found = documents(boards)
-    emit(found[0] if len(found) == 1 else found, markdown(boards), as_json=as_json)
+        progress_note("\n".join(map(str, save_leaderboard_figures(leaderboards, plots))))
+    documents = leaderboard_documents(leaderboards)
+    emit(documents[0] if len(documents) == 1 else documents, leaderboards_markdown(leaderboards), as_json=as_json)

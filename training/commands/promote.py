@@ -21,10 +21,10 @@ def promote(
     as_json: JsonFlag = False,
 ) -> None:
     """Make a registered model that passed the gate the champion of the workspace and publish it."""
-    from features.pair import Encoder
-    from training.publishing.registry import promote as run
+    from features.pair import FeatureEncoder
+    from training.publishing.model_registry import promote as run
 
-    made = run(workspace(work), Encoder().fingerprint, number=version, force=force.strip(), tracking=tracking)
+    made = run(workspace(work), FeatureEncoder().fingerprint, number=version, force=force.strip(), tracking=tracking)
     document = {
         "registered_version": made.number,
         "before": made.before,

@@ -33,14 +33,14 @@ def retrain(
     2 wrong usage.
     """
     from interfere.config import load_settings
-    from training.retrain import EXIT, EXIT_BUSY, BusyError
+    from training.retrain import EXIT_BUSY, EXIT_STATUS, BusyError
     from training.retrain import retrain as run
-    from training.sources import table_folders
+    from training.table_folders import find_table_folders
 
     settings = load_settings(work=work, store=store)
     try:
         made = run(
-            table_folders(data, settings.work),
+            find_table_folders(data, settings.work),
             settings.work,
             store=settings.store_path,
             seed=seed,
@@ -70,4 +70,4 @@ def retrain(
     }
     where = f"\n{made.folder}" if made.folder else ""
     emit(document, f"{made.outcome.value}: {made.reason}{where}", as_json=as_json)
-    raise typer.Exit(EXIT[made.outcome])
+    raise typer.Exit(EXIT_STATUS[made.outcome])

@@ -30,12 +30,12 @@ def train(
     """Train all models on measured tables; publish and register the best."""
     from training.commands.documents import scores_document, scores_table
     from training.pipeline import train as run
-    from training.sources import table_folders
+    from training.table_folders import find_table_folders
 
     place = workspace(work)
     unseen = frozenset(unordered_pair(text) for text in held_out or ())
     made = run(
-        table_folders(data, place),
+        find_table_folders(data, place),
         place,
         seed=seed,
         publish_to=publish,

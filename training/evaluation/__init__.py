@@ -1,1 +1,1 @@
-"""How good models are: splits, scores, cross-validation, the gate between champion and challenger, drift."""
+"""How good models are: splits, scores, cross-validation, leaderboards, the champion/challenger gate, and drift."""

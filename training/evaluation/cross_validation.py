@@ -1,73 +1,40 @@
-"""Every model on every split, out of fold, side by side; and which of them training would publish.
+"""Cross-validates models: out-of-fold predictions, their calibrated intervals, and scores, on every split."""
 
-The champion has the lowest ½ · (MAE on `pair` + MAE on `job`), both out of fold, with a preference for the ensemble;
-see `champion_of`. Pairs that were held out by the caller are no part of it.
-"""
-
-import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
-from interfere.errors import UnfitError
-from training.baselines.baseline import Baseline, Choosy, FittedBaseline
-from training.dataset import Dataset, Rows
-from training.evaluation.scores import Answers, Interval, Scores, mae, score
-from training.evaluation.splits import CHOOSING, FOLDS_APART, Fold, folds
-from training.models.catalogue import MODELS
+from training.baselines.baseline import Baseline, FittedBaseline, PartialBaseline
+from training.dataset import Dataset, PairRows
+from training.evaluation.scores import PredictionInterval, ScoredRows, Scores, mae, score
+from training.evaluation.splits import SELECTION_SPLITS, SPLITS_OF_UNLIKE_FOLDS, Fold, folds
 from training.models.ensemble import EnsembleModel
 from training.models.gbdt import FittedGbdt
 from training.models.gp import FittedGp
-from training.models.intervals import HIGH, LOW, grids_of, partner_counts
-from training.models.model import FittedModel, ModelSettings
+from training.models.interval_calibration import HIGH, LOW, fit_intervals, partner_counts
+from training.models.protocols import FittedModel, ModelSettings
 
 Report = Callable[[str], None]
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-PREFERENCE = 0.05  # about the standard error of the MAE over jobs on both public tables
-INNER_FOLDS = 2  # of the training rows that choose what to publish: a choice needs the order of models, not figures
-LEGEND = (
-    "MAE ± its standard error over victims, RMSE and 90th percentile of the error of speed, MAPE of slowdown, R² of "
-    "log slowdown, mean Spearman per victim, regret of the partner chosen for each job, among those that one fitted "
-    "model answered and among all, coverage and mean width (in speed) of the 90 % interval over all rows and those of "
-    "the worst tenth of jobs, and coverage of the job that nine of ten surpass"
-)
-COLUMNS = (  # field, heading, format
-    ("mae", "MAE", ".4f"),
-    ("mae_se", "±", ".4f"),
-    ("rmse", "RMSE", ".4f"),
-    ("p90", "P90", ".4f"),
-    ("mape", "MAPE %", ".2f"),
-    ("r2", "R²", ".3f"),
-    ("spearman", "Spearman", ".3f"),
-    ("regret", "regret %", ".2f"),
-    ("regret_all", "of all %", ".2f"),
-    ("coverage", "coverage", ".3f"),
-    ("width", "width", ".3f"),
-    ("worst_coverage", "worst 10 %", ".3f"),
-    ("worst_width", "their width", ".3f"),
-    ("tenth_coverage", "tenth job", ".3f"),
-    ("rows", "rows", "d"),
-)
-
 
 @runtime_checkable
-class WithNovelty(Protocol):
-    """A fitted model that knows how far from its jobs it is asked."""
+class NoveltyModel(Protocol):
+    """A fitted model that tells how far a pair is from the jobs of training."""
 
-    def novelty(self, rows: Rows) -> Floats:
+    def novelty(self, rows: PairRows) -> Floats:
         """float64[p] in [0, 1]."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoldScore:
-    """One fold of one evaluation."""
+    """The score of one fold of one evaluation."""
 
-    hides: str  # the family or device type; "" for a random part
+    hides: str  # the hidden family or device type; "" for a random fold
     rows: int
     mae: float
 
@@ -81,12 +48,12 @@ class Evaluation:
     scores: Scores
     index: Ints  # int64[t]: rows of the dataset
     fold: Ints  # int64[t]
-    predicted_log: Floats  # float64[t]
-    novelty: Floats  # float64[t]; 0 from a model that cannot tell
+    predicted_log: Floats  # float64[t]: log slowdown
+    novelty: Floats  # float64[t]; 0 for a model without a measure of novelty
     partners: Ints  # int64[t]: measured partners, in the training rows, of the less known of the two jobs
     folds: tuple[FoldScore, ...]
-    per_device: tuple[tuple[str, float], ...]  # device type, MAE
-    stand_in: float  # share of the tests that a baseline left to the mean, for want of its inputs
+    per_device: tuple[tuple[str, float], ...]  # (device type, MAE)
+    stand_in: float  # share of the tests on which a baseline predicts the mean because it lacks its inputs
 
     def residual(self, dataset: Dataset) -> Floats:
         """log s - log ŝ, float64[t]."""
@@ -97,34 +64,35 @@ def evaluate_models(
     dataset: Dataset,
     models: Sequence[ModelSettings | Baseline],
     *,
-    splits: Sequence[str] = CHOOSING,
+    splits: Sequence[str] = SELECTION_SPLITS,
     seed: int = 0,
     count: int | None = None,
     report: Report = lambda _: None,
 ) -> tuple[Evaluation, ...]:
-    """Out-of-fold predictions and scores, by split, then model; `count` as in `folds`."""
-    found = []
+    """Cross-validate every model on every split, in the order split, model; `count` as in `folds`."""
+    evaluations = []
     for split in splits:
-        parts = folds(dataset, split, seed, count)
-        fitted = [fit_all(models, dataset.take(part.train), seed) for part in parts]
+        split_folds = folds(dataset, split, seed, count)
+        fitted_by_fold = [fit_all(models, dataset.take(fold.train), seed) for fold in split_folds]
         for model in models:
-            found.append(assembled(dataset, model.name, split, parts, [fold[model.name] for fold in fitted]))
-            report(f"{split} split, {model.name}: MAE of speed {found[-1].scores.mae:.4f}")
-    return tuple(found)
+            fitted = [fold_models[model.name] for fold_models in fitted_by_fold]
+            evaluations.append(assemble_evaluation(dataset, model.name, split, split_folds, fitted))
+            report(f"{split} split, {model.name}: MAE of speed {evaluations[-1].scores.mae:.4f}")
+    return tuple(evaluations)
 
 
 def out_of_fold(
-    dataset: Dataset, model: ModelSettings | Baseline, split: str, parts: Sequence[Fold], seed: int
+    dataset: Dataset, model: ModelSettings | Baseline, split: str, split_folds: Sequence[Fold], seed: int
 ) -> Evaluation:
-    """One model, fitted once per fold."""
-    fitted = [model.fit(dataset.take(part.train), seed) for part in parts]
-    return assembled(dataset, model.name, split, parts, fitted)
+    """Cross-validate one model on the given folds."""
+    fitted = [model.fit(dataset.take(fold.train), seed) for fold in split_folds]
+    return assemble_evaluation(dataset, model.name, split, split_folds, fitted)
 
 
 def fit_all(
     models: Sequence[ModelSettings | Baseline], dataset: Dataset, seed: int
 ) -> Mapping[str, FittedModel | FittedBaseline]:
-    """Every model by name; an ensemble of models fitted here already is put together, not fitted again."""
+    """Fit every model, by name; an ensemble of members that are fitted here already is combined, not fitted again."""
     fitted: dict[str, FittedModel | FittedBaseline] = {}
     settings = {model.name: model for model in models}
     for model in models:
@@ -135,161 +103,140 @@ def fit_all(
             and isinstance(gp, FittedGp)
             and isinstance(gbdt, FittedGbdt)
         ):
-            fitted[model.name] = model.of(gp, gbdt)
+            fitted[model.name] = model.combine(gp, gbdt)
         else:
             fitted[model.name] = model.fit(dataset, seed)
     return fitted
 
 
-def assembled(
+def assemble_evaluation(
     dataset: Dataset,
     name: str,
     split: str,
-    parts: Sequence[Fold],
+    split_folds: Sequence[Fold],
     fitted: Sequence[FittedModel | FittedBaseline],
 ) -> Evaluation:
-    """Out-of-fold answers of one model, given its fits to the training rows of each fold."""
-    predicted, known, novelty, partners, subjects = [], [], [], [], []
-    for part, model in zip(parts, fitted, strict=True):
-        rows = dataset.rows.take(part.test)
-        predicted.append(model.predict(rows))
-        known.append(model.answers(rows) if isinstance(model, Choosy) else np.ones(len(rows), dtype=bool))
-        novelty.append(model.novelty(rows) if isinstance(model, WithNovelty) else np.zeros(len(rows)))
-        counts = partner_counts(dataset.take(part.train))
-        partners.append(np.minimum(counts[rows.domain, rows.victim], counts[rows.domain, rows.neighbour]))
-        subjects.append(subject_of(dataset, part))
-    index = np.concatenate([part.test for part in parts])
-    fold = np.repeat(np.arange(len(parts)), [len(part.test) for part in parts])
-    predicted_log = np.concatenate(predicted)
-    # Where folds ask about different new jobs, only answers of one fold may be ranked together.
-    answers = answers_of(dataset, index, predicted_log, fold, apart=split in FOLDS_APART)
-    far, seen = np.concatenate(novelty), np.concatenate(partners)
-    low, high = cross_interval(dataset, index, predicted_log, fold, novelty=far, partners=seen)
-    interval = Interval(low=low, high=high, subject=np.concatenate(subjects))
+    """Score the out-of-fold predictions of one model, given its fit to the training rows of each fold."""
+    # 1. Predict the test rows of each fold, and pool them.
+    tests = [_predict_fold(dataset, fold, model) for fold, model in zip(split_folds, fitted, strict=True)]
+    index = np.concatenate([fold.test for fold in split_folds])
+    fold_index = np.repeat(np.arange(len(split_folds)), [len(fold.test) for fold in split_folds])
+    predicted_log = np.concatenate([test.predicted_log for test in tests])
+    novelty = np.concatenate([test.novelty for test in tests])
+    partners = np.concatenate([test.partners for test in tests])
+
+    # 2. Calibrate the intervals of each fold on the residuals of the others.
+    low, high = cross_fold_interval(dataset, index, predicted_log, fold_index, novelty=novelty, partners=partners)
+    interval = PredictionInterval(low=low, high=high, subject=np.concatenate([test.subject for test in tests]))
+
+    # 3. Score. Where the folds test different unseen jobs, only predictions of one fold may be ranked together.
+    rows = scored_rows(dataset, index, predicted_log, fold_index, unlike_folds=split in SPLITS_OF_UNLIKE_FOLDS)
     return Evaluation(
         split=split,
         model=name,
-        scores=score(answers, interval),
+        scores=score(rows, interval),
         index=index,
-        fold=fold,
+        fold=fold_index,
         predicted_log=predicted_log,
-        novelty=far,
-        partners=seen,
+        novelty=novelty,
+        partners=partners,
         folds=tuple(
-            FoldScore(hides=part.hides, rows=len(part.test), mae=mae(_only(answers, fold == k)))
-            for k, part in enumerate(parts)
+            FoldScore(hides=fold.hides, rows=len(fold.test), mae=mae(_take(rows, fold_index == k)))
+            for k, fold in enumerate(split_folds)
         ),
-        per_device=_per_device(dataset, index, answers),
-        stand_in=float(1 - np.concatenate(known).mean()),
+        per_device=_mae_per_device(dataset, index, rows),
+        stand_in=float(1 - np.concatenate([test.has_inputs for test in tests]).mean()),
     )
 
 
-def cross_interval(
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _FoldTests:
+    """Predictions for the test rows of one fold; one entry per test in every array."""
+
+    predicted_log: Floats
+    novelty: Floats
+    partners: Ints  # measured partners, in the training rows, of the less known job
+    subject: Ints  # the job that each row tests
+    has_inputs: NDArray[np.bool_]  # False where a baseline predicts the mean instead
+
+
+def _predict_fold(dataset: Dataset, fold: Fold, model: FittedModel | FittedBaseline) -> _FoldTests:
+    rows = dataset.rows.take(fold.test)
+    counts = partner_counts(dataset.take(fold.train))
+    return _FoldTests(
+        predicted_log=model.predict(rows),
+        novelty=model.novelty(rows) if isinstance(model, NoveltyModel) else np.zeros(len(rows)),
+        partners=np.minimum(counts[rows.domain, rows.victim], counts[rows.domain, rows.neighbour]),
+        subject=subject_jobs(dataset, fold),
+        has_inputs=model.has_inputs(rows) if isinstance(model, PartialBaseline) else np.ones(len(rows), dtype=bool),
+    )
+
+
+def cross_fold_interval(
     dataset: Dataset, index: Ints, predicted_log: Floats, fold: Ints, *, novelty: Floats, partners: Ints
 ) -> tuple[Floats, Floats]:
-    """(low, high) log slowdown, calibrated on the residuals of all other folds; NaN with one fold."""
+    """(low, high) log slowdown of the 90 % interval of each test, calibrated on the residuals of all other folds.
+
+    NaN where there is one fold only.
+    """
     low, high = np.full(len(fold), np.nan), np.full(len(fold), np.nan)
     residual, domain = dataset.log_slowdown[index] - predicted_log, dataset.domain[index] + 1
     for k in np.unique(fold):
-        here = fold == k
-        if not here.all():
-            grids = grids_of(
-                residual[~here],
-                novelty=novelty[~here],
-                partners=partners[~here],
-                domain=domain[~here],
+        tests, others = fold == k, fold != k
+        if others.any():
+            intervals = fit_intervals(
+                residual[others],
+                novelty=novelty[others],
+                partners=partners[others],
+                domain=domain[others],
                 domains=len(dataset.domains),
             )
-            asked = {"novelty": novelty[here], "partners": partners[here], "domain": domain[here]}
-            low[here] = predicted_log[here] + grids.quantile(LOW, **asked)
-            high[here] = predicted_log[here] + grids.quantile(HIGH, **asked)
+            facts = {"novelty": novelty[tests], "partners": partners[tests], "domain": domain[tests]}
+            low[tests] = predicted_log[tests] + intervals.quantile(LOW, **facts)
+            high[tests] = predicted_log[tests] + intervals.quantile(HIGH, **facts)
     return low, high
 
 
-def answers_of(dataset: Dataset, index: Ints, predicted_log: Floats, fold: Ints, *, apart: bool) -> Answers:
-    """Predictions for the rows `index` beside what was measured; nothing is compared across domains or tables.
+def scored_rows(dataset: Dataset, index: Ints, predicted_log: Floats, fold: Ints, *, unlike_folds: bool) -> ScoredRows:
+    """Predictions for the rows `index` beside their measurements; rows of two domains or tables are never compared.
 
-    `apart`: answers of two folds may not be ranked together either. A choice is one model's in any case.
+    With `unlike_folds`, predictions of two folds are not ranked together either. A choice among partners is always made
+    within one fold, whose predictions come from one fitted model.
     """
 
-    def kinds(*more: Ints) -> Ints:
-        keys = np.stack([dataset.domain[index], dataset.table[index], *more])
+    def group(*further_keys: Ints) -> Ints:
+        keys = np.stack([dataset.domain[index], dataset.table[index], *further_keys])
         return np.unique(keys, axis=1, return_inverse=True)[1].reshape(-1)
 
-    return Answers(
+    return ScoredRows(
         measured_log=dataset.log_slowdown[index],
         predicted_log=predicted_log,
         victim=dataset.rows.victim[index],
         neighbour=dataset.rows.neighbour[index],
-        context=kinds(fold) if apart else kinds(),
-        chooser=kinds(fold),
+        comparison_group=group(fold) if unlike_folds else group(),
+        choice_group=group(fold),
     )
 
 
-def champion_of(evaluations: Sequence[Evaluation]) -> str:
-    """Name of the model with the lowest mean of its MAE over the splits; the simpler one of equals.
-
-    The ensemble is taken unless another is better by more than `PREFERENCE`: it is the one that is steered where jobs
-    are unlike those seen, which these splits hardly show, and choosing among six by small differences is noise.
-    """
-    names = [name for name in MODELS if any(e.model == name for e in evaluations)]
-    errors = {name: float(np.mean([e.scores.mae for e in evaluations if e.model == name])) for name in names}
-    best = min(names, key=lambda name: errors[name])
-    preferred = EnsembleModel.name
-    return preferred if errors.get(preferred, math.inf) <= (1 + PREFERENCE) * errors[best] else best
-
-
-def published_model(dataset: Dataset, models: Sequence[ModelSettings], seed: int) -> str:
-    """Name of the model that training on these rows would publish.
-
-    `dataset` holds training rows only: the choice is made on `INNER_FOLDS` folds of each of the splits `pair` and `job`
-    of them, so far as they can be split, and never sees what will be tested. The simplest model where they cannot.
-    """
-    found: list[Evaluation] = []
-    for split in CHOOSING if len(models) > 1 else ():
-        try:
-            found += evaluate_models(dataset, models, splits=(split,), seed=seed, count=INNER_FOLDS)
-        except UnfitError:
-            continue
-    return champion_of(found) if found else models[0].name
-
-
-def markdown(scores: Sequence[tuple[str, str, Scores]]) -> str:
-    """Table of (split, model, scores)."""
-    headings, cells = cells_of([one for _, _, one in scores])
-    lines = [f"| split | model | {' | '.join(headings)} |", "|---|---|" + "---|" * len(headings)]
-    for (split, model, _), row in zip(scores, cells, strict=True):
-        lines.append(f"| {split} | {model} | {' | '.join(row)} |")
-    return "\n".join(lines)
-
-
-def cells_of(scores: Sequence[Scores]) -> tuple[list[str], list[list[str]]]:
-    """Headings and one row of texts per score; columns without any number are left out, - where there is none."""
-    values = [asdict(one) for one in scores]
-    shown = [column for column in COLUMNS if not all(math.isnan(row[column[0]]) for row in values)]
-    rows = [["-" if math.isnan(row[name]) else format(row[name], form) for name, _, form in shown] for row in values]
-    return [heading for _, heading, _ in shown], rows
-
-
-def subject_of(dataset: Dataset, part: Fold) -> Ints:
-    """int64[t]: the job that no training row shows, the victim where both were seen."""
-    train, test = dataset.rows.take(part.train), dataset.rows.take(part.test)
+def subject_jobs(dataset: Dataset, fold: Fold) -> Ints:
+    """int64[t]: the job of each test row that no training row shows; the victim where both were seen."""
+    train, test = dataset.rows.take(fold.train), dataset.rows.take(fold.test)
     seen = np.concatenate([train.victim, train.neighbour])
-    asks_neighbour = np.isin(test.victim, seen) & ~np.isin(test.neighbour, seen)
-    return np.where(asks_neighbour, test.neighbour, test.victim)
+    neighbour_is_new = np.isin(test.victim, seen) & ~np.isin(test.neighbour, seen)
+    return np.where(neighbour_is_new, test.neighbour, test.victim)
 
 
-def _per_device(dataset: Dataset, index: Ints, answers: Answers) -> tuple[tuple[str, float], ...]:
+def _mae_per_device(dataset: Dataset, index: Ints, rows: ScoredRows) -> tuple[tuple[str, float], ...]:
     types = np.array([domain.device_type for domain in dataset.domains])[dataset.domain[index]]
-    return tuple((name, mae(_only(answers, types == name))) for name in sorted(set(types.tolist())))
+    return tuple((name, mae(_take(rows, types == name))) for name in sorted(set(types.tolist())))
 
 
-def _only(answers: Answers, rows: NDArray[np.bool_]) -> Answers:
-    return Answers(
-        measured_log=answers.measured_log[rows],
-        predicted_log=answers.predicted_log[rows],
-        victim=answers.victim[rows],
-        neighbour=answers.neighbour[rows],
-        context=answers.context[rows],
-        chooser=answers.chooser[rows],
+def _take(rows: ScoredRows, mask: NDArray[np.bool_]) -> ScoredRows:
+    return ScoredRows(
+        measured_log=rows.measured_log[mask],
+        predicted_log=rows.predicted_log[mask],
+        victim=rows.victim[mask],
+        neighbour=rows.neighbour[mask],
+        comparison_group=rows.comparison_group[mask],
+        choice_group=rows.choice_group[mask],
     )

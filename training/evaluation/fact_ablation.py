@@ -1,42 +1,48 @@
-"""What a site must gather for how good a prediction: the same models on all facts, and on fewer.
+"""What a site must collect for which accuracy: the same models on all facts of the jobs, and on fewer.
 
-`utilisation` is what a site has that changes nothing: step times, monitoring counters and memory.
+`utilisation` keeps what a site can collect without profiling: step times, monitoring counters and memory.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from features.job import UTILISATION
-from features.pair import Encoder
+from features.job import UTILISATION_COLUMNS
+from features.pair import FeatureEncoder
 from interfere.data.tables import Table
-from interfere.profiling.static.profiles import MARK, without_static
+from interfere.profiling.static.profiles import STATIC_SUFFIX, without_static
 
 
-class Facts(StrEnum):
+class FactSet(StrEnum):
     """Which facts of a profile the models may read."""
 
     ALL = "all"
-    MEASURED = "without-static"  # nothing traced from the architecture that a name stands for
+    MEASURED = "without-static"  # without what was traced from the architecture that a name stands for
     UTILISATION = "utilisation"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class View:
-    """Tables and encoder as one choice of facts leaves them."""
+class AblatedTables:
+    """Tables and encoder that show one fact set only."""
 
-    facts: Facts
+    facts: FactSet
     tables: tuple[Table, ...]
-    encoder: Encoder
+    encoder: FeatureEncoder
 
 
-def views(tables: Sequence[Table], wanted: Sequence[Facts] = tuple(Facts)) -> tuple[View, ...]:
-    """One view a choice; `without-static` only where there are static facts to leave out."""
-    bare = tuple(replace(table, jobs=tuple(map(without_static, table.jobs))) for table in tables)
-    static = any(job.source.endswith(MARK) for table in tables for job in table.jobs)
-    found = {
-        Facts.ALL: View(facts=Facts.ALL, tables=tuple(tables), encoder=Encoder()),
-        Facts.MEASURED: View(facts=Facts.MEASURED, tables=bare, encoder=Encoder()),
-        Facts.UTILISATION: View(facts=Facts.UTILISATION, tables=bare, encoder=Encoder(only=UTILISATION)),
-    }
-    return tuple(view for name, view in found.items() if name in wanted and (static or name is not Facts.MEASURED))
+def ablate_facts(tables: Sequence[Table], fact_sets: Sequence[FactSet] = tuple(FactSet)) -> tuple[AblatedTables, ...]:
+    """The tables under each fact set; `without-static` only where the tables have static facts."""
+    measured = tuple(replace(table, jobs=tuple(map(without_static, table.jobs))) for table in tables)
+    has_static = any(job.source.endswith(STATIC_SUFFIX) for table in tables for job in table.jobs)
+    ablations = (
+        AblatedTables(facts=FactSet.ALL, tables=tuple(tables), encoder=FeatureEncoder()),
+        AblatedTables(facts=FactSet.MEASURED, tables=measured, encoder=FeatureEncoder()),
+        AblatedTables(
+            facts=FactSet.UTILISATION, tables=measured, encoder=FeatureEncoder(visible_columns=UTILISATION_COLUMNS)
+        ),
+    )
+    return tuple(
+        ablation
+        for ablation in ablations
+        if ablation.facts in fact_sets and (has_static or ablation.facts is not FactSet.MEASURED)
+    )

@@ -1,6 +1,6 @@
-"""The score board: on one table, one choice of facts and one split, every baseline and then every model.
+"""Leaderboards: on one table, one fact set and one split, the scores of every baseline and every model.
 
-Figures are means over the seeds. The published model is named by looking at training rows only.
+Figures are means over the seeds. The model that training would publish is named from training rows only.
 """
 
 import math
@@ -12,215 +12,246 @@ from typing import Any
 import numpy as np
 
 from interfere.data.tables import read_table
-from training.baselines import BASELINES
-from training.dataset import METRIC, Dataset, build_dataset, require_enough
-from training.evaluation.cross_validation import LEGEND, Evaluation, Report, cells_of, evaluate_models, published_model
-from training.evaluation.fact_ablation import Facts, views
+from training.baselines import BASELINES, Baseline
+from training.dataset import METRIC, Dataset, build_dataset, require_min_pairs
+from training.evaluation.cross_validation import Evaluation, Report, evaluate_models
+from training.evaluation.fact_ablation import FactSet, ablate_facts
+from training.evaluation.feasibility_auc import out_of_fold_auc
+from training.evaluation.score_table import LEGEND, score_cells
 from training.evaluation.scores import Scores
-from training.evaluation.splits import CHOOSING, folds
-from training.models.catalogue import MODELS, chosen
-from training.models.feasibility import out_of_fold_auc, tried
-from training.sources import table_folders
+from training.evaluation.selection import select_on_training_rows
+from training.evaluation.splits import SELECTION_SPLITS, folds
+from training.models.catalogue import MODELS, select_models
+from training.models.feasibility import FeasibilityRows, feasibility_rows
+from training.models.protocols import ModelSettings
+from training.table_folders import find_table_folders
 
-EXPORTABLE = frozenset(baseline.name for baseline in BASELINES) & frozenset(
-    MODELS
-)  # training fits and may publish them
+BASELINE_NAMES = frozenset(baseline.name for baseline in BASELINES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class LeaderboardRow:
     """One model over all seeds."""
 
     name: str
     baseline: bool
     scores: Scores  # mean over the seeds that have one
-    evaluations: tuple[Evaluation, ...]  # one a seed
+    evaluations: tuple[Evaluation, ...]  # one per seed
 
     @property
     def stand_in(self) -> float:
-        """Share of the tests that a baseline left to the mean."""
-        return float(np.mean([one.stand_in for one in self.evaluations]))
+        """Share of the tests on which a baseline predicts the mean because it lacks its inputs."""
+        return float(np.mean([evaluation.stand_in for evaluation in self.evaluations]))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Board:
-    """All lines of one table, choice of facts and split."""
+class Leaderboard:
+    """All models and baselines on one table, one fact set and one split."""
 
     data: str
-    facts: Facts
+    facts: FactSet
     split: str
     seeds: tuple[int, ...]
-    published: str
-    lines: tuple[Line, ...]
+    published: str  # the model that training would publish
+    rows: tuple[LeaderboardRow, ...]
     dataset: Dataset
-    fits: tuple[float, float]  # AUC of what fits: of the model, and of the memory sum alone; NaN without misfits
+    feasibility_auc: tuple[float, float]  # (of the feasibility model, of the memory sum); NaN where every pair fits
 
-    def line(self, name: str) -> Line:
-        """The line of a model."""
-        return next(line for line in self.lines if line.name == name)
+    def row(self, name: str) -> LeaderboardRow:
+        """The row of a model."""
+        return next(row for row in self.rows if row.name == name)
 
     def document(self) -> dict[str, Any]:
-        """For programs; the key `folds` has one entry a seed and fold."""
+        """The leaderboard as a JSON document; its key `folds` has one entry per seed and fold."""
+        model_auc, memory_sum_auc = self.feasibility_auc
         return {
             "data": self.data,
             "facts": str(self.facts),
             "split": self.split,
             "seeds": list(self.seeds),
             "published": self.published,
-            "feasibility_auc": {"model": self.fits[0], "memory_sum": self.fits[1]},
-            "models": [_line_document(line, self.seeds) for line in self.lines],
+            "feasibility_auc": {"model": model_auc, "memory_sum": memory_sum_auc},
+            "models": [_row_document(row, self.seeds) for row in self.rows],
         }
 
     def markdown(self) -> str:
-        """For people: baselines first, the published model in bold, † where the mean stood in for a baseline."""
-        headings, cells = cells_of([line.scores for line in self.lines])
+        """The leaderboard as Markdown: baselines first, the published model in bold.
+
+        † marks a baseline that lacks its inputs for some rows.
+        """
+        headings, cells = score_cells([row.scores for row in self.rows])
         seeds = ", ".join(map(str, self.seeds))
-        rows = [
+        lines = [
             f"### {self.data}, split: {self.split}, facts: {self.facts}, seeds: {seeds}",
             "",
             f"| model | {' | '.join(headings)} |",
             "|---|" + "---|" * len(headings),
             *(
-                f"| {_label(line, self.published)} | {' | '.join(row)} |"
-                for line, row in zip(self.lines, cells, strict=True)
+                f"| {_label(row, self.published)} | {' | '.join(row_cells)} |"
+                for row, row_cells in zip(self.rows, cells, strict=True)
             ),
         ]
         notes = [f"Published: {self.published}, chosen on training rows alone."]
-        if not math.isnan(self.fits[0]):
+        model_auc, memory_sum_auc = self.feasibility_auc
+        if not math.isnan(model_auc):
             notes.append(
-                f"Feasible against infeasible pairs, AUC: {self.fits[0]:.3f} (memory sum alone {self.fits[1]:.3f})."
+                f"Feasible against infeasible pairs, AUC: {model_auc:.3f} (memory sum alone {memory_sum_auc:.3f})."
             )
-        if left := [f"{line.name} {line.stand_in:.1%}" for line in self.lines if line.stand_in > 0]:
-            notes.append(f"† the mean stood in, for want of the baseline's inputs, on: {', '.join(left)} of the rows.")
-        return "\n".join([*rows, "", *notes, ""])
+        if partial := [f"{row.name} {row.stand_in:.1%}" for row in self.rows if row.stand_in > 0]:
+            notes.append(
+                f"† the mean stood in, for want of the baseline's inputs, on: {', '.join(partial)} of the rows."
+            )
+        return "\n".join([*lines, "", *notes, ""])
 
 
-def evaluate(
+def evaluate_tables(
     tables: Sequence[Path],
     *,
     name: str = "table",
     seeds: Sequence[int] = (0,),
     models: str = "",
-    splits: Sequence[str] = CHOOSING,
-    facts: Sequence[Facts] = tuple(Facts),
+    splits: Sequence[str] = SELECTION_SPLITS,
+    facts: Sequence[FactSet] = tuple(FactSet),
     count: int | None = None,
     report: Report = lambda _: None,
-) -> tuple[Board, ...]:
-    """Read tables as one and score all baselines and the named models, split by split, facts by facts.
+) -> tuple[Leaderboard, ...]:
+    """Score all baselines and the named models on the tables, read as one: a leaderboard per split and fact set.
 
-    Nothing is written, and nothing is fitted before every split is known to be possible. Raises TableError, UnfitError
-    or InvalidInputError.
+    Writes nothing, and fits nothing before every split is known to be possible. `count` as in `folds`. Raises
+    TableError, UnfitError or InvalidInputError.
     """
+    # 1. Read the tables under each fact set.
     splits, seeds = tuple(dict.fromkeys(splits)), tuple(dict.fromkeys(seeds))
-    wanted = [*BASELINES, *(model for model in chosen(models) if model.name not in EXPORTABLE)]
-    shown_facts = views([read_table(path) for path in tables], facts)
-    datasets = {view.facts: build_dataset(view.tables, view.encoder) for view in shown_facts}
-    attempts = {view.facts: tried(view.tables, view.encoder, metric=METRIC) for view in shown_facts}
+    candidates = [*BASELINES, *(model for model in select_models(models) if model.name not in BASELINE_NAMES)]
+    ablations = ablate_facts([read_table(path) for path in tables], facts)
+    datasets = {ablation.facts: build_dataset(ablation.tables, ablation.encoder) for ablation in ablations}
+    attempts = {
+        ablation.facts: feasibility_rows(ablation.tables, ablation.encoder, metric=METRIC) for ablation in ablations
+    }
+    # 2. Check that every split is possible.
     for dataset in datasets.values():
-        require_enough(dataset)
+        require_min_pairs(dataset)
         for split in splits:
             folds(dataset, split, seeds[0], count)
-    found = []
+    # 3. Score.
+    leaderboards = []
     for split in splits:
-        for shown, dataset in datasets.items():
-            report(f"{name}, {split} split, facts: {shown}")
-            candidates = [model for model in MODELS.values() if model.name in {one.name for one in wanted}]
-            training = dataset.take(folds(dataset, split, seeds[0], count)[0].train)
-            published = published_model(training, candidates, seeds[0])
+        for fact_set, dataset in datasets.items():
+            report(f"{name}, {split} split, facts: {fact_set}")
             runs = [
-                evaluate_models(dataset, wanted, splits=(split,), seed=seed, count=count, report=_said(report, seed))
+                evaluate_models(
+                    dataset, candidates, splits=(split,), seed=seed, count=count, report=_with_seed(report, seed)
+                )
                 for seed in seeds
             ]
-            aucs = [out_of_fold_auc(attempts[shown], split, seed, count) for seed in seeds]
-            fits = (float(np.mean([own for own, _ in aucs])), float(np.mean([by_sum for _, by_sum in aucs])))
-            lines = tuple(_line(evaluations) for evaluations in zip(*runs, strict=True))
-            found.append(
-                Board(
+            leaderboards.append(
+                Leaderboard(
                     data=name,
-                    facts=shown,
+                    facts=fact_set,
                     split=split,
                     seeds=seeds,
-                    published=published,
-                    lines=lines,
+                    published=_published_model(dataset, candidates, split, seeds[0], count),
+                    rows=tuple(_leaderboard_row(evaluations) for evaluations in zip(*runs, strict=True)),
                     dataset=dataset,
-                    fits=fits,
+                    feasibility_auc=_mean_auc(attempts[fact_set], split, seeds, count),
                 )
             )
-    return tuple(found)
+    return tuple(leaderboards)
 
 
-def evaluate_named(
+def evaluate_named_tables(
     data: Sequence[str], work: Path, *, splits: Sequence[str], report: Report, **options: Any
-) -> tuple[Board, ...]:
-    """`evaluate` for each name of NAME=TABLE values (a bare TABLE has its folder's name), tables of one together."""
+) -> tuple[Leaderboard, ...]:
+    """`evaluate_tables` for each name of NAME=TABLE values; tables of one name are read as one.
+
+    A bare TABLE is named after its folder.
+    """
     tables: dict[str, list[Path]] = {}
     for value in data:
-        name, _, place = value.rpartition("=") if not Path(value).is_dir() else ("", "", value)
-        (folder,) = table_folders([place], work)
+        name, _, table = value.rpartition("=") if not Path(value).is_dir() else ("", "", value)
+        (folder,) = find_table_folders([table], work)
         tables.setdefault(name or folder.name, []).append(folder)
-    found = [evaluate(folders, name=name, splits=splits, report=report, **options) for name, folders in tables.items()]
-    return tuple(board for boards in found for board in boards)
-
-
-def markdown(boards: Sequence[Board]) -> str:
-    """All boards and what their columns mean."""
-    return "\n".join([*(board.markdown() for board in boards), f"{LEGEND}."])
-
-
-def documents(boards: Sequence[Board]) -> list[dict[str, Any]]:
-    """One a table and split, on the most facts; the same on fewer facts inside it, under `fewer_facts`."""
-    found: dict[tuple[str, str], dict[str, Any]] = {}
-    for board in boards:
-        key = board.data, board.split
-        if key in found:
-            found[key]["fewer_facts"].append(board.document())
-        else:
-            found[key] = board.document() | {"fewer_facts": []}
-    return list(found.values())
-
-
-def _said(report: Report, seed: int) -> Report:
-    return lambda text: report(f"seed {seed}: {text}")
-
-
-def _line(evaluations: Sequence[Evaluation]) -> Line:
-    name = evaluations[0].model
-    return Line(
-        name=name,
-        baseline=name in {baseline.name for baseline in BASELINES},
-        scores=mean_scores([one.scores for one in evaluations]),
-        evaluations=tuple(evaluations),
+    return tuple(
+        leaderboard
+        for name, folders in tables.items()
+        for leaderboard in evaluate_tables(folders, name=name, splits=splits, report=report, **options)
     )
 
 
+def leaderboards_markdown(leaderboards: Sequence[Leaderboard]) -> str:
+    """All leaderboards as Markdown, and what their columns mean."""
+    return "\n".join([*(leaderboard.markdown() for leaderboard in leaderboards), f"{LEGEND}."])
+
+
+def leaderboard_documents(leaderboards: Sequence[Leaderboard]) -> list[dict[str, Any]]:
+    """One document per table and split, on the most facts; those on fewer facts are inside, under `fewer_facts`."""
+    documents: dict[tuple[str, str], dict[str, Any]] = {}
+    for leaderboard in leaderboards:
+        key = leaderboard.data, leaderboard.split
+        if key in documents:
+            documents[key]["fewer_facts"].append(leaderboard.document())
+        else:
+            documents[key] = leaderboard.document() | {"fewer_facts": []}
+    return list(documents.values())
+
+
 def mean_scores(scores: Sequence[Scores]) -> Scores:
-    """Mean of each field over those where it is a number; NaN where it is none anywhere."""
+    """Mean of each field over the scores that have a number there; NaN where none has."""
     means: dict[str, Any] = {}
     for field in fields(Scores):
-        known = [value for one in scores if not math.isnan(value := getattr(one, field.name))]
+        known = [value for row in scores if not math.isnan(value := getattr(row, field.name))]
         means[field.name] = float(np.mean(known)) if known else float("nan")
     return Scores(**means | {"rows": round(means["rows"])})
 
 
-def _label(line: Line, published: str) -> str:
-    name = f"{line.name} †" if line.stand_in > 0 else line.name
-    return f"**{name}** (published)" if line.name == published else name
+def _published_model(
+    dataset: Dataset, candidates: Sequence[ModelSettings | Baseline], split: str, seed: int, count: int | None
+) -> str:
+    """The model that training on the first fold's training rows would publish, among the candidates it can export."""
+    names = {candidate.name for candidate in candidates}
+    training_rows = dataset.take(folds(dataset, split, seed, count)[0].train)
+    return select_on_training_rows(training_rows, [model for model in MODELS.values() if model.name in names], seed)
 
 
-def _line_document(line: Line, seeds: Sequence[int]) -> dict[str, Any]:
-    devices = [dict(one.per_device) for one in line.evaluations]
+def _mean_auc(rows: FeasibilityRows, split: str, seeds: Sequence[int], count: int | None) -> tuple[float, float]:
+    """Mean over the seeds of (AUC of the feasibility model, AUC of the memory sum)."""
+    by_model, by_memory_sum = zip(*(out_of_fold_auc(rows, split, seed, count) for seed in seeds), strict=True)
+    return float(np.mean(by_model)), float(np.mean(by_memory_sum))
+
+
+def _with_seed(report: Report, seed: int) -> Report:
+    return lambda text: report(f"seed {seed}: {text}")
+
+
+def _leaderboard_row(evaluations: Sequence[Evaluation]) -> LeaderboardRow:
+    name = evaluations[0].model
+    return LeaderboardRow(
+        name=name,
+        baseline=name in BASELINE_NAMES,
+        scores=mean_scores([evaluation.scores for evaluation in evaluations]),
+        evaluations=tuple(evaluations),
+    )
+
+
+def _label(row: LeaderboardRow, published: str) -> str:
+    name = f"{row.name} †" if row.stand_in > 0 else row.name
+    return f"**{name}** (published)" if row.name == published else name
+
+
+def _row_document(row: LeaderboardRow, seeds: Sequence[int]) -> dict[str, Any]:
+    device_maes = [dict(evaluation.per_device) for evaluation in row.evaluations]
     return {
-        "name": line.name,
-        "baseline": line.baseline,
-        **asdict(line.scores),
-        "stand_in": line.stand_in,
+        "name": row.name,
+        "baseline": row.baseline,
+        **asdict(row.scores),
+        "stand_in": row.stand_in,
         "per_device": {
-            name: float(np.mean([one[name] for one in devices if name in one]))
-            for name in sorted({name for one in devices for name in one})
+            name: float(np.mean([maes[name] for maes in device_maes if name in maes]))
+            for name in sorted({name for maes in device_maes for name in maes})
         },
         "folds": [
-            {"seed": seed, **asdict(part)}
-            for seed, one in zip(seeds, line.evaluations, strict=True)
-            for part in one.folds
+            {"seed": seed, **asdict(fold)}
+            for seed, evaluation in zip(seeds, row.evaluations, strict=True)
+            for fold in evaluation.folds
         ],
     }

@@ -1,4 +1,4 @@
-"""Figures: predicted against measured, error by job, the measured slowdowns themselves, and all models of a board."""
+"""Figures: predicted against measured slowdowns, error by job, measured slowdowns, and the models of a leaderboard."""
 
 import math
 import re
@@ -11,13 +11,13 @@ import numpy as np
 from interfere.errors import InvalidInputError
 from training.dataset import Dataset
 from training.evaluation.cross_validation import Evaluation
-from training.evaluation.leaderboard import Board
-from training.evaluation.scores import speed
+from training.evaluation.leaderboard import Leaderboard
+from training.speed import speed
 
 if TYPE_CHECKING:  # matplotlib is imported when a figure is drawn
     from matplotlib.figure import Figure
 
-MEANING = {
+SPLIT_TITLES = {
     "pair": "unseen pair of known jobs",
     "job": "one job never seen",
     "family": "one family never seen",
@@ -31,46 +31,48 @@ MEANING = {
 
 
 def predicted_vs_measured(dataset: Dataset, evaluations: Sequence[Evaluation]) -> "Figure":
-    """One panel per evaluation: each point an ordered pair, out of fold."""
+    """One panel per evaluation; each point is an out-of-fold prediction of an ordered pair."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(5 * len(evaluations), 5), layout="constrained")
-    for panel, one in zip(figure.subplots(1, len(evaluations), squeeze=False)[0], evaluations, strict=True):
-        measured, predicted = np.exp(dataset.log_slowdown[one.index]), np.exp(one.predicted_log)
-        edges = [min(measured.min(), predicted.min()) * 0.95, max(measured.max(), predicted.max()) * 1.05]
-        panel.plot(edges, edges, color="0.6", linewidth=1, label="exact")
+    for panel, evaluation in zip(figure.subplots(1, len(evaluations), squeeze=False)[0], evaluations, strict=True):
+        measured, predicted = np.exp(dataset.log_slowdown[evaluation.index]), np.exp(evaluation.predicted_log)
+        limits = [min(measured.min(), predicted.min()) * 0.95, max(measured.max(), predicted.max()) * 1.05]
+        panel.plot(limits, limits, color="0.6", linewidth=1, label="exact")
         panel.scatter(measured, predicted, s=14, alpha=0.6, edgecolors="none")
         panel.set(
             xlabel="measured slowdown (×)",
             ylabel="predicted slowdown (×)",
-            xlim=edges,
-            ylim=edges,
+            xlim=limits,
+            ylim=limits,
             aspect="equal",
-            title=f"{one.model}, {MEANING.get(one.split, one.split)}\nMAE of speed {one.scores.mae:.3f},"
-            f" MAPE of slowdown {one.scores.mape:.1f} %",
+            title=f"{evaluation.model}, {SPLIT_TITLES.get(evaluation.split, evaluation.split)}\n"
+            f"MAE of speed {evaluation.scores.mae:.3f}, MAPE of slowdown {evaluation.scores.mape:.1f} %",
         )
         panel.legend(loc="upper left", frameon=False)
     return figure
 
 
 def error_by_job(dataset: Dataset, evaluations: Sequence[Evaluation]) -> "Figure":
-    """Mean |y - ŷ| of each victim, one bar per evaluation, the worst on top."""
+    """Mean |y - ŷ| of each victim, one bar per evaluation, the largest on top."""
     from matplotlib.figure import Figure
 
     names = dataset.workloads
     error = np.full((len(evaluations), len(names)), np.nan)
-    for k, one in enumerate(evaluations):
-        apart = np.abs(speed(dataset.log_slowdown[one.index]) - speed(one.predicted_log))
-        for i in np.unique(dataset.rows.victim[one.index]):
-            error[k, i - 1] = apart[dataset.rows.victim[one.index] == i].mean()
+    for k, evaluation in enumerate(evaluations):
+        victim = dataset.rows.victim[evaluation.index]
+        speed_error = np.abs(speed(dataset.log_slowdown[evaluation.index]) - speed(evaluation.predicted_log))
+        for i in np.unique(victim):
+            error[k, i - 1] = speed_error[victim == i].mean()
     tested = np.flatnonzero(np.isfinite(error).any(axis=0))
     order = tested[np.argsort(np.nanmax(error[:, tested], axis=0))]
     figure = Figure(figsize=(7, 1.5 + 0.3 * len(order)), layout="constrained")
     axes = figure.subplots()
     height = 0.8 / len(evaluations)
-    for k, one in enumerate(evaluations):
-        place = np.arange(len(order)) + (k - (len(evaluations) - 1) / 2) * height
-        axes.barh(place, error[k, order], height=height, label=MEANING.get(one.split, one.split))
+    for k, evaluation in enumerate(evaluations):
+        position = np.arange(len(order)) + (k - (len(evaluations) - 1) / 2) * height
+        label = SPLIT_TITLES.get(evaluation.split, evaluation.split)
+        axes.barh(position, error[k, order], height=height, label=label)
     axes.set(
         yticks=np.arange(len(order)),
         yticklabels=[names[i] for i in order],
@@ -82,18 +84,18 @@ def error_by_job(dataset: Dataset, evaluations: Sequence[Evaluation]) -> "Figure
 
 
 def slowdown_heatmap(dataset: Dataset, domain: int) -> "Figure":
-    """Measured slowdowns of one domain: victims down, neighbours across, grey where nothing was measured."""
+    """Measured slowdowns of one domain: victims are rows, neighbours are columns, unmeasured pairs are grey."""
     from matplotlib.colors import LogNorm
     from matplotlib.figure import Figure
 
-    rows = dataset.latest()
+    rows = dataset.latest_rows()
     rows = rows.take(rows.domain == domain)
     present = np.unique(np.concatenate([rows.rows.victim, rows.rows.neighbour]))
     grid = np.full((len(present), len(present)), np.nan)
-    at = np.searchsorted(present, rows.rows.victim), np.searchsorted(present, rows.rows.neighbour)
-    grid[at] = np.exp(rows.log_slowdown)
-    side = 3.5 + 0.42 * len(present)
-    figure = Figure(figsize=(side + 1, side), layout="constrained")
+    entry = np.searchsorted(present, rows.rows.victim), np.searchsorted(present, rows.rows.neighbour)
+    grid[entry] = np.exp(rows.log_slowdown)
+    height = 3.5 + 0.42 * len(present)
+    figure = Figure(figsize=(height + 1, height), layout="constrained")
     axes = figure.subplots()
     axes.set_facecolor("0.85")
     low, high = np.nanmin(grid), np.nanmax(grid)
@@ -101,8 +103,8 @@ def slowdown_heatmap(dataset: Dataset, domain: int) -> "Figure":
     names = [dataset.workloads[i - 1] for i in present]
     axes.set_xticks(range(len(names)), names, rotation=90)
     axes.set_yticks(range(len(names)), names)
-    where = dataset.domains[domain]
-    axes.set(xlabel="neighbour", ylabel="victim", title=f"Measured slowdown (×) on {where.device_type}, {where.mode}")
+    place = dataset.domains[domain]
+    axes.set(xlabel="neighbour", ylabel="victim", title=f"Measured slowdown (×) on {place.device_type}, {place.mode}")
     if len(present) <= 20:
         middle = np.sqrt(low * high)
         for i, j in zip(*np.nonzero(np.isfinite(grid)), strict=True):
@@ -115,26 +117,26 @@ def slowdown_heatmap(dataset: Dataset, domain: int) -> "Figure":
     return figure
 
 
-def errors_of_models(board: Board) -> "Figure":
-    """MAE of every line with its standard error, baselines grey, the published model dark."""
+def leaderboard_figure(leaderboard: Leaderboard) -> "Figure":
+    """MAE of every model with its standard error; baselines are grey, the published model is red."""
     from matplotlib.figure import Figure
 
-    lines = board.lines[::-1]
-    figure = Figure(figsize=(7, 1.5 + 0.3 * len(lines)), layout="constrained")
+    rows = leaderboard.rows[::-1]
+    figure = Figure(figsize=(7, 1.5 + 0.3 * len(rows)), layout="constrained")
     axes = figure.subplots()
-    colours = ["C3" if line.name == board.published else "0.7" if line.baseline else "C0" for line in lines]
-    spread = [0.0 if math.isnan(line.scores.mae_se) else line.scores.mae_se for line in lines]
-    axes.barh([line.name for line in lines], [line.scores.mae for line in lines], xerr=spread, color=colours)
+    colours = ["C3" if row.name == leaderboard.published else "0.7" if row.baseline else "C0" for row in rows]
+    errors = [0.0 if math.isnan(row.scores.mae_se) else row.scores.mae_se for row in rows]
+    axes.barh([row.name for row in rows], [row.scores.mae for row in rows], xerr=errors, color=colours)
     axes.set(
         xlabel="mean |measured speed - predicted speed|, ± standard error over victims",
-        title=f"{board.data}, {MEANING[board.split]}, facts: {board.facts}\n"
-        f"baselines grey, published: {board.published}",
+        title=f"{leaderboard.data}, {SPLIT_TITLES[leaderboard.split]}, facts: {leaderboard.facts}\n"
+        f"baselines grey, published: {leaderboard.published}",
     )
     return figure
 
 
-def figure_folder(folder: Path) -> None:
-    """Make the folder before the work starts. Raises InvalidInputError where it cannot be written."""
+def make_figure_folder(folder: Path) -> None:
+    """Make the folder, before the work starts. Raises InvalidInputError where it cannot be written."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / ".write").touch()
@@ -147,20 +149,19 @@ def figure_folder(folder: Path) -> None:
         ) from error
 
 
-def save_boards(boards: Sequence[Board], folder: Path) -> list[Path]:
-    """Per board: errors of all models, and the published one's predictions and errors by job. Returns the files."""
-    made = []
-    for board in boards:
-        published = board.line(board.published).evaluations[:1]
+def save_leaderboard_figures(leaderboards: Sequence[Leaderboard], folder: Path) -> list[Path]:
+    """Draw each leaderboard, and the published model's predictions and errors by job. Returns the files."""
+    files = []
+    for leaderboard in leaderboards:
+        published = leaderboard.row(leaderboard.published).evaluations[:1]
         figures = {
-            "models": errors_of_models(board),
-            "published": predicted_vs_measured(board.dataset, published),
-            "jobs": error_by_job(board.dataset, published),
+            "models": leaderboard_figure(leaderboard),
+            "published": predicted_vs_measured(leaderboard.dataset, published),
+            "jobs": error_by_job(leaderboard.dataset, published),
         }
-        for kind, figure in figures.items():
-            name = re.sub(
-                r"[^\w.-]+", "-", f"{board.data}_{board.split}_{board.facts}_{kind}.png"
-            )  # names are free text
-            figure.savefig(folder / name, dpi=120)
-            made.append(folder / name)
-    return made
+        for subject, figure in figures.items():
+            title = f"{leaderboard.data}_{leaderboard.split}_{leaderboard.facts}_{subject}.png"
+            file = folder / re.sub(r"[^\w.-]+", "-", title)  # the name of the data is free text
+            figure.savefig(file, dpi=120)
+            files.append(file)
+    return files

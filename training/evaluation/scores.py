@@ -1,9 +1,9 @@
-"""How good predicted slowdowns are, each score defined in symbols.
+"""Scores of predicted slowdowns, each defined in symbols.
 
-s measured slowdown, ŝ predicted; y = 1/s measured speed, ŷ = 1/ŝ, both clipped to [0.05, 1.6]; sums over test rows
-pooled over folds. A `context` is a set of rows that may be compared with one another (one domain, one fold where the
-predictions of two folds answer different questions). The `subject` of a row is the job it asks about: the one that no
-training row shows, the victim where both were seen.
+s measured slowdown, ŝ predicted; y = 1/s measured speed, ŷ = 1/ŝ, both clipped to [0.05, 1.6]; sums run over test rows
+pooled over folds. A `comparison_group` is a set of rows that may be ranked against one another: one domain, and one
+fold where the predictions of two folds answer different questions. The `subject` of a row is the job that it tests: the
+one that no training row shows, the victim where both were seen.
 """
 
 from dataclasses import dataclass
@@ -11,8 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-MIN_SPEED, MAX_SPEED = 0.05, 1.6
-MIN_PARTNERS = 3  # ranks of two partners are a coin flip
+from training.speed import speed
+
+MIN_PARTNERS = 3  # a ranking of two partners is right by chance half of the time
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -29,186 +30,192 @@ class Scores:
     p90: float  # 90 % quantile of |y - ŷ|
     mape: float  # 100 · mean |s - ŝ| / s, in %
     r2: float  # 1 - Σ (log s - log ŝ)² / Σ (log s - mean log s)²
-    spearman: float  # mean over (context, victim) of rank correlation of s and ŝ over its partners; 0 for constant ŝ
-    regret: float  # mean over (chooser, job) of 100 · (max v - v[chosen]) / max v, in %; see `regret`
-    regret_all: float  # the same over (context, job): more partners to choose from, answered by several fitted models
+    spearman: float  # mean over (comparison group, victim) of the rank correlation of s and ŝ; 0 for constant ŝ
+    regret: float  # mean over (choice group, job) of 100 · (max v - v[chosen]) / max v, in %; see `regret`
+    regret_all: float  # the same over (comparison group, job): more partners, predicted by several fitted models
     coverage: float  # share of rows inside their 90 % interval
     width: float  # mean width of that interval, in speed
-    worst_coverage: float  # coverage of the rows of the worst tenth of jobs; see `worst_tenth`
+    worst_coverage: float  # coverage of the rows of the worst tenth of jobs; see `worst_tenth_coverage`
     worst_width: float  # mean width of those rows' intervals, in speed
     tenth_coverage: float  # 10 % quantile over jobs of their coverage: nine of ten jobs are covered better
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answers:
+class ScoredRows:
     """Predictions beside measurements. All arrays have one entry per tested row."""
 
-    measured_log: Floats
-    predicted_log: Floats
+    measured_log: Floats  # log slowdown
+    predicted_log: Floats  # log slowdown
     victim: Ints
     neighbour: Ints
-    context: Ints  # rows that may be ranked together
-    chooser: Ints  # rows that one fitted model answered, and may choose among
+    comparison_group: Ints  # rows of one group may be ranked against one another
+    choice_group: Ints  # rows of one group were predicted by one fitted model, and a choice among them is meaningful
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Interval:
-    """Where 90 % of the measurements should be, in log slowdown; NaN where nothing was said."""
+class PredictionInterval:
+    """The 90 % interval of each row in log slowdown; NaN where a row has none."""
 
     low: Floats
     high: Floats
-    subject: Ints  # int64[t]: the job each row asks about
+    subject: Ints  # int64[t]: the job that each row tests
 
 
-def score(answers: Answers, interval: Interval | None = None) -> Scores:
-    """Every score at once; without an interval its five are NaN."""
+def score(rows: ScoredRows, interval: PredictionInterval | None = None) -> Scores:
+    """Every score at once; without an interval its five scores are NaN."""
     nan = float("nan")
-    found = (nan,) * 5 if interval is None else (*covered(answers, interval), *worst_tenth(answers, interval))
+    coverage, width, worst_coverage, worst_width, tenth_coverage = (
+        (nan,) * 5 if interval is None else (*coverage_and_width(rows, interval), *worst_tenth_coverage(rows, interval))
+    )
     return Scores(
-        rows=len(answers.measured_log),
-        mae=mae(answers),
-        mae_se=mae_se(answers),
-        rmse=rmse(answers),
-        p90=float(np.quantile(_apart(answers), 0.9)),
-        mape=mape(answers),
-        r2=r2(answers),
-        spearman=spearman(answers),
-        regret=regret(answers, answers.chooser),
-        regret_all=regret(answers, answers.context),
-        coverage=found[0],
-        width=found[1],
-        worst_coverage=found[2],
-        worst_width=found[3],
-        tenth_coverage=found[4],
+        rows=len(rows.measured_log),
+        mae=mae(rows),
+        mae_se=mae_se(rows),
+        rmse=rmse(rows),
+        p90=float(np.quantile(_speed_error(rows), 0.9)),
+        mape=mape(rows),
+        r2=r2(rows),
+        spearman=spearman(rows),
+        regret=regret(rows, rows.choice_group),
+        regret_all=regret(rows, rows.comparison_group),
+        coverage=coverage,
+        width=width,
+        worst_coverage=worst_coverage,
+        worst_width=worst_width,
+        tenth_coverage=tenth_coverage,
     )
 
 
-def speed(log_slowdown: Floats) -> Floats:
-    """y = 1/s, clipped as published figures are."""
-    return np.clip(np.exp(-log_slowdown), MIN_SPEED, MAX_SPEED)
+def mae(rows: ScoredRows) -> float:
+    """mean |y - ŷ|."""
+    return float(_speed_error(rows).mean())
 
 
-def mae(answers: Answers) -> float:
-    """Mean |y - ŷ|."""
-    return float(np.mean(_apart(answers)))
-
-
-def mae_se(answers: Answers) -> float:
+def mae_se(rows: ScoredRows) -> float:
     """Standard error of the MAE when the victims are the sample: sqrt(C / (C - 1) · Σ_c (Σ_{k in c} (e_k - MAE))²) / n.
 
     e = |y - ŷ|, C victims, n rows. NaN for one victim. (Cameron and Miller 2015, "A practitioner's guide to
     cluster-robust inference", for a mean.)
     """
-    error = _apart(answers)
-    inside = np.unique(answers.victim, return_inverse=True)[1]
-    sums = np.bincount(inside, weights=error - error.mean())
-    if len(sums) < 2:
+    error = _speed_error(rows)
+    cluster = np.unique(rows.victim, return_inverse=True)[1]
+    cluster_sums = np.bincount(cluster, weights=error - error.mean())
+    clusters = len(cluster_sums)
+    if clusters < 2:
         return float("nan")
-    return float(np.sqrt(len(sums) / (len(sums) - 1) * np.sum(sums**2)) / len(error))
+    return float(np.sqrt(clusters / (clusters - 1) * np.sum(cluster_sums**2)) / len(error))
 
 
-def rmse(answers: Answers) -> float:
+def rmse(rows: ScoredRows) -> float:
     """sqrt(mean (y - ŷ)²)."""
-    return float(np.sqrt(np.mean(_apart(answers) ** 2)))
+    return float(np.sqrt(np.mean(_speed_error(rows) ** 2)))
 
 
-def covered(answers: Answers, interval: Interval) -> tuple[float, float]:
-    """(share of rows inside, mean width in speed) over the rows that have an interval; NaN where none has."""
-    inside, width, known = _held(answers, interval)
+def coverage_and_width(rows: ScoredRows, interval: PredictionInterval) -> tuple[float, float]:
+    """(share of rows inside their interval, its mean width in speed) over the rows with one; NaN where none has one."""
+    inside, width, known = _interval_hits(rows, interval)
     return (float(inside[known].mean()), float(width[known].mean())) if known.any() else (float("nan"),) * 2
 
 
-def worst_tenth(answers: Answers, interval: Interval) -> tuple[float, float, float]:
-    """`covered` of the rows of those ceil(jobs / 10) subjects whose share of rows inside is the lowest.
+def worst_tenth_coverage(rows: ScoredRows, interval: PredictionInterval) -> tuple[float, float, float]:
+    """(coverage, mean width, 10 % quantile of the jobs' coverage); NaN where no row has an interval.
 
-    And the 10 % quantile of that share over subjects.
+    The first two are over the rows of the ceil(jobs / 10) subjects with the lowest coverage.
     """
-    inside, width, known = _held(answers, interval)
+    inside, width, known = _interval_hits(rows, interval)
     if not known.any():
         return (float("nan"),) * 3
     _, job = np.unique(interval.subject[known], return_inverse=True)
-    share = np.bincount(job, weights=inside[known]) / np.bincount(job)
-    worst = np.argsort(share, kind="stable")[: -(-len(share) // 10)]
-    rows = np.isin(job, worst)
-    return float(inside[known][rows].mean()), float(width[known][rows].mean()), float(np.quantile(share, 0.1))
+    job_coverage = np.bincount(job, weights=inside[known]) / np.bincount(job)
+    worst_jobs = np.argsort(job_coverage, kind="stable")[: -(-len(job_coverage) // 10)]
+    worst = np.isin(job, worst_jobs)
+    tenth = float(np.quantile(job_coverage, 0.1))
+    return float(inside[known][worst].mean()), float(width[known][worst].mean()), tenth
 
 
 def auc(probability: Floats, feasible: NDArray[np.bool_]) -> float:
-    """Probability that a feasible pair is given more than an infeasible one, ties count half; NaN with only one kind.
+    """Probability that a feasible pair ranks above an infeasible one, ties counting half; NaN with only one class.
 
     Mann-Whitney's U over its maximum.
     """
-    yes, no = int(feasible.sum()), int((~feasible).sum())
-    if yes == 0 or no == 0:
+    positives, negatives = int(feasible.sum()), int((~feasible).sum())
+    if positives == 0 or negatives == 0:
         return float("nan")
-    return float((_ranks(probability)[feasible].sum() - yes * (yes + 1) / 2) / (yes * no))
+    rank_sum = _ranks(probability)[feasible].sum()
+    return float((rank_sum - positives * (positives + 1) / 2) / (positives * negatives))
 
 
-def mape(answers: Answers) -> float:
+def mape(rows: ScoredRows) -> float:
     """100 · mean |s - ŝ| / s, in %."""
-    return float(100 * np.mean(np.abs(np.expm1(answers.predicted_log - answers.measured_log))))
+    return float(100 * np.mean(np.abs(np.expm1(rows.predicted_log - rows.measured_log))))
 
 
-def r2(answers: Answers) -> float:
+def r2(rows: ScoredRows) -> float:
     """1 - Σ (log s - log ŝ)² / Σ (log s - mean log s)²; NaN where all measurements are equal."""
-    spread = float(np.sum((answers.measured_log - answers.measured_log.mean()) ** 2))
-    missed = float(np.sum((answers.measured_log - answers.predicted_log) ** 2))
-    return 1.0 - missed / spread if spread > 0 else float("nan")
+    total = float(np.sum((rows.measured_log - rows.measured_log.mean()) ** 2))
+    residual = float(np.sum((rows.measured_log - rows.predicted_log) ** 2))
+    return 1.0 - residual / total if total > 0 else float("nan")
 
 
-def spearman(answers: Answers) -> float:
-    """Mean over (context, victim) with at least 3 partners and differing s of the rank correlation of s and ŝ."""
-    found = []
-    for rows in _by(answers.context, answers.victim):
-        measured, predicted = answers.measured_log[rows], answers.predicted_log[rows]
-        if len(rows) < MIN_PARTNERS or np.ptp(measured) == 0:
+def spearman(rows: ScoredRows) -> float:
+    """Mean rank correlation of s and ŝ over (comparison group, victim) with at least 3 partners and differing s."""
+    correlations = []
+    for index in _rows_by_victim(rows):
+        measured, predicted = rows.measured_log[index], rows.predicted_log[index]
+        if len(index) < MIN_PARTNERS or np.ptp(measured) == 0:
             continue
-        found.append(0.0 if np.ptp(predicted) == 0 else _correlation(_ranks(measured), _ranks(predicted)))
-    return float(np.mean(found)) if found else float("nan")
+        correlations.append(0.0 if np.ptp(predicted) == 0 else _correlation(_ranks(measured), _ranks(predicted)))
+    return float(np.mean(correlations)) if correlations else float("nan")
 
 
-def regret(answers: Answers, group: Ints) -> float:
+def regret(rows: ScoredRows, group: Ints) -> float:
     """Mean over (group, job i) of 100 · (max_j v_ij - v_ic) / max_j v_ij with v_ij = y_ij + y_ji, in %.
 
-    j runs over partners (at least 3) measured both ways; c is the partner with the largest ŷ_ic + ŷ_ci; where several
-    share it, v_ic is their mean: what a blind choice among them gives.
+    j runs over partners (at least 3) measured both ways; c is the partner with the largest ŷ_ic + ŷ_ci. Where several
+    partners share it, v_ic is their mean: what a random choice among them gives.
     """
-    values: dict[tuple[int, int], dict[int, tuple[float, float]]] = {}
-    keys = list(zip(group.tolist(), answers.victim.tolist(), answers.neighbour.tolist(), strict=True))
-    measured = dict(zip(keys, speed(answers.measured_log).tolist(), strict=True))
-    predicted = dict(zip(keys, speed(answers.predicted_log).tolist(), strict=True))
-    for (one, i, j), own in measured.items():
-        if (other := measured.get((one, j, i))) is not None:
-            guess = predicted[one, i, j] + predicted[one, j, i]
-            values.setdefault((one, i), {})[j] = (own + other, guess)
-    found = []
-    for partners in values.values():
+    # 1. Collect (measured, predicted) v_ij of each job's partners.
+    keys = list(zip(group.tolist(), rows.victim.tolist(), rows.neighbour.tolist(), strict=True))
+    measured = dict(zip(keys, speed(rows.measured_log).tolist(), strict=True))
+    predicted = dict(zip(keys, speed(rows.predicted_log).tolist(), strict=True))
+    partner_values: dict[tuple[int, int], dict[int, tuple[float, float]]] = {}
+    for (g, i, j), own_speed in measured.items():
+        if (partner_speed := measured.get((g, j, i))) is not None:
+            predicted_value = predicted[g, i, j] + predicted[g, j, i]
+            partner_values.setdefault((g, i), {})[j] = (own_speed + partner_speed, predicted_value)
+    # 2. Compare the chosen partner with the best one.
+    regrets = []
+    for partners in partner_values.values():
         if len(partners) >= MIN_PARTNERS:
-            actual, guessed = np.array(list(partners.values())).T
-            chosen = float(actual[guessed == guessed.max()].mean())
-            found.append(100 * (float(actual.max()) - chosen) / float(actual.max()))
-    return float(np.mean(found)) if found else float("nan")
+            values, predicted_values = np.array(list(partners.values())).T
+            chosen = float(values[predicted_values == predicted_values.max()].mean())
+            regrets.append(100 * (float(values.max()) - chosen) / float(values.max()))
+    return float(np.mean(regrets)) if regrets else float("nan")
 
 
-def _apart(answers: Answers) -> Floats:
-    return np.abs(speed(answers.measured_log) - speed(answers.predicted_log))
+def _speed_error(rows: ScoredRows) -> Floats:
+    """|y - ŷ|."""
+    return np.abs(speed(rows.measured_log) - speed(rows.predicted_log))
 
 
-def _held(answers: Answers, interval: Interval) -> tuple[NDArray[np.bool_], Floats, NDArray[np.bool_]]:
-    """Per row: inside, width in speed, has an interval."""
-    inside = (interval.low <= answers.measured_log) & (answers.measured_log <= interval.high)
+def _interval_hits(
+    rows: ScoredRows, interval: PredictionInterval
+) -> tuple[NDArray[np.bool_], Floats, NDArray[np.bool_]]:
+    """Per row: (inside the interval, its width in speed, has an interval)."""
+    inside = (interval.low <= rows.measured_log) & (rows.measured_log <= interval.high)
     return inside, speed(interval.low) - speed(interval.high), np.isfinite(interval.low + interval.high)
 
 
-def _by(context: Ints, victim: Ints) -> list[Ints]:
-    keys: dict[tuple[int, int], list[int]] = {}
-    for k, key in enumerate(zip(context.tolist(), victim.tolist(), strict=True)):
-        keys.setdefault(key, []).append(k)
-    return [np.array(rows) for rows in keys.values()]
+def _rows_by_victim(rows: ScoredRows) -> list[Ints]:
+    """Row indices of each (comparison group, victim)."""
+    indices: dict[tuple[int, int], list[int]] = {}
+    for k, key in enumerate(zip(rows.comparison_group.tolist(), rows.victim.tolist(), strict=True)):
+        indices.setdefault(key, []).append(k)
+    return [np.array(index) for index in indices.values()]
 
 
 def _ranks(values: Floats) -> Floats:
-    """Ranks from 1, ties share their mean rank."""
+    """Ranks from 1; ties share their mean rank."""
     _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
     ends = np.cumsum(counts)
     return np.asarray((ends - (counts - 1) / 2)[inverse], dtype=np.float64)

@@ -1,18 +1,18 @@
-"""Which rows test a model that never saw their pair, one of their jobs, their device type, or what came later.
+"""Splits of the dataset into folds that hide the pair, a job, a family, the device type, or later measurements.
 
-Law 1: no unordered pair stands on both sides of a fold, whatever its direction, device type or table; in `device` no
-unordered pair of one device type does (the same pair on another device type is what that split learns from).
+Law 1: no unordered pair is on both sides of a fold, whatever its direction, device type or table; in `device` this
+holds for each device type (the same pair on other device types is what that split learns from).
 Law 2: a workload that a fold hides is in no training row; in `neighbour` it is in none as the neighbour.
-Law 3: equal seeds give equal folds, whatever other splits were drawn before.
+Law 3: equal seeds give equal folds, independent of the splits drawn before.
 
 `pair`       5 folds of unordered pairs.
 `job`        groups of workloads (`job_groups`); tested on rows with exactly one hidden workload, or a self pair of one.
-`family`     one family at a time, a workload without one by itself; tested as `job` is.
-`neighbour`  groups of workloads, hidden as neighbours only. Of the pairs with a hidden workload a random half shows it
-             as the victim (training), the other half as the neighbour (tests).
-`device`     one device type at a time, but for 20 calibration pairs.
-`time`       pairs first measured in the last fifth, learned from rows measured before the first of them.
-`sparse10`, `sparse20`, `sparse40`: only that per cent of the unordered pairs trains, all others test.
+`family`     one family at a time, a workload without a family by itself; tested as in `job`.
+`neighbour`  groups of workloads, hidden as neighbours only. Of the pairs with a hidden workload a random half trains
+             with it as the victim, the other half tests with it as the neighbour.
+`device`     one device type at a time, of which 20 calibration pairs train.
+`time`       tests the last fifth of the pairs by first measurement; trains on rows measured before all of them.
+`sparse10`, `sparse20`, `sparse40`: only that percentage of the unordered pairs trains, all others test.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -25,91 +25,92 @@ from interfere.errors import InvalidInputError, UnfitError
 from training.dataset import Dataset
 
 PAIR_FOLDS = 5
-CALIBRATION_PAIRS = 20  # seen on an otherwise unseen device type
-LATEST = 0.2  # share of the pairs that `time` tests
-MIN_TRAIN_ROWS = 4  # a fold that leaves less to learn from says nothing
+CALIBRATION_PAIRS = 20  # of the tested device type that train
+LATEST_SHARE = 0.2  # share of the pairs that `time` tests
+MIN_TRAIN_ROWS = 4  # a fold with fewer training rows is left out
 
 Bools = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fold:
-    """Row indices to fit on and to test on; disjoint, not always everything."""
+    """Row indices to fit on and to test on: disjoint, and not necessarily all rows."""
 
     train: NDArray[np.int64]
     test: NDArray[np.int64]
-    hides: str = ""  # the family or device type that is hidden; "" for a random part
+    hides: str = ""  # the hidden family or device type; "" for a random fold
 
 
 def folds(dataset: Dataset, split: str, seed: int, count: int | None = None) -> tuple[Fold, ...]:
-    """Folds of the named split; `count` changes how many random parts (`sparse`: draws) there are.
+    """The folds of the named split; `count` sets the number of random folds (for `sparse`, of draws).
 
-    `device` and `time` have no random parts and ignore `count`; `family` deals families into that many groups.
-    Raises UnfitError when the rows cannot be split this way, InvalidInputError for an unknown split or a bad count.
+    `device` and `time` have no random folds and ignore `count`; `family` puts the families into that many groups.
+    Raises UnfitError where the rows cannot be split this way, InvalidInputError for an unknown split or a bad count.
     """
-    if split not in MAKERS:
+    if split not in SPLITTERS:
         raise InvalidInputError("unknown split", value=split, remedy=f"one of {', '.join(SPLITS)}")
     if count is not None and count < 1:
         raise InvalidInputError("number of folds", value=str(count), remedy="at least 1")
-    made = MAKERS[split](dataset, np.random.default_rng([seed, SPLITS.index(split)]), count)
-    kept = tuple(fold for fold in made if len(fold.train) >= MIN_TRAIN_ROWS and len(fold.test) > 0)
-    if not kept:
+    drawn = SPLITTERS[split](dataset, np.random.default_rng([seed, SPLITS.index(split)]), count)
+    usable = tuple(fold for fold in drawn if len(fold.train) >= MIN_TRAIN_ROWS and len(fold.test) > 0)
+    if not usable:
         raise UnfitError(
             f"the rows cannot be split by {split}",
             value=f"{len(dataset)} rows of {len(np.unique(dataset.group))} pairs",
             remedy="measure more pairs between more workloads: interfere profile campaign",
         )
-    return kept
+    return usable
 
 
 def job_groups(workloads: int) -> int:
-    """How many groups `job` and `neighbour` hide in turn: 7 of Gavel's 26 configurations, 8 of Lucid's 41.
+    """Number of groups that `job` and `neighbour` hide in turn: 7 for Gavel's 26 configurations, 8 for Lucid's 41.
 
-    One in five, no fewer than 7 groups, so that a small table keeps six sevenths of its workloads to learn from.
+    One group per five workloads, 7 to 8 groups, so that a small table keeps six sevenths of its workloads for training.
     """
     return min(workloads, 8, max(7, round(workloads / 5)))
 
 
-def _pairs(dataset: Dataset, rng: np.random.Generator, count: int | None) -> list[Fold]:
+def _pair_folds(dataset: Dataset, rng: np.random.Generator, count: int | None) -> list[Fold]:
     parts = np.array_split(rng.permutation(np.unique(dataset.group)), count or PAIR_FOLDS)
-    hidden = [np.isin(dataset.group, part) for part in parts]
-    return [_fold(~mask, mask) for mask in hidden]
+    tested = [np.isin(dataset.group, part) for part in parts]
+    return [_fold(~mask, mask) for mask in tested]
 
 
-def _jobs(dataset: Dataset, rng: np.random.Generator, count: int | None) -> list[Fold]:
-    return [_without(dataset, part) for part in _workload_parts(dataset, rng, count)]
+def _job_folds(dataset: Dataset, rng: np.random.Generator, count: int | None) -> list[Fold]:
+    return [_hide_workloads(dataset, hidden) for hidden in _workload_groups(dataset, rng, count)]
 
 
-def _families(dataset: Dataset, rng: np.random.Generator, count: int | None) -> list[Fold]:
-    """A family that was only ever measured with itself is not hidden: it was never beside a known one."""
+def _family_folds(dataset: Dataset, rng: np.random.Generator, count: int | None) -> list[Fold]:
+    """Only families that were measured beside another one are hidden: the others have no row that could test them."""
     family_of = [family or name for name, family in zip(dataset.workloads, dataset.families, strict=True)]
     names = sorted({name for pair in _family_pairs(dataset, family_of) if len(pair) == 2 for name in pair})
-    members = {name: [k for k, own in enumerate(family_of, 1) if own == name] for name in names}
-    parts = [[name] for name in names]
+    members = {name: [k for k, family in enumerate(family_of, 1) if family == name] for name in names}
+    groups = [[name] for name in names]
     if count is not None:
-        parts = [list(part) for part in np.array_split(rng.permutation(names), min(count, len(names)))]
+        groups = [list(group) for group in np.array_split(rng.permutation(names), min(count, len(names)))]
     return [
-        _without(dataset, np.array([k for name in part for k in members[name]]), hides=", ".join(sorted(part)))
-        for part in parts
+        _hide_workloads(dataset, np.array([k for name in group for k in members[name]]), hides=", ".join(sorted(group)))
+        for group in groups
     ]
 
 
 def _family_pairs(dataset: Dataset, family_of: Sequence[str]) -> set[frozenset[str]]:
+    """The families of both jobs, for every row; one name where they are equal."""
     ids = zip(dataset.rows.victim.tolist(), dataset.rows.neighbour.tolist(), strict=True)
     return {frozenset((family_of[i - 1], family_of[j - 1])) for i, j in ids}
 
 
-def _neighbours(dataset: Dataset, rng: np.random.Generator, count: int | None) -> list[Fold]:
-    made = []
-    for part in _workload_parts(dataset, rng, count):
-        asked = (rng.random(len(dataset.pairs)) < 0.5)[dataset.group]
-        asked |= dataset.rows.victim == dataset.rows.neighbour  # a self pair shows it in both roles
-        new_victim, new_neighbour = np.isin(dataset.rows.victim, part), np.isin(dataset.rows.neighbour, part)
-        made.append(_fold(~new_neighbour & (~new_victim | ~asked), new_neighbour & asked))
-    return made
+def _neighbour_folds(dataset: Dataset, rng: np.random.Generator, count: int | None) -> list[Fold]:
+    neighbour_folds = []
+    for hidden in _workload_groups(dataset, rng, count):
+        tests_pair = (rng.random(len(dataset.unordered_pairs)) < 0.5)[dataset.group]
+        tests_pair |= dataset.rows.victim == dataset.rows.neighbour  # a self pair shows its job in both roles
+        new_victim, new_neighbour = np.isin(dataset.rows.victim, hidden), np.isin(dataset.rows.neighbour, hidden)
+        neighbour_folds.append(_fold(~new_neighbour & (~new_victim | ~tests_pair), new_neighbour & tests_pair))
+    return neighbour_folds
 
 
-def _devices(dataset: Dataset, rng: np.random.Generator, count: int | None) -> list[Fold]:  # noqa: ARG001 - one a type
+def _device_folds(dataset: Dataset, rng: np.random.Generator, count: int | None) -> list[Fold]:  # noqa: ARG001 - one fold a device type
     types = np.array([domain.device_type for domain in dataset.domains])[dataset.domain]
     names = sorted(set(types.tolist()))
     if len(names) < 2:
@@ -118,51 +119,55 @@ def _devices(dataset: Dataset, rng: np.random.Generator, count: int | None) -> l
             value=f"only {', '.join(names)}",
             remedy="add a table of another device type with --data",
         )
-    made = []
+    device_folds = []
     for name in names:
-        here = types == name
-        shown = np.isin(dataset.group, rng.permutation(np.unique(dataset.group[here]))[:CALIBRATION_PAIRS])
-        made.append(_fold(~here | shown, here & ~shown, hides=name))
-    return made
+        on_device = types == name
+        calibration_pairs = rng.permutation(np.unique(dataset.group[on_device]))[:CALIBRATION_PAIRS]
+        calibrates = np.isin(dataset.group, calibration_pairs)
+        device_folds.append(_fold(~on_device | calibrates, on_device & ~calibrates, hides=name))
+    return device_folds
 
 
-def _latest(dataset: Dataset, rng: np.random.Generator, count: int | None) -> list[Fold]:  # noqa: ARG001 - no chance
-    known = np.isfinite(dataset.measured_at_s)
-    when = np.where(known, dataset.measured_at_s, np.inf)
-    first = np.full(len(dataset.pairs), np.inf)
-    np.minimum.at(first, dataset.group, when)
-    times = np.sort(first[np.isfinite(first)])
-    if len(times) == 0 or times[0] == times[-1]:
+def _time_folds(dataset: Dataset, rng: np.random.Generator, count: int | None) -> list[Fold]:  # noqa: ARG001 - nothing is drawn
+    # 1. Find when each pair was first measured.
+    has_time = np.isfinite(dataset.measured_at_s)
+    measured_at_s = np.where(has_time, dataset.measured_at_s, np.inf)
+    first_s = np.full(len(dataset.unordered_pairs), np.inf)
+    np.minimum.at(first_s, dataset.group, measured_at_s)
+    times_s = np.sort(first_s[np.isfinite(first_s)])
+    if len(times_s) == 0 or times_s[0] == times_s[-1]:
         raise UnfitError(
             "the split by time needs rows that say when they were measured",
-            value="no row has a time" if len(times) == 0 else "all pairs have one time",
+            value="no row has a time" if len(times_s) == 0 else "all pairs have one time",
             remedy="split by pair or job, or import a table with times",
         )
-    cut = times[min(int(np.ceil((1 - LATEST) * len(times))), len(times) - 1)]
-    if cut == times[0]:  # so many share the first time that the fifth begins with it
-        cut = times[times > cut][0]
-    return [_fold(when < cut, known & (first[dataset.group] >= cut))]
+    # 2. Cut before the last fifth, but after the pairs that share the earliest time.
+    cut_s = times_s[min(int(np.ceil((1 - LATEST_SHARE) * len(times_s))), len(times_s) - 1)]
+    if cut_s == times_s[0]:
+        cut_s = times_s[times_s > cut_s][0]
+    return [_fold(measured_at_s < cut_s, has_time & (first_s[dataset.group] >= cut_s))]
 
 
-def _sparse(percent: int) -> "Maker":
-    def made(dataset: Dataset, rng: np.random.Generator, count: int | None) -> list[Fold]:
+def _sparse_folds(percent: int) -> "Splitter":
+    def draw(dataset: Dataset, rng: np.random.Generator, count: int | None) -> list[Fold]:
         groups = np.unique(dataset.group)
-        kept = max(1, round(percent / 100 * len(groups)))
-        seen = [np.isin(dataset.group, rng.permutation(groups)[:kept]) for _ in range(count or 1)]
-        return [_fold(mask, ~mask) for mask in seen]
+        size = max(1, round(percent / 100 * len(groups)))
+        trained = [np.isin(dataset.group, rng.permutation(groups)[:size]) for _ in range(count or 1)]
+        return [_fold(mask, ~mask) for mask in trained]
 
-    return made
+    return draw
 
 
-def _without(dataset: Dataset, hidden: NDArray[np.int64], *, hides: str = "") -> Fold:
-    """Rows without the hidden workloads train; rows with exactly one, and self pairs of one, test."""
+def _hide_workloads(dataset: Dataset, hidden: NDArray[np.int64], *, hides: str = "") -> Fold:
+    """Rows without a hidden workload train; rows with exactly one, and self pairs of one, test."""
     victim, neighbour = dataset.rows.victim, dataset.rows.neighbour
     new_victim, new_neighbour = np.isin(victim, hidden), np.isin(neighbour, hidden)
     tested = (new_victim ^ new_neighbour) | (new_victim & (victim == neighbour))
     return _fold(~new_victim & ~new_neighbour, tested, hides=hides)
 
 
-def _workload_parts(dataset: Dataset, rng: np.random.Generator, count: int | None) -> Sequence[NDArray[np.int64]]:
+def _workload_groups(dataset: Dataset, rng: np.random.Generator, count: int | None) -> Sequence[NDArray[np.int64]]:
+    """Random groups of workload identities, `job_groups` of them unless `count` is given."""
     workloads = np.unique(np.concatenate([dataset.rows.victim, dataset.rows.neighbour]))
     return np.array_split(rng.permutation(workloads), min(count or job_groups(len(workloads)), len(workloads)))
 
@@ -171,18 +176,18 @@ def _fold(train: Bools, test: Bools, *, hides: str = "") -> Fold:
     return Fold(train=np.flatnonzero(train), test=np.flatnonzero(test), hides=hides)
 
 
-Maker = Callable[[Dataset, np.random.Generator, int | None], list[Fold]]
-MAKERS: Mapping[str, Maker] = {
-    "pair": _pairs,
-    "job": _jobs,
-    "family": _families,
-    "neighbour": _neighbours,
-    "device": _devices,
-    "time": _latest,
-    "sparse10": _sparse(10),
-    "sparse20": _sparse(20),
-    "sparse40": _sparse(40),
+Splitter = Callable[[Dataset, np.random.Generator, int | None], list[Fold]]
+SPLITTERS: Mapping[str, Splitter] = {
+    "pair": _pair_folds,
+    "job": _job_folds,
+    "family": _family_folds,
+    "neighbour": _neighbour_folds,
+    "device": _device_folds,
+    "time": _time_folds,
+    "sparse10": _sparse_folds(10),
+    "sparse20": _sparse_folds(20),
+    "sparse40": _sparse_folds(40),
 }
-SPLITS = tuple(MAKERS)
-CHOOSING = ("pair", "job")  # what training chooses its champion on
-FOLDS_APART = frozenset({"job", "family", "neighbour", "device"})  # each fold asks about other unseen things
+SPLITS = tuple(SPLITTERS)
+SELECTION_SPLITS = ("pair", "job")  # on which training selects its champion
+SPLITS_OF_UNLIKE_FOLDS = frozenset({"job", "family", "neighbour", "device"})  # each fold hides other jobs or devices

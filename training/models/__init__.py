@@ -1,1 +1,1 @@
-"""The predictors that training fits, and how each becomes an ONNX graph."""
+"""The models that training fits: their settings, their fitted forms, and how each becomes an ONNX graph."""

@@ -1,9 +1,8 @@
-"""Fits which pairs fit one device: logistic regression on the memory sum, with one shrunken effect a workload.
+"""Fits the probability that a pair fits one device: logistic regression on the memory sum, with one effect a workload.
 
-Law: a table without any pair that failed to fit teaches nothing; the memory sum decides there.
+Law: a dataset in which too few pairs failed to fit gives no model; the server then decides by the memory sum alone.
 """
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -15,95 +14,79 @@ from interfere.predict.feasibility import Feasibility
 from interfere.protocols import PairEncoder
 from interfere.records import PairStatus
 from training.dataset import Dataset, build_dataset
-from training.evaluation.scores import auc
-from training.evaluation.splits import folds
 
-SHARE = "memory_device_frac_sum"  # pair column: both peaks ÷ the device's memory
-# An effect seen once moves the log odds by a fraction of a unit. Start of the slope: odds 20:1 at 10 % below capacity.
-SHRINKAGE = 1.0
-PRIOR_SLOPE, SLOPE_SD = -30.0, 15.0
-MIN_EITHER = 5  # pairs that fit, and that do not
-STEPS = 100
+MEMORY_SUM_COLUMN = "memory_device_frac_sum"  # pair column: sum of both peaks ÷ the device's memory
+SHRINKAGE = 1.0  # prior precision of an effect: one seen once moves the log odds by a fraction of a unit
+PRIOR_SLOPE, PRIOR_SLOPE_SD = -30.0, 15.0  # per log memory sum: odds of 20:1 at 10 % below capacity
+MIN_EITHER = 5  # pairs that fit, and pairs that do not
+MAX_STEPS = 100
 TOLERANCE = 1e-9
 
 Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tried:
-    """Ordered pairs that were tried, whether they fit or not: rows as every split reads them."""
+class FeasibilityRows:
+    """Ordered pairs that ran or failed for want of memory, in a dataset that every split can read."""
 
     dataset: Dataset
     feasible: NDArray[np.bool_]  # bool[p]
 
     @property
-    def share(self) -> Floats:
-        """Both peaks ÷ the device's memory, float64[p]."""
-        column = self.dataset.pair_names.index(SHARE)
+    def memory_sum(self) -> Floats:
+        """Sum of both peaks ÷ the device's memory, float64[p]; NaN where a peak is unknown."""
+        column = self.dataset.pair_columns.index(MEMORY_SUM_COLUMN)
         return self.dataset.rows.pairs[:, column].astype(np.float64)
 
-    def take(self, index: NDArray[np.int64]) -> "Tried":
-        """The rows of an index."""
-        return Tried(dataset=self.dataset.take(index), feasible=self.feasible[index])
+    def take(self, index: NDArray[np.int64]) -> "FeasibilityRows":
+        """Select rows by an index array."""
+        return FeasibilityRows(dataset=self.dataset.take(index), feasible=self.feasible[index])
 
 
-def tried(tables: Sequence[Table], encoder: PairEncoder, *, metric: str) -> Tried:
-    """All pairs of the tables that ran, or could not for want of memory."""
+def feasibility_rows(tables: Sequence[Table], encoder: PairEncoder, *, metric: str) -> FeasibilityRows:
+    """All pairs of the tables that ran, or could not for want of memory. Raises what `build_dataset` raises."""
     dataset = build_dataset(tables, encoder, metric=metric, statuses=(PairStatus.OK, PairStatus.INFEASIBLE))
-    return Tried(dataset=dataset, feasible=~np.isnan(dataset.log_slowdown))
+    return FeasibilityRows(dataset=dataset, feasible=~np.isnan(dataset.log_slowdown))
 
 
-def fit_feasibility(rows: Tried) -> Feasibility | None:
-    """Newton's method on the penalised likelihood; None where too few pairs fit or failed to."""
-    known = np.isfinite(rows.share) & (rows.share > 0)
-    y = rows.feasible[known].astype(np.float64)
-    if min(y.sum(), (1 - y).sum()) < MIN_EITHER:
+def fit_feasibility(rows: FeasibilityRows) -> Feasibility | None:
+    """Maximise the penalised likelihood by Newton's method; None where too few pairs fit, or too few do not."""
+    # 1. Build the design matrix: intercept, log memory sum, one indicator a workload.
+    known = np.isfinite(rows.memory_sum) & (rows.memory_sum > 0)
+    fits = rows.feasible[known].astype(np.float64)
+    if min(fits.sum(), (1 - fits).sum()) < MIN_EITHER:
         return None
-    count = len(rows.dataset.workloads) + 1
+    identities = len(rows.dataset.workloads) + 1
     victim, neighbour = rows.dataset.rows.victim[known], rows.dataset.rows.neighbour[known]
-    design = np.zeros((len(y), 2 + count))
-    design[:, 0], design[:, 1] = 1.0, np.log(rows.share[known])
-    at = np.arange(len(y))
-    np.add.at(design, (at, 2 + victim), 1.0)
-    np.add.at(design, (at, 2 + neighbour), 1.0)
-    penalty = np.concatenate([[1e-6, 1.0 / SLOPE_SD**2], np.full(count, SHRINKAGE)])
-    prior = np.zeros(2 + count)
-    prior[1] = PRIOR_SLOPE
-    weights = prior.copy()
+    design = np.zeros((len(fits), 2 + identities))
+    design[:, 0], design[:, 1] = 1.0, np.log(rows.memory_sum[known])
+    row = np.arange(len(fits))
+    np.add.at(design, (row, 2 + victim), 1.0)
+    np.add.at(design, (row, 2 + neighbour), 1.0)
 
-    def loss(w: Floats) -> float:
-        score = design @ w
-        return float((np.logaddexp(0.0, score) - y * score).sum() + 0.5 * (penalty * (w - prior) ** 2).sum())
+    # 2. Set the Gaussian prior of the coefficients.
+    precision = np.concatenate([[1e-6, 1.0 / PRIOR_SLOPE_SD**2], np.full(identities, SHRINKAGE)])
+    prior_mean = np.zeros(2 + identities)
+    prior_mean[1] = PRIOR_SLOPE
+    coefficients = prior_mean.copy()
 
-    for _ in range(STEPS):
-        chance = 1.0 / (1.0 + np.exp(-np.clip(design @ weights, -500.0, 500.0)))
-        gradient = design.T @ (chance - y) + penalty * (weights - prior)
-        curvature = (design * (chance * (1 - chance))[:, None]).T @ design + np.diag(penalty)
-        step, size = np.linalg.solve(curvature, gradient), 1.0
-        while loss(weights - size * step) > loss(weights) and size > TOLERANCE:
-            size /= 2
-        weights = weights - size * step
-        if float(np.abs(size * step).max()) < TOLERANCE:
+    def loss(candidate: Floats) -> float:
+        log_odds = design @ candidate
+        penalty = 0.5 * (precision * (candidate - prior_mean) ** 2).sum()
+        return float((np.logaddexp(0.0, log_odds) - fits * log_odds).sum() + penalty)
+
+    # 3. Take Newton steps, halved until the loss falls.
+    for _ in range(MAX_STEPS):
+        probability = 1.0 / (1.0 + np.exp(-np.clip(design @ coefficients, -500.0, 500.0)))
+        gradient = design.T @ (probability - fits) + precision * (coefficients - prior_mean)
+        curvature = (design * (probability * (1 - probability))[:, None]).T @ design + np.diag(precision)
+        step, scale = np.linalg.solve(curvature, gradient), 1.0
+        while loss(coefficients - scale * step) > loss(coefficients) and scale > TOLERANCE:
+            scale /= 2
+        coefficients = coefficients - scale * step
+        if float(np.abs(scale * step).max()) < TOLERANCE:
             break
-    effect = weights[2:]
-    effect[0] = 0.0
-    return Feasibility(level=float(weights[0]), slope=min(float(weights[1]), 0.0), effect=effect)
 
-
-def out_of_fold_auc(rows: Tried, split: str, seed: int, count: int | None = None) -> tuple[float, float]:
-    """(AUC of the fitted model, AUC of the memory sum alone), pooled over the folds of a split; NaN without misfits."""
-    if rows.feasible.all() or not np.isfinite(rows.share).any():
-        return math.nan, math.nan
-    chance, by_sum, truth = [], [], []
-    for part in folds(rows.dataset, split, seed, count):
-        seen, asked = rows.take(part.train), rows.take(part.test)
-        share = asked.share
-        fitted = fit_feasibility(seen)
-        victim, neighbour = asked.dataset.rows.victim, asked.dataset.rows.neighbour
-        guess = -share if fitted is None else fitted.probability(share, victim, neighbour)
-        known = np.isfinite(share)
-        chance.append(guess[known])
-        by_sum.append(-share[known])
-        truth.append(asked.feasible[known])
-    feasible = np.concatenate(truth)
-    return auc(np.concatenate(chance), feasible), auc(np.concatenate(by_sum), feasible)
+    effect = coefficients[2:]
+    effect[0] = 0.0  # of the unknown workload
+    return Feasibility(level=float(coefficients[0]), slope=min(float(coefficients[1]), 0.0), effect=effect)

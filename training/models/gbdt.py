@@ -1,11 +1,12 @@
-"""Gradient-boosted trees on float32 pair features, exported so that every row takes the same branch.
+"""Gradient-boosted trees (LightGBM) on float32 pair features, exported so that every row takes the same branches.
 
-An absent feature (NaN) becomes `ABSENT` before the trees see it, in training and inside the graph alike: LightGBM's own
-handling of NaN depends on what each column held in training, and its ONNX converter does not carry all of that over.
-Thresholds are float64 midpoints; the graph stores float32. Rounded to nearest, a threshold between two neighbouring
-floats can land on the upper one and send its row down the other branch. So each is rounded down to the largest float32
-that is not above it: for float32 x, x ≤ t exactly when x ≤ floor32(t). One more step down where t is LightGBM's own
-"just below zero": it reads |x| ≤ 1e-35 as 0, which is above that threshold.
+An absent feature (NaN) is replaced by `ABSENT` before the trees read it, in training and in the graph: LightGBM's own
+handling of NaN depends on the training values of each column, and its ONNX converter does not carry all of it over.
+
+Thresholds are float64 midpoints, but the graph stores float32. Rounded to nearest, a threshold between two adjacent
+floats can become the upper one and send its row down the other branch. So each threshold is rounded down to the largest
+float32 not above it: for float32 x, x ≤ t exactly when x ≤ floor32(t). LightGBM's own threshold just below zero is
+lowered by one further step, since LightGBM reads |x| ≤ 1e-35 as 0, which lies above that threshold.
 """
 
 import re
@@ -15,72 +16,78 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from training.dataset import Dataset, Rows
-from training.models.onnx_graph import pair_inputs, serialise
+from training.dataset import Dataset, PairRows
+from training.models.onnx_graph import pair_inputs, serialise_graph
 
-ABSENT = np.float32(-1e6)  # below every feature: logs, shares and their sums
+MAX_SPLITS_CHECKED = 4000
+ABSENT = np.float32(-1e6)  # below every feature, which are logarithms, shares and their sums
 LIGHTGBM_ZERO = np.float32(1e-35)  # kZeroThreshold, include/LightGBM/meta.h
-THRESHOLDS = re.compile(r"^threshold=(.*)$", re.MULTILINE)
-SIZES = re.compile(r"^tree_sizes=.*\n", re.MULTILINE)  # byte lengths of the trees as they were; optional when reading
+THRESHOLD_LINE = re.compile(r"^threshold=(.*)$", re.MULTILINE)
+# Byte lengths of the trees, which no longer hold after rounding; LightGBM reads a text without them.
+TREE_SIZES_LINE = re.compile(r"^tree_sizes=.*\n", re.MULTILINE)
 
 
 def floor32(values: NDArray[np.float64]) -> NDArray[np.float32]:
     """Largest float32 not above each value."""
-    near = values.astype(np.float32)
-    return np.where(near.astype(np.float64) > values, np.nextafter(near, np.float32(-np.inf)), near)
+    nearest = values.astype(np.float32)
+    return np.where(nearest.astype(np.float64) > values, np.nextafter(nearest, np.float32(-np.inf)), nearest)
 
 
-def filled(pairs: NDArray[np.float32]) -> NDArray[np.float32]:
-    """float32[p, f] without NaN."""
+def fill_missing(pairs: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Replace NaN by `ABSENT`: float32[p, f]."""
     return np.where(np.isnan(pairs), ABSENT, pairs)
 
 
 def round_thresholds(model_text: str) -> str:
-    """The LightGBM model with each threshold rounded down to float32; predicts the same on float32 rows."""
+    """The LightGBM model text with each threshold rounded down to float32; predicts the same on float32 rows."""
 
-    def rounded(match: re.Match[str]) -> str:
+    def round_line(match: re.Match[str]) -> str:
         values = floor32(np.array([float(v) for v in match[1].split()], dtype=np.float64))
         values = np.where(values == -LIGHTGBM_ZERO, np.nextafter(values, np.float32(-np.inf)), values)
         return "threshold=" + " ".join(repr(float(v)) for v in values)
 
-    return THRESHOLDS.sub(rounded, SIZES.sub("", model_text))
+    return THRESHOLD_LINE.sub(round_line, TREE_SIZES_LINE.sub("", model_text))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FittedGbdt:
-    """Trees as LightGBM writes them, thresholds as fitted (float64)."""
+    """Fitted trees as LightGBM's model text, with float64 thresholds."""
 
     name: str
     model_text: str
     columns: int
-    rounding: bool = True  # False exports raw thresholds: only to show what the cure cures
+    round_on_export: bool = True  # False exports the float64 thresholds as they are: tests show that this fails
 
-    def predict(self, rows: Rows) -> NDArray[np.float64]:
-        """log slowdown, float64[p]."""
+    def predict(self, rows: PairRows) -> NDArray[np.float64]:
+        """Predicted log slowdowns, float64[p]."""
         if len(rows) == 0:
             return np.zeros(0)
-        return np.asarray(_booster(self.model_text).predict(filled(rows.pairs), num_threads=1), dtype=np.float64)
+        return np.asarray(_booster(self.model_text).predict(fill_missing(rows.pairs), num_threads=1), dtype=np.float64)
 
-    def threshold_rows(self, rows: Rows) -> Rows:
-        """For each split (at most 4,000): a given row moved onto the threshold, and one float32 step above it."""
-        splits = [s for s in self._splits() if abs(s[1]) < -ABSENT / 2][:4000]
+    def threshold_rows(self, rows: PairRows) -> PairRows:
+        """Three rows for each split, of at most `MAX_SPLITS_CHECKED` splits.
+
+        A given row is moved onto the float32 below the threshold, to the next float32, and to the nearest one.
+        """
+        splits = [split for split in self._splits() if abs(split[1]) < -ABSENT / 2][:MAX_SPLITS_CHECKED]
         if not splits or len(rows) == 0:
             return rows.take(np.zeros(0, dtype=np.int64))
-        column = np.repeat(np.array([s[0] for s in splits], dtype=np.int64), 3)
-        on = floor32(np.array([s[1] for s in splits]))
-        near = np.array([s[1] for s in splits]).astype(np.float32)
+        thresholds = np.array([threshold for _, threshold in splits])
+        below, nearest = floor32(thresholds), thresholds.astype(np.float32)
+        above = np.nextafter(below, np.float32(np.inf))
+        column = np.repeat(np.array([column for column, _ in splits], dtype=np.int64), 3)
         moved = rows.take(np.arange(len(column)) % len(rows))
         pairs = moved.pairs.copy()
-        pairs[np.arange(len(column)), column] = np.stack([on, np.nextafter(on, np.float32(np.inf)), near], 1).ravel()
+        pairs[np.arange(len(column)), column] = np.stack([below, above, nearest], 1).ravel()
         return replace(moved, pairs=pairs)
 
     def to_onnx(self) -> bytes:
-        """Fill what is absent, sum the trees, flatten."""
+        """`pair.onnx`: replace absent features, sum the trees, flatten."""
         import onnx.helper as h
         from onnxmltools.convert import convert_lightgbm
         from onnxmltools.convert.common.data_types import FloatTensorType
 
-        text = round_thresholds(self.model_text) if self.rounding else self.model_text
+        text = round_thresholds(self.model_text) if self.round_on_export else self.model_text
         trees = convert_lightgbm(
             _booster(text), initial_types=[("filled", FloatTensorType([None, self.columns]))], zipmap=False
         ).graph
@@ -92,21 +99,21 @@ class FittedGbdt:
         ]
         assert not trees.initializer, "a regression ensemble keeps its trees in attributes"
         constants: dict[str, NDArray[Any]] = {"absent": np.array(ABSENT), "flat": np.array([-1], dtype=np.int64)}
-        return serialise(nodes, pair_inputs(), {"log_slowdown": ["p"]}, constants)
+        return serialise_graph(nodes, pair_inputs(), {"log_slowdown": ["p"]}, constants)
 
     def _splits(self) -> list[tuple[int, float]]:
-        """(column, threshold) of every inner node, in order."""
-        found: list[tuple[int, float]] = []
+        """Distinct (column, threshold) of the inner nodes, in tree order."""
+        splits: list[tuple[int, float]] = []
 
-        def walk(node: dict[str, Any]) -> None:
+        def collect(node: dict[str, Any]) -> None:
             if "threshold" in node:
-                found.append((int(node["split_feature"]), float(node["threshold"])))
-                walk(node["left_child"])
-                walk(node["right_child"])
+                splits.append((int(node["split_feature"]), float(node["threshold"])))
+                collect(node["left_child"])
+                collect(node["right_child"])
 
         for tree in _booster(self.model_text).dump_model()["tree_info"]:
-            walk(tree["tree_structure"])
-        return list(dict.fromkeys(found))
+            collect(tree["tree_structure"])
+        return list(dict.fromkeys(splits))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,11 +130,11 @@ class GbdtModel:
     name: ClassVar[str] = "gbdt"
 
     def fit(self, dataset: Dataset, seed: int) -> FittedGbdt:
-        """Fixed number of rounds: with a few hundred rows the best round of a held-out group is noise."""
+        """Fit a fixed number of rounds: with a few hundred rows, early stopping on a held-out group follows noise."""
         import lightgbm
 
         data = lightgbm.Dataset(
-            filled(dataset.rows.pairs), dataset.log_slowdown, weight=dataset.weight, params={"min_data_in_bin": 1}
+            fill_missing(dataset.rows.pairs), dataset.log_slowdown, weight=dataset.weight, params={"min_data_in_bin": 1}
         )
         parameters = {
             "objective": "regression",

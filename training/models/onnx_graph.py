@@ -14,7 +14,7 @@ Shape = Sequence[str | int | None]
 
 
 def pair_inputs(*, domain: bool = False) -> dict[str, tuple[type[np.generic], Shape]]:
-    """Names, types and shapes of `pair.onnx`'s inputs; a graph that tells domains apart by name asks for `domain`."""
+    """Names, types and shapes of the inputs of `pair.onnx`; `domain` adds the input of graphs with terms per domain."""
     return {
         "pairs": (np.float32, ["p", "f"]),
         "victim": (np.int64, ["p"]),
@@ -24,7 +24,7 @@ def pair_inputs(*, domain: bool = False) -> dict[str, tuple[type[np.generic], Sh
 
 
 def matrix_inputs(*, domain: bool = False) -> dict[str, tuple[type[np.generic], Shape]]:
-    """Names, types and shapes of `matrix.onnx`'s inputs; one domain a matrix."""
+    """Names, types and shapes of the inputs of `matrix.onnx`; a matrix has one domain."""
     return {
         "victims": (np.float32, ["v", "F"]),
         "victim_id": (np.int64, ["v"]),
@@ -34,13 +34,13 @@ def matrix_inputs(*, domain: bool = False) -> dict[str, tuple[type[np.generic], 
     }
 
 
-def serialise(
+def serialise_graph(
     nodes: Sequence[Any],
     inputs: Mapping[str, tuple[type[np.generic], Shape]],
     outputs: Mapping[str, Shape],
     constants: Mapping[str, NDArray[Any]],
 ) -> bytes:
-    """A checked model of these nodes; outputs are float32."""
+    """Serialise a graph of these nodes as a checked ONNX model with float32 outputs."""
     import onnx
     import onnx.helper as h
     from onnx import numpy_helper
@@ -49,8 +49,8 @@ def serialise(
         list(nodes),
         "interfere",
         [
-            h.make_tensor_value_info(name, h.np_dtype_to_tensor_dtype(np.dtype(kind)), list(shape))
-            for name, (kind, shape) in inputs.items()
+            h.make_tensor_value_info(name, h.np_dtype_to_tensor_dtype(np.dtype(dtype)), list(shape))
+            for name, (dtype, shape) in inputs.items()
         ],
         [h.make_tensor_value_info(name, onnx.TensorProto.FLOAT, list(shape)) for name, shape in outputs.items()],
         [numpy_helper.from_array(value, name) for name, value in constants.items()],
@@ -61,18 +61,22 @@ def serialise(
     return bytes(model.SerializeToString())
 
 
-def joined(parts: Mapping[str, bytes], nodes: Sequence[Any], outputs: Mapping[str, Shape]) -> bytes:
-    """Graphs side by side on the same inputs, each behind its prefix, then `nodes` on top of their outputs."""
+def join_graphs(graphs: Mapping[str, bytes], nodes: Sequence[Any], outputs: Mapping[str, Shape]) -> bytes:
+    """One model of several graphs on the same inputs; `nodes` read their outputs.
+
+    `graphs` by prefix: the prefix stands before all names of its graph except the inputs.
+    """
     import onnx
     import onnx.helper as h
     from onnx import compose
 
     models = [
-        compose.add_prefix(onnx.load_from_string(graph), prefix, rename_inputs=False) for prefix, graph in parts.items()
+        compose.add_prefix(onnx.load_from_string(graph), prefix, rename_inputs=False)
+        for prefix, graph in graphs.items()
     ]
-    inputs = {one.name: one for model in models for one in model.graph.input}
-    opsets = {one.domain: one for model in models for one in model.opset_import}
-    assert all(one.version == opsets[one.domain].version for model in models for one in model.opset_import)
+    inputs = {value.name: value for model in models for value in model.graph.input}
+    opsets = {opset.domain: opset for model in models for opset in model.opset_import}
+    assert all(opset.version == opsets[opset.domain].version for model in models for opset in model.opset_import)
     graph = h.make_graph(
         [*(node for model in models for node in model.graph.node), *nodes],
         "interfere",
@@ -85,8 +89,8 @@ def joined(parts: Mapping[str, bytes], nodes: Sequence[Any], outputs: Mapping[st
     return bytes(model.SerializeToString())
 
 
-def stamp(graph: bytes, fingerprint: str) -> bytes:
-    """The same graph with the encoder's fingerprint in its metadata, and without notes about the exporting machine."""
+def stamp_fingerprint(graph: bytes, fingerprint: str) -> bytes:
+    """Write the encoder's fingerprint into the metadata, and remove notes that name paths of the exporting machine."""
     import onnx
 
     model = onnx.load_from_string(graph)

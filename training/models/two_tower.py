@@ -1,21 +1,21 @@
-"""The two-tower network: every job is encoded once, a pair costs one sum, one relu and one dot product.
+"""The two-tower network: each job is encoded once, and a pair costs one sum, one relu and one dot product.
 
-One encoder serves both roles, with a projection each: u (as victim) and v (as neighbour), and
+One encoder serves both roles and has one projection for each: u (as victim) and v (as neighbour), and
 
     log ŝ[i beside j] = mean over members of  w · relu(u_i + v_j + b) + c
 
-K members are one network with a leading axis, trained at once. Standardisation and absent features (value 0 and a mask)
-live inside. A column that never varied in training says nothing, not even later.
+K members are one network with a leading axis and are trained together. The network standardises its inputs itself, and
+reads an absent feature as value 0 with a mask. A column that is constant in training has no effect on predictions.
 """
 
 import torch
 from torch import Tensor, nn
 
-CLIP = 4.0  # standard deviations: a job far outside of what was seen is taken as the edge of it
+CLIP = 4.0  # standard deviations: a feature far outside the training range counts as this far outside
 
 
 class Towers(nn.Module):  # type: ignore[misc]  # torch is Any to the checker
-    """K members. `F` job columns, `N` known identities (0 is the unknown one), widths `hidden` and `head`."""
+    """K member networks: `columns` = F, `identities` = N (0 is the unknown one), layer widths `hidden` and `head`."""
 
     def __init__(
         self,
@@ -45,40 +45,40 @@ class Towers(nn.Module):  # type: ignore[misc]  # torch is Any to the checker
         self.as_victim, self.as_neighbour, self.bias = matrix(hidden, head), matrix(hidden, head), vector(head)
         self.out, self.level = matrix(head, 1), vector(1)
 
-    def learn_scale(self, jobs: Tensor) -> None:
-        """Centre and scale of the columns of float32[p, F]; 0 where a column never varies."""
+    def standardise(self, jobs: Tensor) -> None:
+        """Set centre and scale of the columns from float32[p, F]; the scale of a constant column is 0."""
         missing = jobs.isnan()
         count = (~missing).sum(0).clamp(min=1)
         values = jobs.nan_to_num(0.0).double()
         self.centre.copy_(values.sum(0) / count)
-        apart = torch.where(missing, 0.0, values - self.centre.double())
-        spread = (apart.square().sum(0) / count).sqrt()
+        deviation = torch.where(missing, 0.0, values - self.centre.double())
+        spread = (deviation.square().sum(0) / count).sqrt()
         self.scale.copy_(torch.where(spread > 1e-6, 1.0 / spread, 0.0))
-        share = missing.double().mean(0)
-        self.mask_scale.copy_((share > 0) & (share < 1))
+        missing_share = missing.double().mean(0)
+        self.mask_scale.copy_((missing_share > 0) & (missing_share < 1))
 
     def encode(self, jobs: Tensor, identity: Tensor) -> tuple[Tensor, Tensor]:
-        """u and v, float32[K, n, head] each, of float32[n, F] and int64[K, n] or int64[n]."""
+        """u and v, float32[K, n, head] each, of jobs float32[n, F] and identities int64[K, n] or int64[n]."""
         missing = jobs.isnan()
         values = torch.where(missing, torch.zeros_like(jobs), (jobs - self.centre) * self.scale).clamp(-CLIP, CLIP)
         facts = torch.cat([values, missing.to(jobs.dtype) * self.mask_scale], dim=-1)
         members = self.identity.shape[0]
         if identity.dim() == 1:
-            known = self.identity[:, identity]
+            embedding = self.identity[:, identity]
         else:
-            known = self.identity[torch.arange(members)[:, None], identity]
-        inputs = torch.cat([facts.expand(members, -1, -1), known], dim=-1)
-        inner = torch.relu(inputs @ self.first + self.first_bias)
-        inner = torch.relu(inner @ self.second + self.second_bias)
-        return inner @ self.as_victim + self.bias, inner @ self.as_neighbour
+            embedding = self.identity[torch.arange(members)[:, None], identity]
+        inputs = torch.cat([facts.expand(members, -1, -1), embedding], dim=-1)
+        encoded = torch.relu(inputs @ self.first + self.first_bias)
+        encoded = torch.relu(encoded @ self.second + self.second_bias)
+        return encoded @ self.as_victim + self.bias, encoded @ self.as_neighbour
 
     def pairwise(self, u: Tensor, v: Tensor) -> Tensor:
-        """float32[K, p] of two float32[K, p, head]."""
+        """Log slowdown by each member: float32[K, p] of u and v, float32[K, p, head] each."""
         return (torch.relu(u + v) @ self.out + self.level).squeeze(-1)
 
 
 class PairGraph(nn.Module):  # type: ignore[misc]  # torch is Any to the checker
-    """What `pair.onnx` computes: jobs are the first 2F of the f pair columns."""
+    """`pair.onnx` of the network: reads the first 2F of the f pair columns, those of the two jobs."""
 
     def __init__(self, towers: Towers) -> None:
         super().__init__()
@@ -93,7 +93,7 @@ class PairGraph(nn.Module):  # type: ignore[misc]  # torch is Any to the checker
 
 
 class MatrixGraph(nn.Module):  # type: ignore[misc]  # torch is Any to the checker
-    """What `matrix.onnx` computes. Members lie side by side in the head, so that they cost one broadcast together."""
+    """`matrix.onnx` of the network. The heads of all members are concatenated, so that they share one broadcast."""
 
     def __init__(self, towers: Towers) -> None:
         super().__init__()
@@ -103,15 +103,15 @@ class MatrixGraph(nn.Module):  # type: ignore[misc]  # torch is Any to the check
         self, victims: Tensor, victim_id: Tensor, neighbours: Tensor, neighbour_id: Tensor
     ) -> tuple[Tensor, Tensor]:
         """log_victim, log_neighbour: float32[v, n] each."""
-        u_rows, v_rows = (_flat(part) for part in self.towers.encode(victims, victim_id))
-        u_columns, v_columns = (_flat(part) for part in self.towers.encode(neighbours, neighbour_id))
+        u_rows, v_rows = (_concatenated_heads(side) for side in self.towers.encode(victims, victim_id))
+        u_columns, v_columns = (_concatenated_heads(side) for side in self.towers.encode(neighbours, neighbour_id))
         out = self.towers.out.reshape(-1) / self.towers.out.shape[0]
         level = self.towers.level.mean()
-        ahead = torch.relu(u_rows[:, None, :] + v_columns[None, :, :]) @ out + level
-        back = torch.relu(v_rows[:, None, :] + u_columns[None, :, :]) @ out + level
-        return ahead, back
+        log_victim = torch.relu(u_rows[:, None, :] + v_columns[None, :, :]) @ out + level
+        log_neighbour = torch.relu(v_rows[:, None, :] + u_columns[None, :, :]) @ out + level
+        return log_victim, log_neighbour
 
 
-def _flat(part: Tensor) -> Tensor:
+def _concatenated_heads(heads: Tensor) -> Tensor:
     """float32[n, K · head] of float32[K, n, head]."""
-    return part.permute(1, 0, 2).flatten(1)
+    return heads.permute(1, 0, 2).flatten(1)

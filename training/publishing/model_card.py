@@ -1,13 +1,14 @@
-"""The model card: what a published model is, what it learned from, how well it does, and where not to trust it."""
+"""Writes the model card: what a published model is, what it was trained on, how well it predicts, and its limits."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from training.dataset import Dataset
-from training.evaluation.cross_validation import LEGEND, markdown
+from training.evaluation.score_table import LEGEND, markdown_table
 from training.evaluation.scores import Scores
 
-WHAT = {
+DESCRIPTIONS = {
     "mean": "one number for all pairs",
     "additive": "a sum of the victim's and the neighbour's effect on speed, ridge regression",
     "gbdt": "gradient-boosted trees (LightGBM) on pair features",
@@ -18,62 +19,63 @@ WHAT = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Trained:
-    """One table a model learned from."""
+class TrainingTable:
+    """One table that a model was trained on."""
 
     table: str
-    rows: int  # used, without the held-out ones
+    rows: int  # that were fitted, without held-out ones
     sha256: str
-    icc: float  # agreement of two blocks; NaN with single blocks
+    icc: float  # agreement of two measurement blocks; NaN for a single block
 
 
 def model_card(
     dataset: Dataset,
     *,
     champion: str,
-    matrix: str,
+    matrix_model: str,
     matrix_mae: float,
     scores: Sequence[tuple[str, str, Scores]],
-    trained_on: Sequence[Trained],
+    trained_on: Sequence[TrainingTable],
     seed: int,
     worst_parity: float,
 ) -> str:
-    """Markdown, free of dates and paths: equal data and seed give an equal card."""
+    """The card as Markdown, without dates and paths: equal data and seed give an equal card."""
     domains = ", ".join(f"{d.device_type} / {d.mode} / {d.metric}" for d in dataset.domains)
-    small = (
+    trial_note = (
         "\n**One CPU core, for trying out.** Two processes shared one core in time slices. These figures say nothing "
         "about a GPU.\n"
         if {d.device_type for d in dataset.domains} == {"cpu-core"}
         else ""
     )
     tables = "\n".join(
-        f"- `{t.table}`: {t.rows} ordered pairs, ICC of two blocks {'unknown' if t.icc != t.icc else f'{t.icc:.3f}'}, "
-        f"sha256 `{t.sha256}`"
-        for t in trained_on
+        f"- `{table.table}`: {table.rows} ordered pairs, "
+        f"ICC of two blocks {'unknown' if math.isnan(table.icc) else f'{table.icc:.3f}'}, sha256 `{table.sha256}`"
+        for table in trained_on
     )
     matrix_line = (
         "Large matrices are answered by the same model."
-        if matrix == champion
-        else f"Large matrices are answered by `{matrix}` ({WHAT[matrix]}); over all known workloads its speeds differ "
-        f"from the champion's by {matrix_mae:.4f} on average."
+        if matrix_model == champion
+        else f"Large matrices are answered by `{matrix_model}` ({DESCRIPTIONS[matrix_model]}); over all known "
+        f"workloads its speeds differ from the champion's by {matrix_mae:.4f} on average."
     )
+    description = DESCRIPTIONS[champion]
     return f"""# Slowdown predictor: {champion}
 
-Predicts `slowdown[i, j]`: the metric of job i beside job j ÷ its metric alone. The champion is {WHAT[champion]}.
+Predicts `slowdown[i, j]`: the metric of job i beside job j ÷ its metric alone. The champion is {description}.
 {matrix_line}
-{small}
+{trial_note}
 ## Learned from
 {tables}
 
 Domains (device type / sharing mode / metric): {domains}. Workloads: {", ".join(dataset.workloads)}.
-Features: encoder `{dataset.fingerprint}`, {len(dataset.job_names)} columns a job, {len(dataset.pair_names)} a pair.
+Features: encoder `{dataset.fingerprint}`, {len(dataset.job_columns)} columns a job, {len(dataset.pair_columns)} a pair.
 
 ## Scores on rows never fitted
 `pair`: both jobs known, their pair not. `job`: one of the two jobs never seen. `held_out`: pairs the caller kept
 away from fitting and choosing. Speed = 1 / slowdown, clipped to [0.05, 1.6]. The champion has the lowest mean of its
 MAE over `pair` and `job`; the ensemble is preferred within 5 %, else the simpler of two equals.
 
-{markdown(scores)}
+{markdown_table(scores)}
 
 {LEGEND}.
 

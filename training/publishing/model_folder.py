@@ -1,6 +1,6 @@
-"""The published model folder: everything the server reads, written beside its place and moved there whole.
+"""Writes the published model folder, all that the server reads, and replaces an older one in a single move.
 
-Law 1: a reader sees the old folder or the new one, never half of either.
+Law 1: a reader sees the old folder or the new one, never parts of both.
 Law 2: equal models give equal bytes and an equal version; only `created_at` differs (`SOURCE_DATE_EPOCH` fixes it).
 Law 3: a folder that is not a model folder is never replaced.
 """
@@ -13,52 +13,33 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, fields
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from interfere.commands.output import jsonable
 from interfere.data.tables import Table
 from interfere.errors import UnfitError
 from interfere.predict.feasibility import Feasibility
-from interfere.predict.intervals import Intervals
 from interfere.predict.manifest import FORMAT
-from interfere.predict.novelty import JobSpace
 from interfere.predict.online import prior
 from interfere.protocols import PairEncoder
 from training.dataset import Dataset, newest_profiles
-from training.evaluation.scores import Scores
-from training.models.intervals import partner_counts
-from training.publishing.model_card import Trained
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Publication:
-    """What goes into a folder."""
-
-    model: str
-    matrix_model: str
-    matrix_mae_vs_pair: float  # mean |y_matrix - y_pair| over all pairs of known workloads
-    worst_parity: float  # log slowdown, of both graphs against their models
-    pair_graph: bytes
-    matrix_graph: bytes
-    card: str
-    intervals: Intervals
-    feasibility: Feasibility | None
-    space: JobSpace | None  # where the model's jobs lie; None for a model that cannot tell a new one
-    scores: Sequence[tuple[str, str, Scores]]
-    trained_on: Sequence[Trained]
-    residual_prior: bytes  # where the online correction starts
+from training.models.interval_calibration import partner_counts
+from training.publishing.publication import Publication, encoded_workloads
 
 
 def publish(
     target: Path, publication: Publication, dataset: Dataset, tables: Sequence[Table], encoder: PairEncoder
 ) -> str:
-    """Write the folder; returns its version. Raises UnfitError when the place cannot be written or is not ours."""
+    """Write the folder and return its version.
+
+    Raises UnfitError where it cannot be written, or where `target` holds something that is not a model folder.
+    """
+    # 1. Render the files.
     files = {
         "pair.onnx": publication.pair_graph,
         "matrix.onnx": publication.matrix_graph,
@@ -67,10 +48,14 @@ def publish(
         "card.md": publication.card.encode(),
         prior.FILE: publication.residual_prior,
     }
-    content = _manifest(publication, dataset, {name: hashlib.sha256(data).hexdigest() for name, data in files.items()})
+    # 2. Describe them in the manifest; the version is a digest of its content.
+    digests = {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
+    content = _manifest_content(publication, dataset, digests)
     version = hashlib.sha256(_json(content)).hexdigest()[:12]
-    files["manifest.json"] = _json({"format": FORMAT, "version": version, "created_at": _now(), **content}, indent=1)
+    header = {"format": FORMAT, "version": version, "created_at": _creation_time()}
+    files["manifest.json"] = _json({**header, **content}, indent=1)
 
+    # 3. Write them into a new folder, and move it into place.
     def write(folder: Path) -> None:
         for name, data in files.items():
             (folder / name).write_bytes(data)
@@ -80,7 +65,7 @@ def publish(
 
 
 def require_replaceable(target: Path) -> None:
-    """Raises UnfitError when `target` holds something that is not a model."""
+    """Raises UnfitError where `target` holds something that is not a model folder."""
     if target.exists() and not (target / "manifest.json").is_file() and (not target.is_dir() or any(target.iterdir())):
         raise UnfitError(
             "will not replace what is not a model folder", value=target, remedy="choose an empty or new folder"
@@ -88,26 +73,32 @@ def require_replaceable(target: Path) -> None:
 
 
 def replace_folder(target: Path, write: Callable[[Path], None]) -> None:
-    """Let `write` fill a new folder, then put it in the place of `target`."""
+    """Let `write` fill a new folder, then put it in the place of `target`.
+
+    The old folder is put back where that fails. Raises UnfitError as `publish`.
+    """
     require_replaceable(target)
+    # 1. Make a scratch folder on the same file system.
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        made = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
+        scratch = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
     except OSError as error:
         raise _unwritable(target, error) from None
+    old, new = scratch / "old", scratch / "new"
     try:
-        fresh = made / "new"
-        fresh.mkdir()
-        write(fresh)
+        # 2. Fill the new folder.
+        new.mkdir()
+        write(new)
+        # 3. Exchange the folders.
         if target.exists():
-            target.rename(made / "old")
-        fresh.rename(target)
+            target.rename(old)
+        new.rename(target)
     except OSError as error:
-        if not target.exists() and (made / "old").exists():
-            (made / "old").rename(target)
+        if not target.exists() and old.exists():
+            old.rename(target)
         raise _unwritable(target, error) from None
     finally:
-        shutil.rmtree(made, ignore_errors=True)
+        shutil.rmtree(scratch, ignore_errors=True)
 
 
 def _unwritable(target: Path, error: OSError) -> UnfitError:
@@ -118,15 +109,16 @@ def _unwritable(target: Path, error: OSError) -> UnfitError:
     )
 
 
-def _manifest(publication: Publication, dataset: Dataset, files: Mapping[str, str]) -> dict[str, Any]:
+def _manifest_content(publication: Publication, dataset: Dataset, digests: Mapping[str, str]) -> dict[str, Any]:
+    """The manifest without format, version and creation time."""
     scores: dict[str, dict[str, Any]] = {}
-    for split, model, one in publication.scores:
-        scores.setdefault(split, {})[model] = asdict(one)
+    for split, model, model_scores in publication.scores:
+        scores.setdefault(split, {})[model] = asdict(model_scores)
     return {
         "model": publication.model,
         "fingerprint": dataset.fingerprint,
-        "job_features": dataset.job_names,
-        "pair_features": dataset.pair_names,
+        "job_features": dataset.job_columns,
+        "pair_features": dataset.pair_columns,
         "workloads": dataset.workloads,
         "domains": [asdict(domain) for domain in dataset.domains],
         "intervals": {
@@ -134,18 +126,22 @@ def _manifest(publication: Publication, dataset: Dataset, files: Mapping[str, st
             "levels": publication.intervals.levels.tolist(),
             "grids": publication.intervals.grids.tolist(),
         },
-        "feasibility": None if publication.feasibility is None else _fits(publication.feasibility),
+        "feasibility": None if publication.feasibility is None else _feasibility_content(publication.feasibility),
         "scores": scores,
         "matrix_model": publication.matrix_model,
         "matrix_mae_vs_pair": publication.matrix_mae_vs_pair,
-        "trained_on": [asdict(one) for one in publication.trained_on],
-        "files": dict(files),
+        "trained_on": [asdict(table) for table in publication.trained_on],
+        "files": dict(digests),
     }
 
 
+def _feasibility_content(model: Feasibility) -> dict[str, Any]:
+    return {"level": model.level, "slope": model.slope, "effect": model.effect.tolist()}
+
+
 def _arrays(publication: Publication, dataset: Dataset, tables: Sequence[Table], encoder: PairEncoder) -> bytes:
-    """Encoded jobs by domain (NaN where a workload has no profile there), measured rows, and where jobs lie."""
-    rows, space = dataset.latest(), publication.space
+    """`arrays.npz`: encoded workloads by domain, measured rows, partner counts, and the space of the jobs."""
+    rows, space = dataset.latest_rows(), publication.space
     buffer = io.BytesIO()
     np.savez_compressed(
         buffer,
@@ -158,24 +154,9 @@ def _arrays(publication: Publication, dataset: Dataset, tables: Sequence[Table],
         measured_lower=rows.lower,
         measured_upper=rows.upper,
         allow_pickle=False,
-        **{f"features_{k}": job_rows(dataset, k, tables, encoder) for k in range(len(dataset.domains))},
+        **{f"features_{k}": encoded_workloads(dataset, k, tables, encoder) for k in range(len(dataset.domains))},
     )
     return buffer.getvalue()
-
-
-def job_rows(dataset: Dataset, domain: int, tables: Sequence[Table], encoder: PairEncoder) -> NDArray[np.float32]:
-    """float32[N, F]: every workload's newest profile on the device type of a domain."""
-    profiles = newest_profiles(tables)
-    where = dataset.domains[domain]
-    rows = np.full((len(dataset.workloads), len(dataset.job_names)), np.nan, dtype=np.float32)
-    for k, name in enumerate(dataset.workloads):
-        if (profile := profiles.get((name, where.device_type))) is not None:
-            rows[k] = encoder.encode_jobs([profile], where.device_type, where.mode)[0]
-    return rows
-
-
-def _fits(model: Feasibility) -> dict[str, Any]:
-    return {"level": model.level, "slope": model.slope, "effect": model.effect.tolist()}
 
 
 def _json(content: Any, *, indent: int | None = None) -> bytes:
@@ -183,6 +164,6 @@ def _json(content: Any, *, indent: int | None = None) -> bytes:
     return (json.dumps(jsonable(content), indent=indent, allow_nan=False, ensure_ascii=False) + "\n").encode()
 
 
-def _now() -> str:
-    """Now, or the moment a reproducible build asks for (reproducible-builds.org, SOURCE_DATE_EPOCH)."""
+def _creation_time() -> str:
+    """The present time, or that of a reproducible build (reproducible-builds.org, SOURCE_DATE_EPOCH)."""
     return datetime.fromtimestamp(int(os.environ.get("SOURCE_DATE_EPOCH") or time.time()), UTC).isoformat()

@@ -9,13 +9,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from features.pair import Encoder
+from features.pair import FeatureEncoder
 from interfere.data.tables import Table
 from interfere.errors import InvalidInputError
 from interfere.records import PairStatus
 from interfere.sim.beliefs import MatrixPredictor, believing
 from interfere.sim.truth import TruthTable
-from training.dataset import Dataset, Rows, build_dataset, hold_out, require_enough, unordered
+from training.dataset import Dataset, PairRows, build_dataset, hold_out, require_min_pairs, unordered_pair
 from training.models.ensemble import EnsembleModel, FittedEnsemble
 
 Floats = NDArray[np.float64]
@@ -39,15 +39,16 @@ def modelled(table: Table, truth: TruthTable, *, hide: float, seed: int) -> Mode
             "the share of pairs to hide must lie between 0 and 1", value=hide, remedy="0.3 hides three in ten"
         )
     mine = _domain(table, truth)
-    pairs = sorted({unordered(p.victim, p.neighbour) for p in mine.ok_pairs})
+    pairs = sorted({unordered_pair(p.victim, p.neighbour) for p in mine.ok_pairs})
     drawn = np.random.default_rng(seed).permutation(len(pairs))[: round(hide * len(pairs))]
     hidden = frozenset(pairs[k] for k in drawn)
-    shown = tuple(pair for pair in mine.pairs if unordered(pair.victim, pair.neighbour) not in hidden)
-    known = build_dataset([replace(mine, pairs=shown)], Encoder())  # apart: weights of rows look at all of a table
-    require_enough(known)
+    shown = tuple(pair for pair in mine.pairs if unordered_pair(pair.victim, pair.neighbour) not in hidden)
+    # A dataset of its own: weights of rows look at all of a table.
+    known = build_dataset([replace(mine, pairs=shown)], FeatureEncoder())
+    require_min_pairs(known)
     fitted = EnsembleModel().fit(known, seed)
     slowdown = _answers(fitted, mine, known, truth)
-    _, unseen = hold_out(build_dataset([mine], Encoder()), hidden)
+    _, unseen = hold_out(build_dataset([mine], FeatureEncoder()), hidden)
     seen = {(pair.victim, pair.neighbour): pair.slowdown for pair in shown if pair.status is PairStatus.OK}
     place = truth.place
     for (victim, neighbour), value in seen.items():
@@ -76,8 +77,8 @@ def filled(table: Table, truth: TruthTable, *, seed: int) -> TruthTable:
     wide = replace(truth, workloads=names, table=known, filled=int(holes.sum()), silent=0)
     if not wide.filled:
         return wide
-    dataset = build_dataset([mine], Encoder())
-    require_enough(dataset)
+    dataset = build_dataset([mine], FeatureEncoder())
+    require_min_pairs(dataset)
     guess = _answers(EnsembleModel().fit(dataset, seed), mine, dataset, wide)
     return replace(wide, table=np.where(holes, guess, known))
 
@@ -91,12 +92,12 @@ def _domain(table: Table, truth: TruthTable) -> Table:
 def _answers(fitted: FittedEnsemble, table: Table, dataset: Dataset, truth: TruthTable) -> Floats:
     """float64[n, n] ≥ 1: the model's slowdown of every ordered pair of the truth."""
     profiles = {job.workload: job for job in table.jobs if job.device_type == truth.device_type}
-    encoder = Encoder()
+    encoder = FeatureEncoder()
     jobs = encoder.encode_jobs([profiles[name] for name in truth.workloads], truth.device_type, truth.mode)
     n = len(truth.workloads)
     i, j = (side.ravel() for side in np.indices((n, n)))
     identity = np.array([dataset.workloads.index(name) + 1 for name in truth.workloads], dtype=np.int64)
-    rows = Rows(
+    rows = PairRows(
         pairs=encoder.encode_pairs(jobs[i], jobs[j]),
         victim=identity[i],
         neighbour=identity[j],

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from interfere.data.tables import Table, read_table
-from interfere.data.traces import JobTrace, TraceCluster, read_trace
+from interfere.data.traces import JobTrace, VirtualCluster, read_trace
 from interfere.errors import InvalidInputError
 from interfere.predict.residual import OnlineModel
 from interfere.protocols import Predictor
@@ -104,7 +104,7 @@ def truth_asked(question: Question, table: Table) -> TruthTable:
 
 def worlds_asked(question: Question, trace: JobTrace, truth: TruthTable) -> Worlds:
     """One world a virtual cluster."""
-    clusters: tuple[TraceCluster, ...] = ()
+    clusters: tuple[VirtualCluster, ...] = ()
     if question.gpus is not None:
         if trace.clusters:
             raise InvalidInputError(
@@ -117,7 +117,7 @@ def worlds_asked(question: Question, trace: JobTrace, truth: TruthTable) -> Worl
                 value=f"--gpus {question.gpus} --per-node {per_node}",
                 remedy="give a multiple",
             )
-        clusters = (TraceCluster(vc="all", nodes=question.gpus // per_node, gpus_per_node=per_node),)
+        clusters = (VirtualCluster(vc="all", nodes=question.gpus // per_node, gpus_per_node=per_node),)
     return worlds_of(
         trace,
         device_type=truth.device_type,

@@ -15,8 +15,8 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from interfere.data.page.markup import Html, tag
-from interfere.data.parquet import replace_file
+from interfere.data.html_page.html_builder import Html, tag
+from interfere.data.parquet import write_atomically
 from interfere.sim.schedulers.registry import ORACLES, PREEMPTIVE, first_word
 from interfere.sim.score import Difference
 from interfere.sim.study import Line, Run, Study
@@ -141,8 +141,8 @@ def write_report(folder: Path, answer: Answer) -> list[Path]:
     be written."""
     text = page(answer)
     made = [folder / "report.html", folder / "runs.csv", folder / "jobs.parquet"]
-    replace_file(made[0], lambda temporary: Path(temporary).write_text(text, encoding="utf-8"))
-    replace_file(made[1], lambda temporary: Path(temporary).write_text(_csv(answer.study.runs), encoding="utf-8"))
+    write_atomically(made[0], lambda temporary: Path(temporary).write_text(text, encoding="utf-8"))
+    write_atomically(made[1], lambda temporary: Path(temporary).write_text(_csv(answer.study.runs), encoding="utf-8"))
     _write_jobs(made[2], answer.study.runs)
     return made
 
@@ -179,7 +179,7 @@ def _write_jobs(path: Path, runs: Iterable[Run]) -> None:
             "stops": done.stops,
         }
         parts.append(pa.table(columns))
-    replace_file(path, lambda temporary: pq.write_table(pa.concat_tables(parts), temporary, compression="zstd"))
+    write_atomically(path, lambda temporary: pq.write_table(pa.concat_tables(parts), temporary, compression="zstd"))
 
 
 def page(answer: Answer) -> str:
@@ -195,7 +195,7 @@ def page(answer: Answer) -> str:
         body += [tag("h2", title), _html_table(lines), tag("p", LEGEND, class_="dim")]
         if title == STABLE:
             body += [_img(figure) for figure in _figures(lines, study.runs)]
-    style = Html(files("interfere.data.page").joinpath("style.css").read_text(encoding="utf-8"))
+    style = Html(files("interfere.data.html_page").joinpath("style.css").read_text(encoding="utf-8"))
     policy = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
     head = tag(
         "head",

@@ -23,19 +23,18 @@ def card(
     as_json: JsonFlag = False,
 ) -> None:
     """Describe a table: what was measured, where, and how far to trust it. Computed anew from its rows."""
-    from interfere.data.card import CARD
-    from interfere.data.card import card as describe
-    from interfere.data.page import write_page
+    from interfere.data.dataset_card import CARD_FILE, dataset_card
+    from interfere.data.html_page import write_table_page
     from interfere.data.tables import read_table, table_digest
 
     table = read_table(folder)
-    notes = (folder / CARD).read_text(encoding="utf-8", errors="replace") if (folder / CARD).is_file() else ""
+    notes = (folder / CARD_FILE).read_text(encoding="utf-8", errors="replace") if (folder / CARD_FILE).is_file() else ""
     path = page or work / "cards" / f"{table.name}.html"
-    write_page(path, table, sha256=table_digest(folder), notes=notes)
+    write_table_page(path, table, sha256=table_digest(folder), notes=notes)
     if as_json:
-        emit({"card": describe(table), "page": str(path)}, "", as_json=True)
+        emit({"card": dataset_card(table), "page": str(path)}, "", as_json=True)
     else:
-        out.print(Markdown(describe(table)))
+        out.print(Markdown(dataset_card(table)))
         progress_note(f"wrote {path}")
     if show and not webbrowser.open(path.resolve().as_uri()):
         progress_note("no browser found here: open the page from a machine that has one")

@@ -18,7 +18,7 @@ Folder = Annotated[Path | None, typer.Argument(help="Folder of a table, or of se
 
 
 def _tables(work: Path) -> list[Path]:
-    from interfere.data.shipped import shipped_table, shipped_tables
+    from interfere.data.shipped_tables import shipped_table, shipped_tables
     from interfere.errors import NotFoundError
 
     try:
@@ -46,7 +46,7 @@ def sources(as_json: JsonFlag = False) -> None:
     """Public tables that can be imported: upstream address, licence, sha256."""
     from dataclasses import asdict
 
-    from interfere.data.sources import public_tables
+    from interfere.data.public_tables import public_tables
 
     text = "\n\n".join(
         f"{t.kind}: {t.file}, {t.what}\n  from {t.upstream}\n  licence {t.licence}\n  sha256 {t.sha256}"
@@ -59,7 +59,7 @@ def sources(as_json: JsonFlag = False) -> None:
 @app.command()
 def check(folder: Folder = None, as_json: JsonFlag = False) -> None:
     """Check tables against their schema and, where there is one, their manifest. Default: the shipped ones."""
-    from interfere.data.shipped import MANIFEST, check_manifest, datasets_folder
+    from interfere.data.shipped_tables import MANIFEST, check_manifest, datasets_folder
     from interfere.data.tables import read_table, table_digest
 
     root = folder or datasets_folder()
@@ -77,7 +77,7 @@ app.command()(card)
 @app.command()
 def manifest(folder: Annotated[Path, typer.Argument(help="Folder of tables.")], as_json: JsonFlag = False) -> None:
     """Write the sha256 manifest of a folder of tables."""
-    from interfere.data.shipped import check_manifest, write_manifest
+    from interfere.data.shipped_tables import check_manifest, write_manifest
 
     path = write_manifest(folder)
     files = check_manifest(folder)

@@ -13,7 +13,7 @@ from rich.table import Table as Grid
 from interfere.commands.output import JsonFlag, emit, progress_note
 
 if TYPE_CHECKING:
-    from interfere.data.importers.imported import Imported
+    from interfere.data.importers.import_result import ImportResult
 
 Name = Annotated[str, typer.Option(help="Workload of a single file; default: the file's name.")]
 StepTime = Annotated[float | None, typer.Option(min=1e-9, help="Measured time of one step, of a single file.")]
@@ -27,7 +27,7 @@ Static = Annotated[
 
 def _free(out: Path) -> Path:
     """Refuse a target that holds something else before anything is read or traced."""
-    from interfere.data.importers.writing import check_target
+    from interfere.data.importers.import_writer import check_target
 
     check_target(out)
     return out
@@ -152,7 +152,7 @@ def dcgm(
     _write(out, imported, as_json=as_json)
 
 
-def _with_static(imported: "Imported", *, static: bool) -> "Imported":
+def _with_static(imported: "ImportResult", *, static: bool) -> "ImportResult":
     """Static profiles for the architectures that the catalogue knows; without torch, a note that there are none."""
     from dataclasses import replace
     from importlib.util import find_spec
@@ -171,13 +171,15 @@ def _with_static(imported: "Imported", *, static: bool) -> "Imported":
         "the architecture that the name stands for (source ends in +static): nothing of it was measured"
     )
     missing = f"no traceable architecture: {', '.join(attached.unknown)}" if attached.unknown else ""
-    return replace(imported, jobs=attached.jobs, facts=(*imported.facts, fact, *([missing] if missing else [])))
+    return replace(
+        imported, jobs=attached.jobs, format_notes=(*imported.format_notes, fact, *([missing] if missing else []))
+    )
 
 
-def _write(out: Path, imported: "Imported", *, as_json: bool) -> None:
+def _write(out: Path, imported: "ImportResult", *, as_json: bool) -> None:
     """Write the import and say what came in, what did not, and from which bytes."""
-    from interfere.data.importers.card import comparison
-    from interfere.data.importers.writing import write_import
+    from interfere.data.importers.import_card import compare_with_published
+    from interfere.data.importers.import_writer import write_import
 
     files = write_import(out, imported)
     if imported.trace is not None:
@@ -186,16 +188,24 @@ def _write(out: Path, imported: "Imported", *, as_json: bool) -> None:
         misfits = sum(not pair.feasible for pair in imported.pairs)
         counts = {"jobs": len(imported.jobs), "pairs": len(imported.pairs)}
         counts |= {"feasible": len(imported.pairs) - misfits, "infeasible": misfits}
-    read = [{"file": str(f.path), "sha256": f.sha256, "published": comparison(f)} for f in imported.files]
-    notes = [{"fate": n.fate.value, "count": n.count, "what": n.what, "why": n.why} for n in imported.notices]
+    read = [{"file": str(f.path), "sha256": f.sha256, "published": compare_with_published(f)} for f in imported.files]
+    notes = [
+        {"fate": n.treatment.value, "count": n.count, "what": n.subject, "why": n.reason} for n in imported.notices
+    ]
     grid = Grid("", "count", "what")
     for name, count in counts.items():
         grid.add_row("imported", str(count), name)
     for note in imported.notices:
-        grid.add_row(note.fate.value, str(note.count), note.what)
+        grid.add_row(note.treatment.value, str(note.count), note.subject)
     for file in imported.files:
-        grid.add_row("read", "", f"{file.path.name}: {comparison(file)}")
+        grid.add_row("read", "", f"{file.path.name}: {compare_with_published(file)}")
     for path in files:
         grid.add_row("wrote", "", str(path))
-    document = {"kind": imported.kind, "read": read, **counts, "notices": notes, "files": [str(p) for p in files]}
+    document = {
+        "kind": imported.source_format,
+        "read": read,
+        **counts,
+        "notices": notes,
+        "files": [str(p) for p in files],
+    }
     emit(document, grid, as_json=as_json)

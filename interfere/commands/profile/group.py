@@ -84,11 +84,11 @@ def solo(
 ) -> None:
     """Profile workloads alone: step time, busy and idle stretches, memory, FLOPs, operators."""
     from interfere.profiling import campaign
-    from interfere.profiling.workloads import names
+    from interfere.profiling.workloads import expand_names
 
     config = campaign.CampaignConfig(
         out=out or work / "tables" / name,
-        workloads=names(workloads),
+        workloads=expand_names(workloads),
         pairs=(),
         core=core,
         solo_s=solo_s,
@@ -153,11 +153,11 @@ def campaign(
 ) -> None:
     """Profile workloads alone and in all pairs. Killed and run again, it goes on."""
     from interfere.profiling import campaign
-    from interfere.profiling.workloads import names
+    from interfere.profiling.workloads import expand_names
 
     config = campaign.CampaignConfig(
         out=out or work / "tables" / name,
-        workloads=names(workloads),
+        workloads=expand_names(workloads),
         passes=passes,
         block_s=block_s,
         seed=seed,
@@ -211,10 +211,10 @@ def _measure(config: "CampaignConfig", *, as_json: bool) -> None:
 def _document(config: "CampaignConfig", table: "Table") -> dict[str, object]:
     from dataclasses import asdict
 
-    from interfere.data.quality import quality
+    from interfere.data.quality import table_quality
     from interfere.data.tables import table_digest
 
-    figures = asdict(quality(table))
+    figures = asdict(table_quality(table))
     figures["rows_by_status"] = dict(figures["rows_by_status"])
     rows = [
         {name: getattr(p, name) for name in ("victim", "neighbour", "slowdown", "lower", "upper", "status", "reason")}

@@ -11,7 +11,7 @@ from interfere.commands.output import JsonFlag, emit, progress_note
 from interfere.errors import InvalidInputError
 
 if TYPE_CHECKING:
-    from interfere.profiling.programs.campaign import CommandConfig, Outcome
+    from interfere.profiling.programs.campaign import ProgramCampaignConfig, ProgramCampaignResult
 
 HOME = Path("interfere-work")
 
@@ -52,7 +52,7 @@ def command(
     with lines like [train], command = "python train.py", step_regex = 'step (\\d+)', cwd, env, warm_steps, warm_s.
     Steps: interfere.progress in the program, or --step-regex on its output.
     """
-    from interfere.profiling.programs.campaign import CommandConfig
+    from interfere.profiling.programs.campaign import ProgramCampaignConfig
     from interfere.profiling.programs.spec import Command, read_commands
 
     if bool(line) == bool(spec):
@@ -77,7 +77,7 @@ def command(
     pairs = tuple(_pair(text) for text in pair or ()) if pair or alone or not spec else None
     if alone and pair:
         raise InvalidInputError("--alone measures no pairs", value=pair, remedy="leave one of the two out")
-    config = CommandConfig(
+    config = ProgramCampaignConfig(
         out=out or work / "tables" / table,
         commands=commands,
         pairs=pairs,
@@ -103,13 +103,13 @@ def _pair(text: str) -> tuple[str, str]:
     return pair_of(text)
 
 
-def _measure(config: "CommandConfig", *, as_json: bool) -> None:
+def _measure(config: "ProgramCampaignConfig", *, as_json: bool) -> None:
     from interfere.commands.profile.group import campaign_bar
-    from interfere.profiling.programs.campaign import run_commands
+    from interfere.profiling.programs.campaign import run_program_campaign
 
     try:
         with campaign_bar() as report:
-            outcome = run_commands(config, report)
+            outcome = run_program_campaign(config, report)
     except KeyboardInterrupt:
         progress_note(f"interrupted; the same command goes on from what {config.out} holds")
         raise
@@ -118,7 +118,7 @@ def _measure(config: "CommandConfig", *, as_json: bool) -> None:
         raise typer.Exit(1)
 
 
-def _document(config: "CommandConfig", outcome: "Outcome") -> dict[str, object]:
+def _document(config: "ProgramCampaignConfig", outcome: "ProgramCampaignResult") -> dict[str, object]:
     from interfere.data.tables import table_digest
 
     jobs = ("workload", "step_time_s", "step_time_sd_s", "busy_frac", "memory_peak_bytes")
@@ -132,7 +132,7 @@ def _document(config: "CommandConfig", outcome: "Outcome") -> dict[str, object]:
     }
 
 
-def _grid(config: "CommandConfig", outcome: "Outcome") -> Grid:
+def _grid(config: "ProgramCampaignConfig", outcome: "ProgramCampaignResult") -> Grid:
     device = "one CPU core, time-sliced" if config.on_core else f"{config.device_type}, {config.mode}"
     grid = Grid(
         "command", "beside", "step or slowdown", "± or 95 % interval", "", caption=f"{device} · wrote {config.out}"

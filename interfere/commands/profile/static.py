@@ -2,6 +2,7 @@
 
 import math
 from collections import defaultdict
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -27,10 +28,10 @@ def static(
     as_json: JsonFlag = False,
 ) -> None:
     """Trace a PyTorch model under fake tensors: FLOPs, traffic, memory by phase, roofline time. Nothing runs."""
-    from interfere.profiling.static.adding import add_static
-    from interfere.profiling.static.worker import profile_named
+    from interfere.profiling.static.profiler import StaticProfiler
+    from interfere.profiling.static.table import add_static
 
-    profile = profile_named(model, device, workload=workload)
+    profile = replace(StaticProfiler(device).profile_solo(model).profile, workload=workload or model)
     if out is not None:
         add_static(out, profile)
     emit({"profile": profile.to_dict(), "written": str(out) if out else None}, _grid(profile, out), as_json=as_json)

@@ -53,9 +53,9 @@ def quickstart(
 
 
 def _go(work: Path, workloads: str, seed: int, console: "Console") -> dict[str, Any]:
-    from interfere.data.shipped import shipped_table
+    from interfere.data.shipped_tables import shipped_table
     from interfere.data.tables import read_table
-    from interfere.profiling.workloads import names as workload_names
+    from interfere.profiling.workloads import expand_names
 
     road.check_ready(work)
     why_not, begin = road.cannot_measure(), time.monotonic()
@@ -65,7 +65,7 @@ def _go(work: Path, workloads: str, seed: int, console: "Console") -> dict[str, 
         progress_note(
             "One CPU core, shared in time slices, stands in for a GPU: every figure below is of this very run."
         )
-    runs, names = _fresh(work), workload_names(workloads)
+    runs, names = _fresh(work), expand_names(workloads)
     folder = shipped_table(SHIPPED)
     if not why_not:
         progress_note(

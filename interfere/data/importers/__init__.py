@@ -1,5 +1,6 @@
-"""Importers: what others measured, in their own formats, turned into records of one schema. One format a file.
+"""Importers of published measurements, traces, profiler exports and monitoring data, one format per module.
 
-Laws: an importer is a pure function of the files it reads; it fills facts and computes no features; what it leaves out,
-marks or repairs it counts in a notice; what it cannot read is one TableError that names file, row and column.
+Laws: an importer is a pure function of the files that it reads; it fills the fields of records and computes no
+features; rows that it drops, flags or repairs are counted in a notice; what it cannot read is one TableError, which
+names file, row and column.
 """

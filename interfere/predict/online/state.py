@@ -19,7 +19,7 @@ from interfere.predict.online.prior import Floats, Home, RolePrior
 from interfere.predict.online.revertible import UndoDict
 from interfere.predict.online.solo_rates import Rate
 from interfere.predict.residual import OnlineModel
-from interfere.store.rows import observation_text, read_window
+from interfere.store.json_records import observation_to_json, progress_from_json
 
 FORMAT = 2  # raised whenever learning or this layout changes: older snapshots are then left alone
 
@@ -46,7 +46,7 @@ def content_of(model: OnlineModel) -> bytes:
         "watches": [astuple(watch) for watch in model.watches.values()],
         "everyone": astuple(model.everyone),
         "counts": [model.seen, model.held, model.alarms],
-        "waiting": [observation_text(window) for waiting in model.solo.waiting.values() for window in waiting],
+        "waiting": [observation_to_json(window) for waiting in model.solo.waiting.values() for window in waiting],
     }
     arrays["texts"] = np.frombuffer(json.dumps(texts).encode(), dtype=np.uint8)
     buffer = io.BytesIO()
@@ -95,7 +95,7 @@ def _restore(model: OnlineModel, content: bytes) -> None:
         for (workload, device_type, mode), values in zip(keys("watch_homes"), texts["watches"], strict=True):
             model.watches[workload, device_type, mode] = _watch(values)
     for text in texts["waiting"]:
-        model.solo.wait(read_window(text))
+        model.solo.wait(progress_from_json(text))
     model.everyone = _watch(texts["everyone"])
     model.seen, model.held, model.alarms = texts["counts"]
     for home, watch in model.watches.items():

@@ -1,7 +1,7 @@
-"""Language models: LSTM on Wikitext-2, a translating Transformer on Multi30k, BERT-base on SQuAD.
+"""Language models: an LSTM on Wikitext-2, a translating Transformer on Multi30k, BERT-base on SQuAD.
 
 Vaswani et al. 2017; Devlin et al. 2019; the LSTM is PyTorch's word_language_model example with its default sizes.
-Attention is written out, as the measured programs of 2019-2021 had it, before it was one kernel.
+Attention is several operators, as in the measured programs of 2019-2021, before it was one kernel.
 """
 
 import math
@@ -13,8 +13,11 @@ from torch.nn import functional
 from interfere.profiling.static.traceable import Traceable, training
 
 WIKITEXT_WORDS = 33_278
-SOURCE_WORDS, TARGET_WORDS = 2_909, 3_149  # seen more than 5 times in Multi30k, as jadore801120's port counts them
-USUAL_LENGTH, LONGEST = 32, 52  # words of a sentence: of most batches, and the limit that the same port prints
+SOURCE_WORDS, TARGET_WORDS = (
+    2_909,
+    3_149,
+)  # words that occur more than 5 times in Multi30k, as jadore801120's port counts them
+USUAL_LENGTH, MAX_LENGTH = 32, 52  # words of a sentence: in most batches, and the limit that the same port prints
 BERT_WORDS, SQUAD_LENGTH = 30_522, 384
 DROPOUT = 0.1
 
@@ -46,7 +49,7 @@ def lstm_wikitext(batch: int, amp: bool = False, clip_norm: float | None = None)
 
 
 class Attention(nn.Module):
-    """Scores, softmax, dropout and mixing, each its own kernel."""
+    """Attention whose scores, softmax, dropout and weighted sum are each a kernel of their own."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -59,12 +62,12 @@ class Attention(nn.Module):
             for project, source in ((self.query, x), (self.key, memory), (self.value, memory))
         )
         scores = (q @ k.transpose(-1, -2)) / math.sqrt(q.shape[-1]) + mask
-        mixed = functional.dropout(scores.softmax(-1), DROPOUT) @ v
-        return self.out(mixed.transpose(1, 2).flatten(2))
+        context = functional.dropout(scores.softmax(-1), DROPOUT) @ v
+        return self.out(context.transpose(1, 2).flatten(2))
 
 
 class Layer(nn.Module):
-    """Attention to itself, in a decoder to the source too, then two dense layers; norms after each sum."""
+    """Self-attention, in a decoder also attention to the source, then two dense layers; a norm after each sum."""
 
     def __init__(self, width: int, heads: int, act: nn.Module, *, decodes: bool = False) -> None:
         super().__init__()
@@ -114,7 +117,7 @@ def transformer_multi30k(batch: int, amp: bool = False, tied: bool = True) -> Tr
         return functional.cross_entropy(model(source, target).flatten(0, 1), next_words.flatten(), reduction="sum")
 
     optimizer = torch.optim.Adam(model.parameters())
-    return training(model, loss, optimizer, amp=amp, largest=lambda: loss(LONGEST))
+    return training(model, loss, optimizer, amp=amp, largest=lambda: loss(MAX_LENGTH))
 
 
 class BertModel(nn.Module):
@@ -122,14 +125,14 @@ class BertModel(nn.Module):
 
     def __init__(self, width: int = 768, layers: int = 12, heads: int = 12) -> None:
         super().__init__()
-        self.words, self.kinds = nn.Embedding(BERT_WORDS, width), nn.Embedding(2, width)
-        self.places = nn.Parameter(torch.zeros(512, width))
+        self.words, self.segments = nn.Embedding(BERT_WORDS, width), nn.Embedding(2, width)
+        self.positions = nn.Parameter(torch.zeros(512, width))
         self.norm = nn.LayerNorm(width)
         self.layers = nn.ModuleList(Layer(width, heads, nn.GELU()) for _ in range(layers))
         self.span = nn.Linear(width, 2)
 
     def forward(self, words: Tensor) -> Tensor:
-        embedded = self.words(words) + self.places[: words.shape[1]] + self.kinds(torch.zeros_like(words))
+        embedded = self.words(words) + self.positions[: words.shape[1]] + self.segments(torch.zeros_like(words))
         hidden = functional.dropout(self.norm(embedded), DROPOUT)
         padding = torch.zeros(len(words), 1, 1, words.shape[1])
         for layer in self.layers:
@@ -138,7 +141,7 @@ class BertModel(nn.Module):
 
 
 def bert_squad(batch: int, amp: bool = False) -> Traceable:
-    """Fine-tuning on spans of 384 tokens."""
+    """BERT-base fine-tuned on SQuAD, 384 tokens a sample."""
     model = BertModel()
     words, start, end = (
         torch.randint(BERT_WORDS, (batch, SQUAD_LENGTH)),

@@ -91,7 +91,7 @@ class SqueezeExcite(nn.Module):
 
     def __init__(self, channels: int, inner: int) -> None:
         super().__init__()
-        self.weigh = nn.Sequential(
+        self.scale = nn.Sequential(
             nn.AdaptiveAvgPool2d(1),
             nn.Conv2d(channels, inner, 1),
             nn.ReLU(),
@@ -100,23 +100,23 @@ class SqueezeExcite(nn.Module):
         )
 
     def forward(self, x: Tensor) -> Tensor:
-        return x * self.weigh(x)
+        return x * self.scale(x)
 
 
-class Inverted(nn.Module):
-    """Expand, depthwise, project; with a shortcut where the shape stays."""
+class InvertedResidual(nn.Module):
+    """Inverted residual block: expand, depthwise convolution, project; with a shortcut where the shape stays."""
 
     def __init__(self, i: int, wide: int, o: int, kernel: int, stride: int, act: type[nn.Module], squeeze: int) -> None:
         super().__init__()
         expand = [conv_norm(i, wide, 1, act=act)] if wide != i else []
-        weigh = [SqueezeExcite(wide, squeeze)] if squeeze else []
+        squeeze_excite = [SqueezeExcite(wide, squeeze)] if squeeze else []
         self.body = nn.Sequential(
-            *expand, conv_norm(wide, wide, kernel, stride, wide, act), *weigh, conv_norm(wide, o, 1, act=None)
+            *expand, conv_norm(wide, wide, kernel, stride, wide, act), *squeeze_excite, conv_norm(wide, o, 1, act=None)
         )
-        self.keeps = stride == 1 and i == o
+        self.has_shortcut = stride == 1 and i == o
 
     def forward(self, x: Tensor) -> Tensor:
-        return x + self.body(x) if self.keeps else self.body(x)
+        return x + self.body(x) if self.has_shortcut else self.body(x)
 
 
 def mobilenet_v2(batch: int, amp: bool = False) -> Traceable:
@@ -133,7 +133,7 @@ def mobilenet_v2(batch: int, amp: bool = False) -> Traceable:
         (6, 320, 1, 1),
     ):
         for k in range(count):
-            layers.append(Inverted(i, i * expand, o, 3, stride if k == 0 else 1, nn.ReLU6, 0))
+            layers.append(InvertedResidual(i, i * expand, o, 3, stride if k == 0 else 1, nn.ReLU6, 0))
             i = o
     layers += [conv_norm(i, 1280, 1, act=nn.ReLU6), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(1280, 10)]
     return classify(nn.Sequential(*layers), batch, CIFAR, amp)
@@ -161,7 +161,9 @@ def mobilenet_v3(batch: int, amp: bool = False, momentum: float = 0.9) -> Tracea
     layers: list[nn.Module] = [conv_norm(3, 16, 3, 2, act=nn.Hardswish)]
     i = 16
     for kernel, wide, o, squeeze, swish, stride in blocks:
-        layers.append(Inverted(i, wide, o, kernel, stride, nn.Hardswish if swish else nn.ReLU, squeeze * wide // 4))
+        layers.append(
+            InvertedResidual(i, wide, o, kernel, stride, nn.Hardswish if swish else nn.ReLU, squeeze * wide // 4)
+        )
         i = o
     layers += [conv_norm(i, 960, 1, act=nn.Hardswish), nn.AdaptiveAvgPool2d(1), nn.Flatten()]
     layers += [nn.Linear(960, 1280), nn.Hardswish(), nn.Linear(1280, 1000)]
@@ -183,7 +185,7 @@ def efficientnet_b0(batch: int, amp: bool = False) -> Traceable:
     ):
         for k in range(count):
             squeeze = max(1, math.ceil(i / 4))
-            layers.append(Inverted(i, i * expand, o, kernel, stride if k == 0 else 1, nn.SiLU, squeeze))
+            layers.append(InvertedResidual(i, i * expand, o, kernel, stride if k == 0 else 1, nn.SiLU, squeeze))
             i = o
     layers += [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(i, 10)]
     return classify(nn.Sequential(*layers), batch, CIFAR, amp)

@@ -1,4 +1,4 @@
-"""Commands alone, then in pairs, into one table; killed and run again, it goes on, and more commands may join later.
+"""Profiles commands alone and then in pairs into one table; run again, it continues, and more commands may join.
 
 Laws: a command that cannot be measured is a failure with its reason and never stops the others; the table holds every
 command and pair measured in its folder so far, and nothing of one that failed; a measured name is one command line.
@@ -7,42 +7,42 @@ command and pair measured in its folder so far, and nothing of one that failed; 
 import json
 import shlex
 import time
-from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from interfere.data.card import write_card
-from interfere.data.parquet import replace_file, write_rows
-from interfere.data.schema import raw_schema
-from interfere.data.tables import Table, read_table, write_table
+from interfere.data.parquet import write_atomically
+from interfere.data.tables import Table
 from interfere.devices import CPU_CORE
 from interfere.errors import ConflictError, InvalidInputError, NotFoundError, TableError, UnfitError
 from interfere.profiling import affinity
-from interfere.profiling.campaign import CampaignProgress, raw_rows
-from interfere.profiling.pairs import Pair, Plan, all_pairs, blocks_left, is_unstable, rows, todo
-from interfere.profiling.programs.bench import Bench, Conditions
-from interfere.profiling.programs.reading import SOURCE
+from interfere.profiling.campaign import CampaignProgress, Report, check_distinct_pairs, check_minimums
+from interfere.profiling.campaign_table import CampaignLabels, write_campaign_table
+from interfere.profiling.measurement_log import BlocksByPair, MeasurementLog, lock_log
+from interfere.profiling.programs.profiler import ProgramProfiler, RunConditions
+from interfere.profiling.programs.run_analysis import SOURCE
 from interfere.profiling.programs.spec import Command
-from interfere.profiling.protocol import WARN_STEAL
-from interfere.profiling.raw import Block, RawLog, locked
-from interfere.records import JobProfile
+from interfere.profiling.quality_gates import WARN_STEAL
+from interfere.profiling.schedule import PairSchedule, all_pairs, is_unstable, pending_blocks, remaining_blocks
+from interfere.protocols import Profiler
+from interfere.records import JobProfile, WorkloadPair
 from interfere.records.checks import check, mode_violations
 
 WINDOW_S = 5.0  # a hundred steps of 50 ms; the samples of CPU time (0.1 s apart) are good to 2 % of it
 LIMIT_S = 300.0  # imports, downloads and compilation of a large model take minutes
 GRACE_S = 10.0  # what container runtimes give between SIGTERM and SIGKILL
-REPEATS, PASSES, MAX_BLOCKS = 2, 2, 4  # every one is a start of the command: fewer than where workers are kept
+REPEATS, PASSES, MAX_BLOCKS = 2, 2, 4  # every one starts the command: fewer than where workers stay resident
+START_GUESS_S = 2.0  # of one start, for the time left, until one was measured
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CommandConfig:
+class ProgramCampaignConfig:
     """What to measure, how, and where to put it."""
 
     out: Path
     commands: tuple[Command, ...]
-    pairs: tuple[Pair, ...] | None = None  # None: all unordered pairs with self pairs; (): profiles only
+    pairs: tuple[WorkloadPair, ...] | None = None  # None: all unordered pairs with self pairs; (): profiles only
     device_type: str = CPU_CORE.name  # any other: nothing is pinned, the environment decides where commands run
     mode: str = "timeslice"
     device_name: str = ""  # empty on a CPU core: the processor
@@ -50,7 +50,7 @@ class CommandConfig:
     window_s: float = WINDOW_S
     repeats: int = REPEATS  # starts of each command alone
     passes: int = PASSES  # blocks of every pair
-    max_blocks: int = MAX_BLOCKS  # at most so many while the interval is wide
+    max_blocks: int = MAX_BLOCKS  # of a pair whose interval stays wide
     limit_s: float = LIMIT_S
     grace_s: float = GRACE_S
     seed: int = 0
@@ -59,15 +59,13 @@ class CommandConfig:
     def __post_init__(self) -> None:
         names = [command.name for command in self.commands]
         if len(set(names)) != len(names):
-            raise InvalidInputError("a command is named twice", value=names, remedy="one name, one command")
-        if stray := sorted({name for pair in self.pairs or () for name in pair} - set(names)):
+            raise InvalidInputError("a command is named twice", value=names, remedy="give each its own name")
+        if unlisted := sorted({name for pair in self.pairs or () for name in pair} - set(names)):
             raise NotFoundError(
-                f"no such command: {stray[0]}", value=", ".join(stray), remedy=f"one of {', '.join(names)}"
+                f"no such command: {unlisted[0]}", value=", ".join(unlisted), remedy=f"one of {', '.join(names)}"
             )
-        keys = [frozenset(pair) for pair in self.pairs or ()]
-        if len(set(keys)) != len(keys):
-            raise InvalidInputError("a pair is listed twice", value=self.pairs, remedy="order does not matter: once")
-        for name, value, low in (
+        check_distinct_pairs(self.pairs or ())
+        check_minimums(
             ("commands", len(names), 1),
             ("window_s", self.window_s, 0.5),
             ("repeats", self.repeats, 1),
@@ -76,9 +74,7 @@ class CommandConfig:
             ("limit_s", self.limit_s, 1.0),
             ("grace_s", self.grace_s, 0.0),
             ("seed", self.seed, 0),
-        ):
-            if not value >= low:
-                raise InvalidInputError(f"{name} is too small", value=value, remedy=f"at least {low}")
+        )
         check(mode_violations(self.mode))
         if self.on_core and self.mode != "timeslice":
             raise InvalidInputError(
@@ -95,198 +91,195 @@ class CommandConfig:
         return self.device_type == CPU_CORE.name
 
     @property
-    def machine(self) -> str:
-        """The very device."""
+    def full_device_name(self) -> str:
+        """The device's own name: as configured, or the processor of a CPU core."""
         return self.device_name or (affinity.processor_name() if self.on_core else "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Failure:
-    """A command that has no profile, and why."""
+class CommandFailure:
+    """A command that has no profile, and the reason."""
 
     name: str
     reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
-    """The table of the folder and what is missing from it."""
+class ProgramCampaignResult:
+    """The table of the folder, and the commands of this call that are missing from it."""
 
     table: Table
-    failures: tuple[Failure, ...]
+    failures: tuple[CommandFailure, ...]
 
 
-Report = Callable[[CampaignProgress], None]
-
-
-def run_commands(config: CommandConfig, report: Report) -> Outcome:
-    """Measure what is missing, write `jobs.parquet pairs.parquet raw.parquet card.md`, return what there is.
+def run_program_campaign(config: ProgramCampaignConfig, report: Report) -> ProgramCampaignResult:
+    """Measure what is missing, write `jobs.parquet pairs.parquet raw.parquet card.md`, and return the table.
 
     Raises UnfitError (no affinity, folder not writable or in use, no command at all could be measured) and
     ConflictError (the folder holds another kind of campaign, or a name stands for another command).
     """
     core = affinity.pick_core(config.core) if config.on_core else None
-    with locked(config.out / "raw") as raw:
-        raw.bind(_identity(config), resume=config.resume)
-        session = _Session(config, raw, core, report)
+    with lock_log(config.out / "raw") as log:
+        log.bind_campaign(_identity(config), resume=config.resume)
+        measurement = _Measurement(config, log, core, report)
         for command in config.commands:
-            session.names.check(command)
-        with nullcontext() if core is None else affinity.away_from(core):
-            session.alone()
-            session.together()
-        if not session.solos:
-            raise session.errors[0]
-        table = _write(config, session)
-        return Outcome(table=table, failures=tuple(session.failures))
+            measurement.registry.check(command)
+        with nullcontext() if core is None else affinity.avoid_core(core):
+            measurement.profile_commands()
+            measurement.measure_pairs()
+        if not measurement.profiles:
+            raise measurement.errors[0]
+        table = _write_table(config, measurement)
+        return ProgramCampaignResult(table=table, failures=tuple(measurement.failures))
 
 
-def _identity(config: CommandConfig) -> dict[str, object]:
-    """What must stay the same for measurements to belong together."""
+def _identity(config: ProgramCampaignConfig) -> dict[str, object]:
+    """The settings that must stay the same for measurements to belong together."""
     return {
         "campaign": SOURCE,
         "device_type": config.device_type,
         "mode": config.mode,
-        "device_name": config.machine,
+        "device_name": config.full_device_name,
     }
 
 
-class _Names:
-    """Which command line every measured name stands for, in one file. A command that failed may be corrected."""
+class _CommandRegistry:
+    """The command line of every measured name, in one file. A command that failed is not in it and may be corrected."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         try:
-            self.known: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
+            self.records: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
         except ValueError as error:
             raise TableError(
-                f"{path.name} is not ours", value=f"{path}: {error}", remedy="delete it; commands are told by name then"
+                f"{path.name} is not a file that the profiler wrote",
+                value=f"{path}: {error}",
+                remedy="delete it; commands are then known by their names alone",
             ) from None
 
     def check(self, command: Command) -> None:
-        """Raises ConflictError when the name was measured as another command."""
-        kept = self.known.get(command.name, _facts(command))
-        if differs := [field for field, value in _facts(command).items() if kept.get(field) != value]:
+        """Raise ConflictError when the name was measured as another command."""
+        record = _command_record(command)
+        known = self.records.get(command.name, record)
+        if changed := [field for field, value in record.items() if known.get(field) != value]:
             raise ConflictError(
-                f"the name {command.name} stands for another command in this folder: its {', '.join(differs)} differs",
-                value=f"{self.path.parent.parent}: {shlex.join(kept['argv'])}",
+                f"the name {command.name} stands for another command in this folder: its {', '.join(changed)} differs",
+                value=f"{self.path.parent.parent}: {shlex.join(known['argv'])}",
                 remedy="choose another name or folder (--name, --out)",
             )
 
-    def keep(self, command: Command) -> None:
-        """From now on."""
-        self.known[command.name] = _facts(command)
-        text = json.dumps(self.known, indent=2) + "\n"
-        replace_file(self.path, lambda temporary: Path(temporary).write_text(text))
+    def add(self, command: Command) -> None:
+        """Record that the name stands for this command."""
+        self.records[command.name] = _command_record(command)
+        text = json.dumps(self.records, indent=2) + "\n"
+        write_atomically(self.path, lambda temporary: Path(temporary).write_text(text))
 
 
-def _facts(command: Command) -> dict[str, Any]:
-    """As kept: of the environment its names only, as values may be secrets."""
+def _command_record(command: Command) -> dict[str, Any]:
+    """The command as the registry keeps it: of the environment the names only, as values may be secrets."""
     return {**asdict(command), "argv": list(command.argv), "env": sorted(name for name, _ in command.env)}
 
 
-class _Session:
-    """One call: what is measured so far, and what went wrong."""
+class _Measurement:
+    """One call of a campaign: what the log holds so far, the measuring of what is missing, and what failed."""
 
-    def __init__(self, config: CommandConfig, raw: RawLog, core: int | None, report: Report) -> None:
-        self.config, self.raw, self.report = config, raw, report
-        self.names, self.solos = _Names(raw.folder / "commands.json"), raw.solos()
-        self.blocks: dict[frozenset[str], list[Block]] = {}
-        for block in raw.blocks():
-            self.blocks.setdefault(block.key, []).append(block)
-        self.failures: list[Failure] = []
+    def __init__(self, config: ProgramCampaignConfig, log: MeasurementLog, core: int | None, report: Report) -> None:
+        self.config, self.log, self.report = config, log, report
+        self.registry, self.profiles = _CommandRegistry(log.folder / "commands.json"), log.profiles()
+        self.blocks_by_pair: BlocksByPair = log.blocks_by_pair()
+        self.unprofiled = [command for command in config.commands if command.name not in self.profiles]
+        self.failures: list[CommandFailure] = []
         self.errors: list[UnfitError] = []
-        self.done, self.start_s = 0, config.window_s + 2.0  # of one start and its window; learnt below
-        self.bench = Bench(
-            raw.folder / "runs",
-            Conditions(
-                device_type=config.device_type,
-                core=core,
-                window_s=config.window_s,
-                limit_s=config.limit_s,
-                grace_s=config.grace_s,
-            ),
+        self.done = 0
+        self.start_and_window_s = config.window_s + START_GUESS_S  # of a command alone; learnt below
+        conditions = RunConditions(
+            device_type=config.device_type,
+            core=core,
+            window_s=config.window_s,
+            limit_s=config.limit_s,
+            grace_s=config.grace_s,
+        )
+        self.profiler: Profiler = ProgramProfiler(
+            log.folder / "runs",
+            conditions,
+            {command.name: command for command in config.commands},
+            solo_repeats=config.repeats,
         )
 
-    def alone(self) -> None:
-        """The profiles that are missing."""
-        missing = [command for command in self.config.commands if command.name not in self.solos]
-        for index, command in enumerate(missing):
-            self._tell(f"alone: {command.name}", solos_left=len(missing) - index)
-            begin = time.monotonic()
+    def profile_commands(self) -> None:
+        """Profile the commands that have no profile yet."""
+        while self.unprofiled:
+            command = self.unprofiled[0]
+            text = f"alone: {command.name}"
+            self._report_progress(text)
+            start_s = time.monotonic()
             try:
-                self.solos[command.name], steal = self.bench.solo(command, self.config.repeats)
+                solo = self.profiler.profile_solo(command.name)
             except UnfitError as error:
                 self.errors.append(error)
-                self.failures.append(Failure(name=command.name, reason=f"{error.what}: {error.value}"))
-                self._tell(f"alone: {command.name}", str(error), solos_left=len(missing) - index - 1)
+                self.failures.append(CommandFailure(name=command.name, reason=f"{error.what}: {error.value}"))
+                self.unprofiled.pop(0)
+                self._report_progress(text, str(error))
                 continue
-            self.names.keep(command)
-            self.raw.append_solo(self.solos[command.name])
+            self.profiles[command.name] = solo.profile
+            self.registry.add(command)
+            self.log.append_profile(solo.profile)
+            self.unprofiled.pop(0)
             self.done += 1
-            self.start_s = (time.monotonic() - begin) / self.config.repeats
-            if steal > WARN_STEAL:
-                said = f"other programs took {steal:.0%} of the core beside {command.name}"
-                self._tell(f"alone: {command.name}", said, solos_left=len(missing) - index - 1)
+            self.start_and_window_s = (time.monotonic() - start_s) / self.config.repeats
+            if solo.steal_frac > WARN_STEAL:
+                warning = f"other programs took {solo.steal_frac:.0%} of the core beside {command.name}"
+                self._report_progress(text, warning)
 
-    def together(self) -> None:
-        """The blocks that are missing of pairs whose commands both have a profile."""
-        by_name = {command.name: command for command in self.config.commands}
-        for pair, pass_index, attempt in todo(self._plan, self.blocks):
-            names = f"{pair[0]} beside {pair[1]}"
-            self._tell(f"pass {pass_index + 1}: {names}")
-            commands = (by_name[pair[0]], by_name[pair[1]])
-            block = self.bench.block(commands, pass_index=pass_index, attempt=attempt)
-            self.raw.append_block(block)
-            self.blocks.setdefault(block.key, []).append(block)
+    def measure_pairs(self) -> None:
+        """Measure the missing blocks of pairs whose commands both have a profile."""
+        for request in pending_blocks(self._schedule, self.blocks_by_pair):
+            pair_text, pass_text = f"{request.pair[0]} beside {request.pair[1]}", f"pass {request.pass_index + 1}"
+            self._report_progress(f"{pass_text}: {pair_text}")
+            block = self.profiler.measure_block(request)
+            self.log.append_block(block)
+            self.blocks_by_pair.setdefault(block.key, []).append(block)
             self.done += 1
-            if block.reason:
-                lost = is_unstable(self.blocks[block.key], self.config.passes)
-                end = "is unstable" if lost else "is measured again"
-                self._tell(f"pass {pass_index + 1}", f"{names} {end}: {block.reason}")
-        self._tell("measured")
+            if not block.accepted:
+                unstable = is_unstable(self.blocks_by_pair[block.key], self.config.passes)
+                consequence = "is unstable" if unstable else "is measured again"
+                self._report_progress(pass_text, f"{pair_text} {consequence}: {block.reason}")
+        self._report_progress("measured")
 
     @property
-    def _plan(self) -> Plan:
-        names = [command.name for command in self.config.commands if command.name in self.solos]
-        pairs = all_pairs(names) if self.config.pairs is None else self.config.pairs
+    def _schedule(self) -> PairSchedule:
+        config = self.config
+        names = [command.name for command in config.commands if command.name in self.profiles]
+        pairs = all_pairs(names) if config.pairs is None else config.pairs
         pairs = tuple(pair for pair in pairs if set(pair) <= set(names))
-        return Plan(pairs=pairs, passes=self.config.passes, max_blocks=self.config.max_blocks, seed=self.config.seed)
+        return PairSchedule(pairs=pairs, passes=config.passes, max_blocks=config.max_blocks, seed=config.seed)
 
-    def _tell(self, text: str, warning: str = "", *, solos_left: int = 0) -> None:
-        blocks = blocks_left(self._plan, self.blocks)
+    def _report_progress(self, text: str, warning: str = "") -> None:
+        profiles, blocks = len(self.unprofiled), remaining_blocks(self._schedule, self.blocks_by_pair)
+        solo_s = self.config.repeats * self.start_and_window_s
+        block_s = 2 * self.start_and_window_s + self.config.window_s  # two starts and three windows
         self.report(
             CampaignProgress(
                 done=self.done,
-                total=self.done + solos_left + blocks,
-                # A block is two starts and three windows.
-                seconds_left=solos_left * self.config.repeats * self.start_s
-                + blocks * (2 * self.start_s + self.config.window_s),
+                total=self.done + profiles + blocks,
+                seconds_left=profiles * solo_s + blocks * block_s,
                 text=text,
                 warning=warning,
             )
         )
 
 
-def _write(config: CommandConfig, session: _Session) -> Table:
-    jobs: tuple[JobProfile, ...] = tuple(session.solos.values())
-    measured = list(session.blocks.values())
-    pairs = tuple(
-        row
-        for blocks in measured
-        for row in rows(
-            blocks,
-            passes=config.passes,
-            device_type=config.device_type,
-            device_name=config.machine,
-            campaign=SOURCE,
-            source=SOURCE,
-            mode=config.mode,
-        )
+def _write_table(config: ProgramCampaignConfig, measurement: _Measurement) -> Table:
+    jobs: tuple[JobProfile, ...] = tuple(measurement.profiles.values())
+    blocks_of_pairs = list(measurement.blocks_by_pair.values())
+    blocks = [block for blocks in blocks_of_pairs for block in blocks]
+    rejected = sum(not block.accepted for block in blocks)
+    labels = CampaignLabels(
+        device_type=config.device_type,
+        device_name=config.full_device_name,
+        campaign=SOURCE,
+        source=SOURCE,
+        mode=config.mode,
     )
-    write_table(config.out, Table(name=config.out.name, jobs=jobs, pairs=pairs))
-    write_rows(config.out / "raw.parquet", raw_rows(measured), raw_schema())
-    table = read_table(config.out)
-    refused = sum(bool(block.reason) for blocks in measured for block in blocks)
-    note = f"{sum(map(len, measured))} blocks measured, {refused} of them refused by a gate and repeated"
-    write_card(config.out, table, note=note)
-    return table
+    note = f"{len(blocks)} blocks measured, {rejected} of them refused by a gate and repeated"
+    return write_campaign_table(config.out, jobs, blocks_of_pairs, labels, passes=config.passes, note=note)

@@ -1,4 +1,4 @@
-"""What a command prints: a log that never outgrows its bounds, and the steps found in it by a regular expression.
+"""Keeps what a command prints in a log of bounded size, and counts the steps in it by a regular expression.
 
 Laws: however much is printed, the head and the tail stay, and the log says how many bytes between them were dropped;
 the head is on disk at once.
@@ -10,49 +10,48 @@ from pathlib import Path
 from typing import BinaryIO
 
 HEAD_BYTES = TAIL_BYTES = 256 << 10  # each about 3,000 lines: start-up and its warnings, and what went wrong at the end
-LINE_BYTES = 4 << 10  # of a line that is searched: a step's line is shorter, and a pattern's time stays bounded
+LINE_BYTES = 4 << 10  # of a line that is searched: a step's line is shorter, and the time of a pattern stays bounded
 LAST_LINES = 5
 
 
 class BoundedLog:
-    """Head and tail of an endless stream of bytes, in one file."""
+    """Writes the head and the tail of an endless stream of bytes into one file."""
 
     def __init__(self, path: Path) -> None:
         self.file: BinaryIO = path.open("wb", buffering=0)
-        self.head_left = HEAD_BYTES
+        self.head_room_bytes = HEAD_BYTES
         self.tail: deque[bytes] = deque()
         self.tail_bytes = self.dropped_bytes = 0
 
     def add(self, chunk: bytes) -> None:
-        """Keep what fits."""
-        head, rest = chunk[: self.head_left], chunk[self.head_left :]
+        """Append a chunk; beyond the head, the oldest bytes of the tail are dropped."""
+        head, tail = chunk[: self.head_room_bytes], chunk[self.head_room_bytes :]
         if head:
             self.file.write(head)
-            self.head_left -= len(head)
-        if not rest:
+            self.head_room_bytes -= len(head)
+        if not tail:
             return
-        self.tail.append(rest)
-        self.tail_bytes += len(rest)
+        self.tail.append(tail)
+        self.tail_bytes += len(tail)
         while self.tail_bytes - len(self.tail[0]) >= TAIL_BYTES:
-            gone = len(self.tail.popleft())
-            self.tail_bytes -= gone
-            self.dropped_bytes += gone
+            dropped = len(self.tail.popleft())
+            self.tail_bytes -= dropped
+            self.dropped_bytes += dropped
 
     def close(self) -> None:
-        """Write the tail, after a line that says what is missing before it."""
+        """Write the tail, after a line that says how much is missing before it."""
         tail = b"".join(self.tail)
-        dropped = self.dropped_bytes + max(0, len(tail) - TAIL_BYTES)
-        if dropped:
-            self.file.write(f"\n[interfere dropped {dropped} bytes of output here]\n".encode())
+        self.dropped_bytes += max(0, len(tail) - TAIL_BYTES)
+        if self.dropped_bytes:
+            self.file.write(f"\n[interfere dropped {self.dropped_bytes} bytes of output here]\n".encode())
         self.file.write(tail[-TAIL_BYTES:])
-        self.dropped_bytes = dropped
         self.file.close()
 
 
 class StepScanner:
-    """Counts the steps in a stream: each match is one, or as many as its captured counter advanced.
+    """Counts the steps in a stream: each match is one step, or as many as its captured counter advanced.
 
-    A counter that goes back began anew (another epoch); one that repeats (another rank) is no step.
+    A counter that goes back began anew (another epoch); one that repeats (another rank) adds no step.
     """
 
     def __init__(self, pattern: str) -> None:
@@ -60,23 +59,23 @@ class StepScanner:
         self.open_line = b""
         self.counter: int | None = None
 
-    def steps(self, chunk: bytes) -> int:
-        """Steps finished by the whole lines in `chunk`; a carriage return ends a line too, as progress bars do."""
-        *lines, rest = re.split(rb"[\r\n]", self.open_line + chunk)
-        self.open_line = rest[:LINE_BYTES]
-        return sum(self._of(match) for line in lines for match in self.pattern.finditer(line[:LINE_BYTES]))
+    def count_steps(self, chunk: bytes) -> int:
+        """Steps in the lines that `chunk` completes; a carriage return ends a line too, as progress bars do."""
+        *lines, open_line = re.split(rb"[\r\n]", self.open_line + chunk)
+        self.open_line = open_line[:LINE_BYTES]
+        return sum(self._steps_of(match) for line in lines for match in self.pattern.finditer(line[:LINE_BYTES]))
 
-    def _of(self, match: re.Match[bytes]) -> int:
+    def _steps_of(self, match: re.Match[bytes]) -> int:
         if not self.pattern.groups:
             return 1
         text = match[1] or b""
         if not text.isdigit():
             return 0
-        now, before = int(text), self.counter
-        self.counter = now
-        if before is None:
+        counter, previous = int(text), self.counter
+        self.counter = counter
+        if previous is None:
             return 1
-        return now - before if now >= before else now
+        return counter - previous if counter >= previous else counter
 
 
 def last_lines(path: Path) -> str:

@@ -1,9 +1,9 @@
-"""Which commands are measured: named command lines, one from the shell or several from a TOML file.
+"""Reads which commands are measured: named command lines, one from the shell or several from a TOML file.
 
-A file holds one table a command::
+The file holds one table a command::
 
     [train-resnet]
-    command = "python train.py --epochs 1"    # or a list of words; no shell: write ["bash", "-c", "..."] for one
+    command = "python train.py --epochs 1"    # or a list of words; for a shell, write ["bash", "-c", "..."]
     step_regex = 'step (\\d+)'                 # where the program does not mark its steps itself
     warm_steps = 10
     warm_s = 3.0
@@ -21,11 +21,9 @@ from typing import Any
 from interfere.errors import InvalidInputError, Violation
 from interfere.records.checks import check, number_violations, text_violations
 
-WARM_STEPS, WARM_S = (
-    5,
-    1.0,
-)  # caches, allocators and autotuners settle within a few steps; --warm-s for those that do not
-PAIR_SIGN = "+"  # what joins two names on the command line
+# Caches, allocators and autotuners are warm after a few steps; --warm-s is for programs whose are not.
+WARM_STEPS, WARM_S = 5, 1.0
+PAIR_SEPARATOR = "+"  # between two names on the command line
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,35 +39,43 @@ class Command:
     warm_s: float = WARM_S  # and at least so many seconds after the first mark
 
     def __post_init__(self) -> None:
-        bad = text_violations(self, "name") + number_violations(self, "warm_steps", "warm_s", nan=False)
-        if PAIR_SIGN in self.name:
-            bad.append(_bad("name", f"holds a {PAIR_SIGN}", self.name, "it joins two names; choose another"))
+        violations = text_violations(self, "name") + number_violations(self, "warm_steps", "warm_s", nan=False)
+        if PAIR_SEPARATOR in self.name:
+            violations.append(
+                _violation("name", f"holds a {PAIR_SEPARATOR}", self.name, "it joins two names; choose another")
+            )
         if not self.argv or not self.argv[0] or any("\0" in word for word in self.argv):
-            bad.append(_bad("command", "is no command line", self.argv, "give the program and its arguments"))
+            violations.append(
+                _violation("command", "is no command line", self.argv, "give the program and its arguments")
+            )
         if self.cwd and not Path(self.cwd).is_dir():
-            bad.append(_bad("cwd", "is no folder", self.cwd, "give the folder to start in, or leave it out"))
-        bad += [
-            _bad("env", "is no variable", f"{name}={value}", "give NAME = 'text'")
+            violations.append(
+                _violation("cwd", "is no folder", self.cwd, "give the folder to start in, or leave it out")
+            )
+        violations += [
+            _violation("env", "is no variable", f"{name}={value}", "give NAME = 'text'")
             for name, value in self.env
             if not name or "=" in name or "\0" in name + value
         ]
         try:
             groups = re.compile(self.step_regex.encode()).groups
         except re.error as error:
-            bad.append(_bad("step_regex", f"is no regular expression ({error})", self.step_regex, "see Python's re"))
+            violations.append(
+                _violation("step_regex", f"is no regular expression ({error})", self.step_regex, "see Python's re")
+            )
         else:
             if groups > 1:
-                what, remedy = f"has {groups} groups", "one at most, the step counter; write (?:...) for the others"
-                bad.append(_bad("step_regex", what, self.step_regex, remedy))
-        check(bad)
+                remedy = "give at most one, the step counter; write (?:...) for the others"
+                violations.append(_violation("step_regex", f"has {groups} groups", self.step_regex, remedy))
+        check(violations)
 
     @property
     def line(self) -> str:
-        """The command as one types it."""
+        """The command as typed in a shell."""
         return shlex.join(self.argv)
 
 
-def _bad(field: str, what: str, value: object, remedy: str) -> Violation:
+def _violation(field: str, what: str, value: object, remedy: str) -> Violation:
     return Violation(field=field, what=what, value=repr(value), remedy=remedy)
 
 
@@ -89,18 +95,10 @@ def read_commands(path: Path) -> tuple[Command, ...]:
 
 
 def _command(path: Path, name: str, table: Any) -> Command:
-    known = {f.name for f in fields(Command)} - {"name", "argv"} | {"command"}
-    kinds: dict[str, tuple[type, ...]] = {"command": (str, list), "cwd": (str,), "env": (dict,), "step_regex": (str,)}
-    where = f"{path}: [{name}]"
+    location = f"{path}: [{name}]"
     if not isinstance(table, dict):
-        raise InvalidInputError("a key outside of a table", value=where, remedy=f"write [{name}] and command = ...")
-    for key, value in table.items():
-        if key not in known:
-            raise InvalidInputError(f"unknown key {key!r}", value=where, remedy=f"one of {', '.join(sorted(known))}")
-        if not isinstance(value, kinds.get(key, (int, float))) or isinstance(value, bool):
-            raise InvalidInputError(
-                f"{key} is of the wrong kind", value=f"{value!r} in {where}", remedy="see the docs of --spec"
-            )
+        raise InvalidInputError("a key outside of a table", value=location, remedy=f"write [{name}] and command = ...")
+    _check_keys(table, location)
     words = table.get("command", "")
     try:
         argv = tuple(shlex.split(words)) if isinstance(words, str) else tuple(map(str, words))
@@ -114,9 +112,21 @@ def _command(path: Path, name: str, table: Any) -> Command:
         )
     except InvalidInputError as error:
         raise InvalidInputError(
-            f"{where}: {error.what}", value=error.value, remedy=error.remedy, violations=error.violations
+            f"{location}: {error.what}", value=error.value, remedy=error.remedy, violations=error.violations
         ) from None
     except ValueError as error:  # an open quotation mark
         raise InvalidInputError(
-            f"{where}: command: {error}", value=words, remedy="close it, or give a list of words"
+            f"{location}: command: {error}", value=words, remedy="close it, or give a list of words"
         ) from None
+
+
+def _check_keys(table: dict[str, Any], location: str) -> None:
+    known = {field.name for field in fields(Command)} - {"name", "argv"} | {"command"}
+    types: dict[str, tuple[type, ...]] = {"command": (str, list), "cwd": (str,), "env": (dict,), "step_regex": (str,)}
+    for key, value in table.items():
+        if key not in known:
+            raise InvalidInputError(f"unknown key {key!r}", value=location, remedy=f"one of {', '.join(sorted(known))}")
+        if not isinstance(value, types.get(key, (int, float))) or isinstance(value, bool):
+            raise InvalidInputError(
+                f"{key} is of the wrong type", value=f"{value!r} in {location}", remedy="see the docs of --spec"
+            )

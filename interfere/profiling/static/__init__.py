@@ -1,4 +1,4 @@
-"""Profiles of jobs that never ran: traced under fake tensors, timed by the roofline of a device."""
+"""Profiles jobs that never run: one step is traced under fake tensors and timed by the roofline of a device."""
 
 from interfere.profiling.static.traceable import Factory, Traceable, inference, training
 

@@ -1,6 +1,6 @@
-"""From a static trace and a device to a profile: the roofline's step time, kernel table and memory by phase.
+"""Makes profiles of static traces on a device type: the roofline's step time, kernel table, and memory by use.
 
-Law 1: `attach_static` fills only what is absent, and `without_static` is its exact inverse.
+Law 1: `attach_static` fills only facts that are absent, and `without_static` is its exact inverse.
 Law 2: a job without an entry in the catalogue keeps its NaN.
 """
 
@@ -9,15 +9,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from interfere.devices import device_type, device_with_ceilings, has_ceilings
-from interfere.profiling.catalogue import find
-from interfere.profiling.static.roofline import compute_time_s, memory_time_s, op_time_s
-from interfere.profiling.static.trace import StaticTrace, trace
+from interfere.devices import find_device_type, has_peak_rates, require_peak_rates
+from interfere.profiling.catalogue import find_factory
+from interfere.profiling.static.roofline import compute_time_s, memory_time_s, operator_time_s
+from interfere.profiling.static.trace import StaticTrace, trace_step
 from interfere.profiling.static.traceable import Factory
 from interfere.records import NAN, JobProfile, KernelStat
 
-MARK = "+static"  # ends the source of a profile that carries static facts beside measured ones
-NUMBERS = (
+STATIC_SUFFIX = "+static"  # ends the source of a profile that carries static facts beside measured ones
+STATIC_FIELDS = (
     "flops_per_step",
     "bytes_per_step",
     "memory_working_set_bytes",
@@ -31,98 +31,106 @@ NUMBERS = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Attached:
-    """Profiles with static facts where there are any."""
+class AttachedProfiles:
+    """The result of `attach_static`."""
 
     jobs: tuple[JobProfile, ...]
-    traced: tuple[str, ...]  # workloads that gained them
-    unknown: tuple[str, ...]  # workloads that did not
+    traced: tuple[str, ...]  # workloads with static facts
+    unknown: tuple[str, ...]  # workloads without
 
 
-def static_profile(found: StaticTrace, workload: str, device: str) -> JobProfile:
-    """Profile of a traced job on a device type, nothing measured. Raises NotFoundError for unknown ceilings."""
-    where = device_with_ceilings(device)
+def static_profile(trace: StaticTrace, workload: str, device: str) -> JobProfile:
+    """Profile of a traced job on a device type, with nothing measured.
+
+    Raises NotFoundError for a device whose peak rates are unknown.
+    """
+    device_type = require_peak_rates(device)
     kernels = tuple(
         KernelStat(
             name=cost.name,
-            mean_s=op_time_s(cost, where),
-            count=float(calls * found.repeats),
+            mean_s=operator_time_s(cost, device_type),
+            count=float(calls * trace.repeats),
             flops=cost.flops,
             bytes=cost.bytes,
-            compute_bound=float(compute_time_s(cost, where) > memory_time_s(cost, where)),
+            compute_bound=float(compute_time_s(cost, device_type) > memory_time_s(cost, device_type)),
         )
-        for cost, calls in found.calls
+        for cost, calls in trace.calls
     )
     step_time_s = sum(kernel.mean_s * kernel.count for kernel in kernels)
     return JobProfile(
         workload=workload,
-        device_type=where.name,
+        device_type=device_type.name,
         step_time_s=step_time_s,
         source="static",
-        flops_per_step=found.flops,
-        bytes_per_step=found.bytes,
-        memory_working_set_bytes=found.touched_bytes,
-        memory_model_bytes=found.model_bytes,
-        memory_activation_bytes=found.activation_bytes,
-        memory_gradient_bytes=found.gradient_bytes,
-        memory_optimizer_bytes=found.optimizer_bytes,
+        flops_per_step=trace.flops,
+        bytes_per_step=trace.bytes,
+        memory_working_set_bytes=trace.touched_bytes,
+        memory_model_bytes=trace.model_bytes,
+        memory_activation_bytes=trace.activation_bytes,
+        memory_gradient_bytes=trace.gradient_bytes,
+        memory_optimizer_bytes=trace.optimizer_bytes,
         static_step_time_s=step_time_s,
-        static_memory_peak_bytes=found.peak_bytes,
+        static_memory_peak_bytes=trace.peak_bytes,
         kernels=kernels,
     )
 
 
-def attach_static(jobs: Sequence[JobProfile], *, lookup: Callable[[str], Factory | None] = find) -> Attached:
-    """Give static facts to every job that `lookup` can trace, on a device whose ceilings are known.
+def attach_static(
+    jobs: Sequence[JobProfile], *, lookup: Callable[[str], Factory | None] = find_factory
+) -> AttachedProfiles:
+    """Give static facts to every job for which `lookup` knows a factory, on a device whose peak rates are known.
 
-    A job that has kernels or one of these facts already keeps what it has: measured facts are never mixed with traced.
+    A job that already has kernels or one of these facts keeps what it has: measured and traced facts are never mixed.
     """
     traces: dict[str, StaticTrace | None] = {}
 
-    def traced(workload: str) -> StaticTrace | None:
+    def trace_of(workload: str) -> StaticTrace | None:
         if workload not in traces:
             factory = lookup(workload)
-            traces[workload] = trace(factory, workload) if factory else None
+            traces[workload] = trace_step(factory, workload) if factory else None
         return traces[workload]
 
-    made = []
+    profiles = []
     for job in jobs:
-        known = has_ceilings(device_type(job.device_type))
-        found = traced(job.workload) if known and _lacks_static(job) else None
-        made.append(job if found is None else _filled(job, static_profile(found, job.workload, job.device_type)))
-    gained = {job.workload for job in made if job.source.endswith(MARK)}
-    return Attached(
-        jobs=tuple(made),
-        traced=tuple(sorted(gained)),
-        unknown=tuple(sorted({job.workload for job in jobs} - gained)),
+        can_be_timed = has_peak_rates(find_device_type(job.device_type))
+        trace = trace_of(job.workload) if can_be_timed and _lacks_static_facts(job) else None
+        if trace is None:
+            profiles.append(job)
+        else:
+            profiles.append(_with_static_facts(job, static_profile(trace, job.workload, job.device_type)))
+    traced = {job.workload for job in profiles if job.source.endswith(STATIC_SUFFIX)}
+    return AttachedProfiles(
+        jobs=tuple(profiles),
+        traced=tuple(sorted(traced)),
+        unknown=tuple(sorted({job.workload for job in jobs} - traced)),
     )
 
 
-def merged(jobs: Sequence[JobProfile], static: JobProfile) -> JobProfile:
-    """`static` as it belongs beside `jobs`: into the measured profile of the same key, else by itself.
+def merge_static(jobs: Sequence[JobProfile], static: JobProfile) -> JobProfile:
+    """The measured profile of the same workload and device type with the facts of `static`; `static` if there is none.
 
-    What a profiler measured is kept; of two static traces the newer counts.
+    Measured facts are kept; of two static traces the newer counts.
     """
     key = (static.workload, static.device_type)
     measured = next((job for job in jobs if (job.workload, job.device_type) == key and job.source != "static"), None)
     if measured is None:
         return static
-    bare = without_static(measured)
-    return _filled(bare, static) if _lacks_static(bare) else measured
+    measured_only = without_static(measured)
+    return _with_static_facts(measured_only, static) if _lacks_static_facts(measured_only) else measured
 
 
 def without_static(job: JobProfile) -> JobProfile:
     """The profile as it was before `attach_static`."""
-    if not job.source.endswith(MARK):
+    if not job.source.endswith(STATIC_SUFFIX):
         return job
-    absent: dict[str, Any] = dict.fromkeys(NUMBERS, NAN)
-    return replace(job, source=job.source.removesuffix(MARK), kernels=(), **absent)
+    absent: dict[str, Any] = dict.fromkeys(STATIC_FIELDS, NAN)
+    return replace(job, source=job.source.removesuffix(STATIC_SUFFIX), kernels=(), **absent)
 
 
-def _lacks_static(job: JobProfile) -> bool:
-    return not job.kernels and all(math.isnan(getattr(job, name)) for name in NUMBERS)
+def _lacks_static_facts(job: JobProfile) -> bool:
+    return not job.kernels and all(math.isnan(getattr(job, name)) for name in STATIC_FIELDS)
 
 
-def _filled(job: JobProfile, static: JobProfile) -> JobProfile:
-    facts = {name: getattr(static, name) for name in NUMBERS}
-    return replace(job, source=job.source + MARK, kernels=static.kernels, **facts)
+def _with_static_facts(job: JobProfile, static: JobProfile) -> JobProfile:
+    facts = {name: getattr(static, name) for name in STATIC_FIELDS}
+    return replace(job, source=job.source + STATIC_SUFFIX, kernels=static.kernels, **facts)

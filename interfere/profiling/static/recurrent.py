@@ -1,7 +1,8 @@
-"""A whole stack of recurrent layers as one operator, as cuDNN runs it; on a CPU torch takes it apart step by step.
+"""Defines one operator for a whole stack of recurrent layers, as cuDNN runs it; on a CPU torch splits it into steps.
 
-The operator has shapes and gradients but no kernel: it only ever meets fake tensors. What it keeps for its backward is
-an estimate, the activated gates and the state of every step and layer: cuDNN does not document its reserve space.
+The operator has shapes and gradients but no kernel: it is only called with fake tensors. What it keeps for the
+backward pass is an estimate, the activated gates and the state of every step and layer: cuDNN does not document its
+reserve space.
 """
 
 from collections.abc import Sequence
@@ -15,7 +16,8 @@ NAME = "interfere::rnn"
 
 torch.library.define(
     NAME,
-    "(Tensor x, Tensor[] weights, Tensor[] states, int stacked, int out, int kept) -> (Tensor, Tensor, Tensor, Tensor)",
+    "(Tensor x, Tensor[] weights, Tensor[] states, int stacked, int out, int reserved)"
+    " -> (Tensor, Tensor, Tensor, Tensor)",
 )
 torch.library.define(
     NAME + "_backward",
@@ -24,12 +26,12 @@ torch.library.define(
 
 
 def _shapes(
-    x: Tensor, _weights: Sequence[Tensor], states: Sequence[Tensor], stacked: int, out: int, kept: int
+    x: Tensor, _weights: Sequence[Tensor], states: Sequence[Tensor], stacked: int, out: int, reserved: int
 ) -> tuple[Tensor, ...]:
-    """float[t, n, i] → outputs float[t, n, out], last states, and float[stacked, t, n, kept] for backward."""
+    """float[t, n, i] → outputs float[t, n, out], last states, and float[stacked, t, n, reserved] for the backward."""
     steps, samples, _ = x.shape
     last, cell = (torch.empty_like(states[k], dtype=x.dtype) for k in (0, -1))
-    return x.new_empty(steps, samples, out), last, cell, x.new_empty(stacked, steps, samples, kept)
+    return x.new_empty(steps, samples, out), last, cell, x.new_empty(stacked, steps, samples, reserved)
 
 
 def _gradient_shapes(x: Tensor, weights: Sequence[Tensor], states: Sequence[Tensor], *_: Any) -> list[Tensor]:
@@ -37,25 +39,25 @@ def _gradient_shapes(x: Tensor, weights: Sequence[Tensor], states: Sequence[Tens
     return [torch.empty_like(tensor) for tensor in (x, *weights, *states)]
 
 
-def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+def _save_for_backward(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
     x, weights, states, stacked, *_ = inputs
     ctx.stacked, ctx.weights = stacked, len(weights)
     ctx.save_for_backward(x, output[3], *weights, *states)
 
 
 def _gradients(ctx: Any, gradient: Tensor, *_: Tensor) -> tuple[Any, ...]:
-    x, reserve, *rest = ctx.saved_tensors
-    weights, states = rest[: ctx.weights], rest[ctx.weights :]
-    made = torch.ops.interfere.rnn_backward(x, weights, states, ctx.stacked, reserve, gradient)
-    return made[0], made[1 : 1 + ctx.weights], made[1 + ctx.weights :], None, None, None
+    x, reserve, *parameters = ctx.saved_tensors
+    weights, states = parameters[: ctx.weights], parameters[ctx.weights :]
+    gradients = torch.ops.interfere.rnn_backward(x, weights, states, ctx.stacked, reserve, gradient)
+    return gradients[0], gradients[1 : 1 + ctx.weights], gradients[1 + ctx.weights :], None, None, None
 
 
 torch.library.register_fake(NAME, _shapes)
 torch.library.register_fake(NAME + "_backward", _gradient_shapes)
-torch.library.register_autograd(NAME, _gradients, setup_context=_keep)
+torch.library.register_autograd(NAME, _gradients, setup_context=_save_for_backward)
 
 
-def whole(
+def fused_layer(
     func: Any,
     x: Tensor,
     state: Any,
@@ -64,18 +66,23 @@ def whole(
     layers: int,
     _dropout: float,
     train: bool,
-    both_ways: bool,
+    bidirectional: bool,
     batch_first: bool,
 ) -> tuple[Tensor, ...]:
-    """What `torch.lstm`, `gru`, `rnn_tanh` and `rnn_relu` give for inputs of one length."""
+    """The result of `torch.lstm`, `gru`, `rnn_tanh` or `rnn_relu` for inputs of one length, from the one operator."""
     states = list(state) if isinstance(state, tuple | list) else [state]
     if torch.is_autocast_enabled(x.device.type):
         half = torch.get_autocast_dtype(x.device.type)
         x, weights, states = x.to(half), [w.to(half) for w in weights], [s.to(half) for s in states]
-    ways, width = 1 + both_ways, weights[1].shape[0] // GATES[func]
-    kept = (GATES[func] + 1) * width if train else 0
+    directions, width = 1 + bidirectional, weights[1].shape[0] // GATES[func]
+    reserved = (GATES[func] + 1) * width if train else 0
     out, last, cell, _ = torch.ops.interfere.rnn(
-        x.transpose(0, 1) if batch_first else x, list(weights), states, layers * ways, ways * states[0].shape[-1], kept
+        x.transpose(0, 1) if batch_first else x,
+        list(weights),
+        states,
+        layers * directions,
+        directions * states[0].shape[-1],
+        reserved,
     )
     out = out.transpose(0, 1) if batch_first else out
     return (out, last, cell) if func is torch.lstm else (out, last)

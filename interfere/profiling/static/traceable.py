@@ -1,4 +1,4 @@
-"""What can be traced without running: modules, optimizers, and one step that uses them.
+"""Defines what a static trace needs of a job: modules, optimizers, and one step that uses them.
 
 A factory builds all three. It is called under fake tensors, so building a model of any size allocates nothing.
 """
@@ -13,18 +13,18 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
-LearningStep = Callable[[], None]
+StepFunction = Callable[[], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traceable:
-    """One job as a static trace sees it. Without optimizers it is inference."""
+    """One job to trace. Without optimizers it is inference."""
 
     modules: "tuple[nn.Module, ...]"
-    step: LearningStep
+    step: StepFunction
     optimizers: "tuple[torch.optim.Optimizer, ...]" = ()
-    repeats: int = 1  # times that one reported step repeats `step`, e.g. the batches of an epoch
-    largest: LearningStep | None = None  # the step on the largest input, where inputs differ: it sets the memory
+    repeats: int = 1  # how often one reported step runs `step`, e.g. once for each batch of an epoch
+    largest: StepFunction | None = None  # the step on the largest input, where inputs differ: it sets the memory
 
 
 Factory = Callable[[], Traceable]
@@ -40,9 +40,9 @@ def training(
     repeats: int = 1,
     largest: "Callable[[], torch.Tensor] | None" = None,
 ) -> Traceable:
-    """Forward, backward and update of one model; `amp` computes in half precision where autocast does.
+    """A training step of one model: forward, backward, update. `amp` computes in half precision where autocast does.
 
-    `loss` is of a usual input; `largest` is of the largest, where inputs differ in size.
+    `loss` computes the loss of a usual input, and `largest` that of the largest one, where inputs differ in size.
     """
     import torch
 
@@ -65,7 +65,7 @@ def training(
 
 
 def inference(model: "nn.Module", forward: "Callable[[], torch.Tensor]", *, amp: bool = False) -> Traceable:
-    """Forward only."""
+    """An inference step of one model: forward only."""
     import torch
 
     model.eval()
@@ -77,13 +77,13 @@ def inference(model: "nn.Module", forward: "Callable[[], torch.Tensor]", *, amp:
     return Traceable(modules=(model,), step=step)
 
 
-def made_by(factory: object, name: str) -> Traceable:
-    """What `factory` gives. Raises InvalidInputError when that is no Traceable."""
-    made = factory() if callable(factory) else factory
-    if not isinstance(made, Traceable):
+def build_traceable(factory: object, name: str) -> Traceable:
+    """The job that `factory` builds. Raises InvalidInputError when that is no Traceable."""
+    job = factory() if callable(factory) else factory
+    if not isinstance(job, Traceable):
         raise InvalidInputError(
-            f"{name} gave nothing that can be traced",
-            value=type(made).__name__,
+            f"{name} did not return a Traceable",
+            value=type(job).__name__,
             remedy="return interfere.profiling.static.training(model, loss, optimizer)",
         )
-    return made
+    return job

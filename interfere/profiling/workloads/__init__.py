@@ -1,6 +1,6 @@
-"""The built-in workloads, by name, and users' own as `module:factory`.
+"""Finds workloads by name: the built-in ones, and users' own as `module:factory`.
 
-Law: looking a built-in up imports neither torch nor numpy; only `build` does.
+Law: looking up a built-in workload imports neither torch nor numpy; only `build` does.
 """
 
 import importlib
@@ -9,9 +9,12 @@ from interfere.errors import InvalidInputError, NotFoundError
 from interfere.profiling.workloads import arrays, language, training, vision
 from interfere.profiling.workloads.workload import Pause, Step, Workload
 
-BUILT_IN = {w.name: w for w in (*vision.WORKLOADS, *language.WORKLOADS, *training.WORKLOADS, *arrays.WORKLOADS)}
+BUILT_IN = {
+    workload.name: workload
+    for workload in (*vision.WORKLOADS, *language.WORKLOADS, *training.WORKLOADS, *arrays.WORKLOADS)
+}
 
-# Subsets that keep the variety, from always busy to mostly idle: what a run of a few minutes measures.
+# Subsets for runs of a few minutes; each keeps the variety, from always busy to mostly idle.
 EIGHT = (
     "resnet-train",
     "resnet-input",
@@ -25,26 +28,32 @@ EIGHT = (
 TWELVE = (*EIGHT, "dlrm-train", "lstm-train", "gemm", "spectrogram")
 
 
-def names(spec: str) -> tuple[str, ...]:
-    """Names of a comma-separated list; `all`, `eight` and `twelve` stand for their sets."""
+def expand_names(spec: str) -> tuple[str, ...]:
+    """The names in a comma-separated list, in which `all`, `eight` and `twelve` stand for their sets.
+
+    Raises InvalidInputError for an empty list.
+    """
     sets = {"all": tuple(BUILT_IN), "eight": EIGHT, "twelve": TWELVE}
-    parts = [part.strip() for part in spec.split(",") if part.strip()]
-    found = tuple(name for part in parts for name in sets.get(part, (part,)))
-    if not found:
+    entries = [entry.strip() for entry in spec.split(",") if entry.strip()]
+    names = tuple(name for entry in entries for name in sets.get(entry, (entry,)))
+    if not names:
         raise InvalidInputError("no workload given", value=repr(spec), remedy="name some, or say all")
-    return found
+    return names
 
 
 def needs_torch(name: str) -> bool:
-    """Whether this built-in runs torch; users' own import what they need."""
+    """Whether a built-in workload runs torch; False for users' own, which import what they need."""
     return name in BUILT_IN and BUILT_IN[name].framework == "torch"
 
 
 def check_names(workloads: tuple[str, ...]) -> None:
-    """Refuse duplicates and names that are neither built in nor `module:factory`; imports nothing of the user's."""
+    """Raise an error for duplicates and for names that are neither built in nor `module:factory`.
+
+    Imports nothing of the user's.
+    """
     if len(set(workloads)) != len(workloads):
-        twice = sorted({name for name in workloads if workloads.count(name) > 1})
-        raise InvalidInputError("a workload is named twice", value=", ".join(twice), remedy="name each once")
+        duplicates = sorted({name for name in workloads if workloads.count(name) > 1})
+        raise InvalidInputError("a workload is named twice", value=", ".join(duplicates), remedy="name each once")
     for name in workloads:
         if name not in BUILT_IN and ":" not in name:
             raise NotFoundError(
@@ -54,19 +63,35 @@ def check_names(workloads: tuple[str, ...]) -> None:
             )
 
 
-def find(name: str) -> Workload:
-    """The built-in, or what the user's `module:factory` gives: a Workload, or a callable that returns one."""
+def find_workload(name: str) -> Workload:
+    """The built-in workload of this name, or the user's: `module:attribute`, a Workload or a callable that returns one.
+
+    Raises NotFoundError for an unknown name and InvalidInputError for an attribute that gives no Workload.
+    """
     if name in BUILT_IN:
         return BUILT_IN[name]
     check_names((name,))
     module, _, attribute = name.partition(":")
-    made = getattr(importlib.import_module(module), attribute)
-    workload = made if isinstance(made, Workload) else made()
+    factory = getattr(importlib.import_module(module), attribute)
+    workload = factory if isinstance(factory, Workload) else factory()
     if not isinstance(workload, Workload):
         raise InvalidInputError(
-            f"{name} gave no Workload", value=type(workload).__name__, remedy="return interfere.profiling.Workload"
+            f"{name} did not return a Workload",
+            value=type(workload).__name__,
+            remedy="return interfere.profiling.Workload",
         )
     return workload
 
 
-__all__ = ["BUILT_IN", "EIGHT", "TWELVE", "Pause", "Step", "Workload", "check_names", "find", "names", "needs_torch"]
+__all__ = [
+    "BUILT_IN",
+    "EIGHT",
+    "TWELVE",
+    "Pause",
+    "Step",
+    "Workload",
+    "check_names",
+    "expand_names",
+    "find_workload",
+    "needs_torch",
+]

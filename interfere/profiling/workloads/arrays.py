@@ -1,6 +1,6 @@
-"""Array work in NumPy and the standard library: one resource each, some behind requests or stalls.
+"""Array workloads in NumPy and the standard library: each uses one resource, some wait for requests or input.
 
-FLOPs and bytes are declared, since no profiler sees into NumPy: the textbook count of the operation beside each.
+FLOPs and bytes are declared, since NumPy's operators cannot be profiled: the textbook count of each operation.
 """
 
 from interfere.profiling.workloads.workload import Pause, Step, Workload
@@ -31,11 +31,11 @@ def build_stream() -> Step:
     """STREAM's add (McCalpin 1995): bandwidth-bound."""
     import numpy as np
 
-    one, two = np.ones(STREAM_N), np.ones(STREAM_N)
+    left, right = np.ones(STREAM_N), np.ones(STREAM_N)
     total = np.empty(STREAM_N)
 
     def step(pause: Pause) -> None:
-        np.add(one, two, out=total)
+        np.add(left, right, out=total)
 
     return step
 
@@ -45,12 +45,12 @@ def build_gather() -> Step:
     import numpy as np
 
     rng = np.random.default_rng(0)
-    table, picks = rng.random(GATHER_TABLE), rng.integers(GATHER_TABLE, size=(4, GATHER_N))
-    found = np.empty(GATHER_N)
+    table, queries = rng.random(GATHER_TABLE), rng.integers(GATHER_TABLE, size=(4, GATHER_N))
+    entries = np.empty(GATHER_N)
 
     def step(pause: Pause) -> None:
-        for pick in picks:
-            np.take(table, pick, out=found, mode="clip")
+        for query in queries:
+            np.take(table, query, out=entries, mode="clip")
         pause(0.004)
 
     return step
@@ -89,7 +89,7 @@ def build_request_server() -> Step:
 
 
 def build_analytics() -> Step:
-    """A query sorts and aggregates for long, then the analyst's tool thinks for 8 ms: long burst, long pause."""
+    """A long query that sorts and aggregates, then 8 ms until the next: long burst, long pause."""
     import numpy as np
 
     rng = np.random.default_rng(0)

@@ -1,4 +1,4 @@
-"""Language: BERT-like inference in a batch and behind requests, GPT-like decoding, an LSTM in training."""
+"""Language workloads: BERT-like inference in batches and for requests, GPT-like decoding, LSTM training."""
 
 from collections.abc import Callable
 from typing import Any
@@ -12,7 +12,7 @@ def _encoder(batch: int, tokens: int) -> Callable[[], Any]:
     import torch
     from torch import nn
 
-    torch.backends.mha.set_fastpath_enabled(False)  # the fused path is one opaque operator: nothing to count in it
+    torch.backends.mha.set_fastpath_enabled(False)  # the fused path is one operator whose FLOPs cannot be counted
     layer = nn.TransformerEncoderLayer(WIDTH, HEADS, 4 * WIDTH, batch_first=True, activation="gelu")
     encoder = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False).eval()
     embedding = nn.Embedding(8000, WIDTH)
@@ -26,7 +26,7 @@ def _encoder(batch: int, tokens: int) -> Callable[[], Any]:
 
 
 def build_bert_infer() -> Step:
-    """Offline scoring: one batch after the other."""
+    """Offline scoring of one batch after the other: always busy."""
     infer = _encoder(batch=8, tokens=64)
 
     def step(pause: Pause) -> None:
@@ -36,7 +36,7 @@ def build_bert_infer() -> Step:
 
 
 def build_bert_serve() -> Step:
-    """Four requests of one sentence each; the gaps are unequal, their sum is not, so a step is always as long."""
+    """Four requests of two sentences each; the gaps between them differ, but every step has the same four."""
     infer = _encoder(batch=2, tokens=64)
 
     def step(pause: Pause) -> None:
@@ -66,17 +66,17 @@ def build_gpt_decode() -> Step:
         for _ in range(depth)
     ]
     embedding, head = nn.Embedding(4000, width), nn.Linear(width, 4000, bias=False)
-    token, place = torch.zeros(1, dtype=torch.long), 0
+    token, position = torch.zeros(1, dtype=torch.long), 0
 
     def decode() -> None:
-        nonlocal token, place
+        nonlocal token, position
         hidden = embedding(token)  # float32[1, width]
         for norm, qkv, out, norm2, mlp, cache in layers:
             q, k, v = qkv(norm(hidden)).view(1, 3, heads, 1, width // heads).unbind(1)
-            cache[0, :, :, place : place + 1], cache[1, :, :, place : place + 1] = k, v
+            cache[0, :, :, position : position + 1], cache[1, :, :, position : position + 1] = k, v
             hidden = hidden + out(functional.scaled_dot_product_attention(q, cache[0], cache[1]).view(1, width))
             hidden = hidden + mlp(norm2(hidden))
-        token, place = head(hidden).argmax(-1), (place + 1) % context
+        token, position = head(hidden).argmax(-1), (position + 1) % context
 
     def step(pause: Pause) -> None:
         for _ in range(8):

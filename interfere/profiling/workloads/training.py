@@ -1,4 +1,4 @@
-"""Other training loops in torch: recommendation with embeddings, a VAE, a graph network, a policy that plays."""
+"""Other torch workloads: training of a recommender, a VAE and a graph network, and rollouts of a policy."""
 
 from interfere.profiling.workloads.workload import Pause, Step, Workload
 
@@ -17,12 +17,12 @@ def build_dlrm_train() -> Step:
     dense, click = torch.randn(512, 13), torch.rand(512, 1).round()
     rows, columns = torch.triu_indices(5, 5, 1)
     batches = [torch.randint(100_000, (4, 512, 8)) for _ in range(16)]
-    turn = 0
+    batch_index = 0
 
     def step(pause: Pause) -> None:
-        nonlocal turn
+        nonlocal batch_index
         pause(0.003)
-        ids, turn = batches[turn], (turn + 1) % len(batches)
+        ids, batch_index = batches[batch_index], (batch_index + 1) % len(batches)
         optimizer.zero_grad()
         hidden = bottom(dense)
         vectors = torch.stack([hidden, *(table(i) for table, i in zip(tables, ids, strict=True))], 1)
@@ -47,9 +47,9 @@ def build_vae_train() -> Step:
     def step(pause: Pause) -> None:
         optimizer.zero_grad()
         mean, log_var = encoder(images).chunk(2, 1)
-        drawn = mean + torch.randn_like(mean) * (0.5 * log_var).exp()
-        rebuilt = functional.binary_cross_entropy_with_logits(decoder(drawn), images, reduction="sum")
-        (rebuilt - 0.5 * (1 + log_var - mean**2 - log_var.exp()).sum()).backward()
+        sampled = mean + torch.randn_like(mean) * (0.5 * log_var).exp()
+        reconstruction_loss = functional.binary_cross_entropy_with_logits(decoder(sampled), images, reduction="sum")
+        (reconstruction_loss - 0.5 * (1 + log_var - mean**2 - log_var.exp()).sum()).backward()
         optimizer.step()
         pause(0.002)
 
@@ -67,12 +67,12 @@ def build_gnn_train() -> Step:
     optimizer = torch.optim.SGD([*first.parameters(), *second.parameters()], lr=0.01)
     features, labels = torch.randn(nodes, width), torch.randint(8, (nodes,))
 
-    def spread(hidden: torch.Tensor) -> torch.Tensor:
+    def aggregate(hidden: torch.Tensor) -> torch.Tensor:
         return torch.zeros_like(hidden).index_add_(0, target, hidden[source])
 
     def step(pause: Pause) -> None:
         optimizer.zero_grad()
-        logits = second(spread(first(spread(features)).relu()))
+        logits = second(aggregate(first(aggregate(features)).relu()))
         nn.functional.cross_entropy(logits, labels).backward()
         optimizer.step()
 
@@ -80,17 +80,17 @@ def build_gnn_train() -> Step:
 
 
 def build_rl_rollout() -> Step:
-    """A policy picks ten actions; the simulator, elsewhere, needs 0.5 ms for each: very short bursts."""
+    """A policy picks ten actions; a simulator in another process takes 0.5 ms for each: very short bursts."""
     import torch
     from torch import nn
 
     policy = nn.Sequential(nn.Linear(64, 128), nn.Tanh(), nn.Linear(128, 128), nn.Tanh(), nn.Linear(128, 8)).eval()
-    seen = torch.randn(4, 64)
+    observations = torch.randn(4, 64)
 
     def step(pause: Pause) -> None:
         for _ in range(10):
             with torch.inference_mode():
-                policy(seen).softmax(-1).multinomial(1)
+                policy(observations).softmax(-1).multinomial(1)
             pause(0.0005)
 
     return step

@@ -1,4 +1,4 @@
-"""Vision: a small residual network trained from memory, and trained behind a storage that stalls."""
+"""Vision workloads: a small residual network, trained from memory and with input that has to be waited for."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,7 +9,7 @@ SIDE, CLASSES = 32, 10  # images of CIFAR-10's shape
 
 
 def _resnet(widths: tuple[int, ...]) -> tuple[Any, Callable[[Any], Any]]:
-    """Parameters and forward of a residual network with one block a width (He et al. 2016, section 4.2, narrowed)."""
+    """Parameters and forward pass of a residual network, one block a width (He et al. 2016, section 4.2, narrowed)."""
     from torch import nn
 
     stem = nn.Conv2d(3, widths[0], 3, padding=1)
@@ -53,7 +53,7 @@ def _trainer(widths: tuple[int, ...]) -> Callable[[Any, Any], None]:
 
 
 def build_resnet_train() -> Step:
-    """Batches that are already in memory: always busy."""
+    """Training on a batch that is already in memory: always busy."""
     import torch
 
     train = _trainer((16, 32, 64))
@@ -66,7 +66,7 @@ def build_resnet_train() -> Step:
 
 
 def build_resnet_input() -> Step:
-    """Read (a stall of the storage), decompress, augment, train: the usual input-bound loop."""
+    """The usual input-bound loop: read (wait for the storage), decompress, augment, train."""
     import zlib
 
     import numpy as np

@@ -1,7 +1,7 @@
-"""What a workload is: a name, and a `build` that returns one step to repeat.
+"""Defines a workload: a name, and a function `build` that returns one step to repeat.
 
 A step does its work and calls `pause(seconds)` wherever the real job would wait: for input, for a request, for a
-network. That is how the profiler sees busy and idle stretches, and how jobs leave room for one another.
+network. So the profiler sees when the job is busy and when it is idle, and other jobs can use the idle time.
 """
 
 from collections.abc import Callable
@@ -15,7 +15,7 @@ Step = Callable[[Pause], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """One repeatable job. `build` runs once in the worker process and returns the step."""
+    """One repeatable job. `build` is called once in the worker process and returns the step."""
 
     name: str
     description: str
@@ -23,5 +23,5 @@ class Workload:
     framework: str = ""  # "torch": operators, FLOPs and bytes are counted; otherwise the declared ones are taken
     flops_per_step: float = NAN
     bytes_per_step: float = NAN
-    operator: str = ""  # the one operator that does the work, for workloads that no profiler sees into
+    operator: str = ""  # the one operator that does the work, for workloads whose operators cannot be profiled
     operator_count: float = 1.0  # its calls per step

@@ -1,7 +1,8 @@
-"""One round: read Slurm, ask the server, update what changed, report what was seen. Stateless between rounds.
+"""One round of advice: read Slurm, ask the policy server, update jobs, report measurements.
 
-What a round remembers of earlier ones (places of jobs that ended since, ids already reported) only saves work: a
-restart reads it again. On any error a round does nothing more, and Slurm starts the jobs by itself.
+Rounds are stateless: what one remembers of earlier ones (places of jobs that ended since, ids already reported) only
+saves work, and is read again after a restart. After any error a round does nothing more, and Slurm starts the jobs by
+itself.
 """
 
 import logging
@@ -13,9 +14,9 @@ from dataclasses import dataclass, replace
 from interfere.client import PolicyClient
 from interfere.errors import InterfereError, InvalidInputError, UnavailableError
 from interfere.records import ActionKind, JobProfile, Limits, Observation, Plan, Progress, Snapshot
-from serving.adapters.slurm import edits as edit
+from serving.adapters.slurm import edits as scontrol
 from serving.adapters.slurm import view
-from serving.adapters.slurm.commands import Refusal, SlurmCommands
+from serving.adapters.slurm.commands import RejectedUpdate, SlurmCommands
 from serving.adapters.slurm.edits import Edit
 from serving.adapters.slurm.metrics import AdvisorMetrics
 from serving.adapters.slurm.occupancy import occupancy
@@ -23,15 +24,15 @@ from serving.adapters.slurm.outcomes import outcomes, refused
 from serving.adapters.slurm.records import GpuAddress, Node, SlurmJob
 from serving.adapters.slurm.settings import SlurmSettings
 from serving.adapters.slurm.spool import Spool
-from serving.adapters.slurm.windows import of_windows, window_id, windows
+from serving.adapters.slurm.windows import colocation_windows, progress_of_windows, window_id
 
 _log = logging.getLogger("interfere.slurm")
 _START = (ActionKind.START_ALONE, ActionKind.START_SHARED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
-    """What was decided for one job."""
+class JobDecision:
+    """The server's decision for one job."""
 
     job_id: str
     workload: str
@@ -45,18 +46,18 @@ class Decision:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Round:
-    """What one round did."""
+    """The report of one round."""
 
     at_s: float
-    decisions: tuple[Decision, ...]
+    decisions: tuple[JobDecision, ...]
     edits: tuple[Edit, ...]
-    refusals: tuple[Refusal, ...]
+    rejected: tuple[RejectedUpdate, ...]
     left_to_slurm: Counter[str]
     observations: Counter[str]
 
 
 class Advisor:
-    """Rounds over one cluster."""
+    """Advises one cluster, round by round."""
 
     def __init__(
         self,
@@ -73,70 +74,74 @@ class Advisor:
             allowed=frozenset({*_START, ActionKind.WAIT}), allow_extrapolation=settings.allow_extrapolation
         )
         self._spool = Spool(settings.spool, settings.lookback_s)
-        self._seen: dict[tuple[str, int], tuple[GpuAddress, ...]] = {}
-        self._told: set[str] = set()
+        self._known_places: dict[tuple[str, int], tuple[GpuAddress, ...]] = {}
+        self._reported_ids: set[str] = set()
         self._profiled: set[tuple[str, str]] = set()
 
     def round(self) -> Round:
-        """Raises InterfereError where Slurm or the server does not answer; nothing is half-done that the next round
-        does not mend."""
+        """One round. Raises InterfereError where Slurm or the server does not answer; the next round completes whatever
+        was interrupted."""
+        # 1. Read Slurm.
         jobs, nodes, now_s = self._slurm.jobs(), self._slurm.nodes(), time.time()
-        as_read = jobs
-        self._remember(jobs)
-        mended = tuple(
-            edit.repair(job, self._settings.window_s)
+        jobs_as_read = jobs
+        self._remember_places(jobs)
+        # 2. Repair jobs that were caught between two updates.
+        repairs = tuple(
+            scontrol.repair(job, self._settings.window_s)
             for job in jobs
             if job.state == "PENDING" and job.note and job.note.state == "clearing"
         )
-        refusals = self._apply(mended)
-        decisions, done, left = list[Decision](), list(mended), Counter[str]()
+        rejected = self._apply(repairs)
+        decisions, applied, left_to_slurm = list[JobDecision](), list(repairs), Counter[str]()
+        # 3. Decide and apply, partition by partition; a placed job holds its seat for the next partition.
         for partition in view.partitions(jobs):
-            seen = view.build(partition, jobs, nodes, self._settings, now_s)
-            left += seen.left_to_slurm
-            wanted, decided = self._decide(seen, now_s)
-            decisions += decided
-            refusals += self._apply(wanted)
-            done += wanted
-            lost = {one.job_id for one in refusals}
-            placed = {one.job_ids[0]: one.note for one in wanted if one.note and one.job_ids[0] not in lost}
+            partition_view = view.build(partition, jobs, nodes, self._settings, now_s)
+            left_to_slurm += partition_view.left_to_slurm
+            edits, partition_decisions = self._decide(partition_view, now_s)
+            decisions += partition_decisions
+            rejected += self._apply(edits)
+            applied += edits
+            rejected_ids = {update.job_id for update in rejected}
+            placed = {edit.job_ids[0]: edit.note for edit in edits if edit.note and edit.job_ids[0] not in rejected_ids}
             jobs = tuple(replace(job, note=placed.get(job.id, job.note)) for job in jobs)
+        # 4. Report what was measured.
         try:
-            told = self._report(as_read, nodes, decisions, refusals, now_s)
-        except InterfereError as error:  # what was placed stays placed; the windows are told by a later round
+            results = self._report(jobs_as_read, nodes, decisions, rejected, now_s)
+        except InterfereError as error:  # placements stay; a later round reports the windows
             _log.warning("nothing reported in this round: %s", " ".join(str(error).split()))
             self._metrics.add("observations_total", "result", "undelivered")
-            told = Counter({"undelivered": 1})
+            results = Counter({"undelivered": 1})
         return Round(
             at_s=now_s,
             decisions=tuple(decisions),
-            edits=tuple(done),
-            refusals=refusals,
-            left_to_slurm=left,
-            observations=told,
+            edits=tuple(applied),
+            rejected=rejected,
+            left_to_slurm=left_to_slurm,
+            observations=results,
         )
 
-    def _remember(self, jobs: Sequence[SlurmJob]) -> None:
+    def _remember_places(self, jobs: Sequence[SlurmJob]) -> None:
         places = {(job.id, job.restarts): view.place_of(job) for job in jobs if job.held}
         known = {job.id for job in jobs}
-        self._seen = {key: value for key, value in (self._seen | places).items() if key[0] in known}
+        self._known_places = {key: value for key, value in (self._known_places | places).items() if key[0] in known}
 
-    def _decide(self, seen: view.View, now_s: float) -> tuple[tuple[Edit, ...], list[Decision]]:
-        """Ask, and turn the answer into edits."""
-        by_id = {job.id: job for job in seen.candidates}
+    def _decide(self, partition_view: view.PartitionView, now_s: float) -> tuple[tuple[Edit, ...], list[JobDecision]]:
+        """The server's decisions for a partition, and the edits that carry them out."""
+        by_id = {job.id: job for job in partition_view.candidates}
         plan: Plan | None = None
-        if seen.snapshot:
-            plan = self._client.match(replace(seen.snapshot, limits=self._limits))
-            check_plan(plan, seen.snapshot)
-        decisions, placements, waiting = [], [], list(seen.behind)
+        if partition_view.snapshot:
+            plan = self._client.match(replace(partition_view.snapshot, limits=self._limits))
+            check_plan_subjects(plan, partition_view.snapshot)
+        decisions, placements, waiting = [], [], list(partition_view.behind)
         for action in plan.actions if plan else ():
             job = by_id[action.job_id]
             if action.kind in _START:
-                to = GpuAddress(*action.device_id.split("/"))
-                placements.append(edit.place(job, to, plan.decision_id if plan else "", now_s))
+                address = GpuAddress(*action.device_id.split("/"))
+                placements.append(scontrol.place(job, address, plan.decision_id if plan else "", now_s))
             else:
                 waiting.append(job)
             decisions.append(
-                Decision(
+                JobDecision(
                     job_id=job.id,
                     workload=job.workload,
                     kind=action.kind.value,
@@ -147,73 +152,79 @@ class Advisor:
                     decision_id=plan.decision_id if plan else "",
                 )
             )
-        # those that may start any moment come last: an update of a job in transition makes scontrol wait for it
-        placements.sort(key=lambda one: by_id[one.job_ids[0]].eligible_s <= now_s)
-        renewed = edit.renew(edit.due(waiting, now_s, self._settings.window_s), self._settings.window_s)
-        return (*map(edit.hand_back, seen.back), *renewed, *placements), decisions
+        # Jobs that may start any moment come last: scontrol waits while a job is in transition.
+        placements.sort(key=lambda placement: by_id[placement.job_ids[0]].eligible_s <= now_s)
+        renewals = scontrol.renew(scontrol.due(waiting, now_s, self._settings.window_s), self._settings.window_s)
+        return (*map(scontrol.hand_back, partition_view.returned), *renewals, *placements), decisions
 
-    def _apply(self, wanted: Sequence[Edit]) -> tuple[Refusal, ...]:
-        if self._dry_run or not wanted:
+    def _apply(self, edits: Sequence[Edit]) -> tuple[RejectedUpdate, ...]:
+        if self._dry_run or not edits:
             return ()
         try:
-            found = self._slurm.apply(wanted)
-        except UnavailableError as error:  # some may be done: what the next round reads says which
-            _log.warning("updates are cut short: %s", " ".join(str(error).split()))
+            rejected = self._slurm.apply(edits)
+        except UnavailableError as error:  # some may have been applied: the next round reads which
+            _log.warning("updates were interrupted: %s", " ".join(str(error).split()))
             self._metrics.add("races_total", "kind", "timeout")
             return ()
-        for one in wanted:
-            self._metrics.add("edits_total", "kind", one.kind, by=len(one.job_ids))
-        for refusal in found:
-            self._metrics.add("races_total", "kind", "lost" if refusal.lost_race else "refused")
-        return found
+        for edit in edits:
+            self._metrics.add("edits_total", "kind", edit.kind, by=len(edit.job_ids))
+        for update in rejected:
+            self._metrics.add("races_total", "kind", "lost" if update.lost_race else "refused")
+        return rejected
 
     def _report(
         self,
         jobs: Sequence[SlurmJob],
         nodes: Sequence[Node],
-        decisions: Sequence[Decision],
-        refusals: Sequence[Refusal],
+        decisions: Sequence[JobDecision],
+        rejected: Sequence[RejectedUpdate],
         now_s: float,
     ) -> Counter[str]:
-        """Tell the server what is new; the ids make it safe to tell twice."""
+        """Report what is new to the server; the ids make it safe to report twice."""
         settings, results = self._settings, Counter[str]()
         if self._dry_run:
             return results
         self._spool.sweep((job.id for job in jobs), now_s)
-        seen = occupancy(jobs, nodes, self._spool.endings(), self._seen)
-        cut = {window_id(one, settings): one for one in windows(seen, settings, now_s)}
-        ends = {one.observation_id: one for one in outcomes(jobs, settings, now_s)}
-        untold = [one for name, one in cut.items() if name not in self._told]
-        fresh: list[Observation] = [*of_windows(untold, lambda stay: self._spool.marks(stay, now_s), settings)]
-        fresh += [one for name, one in ends.items() if name not in self._told]
-        of_job, by_id = {one.job_id: one for one in decisions}, {job.id: job for job in jobs}
-        for refusal in refusals:
-            if refusal.job_id in of_job and of_job[refusal.job_id].device:
-                fresh.append(
+        # 1. Windows of constant co-location and outcomes that were not reported yet.
+        gpu_use = occupancy(jobs, nodes, self._spool.endings(), self._known_places)
+        window_of = {window_id(each, settings): each for each in colocation_windows(gpu_use, settings, now_s)}
+        outcome_of = {each.observation_id: each for each in outcomes(jobs, settings, now_s)}
+        new_windows = [window for name, window in window_of.items() if name not in self._reported_ids]
+        observations: list[Observation] = [
+            *progress_of_windows(new_windows, lambda stay: self._spool.marks(stay, now_s), settings)
+        ]
+        observations += [outcome for name, outcome in outcome_of.items() if name not in self._reported_ids]
+        # 2. Placements that Slurm rejected in this round.
+        decision_of, by_id = {each.job_id: each for each in decisions}, {job.id: job for job in jobs}
+        for update in rejected:
+            if update.job_id in decision_of and decision_of[update.job_id].device:
+                observations.append(
                     refused(
-                        by_id[refusal.job_id],
-                        of_job[refusal.job_id].decision_id,
-                        refusal.message,
-                        lost=refusal.lost_race,
+                        by_id[update.job_id],
+                        decision_of[update.job_id].decision_id,
+                        update.message,
+                        lost=update.lost_race,
                         settings=settings,
                         at_s=now_s,
                     )
                 )
-        if fresh:
-            for answer in self._client.observe(fresh):
+        # 3. Deliver them; a first window alone becomes a profile.
+        if observations:
+            for answer in self._client.observe(observations):
                 results[answer.result.value] += 1
                 self._metrics.add("observations_total", "result", answer.result.value)
-                self._told.add(answer.observation_id)
-            self._profile([one for one in fresh if isinstance(one, Progress) and not one.company])
-        self._told &= {*cut, *ends}
+                self._reported_ids.add(answer.observation_id)
+            self._register_profiles([each for each in observations if isinstance(each, Progress) and not each.company])
+        self._reported_ids &= {*window_of, *outcome_of}
         return results
 
-    def _profile(self, alone: Sequence[Progress]) -> None:
-        """What a workload did alone is its first profile: from then on it may be paired."""
+    def _register_profiles(self, solo_windows: Sequence[Progress]) -> None:
+        """Register the solo step time of a workload as its first profile: from then on it may be paired."""
         sums: dict[tuple[str, str], tuple[float, float]] = {}
-        for one in alone:
-            steps, seconds = sums.get((one.workload, one.device_type), (0.0, 0.0))
-            sums[one.workload, one.device_type] = steps + one.steps, seconds + one.end_s - one.start_s
+        for window in solo_windows:
+            key = window.workload, window.device_type
+            steps, seconds = sums.get(key, (0.0, 0.0))
+            sums[key] = steps + window.steps, seconds + window.end_s - window.start_s
         for key, (steps, seconds) in sums.items():
             if key in self._profiled:
                 continue
@@ -223,13 +234,13 @@ class Advisor:
             self._profiled.add(key)
 
 
-def check_plan(plan: Plan, asked: Snapshot) -> None:
-    """A server says only what it was asked: whatever else it says must not reach scontrol. Raises InvalidInputError."""
-    jobs, devices = {job.id for job in asked.pending}, {device.id for device in asked.devices}
+def check_plan_subjects(plan: Plan, snapshot: Snapshot) -> None:
+    """Raise InvalidInputError for a plan about jobs or devices outside the snapshot: it must not reach scontrol."""
+    jobs, devices = {job.id for job in snapshot.pending}, {device.id for device in snapshot.devices}
     for action in plan.actions:
         if action.job_id not in jobs or (action.kind in _START and action.device_id not in devices):
             raise InvalidInputError(
-                "the server's plan speaks of jobs or devices that it was not asked about",
+                "the server's plan is about jobs or devices that were not in the request",
                 value=f"{action.job_id!r} on {action.device_id!r}",
                 remedy="check what answers at `server`",
             )

@@ -44,23 +44,25 @@ def advise(
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
     given = {"server": server, "interval_s": interval, "window_s": window, "spool": spool, "metrics": metrics}
     settings = load(config, given)
-    counted = AdvisorMetrics()
-    alone = nullcontext() if dry_run else one_instance(settings.lock)
-    with alone, PolicyClient(settings.server, timeout_s=settings.timeout_s) as client:
+    advisor_metrics = AdvisorMetrics()
+    instance_lock = nullcontext() if dry_run else one_instance(settings.lock)
+    with instance_lock, PolicyClient(settings.server, timeout_s=settings.timeout_s) as client:
         slurm = SlurmCommands(settings.timeout_s, settings.only_user_id)
-        advisor = Advisor(settings, slurm, client, counted, dry_run=dry_run)
+        advisor = Advisor(settings, slurm, client, advisor_metrics, dry_run=dry_run)
         if once:
             done = advisor.round()
             emit(document(done), text(done, dry_run=dry_run), as_json=as_json)
             if settings.metrics:
-                counted.write(settings.metrics)
+                advisor_metrics.write(settings.metrics)
             return
         progress_note(f"advising {settings.cluster} every {settings.interval_s:g} s; server {settings.server}")
         run_forever(
             advisor,
             settings,
-            counted,
-            lambda done: typer.echo(json.dumps(jsonable(document(done)))) if as_json else _tell(done, dry_run=dry_run),
+            advisor_metrics,
+            lambda done: (
+                typer.echo(json.dumps(jsonable(document(done)))) if as_json else _print_round(done, dry_run=dry_run)
+            ),
         )
 
 
@@ -75,48 +77,48 @@ def release(config: Config = DEFAULT, as_json: JsonFlag = False) -> None:
     settings = load(config, {})
     with one_instance(settings.lock):
         slurm = SlurmCommands(settings.timeout_s, settings.only_user_id)
-        ours = [job for job in slurm.jobs() if job.state == "PENDING" and job.note]
-        wanted = [edits.hand_back(job) for job in ours]
-        refused = slurm.apply(wanted)
-    document = {"released": len(ours) - len(refused), "refused": [one.job_id for one in refused]}
-    emit(document, f"{document['released']} jobs released, {len(refused)} had moved on", as_json=as_json)
+        advised = [job for job in slurm.jobs() if job.state == "PENDING" and job.note]
+        rejected = slurm.apply([edits.hand_back(job) for job in advised])
+    document = {"released": len(advised) - len(rejected), "refused": [update.job_id for update in rejected]}
+    emit(document, f"{document['released']} jobs released, {len(rejected)} had moved on", as_json=as_json)
 
 
 def document(done: "Round") -> dict[str, Any]:
-    """All of a round."""
+    """A round as a document."""
     return {
         "at_s": done.at_s,
         "decisions": [
             {
-                "job": one.job_id,
-                "workload": one.workload,
-                "decision": one.kind,
-                "device": one.device,
-                "partner": one.partner_id,
-                "slowdown": one.slowdown,
-                "reason": one.reason,
-                "decision_id": one.decision_id,
+                "job": decision.job_id,
+                "workload": decision.workload,
+                "decision": decision.kind,
+                "device": decision.device,
+                "partner": decision.partner_id,
+                "slowdown": decision.slowdown,
+                "reason": decision.reason,
+                "decision_id": decision.decision_id,
             }
-            for one in done.decisions
+            for decision in done.decisions
         ],
-        "edits": [{"kind": one.kind, "jobs": list(one.job_ids), "scontrol": list(one.lines)} for one in done.edits],
-        "refused": [{"job": one.job_id, "message": one.message} for one in done.refusals],
+        "edits": [{"kind": edit.kind, "jobs": list(edit.job_ids), "scontrol": list(edit.lines)} for edit in done.edits],
+        "refused": [{"job": update.job_id, "message": update.message} for update in done.rejected],
         "left_to_slurm": dict(done.left_to_slurm),
         "observations": dict(done.observations),
     }
 
 
 def text(done: "Round", *, dry_run: bool) -> str:
-    """A line a decision, and the updates when nothing was done."""
+    """One line per decision; in a dry run the updates too."""
     lines = [
-        f"{one.job_id} {one.workload}: {one.kind.replace('_', ' ')} {one.device} {one.reason}" for one in done.decisions
+        f"{each.job_id} {each.workload}: {each.kind.replace('_', ' ')} {each.device} {each.reason}"
+        for each in done.decisions
     ]
-    lines += [f"would run: scontrol {line}" for one in done.edits for line in one.lines] if dry_run else []
-    lines += [f"{one.job_id}: {one.message}" for one in done.refusals]
-    lines += [f"left to Slurm: {count} ({why})" for why, count in sorted(done.left_to_slurm.items())]
+    lines += [f"would run: scontrol {line}" for edit in done.edits for line in edit.lines] if dry_run else []
+    lines += [f"{update.job_id}: {update.message}" for update in done.rejected]
+    lines += [f"left to Slurm: {count} ({reason})" for reason, count in sorted(done.left_to_slurm.items())]
     return "\n".join(lines) or "nothing to do"
 
 
-def _tell(done: "Round", *, dry_run: bool) -> None:
-    if done.decisions or done.refusals:
+def _print_round(done: "Round", *, dry_run: bool) -> None:
+    if done.decisions or done.rejected:
         typer.echo(text(done, dry_run=dry_run))

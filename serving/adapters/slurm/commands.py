@@ -1,4 +1,4 @@
-"""The four Slurm commands, each with a timeout: they hang while slurmctld is away."""
+"""Runs Slurm's commands, each with a timeout: they hang while slurmctld does not answer."""
 
 import re
 import subprocess
@@ -12,27 +12,27 @@ from serving.adapters.slurm.edits import Edit
 from serving.adapters.slurm.reading import read_jobs, read_nodes
 from serving.adapters.slurm.records import Node, SlurmJob
 
-LINES = 200  # of one scontrol process: about a second and a half at 7 ms an update
+MAX_LINES = 200  # of one scontrol process: about a second and a half at 7 ms an update
 _REFUSED = re.compile(r"(?m)^(.*?) for job (\d+)\s*$")
 # What slurmctld says of a job that started, ended or left before the update reached it.
 _GONE = ("no longer pending", "already", "Invalid job id", "Invalid node name", "transition", "is running")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Refusal:
-    """An update that Slurm did not take."""
+class RejectedUpdate:
+    """An update that Slurm rejected."""
 
     job_id: str
     message: str
 
     @property
     def lost_race(self) -> bool:
-        """The job had moved on, as opposed to: Slurm did not want it."""
+        """Whether the job had started or ended before the update arrived."""
         return any(word in self.message for word in _GONE)
 
 
 class SlurmCommands:
-    """What the loop needs of Slurm. Raises UnavailableError when slurmctld does not answer in time."""
+    """Reads jobs and nodes, and applies edits. Raises UnavailableError when slurmctld does not answer in time."""
 
     def __init__(self, timeout_s: float, only_user: int | None = None) -> None:
         """`only_user`: id of the one user whose jobs are advised, with the rights of that user."""
@@ -46,20 +46,20 @@ class SlurmCommands:
         """All nodes."""
         return read_nodes(self._run("sinfo", "--json"))
 
-    def apply(self, edits: Sequence[Edit]) -> tuple[Refusal, ...]:
-        """Carry edits out, in order; what was refused, once a job."""
-        refused: dict[str, Refusal] = {}
+    def apply(self, edits: Sequence[Edit]) -> tuple[RejectedUpdate, ...]:
+        """Apply edits in order; the rejected updates, at most one a job."""
+        rejected: dict[str, RejectedUpdate] = {}
         batch: list[Edit] = []
         for edit in edits:
-            if batch and sum(len(one.lines) for one in batch) + len(edit.lines) > LINES:
-                self._update(batch, refused)
+            if batch and sum(len(queued.lines) for queued in batch) + len(edit.lines) > MAX_LINES:
+                self._update(batch, rejected)
                 batch = []
             batch.append(edit)
         if batch:
-            self._update(batch, refused)
-        return tuple(refused.values())
+            self._update(batch, rejected)
+        return tuple(rejected.values())
 
-    def _update(self, edits: Sequence[Edit], refused: dict[str, Refusal]) -> None:
+    def _update(self, edits: Sequence[Edit], rejected: dict[str, RejectedUpdate]) -> None:
         """One scontrol process reads all lines from a file, in a session of its own: killing the advisor does not
         stop it between two lines."""
         with tempfile.TemporaryFile("w+") as lines:
@@ -67,22 +67,22 @@ class SlurmCommands:
             lines.seek(0)
             process = self._start("scontrol", [], lines)
             try:
-                _, said = process.communicate(timeout=self._timeout_s + 0.05 * len(edits))
+                _, output = process.communicate(timeout=self._timeout_s + 0.05 * len(edits))
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.communicate()
                 raise UnavailableError(
                     "scontrol did not finish in time",
                     value=f"{len(edits)} edits",
-                    remedy="nothing to do: the next round looks at what was done",
+                    remedy="none needed: the next round reads which edits were applied",
                 ) from None
-        for message, job_id in _REFUSED.findall(said):
-            refused.setdefault(job_id, Refusal(job_id=job_id, message=message.strip()))
+        for message, job_id in _REFUSED.findall(output):
+            rejected.setdefault(job_id, RejectedUpdate(job_id=job_id, message=message.strip()))
 
     def _run(self, *command: str) -> str:
         process = self._start(command[0], command[1:], subprocess.DEVNULL)
         try:
-            out, said = process.communicate(timeout=self._timeout_s)
+            stdout, stderr = process.communicate(timeout=self._timeout_s)
         except subprocess.TimeoutExpired:
             process.kill()
             process.communicate()
@@ -92,15 +92,15 @@ class SlurmCommands:
         if process.returncode:
             raise UnavailableError(
                 f"{command[0]} failed",
-                value=said.strip()[:200] or f"status {process.returncode}",
+                value=stderr.strip()[:200] or f"status {process.returncode}",
                 remedy="run it by hand: scontrol ping",
             )
-        return out
+        return stdout
 
-    def _start(self, name: str, rest: Sequence[str], stdin: IO[str] | int) -> "subprocess.Popen[str]":
+    def _start(self, name: str, arguments: Sequence[str], stdin: IO[str] | int) -> "subprocess.Popen[str]":
         try:
             return subprocess.Popen(
-                [name, *rest],
+                [name, *arguments],
                 stdin=stdin,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,

@@ -1,4 +1,4 @@
-"""Decisions become lines for `scontrol`, several to one process: pure.
+"""Edits of jobs as lines for `scontrol`, several to one process. Pure functions.
 
 Slurm refuses to turn `shard:1` into `shard:g1:1` in one update: the request is cleared first, then written anew. Law: a
 job without a request is never left where the scheduler may take it (slurmctld 22.05.8 crashes on it): it is put off
@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 from serving.adapters.slurm.records import GpuAddress, Note, SlurmJob, is_safe
 
 FAR = "now+365days"
-AT_ONCE = 100  # ids in one update: a line of 1 kB
+MAX_IDS = 100  # in one update: a line of 1 kB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Edit:
-    """Updates of some jobs, in order. `note`: what a single job carries afterwards."""
+    """Updates of one or more jobs, in order. `note`: the note on a single job afterwards."""
 
     kind: str  # place, renew, repair, free
     job_ids: tuple[str, ...]
@@ -24,15 +24,17 @@ class Edit:
     note: Note | None = None
 
 
-def place(job: SlurmJob, to: GpuAddress, decision: str, now_s: float) -> Edit:
+def place(job: SlurmJob, address: GpuAddress, decision: str, now_s: float) -> Edit:
     """Retarget a pending job to one GPU and release it."""
     before = job.note or Note()
     tres = before.tres or job.tres
-    known = decision if is_safe(decision) else ""
-    note = Note(state="placed", to=to, tres=tres, decision=known, round_s=int(now_s), tries=before.tries + 1)
+    decision_note = decision if is_safe(decision) else ""
+    note = Note(
+        state="placed", to=address, tres=tres, decision=decision_note, round_s=int(now_s), tries=before.tries + 1
+    )
     write = (
-        f"update JobId={job.id} TresPerNode=gres:shard:{to.gres}:{job.shards} ReqNodeList={to.node} StartTime=now "
-        f"{job.noting(note)}"
+        f"update JobId={job.id} TresPerNode=gres:shard:{address.gres}:{job.shards} ReqNodeList={address.node} "
+        f"StartTime=now {job.noting(note)}"
     )
     if job.typed:
         return Edit(kind="place", job_ids=(job.id,), lines=(write,), note=note)
@@ -41,7 +43,7 @@ def place(job: SlurmJob, to: GpuAddress, decision: str, now_s: float) -> Edit:
 
 
 def renew(jobs: Sequence[SlurmJob], window_s: float) -> tuple[Edit, ...]:
-    """Put waiting jobs off once more."""
+    """Defer waiting jobs once more."""
     ids = [job.id for job in jobs]
     return tuple(
         Edit(
@@ -49,8 +51,8 @@ def renew(jobs: Sequence[SlurmJob], window_s: float) -> tuple[Edit, ...]:
             job_ids=tuple(part),
             lines=(f"update JobId={','.join(part)} StartTime=now+{max(1, round(window_s))}",),
         )
-        for k in range(0, len(ids), AT_ONCE)
-        if (part := ids[k : k + AT_ONCE])
+        for k in range(0, len(ids), MAX_IDS)
+        if (part := ids[k : k + MAX_IDS])
     )
 
 
@@ -66,7 +68,7 @@ def repair(job: SlurmJob, window_s: float) -> Edit:
 
 
 def hand_back(job: SlurmJob) -> Edit:
-    """End the advice of a pending job: its own request where it lost it, any node, now."""
+    """Return a pending job to Slurm: its own request where that was cleared, any node, now."""
     note = job.note or Note()
     tres = f"TresPerNode={note.tres or 'gres:shard:1'} " if note.state == "clearing" else ""
     freed = replace(note, state="freed", to=None)
@@ -75,5 +77,5 @@ def hand_back(job: SlurmJob) -> Edit:
 
 
 def due(jobs: Iterable[SlurmJob], now_s: float, window_s: float) -> tuple[SlurmJob, ...]:
-    """Those whose deferral is more than half over, or over."""
+    """The jobs whose deferral is more than half over."""
     return tuple(job for job in jobs if job.eligible_s - now_s < window_s / 2)

@@ -1,4 +1,4 @@
-"""The loop around rounds: one instance by a lock file, no round ever ends it, signals end it between two rounds."""
+"""Runs rounds until a signal: one instance by a lock file; a failed round does not end the loop."""
 
 import fcntl
 import logging
@@ -20,7 +20,7 @@ _log = logging.getLogger("interfere.slurm")
 
 @contextmanager
 def one_instance(path: Path) -> Iterator[None]:
-    """Hold the lock file. Raises UnfitError when another advisor holds it; a dead one holds nothing."""
+    """Hold the lock file. Raises UnfitError when another running advisor holds it."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -45,28 +45,28 @@ def one_instance(path: Path) -> Iterator[None]:
 
 
 def run_forever(
-    advisor: Advisor, settings: SlurmSettings, metrics: AdvisorMetrics, told: Callable[[Round], None]
+    advisor: Advisor, settings: SlurmSettings, metrics: AdvisorMetrics, report: Callable[[Round], None]
 ) -> None:
-    """Round after round until SIGTERM or Ctrl-C."""
+    """Run rounds until SIGTERM or Ctrl-C."""
     stop = threading.Event()
     for name in (signal.SIGTERM, signal.SIGINT):
         signal.signal(name, lambda *_: stop.set())
     while not stop.is_set():
-        begin = time.monotonic()
+        start_s = time.monotonic()
         done = one_round(advisor, metrics)
         if done is not None:
-            told(done)
-        metrics.set("round_seconds", time.monotonic() - begin)
+            report(done)
+        metrics.set("round_seconds", time.monotonic() - start_s)
         if settings.metrics:
             try:
                 metrics.write(settings.metrics)
             except UnfitError as error:  # advice goes on without
                 _log.warning("%s", " ".join(str(error).split()))
-        stop.wait(max(0.0, settings.interval_s - (time.monotonic() - begin)))
+        stop.wait(max(0.0, settings.interval_s - (time.monotonic() - start_s)))
 
 
 def one_round(advisor: Advisor, metrics: AdvisorMetrics) -> Round | None:
-    """None when it failed: whatever it was, the loop goes on and Slurm places jobs by itself."""
+    """The report of one round; None when it failed: the loop goes on, and Slurm places jobs by itself."""
     try:
         done = advisor.round()
     except UnavailableError as error:
@@ -75,15 +75,15 @@ def one_round(advisor: Advisor, metrics: AdvisorMetrics) -> Round | None:
         _failed(metrics, "invalid", error)
     except InterfereError as error:
         _failed(metrics, "refused", error)
-    except Exception:  # our own bug must not stop a cluster's advice for good
+    except Exception:  # a bug of the advisor must not end the advice
         metrics.add("rounds_total", "result", "bug")
         _log.exception("a round failed; the loop goes on")
     else:
         metrics.add("rounds_total", "result", "ok")
         metrics.set("last_success_timestamp_seconds", done.at_s)
         metrics.clear("left_to_slurm")
-        for why, count in done.left_to_slurm.items():
-            metrics.set("left_to_slurm", count, "reason", why)
+        for reason, count in done.left_to_slurm.items():
+            metrics.set("left_to_slurm", count, "reason", reason)
         return done
     return None
 

@@ -1,7 +1,7 @@
-"""Who was on which GPU when: stays, from what Slurm shows and what epilogs wrote down; pure.
+"""Which job ran on which GPU when, from what Slurm shows and what epilogs wrote. Pure functions.
 
-Slurm forgets the GPU of a job when it ends. It is known from one of: a round that saw it run, the epilog's file, the
-note of our own placement (a typed request has no other place to go).
+Slurm forgets the GPU of a job when it ends. It is known from one of: an earlier round in which the job ran, the
+epilog's file, the note of its placement (a typed request can run nowhere else).
 """
 
 import json
@@ -26,8 +26,8 @@ ENDED = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ending:
-    """What an epilog wrote: the job was here until now."""
+class JobEnding:
+    """What an epilog wrote: the job ran on these GPUs until now."""
 
     job_id: str
     restarts: int
@@ -36,7 +36,7 @@ class Ending:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stay:
+class JobOnGpu:
     """One run of one job on one GPU. Unix seconds; `end_s` is infinite while it runs."""
 
     job: SlurmJob
@@ -47,18 +47,18 @@ class Stay:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Occupancy:
-    """All stays, and when which nodes had a job of which nobody knows the GPU."""
+    """All runs of jobs on GPUs, and when nodes had a job whose GPU is unknown."""
 
-    stays: tuple[Stay, ...]
+    stays: tuple[JobOnGpu, ...]
     unclear: tuple[tuple[str, float, float], ...]  # node, from, until
 
 
-def read_ending(text: str) -> Ending | None:
-    """One file of the epilog; None for anything else."""
+def read_ending(text: str) -> JobEnding | None:
+    """The content of an epilog's file; None for anything else."""
     try:
         row = json.loads(text)
         indices = tuple(int(part) for part in str(row.get("gpus") or "").split(",") if part)
-        return Ending(
+        return JobEnding(
             job_id=str(row["job"]), restarts=int(row.get("restarts") or 0), node=str(row["node"]), gpu_indices=indices
         )
     except (ValueError, KeyError, TypeError, AttributeError):
@@ -68,13 +68,13 @@ def read_ending(text: str) -> Ending | None:
 def occupancy(
     jobs: Iterable[SlurmJob],
     nodes: Sequence[Node],
-    endings: Iterable[Ending] = (),
-    seen: Mapping[tuple[str, int], tuple[GpuAddress, ...]] | None = None,
+    endings: Iterable[JobEnding] = (),
+    known_places: Mapping[tuple[str, int], tuple[GpuAddress, ...]] | None = None,
 ) -> Occupancy:
-    """Everything that ran and was not forgotten. `seen`: places that earlier rounds saw, by job and restart."""
+    """All runs that Slurm still remembers. `known_places`: from earlier rounds, by job and restart."""
     by_index = {(node.name, gpu.index): gpu.address for node in nodes for gpu in node.gpus}
-    dropped = {(one.job_id, one.restarts): one for one in endings}
-    stays: list[Stay] = []
+    ending_of = {(ending.job_id, ending.restarts): ending for ending in endings}
+    stays: list[JobOnGpu] = []
     unclear: list[tuple[str, float, float]] = []
     for job in jobs:
         running = job.state in RUNNING
@@ -82,15 +82,15 @@ def occupancy(
             continue
         end_s = math.inf if running else job.end_s
         key = (job.id, job.restarts)
-        places = place_of(job) or (seen or {}).get(key, ())
-        ending = dropped.get(key)
+        places = place_of(job) or (known_places or {}).get(key, ())
+        ending = ending_of.get(key)
         if not places and ending:
-            found = tuple(by_index.get((ending.node, index)) for index in ending.gpu_indices)
-            places = tuple(one for one in found if one)
+            addresses = (by_index.get((ending.node, index)) for index in ending.gpu_indices)
+            places = tuple(address for address in addresses if address)
         if not places and job.note and job.note.to and job.note.state == "placed" and job.note.to.node == job.node:
             places = (job.note.to,)
         if places:
-            stays += [Stay(job=job, address=place, start_s=job.start_s, end_s=end_s) for place in places]
+            stays += [JobOnGpu(job=job, address=place, start_s=job.start_s, end_s=end_s) for place in places]
         elif "shard" in job.tres or "gpu" in job.tres:
             unclear.append((job.node, job.start_s, end_s))
     return Occupancy(stays=tuple(stays), unclear=tuple(unclear))

@@ -1,4 +1,4 @@
-"""What became of placements and jobs, read from Slurm alone, so that a restart says the same again; pure."""
+"""Outcomes of placements and jobs, read from Slurm alone, so that a restart reports the same. Pure functions."""
 
 from collections.abc import Iterable
 
@@ -10,15 +10,15 @@ from serving.adapters.slurm.view import RUNNING, is_placed
 
 
 def outcomes(jobs: Iterable[SlurmJob], settings: SlurmSettings, now_s: float) -> tuple[Outcome, ...]:
-    """Applied, lost and ended of all our jobs that Slurm remembers."""
-    found: list[Outcome] = []
+    """Outcomes (applied, lost race, ended) of all advised jobs that Slurm remembers."""
+    reported: list[Outcome] = []
     for job in jobs:
         note = job.note
         if note is None:
             continue
         prefix = f"slurm/{settings.cluster}/{job.id}.{job.restarts}"
         if job.state == "PENDING" and note.state == "placed" and not is_placed(job, now_s, settings):
-            found.append(
+            reported.append(
                 Outcome(
                     observation_id=f"{prefix}/late/{note.tries}",
                     job_id=job.id,
@@ -32,20 +32,20 @@ def outcomes(jobs: Iterable[SlurmJob], settings: SlurmSettings, now_s: float) ->
         if not job.start_s or now_s < job.start_s:
             continue
         if note.state == "placed" and note.to and (job.state in RUNNING or job.state in ENDED) and job.node:
-            there = job.node == note.to.node
-            found.append(
+            on_planned_node = job.node == note.to.node
+            reported.append(
                 Outcome(
                     observation_id=f"{prefix}/started",
                     job_id=job.id,
                     at_s=job.start_s,
                     decision_id=note.decision,
-                    kind=OutcomeKind.APPLIED if there else OutcomeKind.LOST_RACE,
+                    kind=OutcomeKind.APPLIED if on_planned_node else OutcomeKind.LOST_RACE,
                     device_id=str(note.to),
-                    reason="" if there else f"it started on {job.node}",
+                    reason="" if on_planned_node else f"it started on {job.node}",
                 )
             )
         if job.state in ENDED and job.end_s:
-            found.append(
+            reported.append(
                 Outcome(
                     observation_id=f"{prefix}/ended",
                     job_id=job.id,
@@ -55,11 +55,11 @@ def outcomes(jobs: Iterable[SlurmJob], settings: SlurmSettings, now_s: float) ->
                     reason=job.state.lower().replace("_", " "),
                 )
             )
-    return tuple(found)
+    return tuple(reported)
 
 
 def refused(job: SlurmJob, decision: str, message: str, *, lost: bool, settings: SlurmSettings, at_s: float) -> Outcome:
-    """A placement that Slurm did not take: told once, by the round that tried it."""
+    """The outcome of a placement that Slurm rejected, reported by the round that tried it."""
     return Outcome(
         observation_id=f"slurm/{settings.cluster}/{job.id}.{job.restarts}/refused/{decision}",
         job_id=job.id,

@@ -1,4 +1,4 @@
-"""`squeue --json` and `sinfo --json` become records; pure, and lenient between versions of Slurm.
+"""Parses `squeue --json` and `sinfo --json` of several versions of Slurm into records. Pure functions.
 
 22.05 writes plain numbers and one state; from 23.02 on a number is {"set", "infinite", "number"} and a state a list.
 """

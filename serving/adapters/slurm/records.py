@@ -1,9 +1,9 @@
-"""What the adapter sees of Slurm: jobs, GPUs with an address of their own, and the note that advice leaves on a job."""
+"""Slurm's jobs, nodes and GPUs as records, and the note that the advisor leaves on a job."""
 
 import re
 from dataclasses import dataclass
 
-NOTE = "interfere:"  # begins the AdminComment of every job that is ours to advise
+NOTE = "interfere:"  # begins the AdminComment of every advised job
 # Whatever a user or a server wrote and an update repeats: nothing that could begin another word or line of scontrol.
 _SAFE = re.compile(r"[\w.:;=/+-]*", re.ASCII)
 _REQUEST = re.compile(r"gres[:/]shard(?::(?P<type>\d*[A-Za-z_][\w.-]*))?(?::(?P<count>\d{1,4}))?", re.ASCII)
@@ -41,10 +41,10 @@ class Node:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Note:
-    """What advice wrote into the AdminComment, or behind a | in the comment of a user who advises only own jobs.
+    """The advisor's note in the AdminComment, or behind a | in the comment where a user advises only own jobs.
 
-    `deferred` was submitted, and nothing is decided yet.
-    `clearing` stands for the few milliseconds between two updates, in which a job has no GPU request at all: such a job
+    `deferred`: submitted, not yet decided.
+    `clearing`: the few milliseconds between two updates, in which a job has no GPU request at all: such a job
     must never be scheduled (slurmctld 22.05.8 divides by zero).
     """
 
@@ -67,7 +67,7 @@ class Note:
 
     @classmethod
     def parse(cls, text: str) -> "Note | None":
-        """None for an AdminComment that is not ours; what cannot be read takes its default."""
+        """The note in an AdminComment; None for another comment. Fields that cannot be read take their defaults."""
         if not text.startswith(NOTE) or not is_safe(text):
             return None
         state, *rest = text.removeprefix(NOTE).split(";")
@@ -84,7 +84,7 @@ class Note:
 
 
 def is_safe(text: str) -> bool:
-    """May it stand in a line for scontrol?"""
+    """Whether the text may stand in a line for scontrol."""
     return _SAFE.fullmatch(text) is not None
 
 
@@ -99,7 +99,7 @@ class SlurmJob:
     note: Note | None = None
     note_in: str = "AdminComment"  # or Comment, which needs no rights of an operator
     tres: str = ""  # tres_per_node
-    special: str = ""  # why advice keeps away from it, empty for a plain job
+    special: str = ""  # why the job is not advised; empty for a plain job
     partition: str = ""
     user_id: int = 0
     priority: int = 0
@@ -114,12 +114,12 @@ class SlurmJob:
     @property
     def workload(self) -> str:
         """From the comment, e.g. `interfere:workload=resnet50;max_slowdown=1.5`; empty where the job says none."""
-        return self.said("workload")
+        return self.comment_value("workload")
 
-    def said(self, key: str) -> str:
+    def comment_value(self, key: str) -> str:
         """One value of the comment."""
-        _, found, text = self.comment.partition(NOTE)
-        if not found:
+        _, prefix, text = self.comment.partition(NOTE)
+        if not prefix:
             return ""
         words = text.partition("|")[0].split()
         parts = words[0].split(";") if words else []
@@ -128,14 +128,14 @@ class SlurmJob:
     @property
     def shards(self) -> int:
         """How many shards of one GPU it asks for; 0 when it asks for something else."""
-        asked = _REQUEST.fullmatch(self.tres)
-        return int(asked["count"] or 1) if asked else 0
+        request = _REQUEST.fullmatch(self.tres)
+        return int(request["count"] or 1) if request else 0
 
     @property
     def typed(self) -> bool:
-        """Does its request name one GPU already?"""
-        asked = _REQUEST.fullmatch(self.tres)
-        return asked is not None and asked["type"] is not None
+        """Whether its request names one GPU already."""
+        request = _REQUEST.fullmatch(self.tres)
+        return request is not None and request["type"] is not None
 
     def noting(self, note: Note) -> str:
         """The part of an update that leaves a note on this job."""

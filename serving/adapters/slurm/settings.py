@@ -1,9 +1,9 @@
-"""The adapter's settings and its map of devices: one TOML file, flags over it, checked once.
+"""The adapter's settings and its map of devices, from one TOML file and flags that override it.
 
 server = "127.0.0.1:50051"
 cluster = "main"
 
-[[devices]]            # the first line that fits a GPU says what it is
+[[devices]]            # the first entry that matches a GPU describes it
 nodes = "a*"           # a pattern; without it every node
 gres = "g*"            # a pattern; without it every GRES type
 type = "a100"          # device type as the model knows it
@@ -27,7 +27,7 @@ GIB = float(2**30)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceRule:
-    """What the GPUs are that fit two patterns."""
+    """A description of the GPUs that match two patterns."""
 
     type: str
     nodes: str = "*"
@@ -36,13 +36,13 @@ class DeviceRule:
     mode: str = "timeslice"
 
     def fits(self, address: GpuAddress) -> bool:
-        """Does it speak of this GPU?"""
+        """Whether the rule describes this GPU."""
         return fnmatchcase(address.node, self.nodes) and fnmatchcase(address.gres, self.gres)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlurmSettings:
-    """All the adapter needs to know."""
+    """All settings of the adapter."""
 
     devices: tuple[DeviceRule, ...] = ()
     server: str = "127.0.0.1:50051"
@@ -55,17 +55,17 @@ class SlurmSettings:
     window_s: float = 20.0  # deferral: as in job_submit.lua; without advice a job starts this much later
     timeout_s: float = 5.0  # of every Slurm command and of every call of the server
     start_s: float = 60.0  # a placed job that has not started by then has lost its place; sched_interval is 60 s
-    most_tries: int = 3  # placements of one job; then it is Slurm's alone
-    patience_s: float = 300.0  # who waited this long goes before newer jobs, twice this long before those, ...
-    most_deferred_s: float = 1800.0  # a job that waited this long is deferred no more: its priority decides
+    most_tries: int = 3  # placements of one job; then Slurm places it
+    patience_s: float = 300.0  # the weight of a waiting job grows by one each time this has passed
+    most_deferred_s: float = 1800.0  # a job that waited this long is not deferred any more: its priority decides
     lookahead: int = 3  # jobs, in Slurm's order, that compete for one free seat
-    report_every_s: float = 60.0  # a longer stay in the same company is reported in parts
-    least_window_s: float = 5.0  # of steps between two marks that are believed
-    allow_extrapolation: bool = False  # try pairs unlike all that the model learned from
-    lookback_s: float = 240.0  # less than MinJobAge (300 s): older company may be forgotten by Slurm
+    report_every_s: float = 60.0  # a longer co-location is reported in parts
+    least_window_s: float = 5.0  # shortest time between two marks from which steps are counted
+    allow_extrapolation: bool = False  # predict pairs that are unlike all that the model learned from
+    lookback_s: float = 240.0  # less than MinJobAge (300 s): older jobs may be forgotten by Slurm
 
     def device(self, address: GpuAddress) -> DeviceRule | None:
-        """What a GPU is; None where the map is silent."""
+        """The description of a GPU; None where no rule matches."""
         return next((rule for rule in self.devices if rule.fits(address)), None)
 
     @property
@@ -116,8 +116,8 @@ _PATHS = ("spool", "lock", "metrics")
 _RULE = {"type": str, "nodes": str, "gres": str, "mode": str, "memory_gib": float}
 
 
-def load(file: Path, given: Mapping[str, object]) -> SlurmSettings:
-    """Settings of a file, and of flags (None means not given). Raises InvalidInputError with all that is wrong."""
+def load(file: Path, flags: Mapping[str, object]) -> SlurmSettings:
+    """Settings of a file, overridden by flags (None: not given). Raises InvalidInputError with every violation."""
     try:
         document = tomllib.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
@@ -137,7 +137,7 @@ def load(file: Path, given: Mapping[str, object]) -> SlurmSettings:
     )
     values: dict[str, object] = {}
     known = [f.name for f in fields(SlurmSettings) if f.name != "devices"]
-    for name, value in (document | {k: v for k, v in given.items() if v is not None}).items():
+    for name, value in (document | {k: v for k, v in flags.items() if v is not None}).items():
         if name not in known:
             bad.append(_unknown(str(name), value, known))
         elif name in _NUMBERS and (isinstance(value, bool) or not isinstance(value, int | float)):

@@ -1,6 +1,6 @@
-"""Jobs and nodes become what `Match` is asked: pure, one snapshot a partition.
+"""Slurm's jobs and nodes as one snapshot per partition for `Match`. Pure functions.
 
-Law: a seat is offered once. A job placed a moment ago counts as a resident of its seat until it runs or has lost it.
+Law: a seat is offered once. A job that was just placed counts as a resident of its seat until it runs or has lost it.
 """
 
 from collections import Counter
@@ -14,12 +14,12 @@ from serving.adapters.slurm.settings import GIB, SlurmSettings
 
 RUNNING = ("RUNNING", "COMPLETING", "SUSPENDED")
 SEATS = 2  # the server pairs jobs: at most two on a device
-MOST_ASKED = 500  # jobs in one question: a quarter of a second of the server
-MOST_CHOICES = 900_000  # pairs in one question: the server takes a million
+MAX_JOBS = 500  # in one request: a quarter of a second of the server
+MAX_PAIRS = 900_000  # possible pairs in one request: the server accepts a million
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Seats:
+class _SharedGpu:
     """A GPU that may be shared."""
 
     device: Device
@@ -28,19 +28,19 @@ class _Seats:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class View:
-    """What is to be decided in one partition."""
+class PartitionView:
+    """The decision problem of one partition."""
 
     partition: str
-    snapshot: Snapshot | None  # None when nothing can start: there is nothing to ask
+    snapshot: Snapshot | None  # None when nothing can start
     candidates: tuple[SlurmJob, ...]  # pending in the snapshot
-    behind: tuple[SlurmJob, ...]  # ours too, too far behind in the queue for the free seats
-    back: tuple[SlurmJob, ...]  # placed once, and not to be advised any more: Slurm gets them back
-    left_to_slurm: Counter[str]  # why others are not advised, and how many
+    behind: tuple[SlurmJob, ...]  # advised jobs too far behind in the queue for the free seats
+    returned: tuple[SlurmJob, ...]  # placed before, and not to be advised any more: they go back to Slurm
+    left_to_slurm: Counter[str]  # number of jobs that are not advised, by reason
 
 
 def partitions(jobs: Iterable[SlurmJob]) -> tuple[str, ...]:
-    """Those with pending jobs of ours."""
+    """Partitions with pending jobs that ask for advice."""
     return tuple(sorted({job.partition for job in jobs if job.state == "PENDING" and job.note}))
 
 
@@ -50,7 +50,7 @@ def place_of(job: SlurmJob) -> tuple[GpuAddress, ...]:
 
 
 def is_placed(job: SlurmJob, now_s: float, settings: SlurmSettings) -> bool:
-    """Placed a moment ago, and to start any time now."""
+    """Whether the job was just placed and may start at any moment."""
     return (
         job.state == "PENDING"
         and job.note is not None
@@ -62,52 +62,52 @@ def is_placed(job: SlurmJob, now_s: float, settings: SlurmSettings) -> bool:
 
 def build(
     partition: str, jobs: Sequence[SlurmJob], nodes: Sequence[Node], settings: SlurmSettings, now_s: float
-) -> View:
-    """What is to be decided in `partition` now."""
-    left: Counter[str] = Counter()
+) -> PartitionView:
+    """The decision problem of a partition now."""
+    left_to_slurm: Counter[str] = Counter()
     seats = _seats(partition, jobs, nodes, settings, now_s)
     smallest = min((seat.shards for seat in seats), default=0)
-    ours: list[tuple[SlurmJob, Job]] = []
-    back: list[SlurmJob] = []
+    advised: list[tuple[SlurmJob, Job]] = []
+    returned: list[SlurmJob] = []
     for job in jobs:
         if job.state != "PENDING" or job.partition != partition or job.note is None:
-            continue  # nobody asked for advice
+            continue  # the job did not ask for advice
         if is_placed(job, now_s, settings):
             continue
-        why = _why_not(job, smallest, settings, now_s)
-        record = None if why else _job(job, 1.0 + max(0.0, now_s - job.submit_s) // settings.patience_s)
+        reason = _exclusion_reason(job, smallest, settings, now_s)
+        record = None if reason else _job(job, 1.0 + max(0.0, now_s - job.submit_s) // settings.patience_s)
         if record is None:
-            left[why or "comment"] += 1
+            left_to_slurm[reason or "comment"] += 1
             if job.note.state == "placed":
-                back.append(job)
+                returned.append(job)
         else:
-            ours.append((job, record))
-    ours.sort(key=lambda pair: (-pair[0].priority, pair[0].submit_s, int(pair[0].id)))
-    need = max((job.shards for job, _ in ours), default=1)
-    seats = [seat for seat in seats if len(seat.device.residents) != 1 or seat.free_shards >= need]
-    free = sum(max(0, SEATS - len(seat.device.residents)) for seat in seats)
+            advised.append((job, record))
+    advised.sort(key=lambda pair: (-pair[0].priority, pair[0].submit_s, int(pair[0].id)))
+    largest_request = max((job.shards for job, _ in advised), default=1)
+    seats = [seat for seat in seats if len(seat.device.residents) != 1 or seat.free_shards >= largest_request]
+    free_seats = sum(max(0, SEATS - len(seat.device.residents)) for seat in seats)
     singles = sum(len(seat.device.residents) == 1 for seat in seats)
-    most = MOST_CHOICES // (3 * MOST_ASKED // 2 + singles)  # each job beside each other one, waiting, or a resident
-    horizon = min(free * settings.lookahead, MOST_ASKED, most)
-    asked, behind = ours[:horizon], ours[horizon:]
+    max_jobs = MAX_PAIRS // (3 * MAX_JOBS // 2 + singles)  # each job beside each other one, waiting, or a resident
+    horizon = min(free_seats * settings.lookahead, MAX_JOBS, max_jobs)
+    candidates, behind = advised[:horizon], advised[horizon:]
     snapshot = None
-    if asked:
+    if candidates:
         snapshot = Snapshot(
-            pending=tuple(record for _, record in asked),
+            pending=tuple(record for _, record in candidates),
             devices=tuple(seat.device for seat in seats),
             scope=f"{settings.cluster}/{partition}",
         )
-    return View(
+    return PartitionView(
         partition=partition,
         snapshot=snapshot,
-        candidates=tuple(job for job, _ in asked),
+        candidates=tuple(job for job, _ in candidates),
         behind=tuple(job for job, _ in behind),
-        back=tuple(back),
-        left_to_slurm=left,
+        returned=tuple(returned),
+        left_to_slurm=left_to_slurm,
     )
 
 
-def _why_not(job: SlurmJob, smallest: int, settings: SlurmSettings, now_s: float) -> str:
+def _exclusion_reason(job: SlurmJob, smallest: int, settings: SlurmSettings, now_s: float) -> str:
     assert job.note is not None
     if job.special:
         return job.special
@@ -124,34 +124,34 @@ def _why_not(job: SlurmJob, smallest: int, settings: SlurmSettings, now_s: float
 
 def _seats(
     partition: str, jobs: Sequence[SlurmJob], nodes: Sequence[Node], settings: SlurmSettings, now_s: float
-) -> list[_Seats]:
+) -> list[_SharedGpu]:
     """The GPUs of a partition that advice may use, with their residents."""
-    on: dict[GpuAddress, list[SlurmJob]] = {}
+    jobs_on: dict[GpuAddress, list[SlurmJob]] = {}
     for job in jobs:
         if job.state in RUNNING:
             for address in place_of(job):
-                on.setdefault(address, []).append(job)
+                jobs_on.setdefault(address, []).append(job)
         elif is_placed(job, now_s, settings) and job.note and job.note.to:
-            on.setdefault(job.note.to, []).append(job)
-    found = []
+            jobs_on.setdefault(job.note.to, []).append(job)
+    shared_gpus = []
     for node in nodes:
         for gpu in node.gpus if node.usable and partition in node.partitions else ():
-            rule, here = settings.device(gpu.address), on.get(gpu.address, [])
-            residents = [_job(job) for job in here]
-            whole = any(kind == "gpu" for job in here for kind, *_ in job.held)
+            rule, occupants = settings.device(gpu.address), jobs_on.get(gpu.address, [])
+            residents = [_job(job) for job in occupants]
+            whole = any(kind == "gpu" for job in occupants for kind, *_ in job.held)
             if rule is None or gpu.shards < SEATS or whole or not all(residents):
-                continue  # unknown, unshared, taken as a whole, or home to a job that does not say what it runs
-            taken = sum(_shards_on(job, gpu.address) for job in here)
+                continue  # unknown, not shared, taken as a whole, or occupied by a job that does not name its workload
+            taken = sum(_shards_on(job, gpu.address) for job in occupants)
             device = Device(
                 id=str(gpu.address),
                 node=node.name,
                 type=rule.type,
                 memory_bytes=rule.memory_gib * GIB,
                 mode=rule.mode,
-                residents=tuple(one for one in residents if one),
+                residents=tuple(resident for resident in residents if resident),
             )
-            found.append(_Seats(device=device, shards=gpu.shards, free_shards=gpu.shards - taken))
-    return found
+            shared_gpus.append(_SharedGpu(device=device, shards=gpu.shards, free_shards=gpu.shards - taken))
+    return shared_gpus
 
 
 def _shards_on(job: SlurmJob, address: GpuAddress) -> int:
@@ -160,9 +160,9 @@ def _shards_on(job: SlurmJob, address: GpuAddress) -> int:
 
 
 def _job(job: SlurmJob, weight: float = 1.0) -> Job | None:
-    """None for a comment that says nothing usable."""
+    """The job as a record; None where its comment names no valid workload."""
     try:
-        memory, cap = job.said("memory_gib"), job.said("max_slowdown")
+        memory, cap = job.comment_value("memory_gib"), job.comment_value("max_slowdown")
         return Job(
             id=job.id,
             workload=job.workload,

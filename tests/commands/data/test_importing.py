@@ -12,8 +12,8 @@ from interfere.data.traces import read_trace
 from interfere.errors import ConflictError
 from tests.data.importers import test_helios, test_philly
 from tests.data.importers.kernels import test_nsight, test_orion
+from tests.data.importers.monitored_site import answer, write
 from tests.data.importers.monitoring import test_dcgm
-from tests.data.importers.site import answer, write
 
 
 def run(*arguments: object, out: Path) -> dict[str, Any]:

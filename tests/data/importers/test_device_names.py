@@ -2,7 +2,7 @@
 
 import pytest
 
-from interfere.data.importers.device_names import device_type_of
+from interfere.data.importers.device_names import device_type_of_product
 
 
 @pytest.mark.parametrize(
@@ -21,5 +21,5 @@ from interfere.data.importers.device_names import device_type_of
     ],
 )
 def test_a_known_product_has_its_device_type_and_another_keeps_its_own(name: str, device_type: str) -> None:
-    assert device_type_of(name) == device_type
-    assert device_type_of(name.upper()) == device_type
+    assert device_type_of_product(name) == device_type
+    assert device_type_of_product(name.upper()) == device_type

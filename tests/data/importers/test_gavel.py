@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from interfere.data.importers.gavel import CENSORED, import_gavel
-from interfere.data.importers.imported import Imported
+from interfere.data.importers.gavel import CENSORED_REASON, import_gavel
+from interfere.data.importers.import_result import ImportResult
 from interfere.errors import TableError
 from interfere.records import PairMeasurement, PairStatus
-from tests.data.importers.public import public
+from tests.data.importers.public_files import public
 
 PLAIN = {
     "k80": {
@@ -35,19 +35,19 @@ SCALED = {
 }
 
 
-def read(folder: Path, document: Any) -> Imported:
+def read(folder: Path, document: Any) -> ImportResult:
     path = folder / "throughputs.json"
     path.write_text(json.dumps(document) if not isinstance(document, str) else document)
     return import_gavel(path)
 
 
-def row(imported: Imported, victim: str, neighbour: str, device: str = "k80") -> PairMeasurement:
+def row(imported: ImportResult, victim: str, neighbour: str, device: str = "k80") -> PairMeasurement:
     (found,) = (p for p in imported.pairs if (p.victim, p.neighbour, p.device_type) == (victim, neighbour, device))
     return found
 
 
-def counts(imported: Imported) -> dict[str, int]:
-    return {notice.what: notice.count for notice in imported.notices}
+def counts(imported: ImportResult) -> dict[str, int]:
+    return {notice.subject: notice.count for notice in imported.notices}
 
 
 def test_slowdown_is_alone_over_shared_on_both_sides_of_one_measurement(tmp_path: Path) -> None:
@@ -85,12 +85,12 @@ def test_zeros_are_infeasible_with_their_reason(tmp_path: Path) -> None:
 
 def test_a_slowdown_of_exactly_one_is_kept_and_flagged(tmp_path: Path) -> None:
     got = read(tmp_path, SCALED)
-    assert row(got, "A3C", "LM (batch size 5)", "v100").reason == CENSORED
+    assert row(got, "A3C", "LM (batch size 5)", "v100").reason == CENSORED_REASON
     assert row(got, "LM (batch size 5)", "A3C", "v100").reason == ""
     assert counts(got)["rows with a slowdown of exactly 1, marked in `reason`"] == 1
 
 
-def test_the_second_shape_drops_copies_and_tells_placeholders_from_misfits(tmp_path: Path) -> None:
+def test_the_second_format_drops_copies_and_tells_placeholders_from_infeasible_pairs(tmp_path: Path) -> None:
     got = read(tmp_path, SCALED)
     assert {(j.workload, j.device_type) for j in got.jobs} == {("A3C", "v100"), ("LM (batch size 5)", "v100")}
     assert len(got.pairs) == 3
@@ -102,7 +102,7 @@ def test_the_second_shape_drops_copies_and_tells_placeholders_from_misfits(tmp_p
     assert found["throughputs alone on several devices"] == 2
 
 
-def test_both_shapes_say_the_same(tmp_path: Path) -> None:
+def test_both_formats_give_equal_tables(tmp_path: Path) -> None:
     def one(key: str) -> str:
         return key if key == "null" else scaled(key, 1)
 
@@ -114,7 +114,7 @@ def test_both_shapes_say_the_same(tmp_path: Path) -> None:
     ]
 
 
-def test_a_job_that_never_ran_alone_takes_its_rows_along(tmp_path: Path) -> None:
+def test_rows_of_a_job_without_a_solo_throughput_are_dropped(tmp_path: Path) -> None:
     document = json.loads(json.dumps(PLAIN))
     document["k80"]["A3C"]["null"] = 0.0
     got = read(tmp_path, document)
@@ -126,7 +126,7 @@ def test_a_job_that_never_ran_alone_takes_its_rows_along(tmp_path: Path) -> None
 def test_throughputs_copied_between_device_types_are_named(tmp_path: Path) -> None:
     document = {"p100": {"A3C": {"null": 4.0}}, "k80": {"A3C": {"null": 4.0}}}
     (notice,) = read(tmp_path, document).notices
-    assert "A3C on p100 and k80" in notice.why
+    assert "A3C on p100 and k80" in notice.reason
 
 
 @pytest.mark.parametrize(
@@ -157,13 +157,13 @@ def test_an_edited_file_is_one_error_that_names_the_key(tmp_path: Path, edit: An
 
 
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "1e309", "1" + "0" * 400, "1" * 5000])
-def test_numbers_that_no_clock_shows_are_refused(tmp_path: Path, number: str) -> None:
+def test_numbers_that_are_not_finite_are_refused(tmp_path: Path, number: str) -> None:
     with pytest.raises(TableError, match=r"throughputs\.json"):
         read(tmp_path, '{"k80": {"A3C": {"null": ' + number + "}}}")
 
 
 def test_a_key_given_twice_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(TableError, match="k80 / A3C: the key is there twice"):
+    with pytest.raises(TableError, match="k80 / A3C: duplicate key"):
         read(tmp_path, '{"k80": {"A3C": {"null": 4.0}, "A3C": {"null": 5.0}}}')
 
 
@@ -174,5 +174,5 @@ def test_the_published_file(tmp_path: Path) -> None:
     assert sum(p.status is PairStatus.INFEASIBLE for p in got.pairs) == 170
     assert len(got.jobs) == 78
     assert len({j.family for j in got.jobs}) == 7
-    assert sum(p.reason == CENSORED for p in got.pairs if p.device_type == "p100") == 125
+    assert sum(p.reason == CENSORED_REASON for p in got.pairs if p.device_type == "p100") == 125
     assert len({(p.device_type, p.victim, p.neighbour) for p in got.pairs}) == 2028

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from interfere.data.importers.helios import import_helios
-from interfere.data.traces import JobTrace, TraceCluster
+from interfere.data.traces import JobTrace, VirtualCluster
 from interfere.errors import TableError
-from tests.data.importers.public import public
+from tests.data.importers.public_files import public
 
 HEAD = "job_id,user,vc,gpu_num,cpu_num,state,submit_time,duration,dataset,model,batchsize,amp,speed\n"
 ROWS = (
@@ -24,7 +24,7 @@ def read(folder: Path, text: str = HEAD + ROWS, config: str = "vc,num\nvcA,2\n")
     (folder / "vc.csv").write_text(config)
     got = import_helios(folder / "jobs.csv", vc_config=folder / "vc.csv")
     assert got.trace is not None
-    return got.trace, {notice.what: notice.count for notice in got.notices}
+    return got.trace, {notice.subject: notice.count for notice in got.notices}
 
 
 def test_jobs_come_in_order_of_arrival_with_the_names_of_lucids_pairs(tmp_path: Path) -> None:
@@ -34,7 +34,7 @@ def test_jobs_come_in_order_of_arrival_with_the_names_of_lucids_pairs(tmp_path: 
     job = trace.jobs[1]
     assert job.workload == "VGG CIFAR-10 bs32 amp1"
     assert (job.gpus, job.duration_s, job.user, job.vc, job.status) == (1, 60.0, "ann", "vcA", "completed")
-    assert trace.clusters == (TraceCluster(vc="vcA", nodes=2, gpus_per_node=8),)
+    assert trace.clusters == (VirtualCluster(vc="vcA", nodes=2, gpus_per_node=8),)
 
 
 def test_every_row_that_is_not_as_published_is_counted(tmp_path: Path) -> None:

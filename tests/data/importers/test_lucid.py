@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from interfere.data.importers.imported import Imported
-from interfere.data.importers.lucid import DEFAULTED, import_lucid
+from interfere.data.importers.import_result import ImportResult
+from interfere.data.importers.lucid import DEFAULT_SPEED_MODELS, import_lucid
 from interfere.errors import TableError
-from tests.data.importers.public import public
+from tests.data.importers.public_files import public
 
 SOLO = """model,dataset,batchsize,amp,speed,gpu_util,gmem_util,gmem,label
 VGG,CIFAR-10,32,0,320.0,40.0,20.0,2000.0,0
@@ -26,19 +26,19 @@ def row(one: str, speed1: object, other: str, speed2: object, util: object = 50.
     return f"0,{one},{speed1},{other},{speed2},{util},20.0,5000\n"
 
 
-def read(folder: Path, *rows: str, solo: str = SOLO, head: str = HEAD) -> Imported:
+def read(folder: Path, *rows: str, solo: str = SOLO, head: str = HEAD) -> ImportResult:
     (folder / "single_data.csv").write_text(solo)
     (folder / "colocate_info.csv").write_text(head + "".join(rows))
     return import_lucid(folder)
 
 
-def slowdowns(imported: Imported) -> dict[tuple[str, str], tuple[float, ...]]:
+def slowdowns(imported: ImportResult) -> dict[tuple[str, str], tuple[float, ...]]:
     short = {full: name for name, full in NAMES.items()}
     return {(short[p.victim], short[p.neighbour]): p.passes for p in imported.pairs}
 
 
-def counts(imported: Imported) -> dict[str, int]:
-    return {notice.what: notice.count for notice in imported.notices}
+def counts(imported: ImportResult) -> dict[str, int]:
+    return {notice.subject: notice.count for notice in imported.notices}
 
 
 def test_speed_becomes_slowdown_and_samples_a_second_a_step_time(tmp_path: Path) -> None:
@@ -51,7 +51,7 @@ def test_speed_becomes_slowdown_and_samples_a_second_a_step_time(tmp_path: Path)
     assert {p.mode for p in got.pairs} == {"timeslice"}
 
 
-def test_what_was_measured_while_co_located_never_becomes_a_fact(tmp_path: Path) -> None:
+def test_co_located_utilisation_never_becomes_a_fact_of_a_job(tmp_path: Path) -> None:
     before = read(tmp_path, row(VGG, 0.5, LSTM, 0.8, util=50.0))
     after = read(tmp_path, row(VGG, 0.5, LSTM, 0.8, util="not even a number"))
     assert before.jobs == after.jobs
@@ -60,7 +60,7 @@ def test_what_was_measured_while_co_located_never_becomes_a_fact(tmp_path: Path)
     assert counts(before)["columns of colocate_info.csv: gpu_util, gmem_util, gmem"] == 3
 
 
-def test_defaulted_speeds_are_never_targets_and_stay_as_neighbours(tmp_path: Path) -> None:
+def test_jobs_with_default_speeds_are_kept_only_as_neighbours(tmp_path: Path) -> None:
     got = read(tmp_path, row(PPO, 1.0, LSTM, 0.8), row(PPO, 1.0, PPO, 1.0))
     assert slowdowns(got) == {("LSTM", "PPO"): (1.25,)}
     assert counts(got)["speeds of PPO and TD3"] == 3
@@ -138,7 +138,7 @@ def test_an_edited_solo_file_is_one_error_that_names_it(tmp_path: Path, solo: st
 
 
 def test_a_folder_that_lacks_a_file_is_one_error(tmp_path: Path) -> None:
-    with pytest.raises(TableError, match=r"lacks single_data\.csv"):
+    with pytest.raises(TableError, match=r"has no single_data\.csv"):
         import_lucid(tmp_path)
 
 
@@ -155,8 +155,8 @@ def test_the_layout_of_the_publishers_repository_is_found(tmp_path: Path) -> Non
 def test_the_published_files() -> None:
     got = import_lucid(public("lucid"))
     assert len(got.jobs) == 51
-    assert not any(pair.victim.split()[0] in DEFAULTED for pair in got.pairs)
-    assert any(pair.neighbour.split()[0] in DEFAULTED for pair in got.pairs)
+    assert not any(pair.victim.split()[0] in DEFAULT_SPEED_MODELS for pair in got.pairs)
+    assert any(pair.neighbour.split()[0] in DEFAULT_SPEED_MODELS for pair in got.pairs)
     assert len(got.pairs) == 1163
     found = counts(got)
     assert found["speeds of PPO and TD3"] == 228

@@ -8,7 +8,7 @@ import pytest
 
 from interfere.data.importers.philly import import_philly
 from interfere.errors import InvalidInputError, TableError
-from tests.data.importers.public import public
+from tests.data.importers.public_files import public
 
 LINES = (
     "A3C\tcd %s/a3c && python3 main.py\t--max-steps\t0\t1000\t0.000000\t1\n"
@@ -33,7 +33,7 @@ def test_durations_follow_from_the_throughput_on_that_many_devices(tmp_path: Pat
     assert (jobs["1"].duration_s, jobs["2"].duration_s) == (250.0, 50.0)
     assert math.isnan(jobs["3"].duration_s)
     assert (jobs["3"].total_steps, jobs["3"].gpus, jobs["3"].arrival_s) == (500.0, 4, 10.5)
-    counts = {notice.what: notice.count for notice in got.notices}
+    counts = {notice.subject: notice.count for notice in got.notices}
     assert counts == {"of 3 jobs have no duration": 1, "jobs listed after a later one": 1}
 
 

@@ -15,9 +15,9 @@ from interfere.records import PairBatch, Prediction, Progress
 from tests.tables import TablePredictor, profile
 from training.dataset import Dataset
 from training.evaluation.cross_validation import Evaluation
-from training.evaluation.scores import speed
 from training.evaluation.splits import folds
-from training.models.residual_prior import Errors, errors_of, fit_prior
+from training.publishing.residual_prior import OutOfFoldErrors, fit_residual_prior, out_of_fold_errors
+from training.speed import speed
 
 STEPS = (0, 1, 2, 4, 8)
 LAST = STEPS[-1]
@@ -138,7 +138,7 @@ SIMPLE = ("no update", "pair memory", "EMA", "unshrunk mean")
 
 def streams(dataset: Dataset, evaluation: Evaluation, *, seed: int, orders: int) -> Iterator[tuple[Stream, int]]:
     """(stream, domain) of all new jobs that have more than `LAST` partners, in `orders` random orders."""
-    errors = errors_of(dataset, evaluation, seed)
+    errors = out_of_fold_errors(dataset, evaluation, seed)
     names = dataset.workloads
     measured = errors.log_predicted + errors.error
     for fold in np.unique(evaluation.fold).tolist():
@@ -169,20 +169,20 @@ def streams(dataset: Dataset, evaluation: Evaluation, *, seed: int, orders: int)
 
 def priors(dataset: Dataset, unseen: Evaluation, seen: Evaluation, *, seed: int) -> dict[int, ResidualPrior]:
     """By fold: fitted without any row of the fold's new jobs."""
-    errors, known = errors_of(dataset, unseen, seed), errors_of(dataset, seen, seed)
+    errors, known = out_of_fold_errors(dataset, unseen, seed), out_of_fold_errors(dataset, seen, seed)
     found = {}
     for fold, part in enumerate(folds(dataset, "job", seed)):
         new = np.setdiff1d(
             np.unique(np.concatenate([dataset.rows.victim, dataset.rows.neighbour])),
             np.concatenate([dataset.rows.victim[part.train], dataset.rows.neighbour[part.train]]),
         )
-        found[fold] = fit_prior(dataset.take(part.train), _without(errors, new), _without(known, new))
+        found[fold] = fit_residual_prior(dataset.take(part.train), _without(errors, new), _without(known, new))
     return found
 
 
-def _without(errors: Errors, jobs: np.ndarray) -> Errors:
+def _without(errors: OutOfFoldErrors, jobs: np.ndarray) -> OutOfFoldErrors:
     kept = ~(np.isin(errors.victim, jobs) | np.isin(errors.neighbour, jobs))
-    return Errors(**{name: getattr(errors, name)[kept] for name in Errors.__dataclass_fields__})
+    return OutOfFoldErrors(**{name: getattr(errors, name)[kept] for name in OutOfFoldErrors.__dataclass_fields__})
 
 
 def curve(all_streams: Sequence[tuple[Stream, int]], make: Callable[[Stream, int], Corrector]) -> Curve:

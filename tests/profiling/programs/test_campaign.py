@@ -14,17 +14,17 @@ from interfere.data.tables import read_table
 from interfere.errors import ConflictError, InvalidInputError, NotFoundError, TableError, UnfitError
 from interfere.profiling import campaign as workloads
 from interfere.profiling.campaign import CampaignProgress
-from interfere.profiling.programs.campaign import CommandConfig, run_commands
+from interfere.profiling.measurement_log import MeasurementLog, lock_log
+from interfere.profiling.programs.campaign import ProgramCampaignConfig, run_program_campaign
 from interfere.profiling.programs.spec import Command
-from interfere.profiling.raw import RawLog, locked
 from interfere.records import PairStatus
-from tests.profiling.programs.programs import BUSY, PRINTING, WAITING, leftovers, program
+from tests.profiling.programs.sample_programs import BUSY, PRINTING, WAITING, leftovers, program
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system cannot pin processes")
 BUSY_ONE, WAITING_ONE = program(BUSY, "busy"), program(WAITING, "waiting")
 
 
-def config(out: Path, *commands: Command, **changes: object) -> CommandConfig:
+def config(out: Path, *commands: Command, **changes: object) -> ProgramCampaignConfig:
     values: dict[str, object] = {
         "out": out,
         "commands": commands,
@@ -34,13 +34,13 @@ def config(out: Path, *commands: Command, **changes: object) -> CommandConfig:
         "max_blocks": 1,
         "grace_s": 1.0,
     }
-    return CommandConfig(**{**values, **changes})  # type: ignore[arg-type]  # fields by name
+    return ProgramCampaignConfig(**{**values, **changes})  # type: ignore[arg-type]  # fields by name
 
 
 def test_two_programs_alone_and_together(tmp_path: Path) -> None:
     seen: list[CampaignProgress] = []
     pairs = (("busy", "busy"), ("busy", "waiting"))
-    outcome = run_commands(
+    outcome = run_program_campaign(
         config(tmp_path / "t", BUSY_ONE, WAITING_ONE, pairs=pairs, passes=2, max_blocks=2), seen.append
     )
     table = outcome.table
@@ -92,39 +92,39 @@ def test_two_programs_alone_and_together(tmp_path: Path) -> None:
 
 
 def test_it_goes_on_and_others_may_join(tmp_path: Path) -> None:
-    first = run_commands(config(tmp_path / "t", WAITING_ONE), lambda now: None)
+    first = run_program_campaign(config(tmp_path / "t", WAITING_ONE), lambda now: None)
     assert [(p.victim, p.neighbour) for p in first.table.pairs] == [("waiting", "waiting")], "all pairs by default"
-    again = run_commands(config(tmp_path / "t", WAITING_ONE), lambda now: None)
+    again = run_program_campaign(config(tmp_path / "t", WAITING_ONE), lambda now: None)
     assert again.table == first.table
-    joined = run_commands(config(tmp_path / "t", BUSY_ONE, pairs=()), lambda now: None)
+    joined = run_program_campaign(config(tmp_path / "t", BUSY_ONE, pairs=()), lambda now: None)
     assert [job.workload for job in joined.table.jobs] == ["waiting", "busy"]
     assert len(joined.table.pairs) == 1
     assert {
         name: kept["argv"] for name, kept in json.loads((tmp_path / "t/raw/commands.json").read_text()).items()
     } == {command.name: list(command.argv) for command in (WAITING_ONE, BUSY_ONE)}
     with pytest.raises(ConflictError, match="waiting stands for another command in this folder: its argv"):
-        run_commands(config(tmp_path / "t", replace(WAITING_ONE, argv=("true",))), lambda now: None)
+        run_program_campaign(config(tmp_path / "t", replace(WAITING_ONE, argv=("true",))), lambda now: None)
     with pytest.raises(ConflictError, match="its device_type is"):
-        run_commands(config(tmp_path / "t", BUSY_ONE, device_type="h100", mode="mps"), lambda now: None)
+        run_program_campaign(config(tmp_path / "t", BUSY_ONE, device_type="h100", mode="mps"), lambda now: None)
     with pytest.raises(ConflictError, match="already holds"):
-        run_commands(config(tmp_path / "t", BUSY_ONE, resume=False), lambda now: None)
+        run_program_campaign(config(tmp_path / "t", BUSY_ONE, resume=False), lambda now: None)
 
 
 def test_a_command_that_failed_may_be_corrected(tmp_path: Path) -> None:
     typo = replace(WAITING_ONE, argv=("/no/such/program",))
     with pytest.raises(UnfitError, match="cannot be started"):
-        run_commands(config(tmp_path / "t", typo, pairs=()), lambda now: None)
-    outcome = run_commands(config(tmp_path / "t", WAITING_ONE, pairs=()), lambda now: None)
+        run_program_campaign(config(tmp_path / "t", typo, pairs=()), lambda now: None)
+    outcome = run_program_campaign(config(tmp_path / "t", WAITING_ONE, pairs=()), lambda now: None)
     assert not outcome.failures
     (tmp_path / "t" / "raw" / "commands.json").write_text("{torn")
-    with pytest.raises(TableError, match=r"commands.json is not ours"):
-        run_commands(config(tmp_path / "t", WAITING_ONE, pairs=()), lambda now: None)
+    with pytest.raises(TableError, match=r"commands.json is not a file that the profiler wrote"):
+        run_program_campaign(config(tmp_path / "t", WAITING_ONE, pairs=()), lambda now: None)
 
 
 def test_on_another_device_nothing_is_pinned_and_the_host_says_nothing(tmp_path: Path) -> None:
     wanders = f"import os\nassert os.sched_getaffinity(0) == {os.sched_getaffinity(0)}\n" + WAITING
     elsewhere = config(tmp_path / "t", program(wanders, "w"), device_type="h100", mode="mps", device_name="card 0")
-    outcome = run_commands(elsewhere, lambda now: None)
+    outcome = run_program_campaign(elsewhere, lambda now: None)
     (job,), (pair,) = outcome.table.jobs, outcome.table.pairs
     assert job.device_type == "h100"
     assert job.busy_frac != job.busy_frac
@@ -140,16 +140,16 @@ def test_a_short_program_counts_when_it_held_steps_enough(tmp_path: Path) -> Non
         short = WAITING.replace("while True", f"for _ in range({steps})")
         alone = config(tmp_path / str(steps), program(short, "short"), window_s=30.0, repeats=2, pairs=())
         if enough:
-            assert 0.004 < run_commands(alone, lambda now: None).table.jobs[0].step_time_s < 0.01
+            assert 0.004 < run_program_campaign(alone, lambda now: None).table.jobs[0].step_time_s < 0.01
         else:
             with pytest.raises(UnfitError, match=r"ended by itself after .* 12 steps, exit code 0"):
-                run_commands(alone, lambda now: None)
+                run_program_campaign(alone, lambda now: None)
 
 
 def test_two_profilers_on_one_folder_the_second_refuses_whatever_they_are(tmp_path: Path) -> None:
-    with locked(tmp_path / "t" / "raw"):
+    with lock_log(tmp_path / "t" / "raw"):
         with pytest.raises(UnfitError, match="another profiler works in this folder"):
-            run_commands(config(tmp_path / "t", BUSY_ONE), lambda now: None)
+            run_program_campaign(config(tmp_path / "t", BUSY_ONE), lambda now: None)
         with pytest.raises(UnfitError, match="another profiler works in this folder"):
             workloads.run_campaign(
                 workloads.CampaignConfig(out=tmp_path / "t", workloads=("gemm",), pairs=()), lambda now: None
@@ -159,16 +159,16 @@ def test_two_profilers_on_one_folder_the_second_refuses_whatever_they_are(tmp_pa
     def second(now: CampaignProgress) -> None:
         if not refused:
             with pytest.raises(UnfitError, match=f"process {os.getpid()}") as caught:
-                run_commands(config(tmp_path / "t", BUSY_ONE), lambda now: None)
+                run_program_campaign(config(tmp_path / "t", BUSY_ONE), lambda now: None)
             refused.append(caught.value)
 
-    run_commands(config(tmp_path / "t", WAITING_ONE, pairs=()), second)
+    run_program_campaign(config(tmp_path / "t", WAITING_ONE, pairs=()), second)
     assert refused, "while the first one measures"
     with pytest.raises(ConflictError, match="another campaign"):
         workloads.run_campaign(
             workloads.CampaignConfig(out=tmp_path / "t", workloads=("gemm",), pairs=()), lambda now: None
         )
-    assert set(RawLog(tmp_path / "t" / "raw").solos()) == {"waiting"}
+    assert set(MeasurementLog(tmp_path / "t" / "raw").profiles()) == {"waiting"}
 
 
 @pytest.mark.parametrize(

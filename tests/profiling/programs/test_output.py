@@ -39,16 +39,16 @@ def test_cutting_the_stream_changes_nothing(cuts: list[int]) -> None:
     pieces = [TEXT[a:b] for a, b in pairwise(edges)]
     counter = StepScanner(r"step (\S+)")
     # 1, then 2, repeated, then 30; an epoch of 4 steps after that; the word is no counter.
-    assert sum(map(counter.steps, pieces)) == 1 + 1 + 0 + 28 + 4
+    assert sum(map(counter.count_steps, pieces)) == 1 + 1 + 0 + 28 + 4
     plain = StepScanner("step")
-    assert sum(map(plain.steps, pieces)) == 6
+    assert sum(map(plain.count_steps, pieces)) == 6
 
 
 def test_an_endless_line_is_searched_at_its_beginning_only() -> None:
     scanner = StepScanner("step")
-    assert sum(scanner.steps(b"step" + b"x" * 60_000) for _ in range(100)) == 0
+    assert sum(scanner.count_steps(b"step" + b"x" * 60_000) for _ in range(100)) == 0
     assert len(scanner.open_line) <= LINE_BYTES
-    assert scanner.steps(b"\n") == 1
+    assert scanner.count_steps(b"\n") == 1
 
 
 def test_last_words_are_one_printable_line(tmp_path: Path) -> None:

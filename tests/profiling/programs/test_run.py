@@ -14,15 +14,15 @@ import psutil
 import pytest
 
 from interfere.errors import UnfitError
-from interfere.profiling.programs.keeper import EVENTS, RUN
-from interfere.profiling.programs.run import Run
+from interfere.profiling.programs.run import ProgramRun
 from interfere.profiling.programs.spec import Command
-from tests.profiling.programs.programs import BUSY, PRINTING, WAITING, leftovers, program
+from interfere.profiling.programs.supervisor import EVENTS, RUN_FOLDER
+from tests.profiling.programs.sample_programs import BUSY, PRINTING, WAITING, leftovers, program
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system cannot pin processes")
 
 
-def until(what: Callable[[], object], run: Run, seconds: float = 20.0) -> None:
+def until(what: Callable[[], object], run: ProgramRun, seconds: float = 20.0) -> None:
     end = time.monotonic() + seconds
     while not what():
         assert time.monotonic() < end, f"{what} within {seconds} s"
@@ -30,11 +30,11 @@ def until(what: Callable[[], object], run: Run, seconds: float = 20.0) -> None:
         run.refresh()
 
 
-def start(command: Command, folder: Path, *, core: int | None = None, grace_s: float = 2.0) -> Run:
-    return Run(command, folder / "runs" / "0", core=core, grace_s=grace_s)
+def start(command: Command, folder: Path, *, core: int | None = None, grace_s: float = 2.0) -> ProgramRun:
+    return ProgramRun(command, folder / "runs" / "0", core=core, grace_s=grace_s)
 
 
-def first_process(run: Run) -> psutil.Process:
+def first_process(run: ProgramRun) -> psutil.Process:
     return psutil.Process(json.loads((run.folder / EVENTS).read_text().splitlines()[0])["pid"])
 
 
@@ -105,8 +105,8 @@ def test_an_end_is_data(tmp_path: Path) -> None:
         ("fine", "pass", "exit code 0", ""),
     ):
         with start(program(code), tmp_path / name) as run:
-            until(lambda run=run: run.ended, run)  # type: ignore[misc]  # bound now
-        assert str(run.ended) == said
+            until(lambda run=run: run.exit, run)  # type: ignore[misc]  # bound now
+        assert str(run.exit) == said
         assert run.log.read_text() == printed
         assert not leftovers(tmp_path)
 
@@ -122,14 +122,16 @@ def test_what_cannot_be_started_is_one_error(tmp_path: Path, argv: tuple[str, ..
     assert not leftovers(tmp_path)
 
 
-def test_a_killed_keeper_is_told_and_its_command_ended(tmp_path: Path) -> None:
+def test_a_killed_supervisor_is_reported_and_its_command_ended(tmp_path: Path) -> None:
     forks = "import os, time\nif os.fork() == 0:\n    os.setsid()\nwhile True: time.sleep(1)"
     run = start(program(forks), tmp_path)
     with run:
-        keepers = [p for p in psutil.Process().children() if "interfere.profiling.programs.keeper" in p.cmdline()]
-        until(lambda: len(keepers[0].children(recursive=True)) == 2, run)
-        keepers[0].kill()
-        with pytest.raises(UnfitError, match="keeper of command job ended by itself"):
+        supervisors = [
+            p for p in psutil.Process().children() if "interfere.profiling.programs.supervisor" in p.cmdline()
+        ]
+        until(lambda: len(supervisors[0].children(recursive=True)) == 2, run)
+        supervisors[0].kill()
+        with pytest.raises(UnfitError, match="supervisor of command job ended by itself"):
             until(lambda: False, run)
     assert not leftovers(tmp_path)
 
@@ -186,7 +188,7 @@ def test_whoever_ends_the_profiler_leaves_no_orphan(tmp_path: Path, number: int)
             assert process.poll() is None, process.stderr.read() if process.stderr else ""
             assert time.monotonic() < end
             time.sleep(0.05)
-        running = [p for p in psutil.Process(process.pid).children(recursive=True) if RUN in p.environ()]
+        running = [p for p in psutil.Process(process.pid).children(recursive=True) if RUN_FOLDER in p.environ()]
         assert running
         process.send_signal(number)
         message = process.stderr.read() if process.stderr else ""

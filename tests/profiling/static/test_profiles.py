@@ -8,17 +8,17 @@ import pytest
 from interfere.errors import NotFoundError
 from interfere.profiling import catalogue
 from interfere.profiling.static import Traceable
-from interfere.profiling.static.profiles import attach_static, merged, static_profile, without_static
-from interfere.profiling.static.trace import trace
+from interfere.profiling.static.profiles import attach_static, merge_static, static_profile, without_static
+from interfere.profiling.static.trace import trace_step
 from interfere.records import JobProfile
-from tests.profiling.static import factories as make
+from tests.profiling.static import sample_factories as make
 
 MEASURED = JobProfile(workload="ResNet-18 (batch size 16)", device_type="v100", step_time_s=0.013, source="gavel")
 FACTORIES = {MEASURED.workload: make.linear_adam, "attention": make.attention_fused}
 
 
 def test_a_purely_static_profile_has_the_roofline_as_its_step() -> None:
-    found = static_profile(trace(make.linear), "mine", "h100")
+    found = static_profile(trace_step(make.linear), "mine", "h100")
     assert (
         found.step_time_s
         == found.static_step_time_s
@@ -30,7 +30,7 @@ def test_a_purely_static_profile_has_the_roofline_as_its_step() -> None:
 
 
 def test_a_faster_device_is_never_slower() -> None:
-    found = trace(make.attention_spelled_out)
+    found = trace_step(make.attention_spelled_out)
     times = [
         static_profile(found, "mine", name).step_time_s for name in ("k80", "p100", "v100", "a100", "h100", "h200")
     ]
@@ -67,7 +67,7 @@ def test_a_device_without_ceilings_gets_nothing() -> None:
     core = replace(MEASURED, device_type="cpu-core")
     assert attach_static([core], lookup=FACTORIES.get).jobs == (core,)
     with pytest.raises(NotFoundError, match="cpu-core"):
-        static_profile(trace(make.linear), "mine", "cpu-core")
+        static_profile(trace_step(make.linear), "mine", "cpu-core")
 
 
 def test_one_trace_serves_every_device() -> None:
@@ -85,16 +85,16 @@ def test_one_trace_serves_every_device() -> None:
 
 
 def test_a_static_profile_joins_a_measured_one_without_changing_it() -> None:
-    first = static_profile(trace(make.linear), MEASURED.workload, "v100")
-    second = static_profile(trace(make.linear_adam), MEASURED.workload, "v100")
-    joined = merged([MEASURED], first)
+    first = static_profile(trace_step(make.linear), MEASURED.workload, "v100")
+    second = static_profile(trace_step(make.linear_adam), MEASURED.workload, "v100")
+    joined = merge_static([MEASURED], first)
     assert without_static(joined) == MEASURED
-    assert merged([joined], second).memory_optimizer_bytes > 0, "the newer trace counts"
-    assert without_static(merged([joined], second)) == MEASURED
-    assert merged([first], second) == second
-    assert merged([], first) == first
+    assert merge_static([joined], second).memory_optimizer_bytes > 0, "the newer trace counts"
+    assert without_static(merge_static([joined], second)) == MEASURED
+    assert merge_static([first], second) == second
+    assert merge_static([], first) == first
     own_flops = replace(MEASURED, flops_per_step=5.0)
-    assert merged([own_flops], first) == own_flops
+    assert merge_static([own_flops], first) == own_flops
 
 
 # Parameters in millions: of the papers and reference ports, or summed by hand from the layers' shapes.
@@ -121,9 +121,9 @@ def test_a_static_profile_joins_a_measured_one_without_changing_it() -> None:
     ],
 )
 def test_every_architecture_is_traced_and_has_its_number_of_parameters(name: str, millions: float) -> None:
-    factory = catalogue.find(name)
+    factory = catalogue.find_factory(name)
     assert factory is not None
-    found = static_profile(trace(factory, name), name, "v100")
+    found = static_profile(trace_step(factory, name), name, "v100")
     assert found.flops_per_step > 1e6
     assert 0 < found.step_time_s < 10
     # Gradients are parameters alone; each is rounded up to 512 bytes, which shows where a model is tiny.
@@ -132,9 +132,9 @@ def test_every_architecture_is_traced_and_has_its_number_of_parameters(name: str
 
 @pytest.mark.parametrize("name", ["TD3 BipedalWalker bs32 amp0", "ResNet-18", "GPT-9 (batch size 2)", "", "a:b"])
 def test_a_name_outside_the_catalogue_has_no_factory(name: str) -> None:
-    assert catalogue.find(name) is None
+    assert catalogue.find_factory(name) is None
 
 
 def test_every_listed_form_of_name_is_found() -> None:
-    for form in catalogue.names():
-        assert catalogue.find(form.replace("size N", "size 8").replace("bsN amp0|1", "bs8 amp1"))
+    for form in catalogue.name_patterns():
+        assert catalogue.find_factory(form.replace("size N", "size 8").replace("bsN amp0|1", "bs8 amp1"))

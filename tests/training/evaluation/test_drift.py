@@ -1,4 +1,4 @@
-"""Drift of jobs and pairs, on worlds where it is known."""
+"""Drift of jobs and pairs, on worlds with a known change."""
 
 import json
 import math
@@ -7,11 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from features.pair import Encoder
+from features.pair import FeatureEncoder
 from interfere.commands.output import jsonable
 from interfere.data.tables import Table
 from tests.training.worlds import additive, world
-from training.evaluation.drift import FAR, MEASURED, drift_of
+from training.evaluation.drift import TOLERANCE, Expectation, measure_drift
 
 
 def observed(table: Table, factors: dict[tuple[str, str], float], *, rows: int = 8) -> Table:
@@ -24,44 +24,44 @@ def observed(table: Table, factors: dict[tuple[str, str], float], *, rows: int =
     return Table(name="observed", jobs=table.jobs, pairs=tuple(pairs))
 
 
-def test_a_world_that_stands_still_does_not_drift(encoder: Encoder) -> None:
+def test_an_unchanged_world_does_not_drift(encoder: FeatureEncoder) -> None:
     base = world(additive)
-    drift = drift_of([base], observed(base, {}), encoder, None)
+    drift = measure_drift([base], observed(base, {}), encoder, None)
     assert (len(drift.pairs), drift.unexpected, drift.bias) == (8, 0, 0.0)
     assert not any(p.drifted for p in drift.pairs)
     assert not any(c.drifted for c in drift.columns)
     assert drift.markdown().startswith("drift: 0 of 8 observed pairs")
 
 
-def test_the_pair_that_moved_leads_with_both_figures(encoder: Encoder) -> None:
+def test_the_pair_that_drifted_most_comes_first_with_both_figures(encoder: FeatureEncoder) -> None:
     base = world(additive)
-    drift = drift_of([base], observed(base, {("w0", "w3"): 1.5, ("w0", "w2"): 1.05}), encoder, None)
+    drift = measure_drift([base], observed(base, {("w0", "w3"): 1.5, ("w0", "w2"): 1.05}), encoder, None)
     first = drift.pairs[0]
-    assert (first.victim, first.neighbour, first.source, first.drifted) == ("w0", "w3", MEASURED, True)
+    assert (first.victim, first.neighbour, first.source, first.drifted) == ("w0", "w3", Expectation.MEASURED, True)
     assert first.observed == pytest.approx(1.5 * first.expected)
     assert not drift.pairs[1].drifted  # 5 % is less than models miss by
     assert f"w0 beside w3 on cpu-core, timeslice: observed {first.observed:.3f} ×" in drift.markdown()
     assert json.loads(json.dumps(jsonable(drift.document())))["pairs"][0]["victim"] == "w0"
 
 
-def test_a_wide_interval_that_holds_the_expectation_is_no_drift(encoder: Encoder) -> None:
+def test_a_pair_whose_interval_includes_the_expectation_has_not_drifted(encoder: FeatureEncoder) -> None:
     base = world(additive)
-    moved = observed(base, {("w0", "w3"): math.exp(2 * FAR)})
+    moved = observed(base, {("w0", "w3"): math.exp(2 * TOLERANCE)})
     unsure = replace(moved, pairs=tuple(replace(p, lower=0.5, upper=9.0) for p in moved.pairs))
-    assert not any(p.drifted for p in drift_of([base], unsure, encoder, None).pairs)
+    assert not any(p.drifted for p in measure_drift([base], unsure, encoder, None).pairs)
 
 
-def test_pairs_that_nobody_expected_are_counted(encoder: Encoder) -> None:
+def test_pairs_without_an_expectation_are_counted(encoder: FeatureEncoder) -> None:
     base = world(additive)
     known = replace(base, pairs=base.pairs[6:])
-    drift = drift_of([known], observed(base, {}), encoder, None)
+    drift = measure_drift([known], observed(base, {}), encoder, None)
     assert (len(drift.pairs), drift.unexpected) == (2, 6)
 
 
-def test_jobs_of_another_kind_show_in_their_columns(encoder: Encoder) -> None:
+def test_jobs_with_other_features_show_in_their_columns(encoder: FeatureEncoder) -> None:
     base = world(lambda i, j: 1.2, count=12)
     slower = tuple(replace(job, step_time_s=job.step_time_s * 1e3) for job in base.jobs)
-    moved = drift_of([base], replace(observed(base, {}), jobs=slower), encoder, None)
+    moved = measure_drift([base], replace(observed(base, {}), jobs=slower), encoder, None)
     names = [c.column for c in moved.columns if c.drifted]
     assert "log_step_time_s" in names
     assert names == [c.column for c in moved.columns[: len(names)]]  # the likeliest first

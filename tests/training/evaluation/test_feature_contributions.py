@@ -1,10 +1,15 @@
-"""Contributions of the trees add up, and what drives the answers leads."""
+"""Feature contributions add up to the predictions and rank the features."""
 
 import numpy as np
 from matplotlib.figure import Figure
 
 from training.dataset import Dataset
-from training.evaluation.feature_contributions import contributions, contributions_figure, row_contributions, trees_of
+from training.evaluation.feature_contributions import (
+    contributions_figure,
+    mean_contributions,
+    row_contributions,
+    trees_of,
+)
 from training.models.ensemble import EnsembleModel
 from training.models.gbdt import GbdtModel
 from training.models.gp import GpModel
@@ -16,18 +21,18 @@ def test_every_row_adds_up_to_its_prediction(small_dataset: Dataset) -> None:
     np.testing.assert_allclose(added, trees.predict(small_dataset.rows), atol=1e-9)
 
 
-def test_the_feature_that_decides_leads(small_dataset: Dataset) -> None:
+def test_the_feature_that_determines_the_slowdown_comes_first(small_dataset: Dataset) -> None:
     column = small_dataset.rows.pairs[:, 0]
     taught = small_dataset.take(np.arange(len(small_dataset)))
     taught.log_slowdown[:] = np.where(column > np.median(column), 1.0, 0.0)
     trees = GbdtModel(rounds=30, column_share=1.0).fit(taught, 0)
-    found = contributions(trees, taught)
-    assert [name for name, _ in found[:1]] == [small_dataset.pair_names[0]]
+    found = mean_contributions(trees, taught)
+    assert [name for name, _ in found[:1]] == [small_dataset.pair_columns[0]]
     assert [size for _, size in found] == sorted((size for _, size in found), reverse=True)
     assert sum(size for _, size in found[1:]) < 0.1 * found[0][1]
 
 
-def test_an_ensemble_shows_its_trees_and_a_model_without_any_nothing(small_dataset: Dataset) -> None:
+def test_the_trees_of_an_ensemble_are_found_and_a_gaussian_process_has_none(small_dataset: Dataset) -> None:
     ensemble = EnsembleModel(gp=GpModel(steps=1), gbdt=GbdtModel(rounds=5)).fit(small_dataset, 0)
     assert trees_of(ensemble) is ensemble.gbdt
     assert trees_of(ensemble.gp) is None
@@ -37,6 +42,6 @@ def test_the_figure_names_model_unit_and_counts() -> None:
     figure = contributions_figure("gbdt", tuple((f"f{k}", 1.0 / (k + 1)) for k in range(30)))
     assert isinstance(figure, Figure)
     (axes,) = figure.axes
-    assert axes.get_title() == "What the trees of gbdt go by\n(20 of 30 features)"
+    assert axes.get_title() == "Largest contributions to the trees of gbdt\n(20 of 30 features)"
     assert "log slowdown" in axes.get_xlabel()
     assert len(axes.patches) == 20

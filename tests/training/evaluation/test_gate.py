@@ -1,4 +1,4 @@
-"""Laws of the gate on answers whose errors and matchings are known by hand."""
+"""Laws of the gate, on predictions whose errors and matchings are known by hand."""
 
 from dataclasses import replace
 
@@ -7,17 +7,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from training.evaluation.gate import Contest, compare, judge
+from training.evaluation.gate import PairedPredictions, compare, judge
 
 COUNT = 10
 
 
-def contest(seed: int = 0, *, challenger: float, champion: float, count: int = COUNT) -> Contest:
+def contest(seed: int = 0, *, challenger: float, champion: float, count: int = COUNT) -> PairedPredictions:
     """All ordered pairs of `count` jobs; each model off by noise of the given size in log slowdown."""
     rng = np.random.default_rng(seed)
     i, j = (side.ravel() + 1 for side in np.indices((count, count)))
     measured = rng.uniform(0.05, 1.0, count * count)
-    return Contest(
+    return PairedPredictions(
         domain=np.zeros(len(i), dtype=np.int64),
         victim=i,
         neighbour=j,
@@ -27,7 +27,7 @@ def contest(seed: int = 0, *, challenger: float, champion: float, count: int = C
     )
 
 
-def four(challenger: dict[tuple[int, int], float]) -> Contest:
+def four(challenger: dict[tuple[int, int], float]) -> PairedPredictions:
     """Four jobs: 1+2 and 3+4 slow each other down by 1.2, every other pair by 1.5; the champion knows it."""
     i, j = np.array([(a, b) for a in range(1, 5) for b in range(1, 5) if a != b]).T
     near = np.isin(i + 10 * j, [21, 12, 43, 34])
@@ -35,7 +35,7 @@ def four(challenger: dict[tuple[int, int], float]) -> Contest:
     guess = measured.copy()
     for (a, b), value in challenger.items():
         guess[(i == a) & (j == b)] = np.log(value)
-    return Contest(
+    return PairedPredictions(
         domain=np.zeros(len(i), dtype=np.int64),
         victim=i,
         neighbour=j,
@@ -45,7 +45,7 @@ def four(challenger: dict[tuple[int, int], float]) -> Contest:
     )
 
 
-def test_regret_is_what_the_matching_on_predictions_costs_more() -> None:
+def test_regret_is_the_extra_cost_of_the_matching_by_predictions() -> None:
     misled = four({(1, 3): 0.7, (3, 1): 0.7})
     error, regret = compare([misled])
     assert error.challenger == pytest.approx(2 * (1 / 0.7 - 1 / 1.5) / 12)
@@ -54,18 +54,20 @@ def test_regret_is_what_the_matching_on_predictions_costs_more() -> None:
     assert regret.champion == 0
 
 
-def test_a_pair_measured_one_way_only_is_no_choice() -> None:
+def test_a_pair_measured_in_one_direction_is_not_allowed_in_a_matching() -> None:
     misled = four({(1, 3): 0.7, (3, 1): 0.7})
     kept = ~((misled.victim == 3) & (misled.neighbour == 1))
-    one_way = Contest(**{name: getattr(misled, name)[kept] for name in Contest.__dataclass_fields__})
+    one_way = PairedPredictions(
+        **{name: getattr(misled, name)[kept] for name in PairedPredictions.__dataclass_fields__}
+    )
     _, regret = compare([one_way])
     assert regret.challenger == 0
 
 
-def test_a_job_too_many_runs_alone_and_domains_are_matched_apart() -> None:
+def test_an_odd_job_runs_solo_and_domains_are_matched_separately() -> None:
     one = four({})
     kept = (one.victim != 4) & (one.neighbour != 4)
-    three = Contest(**{name: getattr(one, name)[kept] for name in Contest.__dataclass_fields__})
+    three = PairedPredictions(**{name: getattr(one, name)[kept] for name in PairedPredictions.__dataclass_fields__})
     assert compare([three])[1].champion == 0
     # In domain 1 only 1+3 was measured: there is no other choice, however bad.
     far = np.isin(one.victim, [1, 3]) & np.isin(one.neighbour, [1, 3])
@@ -117,7 +119,7 @@ def test_worse_than_a_baseline_is_refused_whoever_the_champion_is() -> None:
 @given(order=st.permutations(range(36)), seed=st.integers(0, 5))
 def test_the_verdict_does_not_depend_on_row_order(order: list[int], seed: int) -> None:
     one = contest(seed, challenger=0.2, champion=0.15, count=6)
-    other = Contest(**{name: getattr(one, name)[order] for name in Contest.__dataclass_fields__})
+    other = PairedPredictions(**{name: getattr(one, name)[order] for name in PairedPredictions.__dataclass_fields__})
     first, second = judge([one], "x"), judge([other], "x")
     assert first.passed == second.passed
     for name in ("error", "regret"):

@@ -1,4 +1,4 @@
-"""The score board, as a library, a document and a command."""
+"""Leaderboards from the library, as a document and by the command."""
 
 import io
 import json
@@ -14,30 +14,32 @@ from interfere.data.tables import Table, write_table
 from interfere.errors import InvalidInputError, TableError, UnfitError
 from tests.training.worlds import additive, as_if_traced, world
 from training.baselines import BASELINES
-from training.evaluation.cross_validation import published_model
-from training.evaluation.fact_ablation import Facts
-from training.evaluation.leaderboard import documents, evaluate, markdown, mean_scores
+from training.evaluation.fact_ablation import FactSet
+from training.evaluation.leaderboard import evaluate_tables, leaderboard_documents, leaderboards_markdown, mean_scores
+from training.evaluation.selection import select_on_training_rows
 from training.evaluation.splits import folds
-from training.models.catalogue import chosen
+from training.models.catalogue import select_models
 
-ALL = (Facts.ALL,)
+ALL = (FactSet.ALL,)
 
 
 def test_every_baseline_is_scored_whatever_models_are_asked_for_and_nothing_is_written(small_folder: Path) -> None:
     before = sorted(small_folder.parent.rglob("*"))
     lines: list[str] = []
-    (board,) = evaluate([small_folder], models="gbdt", splits=("pair",), facts=ALL, report=lines.append)
+    (leaderboard,) = evaluate_tables([small_folder], models="gbdt", splits=("pair",), facts=ALL, report=lines.append)
     assert sorted(small_folder.parent.rglob("*")) == before
-    assert [line.name for line in board.lines] == [*(b.name for b in BASELINES), "gbdt"]
-    assert [line.baseline for line in board.lines] == [True] * len(BASELINES) + [False]
-    assert len(lines) == 1 + len(board.lines)
-    cells = next(row for row in board.markdown().splitlines() if row.startswith("| mean")).split(" | ")
-    assert cells[1] == f"{board.lines[0].scores.mae:.4f}"
+    assert [row.name for row in leaderboard.rows] == [*(b.name for b in BASELINES), "gbdt"]
+    assert [row.baseline for row in leaderboard.rows] == [True] * len(BASELINES) + [False]
+    assert len(lines) == 1 + len(leaderboard.rows)
+    cells = next(row for row in leaderboard.markdown().splitlines() if row.startswith("| mean")).split(" | ")
+    assert cells[1] == f"{leaderboard.rows[0].scores.mae:.4f}"
 
 
 def test_figures_are_means_over_the_seeds(small_folder: Path) -> None:
     both, first, second = (
-        evaluate([small_folder], models="mean", splits=("job",), facts=ALL, seeds=seeds)[0].line("additive").scores
+        evaluate_tables([small_folder], models="mean", splits=("job",), facts=ALL, seeds=seeds)[0]
+        .row("additive")
+        .scores
         for seeds in ((3, 4), (3,), (4,))
     )
     assert both.mae == pytest.approx((first.mae + second.mae) / 2)
@@ -48,47 +50,50 @@ def test_figures_are_means_over_the_seeds(small_folder: Path) -> None:
 
 
 def test_a_split_or_seed_named_twice_counts_once(small_folder: Path) -> None:
-    (board,) = evaluate([small_folder], models="mean", splits=("pair", "pair"), facts=ALL, seeds=(3, 3))
-    assert board.seeds == (3,)
-    assert len(board.lines[0].evaluations) == 1
+    (leaderboard,) = evaluate_tables([small_folder], models="mean", splits=("pair", "pair"), facts=ALL, seeds=(3, 3))
+    assert leaderboard.seeds == (3,)
+    assert len(leaderboard.rows[0].evaluations) == 1
 
 
 def test_the_published_model_is_the_choice_of_the_first_fold_s_training_rows(small_folder: Path) -> None:
-    (board,) = evaluate([small_folder], models="gbdt", splits=("job",), facts=ALL, seeds=(2, 0))
-    training = board.dataset.take(folds(board.dataset, "job", 2)[0].train)
-    assert board.published == published_model(training, chosen("mean,additive,gbdt"), 2)
+    (leaderboard,) = evaluate_tables([small_folder], models="gbdt", splits=("job",), facts=ALL, seeds=(2, 0))
+    training = leaderboard.dataset.take(folds(leaderboard.dataset, "job", 2)[0].train)
+    assert leaderboard.published == select_on_training_rows(training, select_models("mean,additive,gbdt"), 2)
 
 
 def test_bad_requests_are_refused_before_anything_is_fitted(small_folder: Path, tmp_path: Path) -> None:
     said: list[str] = []
     with pytest.raises(InvalidInputError, match="choose among mean, additive, gbdt, mlp"):
-        evaluate([small_folder], models="mean,oracle")
+        evaluate_tables([small_folder], models="mean,oracle")
     with pytest.raises(UnfitError, match="two device types"):
-        evaluate([small_folder], models="mean", splits=("pair", "device"), report=said.append)
+        evaluate_tables([small_folder], models="mean", splits=("pair", "device"), report=said.append)
     with pytest.raises(TableError):
-        evaluate([tmp_path / "nowhere"])
+        evaluate_tables([tmp_path / "nowhere"])
     tiny = tmp_path / "tiny"
     tiny.mkdir()
     write_table(tiny, world(additive, 3))
     with pytest.raises(UnfitError, match="at least 10"):
-        evaluate([tiny])
+        evaluate_tables([tiny])
     assert said == []
 
 
 def test_fewer_facts_are_scored_beside_all_of_them(small: Table, small_folder: Path, tmp_path: Path) -> None:
     traced = replace(small, jobs=tuple(as_if_traced(job) for job in small.jobs))
     write_table(tmp_path / "traced", traced)
-    measured = evaluate([small_folder], models="mean", splits=("pair",))
-    found = evaluate([tmp_path / "traced"], models="gbdt", splits=("pair",))
-    assert [board.facts for board in measured] == [Facts.ALL, Facts.UTILISATION]  # nothing static to leave out
-    assert [board.facts for board in found] == list(Facts)
-    mean, gbdt = ({board.facts: board.line(name).scores.mae for board in found} for name in ("mean", "gbdt"))
+    measured = evaluate_tables([small_folder], models="mean", splits=("pair",))
+    found = evaluate_tables([tmp_path / "traced"], models="gbdt", splits=("pair",))
+    # The table as measured has no static facts to leave out.
+    assert [leaderboard.facts for leaderboard in measured] == [FactSet.ALL, FactSet.UTILISATION]
+    assert [leaderboard.facts for leaderboard in found] == list(FactSet)
+    mean, gbdt = (
+        {leaderboard.facts: leaderboard.row(name).scores.mae for leaderboard in found} for name in ("mean", "gbdt")
+    )
     assert len(set(mean.values())) == 1  # reads no fact
     assert len(set(gbdt.values())) == 3
-    (document,) = documents(found)
+    (document,) = leaderboard_documents(found)
     assert document["facts"] == "all"
     assert [fewer["facts"] for fewer in document["fewer_facts"]] == ["without-static", "utilisation"]
-    assert markdown(found).count("\n### ") == 2
+    assert leaderboards_markdown(found).count("\n### ") == 2
 
 
 def test_a_table_of_ten_jobs_on_one_device_without_families_counters_or_times(tmp_path: Path) -> None:
@@ -96,12 +101,12 @@ def test_a_table_of_ten_jobs_on_one_device_without_families_counters_or_times(tm
     jobs = tuple(replace(j, busy_frac=math.nan, busy_s=(), idle_s=(), kernels=()) for j in bare.jobs)
     write_table(tmp_path / "bare", replace(bare, jobs=jobs))
     splits = ("pair", "job", "family", "neighbour", "sparse10", "sparse20", "sparse40")
-    boards = evaluate([tmp_path / "bare"], models="mean", splits=splits, facts=ALL)
-    assert [board.split for board in boards] == list(splits)
-    for board in boards:
-        assert all(math.isfinite(line.scores.mae) for line in board.lines)
+    leaderboards = evaluate_tables([tmp_path / "bare"], models="mean", splits=splits, facts=ALL)
+    assert [leaderboard.split for leaderboard in leaderboards] == list(splits)
+    for leaderboard in leaderboards:
+        assert all(math.isfinite(row.scores.mae) for row in leaderboard.rows)
     with pytest.raises(UnfitError, match="split by time"):
-        evaluate([tmp_path / "bare"], models="mean", splits=("time",), facts=ALL)
+        evaluate_tables([tmp_path / "bare"], models="mean", splits=("time",), facts=ALL)
 
 
 def test_one_table_and_split_is_one_document(small_folder: Path, tmp_path: Path) -> None:
@@ -147,7 +152,7 @@ def test_tables_of_one_name_are_scored_together_and_others_apart(small_folder: P
     assert both["models"][0]["rows"] == 2 * alone["models"][0]["rows"]
 
 
-def test_the_table_for_people_is_markdown_whose_lines_are_whole(small_folder: Path) -> None:
+def test_the_printed_table_is_markdown_with_equal_cells_in_all_lines(small_folder: Path) -> None:
     with redirect_stdout(io.StringIO()) as printed, redirect_stderr(io.StringIO()), pytest.raises(SystemExit) as stop:
         main(["evaluate", "--data", str(small_folder), "--split", "pair", "--models", "mean", "--facts", "all"])
     assert stop.value.code == 0

@@ -1,4 +1,4 @@
-"""Figures that say what they show."""
+"""Figures show the data they are drawn from, with titles and units."""
 
 import io
 from dataclasses import replace
@@ -7,27 +7,27 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from features.pair import Encoder
+from features.pair import FeatureEncoder
 from interfere.errors import InvalidInputError
 from tests.training.worlds import additive, world
 from training.dataset import Dataset, build_dataset, hold_out
 from training.evaluation.cross_validation import Evaluation, evaluate_models
-from training.evaluation.fact_ablation import Facts
-from training.evaluation.leaderboard import evaluate
+from training.evaluation.fact_ablation import FactSet
+from training.evaluation.leaderboard import evaluate_tables
 from training.evaluation.plots import (
     error_by_job,
-    errors_of_models,
-    figure_folder,
+    leaderboard_figure,
+    make_figure_folder,
     predicted_vs_measured,
-    save_boards,
+    save_leaderboard_figures,
     slowdown_heatmap,
 )
-from training.models.catalogue import chosen
+from training.models.catalogue import select_models
 
 
 @pytest.fixture(scope="module")
 def evaluations(dataset: Dataset) -> tuple[Evaluation, ...]:
-    return evaluate_models(dataset, chosen("additive"))
+    return evaluate_models(dataset, select_models("additive"))
 
 
 def test_predicted_vs_measured_shows_every_test_and_its_error(
@@ -52,7 +52,7 @@ def test_error_by_job_has_one_bar_per_victim_and_split_worst_on_top(
     assert worst == sorted(worst)
 
 
-def test_the_heat_map_leaves_what_was_not_measured_empty(encoder: Encoder) -> None:
+def test_the_heat_map_leaves_what_was_not_measured_empty(encoder: FeatureEncoder) -> None:
     kept, _ = hold_out(build_dataset([world(additive, 5)], encoder), frozenset({("w0", "w3")}))
     figure = slowdown_heatmap(kept, 0)
     grid = np.ma.filled(figure.axes[0].images[0].get_array(), np.nan)
@@ -61,9 +61,9 @@ def test_the_heat_map_leaves_what_was_not_measured_empty(encoder: Encoder) -> No
     assert "cpu-core, timeslice" in figure.axes[0].get_title()
 
 
-def test_figures_of_equal_slowdowns_can_be_drawn(encoder: Encoder) -> None:
+def test_figures_of_equal_slowdowns_can_be_drawn(encoder: FeatureEncoder) -> None:
     flat = build_dataset([world(lambda i, j: 1.5, 4)], encoder)
-    evaluations = evaluate_models(flat, chosen("mean"), splits=("pair",))
+    evaluations = evaluate_models(flat, select_models("mean"), splits=("pair",))
     for figure in (
         predicted_vs_measured(flat, evaluations),
         error_by_job(flat, evaluations),
@@ -74,21 +74,21 @@ def test_figures_of_equal_slowdowns_can_be_drawn(encoder: Encoder) -> None:
         assert picture.getvalue().startswith(b"\x89PNG")
 
 
-def test_a_single_unmeasured_workload_is_left_out(encoder: Encoder) -> None:
+def test_a_single_unmeasured_workload_is_left_out(encoder: FeatureEncoder) -> None:
     made = build_dataset([world(additive, 5)], encoder)
     some = made.take((made.rows.victim != 5) & (made.rows.neighbour != 5))
     assert slowdown_heatmap(replace(some), 0).axes[0].images[0].get_array().shape == (4, 4)
 
 
-def test_a_board_becomes_three_figures_with_every_model_in_the_first(small_folder: Path, tmp_path: Path) -> None:
-    (board,) = evaluate(
-        [small_folder], name="a/b c", models="mean", splits=("pair",), facts=(Facts.UTILISATION,), seeds=(0, 1)
+def test_a_leaderboard_becomes_three_figures_with_every_model_in_the_first(small_folder: Path, tmp_path: Path) -> None:
+    (leaderboard,) = evaluate_tables(
+        [small_folder], name="a/b c", models="mean", splits=("pair",), facts=(FactSet.UTILISATION,), seeds=(0, 1)
     )
-    (axes,) = errors_of_models(board).axes
-    assert [label.get_text() for label in axes.get_yticklabels()] == [line.name for line in board.lines][::-1]
-    assert [bar.get_width() for bar in axes.patches] == [line.scores.mae for line in board.lines][::-1]
-    figure_folder(tmp_path / "new" / "plots")
-    made = save_boards([board], tmp_path / "new" / "plots")
+    (axes,) = leaderboard_figure(leaderboard).axes
+    assert [label.get_text() for label in axes.get_yticklabels()] == [row.name for row in leaderboard.rows][::-1]
+    assert [bar.get_width() for bar in axes.patches] == [row.scores.mae for row in leaderboard.rows][::-1]
+    make_figure_folder(tmp_path / "new" / "plots")
+    made = save_leaderboard_figures([leaderboard], tmp_path / "new" / "plots")
     assert [path.name for path in made] == [
         f"a-b-c_pair_utilisation_{kind}.png" for kind in ("models", "published", "jobs")
     ]
@@ -98,6 +98,6 @@ def test_a_board_becomes_three_figures_with_every_model_in_the_first(small_folde
 def test_a_folder_that_cannot_be_written_is_refused_at_once(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     with pytest.raises(InvalidInputError, match="--plots"):
-        figure_folder(tmp_path / "file" / "plots")
-    figure_folder(tmp_path / "plots")
+        make_figure_folder(tmp_path / "file" / "plots")
+    make_figure_folder(tmp_path / "plots")
     assert list((tmp_path / "plots").iterdir()) == []

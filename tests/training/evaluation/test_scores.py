@@ -1,4 +1,4 @@
-"""Scores against numbers worked out by hand."""
+"""Scores against hand-computed numbers."""
 
 from dataclasses import replace
 
@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from training.evaluation.scores import (
-    Answers,
-    Interval,
+    PredictionInterval,
+    ScoredRows,
     auc,
-    covered,
+    coverage_and_width,
     mae,
     mae_se,
     mape,
@@ -18,19 +18,19 @@ from training.evaluation.scores import (
     rmse,
     score,
     spearman,
-    speed,
-    worst_tenth,
+    worst_tenth_coverage,
 )
+from training.speed import speed
 
 
-def answers(measured: list[float], predicted: list[float], victim: list[int], neighbour: list[int]) -> Answers:
-    return Answers(
+def answers(measured: list[float], predicted: list[float], victim: list[int], neighbour: list[int]) -> ScoredRows:
+    return ScoredRows(
         measured_log=np.log(measured),
         predicted_log=np.log(predicted),
         victim=np.array(victim),
         neighbour=np.array(neighbour),
-        context=np.zeros(len(victim), dtype=np.int64),
-        chooser=np.zeros(len(victim), dtype=np.int64),
+        comparison_group=np.zeros(len(victim), dtype=np.int64),
+        choice_group=np.zeros(len(victim), dtype=np.int64),
     )
 
 
@@ -68,14 +68,14 @@ def test_spearman_shares_ranks_among_ties_and_gives_nothing_for_a_constant() -> 
     assert spearman(answers([1.1, 1.2, 1.3], [1.5, 1.5, 1.5], [1] * 3, [1, 2, 3])) == 0.0
 
 
-def test_spearman_never_ranks_across_contexts() -> None:
+def test_spearman_never_ranks_across_comparison_groups() -> None:
     split = answers([1.1, 1.2, 1.3], [1.3, 1.2, 1.1], [1] * 3, [1, 2, 3])
-    apart = replace(split, context=np.array([0, 1, 2]))
+    apart = replace(split, comparison_group=np.array([0, 1, 2]))
     assert spearman(split) == pytest.approx(-1.0)
     assert np.isnan(spearman(apart))
 
 
-def full(slowdown: dict[tuple[int, int], float], guess: dict[tuple[int, int], float]) -> Answers:
+def full(slowdown: dict[tuple[int, int], float], guess: dict[tuple[int, int], float]) -> ScoredRows:
     keys = list(slowdown)
     return answers([slowdown[k] for k in keys], [guess[k] for k in keys], [k[0] for k in keys], [k[1] for k in keys])
 
@@ -87,14 +87,14 @@ def test_regret_is_what_the_chosen_partner_costs() -> None:
     perfect = full(measured, measured)
     wrong = full(measured, {k: (1.0 if 3 in k else 2.0) for k in measured})  # takes 3: 1.5 of 2.0
     blind = full(measured, dict.fromkeys(measured, 1.3))  # any of the three: mean 1.5 of 2.0
-    assert regret(perfect, perfect.chooser) == pytest.approx(0)
-    assert regret(wrong, wrong.chooser) == pytest.approx(25)
-    assert regret(blind, blind.chooser) == pytest.approx(25)
+    assert regret(perfect, perfect.choice_group) == pytest.approx(0)
+    assert regret(wrong, wrong.choice_group) == pytest.approx(25)
+    assert regret(blind, blind.choice_group) == pytest.approx(25)
 
 
 def test_regret_needs_both_directions() -> None:
     one_way = full({(1, 2): 1.0, (1, 3): 1.1, (1, 4): 1.2}, {(1, 2): 1.0, (1, 3): 1.1, (1, 4): 1.2})
-    assert np.isnan(regret(one_way, one_way.chooser))
+    assert np.isnan(regret(one_way, one_way.choice_group))
 
 
 def test_rmse_and_the_ninetieth_percentile_are_of_speed() -> None:
@@ -115,22 +115,22 @@ def test_the_standard_error_counts_victims_not_rows() -> None:
 def test_coverage_and_width_count_only_rows_with_an_interval() -> None:
     rows = answers([2.0, 2.0, 2.0], [2.0, 2.0, 2.0], [1, 2, 3], [1, 1, 1])
     low, high = np.log([1.0, 1.0, np.nan]), np.log([2.0, 1.6, np.nan])
-    interval = Interval(low=low, high=high, subject=np.array([1, 2, 3]))
-    coverage, width = covered(rows, interval)
+    interval = PredictionInterval(low=low, high=high, subject=np.array([1, 2, 3]))
+    coverage, width = coverage_and_width(rows, interval)
     assert coverage == pytest.approx(0.5)
     assert width == pytest.approx(((1 - 0.5) + (1 - 0.625)) / 2)
-    nothing = Interval(low=low + np.nan, high=high, subject=interval.subject)
-    assert np.isnan([*covered(rows, nothing), *worst_tenth(rows, nothing)]).all()
+    nothing = PredictionInterval(low=low + np.nan, high=high, subject=interval.subject)
+    assert np.isnan([*coverage_and_width(rows, nothing), *worst_tenth_coverage(rows, nothing)]).all()
 
 
-def test_the_worst_tenth_is_of_the_jobs_asked_about() -> None:
+def test_the_worst_tenth_is_of_the_tested_jobs() -> None:
     # 11 jobs, two rows each: the two worst are job 3 (none inside) and job 7 (one of two).
     subject = np.repeat(np.arange(11), 2)
     rows = answers([2.0] * 22, [2.0] * 22, [0] * 22, list(range(22)))
     high = np.log(np.full(22, 4.0))
     high[(subject == 3) | (np.arange(22) == 14)] = np.log(1.25)
-    interval = Interval(low=np.zeros(22), high=high, subject=subject)
-    coverage, width, tenth = worst_tenth(rows, interval)
+    interval = PredictionInterval(low=np.zeros(22), high=high, subject=subject)
+    coverage, width, tenth = worst_tenth_coverage(rows, interval)
     assert coverage == pytest.approx(1 / 4)
     assert tenth == pytest.approx(0.5)  # the eleven shares are 0, 1/2 and nine times 1
     assert width == pytest.approx((3 * (1 - 0.8) + 0.75) / 4)
@@ -145,7 +145,7 @@ def test_auc_by_hand() -> None:
 def test_score_holds_them_all() -> None:
     rows = answers([2.0, 1.0, 1.5], [2.0, 1.0, 1.5], [1, 1, 1], [1, 2, 3])
     off = np.array([0.1, 0.1, -0.1])
-    interval = Interval(low=rows.measured_log - 1, high=rows.measured_log + off, subject=rows.victim)
+    interval = PredictionInterval(low=rows.measured_log - 1, high=rows.measured_log + off, subject=rows.victim)
     one = score(rows, interval)
     assert (one.rows, one.mae, one.rmse, one.p90, one.mape, one.r2) == (3, 0, 0, 0, 0, 1)
     assert one.coverage == one.worst_coverage == pytest.approx(2 / 3)

@@ -1,4 +1,4 @@
-"""What a model may see before it is asked."""
+"""Splits never show in training what they test."""
 
 import math
 from dataclasses import replace
@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from features.pair import Encoder
+from features.pair import FeatureEncoder
 from interfere.data.tables import Table
 from interfere.errors import InvalidInputError, UnfitError
 from tests.training.worlds import additive, measurement, profile, table_of, world
@@ -41,10 +41,10 @@ def drawn_table(seed: int, workloads: int, devices: int, share: float) -> Table:
 
 datasets = st.builds(
     drawn_table, st.integers(0, 10**6), st.integers(4, 9), st.integers(1, 3), st.sampled_from([0.4, 0.8, 1.0])
-).map(lambda table: build_dataset([table], Encoder()))
+).map(lambda table: build_dataset([table], FeatureEncoder()))
 
 
-def tried(dataset: Dataset, split: str, seed: int) -> tuple[Fold, ...]:
+def feasibility_rows(dataset: Dataset, split: str, seed: int) -> tuple[Fold, ...]:
     """Folds, or none where these rows cannot be split so."""
     try:
         return folds(dataset, split, seed)
@@ -54,32 +54,32 @@ def tried(dataset: Dataset, split: str, seed: int) -> tuple[Fold, ...]:
 
 @settings(max_examples=25, deadline=None)
 @given(made=datasets, seed=st.integers(0, 5))
-def test_no_unordered_pair_stands_on_both_sides_of_any_split(made: Dataset, seed: int) -> None:
+def test_no_unordered_pair_is_on_both_sides_of_any_split(made: Dataset, seed: int) -> None:
     for split in EVERY_SPLIT:
-        for fold in tried(made, split, seed):
+        for fold in feasibility_rows(made, split, seed):
             assert not set(made.group[fold.train]) & set(made.group[fold.test]), split
 
 
 @settings(max_examples=25, deadline=None)
 @given(made=datasets, seed=st.integers(0, 5))
-def test_what_is_hidden_never_trains(made: Dataset, seed: int) -> None:
+def test_hidden_workloads_and_later_rows_never_train(made: Dataset, seed: int) -> None:
     victim, neighbour = made.rows.victim, made.rows.neighbour
     for split in HIDES_WORKLOADS:
-        for fold in tried(made, split, seed):
+        for fold in feasibility_rows(made, split, seed):
             seen = set(victim[fold.train]) | set(neighbour[fold.train])
             for k in fold.test:
                 assert {victim[k], neighbour[k]} - seen
-    for fold in tried(made, "neighbour", seed):
+    for fold in feasibility_rows(made, "neighbour", seed):
         assert not set(neighbour[fold.train]) & set(neighbour[fold.test])
-    for fold in tried(made, "time", seed):
+    for fold in feasibility_rows(made, "time", seed):
         assert made.measured_at_s[fold.train].max() < made.measured_at_s[fold.test].min()
 
 
 @settings(max_examples=25, deadline=None)
 @given(made=datasets, seed=st.integers(0, 5))
-def test_an_unseen_device_type_shows_twenty_pairs_and_is_asked_for_all_others(made: Dataset, seed: int) -> None:
+def test_the_tested_device_type_trains_on_twenty_pairs_and_tests_all_others(made: Dataset, seed: int) -> None:
     types = np.array([d.device_type for d in made.domains])[made.domain]
-    for fold in tried(made, "device", seed):
+    for fold in feasibility_rows(made, "device", seed):
         shown, asked = (made.take(side[types[side] == fold.hides]) for side in (fold.train, fold.test))
         assert set(types[fold.test]) == {fold.hides}
         assert len(np.unique(shown.group)) == 20
@@ -89,12 +89,12 @@ def test_an_unseen_device_type_shows_twenty_pairs_and_is_asked_for_all_others(ma
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_no_unordered_pair_stands_on_both_sides(dataset: Dataset, seed: int) -> None:
+def test_no_unordered_pair_is_on_both_sides_of_a_pair_fold(dataset: Dataset, seed: int) -> None:
     for fold in folds(dataset, "pair", seed):
         assert not set(dataset.group[fold.train]) & set(dataset.group[fold.test])
 
 
-def test_no_unordered_pair_stands_on_both_sides_across_tables(encoder: Encoder) -> None:
+def test_no_unordered_pair_is_on_both_sides_across_tables(encoder: FeatureEncoder) -> None:
     twice = build_dataset([world(additive, 5), world(additive, 5)], encoder)
     for split in ("pair", "sparse40"):
         for fold in folds(twice, split, 0):
@@ -109,7 +109,7 @@ def test_every_row_is_tested_in_exactly_one_pair_fold(dataset: Dataset, count: i
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_the_job_split_asks_about_one_unseen_job_or_an_unseen_self_pair(dataset: Dataset, seed: int) -> None:
+def test_the_job_split_tests_one_unseen_job_or_an_unseen_self_pair(dataset: Dataset, seed: int) -> None:
     victim, neighbour = dataset.rows.victim, dataset.rows.neighbour
     asked = set()
     for fold in folds(dataset, "job", seed):
@@ -129,7 +129,7 @@ def test_groups_of_workloads_are_those_of_the_published_figures() -> None:
 def family_world(families: tuple[str, ...]) -> Dataset:
     made = world(additive, len(families))
     jobs = tuple(replace(job, family=family) for job, family in zip(made.jobs, families, strict=True))
-    return build_dataset([replace(made, jobs=jobs)], Encoder())
+    return build_dataset([replace(made, jobs=jobs)], FeatureEncoder())
 
 
 def test_each_family_is_left_out_once_and_a_workload_without_one_by_itself() -> None:
@@ -159,7 +159,7 @@ def test_an_unseen_neighbour_was_seen_as_a_victim(dataset: Dataset) -> None:
         assert set(dataset.rows.neighbour[fold.test]) <= set(dataset.rows.victim[fold.train])
 
 
-def test_time_asks_for_the_pairs_first_measured_last(encoder: Encoder) -> None:
+def test_the_time_split_tests_the_pairs_first_measured_last(encoder: FeatureEncoder) -> None:
     made = build_dataset([world(additive, 5)], encoder)
     made = replace(made, measured_at_s=1e9 + made.group)  # 15 pairs, one after another
     (fold,) = folds(made, "time", 0)
@@ -170,7 +170,7 @@ def test_time_asks_for_the_pairs_first_measured_last(encoder: Encoder) -> None:
     assert again.measured_at_s[fold.train].max() < again.measured_at_s[fold.test].min()
 
 
-def test_rows_without_a_time_are_no_part_of_the_split_by_time(encoder: Encoder) -> None:
+def test_rows_without_a_time_are_no_part_of_the_split_by_time(encoder: FeatureEncoder) -> None:
     made = build_dataset([world(additive, 5)], encoder)
     when = np.where(made.rows.neighbour == 2, np.nan, 1e9 + made.group)
     (fold,) = folds(replace(made, measured_at_s=when), "time", 0)
@@ -195,7 +195,7 @@ def test_the_same_seed_gives_the_same_folds_and_another_seed_others(dataset: Dat
     assert [a == b for a, b in pairwise(drawn)] == [True, False]
 
 
-def test_an_unknown_split_and_rows_that_cannot_be_split_are_refused(encoder: Encoder) -> None:
+def test_an_unknown_split_and_rows_that_cannot_be_split_are_refused(encoder: FeatureEncoder) -> None:
     star = build_dataset([table_of({("hub", f"leaf{k}"): 1.1 for k in range(3)})], encoder)
     with pytest.raises(UnfitError, match="cannot be split by job"):
         folds(star, "job", 0)

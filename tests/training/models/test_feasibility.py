@@ -1,4 +1,4 @@
-"""Learning what fits from what did not."""
+"""The feasibility model learns from pairs that failed for want of memory."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -6,19 +6,22 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from features.pair import Encoder
+from features.pair import FeatureEncoder
 from interfere.data.tables import Table, write_table
-from interfere.devices import device_type
+from interfere.devices import find_device_type
 from interfere.predict.onnx import load_model
 from interfere.records import PairBatch, PairMeasurement, PairStatus
 from tests.tables import matrix_batch
 from tests.training.worlds import measurement, profile
+from training.candidates import Candidates
 from training.dataset import METRIC, build_dataset
 from training.evaluation.cross_validation import evaluate_models
+from training.evaluation.feasibility_auc import out_of_fold_auc
 from training.models.catalogue import MODELS
-from training.models.feasibility import MIN_EITHER, Tried, fit_feasibility, out_of_fold_auc, tried
-from training.pipeline import publication_of, read_source
+from training.models.feasibility import MIN_EITHER, FeasibilityRows, feasibility_rows, fit_feasibility
 from training.publishing.model_folder import publish
+from training.publishing.publication import build_publication
+from training.source_tables import read_source_tables
 
 GPU = "v100"
 GIB = 2.0**30
@@ -29,7 +32,7 @@ def world(count: int = 8, *, hidden_bytes: float = 0.0) -> Table:
     peaks = [(2 + 1.5 * k) * GIB for k in range(count)]
     true = [p + (hidden_bytes if k == 3 else 0) for k, p in enumerate(peaks)]
     jobs = tuple(replace(profile(f"w{k}", k, GPU), memory_peak_bytes=p) for k, p in enumerate(peaks))
-    capacity = device_type(GPU).memory_bytes
+    capacity = find_device_type(GPU).memory_bytes
 
     def row(i: int, j: int) -> PairMeasurement:
         where = {"victim": f"w{i}", "neighbour": f"w{j}", "device_type": GPU, "mode": "mps"}
@@ -40,18 +43,18 @@ def world(count: int = 8, *, hidden_bytes: float = 0.0) -> Table:
     return Table(name="memory", jobs=jobs, pairs=tuple(row(i, j) for i in range(count) for j in range(count)))
 
 
-def rows(table: Table) -> Tried:
-    return tried([table], Encoder(), metric=METRIC)
+def rows(table: Table) -> FeasibilityRows:
+    return feasibility_rows([table], FeatureEncoder(), metric=METRIC)
 
 
-def test_pairs_that_could_not_run_are_rows_here_and_nowhere_else() -> None:
+def test_infeasible_pairs_are_rows_without_a_slowdown() -> None:
     made = rows(world())
     assert len(made.dataset) == 64
     assert 0 < (~made.feasible).sum() < 64
     assert np.isnan(made.dataset.log_slowdown[~made.feasible]).all()
 
 
-def test_a_hidden_need_is_learned_as_the_jobs_own_effect() -> None:
+def test_memory_beyond_the_profile_is_learned_as_the_effect_of_its_job() -> None:
     plain, hidden = fit_feasibility(rows(world())), fit_feasibility(rows(world(hidden_bytes=6 * GIB)))
     assert plain is not None
     assert hidden is not None
@@ -60,33 +63,42 @@ def test_a_hidden_need_is_learned_as_the_jobs_own_effect() -> None:
     assert hidden.effect[0] == 0.0
 
 
-def test_what_fits_is_ranked_above_what_does_not_out_of_fold() -> None:
+def test_pairs_that_fit_rank_above_pairs_that_do_not_out_of_fold() -> None:
     made = rows(world(hidden_bytes=6 * GIB))
     own, by_sum = out_of_fold_auc(made, "pair", 0)
     assert own > by_sum > 0.9
     assert out_of_fold_auc(rows(world(count=3)), "pair", 0) == pytest.approx((np.nan, np.nan), nan_ok=True)
 
 
-def test_without_enough_misfits_nothing_is_learned() -> None:
+def test_with_too_few_infeasible_pairs_no_model_is_fitted() -> None:
     made = rows(world(hidden_bytes=6 * GIB))
     few = made.take(np.concatenate([np.flatnonzero(made.feasible), np.flatnonzero(~made.feasible)[: MIN_EITHER - 1]]))
     assert fit_feasibility(few) is None
 
 
 def test_the_served_model_answers_with_the_learned_probability(tmp_path: Path) -> None:
-    table, encoder, folder = world(hidden_bytes=6 * GIB), Encoder(), tmp_path / "table"
+    table, encoder, folder = world(hidden_bytes=6 * GIB), FeatureEncoder(), tmp_path / "table"
     folder.mkdir()
     write_table(folder, table)
     dataset = build_dataset([table], encoder)
     final = {name: MODELS[name].fit(dataset, 0) for name in ("mean",)}
     evaluations = evaluate_models(dataset, [MODELS["mean"]])
-    source = read_source([folder])
-    made = publication_of("mean", final, dataset, source, encoder, evaluations=evaluations, scores=(), seed=0)
+    source = read_source_tables([folder])
+    candidates = Candidates(
+        dataset=dataset,
+        settings=MODELS,
+        fitted=final,
+        evaluations=evaluations,
+        scores=(),
+        champion="mean",
+        seed=0,
+    )
+    made = build_publication(candidates, source, encoder)
     publish(tmp_path / "model", made, dataset, source.tables, encoder)
     model, fitted = load_model(tmp_path / "model", encoder), fit_feasibility(rows(table))
     assert fitted is not None
     both = tuple(table.jobs[k] for k in (2, 3))
-    capacity = device_type(GPU).memory_bytes
+    capacity = find_device_type(GPU).memory_bytes
     answer = model.predict_pairs(
         PairBatch(
             jobs=both,
@@ -105,7 +117,7 @@ def test_the_served_model_answers_with_the_learned_probability(tmp_path: Path) -
     assert matrix.feasible[0, 1] == (expected >= 0.5)
 
 
-def test_memory_that_nobody_knows_teaches_nothing() -> None:
+def test_without_known_memory_no_model_is_fitted() -> None:
     table = world()
     blind = replace(table, jobs=tuple(replace(job, memory_peak_bytes=float("nan")) for job in table.jobs))
     assert fit_feasibility(rows(blind)) is None

@@ -1,4 +1,4 @@
-"""Trees whose export takes the same branch on every row."""
+"""The exported trees take the same branch on every row."""
 
 from dataclasses import replace
 
@@ -7,11 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from features.pair import Encoder
+from features.pair import FeatureEncoder
 from interfere.errors import ModelError
 from training.dataset import Dataset
 from training.models.gbdt import FittedGbdt, GbdtModel, floor32, round_thresholds
-from training.publishing.export import export_pair, run_pairs, session_of
+from training.models.onnx_session import open_session, run_pair_graph
+from training.publishing.export import export_pair_graph
 
 
 @pytest.fixture(scope="module")
@@ -31,36 +32,36 @@ def test_rounded_thresholds_predict_the_same_on_every_float32_row(fitted: Fitted
         np.testing.assert_array_equal(rounded.predict(rows), fitted.predict(rows))
 
 
-def test_rows_on_thresholds_are_told_apart_only_with_the_cure(
-    fitted: FittedGbdt, dataset: Dataset, encoder: Encoder
+def test_rows_on_thresholds_agree_only_with_rounded_thresholds(
+    fitted: FittedGbdt, dataset: Dataset, encoder: FeatureEncoder
 ) -> None:
     assert len(fitted.threshold_rows(dataset.rows)) > 500
-    assert export_pair(fitted, dataset, encoder).worst <= 1e-5
-    uncured = FittedGbdt(name="gbdt", model_text=fitted.model_text, columns=fitted.columns, rounding=False)
+    assert export_pair_graph(fitted, dataset, encoder).max_error <= 1e-5
+    uncured = FittedGbdt(name="gbdt", model_text=fitted.model_text, columns=fitted.columns, round_on_export=False)
     with pytest.raises(ModelError, match="disagrees with the model"):
-        export_pair(uncured, dataset, encoder)
+        export_pair_graph(uncured, dataset, encoder)
 
 
-def test_absent_features_follow_the_same_way_in_the_graph(fitted: FittedGbdt, dataset: Dataset) -> None:
+def test_absent_features_take_the_same_branches_in_the_graph(fitted: FittedGbdt, dataset: Dataset) -> None:
     pairs = dataset.rows.pairs.copy()
     pairs[np.random.default_rng(0).random(pairs.shape) < 0.3] = np.nan  # also where training never saw a NaN
     rows = replace(dataset.rows, pairs=pairs)
-    graph = run_pairs(session_of(fitted.to_onnx()), rows)
+    graph = run_pair_graph(open_session(fitted.to_onnx()), rows)
     np.testing.assert_allclose(graph, fitted.predict(rows), atol=1e-5)
     assert np.abs(graph - fitted.predict(dataset.rows)).max() > 1e-3  # absence does matter
 
 
-def test_a_handful_of_rows_still_fits_and_exports(small_dataset: Dataset, encoder: Encoder) -> None:
+def test_a_handful_of_rows_still_fits_and_exports(small_dataset: Dataset, encoder: FeatureEncoder) -> None:
     few = small_dataset.take(np.arange(4))
-    assert export_pair(GbdtModel().fit(few, 0), few, encoder).worst <= 1e-5
+    assert export_pair_graph(GbdtModel().fit(few, 0), few, encoder).max_error <= 1e-5
 
 
-def test_equal_slowdowns_give_one_leaf_that_exports(small_dataset: Dataset, encoder: Encoder) -> None:
+def test_equal_slowdowns_give_one_leaf_that_exports(small_dataset: Dataset, encoder: FeatureEncoder) -> None:
     from dataclasses import replace
 
     flat = replace(small_dataset, log_slowdown=np.full(len(small_dataset), 0.25))
     fitted = GbdtModel(rounds=3).fit(flat, 0)
-    assert export_pair(fitted, flat, encoder).worst <= 1e-5
+    assert export_pair_graph(fitted, flat, encoder).max_error <= 1e-5
     assert len(fitted.threshold_rows(flat.rows)) == 0
     np.testing.assert_allclose(fitted.predict(flat.rows), 0.25, atol=1e-6)
 

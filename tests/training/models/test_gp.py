@@ -5,12 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from features.pair import Encoder
+from features.pair import FeatureEncoder
 from tests.training.worlds import additive, crossed, world
-from training.baselines.effects import AdditiveModel, MeanModel
 from training.dataset import Dataset, build_dataset
+from training.models.additive import AdditiveModel, MeanModel
 from training.models.ensemble import EnsembleModel, FittedEnsemble
-from training.models.ensemble_weight import FAR, NEAR, gp_share
+from training.models.ensemble_weight import KNOWN, NOVEL, gp_weight
 from training.models.gbdt import GbdtModel
 from training.models.gp import FittedGp, GpModel
 
@@ -19,7 +19,7 @@ QUICK = GpModel(steps=15, sample=120)
 
 @pytest.fixture(scope="module")
 def interacting() -> Dataset:
-    return build_dataset([world(crossed, 10)], Encoder())
+    return build_dataset([world(crossed, 10)], FeatureEncoder())
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +32,7 @@ def error(model: object, rows: Dataset) -> float:
 
 
 def test_a_pair_never_seen_is_answered_better_than_by_a_sum_of_effects(interacting: Dataset) -> None:
-    hidden = interacting.in_pairs(frozenset({("w1", "w6"), ("w2", "w8"), ("w4", "w5"), ("w0", "w9")}))
+    hidden = interacting.rows_of_pairs(frozenset({("w1", "w6"), ("w2", "w8"), ("w4", "w5"), ("w0", "w9")}))
     seen, unseen = interacting.take(~hidden), interacting.take(hidden)
     assert error(QUICK.fit(seen, 0), unseen) < 0.5 * error(AdditiveModel().fit(seen, 0), unseen)
 
@@ -49,19 +49,19 @@ def test_an_identity_never_trained_is_the_unknown_one(interacting: Dataset) -> N
     np.testing.assert_array_equal(made.predict(new), made.predict(unknown))
 
 
-def test_a_domain_never_seen_gets_what_all_share(fitted: FittedGp, interacting: Dataset) -> None:
+def test_an_unseen_domain_gets_the_effects_shared_by_all(fitted: FittedGp, interacting: Dataset) -> None:
     elsewhere = replace(interacting.rows, domain=np.zeros_like(interacting.rows.domain))
     apart = fitted.predict(interacting.rows) - fitted.predict(elsewhere)
     assert 0 < np.abs(apart).mean() < np.abs(interacting.log_slowdown).mean()
 
 
-def test_more_rows_than_the_limit_rest_on_a_choice_of_them(interacting: Dataset) -> None:
+def test_beyond_the_row_limit_a_sample_of_rows_is_fitted(interacting: Dataset) -> None:
     part = replace(QUICK, max_rows=60).fit(interacting, 0)
     assert error(part, interacting) < 0.5 * error(MeanModel().fit(interacting, 0), interacting)
 
 
-def test_absent_facts_and_one_single_job_are_no_obstacle() -> None:
-    small = build_dataset([world(additive, 3)], Encoder())
+def test_absent_facts_and_a_single_job_can_be_fitted() -> None:
+    small = build_dataset([world(additive, 3)], FeatureEncoder())
     blind = replace(small, rows=replace(small.rows, pairs=np.full_like(small.rows.pairs, np.nan)))
     made = QUICK.fit(blind, 0)
     assert np.isfinite(made.predict(blind.rows)).all()
@@ -69,19 +69,21 @@ def test_absent_facts_and_one_single_job_are_no_obstacle() -> None:
     assert QUICK.fit(alone, 0).predict(alone.rows) == pytest.approx(alone.log_slowdown, abs=0.2)
 
 
-def test_known_jobs_are_answered_more_by_the_gaussian_process_and_novel_ones_by_the_trees() -> None:
-    assert gp_share(np.array([0.0, 0.05, 0.125, 0.2, 1.0])).tolist() == pytest.approx([NEAR, NEAR, 0.5, FAR, FAR])
+def test_the_gaussian_process_outweighs_the_trees_for_known_jobs_and_not_for_novel_ones() -> None:
+    assert gp_weight(np.array([0.0, 0.05, 0.125, 0.2, 1.0])).tolist() == pytest.approx(
+        [KNOWN, KNOWN, 0.5, NOVEL, NOVEL]
+    )
 
 
-def test_the_ensemble_lies_between_its_halves(interacting: Dataset) -> None:
+def test_the_ensemble_lies_between_its_members(interacting: Dataset) -> None:
     made = EnsembleModel(gp=QUICK, gbdt=GbdtModel(rounds=50)).fit(interacting, 0)
     assert isinstance(made, FittedEnsemble)
     halves = np.stack([made.gp.predict(interacting.rows), made.gbdt.predict(interacting.rows)])
     answer = made.predict(interacting.rows)
     assert ((answer >= halves.min(0) - 1e-12) & (answer <= halves.max(0) + 1e-12)).all()
-    np.testing.assert_allclose(answer, NEAR * halves[0] + (1 - NEAR) * halves[1])  # every job here is known
+    np.testing.assert_allclose(answer, KNOWN * halves[0] + (1 - KNOWN) * halves[1])  # every job here is known
     moved = replace(interacting.rows, pairs=interacting.rows.pairs + np.float32(50))
     assert made.novelty(moved).mean() > 0.2
     halves = np.stack([made.gp.predict(moved), made.gbdt.predict(moved)])
     novel = made.novelty(moved) >= 0.2
-    np.testing.assert_allclose(made.predict(moved)[novel], (FAR * halves[0] + (1 - FAR) * halves[1])[novel])
+    np.testing.assert_allclose(made.predict(moved)[novel], (NOVEL * halves[0] + (1 - NOVEL) * halves[1])[novel])

@@ -1,21 +1,21 @@
-"""The two-tower network."""
+"""The two-tower network learns interactions, and treats unknown jobs as documented."""
 
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from features.pair import Encoder
+from features.pair import FeatureEncoder
 from tests.training.worlds import crossed, world
-from training.baselines import AdditiveModel, MeanModel
 from training.dataset import Dataset, build_dataset
+from training.models.additive import AdditiveModel, MeanModel
 from training.models.mlp import FittedMlp, MlpModel
 
 QUICK = MlpModel(members=2, epochs=60)
 
 
 @pytest.fixture(scope="module")
-def interacting(encoder: Encoder) -> Dataset:
+def interacting(encoder: FeatureEncoder) -> Dataset:
     return build_dataset([world(crossed, 8)], encoder)
 
 
@@ -28,12 +28,12 @@ def error(model: object, dataset: Dataset) -> float:
     return float(np.abs(model.predict(dataset.rows) - dataset.log_slowdown).mean())
 
 
-def test_it_learns_what_a_sum_of_effects_cannot(fitted: FittedMlp, interacting: Dataset) -> None:
+def test_an_interaction_is_learned_that_a_sum_of_effects_misses(fitted: FittedMlp, interacting: Dataset) -> None:
     assert error(fitted, interacting) < 0.5 * error(AdditiveModel().fit(interacting, 0), interacting)
     assert error(fitted, interacting) < 0.2 * error(MeanModel().fit(interacting, 0), interacting)
 
 
-def test_victim_and_neighbour_are_not_the_same_role(fitted: FittedMlp, interacting: Dataset) -> None:
+def test_victim_and_neighbour_are_different_roles(fitted: FittedMlp, interacting: Dataset) -> None:
     there = interacting.take((interacting.rows.victim == 1) & (interacting.rows.neighbour == 8))
     back = interacting.take((interacting.rows.victim == 8) & (interacting.rows.neighbour == 1))
     truth = there.log_slowdown[0] - back.log_slowdown[0]
@@ -48,16 +48,16 @@ def test_an_identity_never_trained_is_the_unknown_one(interacting: Dataset) -> N
     np.testing.assert_array_equal(fitted.predict(new), fitted.predict(unknown))
 
 
-def test_a_column_that_never_varied_says_nothing_later(fitted: FittedMlp, interacting: Dataset) -> None:
-    width = len(interacting.job_names)
-    constant = interacting.job_names.index("mode_timeslice")
+def test_a_column_constant_in_training_has_no_effect(fitted: FittedMlp, interacting: Dataset) -> None:
+    width = len(interacting.job_columns)
+    constant = interacting.job_columns.index("mode_timeslice")
     moved = interacting.rows.pairs.copy()
     moved[:, [constant, width + constant]] = 7.0
     rows = replace(interacting.rows, pairs=moved)
     np.testing.assert_array_equal(fitted.predict(rows), fitted.predict(interacting.rows))
 
 
-def test_absent_features_and_absurd_ones_give_numbers(fitted: FittedMlp, interacting: Dataset) -> None:
+def test_absent_and_extreme_features_give_finite_predictions(fitted: FittedMlp, interacting: Dataset) -> None:
     for value in (np.nan, 1e9, -1e9):
         pairs = np.full_like(interacting.rows.pairs, value)
         rows = replace(interacting.rows, pairs=pairs)

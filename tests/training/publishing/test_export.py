@@ -1,4 +1,4 @@
-"""Every model leaves as a graph that equals it."""
+"""Every model is exported as a graph that equals it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -7,12 +7,13 @@ import numpy as np
 import onnx
 import pytest
 
-from features.pair import Encoder
+from features.pair import FeatureEncoder
 from interfere.errors import ModelError
-from training.dataset import Dataset, Rows
+from training.dataset import Dataset, PairRows
 from training.models.catalogue import MODELS
-from training.models.model import FittedModel
-from training.publishing.export import Exported, export_matrix, export_pair, random_jobs, run_matrix, session_of
+from training.models.onnx_session import open_session, run_matrix_graph
+from training.models.protocols import FittedModel
+from training.publishing.export import ExportedGraph, export_matrix_graph, export_pair_graph, random_jobs
 
 
 @pytest.fixture(scope="module")
@@ -21,22 +22,26 @@ def fitted(dataset: Dataset) -> Mapping[str, FittedModel]:
 
 
 @pytest.fixture(scope="module")
-def exported(fitted: Mapping[str, FittedModel], dataset: Dataset, encoder: Encoder) -> Mapping[str, Exported]:
-    return {name: export_pair(model, dataset, encoder) for name, model in fitted.items()}
+def exported(
+    fitted: Mapping[str, FittedModel], dataset: Dataset, encoder: FeatureEncoder
+) -> Mapping[str, ExportedGraph]:
+    return {name: export_pair_graph(model, dataset, encoder) for name, model in fitted.items()}
 
 
 @pytest.fixture(scope="module")
-def matrices(fitted: Mapping[str, FittedModel], dataset: Dataset, encoder: Encoder) -> Mapping[str, Exported]:
-    return {name: export_matrix(fitted[name], dataset, encoder) for name in ("mean", "additive", "mlp")}
+def matrices(
+    fitted: Mapping[str, FittedModel], dataset: Dataset, encoder: FeatureEncoder
+) -> Mapping[str, ExportedGraph]:
+    return {name: export_matrix_graph(fitted[name], dataset, encoder) for name in ("mean", "additive", "mlp")}
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_pair_graphs_equal_their_models(
-    name: str, exported: Mapping[str, Exported], dataset: Dataset, encoder: Encoder
+    name: str, exported: Mapping[str, ExportedGraph], dataset: Dataset, encoder: FeatureEncoder
 ) -> None:
     made = exported[name]
-    assert made.worst <= 1e-5
-    assert made.rows >= len(dataset) + 1024
+    assert made.max_error <= 1e-5
+    assert made.rows_compared >= len(dataset) + 1024
     graph = onnx.load_from_string(made.content)
     assert {p.key: p.value for p in graph.metadata_props} == {"fingerprint": encoder.fingerprint}
     domain = ["domain"] if name not in ("gbdt", "mlp") else []
@@ -46,22 +51,22 @@ def test_pair_graphs_equal_their_models(
 
 @pytest.mark.parametrize("name", ["mean", "additive", "mlp"])
 def test_matrix_graphs_equal_their_models_in_both_directions(
-    name: str, matrices: Mapping[str, Exported], dataset: Dataset, encoder: Encoder
+    name: str, matrices: Mapping[str, ExportedGraph], dataset: Dataset, encoder: FeatureEncoder
 ) -> None:
     made = matrices[name]
-    assert made.worst <= 1e-5
+    assert made.max_error <= 1e-5
     graph = onnx.load_from_string(made.content)
     assert {p.key: p.value for p in graph.metadata_props} == {"fingerprint": encoder.fingerprint}
     assert [o.name for o in graph.graph.output] == ["log_victim", "log_neighbour"]
     jobs, ids = random_jobs(dataset, 3)
-    session = session_of(made.content)
+    session = open_session(made.content)
     for v, n in ((1, 1), (1, 5), (5, 1)):  # one job is not a special case
-        ahead, back = run_matrix(session, jobs[:v], ids[:v], jobs[:n], ids[:n], 1)
+        ahead, back = run_matrix_graph(session, jobs[:v], ids[:v], jobs[:n], ids[:n], 1)
         assert ahead.shape == back.shape == (v, n)
 
 
 def test_a_graph_carries_no_trace_of_the_machine_it_was_made_on(
-    exported: Mapping[str, Exported], matrices: Mapping[str, Exported]
+    exported: Mapping[str, ExportedGraph], matrices: Mapping[str, ExportedGraph]
 ) -> None:
     for content in (exported["mlp"].content, matrices["mlp"].content):
         assert b"site-packages" not in content
@@ -76,10 +81,10 @@ class Impostor:
     other: FittedModel
     name: str = "impostor"
 
-    def predict(self, rows: Rows) -> np.ndarray:
+    def predict(self, rows: PairRows) -> np.ndarray:
         return self.real.predict(rows)
 
-    def threshold_rows(self, rows: Rows) -> Rows:
+    def threshold_rows(self, rows: PairRows) -> PairRows:
         return self.real.threshold_rows(rows)
 
     def to_onnx(self) -> bytes:
@@ -89,18 +94,18 @@ class Impostor:
         return self.other.to_matrix_onnx()
 
 
-def test_the_gate_refuses_a_graph_of_another_model(
-    fitted: Mapping[str, FittedModel], dataset: Dataset, encoder: Encoder
+def test_the_parity_check_refuses_a_graph_of_another_model(
+    fitted: Mapping[str, FittedModel], dataset: Dataset, encoder: FeatureEncoder
 ) -> None:
     false = Impostor(real=fitted["additive"], other=fitted["mean"])
     with pytest.raises(ModelError, match="nothing was published"):
-        export_pair(false, dataset, encoder)
+        export_pair_graph(false, dataset, encoder)
     with pytest.raises(ModelError, match=r"matrix\.onnx of impostor"):
-        export_matrix(false, dataset, encoder)
+        export_matrix_graph(false, dataset, encoder)
 
 
-def test_the_matrix_gate_sees_swapped_directions(
-    fitted: Mapping[str, FittedModel], dataset: Dataset, encoder: Encoder
+def test_the_parity_check_detects_swapped_directions(
+    fitted: Mapping[str, FittedModel], dataset: Dataset, encoder: FeatureEncoder
 ) -> None:
     turned = onnx.load_from_string(fitted["additive"].to_matrix_onnx())
     for node in turned.graph.node:
@@ -113,4 +118,4 @@ def test_the_matrix_gate_sees_swapped_directions(
             return turned.SerializeToString()
 
     with pytest.raises(ModelError):
-        export_matrix(Turned(real=fitted["additive"], other=fitted["additive"]), dataset, encoder)
+        export_matrix_graph(Turned(real=fitted["additive"], other=fitted["additive"]), dataset, encoder)

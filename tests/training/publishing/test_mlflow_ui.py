@@ -1,4 +1,4 @@
-"""`interfere ui`: MLflow's own pages on the workspace."""
+"""`interfere ui` starts MLflow's own pages on the workspace and leaves no process behind."""
 
 import socket
 import subprocess
@@ -12,14 +12,14 @@ import pytest
 
 from interfere.errors import NotFoundError, UnfitError
 from training.publishing.mlflow_ui import serve_ui
-from training.publishing.tracking import tracked
+from training.publishing.tracking import tracked_run
 
 
 @pytest.fixture(scope="module")
 def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     work = tmp_path_factory.mktemp("work")
-    with tracked(work, "ui test") as run:
-        run.metrics({"mae": 0.5, "absent": float("nan")})
+    with tracked_run(work, "ui test") as run:
+        run.log_metrics({"mae": 0.5, "absent": float("nan")})
     return work
 
 

@@ -1,4 +1,4 @@
-"""A model folder appears whole or not at all."""
+"""A model folder is replaced in one move or not at all."""
 
 from pathlib import Path
 

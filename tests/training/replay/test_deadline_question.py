@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from interfere.data.tables import Table
-from interfere.data.traces import JobTrace, TraceCluster, TraceJob, read_trace, write_trace
+from interfere.data.traces import JobTrace, TraceJob, VirtualCluster, read_trace, write_trace
 from interfere.errors import InvalidInputError
 from training.commands.replay import app
 
@@ -32,7 +32,7 @@ def trace_folder(small: Table, tmp_path_factory: pytest.TempPathFactory) -> Path
         )
         for k, at in enumerate(arrivals)
     )
-    clusters = (TraceCluster(vc="vc", nodes=2, gpus_per_node=2),)
+    clusters = (VirtualCluster(vc="vc", nodes=2, gpus_per_node=2),)
     folder = tmp_path_factory.mktemp("traces") / "made"
     write_trace(folder, JobTrace(name="made", jobs=jobs, clusters=clusters, start_s=19 * 3600.0))
     return folder

@@ -1,1 +1,1 @@
-"""Importers of kernel profiles: one row per kernel launch or kernel identity."""
+"""Importers of kernel profiles: one row per kernel launch, or per kernel identity."""

@@ -1,1 +1,1 @@
-"""Importers of monitoring data: what a site's Prometheus already knows about jobs that shared a device."""
+"""Importers of monitoring data: what a site's Prometheus has recorded about jobs that shared devices."""

@@ -1,6 +1,7 @@
-"""Steps that a counter saw in windows of constant company: time per step alone, slowdown in company.
+"""Step times and slowdowns from counters of training steps, read over co-location windows.
 
-`step_time = Σ time / Σ steps` over a job's windows alone; slowdown of a shared window = its time per step over that.
+`step_time = Σ time / Σ steps` over the windows in which a job held a device alone; the slowdown of a shared window is
+its time per step over that.
 """
 
 import math
@@ -9,14 +10,14 @@ from dataclasses import dataclass
 from itertools import pairwise
 from statistics import stdev
 
-from interfere.data.importers.monitoring.colocation_windows import Window
-from interfere.data.importers.monitoring.prometheus import Series
+from interfere.data.importers.monitoring.colocation_windows import ColocationWindow
+from interfere.data.importers.monitoring.prometheus import TimeSeries
 from interfere.records import MAX_SLOWDOWN, MIN_SLOWDOWN, NAN, PairMeasurement, PairStatus
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Progressed:
-    """What one job did in one window."""
+class WindowProgress:
+    """The steps that one job did in one window, and the time they took."""
 
     time_s: float
     steps: float
@@ -27,54 +28,58 @@ class Progressed:
         return self.time_s / self.steps
 
 
-def progressed(counter: Series, window: Window) -> Progressed | None:
-    """None where the counter has under two samples in the window, restarted, or stood still."""
-    inside = [
+def progress_in_window(counter: TimeSeries, window: ColocationWindow) -> WindowProgress | None:
+    """The progress of a counter in a window; None where it has under two samples there, restarted, or stood still."""
+    samples = [
         (time_s, value)
         for time_s, value in counter.samples
         if window.times_s[0] <= time_s <= window.times_s[-1] and not math.isnan(value)
     ]
-    if len(inside) < 2 or any(after < before for (_, before), (_, after) in pairwise(inside)):
+    if len(samples) < 2 or any(after < before for (_, before), (_, after) in pairwise(samples)):
         return None
-    steps = inside[-1][1] - inside[0][1]
-    return Progressed(time_s=inside[-1][0] - inside[0][0], steps=steps) if steps > 0 else None
+    steps = samples[-1][1] - samples[0][1]
+    return WindowProgress(time_s=samples[-1][0] - samples[0][0], steps=steps) if steps > 0 else None
 
 
-def step_time(windows: Sequence[Progressed]) -> tuple[float, float]:
-    """Time of one step over all windows, and its standard deviation between them; NaN where unknown."""
+def mean_step_time(windows: Sequence[WindowProgress]) -> tuple[float, float]:
+    """The time of one step over all windows, and its standard deviation between windows; NaN where unknown."""
     if not windows:
         return NAN, NAN
-    mean_s = math.fsum(w.time_s for w in windows) / math.fsum(w.steps for w in windows)
-    return mean_s, stdev([w.step_time_s for w in windows]) if len(windows) > 1 else NAN
+    mean_s = math.fsum(window.time_s for window in windows) / math.fsum(window.steps for window in windows)
+    return mean_s, stdev([window.step_time_s for window in windows]) if len(windows) > 1 else NAN
 
 
-def pair_rows(
+def pair_measurements(
     passes: Mapping[tuple[str, str, str], Sequence[float]],
     *,
     mode: str,
     campaign: str,
-    names: Mapping[str, str],
-    at_s: float,
+    product_of: Mapping[str, str],
+    measured_at_s: float,
 ) -> tuple[PairMeasurement, ...]:
-    """One row per (victim, neighbour, device type); what no clock can mean is unstable, never dropped."""
+    """One row per (victim, neighbour, device type) from the slowdowns of its windows.
+
+    `product_of` gives the product name of a device type. A slowdown outside the range of a record marks its row as
+    unstable; no row is dropped.
+    """
     rows = []
-    for (victim, neighbour, device_type), found in passes.items():
-        slowdown = math.prod(found) ** (1 / len(found))
-        sound = MIN_SLOWDOWN <= slowdown <= MAX_SLOWDOWN
+    for (victim, neighbour, device_type), slowdowns in passes.items():
+        slowdown = math.prod(slowdowns) ** (1 / len(slowdowns))
+        in_range = MIN_SLOWDOWN <= slowdown <= MAX_SLOWDOWN
         rows.append(
             PairMeasurement(
                 victim=victim,
                 neighbour=neighbour,
                 device_type=device_type,
                 mode=mode,
-                slowdown=slowdown if sound else NAN,
-                passes=tuple(found),
-                status=PairStatus.OK if sound else PairStatus.UNSTABLE,
-                reason="" if sound else f"slowdown {slowdown:g}: the counter or the time alone is of another run",
+                slowdown=slowdown if in_range else NAN,
+                passes=tuple(slowdowns),
+                status=PairStatus.OK if in_range else PairStatus.UNSTABLE,
+                reason="" if in_range else f"slowdown {slowdown:g}: the counter or the time alone is of another run",
                 source="dcgm",
                 campaign=campaign,
-                device_name=names.get(device_type, ""),
-                measured_at_s=at_s,
+                device_name=product_of.get(device_type, ""),
+                measured_at_s=measured_at_s,
             )
         )
     return tuple(rows)

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from interfere.data.importers.imported import Imported
+from interfere.data.importers.import_result import ImportResult
 from interfere.data.importers.kernels.nsight import import_nsight
 from interfere.errors import InvalidInputError, TableError
-from tests.data.importers.public import public
+from tests.data.importers.public_files import public
 
 RAW = """==PROF== Connected to process 42
 loss 0.5
@@ -48,13 +48,13 @@ LONG = LONG_HEAD + "".join(
 )
 
 
-def read(folder: Path, text: str, **options: object) -> Imported:
+def read(folder: Path, text: str, **options: object) -> ImportResult:
     (folder / "net.csv").write_text(text)
     return import_nsight(folder / "net.csv", **options)  # type: ignore[arg-type] # options by name, for brevity
 
 
-def counts(imported: Imported) -> dict[str, int]:
-    return {notice.what: notice.count for notice in imported.notices}
+def counts(imported: ImportResult) -> dict[str, int]:
+    return {notice.subject: notice.count for notice in imported.notices}
 
 
 def test_the_raw_page_with_its_units(tmp_path: Path) -> None:
@@ -99,7 +99,7 @@ def test_several_steps_in_one_file_are_counted_by_step(tmp_path: Path) -> None:
     assert timed.busy_frac == pytest.approx(0.5)
 
 
-def test_a_name_too_long_for_a_record_is_cut_and_stays_apart(tmp_path: Path) -> None:
+def test_names_too_long_for_a_record_are_cut_and_stay_distinct(tmp_path: Path) -> None:
     one, two = "void k<" + "float, " * 60 + "1>", "void k<" + "float, " * 60 + "2>"
     text = LONG_HEAD + line(0, "Duration", "us", "1", one) + line(1, "Duration", "us", "1", two)
     got = read(tmp_path, text, device_type="a100")

@@ -7,7 +7,7 @@ import pytest
 
 from interfere.data.importers.kernels.orion import import_orion
 from interfere.errors import InvalidInputError, TableError
-from tests.data.importers.public import public
+from tests.data.importers.public_files import public
 
 HEAD = "Name,Profile,Memory_footprint,SM_usage,Duration\n"
 ROWS = "Conv,1,0,98,1000\nConv,1,0,98,3000\nConv,1,0,49,500\nBatchNorm,0,0,2862,2000\nvoid at::native::x,-1,0,1,10\n"
@@ -30,13 +30,13 @@ def test_launches_of_one_identity_are_one_kernel_with_mean_spread_and_count(tmp_
     assert math.isnan(narrow.sd_s)
     assert (norm.compute_bound, norm.sm_used) == (0.0, 2862.0)
     assert math.isnan(other.compute_bound)
-    assert {notice.what: notice.count for notice in got.notices} == {
+    assert {notice.subject: notice.count for notice in got.notices} == {
         "of 5 launches are of unknown kind": 1,
         "profiles whose step time is the sum of their kernels": 1,
     }
 
 
-def test_the_sum_of_the_kernels_stands_in_for_a_step_nobody_measured(tmp_path: Path) -> None:
+def test_the_sum_of_the_kernels_stands_in_for_an_unmeasured_step_time(tmp_path: Path) -> None:
     path = write(tmp_path)
     (summed,) = import_orion(path).jobs
     assert summed.step_time_s == pytest.approx(6.51e-6)
@@ -65,7 +65,7 @@ def test_a_folder_is_one_profile_a_file(tmp_path: Path) -> None:
 def test_a_footprint_of_unknown_unit_is_counted_and_left_out(tmp_path: Path) -> None:
     got = import_orion(write(tmp_path, HEAD + "Conv,1,64,98,1000\n"))
     assert math.isnan(got.jobs[0].memory_peak_bytes)
-    assert any("footprint" in notice.what for notice in got.notices)
+    assert any("footprint" in notice.subject for notice in got.notices)
 
 
 @pytest.mark.parametrize(

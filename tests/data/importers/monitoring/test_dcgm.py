@@ -1,4 +1,4 @@
-"""Monitoring data of a site: who was alone, who shared with whom, and what may be known of each."""
+"""Imports of monitoring data: profiles of jobs seen alone, slowdowns of pairs, and counts of all other samples."""
 
 import copy
 import math
@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from interfere.data.importers.imported import Imported
+from interfere.data.importers.import_result import ImportResult
 from interfere.data.importers.monitoring.dcgm import import_dcgm
 from interfere.data.tables import Table, read_table, write_table
 from interfere.errors import InvalidInputError, TableError
-from tests.data.importers.site import answer, counter, gauge, write
+from tests.data.importers.monitored_site import answer, counter, gauge, write
 
 ACTIVE, FB, UTIL, OCCUPANCY = (
     "DCGM_FI_PROF_SM_ACTIVE",
@@ -37,15 +37,15 @@ def with_steps() -> dict[str, Any]:
     return answer(*SITE["data"]["result"], *STEPS)
 
 
-def jobs(imported: Imported) -> dict[str, Any]:
+def jobs(imported: ImportResult) -> dict[str, Any]:
     return {job.workload: job for job in imported.jobs}
 
 
-def counts(imported: Imported) -> dict[str, int]:
-    return {notice.what: notice.count for notice in imported.notices}
+def counts(imported: ImportResult) -> dict[str, int]:
+    return {notice.subject: notice.count for notice in imported.notices}
 
 
-def test_profiles_come_from_windows_alone_only(tmp_path: Path) -> None:
+def test_profiles_come_only_from_windows_in_which_a_job_is_alone(tmp_path: Path) -> None:
     got = import_dcgm(write(tmp_path, SITE))
     a, b = jobs(got)["a"], jobs(got)["b"]
     assert (a.device_type, a.source) == ("a100", "dcgm")
@@ -55,11 +55,11 @@ def test_profiles_come_from_windows_alone_only(tmp_path: Path) -> None:
     assert math.isnan(a.dram_active_frac)
 
 
-def test_shared_windows_are_counted_with_who_shared_with_whom(tmp_path: Path) -> None:
+def test_samples_of_shared_windows_are_counted_by_pair(tmp_path: Path) -> None:
     got = import_dcgm(write(tmp_path, SITE))
-    (notice,) = (one for one in got.notices if one.what == "samples of two jobs on one device")
+    (notice,) = (one for one in got.notices if one.subject == "samples of two jobs on one device")
     assert notice.count == 8
-    assert notice.why == "a + b: 8"
+    assert notice.reason == "a + b: 8"
     assert counts(got)["samples at the edge of a window, or in one of under three"] == 6
     assert got.pairs == ()
 
@@ -150,7 +150,7 @@ def test_blanks_idle_time_gangs_crowds_and_other_metrics_are_counted(tmp_path: P
     assert found["samples of three jobs or more on one device"] == 8
 
 
-def test_a_slice_of_a_card_is_a_device_of_its_own(tmp_path: Path) -> None:
+def test_a_mig_instance_is_a_device_of_its_own(tmp_path: Path) -> None:
     parts = [{"GPU_I_ID": str(k), "GPU_I_PROFILE": "1g.5gb"} for k in (1, 2)]
     document = answer(*(gauge(ACTIVE, pod, ALONE_A, 0.5, **part) for pod, part in zip("ab", parts, strict=True)))
     got = import_dcgm(write(tmp_path, document))
@@ -165,7 +165,7 @@ def test_a_restarted_or_still_counter_gives_no_slowdown(tmp_path: Path) -> None:
         assert counts(got)["sides of shared windows without a slowdown"] == 1
 
 
-def test_a_slowdown_no_clock_can_mean_is_unstable(tmp_path: Path) -> None:
+def test_a_slowdown_out_of_range_is_unstable(tmp_path: Path) -> None:
     steps = (counter("a", [(ALONE_A, 4.0), (SHARED, 400.0)]), STEPS[1])
     got = import_dcgm(write(tmp_path, answer(*SITE["data"]["result"], *steps)), step_metric="train_steps_total")
     (row,) = (pair for pair in got.pairs if pair.victim == "a")
@@ -222,20 +222,20 @@ def test_an_edited_answer_is_one_error_that_names_the_key(tmp_path: Path, keys: 
     assert caught.value.remedy
 
 
-def test_what_contradicts_itself_is_refused(tmp_path: Path) -> None:
+def test_contradictory_samples_are_refused(tmp_path: Path) -> None:
     results = SITE["data"]["result"]
     with pytest.raises(TableError, match="another value"):
         import_dcgm(write(tmp_path, answer(*results, gauge(ACTIVE, "a", ALONE_A, 0.6))))
     with pytest.raises(TableError, match="a second counter"):
         import_dcgm(write(tmp_path, answer(*results, STEPS[0], STEPS[0])), step_metric="train_steps_total")
     two = (gauge(ACTIVE, "a", ALONE_A, 0.5, app="x"), gauge(FB, "a", ALONE_A, 5, app="y"))
-    with pytest.raises(TableError, match="another one for"):
+    with pytest.raises(TableError, match="another value for"):
         import_dcgm(write(tmp_path, answer(*two)), by="app")
     with pytest.raises(TableError, match="label the counter"):
         import_dcgm(write(tmp_path, answer(*results, counter("", [(ALONE_A, 1.0)]))), step_metric="train_steps_total")
 
 
-def test_files_that_hold_nothing_of_use_say_so(tmp_path: Path) -> None:
+def test_files_without_usable_series_are_refused(tmp_path: Path) -> None:
     with pytest.raises(TableError, match="no DCGM metric of any job"):
         import_dcgm(write(tmp_path, answer()))
     with pytest.raises(TableError, match="no DCGM metric of any job"):

@@ -143,7 +143,7 @@ def test_what_a_job_asks_for(tres: str, shards: int, typed: bool) -> None:
 )
 def test_what_a_comment_says(comment: str, workload: str, cap: str) -> None:
     job = pending(1, comment=comment)
-    assert (job.workload, job.said("max_slowdown")) == (workload, cap)
+    assert (job.workload, job.comment_value("max_slowdown")) == (workload, cap)
 
 
 def test_with_one_user_only_notes_are_believed_in_that_users_comments_alone() -> None:

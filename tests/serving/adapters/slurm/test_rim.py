@@ -14,7 +14,7 @@ from serving.adapters.slurm.commands import SlurmCommands
 from serving.adapters.slurm.edits import place
 from serving.adapters.slurm.loop import one_instance
 from serving.adapters.slurm.metrics import AdvisorMetrics
-from serving.adapters.slurm.occupancy import Stay
+from serving.adapters.slurm.occupancy import JobOnGpu
 from serving.adapters.slurm.records import GpuAddress
 from serving.adapters.slurm.settings import load
 from serving.adapters.slurm.spool import Spool
@@ -82,7 +82,7 @@ def test_no_settings_file(tmp_path: Path) -> None:
 
 
 def test_marks_are_read_on_from_where_they_ended_and_only_from_the_owners_plain_file(tmp_path: Path) -> None:
-    stay = Stay(job=running(7, "g0", user_id=os.getuid()), address=GpuAddress("n0", "g0"), start_s=NOW, end_s=NOW)
+    stay = JobOnGpu(job=running(7, "g0", user_id=os.getuid()), address=GpuAddress("n0", "g0"), start_s=NOW, end_s=NOW)
     spool, writer = Spool(tmp_path, 1e9), Writer(str(tmp_path / "7.jsonl"), 0.0)
     assert spool.marks(stay, NOW) == []
     writer.step()
@@ -90,7 +90,7 @@ def test_marks_are_read_on_from_where_they_ended_and_only_from_the_owners_plain_
     writer.due = 0.0
     writer.step()
     assert [mark.steps for mark in spool.marks(stay, NOW)] == [1, 2]
-    other = Stay(job=running(8, "g0", user_id=os.getuid()), address=stay.address, start_s=NOW, end_s=NOW)
+    other = JobOnGpu(job=running(8, "g0", user_id=os.getuid()), address=stay.address, start_s=NOW, end_s=NOW)
     (tmp_path / "8.jsonl").symlink_to(tmp_path / "7.jsonl")
     assert spool.marks(other, NOW) == []
     os.chown(tmp_path / "7.jsonl", 12345, -1) if os.getuid() == 0 else pytest.skip("chown needs root")

@@ -10,7 +10,7 @@ import pytest
 from interfere.client import PolicyClient
 from interfere.errors import InvalidInputError, UnavailableError
 from interfere.records import Action, ActionKind, Plan, SolveStatus
-from serving.adapters.slurm.advisor import Advisor, check_plan
+from serving.adapters.slurm.advisor import Advisor, check_plan_subjects
 from serving.adapters.slurm.commands import SlurmCommands
 from serving.adapters.slurm.edits import place
 from serving.adapters.slurm.loop import one_round
@@ -99,10 +99,10 @@ def test_a_plan_about_something_else_reaches_no_job() -> None:
     asked = build("main", [pending(1)], [node()], SETTINGS, NOW).snapshot
     assert asked is not None
     good = Action(kind=ActionKind.START_ALONE, job_id="1", device_id="n0/g0")
-    check_plan(plan_of(good), asked)
+    check_plan_subjects(plan_of(good), asked)
     for bad in (replace(good, device_id="n0/g0 Priority=9"), replace(good, job_id="2")):
-        with pytest.raises(InvalidInputError, match="was not asked about"):
-            check_plan(plan_of(bad), asked)
+        with pytest.raises(InvalidInputError, match="were not in the request"):
+            check_plan_subjects(plan_of(bad), asked)
 
 
 def plan_of(action: Action) -> Plan:

@@ -4,15 +4,15 @@ from dataclasses import replace
 
 from interfere.records import Device
 from serving.adapters.slurm.records import GpuAddress, Note
-from serving.adapters.slurm.view import MOST_CHOICES, View, build, partitions
+from serving.adapters.slurm.view import MAX_PAIRS, PartitionView, build, partitions
 from tests.serving.adapters.slurm.facts import NOW, SETTINGS, node, pending, running
 
 
-def view(*jobs: object, nodes: tuple[object, ...] = (node(),), now_s: float = NOW) -> View:
+def view(*jobs: object, nodes: tuple[object, ...] = (node(),), now_s: float = NOW) -> PartitionView:
     return build("main", jobs, nodes, SETTINGS, now_s)  # type: ignore[arg-type]
 
 
-def devices(seen: View) -> dict[str, tuple[str, ...]]:
+def devices(seen: PartitionView) -> dict[str, tuple[str, ...]]:
     assert seen.snapshot is not None
     return {one.id: tuple(job.id for job in one.residents) for one in seen.snapshot.devices}
 
@@ -40,7 +40,7 @@ def test_residents_and_just_placed_jobs_hold_their_seats() -> None:
 def test_a_place_that_was_not_taken_is_asked_for_again_and_given_back_after_three_times() -> None:
     seen = view(placed(1, "g0", age_s=61.0), placed(2, "g0", age_s=61.0, tries=3))
     assert [job.id for job in seen.candidates] == ["1"]
-    assert [job.id for job in seen.back] == ["2"]
+    assert [job.id for job in seen.returned] == ["2"]
     assert seen.left_to_slurm == {"tried too often": 1}
 
 
@@ -107,4 +107,4 @@ def test_a_question_never_passes_the_servers_limit() -> None:
     seen = view(*residents, *(pending(k) for k in range(2_000)), nodes=nodes)
     n = len(seen.candidates)
     assert 100 < n < 2_000
-    assert n * (n - 1) / 2 + n * 3_600 + n * n <= MOST_CHOICES * 10 / 9
+    assert n * (n - 1) / 2 + n * 3_600 + n * n <= MAX_PAIRS * 10 / 9

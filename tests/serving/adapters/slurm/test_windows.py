@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from interfere.progress import Mark
 from interfere.records import OutcomeKind
-from serving.adapters.slurm.occupancy import Ending, occupancy, read_ending
+from serving.adapters.slurm.occupancy import JobEnding, occupancy, read_ending
 from serving.adapters.slurm.outcomes import outcomes
 from serving.adapters.slurm.records import GpuAddress, Note, SlurmJob
-from serving.adapters.slurm.windows import Window, of_windows, windows
+from serving.adapters.slurm.windows import ColocationWindow, colocation_windows, progress_of_windows
 from tests.serving.adapters.slurm.facts import NOW, SETTINGS, node, pending, running
 
 LONG = replace(SETTINGS, report_every_s=3600.0)  # NOW is 800 s after a multiple of it
@@ -24,12 +24,12 @@ def ended(job_id: int, gpu: str, workload: str, start_s: float, end_s: float, **
     return running(job_id, gpu, workload, start_s, **values)  # type: ignore[arg-type]
 
 
-def found(*jobs: SlurmJob, settings: object = LONG, now_s: float = NOW) -> list[Window]:
+def found(*jobs: SlurmJob, settings: object = LONG, now_s: float = NOW) -> list[ColocationWindow]:
     seen = occupancy(jobs, [node()])
-    return list(windows(seen, settings, now_s))  # type: ignore[arg-type]
+    return list(colocation_windows(seen, settings, now_s))  # type: ignore[arg-type]
 
 
-def spans(cut: list[Window], job_id: str) -> list[tuple[float, float, tuple[str, ...]]]:
+def spans(cut: list[ColocationWindow], job_id: str) -> list[tuple[float, float, tuple[str, ...]]]:
     return [
         (w.start_s - NOW, w.end_s - NOW, tuple(one.job.workload for one in w.company))
         for w in cut
@@ -77,7 +77,7 @@ def test_what_is_old_unsettled_unclear_or_crowded_is_not_told() -> None:
 def test_the_gpu_of_an_ended_job_comes_from_the_epilog_or_an_earlier_round() -> None:
     job = ended(1, "g0", "a", NOW - 60, NOW - 20, note=None)
     ending = read_ending('{"job": "1", "restarts": 0, "node": "n0", "gpus": "1"}')
-    assert ending == Ending(job_id="1", restarts=0, node="n0", gpu_indices=(1,))
+    assert ending == JobEnding(job_id="1", restarts=0, node="n0", gpu_indices=(1,))
     (stay,) = occupancy([job], [node()], [ending]).stays
     assert str(stay.address) == "n0/g1"
     (stay,) = occupancy([job], [node()], [], {("1", 0): (GpuAddress("n0", "g0"),)}).stays
@@ -89,7 +89,7 @@ def test_the_gpu_of_an_ended_job_comes_from_the_epilog_or_an_earlier_round() -> 
 
 def test_steps_between_the_first_and_last_mark_of_the_busiest_writer() -> None:
     cut = found(ended(1, "g0", "a", NOW - 100, NOW - 10), ended(2, "g0", "b", NOW - 80, NOW - 60))
-    told = of_windows(
+    told = progress_of_windows(
         cut,
         lambda stay: [*marks(NOW - 100, NOW, 5.0), *marks(NOW - 100, NOW, 0.1, "idle")] if stay.job.id == "1" else [],
         LONG,
@@ -102,19 +102,19 @@ def test_steps_between_the_first_and_last_mark_of_the_busiest_writer() -> None:
     assert [one.observation_id for one in told] == [f"slurm/c/1.0/{NOW - s:.0f}" for s in (99, 79, 59)]
     assert told[1].start_s == NOW - 79
     assert told[1].device_id == "n0/g0"
-    few = of_windows(cut, lambda _: [Mark("w", NOW - 70, 0.0, 1.0), Mark("w", NOW - 69, 0.0, 2.0)], LONG)
+    few = progress_of_windows(cut, lambda _: [Mark("w", NOW - 70, 0.0, 1.0), Mark("w", NOW - 69, 0.0, 2.0)], LONG)
     assert few == ()  # less than least_window_s
 
 
 def test_company_that_still_loads_its_data_is_no_company_yet() -> None:
     cut = found(ended(1, "g0", "a", NOW - 100, NOW - 10), ended(2, "g0", "b", NOW - 100, NOW - 10))
     of = {"1": marks(NOW - 99, NOW - 10, 5.0), "2": marks(NOW - 40, NOW - 20, 1.0)}
-    mine, theirs = of_windows(cut, lambda stay: of[stay.job.id], LONG)
+    mine, theirs = progress_of_windows(cut, lambda stay: of[stay.job.id], LONG)
     assert (mine.start_s, mine.end_s) == (theirs.start_s, theirs.end_s) == (NOW - 40, NOW - 20)
     of["2"] = [Mark("w", NOW - 5, 0.0, 1.0)]  # began after the window: nothing can be said about it
-    assert of_windows(cut, lambda stay: of[stay.job.id], LONG) == ()
+    assert progress_of_windows(cut, lambda stay: of[stay.job.id], LONG) == ()
     of["2"] = []  # marks nothing at all: Slurm's word must do
-    assert [one.job_id for one in of_windows(cut, lambda stay: of[stay.job.id], LONG)] == ["1"]
+    assert [one.job_id for one in progress_of_windows(cut, lambda stay: of[stay.job.id], LONG)] == ["1"]
 
 
 @given(
@@ -135,7 +135,7 @@ def test_what_is_told_does_not_depend_on_when_one_looks(stays: list[tuple[int, i
             if a <= after
         ]
         written, cut = marks(begin, now_s, 3.0), found(*jobs, settings=SETTINGS, now_s=now_s)
-        for one in of_windows(cut, lambda _, known=written: known, SETTINGS):  # type: ignore[misc]  # binds now
+        for one in progress_of_windows(cut, lambda _, known=written: known, SETTINGS):  # type: ignore[misc]  # binds now
             assert told.setdefault(one.observation_id, one) == one
             assert one.end_s <= now_s
 

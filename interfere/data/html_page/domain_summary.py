@@ -1,0 +1,222 @@
+"""What the page shows, as numbers and orders without markup: domains, cells, outliers and memory sums of a table.
+
+Laws: every row of the table lies in one domain; a cell is measured, unstable, infeasible or missing, never imputed;
+equal tables give equal summaries, whatever the order of their rows.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from interfere.data.additive_fit import AdditiveFit, JobEffect, fit_table, replicate_sd
+from interfere.data.quality import TableQuality, table_quality
+from interfere.data.tables import Table
+from interfere.devices import find_device_type
+from interfere.records import NAN, JobProfile, PairMeasurement, PairStatus
+
+MAD_TO_SD = 1.4826  # standard deviation over median absolute deviation of a normal distribution: 1 / Φ⁻¹(3/4)
+FAR_UNITS = 3.0  # noise units beyond which a row counts as far from the fit: 0.3 % of the rows of a normal distribution
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outlier:
+    """One row compared with the additive fit."""
+
+    pair: PairMeasurement
+    expected: float  # slowdown of the fit
+    units: float  # log(measured / expected) over the noise of the row
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DomainSummary:
+    """The rows of one domain: one device type, sharing mode and metric, within which slowdowns can be compared."""
+
+    device_type: str
+    mode: str
+    metric: str
+    table: Table  # the rows and profiles of this domain only
+    quality: TableQuality
+    fit: AdditiveFit
+    victims: tuple[str, ...]  # group by group, the most slowed first; those without a valid row last
+    neighbours: tuple[str, ...]  # the most harmful first
+    cells: Mapping[tuple[str, str], PairMeasurement]  # by victim and neighbour; a missing pair has none
+    outliers: tuple[Outlier, ...]  # every ok row, the farthest first
+    noise_sd: float  # of the log slowdown of one block
+    noise_from_replicates: bool  # False: from the residuals of the fit
+
+    @property
+    def missing(self) -> int:
+        """Number of cells without a row."""
+        return len(self.victims) * len(self.neighbours) - len(self.cells)
+
+    @property
+    def pairs_with_interval(self) -> tuple[PairMeasurement, ...]:
+        """The ok rows that have an interval."""
+        return tuple(pair for pair in self.table.ok_pairs if math.isfinite(pair.lower) and math.isfinite(pair.upper))
+
+
+def domain_summaries(table: Table) -> tuple[DomainSummary, ...]:
+    """A summary of each domain of the table, by name."""
+    keys = sorted({(pair.device_type, pair.mode, pair.metric) for pair in table.pairs})
+    return tuple(_domain_summary(table, *key) for key in keys)
+
+
+def _domain_summary(table: Table, device_type: str, mode: str, metric: str) -> DomainSummary:
+    key = (device_type, mode, metric)
+    pairs = sorted(
+        (pair for pair in table.pairs if (pair.device_type, pair.mode, pair.metric) == key),
+        key=lambda pair: (pair.victim, pair.neighbour),
+    )
+    jobs = sorted((job for job in table.jobs if job.device_type == device_type), key=lambda job: job.workload)
+    domain_table = Table(name=table.name, jobs=tuple(jobs), pairs=tuple(pairs))
+    fit = fit_table(domain_table)
+    noise_sd, from_replicates = _noise_sd(domain_table, fit)
+    return DomainSummary(
+        device_type=device_type,
+        mode=mode,
+        metric=metric,
+        table=domain_table,
+        quality=table_quality(domain_table),
+        fit=fit,
+        victims=_by_effect({pair.victim for pair in pairs}, fit.victim_effects),
+        neighbours=_by_effect({pair.neighbour for pair in pairs}, fit.neighbour_effects),
+        cells={(pair.victim, pair.neighbour): pair for pair in pairs},
+        outliers=_outliers(domain_table, fit, noise_sd),
+        noise_sd=noise_sd,
+        noise_from_replicates=from_replicates,
+    )
+
+
+def _by_effect(names: set[str], effects: tuple[JobEffect, ...]) -> tuple[str, ...]:
+    """Names by group, then by decreasing effect; those without an effect last."""
+    rank = {effect.name: (effect.group, -effect.log_slowdown) for effect in effects}
+    return tuple(sorted(names, key=lambda name: (rank.get(name, (len(names), 0.0)), name)))
+
+
+def _noise_sd(table: Table, fit: AdditiveFit) -> tuple[float, bool]:
+    """The noise of the log slowdown of one block, and whether it is computed from replicates."""
+    from_replicates = replicate_sd(table.ok_pairs)
+    if from_replicates > 0:
+        return from_replicates, True
+    if len(fit.residuals) < 2:
+        return NAN, False
+    residuals = np.asarray(fit.residuals)
+    return MAD_TO_SD * float(np.median(np.abs(residuals - np.median(residuals)))), False
+
+
+def _outliers(table: Table, fit: AdditiveFit, noise_sd: float) -> tuple[Outlier, ...]:
+    outliers = [
+        Outlier(
+            pair=pair,
+            expected=pair.slowdown / math.exp(residual),
+            units=residual * math.sqrt(max(1, len(pair.passes))) / noise_sd if noise_sd > 0 else NAN,
+        )
+        for pair, residual in zip(table.ok_pairs, fit.residuals, strict=True)
+    ]
+    return tuple(
+        sorted(outliers, key=lambda outlier: (-abs(outlier.units), outlier.pair.victim, outlier.pair.neighbour))
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairMemory:
+    """The sum of the peak memory of two jobs, in either order."""
+
+    first: str
+    second: str
+    bytes: float
+    status: PairStatus
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemorySummary:
+    """What is known of memory in one domain."""
+
+    capacity_bytes: float  # NaN for an unknown device type
+    static_jobs: int  # jobs without a measured peak, whose peak is that of a static trace
+    sums: tuple[PairMemory, ...]  # pairs with two known peaks, largest first
+
+    def count(self, *, fits: bool, feasible: bool) -> int:
+        """Number of pairs whose sum fits the capacity (or not), and that could share the device (or not)."""
+        return sum(
+            (pair.bytes <= self.capacity_bytes) is fits and (pair.status is not PairStatus.INFEASIBLE) is feasible
+            for pair in self.sums
+        )
+
+
+def peak_bytes(job: JobProfile) -> float:
+    """The measured peak memory of a job, else that of its static trace."""
+    return job.static_memory_peak_bytes if math.isnan(job.memory_peak_bytes) else job.memory_peak_bytes
+
+
+def memory_summary(domain: DomainSummary) -> MemorySummary:
+    """The sums of peak memory of all pairs, and the capacity of the device type."""
+    peaks = {job.workload: peak_bytes(job) for job in domain.table.jobs}
+    sums: dict[tuple[str, str], PairMemory] = {}
+    for pair in domain.table.pairs:
+        first, second = sorted((pair.victim, pair.neighbour))
+        total_bytes = peaks[first] + peaks[second]
+        if math.isnan(total_bytes):
+            continue
+        # A pair that is infeasible in one order is infeasible in both.
+        if (first, second) not in sums or pair.status is PairStatus.INFEASIBLE:
+            sums[first, second] = PairMemory(first=first, second=second, bytes=total_bytes, status=pair.status)
+    return MemorySummary(
+        capacity_bytes=find_device_type(domain.device_type).memory_bytes,
+        static_jobs=sum(
+            math.isnan(job.memory_peak_bytes) and not math.isnan(job.static_memory_peak_bytes)
+            for job in domain.table.jobs
+        ),
+        sums=tuple(sorted(sums.values(), key=lambda pair: (-pair.bytes, pair.first, pair.second))),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReasonCount:
+    """The number of rows of one status with the same reason, apart from the numbers in it."""
+
+    status: PairStatus
+    reason: str  # of the first such row
+    rows: int
+
+
+def count_reasons(table: Table) -> tuple[ReasonCount, ...]:
+    """Rows by status and reason, the most frequent first within a status."""
+    first_reason: dict[tuple[PairStatus, str], str] = {}
+    counts: Counter[tuple[PairStatus, str]] = Counter()
+    for pair in sorted(table.pairs, key=lambda pair: (pair.device_type, pair.victim, pair.neighbour)):
+        key = (pair.status, "".join("0" if c.isdigit() else c for c in pair.reason))
+        first_reason.setdefault(key, pair.reason)
+        counts[key] += 1
+    ranked = sorted(counts.items(), key=lambda item: (list(PairStatus).index(item[0][0]), -item[1], item[0][1]))
+    return tuple(ReasonCount(status=key[0], reason=first_reason[key], rows=rows) for key, rows in ranked)
+
+
+def count_censored(table: Table) -> int:
+    """Number of ok rows whose reason says that they are censored: the true value lies beyond the stated one."""
+    return sum("censored" in pair.reason.lower() for pair in table.ok_pairs)
+
+
+def with_sorted_rows(table: Table) -> Table:
+    """The table with its rows in the order of their keys, so that the page does not depend on the order in the file."""
+    return replace(
+        table,
+        jobs=tuple(sorted(table.jobs, key=lambda job: (job.device_type, job.workload))),
+        pairs=tuple(
+            sorted(
+                table.pairs, key=lambda pair: (pair.device_type, pair.mode, pair.metric, pair.victim, pair.neighbour)
+            )
+        ),
+    )
+
+
+def job_effects(domain: DomainSummary) -> Iterator[tuple[str, float, float]]:
+    """For each job its name, its slowdown beside an average neighbour of its group, and the slowdown that it causes."""
+    suffered = {effect.name: effect.log_slowdown for effect in domain.fit.victim_effects}
+    caused = {effect.name: effect.log_slowdown for effect in domain.fit.neighbour_effects}
+    names = (*domain.victims, *(name for name in domain.neighbours if name not in set(domain.victims)))
+    for name in names:
+        yield name, math.exp(suffered.get(name, NAN)), math.exp(caused.get(name, NAN))

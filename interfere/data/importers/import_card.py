@@ -1,0 +1,113 @@
+"""The dataset card of an import: its source files, its content, and every row that is not simply as published."""
+
+import math
+from collections import Counter
+
+from interfere.data.importers.import_result import ImportResult, SourceFile
+from interfere.data.public_tables import find_public_table, public_tables
+from interfere.data.quality import table_quality
+from interfere.data.tables import Table
+from interfere.data.traces import JobTrace
+from interfere.records import PairStatus
+
+TITLE = "# Imported"  # the first words of the card tell an imported folder from a measured one
+IDENTICAL = "byte-identical to the published file"
+DIFFERENT = "differs from every published file that this release knows"
+
+
+def compare_with_published(file: SourceFile) -> str:
+    """Whether a file has exactly the bytes of a published one, in words."""
+    return IDENTICAL if find_public_table(file.sha256) else DIFFERENT
+
+
+def import_card(name: str, imported: ImportResult) -> str:
+    """The card as Markdown; `name` is that of the folder."""
+    lines = [
+        f"{TITLE} `{name}` ({imported.source_format})",
+        "",
+        "## Read from",
+        *(f"- `{file.path.name}`, sha256 {file.sha256}: {compare_with_published(file)}" for file in imported.files),
+        *_licence_lines(imported),
+        "",
+        "## How it was read",
+        *(f"- {note}" for note in imported.format_notes),
+        "",
+        "## Not simply as published",
+        *_notice_lines(imported),
+        "",
+        *(_trace_lines(imported.trace) if imported.trace else _table_lines(name, imported)),
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _licence_lines(imported: ImportResult) -> list[str]:
+    tables = [table for file in imported.files if (table := find_public_table(file.sha256))]
+    lines = [f"- {table.file}: {table.upstream}; licence: {table.licence}" for table in tables]
+    lines += [f"- {table.file}: {table.note}" for table in tables if table.note]
+    known_licences = sorted({table.licence for table in public_tables() if table.kind == imported.source_format})
+    if len(tables) < len(imported.files):
+        published = f"; published ones: {', '.join(known_licences)}" if known_licences else ""
+        lines.append(f"- licence: the publisher's or yours{published}")
+    return lines
+
+
+def _notice_lines(imported: ImportResult) -> list[str]:
+    if not imported.notices:
+        return ["Nothing was dropped, flagged or repaired."]
+    return [
+        "| | count | what | why |",
+        "|---|---|---|---|",
+        *(
+            f"| {notice.treatment.value} | {notice.count} | {_cell(notice.subject)} | {_cell(notice.reason)} |"
+            for notice in imported.notices
+        ),
+    ]
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")
+
+
+def _table_lines(name: str, imported: ImportResult) -> list[str]:
+    table = Table(name=name, jobs=imported.jobs, pairs=imported.pairs)
+    device_types = sorted({job.device_type for job in table.jobs})
+    lines = ["## Rows", "| device type | jobs | ordered pairs | feasible | not |", "|---|---|---|---|---|"]
+    for device_type in device_types:
+        pairs = [pair for pair in table.pairs if pair.device_type == device_type]
+        infeasible = sum(not pair.feasible for pair in pairs)
+        jobs = sum(job.device_type == device_type for job in table.jobs)
+        lines.append(f"| {device_type} | {jobs} | {len(pairs)} | {len(pairs) - infeasible} | {infeasible} |")
+    lines += ["", f"Sharing mode: {', '.join(sorted({pair.mode for pair in table.pairs})) or 'no pairs'}."]
+    if not any(pair.status is PairStatus.OK for pair in table.pairs):
+        return lines
+    quality = table_quality(table)
+    figures = (
+        (f"agreement of two passes, ICC(1,1) of log slowdown ({quality.icc_rows} rows)", quality.icc),
+        ("additive fit, R² of log slowdown ~ victim + neighbour, all device types as one", quality.additive_r2),
+        ("slowdown median", quality.slowdown_median),
+        ("slowdown p90", quality.slowdown_p90),
+        ("slowdown max", quality.slowdown_max),
+    )
+    rows = (f"| {label} | {'–' if math.isnan(value) else f'{value:.3f}'} |" for label, value in figures)
+    return [*lines, "", "## Quality", "| figure | value |", "|---|---|", *rows]
+
+
+def _trace_lines(trace: JobTrace) -> list[str]:
+    jobs = trace.jobs
+    jobs_by_gpus = sorted(Counter(job.gpus for job in jobs).items())
+    jobs_by_status = sorted(Counter(job.status for job in jobs if job.status).items())
+    days = (jobs[-1].arrival_s - jobs[0].arrival_s) / 86_400
+    distinct = {name: len({getattr(job, name) for job in jobs} - {""}) for name in ("workload", "user", "vc")}
+    return [
+        "## Jobs",
+        f"- {len(jobs)} submissions over {days:.1f} days, {distinct['workload']} workloads, {distinct['user']} users, "
+        f"{distinct['vc']} virtual clusters",
+        f"- without a duration: {sum(math.isnan(job.duration_s) for job in jobs)}",
+        "- by devices asked: " + ", ".join(f"{gpus}: {count}" for gpus, count in jobs_by_gpus),
+        *(
+            ["- by end: " + ", ".join(f"{status} {count}" for status, count in jobs_by_status)]
+            if jobs_by_status
+            else []
+        ),
+    ]

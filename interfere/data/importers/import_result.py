@@ -1,0 +1,69 @@
+"""The result of an import: its records, its source files, and notices about rows that are not as published."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import pairwise
+from pathlib import Path
+
+from interfere.data.traces import JobTrace
+from interfere.records import JobProfile, PairMeasurement
+
+
+class Treatment(StrEnum):
+    """What the importer did with the rows that a notice counts."""
+
+    DROPPED = "dropped"  # not in the output
+    FLAGGED = "flagged"  # in the output; read the reason before you trust them
+    REPAIRED = "repaired"  # in the output, with another value than in the file
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Notice:
+    """`count` rows (or profiles, or samples, as `subject` says) that are not simply as published."""
+
+    treatment: Treatment
+    subject: str
+    count: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceFile:
+    """A file that was read, with its checksum."""
+
+    path: Path
+    sha256: str
+
+    @property
+    def campaign(self) -> str:
+        """File name and the first digits of the checksum: identifies the content."""
+        return f"{self.path.name}@{self.sha256[:12]}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportResult:
+    """One import, not yet written: jobs and pairs, or a trace."""
+
+    source_format: str  # the subcommand of `interfere data import`
+    files: tuple[SourceFile, ...]
+    format_notes: tuple[str, ...]  # what the format means and how it was read, for the card
+    notices: tuple[Notice, ...] = ()
+    jobs: tuple[JobProfile, ...] = ()
+    pairs: tuple[PairMeasurement, ...] = ()
+    trace: JobTrace | None = None
+
+
+def nonempty_notices(*notices: Notice) -> tuple[Notice, ...]:
+    """The notices that count at least one row."""
+    return tuple(notice for notice in notices if notice.count)
+
+
+def out_of_order_notice(arrivals_s: Sequence[float]) -> Notice:
+    """The notice that counts the jobs of a trace whose rows are out of order; arrivals are in the order of the file."""
+    return Notice(
+        treatment=Treatment.REPAIRED,
+        subject="jobs listed after a later one",
+        count=sum(after < before for before, after in pairwise(arrivals_s)),
+        reason="sorted by arrival",
+    )

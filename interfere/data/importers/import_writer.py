@@ -1,0 +1,74 @@
+"""Writes an import whole or not at all: into a folder beside the target first, which then replaces the target.
+
+Law: after a failure the target is what it was before; a folder that holds anything but an earlier import is refused.
+"""
+
+import shutil
+import tempfile
+from pathlib import Path
+
+from interfere.data.dataset_card import CARD_FILE
+from interfere.data.importers.import_card import TITLE, import_card
+from interfere.data.importers.import_result import ImportResult
+from interfere.data.tables import JOBS_FILE, PAIRS_FILE, Table, write_table
+from interfere.data.traces import CLUSTERS_FILE, TRACE_FILE, write_trace
+from interfere.errors import ConflictError, UnfitError
+
+IMPORT_FILES = (JOBS_FILE, PAIRS_FILE, TRACE_FILE, CLUSTERS_FILE, CARD_FILE)
+
+
+def write_import(out: Path, imported: ImportResult) -> tuple[Path, ...]:
+    """Write jobs and pairs, or the trace, and the card; returns the files.
+
+    Raises ConflictError where the target is no earlier import, UnfitError where it cannot be written, and TableError.
+    """
+    check_target(out)
+    target = out.resolve()
+    # 1. Write everything into a new folder beside the target.
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        staging = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+    except OSError as error:
+        raise _write_error(out, error) from None
+    try:
+        folder = staging / target.name
+        folder.mkdir()
+        if imported.trace is not None:
+            write_trace(folder, imported.trace)
+        else:
+            write_table(folder, Table(name=target.name, jobs=imported.jobs, pairs=imported.pairs))
+        (folder / CARD_FILE).write_text(import_card(target.name, imported), encoding="utf-8")
+        names = sorted(path.name for path in folder.iterdir())
+        # 2. Replace the target; put it back when that fails.
+        if target.exists():
+            target.rename(staging / "before")
+        folder.rename(target)
+    except OSError as error:
+        if (staging / "before").exists() and not target.exists():
+            (staging / "before").rename(target)
+        raise _write_error(out, error) from None
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+    return tuple(out / name for name in names)
+
+
+def check_target(out: Path) -> None:
+    """Raise ConflictError where the target exists and is not an earlier import."""
+    if not out.exists():
+        return
+    if not out.is_dir():
+        raise ConflictError("the target is a file", value=out, remedy="name a folder that is new or empty")
+    names = sorted(path.name for path in out.iterdir())
+    card = out / CARD_FILE
+    is_import = card.is_file() and card.read_text(encoding="utf-8", errors="replace").startswith(TITLE)
+    foreign = [name for name in names if name not in IMPORT_FILES or not is_import]
+    if foreign:
+        raise ConflictError(
+            "the target holds something else than an earlier import",
+            value=f"{out}: {', '.join(foreign[:4])}",
+            remedy="name a folder that is new or empty",
+        )
+
+
+def _write_error(out: Path, error: OSError) -> UnfitError:
+    return UnfitError("cannot write here", value=f"{out}: {error.strerror or error}", remedy="choose another folder")

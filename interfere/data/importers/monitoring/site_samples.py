@@ -1,0 +1,125 @@
+"""The samples of a site's DCGM metrics and step counters, sorted by device, time and job."""
+
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from interfere.data.importers.device_names import device_type_of_product
+from interfere.data.importers.monitoring.prometheus import TimeSeries
+from interfere.data.importers.strict_reading import fail_at_key
+
+MIB = 2**20
+# For each metric: the field of JobProfile, the factor to SI units or a share, and the highest valid value.
+METRICS = {
+    "DCGM_FI_PROF_GR_ENGINE_ACTIVE": ("busy_frac", 1.0, 1.0),
+    "DCGM_FI_PROF_SM_ACTIVE": ("sm_active_frac", 1.0, 1.0),
+    "DCGM_FI_PROF_SM_OCCUPANCY": ("sm_occupancy_frac", 1.0, 1.0),
+    "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE": ("tensor_active_frac", 1.0, 1.0),
+    "DCGM_FI_PROF_DRAM_ACTIVE": ("dram_active_frac", 1.0, 1.0),
+    "DCGM_FI_DEV_GPU_UTIL": ("gpu_util_frac", 0.01, 1.0),
+    "DCGM_FI_DEV_MEM_COPY_UTIL": ("memory_util_frac", 0.01, 1.0),
+    "DCGM_FI_DEV_FB_USED": ("memory_peak_bytes", float(MIB), 1e16),
+    "DCGM_FI_DEV_POWER_USAGE": ("power_w", 1.0, 1e5),
+}
+# Prometheus renames an exporter's label that the scrape sets too: the plain `pod` is then that of the exporter itself.
+EXPORTED_PREFIX = "exported_"
+# dcgm_structs.h: DCGM_INT64_BLANK, DCGM_INT32_BLANK and DCGM_FP64_BLANK, each followed by the codes of its reasons.
+BLANK_RANGES = (
+    (9223372036854775792.0, math.inf),
+    (2147483632.0, 2147483647.0),
+    (140737488355328.0, 140737488355335.0),
+)
+
+
+@dataclass(slots=True)
+class SiteSamples:
+    """All samples of a site, by device, time and job."""
+
+    label_prefix: str  # of the labels that name jobs, on DCGM's metrics
+    workload: dict[str, str] = field(default_factory=dict)  # by job
+    device_type: dict[str, str] = field(default_factory=dict)  # by device
+    product: dict[str, str] = field(default_factory=dict)  # the model name, by device
+    jobs_at: dict[str, dict[float, set[str]]] = field(default_factory=lambda: defaultdict(lambda: defaultdict(set)))
+    values: dict[tuple[str, float, str], dict[str, float]] = field(default_factory=lambda: defaultdict(dict))
+    step_counters: dict[str, TimeSeries] = field(default_factory=dict)  # by job
+    blank_values: int = 0
+    idle_values: int = 0
+    other_series: int = 0
+
+
+def sort_samples(all_series: Sequence[TimeSeries], by: str, step_metric: str, device_type: str) -> SiteSamples:
+    """The samples of all series. `by` is the label that names the workload, `device_type` "" reads it from the labels.
+
+    Raises TableError, which names file and key.
+    """
+    exported_label = EXPORTED_PREFIX + by
+    has_exported = any(
+        name == exported_label for series in all_series if series.name in METRICS for name, _ in series.labels
+    )
+    samples = SiteSamples(label_prefix=EXPORTED_PREFIX if has_exported else "")
+    for series in all_series:
+        if step_metric and series.name == step_metric:
+            _add_step_counter(samples, series, by)
+        elif series.name in METRICS:
+            _add_gauge(samples, series, by, device_type)
+        else:
+            samples.other_series += 1
+    return samples
+
+
+def _job_of(samples: SiteSamples, series: TimeSeries, by: str, prefix: str) -> str:
+    """The job of a series: its pod, else the value of its label `by`; empty where it has no such label."""
+    workload = series.label(prefix + by)
+    job = "/".join(filter(None, (series.label(f"{prefix}namespace"), series.label(f"{prefix}pod")))) or workload
+    if not workload:
+        return ""
+    if samples.workload.setdefault(job, workload) != workload:
+        fail_at_key(
+            series.path, (*series.keys, "metric", by), f"another value for {job}", workload, "query one label per job"
+        )
+    return job
+
+
+def _add_step_counter(samples: SiteSamples, series: TimeSeries, by: str) -> None:
+    prefix = EXPORTED_PREFIX if series.label(EXPORTED_PREFIX + by) else ""
+    job = _job_of(samples, series, by, prefix)
+    if not job:
+        fail_at_key(series.path, (*series.keys, "metric", by), "missing", "", "label the counter with its job")
+    if job in samples.step_counters:
+        fail_at_key(series.path, series.keys, f"a second counter of {job}", series.name, "query one counter per job")
+    samples.step_counters[job] = series
+
+
+def _add_gauge(samples: SiteSamples, series: TimeSeries, by: str, given_device_type: str) -> None:
+    """Add the samples of one DCGM metric of one device."""
+    # 1. Which device, and of which type.
+    device = "/".join(filter(None, (series.label("UUID"), series.label("GPU_I_ID"))))
+    if not series.label("UUID"):
+        fail_at_key(series.path, (*series.keys, "metric", "UUID"), "missing", "", "keep the exporter's labels")
+    product = series.label("modelName")
+    device_type = given_device_type or device_type_of_product(product)
+    if not device_type:
+        fail_at_key(series.path, (*series.keys, "metric", "modelName"), "missing", "", "name it: --device a100")
+    samples.product[device] = product
+    # A MIG instance is another device type than the whole GPU.
+    samples.device_type[device] = "-".join(filter(None, (device_type, series.label("GPU_I_PROFILE"))))
+    # 2. Which value at which time, for which job.
+    name, factor, maximum = METRICS[series.name]
+    job = _job_of(samples, series, by, samples.label_prefix)
+    for k, (time_s, raw) in enumerate(series.samples):
+        if math.isnan(raw) or any(low <= raw <= high for low, high in BLANK_RANGES):
+            samples.blank_values += 1
+            continue
+        value = raw * factor
+        place = (*series.keys, "values", str(k), "1")
+        if not 0 <= value <= maximum * 1.01:  # profiling counters are estimates and may exceed 1 a little
+            fail_at_key(series.path, place, "out of range", raw, "check the exporter")
+        if not job:
+            samples.idle_values += 1
+            continue
+        samples.jobs_at[device][time_s].add(job)
+        sample = samples.values[device, time_s, job]
+        if sample.setdefault(name, min(value, maximum)) != min(value, maximum):
+            problem = f"another value of {series.name} for the same device, job and time"
+            fail_at_key(series.path, place, problem, raw, "give each sample once")

@@ -1,0 +1,251 @@
+"""Strict reading of text, CSV and JSON: nothing is coerced, guessed or skipped, and every error names its place.
+
+Rows are numbered as an editor shows them: the header is row 1. Numbers are plain ASCII with a decimal point; a text, a
+NaN, an infinity or a decimal comma in place of a number is an error. A last line without a line end means a truncated
+file. A byte-order mark and CRLF line ends are accepted; any encoding but UTF-8 is an error.
+"""
+
+import csv
+import hashlib
+import io
+import json
+import math
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+from interfere.data.importers.import_result import SourceFile
+from interfere.errors import TableError
+
+NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+MAX_INT32 = 2**31 - 1  # the schema stores whole numbers as int32
+FETCH_AGAIN = "fetch the file again (`interfere data sources` lists the addresses)"
+FOREIGN_SIGNATURES = (  # first bytes of files that are not UTF-8 text
+    (b"\x1f\x8b", "is compressed with gzip", "unpack it first: gunzip"),
+    (b"PK\x03\x04", "is a zip archive", "unpack it first: unzip"),
+    (b"\xff\xfe", "is UTF-16", "save it as UTF-8: iconv -f UTF-16 -t UTF-8"),
+    (b"\xfe\xff", "is UTF-16", "save it as UTF-8: iconv -f UTF-16 -t UTF-8"),
+)
+
+
+def read_text(path: Path) -> tuple[str, SourceFile]:
+    """The content of a UTF-8 file, and the file with its checksum. Raises TableError."""
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise TableError(
+            f"{path.name} cannot be read", value=f"{path}: {error.strerror}", remedy="give a file that exists"
+        ) from None
+    for signature, problem, remedy in FOREIGN_SIGNATURES:
+        if content.startswith(signature):
+            raise TableError(f"{path.name}, row 1: the file {problem}", value=path, remedy=remedy)
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        before = content[: error.start]
+        row, byte = before.count(b"\n") + 1, error.start - before.rfind(b"\n")
+        raise TableError(
+            f"{path.name}, row {row}, byte {byte}: not UTF-8",
+            value=f"{content[error.start : error.start + 1]!r} in {path}",
+            remedy="save it as UTF-8: iconv -t UTF-8",
+        ) from None
+    if "\0" in text:
+        row = text.count("\n", 0, text.index("\0")) + 1
+        raise TableError(
+            f"{path.name}, row {row}: contains a NUL character",
+            value=path,
+            remedy="save it as UTF-8: iconv -f UTF-16LE -t UTF-8",
+        )
+    if not text.strip():
+        raise TableError(f"{path.name}, row 1: the file is empty", value=path, remedy=FETCH_AGAIN)
+    return text, SourceFile(path=path, sha256=hashlib.sha256(content).hexdigest())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CsvRow:
+    """One row of a CSV file. Its methods return a field as the type that is asked for, or raise TableError."""
+
+    path: Path
+    row_number: int
+    fields: dict[str, str]
+
+    def fail(self, column: str, problem: str, remedy: str) -> NoReturn:
+        """Raise the TableError of one field."""
+        raise TableError(
+            f"{self.path.name}, row {self.row_number}, column {column}: {problem}",
+            value=f"{self.fields.get(column, '')!r} in {self.path}",
+            remedy=remedy,
+        )
+
+    def text(self, column: str) -> str:
+        """A name: not empty, printable, at most 256 characters."""
+        value = self.fields[column]
+        if not value or value != value.strip() or not value.isprintable() or len(value) > 256:
+            self.fail(column, "a name expected", "give 1-256 printable characters without spaces around them")
+        return value
+
+    def number(
+        self, column: str, *, low: float = -math.inf, high: float = math.inf, exclude_low: bool = False
+    ) -> float:
+        """A finite number in [low, high], or in (low, high] where `exclude_low`."""
+        text = self.fields[column]
+        if not NUMBER.fullmatch(text):
+            self.fail(column, "a number expected", "write digits with a decimal point, such as 0.97")
+        value = float(text)
+        if not math.isfinite(value) or value < low or value > high or (exclude_low and value == low):
+            lower = f"above {low:g}" if exclude_low else f"at least {low:g}" if low > -math.inf else "finite"
+            upper = f" and at most {high:g}" if high < math.inf else ""
+            self.fail(column, f"must be {lower}{upper}", FETCH_AGAIN)
+        return value
+
+    def integer(self, column: str, *, low: int = 0, high: int = MAX_INT32) -> int:
+        """A whole number in [low, high]."""
+        value = self.number(column, low=low, high=high)
+        if value != int(value):
+            self.fail(column, "a whole number expected", FETCH_AGAIN)
+        return int(value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CsvFile:
+    """A CSV file: its columns in order, its rows."""
+
+    source: SourceFile
+    columns: tuple[str, ...]
+    rows: tuple[CsvRow, ...]
+
+    def unread_columns(self, *read: str) -> tuple[str, ...]:
+        """The named columns that are not among those that an importer reads."""
+        return tuple(column for column in self.columns if column and column not in read)
+
+
+def read_csv(path: Path, required: Sequence[str], *, delimiter: str = ",", header: bool = True) -> CsvFile:
+    """All rows of a CSV file with at least the required columns; without `header` it has exactly these.
+
+    Raises TableError, which names file and row.
+    """
+    text, source = read_text(path)
+    lines = _complete_lines(path, text)
+    if delimiter == ",":
+        reader = csv.reader(lines, strict=True)
+    else:  # in tab-separated traces, quotes are part of the commands
+        reader = csv.reader(lines, delimiter=delimiter, quoting=csv.QUOTE_NONE)
+    columns = tuple(required)
+    rows: list[CsvRow] = []
+    try:
+        if header:
+            columns = tuple(name.strip() for name in next(reader, []))
+            check_columns(path, columns, required)
+        for fields in reader:
+            check_width(path, reader.line_num, fields, columns)
+            rows.append(CsvRow(path=path, row_number=reader.line_num, fields=dict(zip(columns, fields, strict=True))))
+    except csv.Error as error:
+        raise TableError(
+            f"{path.name}, row {reader.line_num}: not valid CSV ({error})",
+            value=path,
+            remedy="close the quotes, or " + FETCH_AGAIN,
+        ) from None
+    if not rows:
+        raise TableError(f"{path.name}, row 2: no rows below the header", value=path, remedy=FETCH_AGAIN)
+    return CsvFile(source=source, columns=columns, rows=tuple(rows))
+
+
+def _complete_lines(path: Path, text: str) -> Iterator[str]:
+    if not text.endswith(("\n", "\r")):
+        row_count = text.count("\n") + 1
+        raise TableError(
+            f"{path.name}, row {row_count}: the last row has no line end: the file is truncated",
+            value=f"{text[-40:]!r} in {path}",
+            remedy=f"{FETCH_AGAIN}, or end the row if it is complete",
+        )
+    return iter(io.StringIO(text.rstrip("\r\n"), newline=""))
+
+
+def check_columns(path: Path, columns: Sequence[str], required: Sequence[str], row: int = 1) -> None:
+    """Raise TableError for a header that lacks a required column or names one twice."""
+    for name in required:
+        if name not in columns:
+            raise TableError(
+                f"{path.name}, row {row}, column {name}: missing",
+                value=f"found {', '.join(columns)[:200]} in {path}",
+                remedy="give the file as published: same column names, comma-separated",
+            )
+    for name in columns:
+        if name and columns.count(name) > 1:
+            raise TableError(f"{path.name}, row {row}, column {name}: named twice", value=path, remedy="drop one")
+
+
+def check_width(path: Path, row: int, fields: Sequence[str], columns: Sequence[str]) -> None:
+    """Raise TableError for a row with more or fewer fields than the header."""
+    if len(fields) < len(columns):
+        raise TableError(
+            f"{path.name}, row {row}, column {columns[len(fields)]}: missing, the row is short",
+            value=f"{len(fields)} of {len(columns)} fields in {path}",
+            remedy=FETCH_AGAIN,
+        )
+    if len(fields) > len(columns):
+        raise TableError(
+            f"{path.name}, row {row}: more fields than the {len(columns)} columns (a decimal comma?)",
+            value=f"{len(fields)} fields in {path}",
+            remedy="write numbers with a decimal point",
+        )
+
+
+class _KeyValuePairs(list[tuple[str, Any]]):
+    """A JSON object as its pairs, in which a duplicate key can still be seen."""
+
+
+def read_json(path: Path) -> tuple[Any, SourceFile]:
+    """The content of a JSON file without duplicate keys, and the file with its checksum. Raises TableError."""
+    text, source = read_text(path)
+    try:
+        return _without_duplicate_keys(path, json.loads(text, object_pairs_hook=_KeyValuePairs), ()), source
+    except json.JSONDecodeError as error:
+        raise TableError(
+            f"{path.name}, row {error.lineno}, column {error.colno}: not valid JSON ({error.msg})",
+            value=path,
+            remedy=FETCH_AGAIN,
+        ) from None
+    except (RecursionError, ValueError) as error:
+        if isinstance(error, TableError):
+            raise
+        raise TableError(
+            f"{path.name}: JSON that cannot be read", value=f"{path}: {error}", remedy=FETCH_AGAIN
+        ) from None
+
+
+def _without_duplicate_keys(path: Path, value: Any, keys: tuple[str, ...]) -> Any:
+    if isinstance(value, _KeyValuePairs):
+        values: dict[str, Any] = {}
+        for key, inner in value:
+            if key in values:
+                fail_at_key(path, (*keys, key), "duplicate key", key, "keep one of the two")
+            values[key] = _without_duplicate_keys(path, inner, (*keys, key))
+        return values
+    if isinstance(value, list):
+        return [_without_duplicate_keys(path, inner, (*keys, str(k))) for k, inner in enumerate(value)]
+    return value
+
+
+def fail_at_key(path: Path, keys: Sequence[str], problem: str, value: object, remedy: str) -> NoReturn:
+    """Raise the TableError of one place in a JSON file."""
+    raise TableError(f"{path.name}, key {' / '.join(keys)}: {problem}", value=f"{value!r:.80} in {path}", remedy=remedy)
+
+
+def require_object(path: Path, keys: Sequence[str], value: Any) -> dict[str, Any]:
+    """`value`, which must be a JSON object. Raises TableError."""
+    if not isinstance(value, dict):
+        fail_at_key(path, keys, "an object expected", value, FETCH_AGAIN)
+    return value
+
+
+def require_number(path: Path, keys: Sequence[str], value: Any, *, low: float = -math.inf) -> float:
+    """`value` as a float, which must be finite and at least `low`. Raises TableError."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        fail_at_key(path, keys, "a number expected", value, FETCH_AGAIN)
+    number = float(value) if abs(value) < 1e308 else math.inf
+    if not math.isfinite(number) or number < low:
+        fail_at_key(path, keys, f"must be finite and at least {low:g}", value, FETCH_AGAIN)
+    return number

@@ -1,0 +1,179 @@
+"""Computes slowdowns from the traces of one block, and checks the block's quality gates: no clock and no process.
+
+A block of the pair (A, B) is four windows: A alone, both, B alone, both (A · AB · B · AB). For each side
+
+    slowdown = (wall time / steps, beside the other) ÷ (wall time / steps, alone),
+
+both over whole steps, the first moments of each window cut. Third processes stole what is left of the time in which one
+of the two jobs wanted the core after the CPU time of both is subtracted.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+
+from interfere.profiling.quality_gates import (
+    Gate,
+    GateFailure,
+    drift_failure,
+    first_failure,
+    overlap_failure,
+    slowdown_failure,
+    steal_failure,
+)
+from interfere.profiling.trace import (
+    Trace,
+    busy_intervals,
+    covered_s,
+    cpu_time_s,
+    running_intervals,
+    step_chunks,
+    whole_steps,
+)
+from interfere.records import BlockSide, PairBlock, StepChunk
+
+EDGE_S = 0.03  # cut from the start of each window: caches refill after jobs were started or stopped
+MIN_CHUNKS = 20  # wanted in the shared windows; a job with long steps cannot have them, then MIN_STEPS counts
+MIN_STEPS = 5
+
+
+class Phase(StrEnum):
+    """Which jobs of the pair run in a window."""
+
+    FIRST_ALONE = "A"
+    SHARED = "AB"
+    SECOND_ALONE = "B"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasurementWindow:
+    """One window of a block, from the controller's monotonic clock."""
+
+    phase: Phase
+    start_s: float
+    end_s: float
+
+    @property
+    def counted_from_s(self) -> float:
+        """Start of what counts: the first moments of the window are cut."""
+        return self.start_s + EDGE_S
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlockAnalysis:
+    """Both sides of a block, the share of the core that third processes took, and the failed gate's reason."""
+
+    sides: tuple[BlockSide, BlockSide]
+    steal_frac: float
+    reason: str  # empty: the block is accepted
+
+
+def analyse_block(
+    names: tuple[str, str],
+    traces: tuple[Trace, Trace],
+    windows: Sequence[MeasurementWindow],
+    drift_frac: float,
+) -> BlockAnalysis:
+    """Slowdowns and quality of one block A · AB · B · AB, from the traces of its two workers."""
+    by_phase = {phase: [window for window in windows if window.phase is phase] for phase in Phase}
+    shared = by_phase[Phase.SHARED]
+    first, second = traces
+    sides = (
+        block_side(names[0], first, second, by_phase[Phase.FIRST_ALONE], shared),
+        block_side(names[1], second, first, by_phase[Phase.SECOND_ALONE], shared),
+    )
+    steal_frac = core_steal_frac(traces, windows)
+    failure = _gate_failure(sides, steal_frac, drift_frac)
+    return BlockAnalysis(sides=sides, steal_frac=steal_frac, reason=failure.reason if failure else "")
+
+
+def block_side(
+    name: str,
+    own_trace: Trace,
+    other_trace: Trace,
+    alone_windows: Sequence[MeasurementWindow],
+    shared_windows: Sequence[MeasurementWindow],
+) -> BlockSide:
+    """What one job did in its windows alone and in the shared ones, from its own trace and the other job's."""
+    alone = [span for w in alone_windows if (span := whole_steps(own_trace, w.counted_from_s, w.end_s))]
+    shared = [span for w in shared_windows if (span := whole_steps(own_trace, w.counted_from_s, w.end_s))]
+    wall_shared_s = sum(span.wall_s for span in shared)
+    other_ran = running_intervals(other_trace)
+    overlap_s = sum(covered_s(other_ran, span.start_s, span.end_s) for span in shared)
+    return BlockSide(
+        workload=name,
+        steps_alone=sum(span.steps for span in alone),
+        wall_alone_s=sum(span.wall_s for span in alone),
+        cpu_alone_s=sum(span.cpu_s for span in alone),
+        steps_shared=sum(span.steps for span in shared),
+        wall_shared_s=wall_shared_s,
+        cpu_shared_s=sum(span.cpu_s for span in shared),
+        chunks_shared=sum(len(step_chunks(own_trace, w.counted_from_s, w.end_s)) for w in shared_windows),
+        overlap_frac=overlap_s / wall_shared_s if wall_shared_s else 0.0,
+    )
+
+
+def empty_side(name: str) -> BlockSide:
+    """The side of a block that was broken off before its windows."""
+    return BlockSide(
+        workload=name,
+        steps_alone=0,
+        wall_alone_s=0.0,
+        cpu_alone_s=0.0,
+        steps_shared=0,
+        wall_shared_s=0.0,
+        cpu_shared_s=0.0,
+        chunks_shared=0,
+        overlap_frac=0.0,
+    )
+
+
+def core_steal_frac(traces: Sequence[Trace], windows: Sequence[MeasurementWindow]) -> float:
+    """Share of the windows in which one of our jobs wanted the core and none of them had it."""
+    wall_s = stolen_s = 0.0
+    for window in windows:
+        start_s, end_s = window.counted_from_s, window.end_s
+        wanted_s = covered_s(np.concatenate([busy_intervals(trace) for trace in traces]), start_s, end_s)
+        used_s = sum(cpu_time_s(trace, start_s, end_s) for trace in traces)
+        stolen_s += max(0.0, wanted_s - used_s)
+        wall_s += end_s - start_s
+    return stolen_s / wall_s if wall_s > 0 else 0.0
+
+
+def block_chunks(
+    traces: Sequence[Trace], windows: Sequence[MeasurementWindow]
+) -> tuple[tuple[StepChunk, ...], tuple[StepChunk, ...]]:
+    """Chunks of both sides of a block, rounded to microseconds, as the measurement log keeps them."""
+    block_start_s, sides = windows[0].start_s, []
+    for trace in traces:
+        chunks: list[StepChunk] = []
+        for k, window in enumerate(windows):
+            for start_s, wall_s, cpu_s, steps in step_chunks(trace, window.start_s, window.end_s):
+                chunk = (float(k), round(start_s - block_start_s, 6), round(wall_s, 6), round(cpu_s, 6), float(steps))
+                chunks.append(chunk)
+        sides.append(tuple(chunks))
+    return sides[0], sides[1]
+
+
+def held_too_few_steps(block: PairBlock) -> bool:
+    """Whether a block was rejected for its number of steps: a longer one may then be accepted."""
+    failure = _gate_failure(block.sides, block.steal_frac, block.drift_frac)
+    return failure is not None and failure.gate is Gate.ENOUGH_STEPS
+
+
+def _gate_failure(sides: tuple[BlockSide, BlockSide], steal_frac: float, drift_frac: float) -> GateFailure | None:
+    side_failures = [
+        failure for side in sides for failure in (_steps_failure(side), overlap_failure(side), slowdown_failure(side))
+    ]
+    # Steal comes before drift: a third process causes both, and the user can do something about it.
+    return first_failure([*side_failures, steal_failure(steal_frac), drift_failure(drift_frac)])
+
+
+def _steps_failure(side: BlockSide) -> GateFailure | None:
+    steps = min(side.steps_alone, side.steps_shared)
+    if steps >= MIN_STEPS or side.chunks_shared >= MIN_CHUNKS:
+        return None
+    reason = f"{side.workload}: {steps} whole steps in a window, {MIN_STEPS} needed; use longer blocks"
+    return GateFailure(gate=Gate.ENOUGH_STEPS, reason=reason)

@@ -1,0 +1,170 @@
+"""The append-only log of a campaign: every block and solo profile as a line on disk, behind a lock.
+
+Laws: a line counts only when it is complete (a last line that a kill cut short is dropped); one profiler a folder; a
+folder continues only the campaign with which it was started.
+"""
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from interfere.errors import ConflictError, TableError, UnfitError
+from interfere.records import BlockSide, JobProfile, PairBlock
+
+BlocksByPair = dict[frozenset[str], list[PairBlock]]  # keyed by PairBlock.key
+
+
+class MeasurementLog:
+    """The raw folder of one campaign: `campaign.json`, `blocks.jsonl`, `solo.jsonl`."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.blocks_path, self.profiles_path = folder / "blocks.jsonl", folder / "solo.jsonl"
+        self.identity_path = folder / "campaign.json"
+
+    def bind_campaign(self, identity: dict[str, Any], *, resume: bool) -> None:
+        """Start a campaign in this folder, or continue the one that was started here.
+
+        `identity` holds the settings that must stay the same for measurements to belong together. Raises ConflictError
+        when the folder was started with others, or holds measurements and `resume` is off.
+        """
+        if not self.identity_path.exists():
+            self.identity_path.write_text(json.dumps(identity, indent=2) + "\n")
+            return
+        recorded = _parse_object(self.identity_path, self.identity_path.read_text())
+        if not resume and (self.blocks_path.exists() or self.profiles_path.exists()):
+            raise ConflictError(
+                "this folder already holds measurements",
+                value=self.folder.parent,
+                remedy="resume it, or choose another",
+            )
+        for name, value in identity.items():
+            if recorded.get(name) != value:
+                raise ConflictError(
+                    f"this folder holds another campaign: its {name} is {recorded.get(name)!r}, not {value!r}",
+                    value=self.folder.parent,
+                    remedy="repeat its settings, or choose another folder",
+                )
+
+    def append_block(self, block: PairBlock) -> None:
+        """Write one block; it is on disk when the call returns."""
+        _append_line(self.blocks_path, asdict(block))
+
+    def append_profile(self, profile: JobProfile) -> None:
+        """Write one solo profile; it is on disk when the call returns."""
+        _append_line(self.profiles_path, profile.to_dict())
+
+    def blocks(self) -> list[PairBlock]:
+        """All blocks in the order in which they were measured. Raises TableError for a line that is no block."""
+        return [_parse_block(self.blocks_path, line) for line in _complete_lines(self.blocks_path)]
+
+    def blocks_by_pair(self) -> BlocksByPair:
+        """All blocks, grouped by their unordered pair."""
+        blocks_by_pair: BlocksByPair = {}
+        for block in self.blocks():
+            blocks_by_pair.setdefault(block.key, []).append(block)
+        return blocks_by_pair
+
+    def profiles(self) -> dict[str, JobProfile]:
+        """Solo profiles by workload; of two for one workload the later counts."""
+        path = self.profiles_path
+        profiles = [JobProfile.from_dict(_parse_object(path, line)) for line in _complete_lines(path)]
+        return {profile.workload: profile for profile in profiles}
+
+
+@contextmanager
+def lock_log(folder: Path) -> Iterator[MeasurementLog]:
+    """Open the log in `folder`, made if needed, and hold it alone until the block ends.
+
+    Raises UnfitError when the folder cannot be written or another profiler holds it.
+    """
+    import fcntl  # here, so that a system without it is first told that it cannot pin processes
+
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        handle = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        raise UnfitError(
+            "cannot write here", value=f"{folder}: {error.strerror}", remedy="choose a folder you may write (--out)"
+        ) from None
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.read(handle, 32).decode(errors="replace").strip() or "unknown"
+            raise UnfitError(
+                "another profiler works in this folder",
+                value=f"{folder.parent} (process {holder})",
+                remedy="wait for it, or choose another folder",
+            ) from None
+        os.ftruncate(handle, 0)
+        os.write(handle, str(os.getpid()).encode())
+        yield MeasurementLog(folder)
+    finally:
+        os.close(handle)
+
+
+def _append_line(path: Path, record: dict[str, Any]) -> None:
+    try:
+        with path.open("ab") as file:
+            _drop_incomplete_end(path)
+            file.write(json.dumps(record, separators=(",", ":")).encode() + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        raise UnfitError(
+            "a measurement cannot be written",
+            value=f"{path}: {error.strerror}",
+            remedy="free space on the disk, then resume",
+        ) from None
+
+
+def _drop_incomplete_end(path: Path) -> None:
+    """Cut what follows the last newline: a line that a kill cut short."""
+    with path.open("rb+") as file:
+        size = file.seek(0, os.SEEK_END)
+        if not size:
+            return
+        file.seek(size - 1)
+        if file.read(1) == b"\n":
+            return
+        file.seek(0)
+        file.truncate(file.read().rfind(b"\n") + 1)
+
+
+def _complete_lines(path: Path) -> list[str]:
+    if not path.exists():
+        return []
+    return [line for line in path.read_text().split("\n")[:-1] if line]  # the last piece has no newline: incomplete
+
+
+def _parse_object(path: Path, text: str) -> dict[str, Any]:
+    try:
+        record = json.loads(text)
+        if not isinstance(record, dict):
+            raise ValueError(f"{type(record).__name__} instead of an object")
+    except ValueError as error:
+        raise _foreign_line(path, error) from None
+    return record
+
+
+def _parse_block(path: Path, line: str) -> PairBlock:
+    record = _parse_object(path, line)
+    try:
+        sides = tuple(BlockSide(**side) for side in record.pop("sides"))
+        chunks = tuple(tuple(tuple(chunk) for chunk in side) for side in record.pop("chunks"))
+        return PairBlock(sides=sides, chunks=chunks, **record)  # type: ignore[arg-type]  # two of each, as written
+    except (KeyError, TypeError) as error:
+        raise _foreign_line(path, error) from None
+
+
+def _foreign_line(path: Path, error: Exception) -> TableError:
+    return TableError(
+        f"{path.name} holds a line that no profiler wrote",
+        value=f"{path}: {error}",
+        remedy="delete that line, then resume",
+    )

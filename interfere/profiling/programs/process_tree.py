@@ -1,0 +1,160 @@
+"""Adopts orphans, samples what all processes below this one use, and ends every one of them.
+
+Laws: a descendant whose parent ended stays a descendant (child subreaper), whatever sessions and process groups it
+makes; the CPU time of processes that ended is not lost, whoever waited for them; when `end_descendants` returns an
+empty list, none is left. What the daemon of another program starts on a command's behalf (docker run, srun,
+systemd-run) is no descendant: its client is, and is asked to end like every other process.
+"""
+
+import contextlib
+import ctypes
+import os
+import resource
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import psutil
+
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
+KILL_S = 10.0  # after SIGKILL only a process that hangs in the kernel is still there
+MAX_LISTED = 32  # processes that a sample describes one by one: those with the most CPU time
+TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+POLL_S = 0.01
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessSample:
+    """What one process uses at one moment."""
+
+    pid: int
+    name: str
+    cpu_s: float
+    rss_bytes: int
+    threads: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TreeSample:
+    """What all descendants use at one moment: a line of `samples.jsonl`."""
+
+    monotonic_s: float
+    cpu_s: float  # of all that ever lived
+    private_bytes: int  # resident pages of no file and no shared memory; after a fork they count for both processes
+    core_busy_s: float | None  # of the measured core, whoever used it
+    count: int
+    strayed: int  # processes that may run on other cores than the measured one
+    processes: tuple[ProcessSample, ...]
+
+
+def adopt_orphans() -> None:
+    """Make this process the parent of every descendant whose own parent ends."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0):
+        raise OSError(ctypes.get_errno(), "PR_SET_CHILD_SUBREAPER")
+
+
+def die_with_parent() -> None:
+    """Have the kernel kill this process when its parent ends, for the case that the parent itself is killed."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+
+
+def descendants() -> list[psutil.Process]:
+    """All processes below this one, zombies included."""
+    return psutil.Process().children(recursive=True)
+
+
+def reap_children() -> dict[int, int]:
+    """Wait for every child that has ended; exit status by process id."""
+    exit_codes: dict[int, int] = {}
+    while True:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return exit_codes
+        if not pid:
+            return exit_codes
+        exit_codes[pid] = os.waitstatus_to_exitcode(status)
+
+
+def sample_tree(core: int | None, *, list_processes: bool) -> TreeSample:
+    """What the descendants use now, in total and, with `list_processes`, one by one.
+
+    `core` is the core to which they are pinned; None: they are not.
+    """
+    now_s = time.monotonic()
+    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu_s, private_bytes, strayed = ended.ru_utime + ended.ru_stime, 0, 0
+    listed, processes = [], descendants()
+    for process in processes:
+        with contextlib.suppress(psutil.Error, ProcessLookupError), process.oneshot():  # it may end meanwhile
+            times, memory = process.cpu_times(), process.memory_info()
+            own_s = times.user + times.system
+            cpu_s += own_s + times.children_user + times.children_system
+            private_bytes += max(0, memory.rss - memory.shared)
+            if core is not None and os.sched_getaffinity(process.pid) - {core}:
+                strayed += process.status() != psutil.STATUS_ZOMBIE
+            if list_processes:
+                listed.append(
+                    ProcessSample(
+                        pid=process.pid,
+                        name=process.name(),
+                        cpu_s=round(own_s, 2),
+                        rss_bytes=memory.rss,
+                        threads=process.num_threads(),
+                    )
+                )
+    listed.sort(key=lambda process: -process.cpu_s)
+    return TreeSample(
+        monotonic_s=now_s,
+        cpu_s=cpu_s,
+        private_bytes=private_bytes,
+        core_busy_s=None if core is None else core_busy_s(core),
+        count=len(processes),
+        strayed=strayed,
+        processes=tuple(listed[:MAX_LISTED]),
+    )
+
+
+def core_busy_s(core: int) -> float | None:
+    """Seconds since boot in which one core was not idle, as the kernel accounts it; None where it does not say."""
+    with open("/proc/stat") as file:
+        for line in file:
+            if line.startswith(f"cpu{core} "):
+                user, nice, system, _idle, _iowait, irq, softirq, steal = map(int, line.split()[1:9])
+                return (user + nice + system + irq + softirq + steal) / TICKS_PER_S
+    return None
+
+
+def end_descendants(grace_s: float, meanwhile: Callable[[], None]) -> list[int]:
+    """End every descendant: SIGTERM, `grace_s` seconds, SIGKILL. Returns the process ids of those still there.
+
+    `meanwhile` is called again and again, so that the caller can read what the processes print while they end.
+    """
+    # 1. Ask each process once, and wait for all.
+    asked: set[psutil.Process] = set()
+    deadline_s = time.monotonic() + grace_s
+    while (processes := descendants()) and time.monotonic() < deadline_s:
+        for process in set(processes) - asked:
+            with contextlib.suppress(psutil.Error):
+                process.terminate()
+                process.resume()  # a stopped process does not receive SIGTERM
+        asked.update(processes)
+        meanwhile()
+        reap_children()
+        time.sleep(POLL_S)
+    # 2. Kill until none is left.
+    deadline_s = time.monotonic() + KILL_S
+    while processes := descendants():
+        if time.monotonic() > deadline_s:
+            return [process.pid for process in processes]
+        for process in processes:
+            with contextlib.suppress(psutil.Error, ProcessLookupError, PermissionError):
+                group = os.getpgid(process.pid)
+                if group != os.getpgrp():
+                    os.killpg(group, signal.SIGKILL)  # the group at once: no fork escapes between two kills
+                process.kill()
+        meanwhile()
+        reap_children()
+    return []

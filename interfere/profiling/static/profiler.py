@@ -1,0 +1,65 @@
+"""Profiles a job by tracing it in a process of its own, so that code of others never runs in ours."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from typing import Any
+
+from interfere.devices import require_peak_rates
+from interfere.errors import InvalidInputError, NotFoundError, UnfitError
+from interfere.records import NAN, JobProfile, SoloMeasurement
+
+LIMIT_S = 600.0  # seven billion parameters take half a minute; a trace that takes longer than this waits for something
+
+
+class StaticProfiler:
+    """Profiles jobs alone on a device type that need not be there: nothing of a job runs."""
+
+    def __init__(self, device_type: str, *, limit_s: float = LIMIT_S) -> None:
+        """Raises NotFoundError for a device type whose peak rates are unknown."""
+        require_peak_rates(device_type)
+        self.device_type, self.limit_s = device_type, limit_s
+
+    def profile_solo(self, workload: str) -> SoloMeasurement:
+        """Static profile of a catalogue name or a user's `module:factory`; no third process can disturb it.
+
+        Raises NotFoundError for an unknown name, InvalidInputError for a factory that cannot be traced, and UnfitError
+        when the tracing process ends by itself or takes longer than `limit_s`.
+        """
+        answer = self._trace_in_child(workload)
+        if "profile" in answer:
+            return SoloMeasurement(profile=JobProfile.from_dict(answer["profile"]), steal_frac=NAN)
+        error_types = {error_type.__name__: error_type for error_type in (InvalidInputError, NotFoundError)}
+        error_type = error_types.get(answer["kind"], UnfitError)
+        raise error_type(answer["what"], value=answer["value"], remedy=answer["remedy"])
+
+    def _trace_in_child(self, workload: str) -> dict[str, Any]:
+        child = subprocess.Popen(
+            [sys.executable, "-P", "-m", "interfere.profiling.static.worker", workload, self.device_type],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            start_new_session=True,
+        )
+        try:
+            output, _ = child.communicate(timeout=self.limit_s)
+        except subprocess.TimeoutExpired:
+            raise UnfitError(
+                f"{workload} was not traced within {self.limit_s:g} s",
+                remedy="make the factory and its step wait for nothing",
+            ) from None
+        finally:
+            with contextlib.suppress(ProcessLookupError):  # also what the traced code started
+                os.killpg(child.pid, signal.SIGKILL)
+            child.wait()
+        try:
+            answer: dict[str, Any] = json.loads(output)
+        except ValueError:
+            raise UnfitError(
+                f"{workload} ended the process that traced it",
+                value=f"exit code {child.returncode}",
+                remedy="run the factory by itself; what it printed stands above",
+            ) from None
+        return answer

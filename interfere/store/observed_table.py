@@ -1,0 +1,179 @@
+"""A measurement table built from the stored observations, ready to be trained on.
+
+One row per (victim, neighbour, device type, mode); every reported window is one pass of it. Provenance: source
+`observed`, campaign = the range of the log, time of the newest window. Windows that were quarantined or rolled back,
+and those without a solo rate to compare with, are left out. A job without a profile gets one from its solo rate, which
+holds nothing but its step time. Law: equal logs and profiles give equal tables.
+"""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from interfere.data.tables import Table
+from interfere.records import (
+    MAX_SLOWDOWN,
+    MIN_SLOWDOWN,
+    JobProfile,
+    ObservationResult,
+    PairMeasurement,
+    PairStatus,
+    Progress,
+)
+from interfere.store.protocols import Store
+
+SOURCE = "observed"
+MAX_PASSES = 200  # newest windows of one row: more of them would not shrink the interval of its mean noticeably
+UNSTABLE_SD = 0.25  # of log slowdown between windows: above it, no single number describes the pair
+# 97.5 % quantile of Student's t by degrees of freedom (any table); beyond 20, the normal value is within 2 %.
+_T_QUANTILE_975 = {
+    1: 12.71,
+    2: 4.30,
+    3: 3.18,
+    4: 2.78,
+    5: 2.57,
+    6: 2.45,
+    7: 2.36,
+    8: 2.31,
+    9: 2.26,
+    10: 2.23,
+    15: 2.13,
+    20: 2.09,
+}
+
+_PairKey = tuple[str, str, str, str]  # victim, neighbour, device type, mode
+_JobKey = tuple[str, str]  # workload, device type
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObservedTable:
+    """The table, and the workloads whose rows are missing because nothing is known of them alone."""
+
+    table: Table
+    without_facts: tuple[str, ...]
+    windows: int  # number of windows that became passes
+
+
+@dataclass(slots=True)
+class _PairPasses:
+    slowdowns: list[float] = field(default_factory=list)
+    newest_s: float = 0.0
+
+
+def observed_table(
+    store: Store, profiles: Iterable[JobProfile] = (), *, name: str = SOURCE, up_to: int | None = None
+) -> ObservedTable:
+    """The table of all log entries up to `up_to`.
+
+    `profiles` are further facts, oldest first, such as those a model was trained on; the store's own replace them.
+    """
+    # 1. Read the windows that count, and the steps per second of each job alone.
+    windows, last_sequence = _valid_windows(store, up_to)
+    solo_rates = _solo_rates(windows)
+    # 2. Group the slowdowns of windows with one neighbour by pair.
+    passes_by_pair: dict[_PairKey, _PairPasses] = {}
+    for window in windows:
+        slowdown = _window_slowdown(window, solo_rates)
+        if len(window.company) == 1 and MIN_SLOWDOWN <= slowdown <= MAX_SLOWDOWN:
+            key = (window.workload, window.company[0], window.device_type, window.mode)
+            passes = passes_by_pair.setdefault(key, _PairPasses())
+            passes.slowdowns.append(slowdown)
+            passes.newest_s = max(passes.newest_s, window.end_s)
+    # 3. Keep the pairs of which both jobs have a profile.
+    known_profiles = {(job.workload, job.device_type): job for job in (*profiles, *store.profiles.all())}
+    jobs: dict[_JobKey, JobProfile] = {}
+    without_facts: set[str] = set()
+    pairs = []
+    for (victim, neighbour, device_type, mode), passes in passes_by_pair.items():
+        profile_of = {
+            workload: _profile(workload, device_type, known_profiles, solo_rates) for workload in (victim, neighbour)
+        }
+        pair_jobs = [job for job in profile_of.values() if job is not None]
+        without_facts |= {workload for workload, job in profile_of.items() if job is None}
+        if len(pair_jobs) == len(profile_of):
+            jobs.update({(job.workload, job.device_type): job for job in pair_jobs})
+            pairs.append(_measurement(victim, neighbour, device_type, mode, passes, f"log 1-{last_sequence}"))
+    return ObservedTable(
+        table=Table(name=name, jobs=tuple(jobs.values()), pairs=tuple(pairs)),
+        without_facts=tuple(sorted(without_facts)),
+        windows=sum(len(pair.passes) for pair in pairs),
+    )
+
+
+def _valid_windows(store: Store, up_to: int | None) -> tuple[list[Progress], int]:
+    """The windows of the log that are neither quarantined nor rolled back, and the log's last sequence number."""
+    rollbacks = store.observations.rollbacks(up_to=up_to)
+    windows, last_sequence = [], 0
+    for entry in store.observations.entries(up_to=up_to):
+        last_sequence = entry.sequence
+        if entry.result is ObservationResult.QUARANTINED or not isinstance(entry.observation, Progress):
+            continue
+        if not any(last_valid < entry.sequence < rollback for rollback, last_valid in rollbacks):
+            windows.append(entry.observation)
+    return windows, last_sequence
+
+
+def _solo_rates(windows: Iterable[Progress]) -> dict[_JobKey, float]:
+    """Steps per second of each job, over all windows in which it ran alone."""
+    totals: dict[_JobKey, tuple[float, float]] = {}
+    for window in windows:
+        if not window.company and window.steps > 0:
+            steps, seconds = totals.get((window.workload, window.device_type), (0.0, 0.0))
+            totals[window.workload, window.device_type] = (
+                steps + window.steps,
+                seconds + window.end_s - window.start_s,
+            )
+    return {job: steps / seconds for job, (steps, seconds) in totals.items()}
+
+
+def _window_slowdown(window: Progress, solo_rates: dict[_JobKey, float]) -> float:
+    """The slowdown of a window: as reported, else solo rate ÷ its own rate; NaN without solo rate or steps."""
+    if not math.isnan(window.slowdown):
+        return window.slowdown
+    solo_rate = solo_rates.get((window.workload, window.device_type), math.nan)
+    return solo_rate * (window.end_s - window.start_s) / window.steps if window.steps > 0 else math.nan
+
+
+def _profile(
+    workload: str, device_type: str, known_profiles: dict[_JobKey, JobProfile], solo_rates: dict[_JobKey, float]
+) -> JobProfile | None:
+    """The known profile, else one that holds the step time alone; None where neither is known."""
+    profile = known_profiles.get((workload, device_type))
+    solo_rate = solo_rates.get((workload, device_type))
+    if profile is not None or solo_rate is None:
+        return profile
+    return JobProfile(workload=workload, device_type=device_type, step_time_s=1 / solo_rate, source=SOURCE)
+
+
+def _measurement(
+    victim: str, neighbour: str, device_type: str, mode: str, passes: _PairPasses, campaign: str
+) -> PairMeasurement:
+    """Geometric mean of the windows with its 95 % interval. Windows that disagree are kept, but marked unstable."""
+    slowdowns = passes.slowdowns[-MAX_PASSES:]
+    logs = np.log(slowdowns)
+    mean, n = float(logs.mean()), len(slowdowns)
+    sd = float(logs.std(ddof=1)) if n > 1 else math.nan
+    half_width = _t_quantile_975(n - 1) * sd / math.sqrt(n) if n > 1 else math.nan
+    unstable = sd > UNSTABLE_SD
+    return PairMeasurement(
+        victim=victim,
+        neighbour=neighbour,
+        device_type=device_type,
+        mode=mode,
+        slowdown=math.exp(mean),
+        lower=math.exp(mean - half_width),
+        upper=math.exp(mean + half_width),
+        passes=tuple(slowdowns),
+        status=PairStatus.UNSTABLE if unstable else PairStatus.OK,
+        reason=f"its windows disagree: standard deviation {sd:.2f} of log slowdown" if unstable else "",
+        source=SOURCE,
+        campaign=campaign,
+        measured_at_s=passes.newest_s,
+    )
+
+
+def _t_quantile_975(degrees_of_freedom: int) -> float:
+    """The value at the next smaller tabulated number of degrees of freedom, so that no interval is too narrow."""
+    return _T_QUANTILE_975[max(n for n in _T_QUANTILE_975 if n <= degrees_of_freedom)]

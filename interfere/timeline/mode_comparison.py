@@ -1,0 +1,207 @@
+"""Compares the sharing modes for two jobs: what each job pays, and what filling the gaps of one with the other gains.
+
+Definitions, for one mode. The job of high priority ("high") runs `rounds` times, the one of low priority ("low") all
+the while. slowdown = time beside the other ÷ time alone of the same kernels. gap use = time in which low ran while high
+had no kernel ready ÷ all such time. overhang = time in which a kernel of high was ready and waited. speed-up = time of
+high in a single queue ÷ time of high. relative rate = speed of low ÷ its speed in a single queue. completion = time of
+low in a single queue ÷ time of low, both jobs started together with equal solo times (FIKIT's job completion times).
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from interfere.devices import CPU_CORE
+from interfere.errors import InvalidInputError
+from interfere.records import NAN, JobProfile
+from interfere.timeline.eevdf import EevdfMode
+from interfere.timeline.kernel_times import with_prediction_errors
+from interfere.timeline.records import ExecutionSpan, KernelStream, Timeline
+from interfere.timeline.replay_engine import SharingMode, replay
+from interfere.timeline.sharing_modes import (
+    ExclusiveMode,
+    PriorityGapFillingMode,
+    SingleQueueMode,
+    SpatialMode,
+    TimeSliceMode,
+)
+from interfere.timeline.timeline_builders import rotate_timeline, timeline_from_profile, with_synthetic_gaps
+
+HIGH_PRIORITY, LOW_PRIORITY = 1, 0
+MIN_HIGH_LAUNCHES = 1_000  # of high; twice as many change Orion's speed-ups and completions by 1.2 % at most
+MAX_HIGH_SOLO_S = 4.0  # of high alone, where one round is shorter: some thousand slices of a CPU core
+MAX_LAUNCHES = 20_000  # of both jobs, where one round of high has fewer: about a second of computing per mode
+SHARING_MODES: dict[str, SharingMode] = {
+    mode.name: mode
+    for mode in (
+        ExclusiveMode(),
+        TimeSliceMode(),
+        EevdfMode(),
+        SpatialMode(),
+        SingleQueueMode(),
+        PriorityGapFillingMode(),
+    )
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModeResult:
+    """The figures of one mode, as the module defines them; NaN where a job made no progress."""
+
+    mode: str
+    high_slowdown: float
+    low_slowdown: float
+    high_speedup: float
+    low_relative_rate: float
+    low_completion: float
+    filled: int  # kernels of low that began in a gap of high
+    gap_use_frac: float
+    overhang_frac: float  # of the time of high alone
+    idle_frac: float  # of the time of the device
+    spans: tuple[ExecutionSpan, ...] = ()
+
+
+def select_sharing_modes(names: Sequence[str], device_type: str) -> tuple[SharingMode, ...]:
+    """The modes of these names, or without names those that the device type supports.
+
+    Raises InvalidInputError for an unknown name.
+    """
+    for name in names:
+        if name not in SHARING_MODES:
+            raise InvalidInputError("no such sharing mode", value=name, remedy=f"one of {', '.join(SHARING_MODES)}")
+    # A core runs one process at a time; a GPU is not scheduled by Linux.
+    unsupported = "spatial" if device_type == CPU_CORE.name else "fair"
+    return tuple(SHARING_MODES[name] for name in (names or [name for name in SHARING_MODES if name != unsupported]))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairScenario:
+    """Two jobs that share a device. Tuples hold the value of high first."""
+
+    high: Timeline
+    low: Timeline
+    predicted: tuple[Timeline | None, Timeline | None] = (None, None)  # what a scheduler predicts; None: the truth
+    # Whether hosts wait for each kernel, as one that reads every result, or a process that computes and sleeps.
+    hosts_wait: tuple[bool, bool] = (False, False)
+    rounds: int = 0  # of high; 0: chosen by the number of launches
+
+    @property
+    def oversized_low_kernels(self) -> int:
+        """Number of low kernels that are longer than every gap of high.
+
+        Kernels keep their launch order, so with exact predictions such a kernel blocks low until high has finished.
+        """
+        longest_gap_s = max(kernel.gap_s for kernel in self.high.kernels)
+        return sum(kernel.duration_s > longest_gap_s for kernel in self.low.kernels)
+
+    def streams(self, *, low_ends: bool) -> tuple[KernelStream, KernelStream]:
+        """Both jobs, started together; low has as much work alone as high where `low_ends`, else it is endless."""
+        rounds = self.rounds or _default_rounds(self.high, self.low)
+        low_rounds = max(1, round(rounds * self.high.solo_s / self.low.solo_s)) if low_ends else None
+        high = KernelStream(
+            timeline=self.high,
+            priority=HIGH_PRIORITY,
+            rounds=rounds,
+            predicted=self.predicted[0],
+            host_waits=self.hosts_wait[0],
+        )
+        low = KernelStream(
+            timeline=self.low,
+            priority=LOW_PRIORITY,
+            rounds=low_rounds,
+            predicted=self.predicted[1],
+            host_waits=self.hosts_wait[1],
+        )
+        return high, low
+
+
+def scenario_from_profiles(
+    high: JobProfile,
+    low: JobProfile,
+    *,
+    gap_frac: float | None = None,
+    gap_every: int = 1,
+    error_frac: float = 0.0,
+    seed: int = 0,
+) -> PairScenario:
+    """The scenario of two profiled jobs, with synthetic gaps of high and errors of the scheduler where asked for."""
+    high_timeline, low_timeline = timeline_from_profile(high), timeline_from_profile(low)
+    if gap_frac is not None:
+        high_timeline = with_synthetic_gaps(high_timeline, gap_frac, seed, every=gap_every)
+    on_core = high.device_type == CPU_CORE.name
+    return PairScenario(
+        high=high_timeline,
+        low=low_timeline,
+        predicted=(
+            with_prediction_errors(high_timeline, error_frac, seed),
+            with_prediction_errors(low_timeline, error_frac, seed + 1),
+        ),
+        hosts_wait=(on_core, on_core),
+    )
+
+
+def compare_sharing_modes(
+    scenario: PairScenario, modes: Sequence[SharingMode], *, record_spans_until_s: float = 0.0
+) -> tuple[ModeResult, ...]:
+    """The result of each mode, in order, with its spans that begin before `record_spans_until_s`.
+
+    Pure: equal input gives equal output.
+    """
+    # 1. Replay the baseline, a single queue: with an endless low job, and with one of as much work as high.
+    endless_low, bounded_low = scenario.streams(low_ends=False), scenario.streams(low_ends=True)
+    single_queue = SingleQueueMode()
+    baseline_high, baseline_low = replay(endless_low, single_queue).outcomes
+    baseline_low_s = replay(bounded_low, single_queue).outcomes[1].elapsed_s
+    # 2. Replay each mode in the same way, and compare.
+    results: list[ModeResult] = []
+    for mode in modes:
+        result = replay(endless_low, mode, record_spans_until_s=record_spans_until_s)
+        high, low = result.outcomes
+        low_s = replay(bounded_low, mode).outcomes[1].elapsed_s
+        results.append(
+            ModeResult(
+                mode=mode.name,
+                high_slowdown=high.slowdown,
+                low_slowdown=low.slowdown,
+                high_speedup=baseline_high.elapsed_s / high.elapsed_s,
+                low_relative_rate=low.speed / baseline_low.speed if baseline_low.speed > 0 else NAN,
+                low_completion=baseline_low_s / low_s,
+                filled=low.filled,
+                gap_use_frac=high.gap_used_s / high.gap_s if high.gap_s > 0 else NAN,
+                overhang_frac=high.waited_s / high.alone_s,
+                idle_frac=result.idle_s / result.end_s,
+                spans=result.spans,
+            )
+        )
+    return tuple(results)
+
+
+def _default_rounds(high: Timeline, low: Timeline) -> int:
+    """Rounds of high: enough launches of it and a whole round of low, but not too many launches of both."""
+    low_launches = high.solo_s / low.solo_s * len(low.kernels)  # in one round of high, if neither job waited
+    wanted = max(math.ceil(MIN_HIGH_LAUNCHES / len(high.kernels)), math.ceil(low.solo_s / high.solo_s))
+    max_by_launches = int(MAX_LAUNCHES / (len(high.kernels) + low_launches))
+    return max(1, min(wanted, max_by_launches, int(MAX_HIGH_SOLO_S / high.solo_s)))
+
+
+def replayed_slowdowns(
+    profiles: Sequence[JobProfile], mode: SharingMode, *, until_s: float = 2.0
+) -> NDArray[np.float64]:
+    """float64[n, n]: the slowdown of job i beside job j. All jobs are endless, and hosts wait for each kernel.
+
+    Beside itself, a job meets a copy that starts in the middle of the round: equal timelines in step never overlap.
+    """
+    timelines = [timeline_from_profile(profile) for profile in profiles]
+    slowdowns = np.ones((len(timelines), len(timelines)))
+    for i, victim in enumerate(timelines):
+        for j, neighbour in enumerate(timelines[i:], start=i):
+            other = rotate_timeline(neighbour, len(neighbour.kernels) // 2) if i == j else neighbour
+            streams = [KernelStream(timeline=timeline, rounds=None, host_waits=True) for timeline in (victim, other)]
+            first, second = replay(streams, mode, until_s=until_s).outcomes
+            slowdowns[i, j], slowdowns[j, i] = first.slowdown, second.slowdown
+            if i == j:
+                slowdowns[i, i] = math.sqrt(first.slowdown * second.slowdown)
+    return slowdowns

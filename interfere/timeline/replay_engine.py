@@ -1,0 +1,308 @@
+"""A discrete-event engine that replays kernel timelines on one device under any sharing mode.
+
+An event is the end of a kernel, a launch, or an instant that the sharing mode asked for. Between two events the rates
+at which kernels run are constant. Laws: the kernels of a stream run in launch order, one at a time; a kernel is
+complete when its rate, integrated over time, reaches its duration; nothing is random and no clock is read, so equal
+input gives equal output.
+
+A stream launches its next kernel when the last one is complete and its gap has passed: the gap is time of the host.
+Where a sharing mode lets hosts launch ahead, up to `launch_ahead` launches wait on the device. A host that left no gap
+when the job ran alone was faster than the device: it launches every `LAUNCH_S`. One that left a gap was slower: it
+launches at the times at which it did alone. A host always waits for the last kernel of a round, since a round is a
+request, or a step whose loss is read.
+"""
+
+import math
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from interfere.errors import InvalidInputError
+from interfere.timeline.records import ExecutionSpan, KernelStream, ReplayResult, StreamOutcome
+
+# Time between two launches, and the number of launches that wait before the host blocks: 4 to 5 µs, and about 1,000 per
+# stream, as measured in forums.developer.nvidia.com, topic 68937.
+LAUNCH_S, QUEUE_LAUNCHES = 5e-6, 1_000
+COMPLETION_TOLERANCE_S = 1e-13  # a ten-thousandth of a profiler's nanosecond: a kernel with less to do is complete
+
+
+@dataclass(slots=True)
+class StreamState:
+    """One stream during a replay. Sharing modes read it and never write it.
+
+    Its head is the oldest kernel that is launched and not complete.
+    """
+
+    index: int
+    stream: KernelStream
+    durations_s: tuple[float, ...]
+    gaps_s: tuple[float, ...]
+    launch_ahead: int
+    launched_s: deque[float] = field(default_factory=deque)  # launch times of kernels that are not complete
+    next_launch_s: float = math.inf
+    solo_end_s: float = 0.0  # when a device of its own would be through with all launches and their gaps
+    host_ready_s: float = 0.0  # when its host can launch the next kernel, if it may launch ahead
+    launched: int = 0  # kernels launched so far, over all rounds
+    completed: int = 0  # kernels complete so far, over all rounds
+    head_remaining_s: float = 0.0
+    head_started: bool = False
+    head_in_gap: bool = False  # the head started while no stream of higher priority had a kernel ready
+    last_completion_s: float = -math.inf
+    finish_s: float = math.inf  # the end of its last kernel and of the gap after it
+    finished: bool = False
+    span_start_s: float = math.nan  # of the span that runs now
+    executed_s: float = 0.0
+    waited_s: float = 0.0
+    gap_s: float = 0.0
+    gap_used_s: float = 0.0
+    filled: int = 0
+
+    @property
+    def ready(self) -> bool:
+        """Whether a kernel waits or runs."""
+        return bool(self.launched_s)
+
+    @property
+    def active(self) -> bool:
+        """Whether the stream has started and is not finished."""
+        return self.launched > 0 and not self.finished
+
+    @property
+    def head(self) -> int:
+        """Index of the head in the timeline."""
+        return self.completed % len(self.durations_s)
+
+    @property
+    def total_kernels(self) -> float:
+        """Number of kernels over all rounds; infinite for an endless stream."""
+        rounds = self.stream.rounds
+        return math.inf if rounds is None else rounds * len(self.durations_s)
+
+
+@dataclass(frozen=True, slots=True)
+class RateAllocation:
+    """The rate of each stream in [0, 1], 0 for one that is not ready; valid until the next event or `until_s`."""
+
+    rates: tuple[float, ...]
+    until_s: float = math.inf
+
+
+class Arbiter(Protocol):
+    """Decides which streams run, and how fast, during one replay."""
+
+    def decide(self, now_s: float, streams: Sequence[StreamState]) -> RateAllocation:
+        """The rates from now on. Asked at every event."""
+
+
+class SharingMode(Protocol):
+    """A discipline by which streams share a device."""
+
+    @property
+    def name(self) -> str:
+        """Its name in tables and on the command line."""
+
+    @property
+    def launch_ahead(self) -> int:
+        """How many launches of one stream may wait on the device; 1: the host waits for each kernel."""
+
+    def arbiter(self, streams: Sequence[StreamState]) -> Arbiter:
+        """A new arbiter, for one replay of these streams."""
+
+
+def replay(
+    streams: Sequence[KernelStream], mode: SharingMode, *, until_s: float = math.inf, record_spans_until_s: float = 0.0
+) -> ReplayResult:
+    """Replay all streams together until each bounded one has finished, or until `until_s`.
+
+    Spans that begin before `record_spans_until_s` are recorded. Raises InvalidInputError where there is no stream, or
+    the replay would never end.
+    """
+    if not streams:
+        raise InvalidInputError("nothing to replay", value="no streams", remedy="give at least one")
+    if until_s == math.inf and all(stream.rounds is None for stream in streams):
+        raise InvalidInputError(
+            "a replay of endless streams has no end",
+            value="rounds of all are None",
+            remedy="give until_s, or a stream with rounds",
+        )
+    engine = _ReplayEngine(streams, mode, until_s, record_spans_until_s)
+    engine.run()
+    return engine.result()
+
+
+class _ReplayEngine:
+    def __init__(
+        self, streams: Sequence[KernelStream], mode: SharingMode, until_s: float, record_spans_until_s: float
+    ) -> None:
+        self.mode, self.until_s, self.record_spans_until_s = mode, until_s, record_spans_until_s
+        self.states = tuple(
+            StreamState(
+                index=index,
+                stream=stream,
+                durations_s=tuple(kernel.duration_s for kernel in stream.timeline.kernels),
+                gaps_s=tuple(kernel.gap_s for kernel in stream.timeline.kernels),
+                launch_ahead=1 if stream.host_waits else mode.launch_ahead,
+                next_launch_s=stream.start_s,
+            )
+            for index, stream in enumerate(streams)
+        )
+        self.arbiter = mode.arbiter(self.states)
+        self.now_s = 0.0
+        self.idle_s = 0.0
+        self.spans: list[ExecutionSpan] = []
+
+    def run(self) -> None:
+        """Process one event after the other."""
+        while True:
+            # 1. Note which streams have finished, and launch what is due.
+            for state in self.states:
+                state.finished = state.finish_s <= self.now_s
+                while state.next_launch_s <= self.now_s:
+                    self._launch(state)
+            if self.now_s >= self.until_s or self._all_finished():
+                break
+            # 2. Let the sharing mode decide who runs.
+            allocation = self.arbiter.decide(self.now_s, self.states)
+            self._start_and_stop(allocation.rates)
+            # 3. Advance to the next event.
+            event_s = self._next_event_s(allocation)
+            assert event_s < math.inf, f"{self.mode.name} leaves ready kernels waiting for ever"
+            self._advance(max(event_s, self.now_s), allocation.rates)
+
+    def _all_finished(self) -> bool:
+        bounded = [state.finished for state in self.states if state.stream.rounds is not None]
+        return bool(bounded) and all(bounded)
+
+    def _next_event_s(self, allocation: RateAllocation) -> float:
+        times_s = [self.until_s, allocation.until_s]
+        for state, rate in zip(self.states, allocation.rates, strict=True):
+            times_s.append(state.next_launch_s)
+            if rate > 0:
+                times_s.append(self.now_s + state.head_remaining_s / rate)
+            if not state.finished:
+                times_s.append(state.finish_s)
+        return min(times_s)
+
+    def _launch(self, state: StreamState) -> None:
+        """Launch the kernel that is due, and plan the next launch."""
+        if not state.launched_s:
+            state.head_remaining_s, state.head_started = state.durations_s[state.head], False
+        kernel = state.launched % len(state.durations_s)
+        state.launched_s.append(state.next_launch_s)
+        state.launched += 1
+        gap_s, launch_s = state.gaps_s[kernel], state.next_launch_s
+        state.solo_end_s = max(state.solo_end_s, launch_s) + state.durations_s[kernel] + gap_s
+        state.host_ready_s = state.solo_end_s if gap_s else launch_s + min(LAUNCH_S, state.durations_s[kernel])
+        last_of_round = kernel == len(state.durations_s) - 1
+        queue_full = len(state.launched_s) >= state.launch_ahead
+        state.next_launch_s = math.inf if last_of_round or queue_full else state.host_ready_s
+
+    def _start_and_stop(self, rates: Sequence[float]) -> None:
+        """Begin and end spans, and count the kernels that start in a gap of a stream of higher priority."""
+        for state, rate in zip(self.states, rates, strict=True):
+            if not rate:
+                self._end_span(state)
+            elif not state.head_started:
+                state.head_started, state.head_in_gap = True, self._fills_gap(state)
+                state.filled += state.head_in_gap
+            if rate and math.isnan(state.span_start_s):
+                state.span_start_s = self.now_s
+
+    def _fills_gap(self, state: StreamState) -> bool:
+        """Whether the stream runs while all active streams of the highest priority, which it is below, are in a gap."""
+        highest = max(other.stream.priority for other in self.states if other.active)
+        return state.stream.priority < highest and not any(
+            other.ready for other in self.states if other.active and other.stream.priority == highest
+        )
+
+    def _end_span(self, state: StreamState) -> None:
+        if state.span_start_s < self.record_spans_until_s and self.now_s > state.span_start_s:
+            self.spans.append(
+                ExecutionSpan(
+                    stream=state.index,
+                    kernel=state.head,
+                    round=state.completed // len(state.durations_s),
+                    start_s=state.span_start_s,
+                    end_s=self.now_s,
+                    in_gap=state.head_in_gap,
+                )
+            )
+        state.span_start_s = math.nan
+
+    def _advance(self, event_s: float, rates: Sequence[float]) -> None:
+        """Move the clock to the event, account for the time until then, and complete the kernels that end there."""
+        passed_s, busy = event_s - self.now_s, any(rates)
+        self.now_s = event_s
+        self.idle_s += 0.0 if busy else passed_s
+        for state, rate in zip(self.states, rates, strict=True):
+            if state.ready:
+                state.executed_s += rate * passed_s
+                state.waited_s += 0.0 if rate else passed_s
+                state.head_remaining_s -= rate * passed_s
+                # The remaining time may be too small to move a clock that shows hours: then the kernel is complete too.
+                if rate and (
+                    state.head_remaining_s <= COMPLETION_TOLERANCE_S
+                    or event_s + state.head_remaining_s / rate <= event_s
+                ):
+                    self._complete_head(state)
+            elif state.active:
+                state.gap_s += passed_s
+                state.gap_used_s += passed_s if busy else 0.0
+
+    def _complete_head(self, state: StreamState) -> None:
+        self._end_span(state)
+        kernel = state.head
+        state.executed_s += state.head_remaining_s
+        state.launched_s.popleft()
+        state.completed += 1
+        state.last_completion_s = self.now_s
+        gap_end_s = self.now_s + state.gaps_s[kernel]
+        if state.launched_s:
+            state.head_remaining_s, state.head_started = state.durations_s[state.head], False
+        if state.completed == state.total_kernels:
+            state.finish_s = gap_end_s
+        elif state.launched < state.total_kernels and state.next_launch_s == math.inf:
+            # A host that waited for this kernel spends the gap now. One that was blocked by a full queue has spent its
+            # gap already.
+            host_waited = state.launch_ahead == 1 or kernel == len(state.durations_s) - 1
+            if host_waited or state.launched % len(state.durations_s):
+                state.next_launch_s = gap_end_s if host_waited else max(self.now_s, state.host_ready_s)
+
+    def result(self) -> ReplayResult:
+        """What the streams achieved so far."""
+        for state in self.states:
+            self._end_span(state)
+        return ReplayResult(
+            mode=self.mode.name,
+            outcomes=tuple(self._outcome(state) for state in self.states),
+            end_s=self.now_s,
+            idle_s=self.idle_s,
+            spans=tuple(sorted(self.spans, key=lambda span: (span.start_s, span.stream))),
+        )
+
+    def _outcome(self, state: StreamState) -> StreamOutcome:
+        stream, finished = state.stream, state.finished
+        rounds, kernels = divmod(state.completed, len(state.durations_s))
+        alone_s = (
+            rounds * stream.timeline.solo_s + math.fsum(state.durations_s[:kernels]) + math.fsum(state.gaps_s[:kernels])
+        )
+        if state.ready:
+            alone_s += state.durations_s[state.head] - state.head_remaining_s
+        elif not finished and state.completed and state.launch_ahead == 1:
+            # The part of a gap that has not passed is no progress yet.
+            gap_s = state.gaps_s[(state.completed - 1) % len(state.gaps_s)]
+            alone_s -= max(0.0, state.last_completion_s + gap_s - self.now_s)
+        return StreamOutcome(
+            name=stream.timeline.name,
+            priority=stream.priority,
+            finished=finished,
+            elapsed_s=max(0.0, (state.finish_s if finished else self.now_s) - stream.start_s),
+            alone_s=alone_s,
+            kernels=state.completed,
+            executed_s=state.executed_s,
+            waited_s=state.waited_s,
+            gap_s=state.gap_s,
+            gap_used_s=state.gap_used_s,
+            filled=state.filled,
+        )

@@ -1,0 +1,53 @@
+"""The dataset card holds all figures of its table, and claims nothing more."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from interfere.data.dataset_card import dataset_card, write_card
+from interfere.data.tables import Table
+from tests.data.sample_table import JOBS, TABLE
+
+
+def test_the_card_describes_the_device_and_names_its_figures() -> None:
+    text = dataset_card(TABLE, command="interfere profile campaign --workloads a,b", note="9 blocks measured")
+    for part in (
+        "One CPU core, time-sliced",
+        "a processor",
+        "2 jobs, 4 ordered pairs",
+        "ok 3, unstable 1, infeasible 0",
+        "CC BY 4.0",
+        "- 9 blocks measured",
+        "interfere profile campaign --workloads a,b",
+        "1.50 / 1.90 / 2.00",
+        "ICC(1,1)",
+        "| a | 10.00 ms | 10.0% | 50% |",
+    ):
+        assert part in text
+    assert "2023-11-14" in text
+
+
+def test_absent_figures_are_dashes() -> None:
+    text = dataset_card(Table(name="none", jobs=(replace(JOBS[0], busy_frac=float("nan")),), pairs=()))
+    assert "nan" not in text
+    assert "–" in text
+
+
+def test_the_card_of_another_device_does_not_mention_a_core() -> None:
+    moved = Table(name="t", jobs=tuple(replace(job, device_type="h200") for job in JOBS), pairs=())
+    assert "CPU core" not in dataset_card(moved)
+
+
+def test_the_card_is_written_beside_its_table(tmp_path: Path) -> None:
+    path = write_card(tmp_path / "new", TABLE)
+    assert path.read_text() == dataset_card(TABLE)
+
+
+def test_the_card_of_an_imported_table_claims_neither_protocol_nor_licence() -> None:
+    pairs = tuple(replace(pair, source="gavel") for pair in TABLE.pairs)
+    jobs = tuple(replace(job, source="gavel+static") for job in TABLE.jobs)
+    text = dataset_card(replace(TABLE, pairs=pairs, jobs=jobs))
+    assert "As its publisher measured it" in text
+    assert "Licence: that of its publisher." in text
+    assert "CC BY" not in text
+    assert "raw.parquet" not in text
+    assert "CC BY 4.0" in dataset_card(TABLE)

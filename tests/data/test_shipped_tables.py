@@ -1,0 +1,65 @@
+"""The shipped tables are intact, and damage to them is detected."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from interfere.data.quality import MIN_ICC, table_quality
+from interfere.data.shipped_tables import (
+    check_manifest,
+    datasets_folder,
+    shipped_table,
+    shipped_tables,
+    write_manifest,
+)
+from interfere.data.tables import read_table
+from interfere.errors import NotFoundError, TableError, UnfitError
+from interfere.profiling.workloads import BUILT_IN
+
+
+def test_the_shipped_table_is_intact_and_good_enough_for_training() -> None:
+    assert check_manifest() >= 4
+    table = read_table(shipped_table())
+    assert {job.workload for job in table.jobs} == set(BUILT_IN)
+    assert len(table.pairs) == len(BUILT_IN) ** 2
+    figures = table_quality(table)
+    assert figures.icc > max(MIN_ICC, 0.8)
+    assert figures.additive_r2 < 0.98, "some of it must be interaction"
+
+
+def test_the_shipped_files_stay_small() -> None:
+    assert sum(path.stat().st_size for path in shipped_table().iterdir()) < 1_000_000
+
+
+def test_an_unknown_table_names_the_known_ones() -> None:
+    with pytest.raises(NotFoundError, match=", ".join(shipped_tables())):
+        shipped_table("h9000")
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (lambda cpu: (cpu / "card.md").write_text("other words"), "was changed"),
+        (lambda cpu: (cpu / "jobs.parquet").unlink(), "is missing"),
+        (lambda cpu: (cpu / "surprise.txt").write_text("hello"), "is not listed"),
+        (lambda cpu: (cpu.parent / "manifest.json").write_text("{"), "cannot be read"),
+        (lambda cpu: (cpu.parent / "manifest.json").write_text("[]"), "cannot be read"),
+        (lambda cpu: (cpu.parent / "manifest.json").unlink(), "cannot be read"),
+    ],
+)
+def test_damaged_files_are_detected(tmp_path: Path, damage: object, said: str) -> None:
+    copy = tmp_path / "datasets"
+    shutil.copytree(datasets_folder(), copy)
+    assert check_manifest(copy) == check_manifest()
+    damage(copy / "cpu")  # type: ignore[operator]
+    with pytest.raises(TableError, match=said):
+        check_manifest(copy)
+    write_manifest(copy)
+    assert check_manifest(copy) >= 3
+
+
+def test_a_manifest_that_cannot_be_written_is_one_clear_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(UnfitError, match="cannot write here"):
+        write_manifest(tmp_path / "file")

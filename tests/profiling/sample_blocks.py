@@ -1,0 +1,73 @@
+"""Traces and blocks made by hand, of jobs whose steps and times are known."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from interfere.profiling.trace import Event
+from interfere.records import BlockSide, PairBlock
+
+
+def steady(
+    start_s: float, end_s: float, *, step_s: float, cpu_frac: float = 1.0, pause_s: float = 0.0
+) -> NDArray[np.float64]:
+    """A loop from start to end: each step is busy, then pauses; `cpu_frac` of its busy time is on the CPU."""
+    rows = [(start_s, 0.0, 0.0, Event.START)]
+    now, cpu, steps = start_s, 0.0, 0
+    while now < end_s - 1e-9:
+        busy = step_s - pause_s
+        cpu += busy * cpu_frac
+        if pause_s:
+            rows += [(now + busy, cpu, steps, Event.PAUSE), (now + step_s, cpu, steps, Event.RESUME)]
+        now, steps = now + step_s, steps + 1
+        rows.append((now, cpu, steps, Event.STEP))
+    rows.append((now, cpu, steps, Event.STOP))
+    return np.array(rows, dtype=np.float64)
+
+
+def joined(*traces: NDArray[np.float64]) -> NDArray[np.float64]:
+    """One worker's runs, one after the other: CPU time and steps go on counting."""
+    rows = [traces[0]]
+    for trace in traces[1:]:
+        shifted = trace.copy()
+        shifted[:, 1:3] += rows[-1][-1, 1:3]
+        rows.append(shifted)
+    return np.concatenate(rows)
+
+
+def side(workload: str, slowdown: float, *, steps: int = 100) -> BlockSide:
+    """A side with steps of 10 ms alone, and enough chunks from a hundred steps on."""
+    return BlockSide(
+        workload=workload,
+        steps_alone=steps,
+        wall_alone_s=0.01 * steps,
+        cpu_alone_s=0.9,
+        steps_shared=steps,
+        wall_shared_s=0.01 * steps * slowdown,
+        cpu_shared_s=0.9,
+        chunks_shared=40 if steps >= 100 else 0,
+        overlap_frac=1.0,
+    )
+
+
+def block(
+    first: str,
+    second: str,
+    slowdowns: tuple[float, float],
+    *,
+    pass_index: int = 0,
+    attempt: int = 0,
+    reason: str = "",
+    steps: int = 100,
+) -> PairBlock:
+    """A measured block."""
+    return PairBlock(
+        pass_index=pass_index,
+        attempt=attempt,
+        started_at_s=1.7e9 + pass_index,
+        window_s=0.55,
+        sides=(side(first, slowdowns[0], steps=steps), side(second, slowdowns[1], steps=steps)),
+        steal_frac=0.01,
+        drift_frac=0.001,
+        reason=reason,
+        chunks=(((0.0, 0.03, 0.02, 0.02, 2.0),), ()),
+    )

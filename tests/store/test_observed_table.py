@@ -1,0 +1,102 @@
+"""Stored observations become a valid measurement table, with provenance and without invalid windows."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from interfere.data.tables import read_table, write_table
+from interfere.errors import UnfitError
+from interfere.records import ObservationResult, PairStatus, Progress, Rollback
+from interfere.store.observed_table import observed_table
+from interfere.store.protocols import NewObservation
+from interfere.store.sqlite import SqliteStore
+from tests.store.conformance import MEMORY, OUTCOME, append
+from tests.tables import DEVICE, profile
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[SqliteStore]:
+    opened = SqliteStore(tmp_path / "s.db")
+    yield opened
+    opened.close()
+
+
+def window(number: int, victim: str, *company: str, **given: float) -> Progress:
+    return Progress(
+        observation_id=str(number),
+        job_id="j",
+        workload=victim,
+        company=company,
+        device_type=DEVICE,
+        start_s=10.0 * number,
+        end_s=10.0 * number + 10.0,
+        **given,
+    )
+
+
+def test_windows_of_a_pair_are_passes_of_one_row_with_its_interval(store: SqliteStore, tmp_path: Path) -> None:
+    append(store, *(window(k, "a", "b", slowdown=1.5 + 0.1 * (k % 2)) for k in range(6)), MEMORY, OUTCOME)
+    found = observed_table(store, [profile("a"), profile("b")])
+    (row,) = found.table.pairs
+    assert (row.victim, row.neighbour, row.source, row.campaign) == ("a", "b", "observed", "log 1-8")
+    assert row.passes == pytest.approx((1.5, 1.6) * 3)
+    assert row.slowdown == pytest.approx((1.5 * 1.6) ** 0.5)
+    assert 1.48 < row.lower < row.slowdown < row.upper < 1.62
+    assert row.measured_at_s == 60.0
+    write_table(tmp_path / "t", found.table)
+    assert repr(read_table(tmp_path / "t").pairs) == repr(found.table.pairs)
+
+
+def test_steps_count_against_the_solo_rate_of_the_whole_log(store: SqliteStore) -> None:
+    append(store, window(1, "a", "b", steps=50.0), window(2, "c", "b", steps=5.0))
+    append(store, window(3, "a", steps=100.0), window(4, "b", steps=10.0))
+    found = observed_table(store)
+    assert [(p.victim, p.slowdown) for p in found.table.pairs] == [("a", pytest.approx(2.0))]
+    assert {(j.workload, j.step_time_s, j.source) for j in found.table.jobs} == {
+        ("a", 0.1, "observed"),
+        ("b", 1.0, "observed"),
+    }
+
+
+def test_invalid_windows_are_left_out_and_jobs_without_facts_are_named(store: SqliteStore) -> None:
+    good = window(1, "a", "b", slowdown=1.5)
+    append(store, good, window(2, "a", "nobody", slowdown=1.5), window(3, "a", "b", "c", slowdown=1.5))
+    held = NewObservation(
+        observation=window(4, "a", "b", slowdown=90.0), result=ObservationResult.QUARANTINED, reason="absurd"
+    )
+    store.observations.append([held], 0.0)
+    append(store, window(5, "a", "b", slowdown=9.0), Rollback(observation_id="r", to_sequence=4, reason="why"))
+    found = observed_table(store, [profile("a"), profile("b")])
+    assert [p.passes for p in found.table.pairs] == [(1.5,)]
+    assert (found.without_facts, found.windows) == (("nobody",), 1)
+    assert observed_table(store, up_to=0).table.pairs == ()
+
+
+def test_the_profiles_of_the_store_are_newer_than_those_given(store: SqliteStore) -> None:
+    append(store, window(1, "a", "b", slowdown=1.5))
+    store.profiles.put([replace(profile("a"), step_time_s=0.5)])
+    found = observed_table(store, [profile("a"), profile("b")])
+    assert {(j.workload, j.step_time_s) for j in found.table.jobs} == {("a", 0.5), ("b", 0.01)}
+
+
+def test_windows_that_disagree_are_kept_as_unstable(store: SqliteStore) -> None:
+    append(store, *(window(k, "a", "b", slowdown=(1.1, 3.0)[k % 2]) for k in range(8)))
+    (row,) = observed_table(store, [profile("a"), profile("b")]).table.pairs
+    assert row.status is PairStatus.UNSTABLE
+    assert "disagree" in row.reason
+
+
+def test_a_read_only_store_is_read_beside_its_server_and_never_written(store: SqliteStore, tmp_path: Path) -> None:
+    append(store, window(1, "a", "b", slowdown=1.5))
+    beside = SqliteStore(tmp_path / "s.db", read_only=True)
+    assert beside.observations.counts() == {"progress": 1}
+    append(store, window(2, "a", "b", slowdown=1.5))
+    assert beside.observations.counts() == {"progress": 2}
+    with pytest.raises(UnfitError, match="readonly"):
+        append(beside, window(3, "a", "b", slowdown=1.5))
+    beside.close()
+    with pytest.raises(UnfitError):
+        SqliteStore(tmp_path / "nowhere.db", read_only=True)
+    assert not (tmp_path / "nowhere.db").exists()

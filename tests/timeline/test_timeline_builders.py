@@ -1,0 +1,156 @@
+"""Timelines from profiles and launches: what is kept, and what is spread, drawn and declared as such."""
+
+import math
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from interfere.data.importers.kernels.kernel_table import KernelLaunch
+from interfere.data.importers.kernels.nsight import nsight_launches
+from interfere.data.importers.kernels.orion import import_orion, orion_launches
+from interfere.errors import InvalidInputError, UnfitError
+from interfere.records import JobProfile, KernelStat
+from interfere.timeline.records import Timeline
+from interfere.timeline.timeline_builders import (
+    rotate_timeline,
+    timeline_from_launches,
+    timeline_from_profile,
+    with_synthetic_gaps,
+)
+from tests.data.importers.public_files import public
+from tests.timeline.examples import LAW, US, line, timelines
+
+
+def profile(*kernels: KernelStat, step_us: float = 100.0, **fields: object) -> JobProfile:
+    values: dict[str, object] = {
+        "workload": "net",
+        "device_type": "v100",
+        "step_time_s": step_us * US,
+        "kernels": kernels,
+    }
+    return JobProfile(**{**values, **fields})  # type: ignore[arg-type]
+
+
+def stat(name: str, us: float, count: float = 1.0, **fields: object) -> KernelStat:
+    return KernelStat(name=name, mean_s=us * US, count=count, **fields)  # type: ignore[arg-type]
+
+
+def test_launches_of_one_identity_are_spread_over_the_step() -> None:
+    got = timeline_from_profile(profile(stat("a", 10, 4), stat("b", 5, 2), stat("rare", 90, 0.3)))
+    assert [kernel.identity.name for kernel in got.kernels] == ["a", "b", "a", "a", "b", "a"]
+    assert got.order == "spread evenly by count"
+
+
+def test_the_rest_of_the_step_time_is_spread_over_unknown_gaps_only() -> None:
+    got = timeline_from_profile(profile(stat("a", 10, 4), stat("b", 5, 2, gap_s=15 * US), step_us=100))
+    assert {kernel.identity.name: kernel.gap_s / US for kernel in got.kernels} == pytest.approx({"a": 5.0, "b": 15.0})
+    assert got.solo_s == pytest.approx(100 * US)
+    assert got.gaps == "spread over the step"
+    known = timeline_from_profile(profile(stat("a", 10, 4, gap_s=2 * US)))
+    assert (known.gaps, known.solo_s) == ("as measured", pytest.approx(48 * US))
+    summed = timeline_from_profile(profile(stat("a", 10, 4), step_us=40))
+    assert (summed.gaps, summed.solo_s) == ("unknown, taken as none", pytest.approx(40 * US))
+
+
+def test_shares_come_from_measurements_then_geometry_then_classes() -> None:
+    facts = [
+        ({"sm_used": 40.0, "memory_frac": 0.5}, (0.5, 0.5)),
+        ({"grid": (4, 5, 1), "bytes": 10 * US * 900e9 / 4}, (0.25, 0.25)),
+        ({"sm_used": 2862.0, "compute_bound": 0.0}, (1.0, 0.8)),
+        ({"compute_bound": 1.0, "memory_frac": 1.04}, (1.0, 1.0)),
+        ({"compute_bound": 1.0}, (1.0, 0.3)),
+    ]
+    for fields, (sm_frac, bandwidth_frac) in facts:
+        (kernel,) = timeline_from_profile(profile(stat("a", 10, **fields))).kernels
+        assert (kernel.sm_frac, kernel.bandwidth_frac) == (pytest.approx(sm_frac), pytest.approx(bandwidth_frac))
+
+
+def test_a_core_has_its_busy_stretches_and_long_ones_are_cut_into_steps() -> None:
+    core = profile(stat("op", 10), device_type="cpu-core", busy_s=(20 * US, 300 * US), idle_s=(80 * US, 0.0))
+    got = timeline_from_profile(core)
+    assert [(round(k.duration_s / US), round(k.gap_s / US)) for k in got.kernels] == [
+        (20, 80),
+        (100, 0),
+        (100, 0),
+        (100, 0),
+    ]
+    assert timeline_from_profile(replace(core, device_type="v100")).kernels[0].identity.name == "op"
+    assert len(timeline_from_profile(replace(core, device_type="v100", kernels=())).kernels) == 4
+
+
+def test_a_profile_without_kernels_or_stretches_is_refused_with_a_remedy() -> None:
+    with pytest.raises(UnfitError, match=r"neither kernels nor busy stretches.*\n.*interfere data import") as caught:
+        timeline_from_profile(profile())
+    assert "net" in str(caught.value)
+    with pytest.raises(UnfitError, match="every second step"):
+        timeline_from_profile(profile(stat("rare", 10, 0.4)))
+
+
+def test_launches_keep_their_order_and_times() -> None:
+    launches = [KernelLaunch(name=name, duration_s=us * US, sm_used=8.0) for name, us in (("b", 3), ("a", 1), ("b", 4))]
+    got = timeline_from_launches("net", launches, "v100")
+    assert [(k.identity.name, round(k.duration_s / US), k.sm_frac) for k in got.kernels] == [
+        ("b", 3, 0.1),
+        ("a", 1, 0.1),
+        ("b", 4, 0.1),
+    ]
+    with pytest.raises(InvalidInputError, match="none"):
+        timeline_from_launches("net", [], "v100")
+
+
+@LAW
+@given(job=timelines(), share=st.floats(0, 0.95), every=st.integers(1, 10), seed=st.integers(0, 99))
+def test_drawn_gaps_take_exactly_the_share_asked_for(job: Timeline, share: float, every: int, seed: int) -> None:
+    job = replace(job, gaps="unknown, taken as none")
+    got = with_synthetic_gaps(job, share, seed, every=every)
+    assert got.busy_s == job.busy_s
+    assert (got.solo_s - got.busy_s) / got.solo_s == pytest.approx(share, abs=1e-9)
+    assert sum(kernel.gap_s > 0 for kernel in got.kernels) <= max(1, len(job.kernels) // every)
+    assert got == with_synthetic_gaps(job, share, seed, every=every)
+    assert "synthetic" in got.gaps
+
+
+@pytest.mark.parametrize("share", [-0.1, 1.0, math.nan])
+def test_an_invalid_share_of_gaps_is_refused(share: float) -> None:
+    with pytest.raises(InvalidInputError, match="share of gaps"):
+        with_synthetic_gaps(line("x", (1, 0)), share, 0)
+
+
+def test_measured_gaps_are_not_replaced_by_synthetic_ones() -> None:
+    measured = timeline_from_profile(profile(stat("a", 10, 4, gap_s=2 * US)))
+    with pytest.raises(InvalidInputError, match="measured"):
+        with_synthetic_gaps(measured, 0.3, 0)
+
+
+@LAW
+@given(job=timelines(), first=st.integers(-20, 20))
+def test_a_rotated_timeline_has_the_same_kernels(job: Timeline, first: int) -> None:
+    got = rotate_timeline(job, first)
+    assert sorted(map(repr, got.kernels)) == sorted(map(repr, job.kernels))
+    assert rotate_timeline(got, -first) == job
+
+
+def test_orions_launches_are_those_of_its_profiles() -> None:
+    folder = public("orion")
+    for job in import_orion(folder).jobs:
+        got = timeline_from_launches(job.workload, orion_launches(folder / f"{job.workload}.csv"), "v100")
+        assert len(got.kernels) == sum(kernel.count for kernel in job.kernels)
+        assert got.busy_s == pytest.approx(job.step_time_s)
+        assert 0 < sum(kernel.sm_frac for kernel in got.kernels) / len(got.kernels) <= 1
+
+
+def test_nsights_launches_keep_grid_and_block(tmp_path: object) -> None:
+    from pathlib import Path
+
+    path = Path(str(tmp_path)) / "net.csv"
+    path.write_text(
+        '"ID","Kernel Name","Grid Size","Block Size","gpu__time_duration.sum"\n"","","","","ns"\n'
+        '"0","gemm","(40, 1, 1)","(256, 1, 1)","2000"\n"1","relu","(8, 1, 1)","(64, 1, 1)","1000"\n'
+    )
+    got = timeline_from_launches("net", nsight_launches(path), "v100")
+    assert [(k.identity.grid, round(k.duration_s / US), k.sm_frac) for k in got.kernels] == [
+        ((40, 1, 1), 2, 0.5),
+        ((8, 1, 1), 1, 0.1),
+    ]

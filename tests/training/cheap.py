@@ -1,9 +1,0 @@
-"""Models that fit and export in a moment, for tests of what happens around a training."""
-
-from collections.abc import Mapping
-
-from training.baselines import AdditiveModel, MeanModel
-from training.models.model import ModelSettings
-
-CHEAP: Mapping[str, ModelSettings] = {"mean": MeanModel(), "additive": AdditiveModel()}
-ONLY_MEAN: Mapping[str, ModelSettings] = {"mean": MeanModel()}

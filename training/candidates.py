@@ -1,0 +1,89 @@
+"""The candidates of one training: every model cross-validated, fitted on all rows and scored, and their champion."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from training.dataset import Dataset
+from training.evaluation.cross_validation import Evaluation, evaluate_models, scored_rows
+from training.evaluation.scores import PredictionInterval, Scores, score
+from training.evaluation.selection import select_champion
+from training.models.interval_calibration import HIGH, LOW
+from training.models.protocols import FittedModel, ModelSettings
+
+HELD_OUT = "held_out"  # name of the split in the scores
+SplitScore = tuple[str, str, Scores]  # (split, model, scores)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidates:
+    """All models of one training, by name, and what is known of them."""
+
+    dataset: Dataset  # the rows that every model is fitted on
+    settings: Mapping[str, ModelSettings]
+    fitted: Mapping[str, FittedModel]
+    evaluations: tuple[Evaluation, ...]  # out of fold, of every model
+    scores: tuple[SplitScore, ...]  # splits `pair`, `job`, and `held_out` where pairs were held out
+    champion: str
+    seed: int
+
+    @property
+    def champion_model(self) -> FittedModel:
+        """The fitted champion."""
+        return self.fitted[self.champion]
+
+    @property
+    def champion_evaluations(self) -> tuple[Evaluation, ...]:
+        """The out-of-fold evaluations of the champion, one per split."""
+        return tuple(evaluation for evaluation in self.evaluations if evaluation.model == self.champion)
+
+
+def train_candidates(
+    dataset: Dataset,
+    held_out: Dataset,
+    settings: Mapping[str, ModelSettings],
+    *,
+    seed: int,
+    report: Callable[[str], None] = lambda _: None,
+) -> Candidates:
+    """Cross-validate all models, select the champion, fit all of them on `dataset`, and score them on `held_out`."""
+    # 1. Cross-validate every model.
+    evaluations = evaluate_models(dataset, tuple(settings.values()), seed=seed, report=report)
+    # 2. Select the champion.
+    champion = select_champion(evaluations)
+    # 3. Fit every model on all rows.
+    report(f"champion: {champion}; fitting every model on all rows")
+    fitted = {name: model.fit(dataset, seed) for name, model in settings.items()}
+    # 4. Score every model on the held-out pairs.
+    pair_residuals = {e.model: e.residual(dataset) for e in evaluations if e.split == "pair"}
+    return Candidates(
+        dataset=dataset,
+        settings=settings,
+        fitted=fitted,
+        evaluations=evaluations,
+        scores=(
+            *((e.split, e.model, e.scores) for e in evaluations),
+            *_held_out_scores(fitted, held_out, pair_residuals),
+        ),
+        champion=champion,
+        seed=seed,
+    )
+
+
+def _held_out_scores(
+    fitted: Mapping[str, FittedModel], held_out: Dataset, pair_residuals: Mapping[str, NDArray[np.float64]]
+) -> Sequence[SplitScore]:
+    """Scores on the newest row of each held-out pair; intervals by quantiles of the model's `pair` residuals."""
+    newest = held_out.latest_rows()
+    if len(newest) == 0:
+        return ()
+    index = np.arange(len(newest))
+    scores = []
+    for name, model in fitted.items():
+        rows = scored_rows(newest, index, model.predict(newest.rows), np.zeros_like(index), unlike_folds=False)
+        low, high = np.quantile(pair_residuals[name], [LOW, HIGH])
+        interval = PredictionInterval(low=rows.predicted_log + low, high=rows.predicted_log + high, subject=rows.victim)
+        scores.append((HELD_OUT, name, score(rows, interval)))
+    return scores

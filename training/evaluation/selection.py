@@ -1,0 +1,50 @@
+"""Selects the model that training publishes, by its out-of-fold error on known and on unseen jobs.
+
+The champion has the lowest ½ · (MAE on `pair` + MAE on `job`), both out of fold, with a preference for the ensemble.
+Pairs that the caller holds out take no part.
+"""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from interfere.errors import UnfitError
+from training.dataset import Dataset
+from training.evaluation.cross_validation import Evaluation, evaluate_models
+from training.evaluation.splits import SELECTION_SPLITS
+from training.models.catalogue import MODELS
+from training.models.ensemble import EnsembleModel
+from training.models.protocols import ModelSettings
+
+ENSEMBLE_PREFERENCE = 0.05  # relative; about the standard error of the MAE over jobs on both public tables
+INNER_FOLDS = 2  # of nested selection, which needs only the order of the models, not exact figures
+
+
+def select_champion(evaluations: Sequence[Evaluation]) -> str:
+    """Name of the model with the lowest MAE, averaged over the splits; of equal models the simpler one.
+
+    The ensemble is selected unless another model is better by more than `ENSEMBLE_PREFERENCE`: it is the one whose
+    weights adapt to jobs unlike those seen, which these splits hardly test, and smaller differences among six models
+    are noise.
+    """
+    names = [name for name in MODELS if any(e.model == name for e in evaluations)]
+    errors = {name: float(np.mean([e.scores.mae for e in evaluations if e.model == name])) for name in names}
+    best = min(names, key=lambda name: errors[name])
+    preferred = EnsembleModel.name
+    return preferred if errors.get(preferred, math.inf) <= (1 + ENSEMBLE_PREFERENCE) * errors[best] else best
+
+
+def select_on_training_rows(dataset: Dataset, models: Sequence[ModelSettings], seed: int) -> str:
+    """Name of the model that training on these rows would publish; `dataset` must hold training rows only.
+
+    Nested selection: on `INNER_FOLDS` folds of those of the splits `pair` and `job` that the rows allow, so that no
+    test row is seen. The simplest model where the rows allow neither.
+    """
+    evaluations: list[Evaluation] = []
+    for split in SELECTION_SPLITS if len(models) > 1 else ():
+        try:
+            evaluations += evaluate_models(dataset, models, splits=(split,), seed=seed, count=INNER_FOLDS)
+        except UnfitError:
+            continue
+    return select_champion(evaluations) if evaluations else models[0].name

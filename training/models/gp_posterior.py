@@ -1,0 +1,51 @@
+"""The posterior mean of the Gaussian process, as the arrays that predictions and exported graphs read.
+
+With i beside j on domain d, M and P the kernels of two job spaces against the `m` training jobs:
+
+    log ŝ = level[d] + M(i) · victim + M(j) · neighbour + P(i) · both · P(j) + own[d, i] + from_neighbour[d, j]
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from interfere.predict.novelty import JobSpace, pair_novelty
+from training.dataset import PairRows
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpPosterior:
+    """Sums of the solved system over the training rows. `m` distinct encoded jobs, `D` domains, `N` workloads."""
+
+    job_columns: int  # F
+    pair_columns: int  # f
+    main_space: JobSpace  # of M, the kernel of the effects of one job by itself
+    interaction_space: JobSpace  # of P, the kernel of the interaction of two jobs
+    level: Floats  # float64[D + 1]: mean log slowdown of each domain; 0 is a domain that training never saw
+    victim: Floats  # float64[m]
+    neighbour: Floats  # float64[m]
+    both: Floats  # float64[m, m]
+    own: Floats  # float64[D + 1, N + 1]: effect of a workload's identity as the victim
+    from_neighbour: Floats  # float64[D + 1, N + 1]: effect of its identity as the neighbour
+
+    def novelty(self, rows: PairRows) -> Floats:
+        """Novelty of each pair, float64[p] in [0, 1]."""
+        victims, neighbours = self._jobs(rows)
+        return pair_novelty(self.interaction_space.novelty(victims), self.interaction_space.novelty(neighbours))
+
+    def predict(self, rows: PairRows) -> Floats:
+        """Predicted log slowdowns, float64[p]."""
+        victims, neighbours = self._jobs(rows)
+        main, interaction = self.main_space, self.interaction_space
+        interactions = ((interaction.kernel(victims) @ self.both) * interaction.kernel(neighbours)).sum(axis=1)
+        identities = self.own[rows.domain, rows.victim] + self.from_neighbour[rows.domain, rows.neighbour]
+        main_effects = main.kernel(victims) @ self.victim + main.kernel(neighbours) @ self.neighbour
+        return np.asarray(self.level[rows.domain] + main_effects + interactions + identities)
+
+    def _jobs(self, rows: PairRows) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """The job columns of victims and of neighbours, float32[p, F] each."""
+        width = self.job_columns
+        return rows.pairs[:, :width], rows.pairs[:, width : 2 * width]

@@ -1,0 +1,49 @@
+"""What every model is: frozen settings that fit a dataset, and a fitted model that predicts and exports itself.
+
+Law 1: `predict` and the exported graph read the same inputs (`PairRows`) and agree within the parity budget.
+Law 2: equal dataset and seed give equal predictions.
+Law 3: an identity that is in no training row is treated exactly as the unknown one (0).
+"""
+
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from training.dataset import Dataset, PairRows
+
+
+class FittedModel(Protocol):
+    """A model after fitting."""
+
+    @property
+    def name(self) -> str:
+        """One of `training.models.catalogue.MODELS`."""
+
+    def predict(self, rows: PairRows) -> NDArray[np.float64]:
+        """Predicted log slowdowns, float64[p]."""
+
+    def to_onnx(self) -> bytes:
+        """`pair.onnx`: pairs float32[p, f], victim int64[p], neighbour int64[p] → log_slowdown float32[p]."""
+
+    def threshold_rows(self, rows: PairRows) -> PairRows:
+        """Rows on which the exported graph is most likely to differ from the model; none for a continuous model."""
+
+
+class FittedMatrixModel(FittedModel, Protocol):
+    """A model that factorises over jobs: a matrix of all pairs costs one encoding per job."""
+
+    def to_matrix_onnx(self) -> bytes:
+        """`matrix.onnx`: victims float32[v, F], victim_id int64[v], neighbours float32[n, F], neighbour_id int64[n]
+        → log_victim float32[v, n] (victim i beside neighbour j), log_neighbour float32[v, n] (j beside i)."""
+
+
+class ModelSettings(Protocol):
+    """Frozen settings of a model."""
+
+    @property
+    def name(self) -> str:
+        """One of `training.models.catalogue.MODELS`."""
+
+    def fit(self, dataset: Dataset, seed: int) -> FittedModel:
+        """Fit on all rows of `dataset`."""

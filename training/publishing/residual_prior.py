@@ -1,0 +1,268 @@
+"""Fits the prior of the online correction to the champion's out-of-fold errors, and writes its file.
+
+Empirical Bayes: with e_g = Φ_g a_g + noise, a_g ~ N(0, Σ) over the jobs g of one role, Σ and the noise maximise the
+likelihood, by expectation-maximisation (Laird & Ware 1982, "Random-effects models for longitudinal data",
+Biometrics 38). `job` folds give Σ of an unseen job, `pair` folds that of a job of training.
+"""
+
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from interfere.predict.online.prior import (
+    SCALED,
+    Floats,
+    Home,
+    ResidualPrior,
+    RolePrior,
+    default_prior,
+    prior_arrays,
+)
+from training.dataset import Z95, Dataset
+from training.evaluation.cross_validation import Evaluation
+from training.evaluation.splits import folds
+
+# Components of a signature. Own-speed MAE after 8 pairs on Gavel: .029 with none, .0275 with 3, 5 or 8; Lucid .040.
+COMPONENTS = 5
+MIN_UNSEEN_JOBS = 40  # (job, domain) groups that a 7 × 7 covariance needs; with fewer there are no signatures
+EM_ROUNDS = 40  # the likelihood of the public tables no longer rises after 30
+MIN_NOISE_SD = 0.02  # of a window's log slowdown; used for a table of single passes, which tells no noise of its own
+
+RandomEffectGroup = tuple[Floats, Floats, Floats]  # Φ float64[k, d], e float64[k], noise scale float64[k] of one job
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutOfFoldErrors:
+    """Out-of-fold errors of one model on one split. `t` tests; identities as in the dataset's rows."""
+
+    log_predicted: Floats  # float64[t]
+    error: Floats  # float64[t], log measured - log predicted
+    victim: NDArray[np.int64]
+    neighbour: NDArray[np.int64]
+    domain: NDArray[np.int64]
+    new_victim: NDArray[np.bool_]  # bool[t]: the victim is in no training row
+    new_neighbour: NDArray[np.bool_]
+
+
+def out_of_fold_errors(dataset: Dataset, evaluation: Evaluation, seed: int) -> OutOfFoldErrors:
+    """The errors of an evaluated model; in the `job` split they tell which job was unseen."""
+    index = evaluation.index
+    victim, neighbour = dataset.rows.victim[index], dataset.rows.neighbour[index]
+    new_victim, new_neighbour = np.zeros(len(index), dtype=bool), np.zeros(len(index), dtype=bool)
+    if evaluation.split == "job":
+        for k, fold in enumerate(folds(dataset, "job", seed)):
+            seen = np.concatenate([dataset.rows.victim[fold.train], dataset.rows.neighbour[fold.train]])
+            in_fold = evaluation.fold == k
+            new_victim[in_fold] = ~np.isin(victim[in_fold], seen)
+            new_neighbour[in_fold] = ~np.isin(neighbour[in_fold], seen)
+    return OutOfFoldErrors(
+        log_predicted=evaluation.predicted_log,
+        error=evaluation.residual(dataset),
+        victim=victim,
+        neighbour=neighbour,
+        domain=dataset.domain[index],
+        new_victim=new_victim,
+        new_neighbour=new_neighbour,
+    )
+
+
+def fit_residual_prior(dataset: Dataset, job_errors: OutOfFoldErrors, pair_errors: OutOfFoldErrors) -> ResidualPrior:
+    """The prior from the errors on the `job` split and on the `pair` split; signatures are those of the dataset."""
+    # 1. Compute signatures, if there are enough unseen jobs to fit their covariance.
+    unseen_jobs = np.unique(np.stack([job_errors.victim, job_errors.domain])[:, job_errors.new_victim], axis=1).shape[1]
+    components = COMPONENTS if unseen_jobs >= MIN_UNSEEN_JOBS else 0
+    signatures = job_signatures(dataset, components)
+    fallback = default_prior()
+    centre = float(np.mean(job_errors.log_predicted)) if len(job_errors.log_predicted) else fallback.centre
+
+    # 2. Fit the covariance of each role, of unseen jobs and of jobs of training.
+    width = 2 + components
+    roles, spreads = {}, []
+    for role, new in (("own", job_errors.new_victim), ("aggressor", job_errors.new_neighbour)):
+        every_row = np.ones(len(pair_errors.error), dtype=bool)
+        of_new = _fit_role(dataset, job_errors, role, new, centre=centre, signatures=signatures, components=components)
+        of_known = _fit_role(
+            dataset, pair_errors, role, every_row, centre=centre, signatures=signatures, components=components
+        )
+        role_fallback = getattr(fallback, role)
+        roles[role] = RolePrior(
+            new=of_new[0] if of_new else _widened(role_fallback.new, width),
+            known=of_known[0] if of_known else _widened(role_fallback.known, width),
+        )
+        if of_new:
+            spreads.append(of_new[1])
+
+    # 3. Split the remaining variance into that of a pair and that of one window.
+    spread = float(np.mean(spreads)) if spreads else fallback.pair_var + fallback.noise_var
+    noise = min(_noise_variance(dataset), spread / 2)
+
+    # 4. Add the means of the domains and the effects of the jobs of training.
+    means, victim_effects, neighbour_effects = _additive_effects(dataset)
+    homes: list[Home] = list(signatures) or sorted(_measured_homes(dataset))
+    return ResidualPrior(
+        centre=centre,
+        own=roles["own"],
+        aggressor=roles["aggressor"],
+        pair_var=spread - noise,
+        noise_var=noise,
+        signatures={home: signatures.get(home, np.zeros(components)) for home in homes},
+        means=means,
+        victim_effect={home: victim_effects.get(home, 0.0) for home in homes},
+        neighbour_effect={home: neighbour_effects.get(home, 0.0) for home in homes},
+    )
+
+
+def residual_prior_file(prior: ResidualPrior) -> bytes:
+    """The content of `residual.npz` in a model folder."""
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, allow_pickle=False, **prior_arrays(prior))
+    return buffer.getvalue()
+
+
+def _fit_role(
+    dataset: Dataset,
+    errors: OutOfFoldErrors,
+    role: str,
+    selected: NDArray[np.bool_],
+    *,
+    centre: float,
+    signatures: Mapping[Home, Floats],
+    components: int,
+) -> tuple[Floats, float] | None:
+    """(Σ, noise variance) of the jobs in one role, from the selected tests; None for fewer than two jobs.
+
+    Self pairs are left out: they show a job in both roles at once.
+    """
+    # 1. Group the tests by job and domain.
+    job, partner = (errors.victim, errors.neighbour) if role == "own" else (errors.neighbour, errors.victim)
+    tests_of: dict[tuple[int, int], list[int]] = {}
+    for k in np.flatnonzero(selected & (errors.victim != errors.neighbour)).tolist():
+        tests_of.setdefault((int(job[k]), int(errors.domain[k])), []).append(k)
+    # 2. Build the design of each group: intercept, predicted log slowdown, signature of the partner.
+    groups: list[RandomEffectGroup] = []
+    for (_, domain), tests in sorted(tests_of.items()):
+        slope = errors.log_predicted[tests] - centre
+        partner_signatures = np.array(
+            [signatures.get(_home(dataset, int(partner[k]), domain), np.zeros(components)) for k in tests]
+        ).reshape(len(tests), -1)
+        phi = np.column_stack([np.ones(len(tests)), slope, partner_signatures])
+        groups.append((phi, errors.error[tests], np.exp(2 * np.clip(slope, *SCALED))))
+    # 3. Fit.
+    return fit_random_effects(groups) if len(groups) >= 2 else None
+
+
+def fit_random_effects(groups: Sequence[RandomEffectGroup]) -> tuple[Floats, float]:
+    """(Σ float64[d, d], noise variance) of e = Φ a + noise · scale with a ~ N(0, Σ), one a per group."""
+    d = groups[0][0].shape[1]
+    rows = sum(len(e) for _, e, _ in groups)
+    whitened = [(phi / np.sqrt(scale)[:, None], e / np.sqrt(scale)) for phi, e, scale in groups]
+    variance = max(sum(float(e @ e) for _, e in whitened) / rows, 1e-6)
+    covariance, noise = np.eye(d) * variance / 2, variance / 2
+    for _ in range(EM_ROUNDS):
+        second_moment, residual_sum = np.zeros((d, d)), 0.0
+        for phi, e in whitened:
+            # Expectation: mean and covariance of this group's effects.
+            cross = covariance @ phi.T
+            inverse = np.linalg.inv(phi @ cross + noise * np.eye(len(e)))
+            mean = cross @ inverse @ e
+            posterior = covariance - cross @ inverse @ cross.T
+            second_moment += np.outer(mean, mean) + posterior
+            residual = e - phi @ mean
+            residual_sum += float(residual @ residual + np.trace(phi @ posterior @ phi.T))
+        # Maximisation.
+        covariance, noise = second_moment / len(groups), max(residual_sum / rows, 1e-8)
+    return (covariance + covariance.T) / 2, noise
+
+
+def job_signatures(dataset: Dataset, components: int) -> dict[Home, Floats]:
+    """Signature of every job of every domain: float64[components], the leading principal components of its row and
+    column of log slowdowns, in which unmeasured pairs have their additive estimate."""
+    signatures: dict[Home, Floats] = {}
+    for domain in range(len(dataset.domains)):
+        jobs, grid = _slowdown_grid(dataset, domain)
+        filled = _fill_additively(grid)
+        profiles = np.hstack([filled, filled.T])
+        u, s, _ = np.linalg.svd(profiles - profiles.mean(axis=0), full_matrices=False)
+        z = np.zeros((len(jobs), components))
+        q = min(components, len(s)) if len(s) and s[0] > 0 else 0
+        z[:, :q] = u[:, :q] * s[:q] / s[0] * np.sqrt(len(jobs)) if q else 0.0
+        for c in range(q):  # the sign of a component is arbitrary: make its largest entry positive
+            z[:, c] *= np.sign(z[np.argmax(np.abs(z[:, c])), c]) or 1.0
+        for row, job in enumerate(jobs):
+            signatures[_home(dataset, job, domain)] = z[row]
+    return signatures
+
+
+def _home(dataset: Dataset, job: int, domain: int) -> Home:
+    """(workload, device type, mode) of an identity on a domain."""
+    place = dataset.domains[domain]
+    return dataset.workloads[job - 1], place.device_type, place.mode
+
+
+def _slowdown_grid(dataset: Dataset, domain: int) -> tuple[list[int], Floats]:
+    """(identities, float64[k, k] of log slowdowns, NaN where not measured) of one domain."""
+    rows = dataset.take(np.flatnonzero(dataset.domain == domain)).latest_rows()
+    jobs = sorted({*rows.rows.victim.tolist(), *rows.rows.neighbour.tolist()})
+    position = {job: k for k, job in enumerate(jobs)}
+    grid = np.full((len(jobs), len(jobs)), np.nan)
+    for victim, neighbour, log_slowdown in zip(
+        rows.rows.victim.tolist(), rows.rows.neighbour.tolist(), rows.log_slowdown.tolist(), strict=True
+    ):
+        grid[position[victim], position[neighbour]] = log_slowdown
+    return jobs, grid
+
+
+def _row_and_column_effects(grid: Floats) -> tuple[float, Floats, Floats]:
+    """(mean, effects of rows, effects of columns), each shrunk as if by one further entry without effect."""
+    measured = np.isfinite(grid)
+    mean = float(grid[measured].mean()) if measured.any() else 0.0
+    rows = np.nansum(grid - mean, axis=1) / (measured.sum(axis=1) + 1)
+    columns = np.nansum(grid - mean - rows[:, None], axis=0) / (measured.sum(axis=0) + 1)
+    return mean, rows, columns
+
+
+def _fill_additively(grid: Floats) -> Floats:
+    """The grid with mean + row effect + column effect where it has no measurement."""
+    mean, rows, columns = _row_and_column_effects(grid)
+    return np.asarray(np.where(np.isfinite(grid), grid, mean + rows[:, None] + columns[None]))
+
+
+def _additive_effects(dataset: Dataset) -> tuple[dict[tuple[str, str], float], dict[Home, float], dict[Home, float]]:
+    """(mean log slowdown by (device type, mode), effect of each job as victim, effect of each job as neighbour)."""
+    means: dict[tuple[str, str], float] = {}
+    victim_effects: dict[Home, float] = {}
+    neighbour_effects: dict[Home, float] = {}
+    for d, domain in enumerate(dataset.domains):
+        jobs, grid = _slowdown_grid(dataset, d)
+        mean, rows, columns = _row_and_column_effects(grid)
+        means[domain.device_type, domain.mode] = mean
+        for k, job in enumerate(jobs):
+            home = _home(dataset, job, d)
+            victim_effects[home], neighbour_effects[home] = float(rows[k]), float(columns[k])
+    return means, victim_effects, neighbour_effects
+
+
+def _measured_homes(dataset: Dataset) -> set[Home]:
+    """(workload, device type, mode) of every job in any row."""
+    jobs = np.concatenate([dataset.rows.victim, dataset.rows.neighbour]).tolist()
+    domains = np.concatenate([dataset.domain, dataset.domain]).tolist()
+    return {_home(dataset, job, domain) for job, domain in set(zip(jobs, domains, strict=True))}
+
+
+def _noise_variance(dataset: Dataset) -> float:
+    """Median variance of a measured log slowdown, from the rows' 95 % intervals."""
+    has_interval = dataset.upper > dataset.lower
+    if not has_interval.any():
+        return MIN_NOISE_SD**2
+    sd = np.log(dataset.upper[has_interval] / dataset.lower[has_interval]) / (2 * Z95)
+    return float(max(np.median(sd), MIN_NOISE_SD) ** 2)
+
+
+def _widened(covariance: Floats, width: int) -> Floats:
+    """float64[width, width] with a 2 × 2 default covariance in its corner."""
+    wide: Floats = np.eye(width) * covariance[0, 0] / 10
+    wide[:2, :2] = covariance
+    return wide

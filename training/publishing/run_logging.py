@@ -1,0 +1,109 @@
+"""Logs a training to MLflow: one run for the training, below it one run per model, and below those one per fold."""
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from interfere.commands.output import jsonable
+from training.candidates import Candidates
+from training.dataset import Dataset
+from training.evaluation import plots
+from training.evaluation.cross_validation import Evaluation
+from training.evaluation.feature_contributions import contributions_figure, mean_contributions, trees_of
+from training.evaluation.gate import Verdict
+from training.evaluation.score_table import markdown_table
+from training.models.protocols import FittedModel
+from training.publishing.publication import Publication
+from training.publishing.tracking import Run, library_versions
+
+
+def log_training(run: Run, candidates: Candidates, publication: Publication, verdict: Verdict) -> None:
+    """Log what a training found.
+
+    The run of the training gets champion, comparison, verdict, figures and card; those of the models get settings,
+    scores, feature contributions and folds.
+    """
+    _log_parameters(run, candidates, publication)
+    _log_models(run, candidates)
+    _log_comparison(run, candidates)
+    run.log_text("card.md", publication.card)
+    run.log_text("environment.txt", library_versions())
+    run.log_text("verdict.json", json.dumps(jsonable(asdict(verdict)), indent=1) + "\n")
+    _log_figures(run, candidates)
+
+
+def _log_parameters(run: Run, candidates: Candidates, publication: Publication) -> None:
+    dataset = candidates.dataset
+    run.log_parameters(
+        {
+            "seed": candidates.seed,
+            "champion": publication.model,
+            "matrix_model": publication.matrix_model,
+            "rows": len(dataset),
+            "workloads": len(dataset.workloads),
+            "fingerprint": dataset.fingerprint,
+            "tables": ", ".join(f"{table.table}@{table.sha256[:12]}" for table in publication.trained_on),
+        }
+    )
+
+
+def _log_models(run: Run, candidates: Candidates) -> None:
+    """One run per model; the metrics of the champion go to the run of the training too."""
+    for name, settings in candidates.settings.items():
+        metrics = {
+            f"{split}.{score}": value
+            for split, model, scores in candidates.scores
+            if model == name
+            for score, value in asdict(scores).items()
+        }
+        with run.child_run(name) as model_run:
+            model_run.log_parameters(asdict(settings))  # type: ignore[call-overload]  # all settings are dataclasses
+            model_run.log_metrics(metrics)
+            _log_folds(model_run, [e for e in candidates.evaluations if e.model == name], candidates.seed)
+            _log_contributions(model_run, candidates.fitted[name], candidates.dataset)
+        if name == candidates.champion:
+            run.log_metrics(metrics)
+
+
+def _log_comparison(run: Run, candidates: Candidates) -> None:
+    rows = [{"split": split, "model": model, **asdict(scores)} for split, model, scores in candidates.scores]
+    run.log_table("comparison.json", {key: [row[key] for row in rows] for key in rows[0]})
+    run.log_text("comparison.md", markdown_table(candidates.scores))
+
+
+def _log_figures(run: Run, candidates: Candidates) -> None:
+    dataset, evaluations = candidates.dataset, candidates.champion_evaluations
+    run.log_figure("predicted_vs_measured.png", plots.predicted_vs_measured(dataset, evaluations))
+    run.log_figure("error_by_job.png", plots.error_by_job(dataset, evaluations))
+    _log_contributions(run, candidates.champion_model, dataset)
+    for k, domain in enumerate(dataset.domains):
+        place = re.sub(r"[^\w.-]+", "-", f"{domain.device_type}_{domain.mode}")  # a device type is free text
+        run.log_figure(f"slowdown_{place}.png", plots.slowdown_heatmap(dataset, k))
+
+
+def _log_folds(model_run: Run, evaluations: Sequence[Evaluation], seed: int) -> None:
+    for evaluation in evaluations:
+        for k, fold in enumerate(evaluation.folds):
+            parameters = {
+                "split": evaluation.split,
+                "fold": k,
+                "hides": fold.hides or "a random part",
+                "seed": seed,
+            }
+            metrics = {"mae": fold.mae, "rows": float(fold.rows)}
+            model_run.log_finished_child(f"{model_run.name} {evaluation.split} {k}", parameters, metrics)
+
+
+def _log_contributions(run: Run, model: FittedModel, dataset: Dataset) -> None:
+    """Table and figure of the feature contributions of a model with trees."""
+    if (trees := trees_of(model)) is None:
+        return
+    contributions = mean_contributions(trees, dataset)
+    columns: dict[str, list[Any]] = {
+        "feature": [feature for feature, _ in contributions],
+        "mean_abs_log_slowdown": [size for _, size in contributions],
+    }
+    run.log_table("contributions.json", columns)
+    run.log_figure("contributions.png", contributions_figure(model.name, contributions))
