@@ -32,6 +32,7 @@ check: install          ## style, types, the arrows of the house, the wire contr
 	   && npx --no-install buf breaking --against contract-0.1.binpb; \
 	 else echo "buf lint and buf breaking left out: npm is missing"; fi
 	@$(BIN)/python -m tests.generated
+	@$(BIN)/python -m tests.install_lines
 
 gen: install            ## regenerate the protobuf code
 	@$(BIN)/python -m grpc_tools.protoc --proto_path=serving/proto --python_out=. --pyi_out=. --grpc_python_out=. \

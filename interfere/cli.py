@@ -1,37 +1,41 @@
-"""The console script: discovers commands through entry points and imports a command only when it runs.
+"""The command line: one group of commands, found through entry points, each imported only when it runs.
 
-It knows no sibling folder by heart. A sibling that is not ours (someone's own `training/` on the import path) is named
-and refused before any of its code runs; a missing extra is one line with its remedy.
+The group knows no sibling package by name. A sibling that is not ours (someone's own `training/` on the import path) is
+named and refused before any of its code runs; a missing library is one line with the extra that brings it.
 """
 
 import ast
 import json
 import os
 import sys
+from difflib import get_close_matches
+from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
 import interfere
 from interfere.errors import InterfereError, InvalidInputError, UnfitError
+from interfere.installation import HOME, extra_of, install_line
 
-GROUP = "interfere.commands"
-ENCODER = "features"  # what training and serving import, and registers no command of its own
-HOME = Path(interfere.__file__).resolve().parents[1]
-EXTRAS = {
-    "serve": ("onnxruntime", "scipy", "rustworkx", "grpc_health", "grpc_reflection", "prometheus_client"),
-    "profile": ("torch", "psutil"),
-    "train": ("pyarrow", "pandas", "sklearn", "lightgbm", "mlflow", "onnx", "onnxscript", "onnxmltools", "matplotlib"),
-}
+ENTRY_POINTS = "interfere.commands"
+ENCODER = "features"  # imported by training and serving; registers no command of its own
+
+
+@cache
+def registered_commands() -> dict[str, EntryPoint]:
+    """Return the entry point of every registered command by its name."""
+    return {entry.name: entry for entry in entry_points(group=ENTRY_POINTS)}
 
 
 def require_own(package: str) -> None:
     """Raise UnfitError when importing `package` would run somebody else's code; nothing is imported to find out."""
     spec = find_spec(package)
-    folders = [Path(p).resolve() for p in (spec.submodule_search_locations or [])] if spec else []
+    folders = [Path(folder).resolve() for folder in (spec.submodule_search_locations or [])] if spec else []
     if folders != [HOME / package]:
         raise UnfitError(
             f"the package '{package}' on the import path is not interfere's own ({HOME / package})",
@@ -41,19 +45,14 @@ def require_own(package: str) -> None:
 
 
 def module_path(entry: EntryPoint) -> Path:
-    """File of a command's module, found without importing it. Raises UnfitError when its package is not ours."""
-    top, *rest = entry.module.split(".")
-    require_own(top)
-    return HOME.joinpath(top, *rest).with_suffix(".py")
-
-
-def commands() -> dict[str, EntryPoint]:
-    """Every registered command by name."""
-    return {entry.name: entry for entry in entry_points(group=GROUP)}
+    """Return the file of a command's module without importing it. Raises UnfitError when its package is not ours."""
+    package, *inner = entry.module.split(".")
+    require_own(package)
+    return HOME.joinpath(package, *inner).with_suffix(".py")
 
 
 def help_line(entry: EntryPoint) -> str:
-    """First docstring line of a command's module, read without importing it."""
+    """Return the first docstring line of a command's module, read without importing it."""
     try:
         text = ast.get_docstring(ast.parse(module_path(entry).read_text(encoding="utf-8"))) or ""
     except (InterfereError, OSError, SyntaxError) as error:
@@ -61,31 +60,89 @@ def help_line(entry: EntryPoint) -> str:
     return text.partition("\n")[0]
 
 
-def missing_extra(error: ModuleNotFoundError) -> UnfitError:
-    """One line with the remedy for a library that is not installed."""
-    name = (error.name or "?").partition(".")[0]
-    extra = next((extra for extra, names in EXTRAS.items() if name in names), None)
-    remedy = f"pip install 'interfere[{extra}]'" if extra else f"install {name}"
-    return UnfitError(f"this command needs '{name}', which is not installed", remedy=remedy)
+def load_command(entry: EntryPoint) -> Any:
+    """Import a command. Raises UnfitError when its package, or the encoder's, is not ours."""
+    for package in (entry.module.partition(".")[0], ENCODER):
+        require_own(package)
+    return typer.main.get_command(entry.load())
+
+
+class CommandGroup(TyperGroup):
+    """All registered commands: help and completion read a command's source, and only running it imports it."""
+
+    # `ctx` is Click's context, whose class has no one name: some versions of typer bring a Click of their own.
+
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 - Click's signature
+        """Return the names of the commands in the order of their registration."""
+        return list(registered_commands())
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002 - Click's signature
+        """Return a description of a command, with its help line and nothing to run; None for an unknown name."""
+        entry = registered_commands().get(cmd_name)
+        return TyperCommand(cmd_name, short_help=help_line(entry)) if entry else None
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Import the command that is to run, or whose options the shell asks for."""
+        name, known = args[0], registered_commands()
+        if name not in known:
+            if not name.startswith("-") and not ctx.resilient_parsing:
+                near = get_close_matches(name, known, n=1)
+                remedy = f"did you mean {near[0]}?" if near else f"one of {', '.join(known)}"
+                ctx.fail(f"no such command: {name}; {remedy}")
+            return super().resolve_command(ctx, args)
+        try:
+            return name, load_command(known[name]), args[1:]
+        except (InterfereError, ModuleNotFoundError):
+            if not ctx.resilient_parsing:
+                raise
+            return name, self.get_command(ctx, name), args[1:]  # a shell that completes gets no traceback
+
+
+app = typer.Typer(
+    cls=CommandGroup,
+    help=(interfere.__doc__ or "").partition("\n")[0],
+    invoke_without_command=True,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["--help", "-h"], "max_content_width": 120},
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"interfere {interfere.__version__}")
+        raise typer.Exit
+
+
+@app.callback()  # without a docstring: it would stand in the help
+def _print_help_without_command(
+    ctx: typer.Context,
+    version: Annotated[  # noqa: ARG001 - its callback prints and exits
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    if ctx.invoked_subcommand is None:
+        typer.echo(ctx.get_help())
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run one command. Exit status: 0 done, 1 failed, 2 wrong usage."""
+    """Run one command. Exit status: 0 done, 1 failed, 2 wrong usage, 130 interrupted."""
     arguments = sys.argv[1:] if arguments is None else arguments
-    if not arguments or arguments[0] in ("--help", "-h", "help"):
-        _print_help()
-    elif arguments[0] == "--version":
-        typer.echo(f"interfere {interfere.__version__}")
-    elif arguments[0] not in commands():
-        known = ", ".join(commands())
-        typer.echo(f"error: no such command: {arguments[0]}\n  remedy: one of {known}", err=True)
-        sys.exit(2)
-    else:
-        sys.exit(_run(arguments[0], arguments[1:]))
+    if arguments[:1] == ["help"]:
+        arguments = [*arguments[1:], "--help"]
+    # What follows `--` are the arguments of another program.
+    as_json = "--json" in (arguments[: arguments.index("--")] if "--" in arguments else arguments)
+    try:
+        typer.main.get_command(app)(arguments, prog_name="interfere")
+    except InterfereError as error:
+        sys.exit(report_error(error, as_json=as_json))
+    except ModuleNotFoundError as error:
+        sys.exit(report_error(missing_library(error), as_json=as_json))
+    except KeyboardInterrupt:
+        sys.exit(130)
 
 
 def console_script() -> None:
-    """`main` for a shell: a reader that leaves early (`| head`) is no error of ours."""
+    """Run `main` for a shell, where a reader that closes the pipe early (`| head`) is no error of ours."""
     try:
         main()
     except BrokenPipeError:
@@ -93,32 +150,16 @@ def console_script() -> None:
         sys.exit(1)
 
 
-def _print_help() -> None:
-    typer.echo(f"{interfere.__doc__}\n\nUsage: interfere COMMAND [OPTIONS]   (each COMMAND has --help)\n")
-    for name, entry in commands().items():
-        typer.echo(f"  {name:<11}{help_line(entry)}")
+def missing_library(error: ModuleNotFoundError) -> UnfitError:
+    """Return the error to report for a library that is not installed, with the line that installs it."""
+    library = (error.name or "?").partition(".")[0]
+    extra = extra_of(library)
+    remedy = install_line(extra) if extra else f"install {library}"
+    return UnfitError(f"this command needs '{library}', which is not installed", remedy=remedy)
 
 
-def _run(name: str, arguments: list[str]) -> int:
-    """Exit status of one command; usage errors are typer's own (2)."""
-    own = arguments[: arguments.index("--")] if "--" in arguments else arguments  # the rest is another program's
-    as_json = "--json" in own
-    try:
-        entry = commands()[name]
-        for package in (entry.module.partition(".")[0], ENCODER):
-            require_own(package)
-        typer.main.get_command(entry.load())(arguments, prog_name=f"interfere {name}")
-    except InterfereError as error:
-        return _report(error, as_json=as_json)
-    except ModuleNotFoundError as error:
-        return _report(missing_extra(error), as_json=as_json)
-    except KeyboardInterrupt:
-        return 130
-    return 0
-
-
-def _report(error: InterfereError, *, as_json: bool) -> int:
-    """Say it on standard error, and with --json as the one document on standard output too."""
+def report_error(error: InterfereError, *, as_json: bool) -> int:
+    """Print an error on standard error, and with --json as the one document on standard output; return the status."""
     typer.echo(f"error: {error}", err=True)
     if as_json:
         document: dict[str, Any] = {"code": error.code, "what": error.what, "remedy": error.remedy}

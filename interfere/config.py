@@ -1,6 +1,6 @@
 """Settings of the server and its clients: one record, parsed once from TOML and `INTERFERE_` variables.
 
-Precedence, low to high: defaults, the TOML file, the environment, the command line. A key nobody knows is an error.
+Precedence, low to high: defaults, the TOML file, the environment, the command line. An unknown key is an error.
 """
 
 import os
@@ -18,7 +18,7 @@ PREFIX = "INTERFERE_"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Every setting with its help line; also the table that `interfere serve --help` points to."""
+    """Every setting, its default and its help line."""
 
     work: Path = field(default=Path("interfere-work"), metadata={"help": "workspace: tables, models, store, runs"})
     model: Path | None = field(
@@ -29,18 +29,20 @@ class Settings:
     port: int = field(default=50051, metadata={"help": "port to listen on; 0 takes a free one"})
     metrics_port: int | None = field(default=None, metadata={"help": "port of Prometheus /metrics; default: none"})
     time_budget_s: float = field(
-        default=2.0, metadata={"help": "search of a decision whose limits name no time budget, seconds"}
+        default=2.0, metadata={"help": "time budget of a decision whose limits name none, seconds"}
     )
-    threads: int = field(default=4, metadata={"help": "requests worked on at once"})
+    threads: int = field(default=4, metadata={"help": "requests handled at once"})
     max_concurrent_rpcs: int = field(default=64, metadata={"help": "requests accepted at once; more are refused"})
     message_mib: int = field(default=64, metadata={"help": "largest request and answer, MiB"})
-    grace_s: float = field(default=5.0, metadata={"help": "time that running requests get at shutdown, seconds"})
-    target: str = field(default="127.0.0.1:50051", metadata={"help": "address that client commands ask"})
+    grace_s: float = field(
+        default=5.0, metadata={"help": "time that running requests have to finish at shutdown, seconds"}
+    )
+    target: str = field(default="127.0.0.1:50051", metadata={"help": "address of the server that client commands ask"})
     timeout_s: float = field(default=10.0, metadata={"help": "time a client command waits for an answer, seconds"})
 
     def __post_init__(self) -> None:
-        bad = []
-        for name, low, high in (
+        violations = []
+        for name, min_value, max_value in (
             ("port", 0, 65535),
             ("metrics_port", 0, 65535),
             ("threads", 1, 256),
@@ -51,24 +53,24 @@ class Settings:
             ("time_budget_s", 0.001, 3600),
         ):
             value = getattr(self, name)
-            if value is not None and not low <= value <= high:
-                remedy = f"a number from {low} to {high}"
-                bad.append(Violation(field=name, what="out of range", value=repr(value), remedy=remedy))
-        if bad:
-            raise InvalidInputError.from_violations(bad)
+            if value is not None and not min_value <= value <= max_value:
+                remedy = f"a number from {min_value} to {max_value}"
+                violations.append(Violation(field=name, what="out of range", value=repr(value), remedy=remedy))
+        if violations:
+            raise InvalidInputError.from_violations(violations)
 
     @property
     def store_path(self) -> Path:
-        """Where the store is."""
+        """Return the SQLite file of the store."""
         return self.store or self.work / "store.db"
 
     @property
     def champion_path(self) -> Path:
-        """Where training publishes its champion."""
+        """Return the folder into which training publishes the champion."""
         return self.work / "models" / "champion"
 
 
-_KINDS: dict[str, Any] = {
+_TYPES: dict[str, Any] = {
     "work": Path,
     "model": Path,
     "store": Path,
@@ -84,52 +86,53 @@ _KINDS: dict[str, Any] = {
     "time_budget_s": float,
 }
 
-# Variables of the same prefix that are no settings: where tests find public data, what a job under measurement carries.
+# Variables of the same prefix that are no settings: the folder of public data for tests, and those of a measured job.
 _NOT_SETTINGS = {"INTERFERE_DATA", "INTERFERE_PROGRESS", "INTERFERE_PROGRESS_EVERY_S", "INTERFERE_PROGRESS_RUN"}
 
 
 def help_lines() -> str:
-    """One line a setting: name, default, meaning."""
-    return "\n".join(f"{PREFIX}{f.name.upper()} ({f.default}): {f.metadata['help']}" for f in fields(Settings))
+    """Return one line a setting: its variable, its default, its meaning."""
+    return "\n".join(f"{PREFIX}{s.name.upper()} ({s.default}): {s.metadata['help']}" for s in fields(Settings))
 
 
-def load_settings(file: Path | None = None, *, environ: Mapping[str, str] | None = None, **given: object) -> Settings:
-    """Settings of `file`, then of the environment, then `given` (None means not given).
+def load_settings(file: Path | None = None, *, environ: Mapping[str, str] | None = None, **options: object) -> Settings:
+    """Return the settings of `file`, overridden by the environment, then by `options` (None: option not given).
 
-    Raises InvalidInputError naming every unknown key and every value of the wrong kind.
+    Raises InvalidInputError that names every unknown key and every value of the wrong type.
     """
     environ = os.environ if environ is None else environ
     values: dict[str, Any] = {}  # typed one by one below
-    bad: list[Violation] = []
+    violations: list[Violation] = []
     from_environ = {
         name.removeprefix(PREFIX).lower(): value
         for name, value in environ.items()
         if name.startswith(PREFIX) and name not in _NOT_SETTINGS
     }
-    named = {name: value for name, value in given.items() if value is not None}
-    for where, source in ((str(file), _read(file)), ("environment", from_environ), ("options", named)):
+    given_options = {name: value for name, value in options.items() if value is not None}
+    for origin, source in ((str(file), _read(file)), ("environment", from_environ), ("options", given_options)):
         for name, value in source.items():
-            path = f"{PREFIX}{name.upper()}" if where == "environment" else f"{where}: {name}"
-            if name not in _KINDS:
-                near = get_close_matches(name, _KINDS, n=1)
-                remedy = f"did you mean {near[0]}?" if near else f"one of {', '.join(_KINDS)}"
-                bad.append(Violation(field=path, what="unknown setting", value=repr(value), remedy=remedy))
+            path = f"{PREFIX}{name.upper()}" if origin == "environment" else f"{origin}: {name}"
+            if name not in _TYPES:
+                near = get_close_matches(name, _TYPES, n=1)
+                remedy = f"did you mean {near[0]}?" if near else f"one of {', '.join(_TYPES)}"
+                violations.append(Violation(field=path, what="unknown setting", value=repr(value), remedy=remedy))
                 continue
             try:
                 values[name] = _typed(name, value)
             except (TypeError, ValueError):
-                remedy = f"send a {_KINDS[name].__name__}"
-                bad.append(Violation(field=path, what="wrong kind of value", value=repr(value), remedy=remedy))
-    if bad:
-        raise InvalidInputError.from_violations(bad)
+                remedy = f"give a value of type {_TYPES[name].__name__}"
+                violations.append(Violation(field=path, what="wrong type of value", value=repr(value), remedy=remedy))
+    if violations:
+        raise InvalidInputError.from_violations(violations)
     return Settings(**values)
 
 
 def _typed(name: str, value: object) -> object:
-    kind = _KINDS[name]
-    if isinstance(value, bool) or (isinstance(value, float) and kind is int):
+    """Return the value as the setting's type. Raises TypeError or ValueError for what it cannot hold."""
+    setting_type = _TYPES[name]
+    if isinstance(value, bool) or (isinstance(value, float) and setting_type is int):
         raise TypeError(name)
-    return kind(value)
+    return setting_type(value)
 
 
 def _read(file: Path | None) -> dict[str, object]:

@@ -1,18 +1,18 @@
-"""Every error this project raises on purpose: what went wrong, with which value, and what to do about it.
+"""Every error that this project raises on purpose: what went wrong, with which value, and what to do about it.
 
 The tree (neutral code in brackets; one interceptor maps it to a gRPC status, the client maps it back)::
 
     InterfereError
-    ├── InvalidInputError   [INVALID_ARGUMENT]     what the caller sent breaks a rule; carries field violations
+    ├── InvalidInputError   [INVALID_ARGUMENT]     the input breaks a rule; carries the violation of each field
     │   └── TableError      [INVALID_ARGUMENT]     a table on disk: names file, row, column
-    ├── NotFoundError       [NOT_FOUND]            a name that nobody registered
-    ├── ConflictError       [ALREADY_EXISTS]       same id, other content
+    ├── NotFoundError       [NOT_FOUND]            the name is not registered
+    ├── ConflictError       [ALREADY_EXISTS]       the id exists with other content
     ├── LimitError          [RESOURCE_EXHAUSTED]   a stated limit is exceeded
-    ├── UnfitError          [FAILED_PRECONDITION]  this machine, folder or state cannot do it as things are
-    │   └── ModelError      [FAILED_PRECONDITION]  a model folder that must not be served
-    └── UnavailableError    [UNAVAILABLE]          a server or disk that may come back: retry
+    ├── UnfitError          [FAILED_PRECONDITION]  this machine, folder or state does not allow it now
+    │   └── ModelError      [FAILED_PRECONDITION]  the model folder must not be served
+    └── UnavailableError    [UNAVAILABLE]          a server or disk may come back: retry
 
-Expected refusals (a job that must wait, a pair that misfits) are data, never exceptions.
+Expected refusals (a job that must wait, a pair that does not fit in memory) are data, never exceptions.
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Violation:
-    """One broken rule at one place. `field` is a path like `pending[3].weight`."""
+    """One field that breaks a rule. `field` is its path in the input, like `pending[3].weight`."""
 
     field: str
     what: str
@@ -33,7 +33,15 @@ class Violation:
 
 
 class InterfereError(Exception):
-    """Base of all: `what` happened, with which `value`, and the `remedy`."""
+    """The base of all errors: `what` went wrong, with which `value`, and the `remedy`.
+
+    >>> from interfere import InterfereError, Job
+    >>> try:
+    ...     Job(id="j1", workload="gemm", weight=-1.0)
+    ... except InterfereError as error:
+    ...     print(error.code)
+    INVALID_ARGUMENT
+    """
 
     code = "UNKNOWN"
 
@@ -44,7 +52,7 @@ class InterfereError(Exception):
 
 
 class InvalidInputError(InterfereError):
-    """The caller's input breaks a rule. All violations are reported at once."""
+    """The caller's input breaks rules; all violations are reported at once."""
 
     code = "INVALID_ARGUMENT"
 
@@ -56,7 +64,7 @@ class InvalidInputError(InterfereError):
 
     @classmethod
     def from_violations(cls, violations: Sequence[Violation]) -> "InvalidInputError":
-        """One error for one or many violations (at least one)."""
+        """Return one error for one or more violations; its text shows the first and counts the others."""
         first = violations[0]
         more = f" (and {len(violations) - 1} more)" if len(violations) > 1 else ""
         return cls(f"{first.field}: {first.what}{more}", value=first.value, remedy=first.remedy, violations=violations)
@@ -67,13 +75,13 @@ class TableError(InvalidInputError):
 
 
 class NotFoundError(InterfereError):
-    """A name that nobody registered."""
+    """The name is not registered."""
 
     code = "NOT_FOUND"
 
 
 class ConflictError(InterfereError):
-    """The same id with other content."""
+    """The id exists already, with other content."""
 
     code = "ALREADY_EXISTS"
 
@@ -85,16 +93,16 @@ class LimitError(InterfereError):
 
 
 class UnfitError(InterfereError):
-    """This machine, folder or state cannot do what was asked as things are."""
+    """This machine, folder or state does not allow what was asked, until it changes."""
 
     code = "FAILED_PRECONDITION"
 
 
 class ModelError(UnfitError):
-    """A model folder that must not be served: wrong fingerprint, truncated file, missing part."""
+    """The model folder must not be served: wrong fingerprint, truncated file, missing part."""
 
 
 class UnavailableError(InterfereError):
-    """A server or a disk that may come back; the caller retries."""
+    """A server or a disk is away and may come back; the caller retries."""
 
     code = "UNAVAILABLE"

@@ -1,4 +1,4 @@
-"""Step marks of a running job: a call or a wrapper in the job, one append-only spool file, and its reader.
+"""Mark the steps of a running job in an append-only spool file, and read such a file.
 
 Standard library only and one file: copy it into a container that has no interfere. In the job::
 
@@ -11,9 +11,10 @@ Nothing happens unless the environment names a spool file in INTERFERE_PROGRESS.
 
     {"writer": "host:pid:start", "unix_s": 1700000000.25, "monotonic_s": 5123.75, "steps": 37}
 
-"at this moment, the moment a step ended, this process had finished 37 steps since its first". Two records of one writer
-give the exact mean time of the steps between them; a lost record costs resolution, never a step. Every process that
-marks steps is a writer of its own, after a fork too; all append whole lines to one file, so it belongs on a local disk.
+It says: at this time a step ended, and this process had then finished 37 steps since it started. Two records of one
+writer give the exact mean time of the steps between them; a lost record costs resolution, never a step. Every process
+that marks steps is a writer of its own, after a fork too; all append whole lines to one file, so it belongs on a local
+disk.
 
 Laws: marking never raises and never ends the job (the first failure is one line on standard error); at most one record
 every INTERFERE_PROGRESS_EVERY_S (default 1 s), and never more than 1 % of the time is spent writing them; no file stays
@@ -32,23 +33,23 @@ import threading
 import time
 from typing import Any, Iterable, Iterator, NamedTuple  # noqa: UP035 - runs as it is on a job's old Python too
 
-SPOOL, EVERY = "INTERFERE_PROGRESS", "INTERFERE_PROGRESS_EVERY_S"
+SPOOL_VARIABLE, INTERVAL_VARIABLE = "INTERFERE_PROGRESS", "INTERFERE_PROGRESS_EVERY_S"
 DEFAULT_EVERY_S = 1.0  # about 100 bytes a record: 9 MB a day
-COST = 100  # the next record waits this many times what the last one took: a slow disk costs 1 % at most
-RETRY_S = 60.0  # after a failure: a full disk may be freed, and trying costs microseconds
+PAUSE_FACTOR = 100  # pause between records, in multiples of the time that writing one took: writing costs 1 % at most
+RETRY_S = 60.0  # pause after a failure: a full disk may be freed, and trying costs microseconds
 
 
 class Mark(NamedTuple):
-    """One record of a spool."""
+    """One record of a spool: how many steps a writer had finished at a time when a step ended."""
 
     writer: str
     unix_s: float
     monotonic_s: float  # CLOCK_MONOTONIC: one clock for all processes of a host, never set back
-    steps: float  # finished by this writer so far
+    steps: float  # finished by this writer since it started
 
 
 class Spool(NamedTuple):
-    """What `read` found."""
+    """The records that `read` found, and where to read on."""
 
     marks: list[Mark]
     offset: int  # read from here next time
@@ -56,53 +57,57 @@ class Spool(NamedTuple):
 
 
 class Writer:
-    """Counts the steps of one process and writes a record now and then. Its methods never raise."""
+    """Count the steps of one process and write a record now and then. Its methods never raise."""
 
     def __init__(self, path: str, every_s: float = DEFAULT_EVERY_S) -> None:
         self.path, self.every_s = path, every_s
         self.lock = threading.RLock()  # re-entrant: a signal handler may mark while a mark is being made
         self.steps: float = 0
-        self.due = self.last = self.written = 0.0
-        self.warned = self.torn = False
+        # Times of the monotonic clock: of the newest step, of the step in the newest record, of the next record.
+        self.last_step_s = self.recorded_step_s = self.next_record_s = 0.0
+        self.warned = self.ends_in_torn_line = False
         self.id = f"{socket.gethostname()}:{os.getpid()}:{time.time_ns():x}"
 
     def step(self, n: float = 1) -> None:
-        """`n` more steps are finished, now."""
+        """Count `n` more steps as finished now, and write a record when one is due."""
         with self.lock:
             try:
                 self.steps += n
-                self.last = time.monotonic()
-                if self.last >= self.due:
+                self.last_step_s = time.monotonic()
+                if self.last_step_s >= self.next_record_s:
                     self._record()
             except Exception as error:  # the job goes on, whatever it handed us
-                self._failed(error)
+                self._report_failure(error)
 
     def flush(self) -> None:
-        """Write what was counted after the last record, with the time of its last step."""
+        """Write a record of the steps counted since the last one, with the time of the last step."""
         with self.lock:
             try:
-                if self.last > self.written:
+                if self.last_step_s > self.recorded_step_s:
                     self._record()
             except Exception as error:  # as above
-                self._failed(error)
+                self._report_failure(error)
 
     def _record(self) -> None:
-        begin = time.monotonic()
-        mark = Mark(self.id, round(time.time() - begin + self.last, 6), round(self.last, 6), self.steps)
+        begin_s = time.monotonic()
+        last_step_unix_s = time.time() - begin_s + self.last_step_s
+        mark = Mark(self.id, round(last_step_unix_s, 6), round(self.last_step_s, 6), self.steps)
         line = json.dumps(mark._asdict(), allow_nan=False).encode() + b"\n"
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_CLOEXEC", 0)
         handle = os.open(self.path, flags, 0o644)
         try:
-            if self.torn:
+            if self.ends_in_torn_line:
                 line = b"\n" + line
-            self.torn = os.write(handle, line) < len(line)  # one write: lines of several writers never mix
+            # One write a line: the lines of several writers never mix.
+            self.ends_in_torn_line = os.write(handle, line) < len(line)
         finally:
             os.close(handle)
-        self.written = self.last
-        self.due = self.last + max(self.every_s, COST * (time.monotonic() - begin))
+        self.recorded_step_s = self.last_step_s
+        self.next_record_s = self.last_step_s + max(self.every_s, PAUSE_FACTOR * (time.monotonic() - begin_s))
 
-    def _failed(self, error: Exception) -> None:
-        self.due = time.monotonic() + RETRY_S
+    def _report_failure(self, error: Exception) -> None:
+        """Try again after `RETRY_S`; print the first failure."""
+        self.next_record_s = time.monotonic() + RETRY_S
         if self.warned:
             return
         self.warned = True
@@ -111,26 +116,26 @@ class Writer:
 
 
 _writer: Writer | None = None
-_begun = False
+_initialised = False
 
 
 def step(n: float = 1) -> None:
-    """`n` more steps (batches, requests) are finished. Does nothing when INTERFERE_PROGRESS is not set."""
+    """Mark `n` more steps (batches, requests) as finished. Does nothing when INTERFERE_PROGRESS is not set."""
     if _writer is not None:
         _writer.step(n)
-    elif not _begun:
-        _begin()
+    elif not _initialised:
+        _initialise()
         if _writer is not None:
             _writer.step(n)
 
 
-def wrap(iterable: Iterable[Any]) -> Wrapped:
-    """The same items, one step marked after each: `for batch in progress.wrap(loader)`."""
-    return Wrapped(iterable)
+def wrap(iterable: Iterable[Any]) -> MarkingIterable:
+    """Return an iterable of the same items that marks a step after each: `for batch in progress.wrap(loader)`."""
+    return MarkingIterable(iterable)
 
 
-class Wrapped:
-    """An iterable that marks a step whenever the loop asks for its next item. Everything else is the wrapped one's."""
+class MarkingIterable:
+    """Mark a step whenever the loop asks for the next item; every other attribute is that of the wrapped iterable."""
 
     def __init__(self, iterable: Iterable[Any]) -> None:
         self._iterable = iterable
@@ -141,7 +146,7 @@ class Wrapped:
             step()
 
     def __len__(self) -> int:
-        return len(self._iterable)  # type: ignore[arg-type]  # raises TypeError like the wrapped one
+        return len(self._iterable)  # type: ignore[arg-type]  # raises TypeError where the wrapped iterable has no length
 
     def __bool__(self) -> bool:
         return bool(self._iterable)
@@ -153,7 +158,7 @@ class Wrapped:
 
 
 def read(path: str | os.PathLike[str], offset: int = 0) -> Spool:
-    """Records from `offset` on, in the order written; no file yet is an empty spool.
+    """Return the records from `offset` on, in the order written; a file that does not exist is an empty spool.
 
     A torn last line stays unread until it is whole. Raises OSError where the file cannot be read.
     """
@@ -176,17 +181,17 @@ def read(path: str | os.PathLike[str], offset: int = 0) -> Spool:
     return Spool(marks, offset + end, skipped)
 
 
-def _begin() -> None:
-    """Look at the environment: once a process, and again in every child of a fork."""
-    global _writer, _begun  # noqa: PLW0603 - the one counter of this process
-    path = os.environ.get(SPOOL)
+def _initialise() -> None:
+    """Read the environment: once a process, and again in every child of a fork."""
+    global _writer, _initialised  # noqa: PLW0603 - the one counter of this process
+    path = os.environ.get(SPOOL_VARIABLE)
     try:
-        every_s = max(0.0, float(os.environ.get(EVERY, "") or DEFAULT_EVERY_S))
+        every_s = max(0.0, float(os.environ.get(INTERVAL_VARIABLE, "") or DEFAULT_EVERY_S))
     except ValueError:
         every_s = DEFAULT_EVERY_S
     if path:
         _writer = Writer(path, every_s)
-    _begun = True
+    _initialised = True
 
 
 def _flush() -> None:
@@ -194,11 +199,12 @@ def _flush() -> None:
         _writer.flush()
 
 
-def _forget() -> None:
-    global _writer, _begun  # a child counts for itself, under a lock of its own
-    _writer, _begun = None, False
+def _reset_in_child() -> None:
+    """Let the child of a fork count for itself, under a lock of its own."""
+    global _writer, _initialised
+    _writer, _initialised = None, False
 
 
 atexit.register(_flush)
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget)
+    os.register_at_fork(after_in_child=_reset_in_child)

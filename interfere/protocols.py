@@ -44,11 +44,14 @@ class Profiler(SoloProfiler, Protocol):
 
 
 class PairEncoder(Protocol):
-    """Facts to numbers; the same object serves training and serving. Law: equal facts give equal bytes."""
+    """Encodes the facts of jobs and pairs as features; training and serving use the same encoder.
+
+    Law: equal facts give equal bytes.
+    """
 
     @property
     def fingerprint(self) -> str:
-        """Hash over version and column names; a model trained under another one is refused."""
+        """Hash of version and column names; a model trained with another fingerprint is refused."""
 
     @property
     def job_names(self) -> tuple[str, ...]:
@@ -59,27 +62,30 @@ class PairEncoder(Protocol):
         """Names of the f pair columns: victim columns, neighbour columns, contention columns."""
 
     def encode_jobs(self, profiles: Sequence[JobProfile], device_type: str, mode: str) -> NDArray[np.float32]:
-        """float32[n, F]; NaN where a source has no such fact."""
+        """float32[n, F]: one row of job columns per profile; NaN where a profile lacks the fact."""
 
     def encode_pairs(self, victims: NDArray[np.float32], neighbours: NDArray[np.float32]) -> NDArray[np.float32]:
-        """float32[p, f] from two float32[p, F]; elementwise only."""
+        """float32[p, f]: pair columns of the encoded victims and neighbours, float32[p, F] each; elementwise only."""
 
 
 class Predictor(Protocol):
-    """Slowdowns of ordered pairs. The measured table and the online correction wrap the same protocol."""
+    """Predicts slowdowns of ordered pairs. The measured table and the online correction wrap another `Predictor`.
+
+    The laws that every implementation keeps stand as tests in `tests/predict/conformance.py`.
+    """
 
     @property
     def version(self) -> str:
         """Version of the model that answers."""
 
     def knows(self, device_type: str, mode: str) -> str:
-        """Empty when this domain was seen in training, else the reason and the remedy."""
+        """Empty when the domain (device type, sharing mode) is known, else the reason and the remedy."""
 
     def predict_pairs(self, batch: PairBatch) -> Prediction:
-        """All pairs of the batch, in order."""
+        """One answer per pair of the batch, in its order. A pair without a prediction abstains with a reason."""
 
     def predict_matrix(self, batch: MatrixBatch, *, quantile: float = 0.5) -> MatrixPrediction:
-        """Both directions for the v × n jobs of the batch, at one quantile of the slowdown.
+        """One quantile of the slowdowns of v victims × n neighbours, in both directions; NaN without a prediction.
 
         Raises UnfitError for an unknown domain unless the batch allows extrapolation.
         """

@@ -20,7 +20,7 @@ from interfere.policy.costs.candidates import Candidates, find_candidates
 from interfere.policy.deadlines.infeasible import settle
 from interfere.policy.device_class import DeviceClass
 from interfere.predict.occlusion import Occlusion
-from interfere.predict.online.unprofiled_jobs import COLD
+from interfere.predict.online.unprofiled_jobs import UNPROFILED
 from interfere.protocols import Predictor
 from interfere.records import (
     Action,
@@ -199,7 +199,7 @@ class Explainer:
         from_facts = self._occlusion.log_slowdown(*profiles, device.type, device.mode)
         published_log, corrected_log = (math.log(float(answer.median[0])) for answer in (published, corrected))
         # 2. What each of them contributes.
-        unprofiled = COLD in (profiles[0].source, profiles[1].source)
+        unprofiled = UNPROFILED in (profiles[0].source, profiles[1].source)
         contributions = [] if unprofiled else self._fact_contributions(names, profiles, device)
         if published.source[0] is Source.MEASURED:
             change = published_log - from_facts

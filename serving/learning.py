@@ -13,7 +13,7 @@ from zipfile import BadZipFile
 
 from interfere.errors import NotFoundError, UnavailableError
 from interfere.predict.online import state as online_state
-from interfere.predict.residual import Learned, OnlineModel
+from interfere.predict.residual import LearningResult, OnlineModel
 from interfere.records import JobProfile, MemoryUsage, Observation, ObservationResult, Progress, Rollback
 from interfere.store.json_records import observation_kind, observation_to_json
 from interfere.store.protocols import CheckpointRepository, NewObservation, ObservationRepository, StateCheckpoint
@@ -56,8 +56,8 @@ class ObservationLedger:
         self.used_bytes = book.largest_memory_usages()  # by workload and device type
         self._last_sequence = max((entry.sequence for entry in book.newest(1)), default=0)
         self.model, self._state_sequence = self._fold_log(self._last_sequence)
-        self._alarms = self.model.alarms
-        metrics.set_drifting_workloads(len(self.model.frozen()))
+        self._alarms = self.model.alarm_count
+        metrics.set_drifting_workloads(len(self.model.drifting_workloads()))
 
     @property
     def last_sequence(self) -> int:
@@ -74,7 +74,7 @@ class ObservationLedger:
             # a later rollback to an earlier entry invalidates the state
             if all(at <= stored.sequence or stored.sequence <= to for at, to in rollbacks):
                 try:
-                    online_state.restore(model, stored.content)
+                    online_state.restore_state(model, stored.content)
                 except (ValueError, KeyError, IndexError, TypeError, OSError, BadZipFile) as error:
                     _log.warning("a stored state cannot be read, the log is folded instead: %r", error)
                     model = self._new_model()
@@ -92,7 +92,7 @@ class ObservationLedger:
         return model, start
 
     def _fold(self, model: OnlineModel, windows: Sequence[Progress]) -> None:
-        model.prepare(windows, self._profiles.of_workload)
+        model.prefetch(windows, self._profiles.of_workload)
         for window in windows:
             model.observe(window, self._profiles.of_workload)
 
@@ -102,7 +102,7 @@ class ObservationLedger:
 
     def profiles_registered(self, profiles: Sequence[JobProfile]) -> None:
         """Learn again what was observed of jobs that had no profile until now."""
-        unprofiled = {(workload, device_type) for workload, device_type, _ in self.model.effects.cold}
+        unprofiled = {(workload, device_type) for workload, device_type, _ in self.model.effects.unprofiled}
         if any((profile.workload, profile.device_type) in unprofiled for profile in profiles):
             self.model, self._state_sequence = self._fold_log(self._last_sequence)
 
@@ -111,7 +111,7 @@ class ObservationLedger:
         if self._last_sequence == self._state_sequence:
             return
         try:
-            content = online_state.content_of(self.model)
+            content = online_state.dump_state(self.model)
             self._checkpoints.put(StateCheckpoint(sequence=self._last_sequence, key=self._key(), content=content))
             self._state_sequence = self._last_sequence
         except UnavailableError:
@@ -126,11 +126,11 @@ class ObservationLedger:
         to_store: list[NewObservation] = []
         errors: list[float] = []
         answers = []
-        # 1. Learn each; the mark lets a failed write take everything back.
-        self.model.mark()
+        # 1. Learn each; the savepoint lets a failed write undo it.
+        self.model.set_savepoint()
         try:
             windows = [each for each in reported if isinstance(each, Progress) and each.observation_id not in known]
-            self.model.prepare(windows, self._profiles.of_workload)
+            self.model.prefetch(windows, self._profiles.of_workload)
             for observation in reported:
                 answer, error = self._observe_one(observation, known)
                 answers.append(answer)
@@ -142,7 +142,7 @@ class ObservationLedger:
             if to_store:
                 self._last_sequence = self._book.append(to_store, time.time())
         except BaseException:
-            self.model.take_back()  # forget what was learned but not stored
+            self.model.restore_savepoint()  # forget what was learned but not stored
             raise
         # 3. Count them and update measured memory use.
         for stored in to_store:
@@ -169,8 +169,8 @@ class ObservationLedger:
         for error in errors:
             if not math.isnan(error):
                 self._metrics.observe_prediction_error(error)
-        frozen = self.model.frozen()
-        if (alarms := self.model.alarms) > self._alarms:
+        frozen = self.model.drifting_workloads()
+        if (alarms := self.model.alarm_count) > self._alarms:
             _log.warning(
                 "drift alarm: learning is suspended until they are stable again, for %s",
                 ", ".join(frozen) or "all jobs",
@@ -181,23 +181,23 @@ class ObservationLedger:
 
     def _observe_one(self, observation: Reported, known: Mapping[str, Observation]) -> tuple[ObservationAnswer, float]:
         """The answer, and the relative error of the prediction before the observation."""
-        learned = Learned(ObservationResult.REJECTED)
+        learned = LearningResult(ObservationResult.REJECTED)
         observation_id = observation.observation_id
         if isinstance(observation, Unreadable):
-            learned = Learned(ObservationResult.REJECTED, observation.reason)
+            learned = LearningResult(ObservationResult.REJECTED, observation.reason)
         elif observation_id in known:
             if observation_to_json(known[observation_id]) == observation_to_json(observation):
-                learned = Learned(ObservationResult.DUPLICATE, "this id was stored before; nothing changed")
+                learned = LearningResult(ObservationResult.DUPLICATE, "this id was stored before; nothing changed")
             else:
                 reason = "this id was stored with other content; give every observation an id of its own"
-                learned = Learned(ObservationResult.REJECTED, reason)
+                learned = LearningResult(ObservationResult.REJECTED, reason)
         elif isinstance(observation, Progress):
             learned = self.model.observe(observation, self._profiles.of_workload)
         elif isinstance(observation, Rollback) and observation.to_sequence > self._last_sequence:
             reason = f"the log ends at {self._last_sequence}: nothing comes after {observation.to_sequence}"
-            learned = Learned(ObservationResult.REJECTED, reason)
+            learned = LearningResult(ObservationResult.REJECTED, reason)
         else:
-            learned = Learned(ObservationResult.APPLIED)
+            learned = LearningResult(ObservationResult.APPLIED)
         answer = ObservationAnswer(observation_id=observation_id, result=learned.result, reason=learned.reason)
         return answer, learned.error_ratio
 
@@ -243,7 +243,7 @@ def _state(model: OnlineModel, counts: Mapping[str, int]) -> OnlineState:
         corrected_pairs=summary["corrected_pairs"],
         quarantined=summary["quarantined"],
         alarms=summary["alarms"],
-        frozen=model.frozen(),
+        frozen=model.drifting_workloads(),
         outcomes=counts.get("outcome", 0),
         memory_usages=counts.get("memory_usage", 0),
     )

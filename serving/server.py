@@ -17,7 +17,7 @@ import interfere.predict
 from features.pair import FeatureEncoder
 from interfere.config import Settings
 from interfere.errors import ModelError, UnfitError
-from interfere.predict.measured import MeasuredPredictor, measured_table
+from interfere.predict.measured import MeasuredPredictor, read_measured_table
 from interfere.predict.occlusion import Occlusion
 from interfere.predict.online.prior import read_prior
 from interfere.predict.onnx import load_model
@@ -80,7 +80,7 @@ def start_server(settings: Settings) -> RunningServer:
         # 2. The store and the core over both.
         store = SqliteStore(settings.store_path)
         resources.callback(store.close)
-        measured = measured_table(folder, model.manifest)
+        measured = read_measured_table(folder, model.manifest)
         core = PolicyCore(
             predictor=MeasuredPredictor(model, measured),
             manifest=model.manifest,

@@ -14,7 +14,7 @@ from interfere.errors import InvalidInputError, LimitError, Violation
 from interfere.policy.answer.ranking import rank
 from interfere.policy.context import ProfileLookup
 from interfere.policy.validate import validate_snapshot
-from interfere.predict.groups import composed, memory_share
+from interfere.predict.groups import compose_groups, total_memory_share
 from interfere.predict.manifest import Manifest
 from interfere.predict.occlusion import Occlusion
 from interfere.predict.online.prior import ResidualPrior
@@ -118,8 +118,9 @@ class PolicyCore:
             prediction = predict_known(self._observed.model, query, device_type, lookups, victim, neighbour)
         has_groups = len(entries) < len(victim)
         if has_groups:
-            shares = [memory_share([lookups[k][0] for k in entry], query.device_memory_bytes) for entry in entries]
-            prediction = composed(prediction, group_sizes, np.array(shares))
+            memory_bytes = query.device_memory_bytes
+            shares = [total_memory_share([lookups[k][0] for k in entry], memory_bytes) for entry in entries]
+            prediction = compose_groups(prediction, group_sizes, np.array(shares))
         return PairAnswer(
             victim=np.array([entry[0] for entry in entries], dtype=np.int64),
             neighbour=np.array([entry[1] for entry in entries], dtype=np.int64),
@@ -173,13 +174,13 @@ class PolicyCore:
     def _of_job(self, job: Job, device_type: str) -> JobProfile | None:
         """The profile of a job; without one, a stand-in that carries what was learned of its workload."""
         profile = self._profiles.of_job(job, device_type)
-        return profile or self._observed.model.cold.profile(job.workload, device_type)
+        return profile or self._observed.model.unprofiled.profile(job.workload, device_type)
 
     def _of_ref(self, ref: JobRef, device_type: str, *, extrapolate: bool) -> tuple[JobProfile | None, str]:
         profile, reason = self._profiles.of_ref(ref, device_type, extrapolate=extrapolate)
         if profile is not None or not ref.workload:
             return profile, reason
-        stand_in = self._observed.model.cold.profile(ref.workload, device_type)
+        stand_in = self._observed.model.unprofiled.profile(ref.workload, device_type)
         return (stand_in, "") if stand_in else (None, reason)
 
     def _device_type(self, requested: str) -> str:

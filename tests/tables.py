@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from interfere.errors import UnfitError
 from interfere.policy.context import JobCatalogue, PlanningContext, ProfileLookup
 from interfere.protocols import Predictor
 from interfere.records import (
@@ -57,6 +58,16 @@ class TablePredictor:
             dtype=float,
         )
         p = len(median)
+        if not batch.allow_extrapolation and (unknown_domain := self.knows(batch.device_type, batch.mode)):
+            absent = np.full(p, np.nan)
+            return Prediction(
+                median=absent,
+                lower=absent,
+                upper=absent,
+                feasibility=absent,
+                source=(Source.ABSTAINED,) * p,
+                reason=(unknown_domain,) * p,
+            )
         return Prediction(
             median=median,
             lower=median / self._spread,
@@ -67,6 +78,8 @@ class TablePredictor:
         )
 
     def predict_matrix(self, batch: MatrixBatch, *, quantile: float = 0.5) -> MatrixPrediction:
+        if not batch.allow_extrapolation and (unknown_domain := self.knows(batch.device_type, batch.mode)):
+            raise UnfitError("no model for this domain", value=batch.device_type, remedy=unknown_domain)
         scale = self._spread ** ((quantile - 0.5) / 0.45)
         ahead = [[self._slowdown[v.workload, n.workload] * scale for n in batch.neighbours] for v in batch.victims]
         back = [[self._slowdown[n.workload, v.workload] * scale for n in batch.neighbours] for v in batch.victims]

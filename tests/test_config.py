@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from interfere.config import _KINDS, Settings, help_lines, load_settings
+from interfere.config import _TYPES, Settings, help_lines, load_settings
 from interfere.errors import InvalidInputError
 
 
@@ -24,8 +24,8 @@ def test_what_a_job_under_measurement_carries_is_no_setting() -> None:
     assert load_settings(environ=carried) == Settings()
 
 
-def test_every_field_has_a_kind_a_help_line_and_a_default() -> None:
-    assert set(_KINDS) == {f.name for f in fields(Settings)}
+def test_every_field_has_a_type_a_help_line_and_a_default() -> None:
+    assert set(_TYPES) == {f.name for f in fields(Settings)}
     assert all(f.metadata["help"] for f in fields(Settings))
     assert load_settings(environ={}) == Settings()
     assert "INTERFERE_MAX_CONCURRENT_RPCS (64): requests accepted at once; more are refused" in help_lines()
@@ -43,9 +43,9 @@ def test_paths_hang_on_the_workspace() -> None:
         ("prot = 1", {}, "prot", "did you mean port?"),
         ("zzz = 1", {}, "zzz", "one of work, model"),
         ("", {"INTERFERE_THRADS": "1"}, "INTERFERE_THRADS", "did you mean threads?"),
-        ('port = "x"', {}, "port", "send a int"),
-        ("port = 1.5", {}, "port", "send a int"),
-        ("port = true", {}, "port", "send a int"),
+        ('port = "x"', {}, "port", "give a value of type int"),
+        ("port = 1.5", {}, "port", "give a value of type int"),
+        ("port = true", {}, "port", "give a value of type int"),
         ("", {"INTERFERE_PORT": "70000"}, "port", "0 to 65535"),
         ("threads = 0", {}, "threads", "1 to 256"),
     ],

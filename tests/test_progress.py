@@ -91,7 +91,7 @@ def test_a_slow_disk_costs_one_per_cent_at_most(tmp_path: Path, monkeypatch: pyt
 
     monkeypatch.setattr(os, "write", slow)
     writer.step()
-    assert writer.due - writer.last >= 100 * 0.02
+    assert writer.next_record_s - writer.last_step_s >= 100 * 0.02
 
 
 def test_forked_children_and_threads_count_for_themselves(tmp_path: Path) -> None:
@@ -159,12 +159,12 @@ def test_a_full_disk_tears_a_line_and_the_next_one_is_whole(tmp_path: Path) -> N
     before, limits = (tmp_path / "spool").stat().st_size, resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (before + 20, limits[1]))  # the disk has room for 20 bytes
     try:
-        writer.due = 0.0
+        writer.next_record_s = 0.0
         writer.step()
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert (tmp_path / "spool").stat().st_size == before + 20
-    writer.due = 0.0
+    writer.next_record_s = 0.0
     writer.step()
     found = progress.read(tmp_path / "spool")
     assert [mark.steps for mark in found.marks] == [1, 3]
@@ -194,7 +194,7 @@ def test_concurrent_writers_never_mix_lines(tmp_path: Path) -> None:
     def write() -> None:
         writer = progress.Writer(str(spool), every_s=0.0)
         for _ in range(200):
-            writer.due = 0.0
+            writer.next_record_s = 0.0
             writer.step()
 
     threads = [threading.Thread(target=write) for _ in range(4)]

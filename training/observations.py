@@ -5,11 +5,11 @@ import json
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from interfere.commands.output import jsonable
 from interfere.data.tables import Table
 from interfere.records import JobProfile
 from interfere.store.observed_table import observed_table
 from interfere.store.sqlite import SqliteStore
+from interfere.strict_json import json_value
 
 OBSERVED_TABLE = "observed"  # name of the table
 
@@ -54,5 +54,5 @@ def _facts_digest(table: Table) -> str:
     """sha256 over jobs and pairs without the campaign, which names the log's last entry: an entry that changes no row
     changes no digest."""
     facts = [job.to_dict() for job in table.jobs]
-    facts += [jsonable(asdict(replace(pair, campaign=""))) for pair in table.pairs]
+    facts += [json_value(asdict(replace(pair, campaign=""))) for pair in table.pairs]
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()

@@ -47,7 +47,20 @@ AnyJob = str | JobProfile | JobRef
 
 class PolicyClient:
     """A thread-safe client. Every method raises UnavailableError when no server answers within `timeout_s`, unless a
-    `fallback` answers in its place (predict, match, rank, observe)."""
+    `fallback` answers in its place (predict, match, rank, observe).
+
+    >>> from interfere import Device, Job, PolicyClient, Progress, Snapshot
+    >>> queue = (Job(id="j1", workload="gemm"), Job(id="j2", workload="request-server"))
+    >>> window = {"start_s": 0.0, "end_s": 60.0, "device_type": "cpu-core", "company": ("request-server",)}
+    >>> with PolicyClient("127.0.0.1:50051") as client:  # where `interfere serve` answers
+    ...     plan = client.match(Snapshot(pending=queue, devices=(Device(id="d0", type="cpu-core"),)))
+    ...     progress = Progress(observation_id="o1", job_id="j1", workload="gemm", slowdown=1.4, **window)
+    ...     answers = client.observe([progress])
+    >>> [(action.job_id, action.kind.value, action.partner_id) for action in plan.actions]
+    [('j1', 'start_shared', 'j2'), ('j2', 'start_shared', 'j1')]
+    >>> answers[0].result.value
+    'applied'
+    """
 
     def __init__(self, target: str = "127.0.0.1:50051", *, timeout_s: float = 10.0, fallback: Fallback | None = None):
         """The connection is made when it is first used."""

@@ -7,6 +7,7 @@ import typer
 from rich.markup import escape  # names are free text: [/x] is no markup
 from rich.table import Table
 
+from interfere.commands.options import Target, connect
 from interfere.commands.output import JsonFlag, emit
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from interfere.wire.messages import ModelInfo
 
 app = typer.Typer(add_completion=False)
+EXAMPLE_JOBS = 8  # at most, in the snapshot of --example
 
 
 @app.command()
@@ -27,68 +29,65 @@ def match(
     example: Annotated[
         bool, typer.Option("--example", help="Send a small snapshot of the model's own workloads.")
     ] = False,
-    target: Annotated[str | None, typer.Option(help="Address of the server. Default: 127.0.0.1:50051.")] = None,
+    target: Target = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Ask a server which pending job starts where, and beside whom."""
-    from interfere.client import PolicyClient
-    from interfere.config import load_settings
     from interfere.wire.documents import plan_document, read_json, read_snapshot, snapshot_document
 
     if (snapshot is None) == (not example):
         raise typer.BadParameter("give one of FILE and --example", param_hint="FILE")
-    settings = load_settings(target=target)
-    read = read_snapshot(read_json(snapshot)) if snapshot else None
-    with PolicyClient(settings.target, timeout_s=settings.timeout_s) as client:
-        sent = read or example_snapshot(client.model())
-        plan = client.match(sent)
-    document = plan_document(plan) | ({"request": snapshot_document(sent)} if example else {})
-    emit(document, _table(sent, plan), as_json=as_json)
+    given = read_snapshot(read_json(snapshot)) if snapshot else None
+    with connect(target) as client:
+        request = given or example_snapshot(client.model())
+        plan = client.match(request)
+    document = plan_document(plan) | ({"request": snapshot_document(request)} if example else {})
+    emit(document, _table(request, plan), as_json=as_json)
 
 
 def example_snapshot(model: "ModelInfo") -> "Snapshot":
-    """Up to eight of the model's workloads on half as many devices of a type it knows."""
+    """Return up to `EXAMPLE_JOBS` of the model's workloads on half as many devices of a type that it knows."""
     from interfere.records import Device, Job, Snapshot
 
-    domain = model.domains[0]
-    names = [model.workloads[k % len(model.workloads)] for k in range(max(2, min(8, len(model.workloads))))]
+    domain, n = model.domains[0], max(2, min(EXAMPLE_JOBS, len(model.workloads)))
+    names = [model.workloads[k % len(model.workloads)] for k in range(n)]
     return Snapshot(
         pending=tuple(Job(id=f"job-{k + 1}", workload=name) for k, name in enumerate(names)),
         devices=tuple(
-            Device(id=f"device-{k + 1}", type=domain.device_type, mode=domain.mode)
-            for k in range((len(names) + 1) // 2)
+            Device(id=f"device-{k + 1}", type=domain.device_type, mode=domain.mode) for k in range((n + 1) // 2)
         ),
     )
 
 
-def _table(sent: "Snapshot", plan: "Plan") -> Table:
-    """One line a job; what is the same for every shared device is left to --json."""
-    workload = {job.id: job.workload for job in (*sent.pending, *(r for d in sent.devices for r in d.residents))}
-    value = f"cost {plan.objective_value:.3f} (greedy {plan.greedy_cost:.3f})"
-    title = f"decision {plan.decision_id}: {value}, {plan.status.lower()}, model {plan.model_version}"
+def _table(snapshot: "Snapshot", plan: "Plan") -> Table:
+    """Return one line a job; what is the same for every shared device is left to --json."""
+    residents = (resident for device in snapshot.devices for resident in device.residents)
+    workloads = {job.id: job.workload for job in (*snapshot.pending, *residents)}
+    cost = f"cost {plan.objective_value:.3f} (greedy {plan.greedy_cost:.3f})"
+    title = f"decision {plan.decision_id}: {cost}, {plan.status.lower()}, model {plan.model_version}"
     table = Table("job", "decision", "slowdown", "interval", title=title)
     for action in plan.actions:
         slowdown = "" if math.isnan(action.slowdown) else f"{action.slowdown:.2f} ×"
-        known = action.partner_id and not math.isnan(action.slowdown_lower)
-        interval = f"{action.slowdown_lower:.2f} – {action.slowdown_upper:.2f}" if known else ""
-        who = f"{action.job_id} {workload[action.job_id]}"
-        table.add_row(*map(escape, (who, _decision(action, workload), slowdown, interval)))
+        has_interval = action.partner_id and not math.isnan(action.slowdown_lower)
+        interval = f"{action.slowdown_lower:.2f} – {action.slowdown_upper:.2f}" if has_interval else ""
+        job = f"{action.job_id} {workloads[action.job_id]}"
+        table.add_row(*map(escape, (job, _decision(action, workloads), slowdown, interval)))
     return table
 
 
-# Who gets no device, and what is said of that.
-_WITHOUT = {"wait": "waits", "decline": "declined", "demote": "waits, and its deadline counts no more"}
+# Actions that give a job no device, in words.
+_WITHOUT_DEVICE = {"wait": "waits", "decline": "declined", "demote": "waits, and its deadline counts no more"}
 
 
-def _decision(action: "Action", workload: "Mapping[str, str]") -> str:
-    """What happens to one job, and why, where the partner does not say it."""
+def _decision(action: "Action", workloads: "Mapping[str, str]") -> str:
+    """Return what happens to one job, and the reason where the partner does not tell it."""
     if not action.device_id:
-        said = f"{_WITHOUT[action.kind]}: {action.reason}"
+        text = f"{_WITHOUT_DEVICE[action.kind]}: {action.reason}"
     elif action.kind == "end":
-        said = f"end: {action.device_id}: {action.reason}"
+        text = f"end: {action.device_id}: {action.reason}"
     else:
-        beside = f"beside {action.partner_id} {workload[action.partner_id]}" if action.partner_id else "alone"
+        partner = f"beside {action.partner_id} {workloads[action.partner_id]}" if action.partner_id else "alone"
         verb = "" if action.kind.startswith("start") else f"{action.kind}: "
-        why = "" if action.partner_id and action.kind != "keep" else f": {action.reason}"
-        said = f"{verb}{action.device_id} {beside}{why}"
-    return f"{said}; deadline accepted" if action.accepted else said
+        reason = "" if action.partner_id and action.kind != "keep" else f": {action.reason}"
+        text = f"{verb}{action.device_id} {partner}{reason}"
+    return f"{text}; deadline accepted" if action.accepted else text

@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Group
@@ -10,22 +10,29 @@ from rich.markup import escape
 from rich.table import Table
 from typer.core import TyperGroup
 
+from interfere.commands.options import Target, connect
 from interfere.commands.output import JsonFlag, emit
 
-DEFAULT = "report"
-Target = Annotated[str | None, typer.Option(help="Address of the server. Default: 127.0.0.1:50051.")]
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from interfere.records import Observation
+    from interfere.store.observed_table import ObservedTable
+
+DEFAULT_COMMAND = "report"
 
 
-class ReportUnlessNamed(TyperGroup):
-    """`interfere observe FILE` reports; `log` and `rollback` are named."""
+class ReportByDefault(TyperGroup):
+    """`interfere observe FILE` reports the file; the other commands are named: log, rollback, export."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """What is no command's name is the first argument of `report`."""
-        named = bool(args) and (args[0] in self.commands or args[0] == "--help")
-        return list(super().parse_args(ctx, args if named else [DEFAULT, *args]))
+        """Put `report` before arguments that begin with no command's name."""
+        completes_name = ctx.resilient_parsing and not args
+        named = bool(args) and (args[0] in self.commands or args[0] in ctx.help_option_names)
+        return list(super().parse_args(ctx, args if named or completes_name else [DEFAULT_COMMAND, *args]))
 
 
-app = typer.Typer(add_completion=False, cls=ReportUnlessNamed)
+app = typer.Typer(add_completion=False, cls=ReportByDefault)
 
 
 @app.callback()
@@ -33,7 +40,7 @@ def observe() -> None:
     """Report what was measured (FILE), look at what was learned (log), go back (rollback), train on it (export)."""
 
 
-@app.command(DEFAULT)
+@app.command(DEFAULT_COMMAND)
 def report(
     observations: Annotated[
         str, typer.Argument(metavar="FILE", help='JSON {"observations": [...]}; - is standard input.')
@@ -60,22 +67,12 @@ def log(
     target: Target = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """The log of observations, newest first, and what was known at its end, or at any point of it."""
-    from interfere.client import PolicyClient
-    from interfere.config import load_settings
+    """Show the log of observations, newest first, and what was known at its end, or at any point of it."""
     from interfere.wire.documents import log_document
 
-    settings = load_settings(target=target)
-    with PolicyClient(settings.target, timeout_s=settings.timeout_s) as client:
+    with connect(target) as client:
         document = log_document(client.observation_log(at_sequence=at, limit=limit))
-    table = Table("sequence", "stored", "what", "job", "about", "result", "why")
-    for entry in document["entries"]:
-        stored = datetime.fromtimestamp(entry["received_s"], UTC).strftime("%F %T")
-        result = entry["result"] + (", rolled back" if entry["rolled_back"] else "")
-        row = (str(entry["sequence"]), stored, entry["what"], entry["job"], entry["about"], result, entry["reason"])
-        table.add_row(*map(escape, row))
-    known = ", ".join(f"{value} {name.replace('_', ' ')}" for name, value in document["online"].items() if value)
-    emit(document, Group(table, escape(f"known here: {known or 'nothing'}")), as_json=as_json)
+    emit(document, _log_page(document), as_json=as_json)
 
 
 @app.command()
@@ -90,11 +87,8 @@ def rollback(
 
     from interfere.records import Rollback
 
-    _send(
-        (Rollback(observation_id=f"rollback-{secrets.token_hex(8)}", to_sequence=to, reason=reason),),
-        target,
-        as_json=as_json,
-    )
+    entry = Rollback(observation_id=f"rollback-{secrets.token_hex(8)}", to_sequence=to, reason=reason)
+    _send((entry,), target, as_json=as_json)
 
 
 @app.command()
@@ -105,51 +99,59 @@ def export(
     work: Annotated[Path | None, typer.Option(help="Workspace. Default: ./interfere-work.")] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """What was observed as a table to train on: interfere train --data DIR. The server may go on meanwhile."""
+    """Write what was observed as a table to train on: interfere train --data DIR. The server may go on meanwhile."""
     from interfere.config import load_settings
     from interfere.data.tables import write_table
+
+    observed = _observed(load_settings(store=store, work=work).store_path, model, name=out.resolve().name)
+    write_table(out, observed.table)
+    counts = {"pairs": len(observed.table.pairs), "jobs": len(observed.table.jobs), "windows": observed.windows}
+    text = f"{out}: {counts['pairs']} pairs of {counts['jobs']} jobs from {counts['windows']} windows"
+    if observed.without_facts:
+        text += f"; left out for want of a profile: {', '.join(observed.without_facts)}"
+    document = {"table": str(out), **counts, "without_facts": list(observed.without_facts)}
+    emit(document, escape(text), as_json=as_json)
+
+
+def _observed(store_path: Path, model: Path | None, *, name: str) -> "ObservedTable":
+    """Return the store's observations as a table. Raises UnfitError when none can become a row of it."""
     from interfere.errors import UnfitError
     from interfere.predict.model_profiles import shipped_profiles
     from interfere.store.observed_table import observed_table
     from interfere.store.sqlite import SqliteStore
 
-    settings = load_settings(store=store, work=work)
-    opened = SqliteStore(settings.store_path, read_only=True)
+    store = SqliteStore(store_path, read_only=True)
     try:
-        observed = observed_table(opened, shipped_profiles(model) if model else (), name=out.resolve().name)
+        observed = observed_table(store, shipped_profiles(model) if model else (), name=name)
     finally:
-        opened.close()
+        store.close()
     if not observed.table.pairs:
         missing = ", ".join(observed.without_facts[:5])
         raise UnfitError(
             "nothing observed can become a table",
-            value=settings.store_path,
+            value=store_path,
             remedy=f"register profiles of {missing}, or give --model DIR" if missing else "report windows of pairs",
         )
-    write_table(out, observed.table)
-    document = {
-        "table": str(out),
-        "pairs": len(observed.table.pairs),
-        "jobs": len(observed.table.jobs),
-        "windows": observed.windows,
-        "without_facts": list(observed.without_facts),
-    }
-    left = f"; left out for want of a profile: {', '.join(observed.without_facts)}" if observed.without_facts else ""
-    emit(
-        document,
-        escape(f"{out}: {document['pairs']} pairs of {document['jobs']} jobs from {observed.windows} windows{left}"),
-        as_json=as_json,
-    )
+    return observed
 
 
-def _send(observations: tuple[Any, ...], target: str | None, *, as_json: bool) -> None:
-    from interfere.client import PolicyClient
-    from interfere.config import load_settings
+def _log_page(document: dict[str, Any]) -> Group:
+    table = Table("sequence", "stored", "what", "job", "about", "result", "why")
+    for entry in document["entries"]:
+        stored = datetime.fromtimestamp(entry["received_s"], UTC).strftime("%F %T")
+        result = entry["result"] + (", rolled back" if entry["rolled_back"] else "")
+        row = (str(entry["sequence"]), stored, entry["what"], entry["job"], entry["about"], result, entry["reason"])
+        table.add_row(*map(escape, row))
+    counts = ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in document["online"].items() if count)
+    return Group(table, escape(f"known here: {counts or 'nothing'}"))
+
+
+def _send(observations: "Sequence[Observation]", target: str | None, *, as_json: bool) -> None:
+    """Report observations and print what became of each. Exit status 1 when any was rejected."""
     from interfere.records import ObservationResult
     from interfere.wire.documents import answers_document
 
-    settings = load_settings(target=target)
-    with PolicyClient(settings.target, timeout_s=settings.timeout_s) as client:
+    with connect(target) as client:
         answers = client.observe(observations)
     table = Table("observation", "result", "why")
     for answer in answers:

@@ -1,4 +1,4 @@
-"""Replay two jobs on one device from what they do alone, by sharing mode; what filling gaps by priority buys."""
+"""Replay two jobs on one device, from the profile of each alone, under every sharing mode."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,11 +23,11 @@ Mode = Annotated[
     typer.Option(help="exclusive, timeslice, fair, spatial, queued, priority (repeatable). Default: what fits."),
 ]
 GapShare = Annotated[
-    float | None, typer.Option(help="Draw gaps for the high job that take this share of its time alone.")
+    float | None, typer.Option(help="Draw random gaps for the high job that take this share of its time alone.")
 ]
 GapEvery = Annotated[int, typer.Option(min=1, help="A drawn gap after every so many kernels.")]
-Error = Annotated[float, typer.Option(min=0.0, help="Relative error of the times that the planner believes.")]
-Seed = Annotated[int, typer.Option(min=0, help="Seed of what is drawn.")]
+Error = Annotated[float, typer.Option(min=0.0, help="Relative error of the kernel times that the planner is given.")]
+Seed = Annotated[int, typer.Option(min=0, help="Seed of drawn gaps and errors.")]
 Out = Annotated[Path | None, typer.Option("--out", help="Folder for timeline.html, the picture.")]
 
 
@@ -46,75 +46,77 @@ def timeline(
     out: Out = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Replay two jobs on one device from what they do alone, by sharing mode; what filling gaps by priority buys."""
+    """Replay two jobs on one device, from the profile of each alone, under every sharing mode.
+
+    The results show, among others, how much the low job gains when its kernels fill the gaps of the high one.
+    """
     from interfere.timeline.comparison_page import shown_window_s, write_comparison_page
     from interfere.timeline.mode_comparison import compare_sharing_modes, scenario_from_profiles, select_sharing_modes
 
-    first, second = _pair(high, low, device, table, profiles)
-    modes = select_sharing_modes(mode or (), first.device_type)
+    high_profile, low_profile = _profile_pair(_profiles(table, profiles), (high, low), device)
+    modes = select_sharing_modes(mode or (), high_profile.device_type)
     scenario = scenario_from_profiles(
-        first, second, gap_frac=gap_share, gap_every=gap_every, error_frac=error, seed=seed
+        high_profile, low_profile, gap_frac=gap_share, gap_every=gap_every, error_frac=error, seed=seed
     )
     window_s = shown_window_s(scenario.high) if out else 0.0
     results = compare_sharing_modes(scenario, modes, record_spans_until_s=window_s)
-    path = write_comparison_page(out / "timeline.html", scenario, results) if out else None
-    _show(scenario, results, path, as_json=as_json)
+    picture = write_comparison_page(out / "timeline.html", scenario, results) if out else None
+    _print(scenario, results, picture, as_json=as_json)
 
 
-def _show(scenario: "PairScenario", results: "Sequence[ModeResult]", path: Path | None, *, as_json: bool) -> None:
-    """The figures of each mode, and what they are made of."""
+def _print(scenario: "PairScenario", results: "Sequence[ModeResult]", picture: Path | None, *, as_json: bool) -> None:
+    """Print the figures of each sharing mode, and what they are made of."""
     from dataclasses import asdict
 
     from interfere.timeline.comparison_page import COLUMNS, comparison_rows, explanatory_notes
 
-    one, other = scenario.high, scenario.low
-    title = escape(f"{one.name} (high) beside {other.name} (low), replayed")
+    high, low = scenario.high, scenario.low
+    title = escape(f"{high.name} (high) beside {low.name} (low), replayed")
     grid = Grid(title=title, title_justify="left", box=None, padding=(0, 1, 0, 0), pad_edge=False)
     for k, column in enumerate(COLUMNS):
         grid.add_column(column, justify="right" if k else "left", no_wrap=True)
     for row in comparison_rows(results):
         grid.add_row(*row)
     document = {
-        "high": {"workload": one.name, "solo_s": one.solo_s, "gaps": one.gaps, "order": one.order},
-        "low": {"workload": other.name, "solo_s": other.solo_s, "gaps": other.gaps, "order": other.order},
+        "high": {"workload": high.name, "solo_s": high.solo_s, "gaps": high.gaps, "order": high.order},
+        "low": {"workload": low.name, "solo_s": low.solo_s, "gaps": low.gaps, "order": low.order},
         "low_kernels_too_long": scenario.oversized_low_kernels,
         "modes": [{k: v for k, v in asdict(result).items() if k != "spans"} for result in results],
-        "picture": str(path) if path else None,
+        "picture": str(picture) if picture else None,
     }
     emit(document, grid, as_json=as_json)
-    for line in (*explanatory_notes(scenario), *([f"wrote {path}"] if path else [])):
+    for line in (*explanatory_notes(scenario), *([f"wrote {picture}"] if picture else [])):
         progress_note(escape(line))
 
 
-def _pair(
-    high: str, low: str, device: str, table: Path | None, profiles: Path | None
+def _profile_pair(
+    profiles: "Sequence[JobProfile]", workloads: tuple[str, str], device: str
 ) -> tuple["JobProfile", "JobProfile"]:
+    """Return the profiles of two workloads on the one device type (`device`, if given) that both are profiled on."""
     from interfere.errors import InvalidInputError, NotFoundError
 
-    known = _profiles(table, profiles)
-    found = []
-    for name in (high, low):
-        rows = [job for job in known if job.workload == name and device in ("", job.device_type)]
-        if not rows:
-            where = f" on {device}" if device else ""
+    by_device: list[dict[str, JobProfile]] = []
+    for workload in workloads:
+        matches = [job for job in profiles if job.workload == workload and device in ("", job.device_type)]
+        if not matches:
             raise NotFoundError(
-                f"no profile of such a workload{where}",
-                value=name,
-                remedy=f"one of {', '.join(sorted({job.workload for job in known})) or '(none)'}",
+                f"no profile of such a workload{f' on {device}' if device else ''}",
+                value=workload,
+                remedy=f"one of {', '.join(sorted({job.workload for job in profiles})) or '(none)'}",
             )
-        found.append(rows)
-    common = sorted({job.device_type for job in found[0]} & {job.device_type for job in found[1]})
+        by_device.append({job.device_type: job for job in reversed(matches)})
+    common = sorted(by_device[0].keys() & by_device[1].keys())
     if len(common) != 1:
         raise InvalidInputError(
             "the two jobs must be profiled on one device type",
             value=", ".join(common) or "none in common",
             remedy="choose one with --device" if common else "profile both on the same device type",
         )
-    first, second = (next(job for job in rows if job.device_type == common[0]) for rows in found)
-    return first, second
+    return by_device[0][common[0]], by_device[1][common[0]]
 
 
 def _profiles(table: Path | None, profiles: Path | None) -> "tuple[JobProfile, ...]":
+    """Return the profiles of a table, by default the shipped one, or of a JSON file."""
     from interfere.data.shipped_tables import shipped_table
     from interfere.data.tables import read_table
     from interfere.errors import InvalidInputError

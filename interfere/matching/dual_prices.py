@@ -1,13 +1,15 @@
-"""A price for every job that proves a lower bound: duals of the fractional matching, found as an assignment problem.
+"""Dual prices of the fractional matching: one per job, together they prove a lower bound on every matching.
 
-For a symmetric cost the fractional matching is half an assignment of rows to columns, staying alone being twice the
-solo cost on the diagonal. A third of the jobs, drawn at random and solved by the same function, already prices them
-almost right; the others take what those prices leave them. The cheapest edges at these prices are solved as a sparse
-assignment, all pairs are priced at its duals, and those below zero are added until there is none.
+For a symmetric cost the fractional matching is half an assignment of rows to columns, with twice the solo cost on the
+diagonal. It is solved by column generation:
+1. A third of the jobs, drawn at random and solved by the same function, get almost the right prices; every other job
+   gets what its cheapest partner among them leaves.
+2. The cheapest edges at these prices are solved as a sparse assignment.
+3. All pairs are priced at its duals; pairs of negative reduced cost (violations) join the edges, until there is none.
 
 Law 1: at every moment Σ y - ½ Σ_i (worst violation in row i) is a lower bound on every matching.
-Law 2: costs are whole numbers and prices halves of them, so that all sums are exact. With rounding errors in them, the
-row reduction of SciPy's sparse assignment can go on for ever.
+Law 2: costs are whole numbers and prices multiples of ½, so that all sums are exact. With rounding errors, the row
+reduction of SciPy's sparse assignment may never end.
 """
 
 import time
@@ -21,85 +23,90 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 # Jobs up to which SciPy's dense assignment takes about 50 ms; the sparse one takes half, or minutes where many tie.
-DENSE = 500
-LEAST_SAMPLE = 300
-SHARE = 3  # one in so many jobs prices the others
-NEAREST, RANDOM = 10, 2  # candidate edges a job: cheapest at the first prices, and any
-JOINING = 60  # candidate edges of a row that changed: nothing else bears on its price yet
-ROUNDS = 60  # pricing rounds; 1-4 are usual
-MANY = 6  # new edges a job in one round: past it only the worst are taken
-MANY_VIOLATIONS = 20  # a price that is too high for more than one in so many others has changed too
-STILL_NEAR = 0.35  # share of its old edges near their price: 0.75 on average, by the choice of what is near
-BLOCK = 262_144  # cells of one priced block: 2 MB stay in the cache, a third faster than 32 MB
+MAX_DENSE_JOBS = 500
+MIN_SAMPLE_JOBS = 300
+SAMPLE_DIVISOR = 3  # one job in three prices the others
+NEAREST_EDGES, RANDOM_EDGES = 10, 2  # first edges per job: the cheapest at the first prices, and random ones
+EDGES_OF_CHANGED_ROW = 60  # edges that a changed row gets: no other edge supports its price yet
+MAX_PRICING_ROUNDS = 60  # 1-4 are usual
+MAX_NEW_EDGES = 6  # per job in one round: beyond that only the worst violations are added
+VIOLATION_DIVISOR = 20  # a price that more than one in twenty pairs violates belongs to a changed row too
+# A row has changed when less than this share of its old edges are near their price (0.75 on average by definition).
+MIN_NEAR_SHARE = 0.35
+BLOCK_CELLS = 262_144  # cells of one priced block: 2 MB stay in the cache, a third faster than 32 MB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Prices:
-    """y[i] + y[j] ≤ matrix[i, j] but for violations that `bound` has paid for."""
+class DualPrices:
+    """Prices with y[i] + y[j] ≤ matrix[i, j], except for violations that `bound` accounts for."""
 
     y: Floats  # float64[n]
     bound: float  # Σ y - ½ Σ_i (worst violation in row i)
-    done: bool  # the optimum of the fractional problem
-    alone: int = 0  # jobs that the fractional optimum leaves alone
-    keys: Ints | None = None  # the edges that were needed: where a similar problem may start
+    optimal: bool  # is it the optimum of the fractional problem?
+    solo_jobs: int = 0  # jobs that the fractional optimum runs solo
+    edges: Ints | None = None  # row · n + column of the edges that were needed: a similar problem starts from them
 
 
-def price(
-    matrix: Floats, *, start: Prices | None = None, known: Prices | None = None, deadline_s: float = np.inf
-) -> Prices | None:
-    """Duals of `matrix` float64[n, n] of whole numbers, symmetric, +inf where forbidden, diagonal 2·solo; None when
-    infeasible.
+def solve_dual_prices(
+    matrix: Floats,
+    *,
+    similar: DualPrices | None = None,
+    same_pairs: DualPrices | None = None,
+    deadline_s: float = np.inf,
+) -> DualPrices | None:
+    """Optimal dual prices of a matching problem; None when it is infeasible.
 
-    `start`: prices of a problem of which some rows differ; `known`: of one whose diagonal alone differs. Past
-    `deadline_s` (perf_counter) the prices so far come back.
+    `matrix` float64[n, n] of whole numbers, symmetric, +inf where forbidden, its diagonal twice the solo cost.
+    `similar`: prices of a problem that differs in some rows; `same_pairs`: of one that differs only in its diagonal.
+    Past `deadline_s`, on the clock of `time.perf_counter`, the prices so far are returned.
     """
     n = len(matrix)
-    if n <= DENSE:
-        return _dense(matrix)
-    if known is not None and known.keys is not None:
-        return _by_candidates(matrix, known.y, known.keys, np.zeros(n, dtype=bool), deadline_s)
-    if start is not None and start.keys is not None:
-        return _by_candidates(matrix, *_carried(matrix, start.y, start.keys), deadline_s)
-    y = extended(matrix, deadline_s)
+    if n <= MAX_DENSE_JOBS:
+        return _solve_dense(matrix)
+    if same_pairs is not None and same_pairs.edges is not None:
+        return _solve_by_pricing(matrix, same_pairs.y, same_pairs.edges, np.zeros(n, dtype=bool), deadline_s)
+    if similar is not None and similar.edges is not None:
+        return _solve_by_pricing(matrix, *_repair_warm_start(matrix, similar.y, similar.edges), deadline_s)
+    y = prices_from_sample(matrix, deadline_s)
     if time.perf_counter() > deadline_s:
-        return Prices(y=y, bound=bound_of(matrix, y), done=False)
-    return _by_candidates(matrix, y, _cheapest(matrix, y), np.ones(n, dtype=bool), deadline_s)
+        return DualPrices(y=y, bound=dual_bound(matrix, y), optimal=False)
+    return _solve_by_pricing(matrix, y, _initial_edges(matrix, y), np.ones(n, dtype=bool), deadline_s)
 
 
-def bound_of(matrix: Floats, y: Floats) -> float:
+def dual_bound(matrix: Floats, y: Floats) -> float:
     """Σ y - ½ Σ_i (worst violation in row i)."""
     return float(y.sum() + sum(np.minimum(block.min(axis=1), 0.0).sum() for _, block in reduced_blocks(matrix, y)) / 2)
 
 
 def reduced_blocks(matrix: Floats, y: Floats, rows: Ints | None = None) -> Iterator[tuple[slice, Floats]]:
-    """(which of the rows, their reduced costs against all columns); each block is overwritten by the next."""
+    """Yield (slice of the rows, their reduced costs float64[h, n]); every block is overwritten by the next one."""
     n, count = len(matrix), len(matrix) if rows is None else len(rows)
-    height = min(count, max(1, BLOCK // max(1, n)))
+    height = min(count, max(1, BLOCK_CELLS // max(1, n)))
     buffer = np.empty((height, n))
     for first in range(0, count, height or 1):
-        at = slice(first, min(count, first + height))
-        block = buffer[: at.stop - first]
+        part = slice(first, min(count, first + height))
+        block = buffer[: part.stop - first]
         if rows is None or count == n:
-            np.subtract(matrix[at], y[at, None], out=block)
+            np.subtract(matrix[part], y[part, None], out=block)
         else:
-            np.take(matrix, rows[at], axis=0, out=block, mode="clip")  # any other mode copies once more
-            block -= y[rows[at], None]
+            np.take(matrix, rows[part], axis=0, out=block, mode="clip")  # any other mode copies once more
+            block -= y[rows[part], None]
         block -= y
-        yield at, block
+        yield part, block
 
 
-def _dense(matrix: Floats) -> Prices | None:
+def _solve_dense(matrix: Floats) -> DualPrices | None:
     from scipy.optimize import linear_sum_assignment
 
     try:
         column = linear_sum_assignment(matrix)[1].astype(np.int64)
-    except ValueError:  # SciPy's word for infeasible: the input was checked at the door
+    except ValueError:  # how SciPy reports infeasibility: the input itself was checked before
         return None
     n = len(matrix)
     matched, row_of = matrix[np.arange(n), column], np.argsort(column)
     v = np.zeros(n)
     active = np.arange(n)
-    for _ in range(2 * n + 2):  # Bellman and Ford: an optimal assignment has no negative cycle
+    for _ in range(2 * n + 2):  # Bellman-Ford: an optimal assignment has no negative cycle
         if not len(active):
             break
         rows = row_of[active]
@@ -107,152 +114,158 @@ def _dense(matrix: Floats) -> Prices | None:
         active = np.nonzero(reach < v)[0]
         v[active] = reach[active]
     y = (matched - v[column] + v) / 2
-    return Prices(y=y, bound=bound_of(matrix, y), done=True, alone=int((column == np.arange(n)).sum()))
+    return DualPrices(y=y, bound=dual_bound(matrix, y), optimal=True, solo_jobs=int((column == np.arange(n)).sum()))
 
 
-def extended(matrix: Floats, deadline_s: float) -> Floats:
-    """Prices of a third of the jobs, and what these leave to the others."""
+def prices_from_sample(matrix: Floats, deadline_s: float) -> Floats:
+    """float64[n]: dual prices of a third of the jobs; the others get what their cheapest partner among them leaves."""
     n = len(matrix)
-    some = np.sort(np.random.default_rng(n).permutation(n)[: max(LEAST_SAMPLE, n // SHARE)])
-    found = price(matrix[np.ix_(some, some)], deadline_s=deadline_s)
-    if found is None:  # the sample cannot be matched among itself: halve what is cheapest for each
-        return _finite(matrix.min(axis=1) / 2)
+    sampled = np.sort(np.random.default_rng(n).permutation(n)[: max(MIN_SAMPLE_JOBS, n // SAMPLE_DIVISOR)])
+    sample_prices = solve_dual_prices(matrix[np.ix_(sampled, sampled)], deadline_s=deadline_s)
+    if sample_prices is None:  # the sample has no matching of its own: half of each job's cheapest cost
+        return _whole_or_zero(matrix.min(axis=1) / 2)
     y = np.empty(n)
-    for first in range(0, n, height := max(1, BLOCK // len(some))):
+    for first in range(0, n, height := max(1, BLOCK_CELLS // len(sampled))):
         rows = slice(first, first + height)
-        y[rows] = (matrix[rows][:, some] - found.y).min(axis=1)
-    y[some] = found.y
-    return _finite(y)
+        y[rows] = (matrix[rows][:, sampled] - sample_prices.y).min(axis=1)
+    y[sampled] = sample_prices.y
+    return _whole_or_zero(y)
 
 
-def _carried(matrix: Floats, start: Floats, keys: Ints) -> tuple[Floats, Ints, NDArray[np.bool_]]:
-    """Old prices and edges, put right in the rows that changed, and the rows with violations that no edge tells of.
+def _repair_warm_start(matrix: Floats, old_prices: Floats, edges: Ints) -> tuple[Floats, Ints, NDArray[np.bool_]]:
+    """Adapt old prices and edges to a problem in which some rows changed.
 
-    A row has changed most of whose edges are no longer near their price: it takes the price of its fourth cheapest
-    edge, and its cheapest edges join.
+    Returns the prices, the edges, and bool[n]: rows with possible violations outside these edges. A row counts as
+    changed when most of its edges are no longer near their price: it takes the price of its fourth cheapest edge, and
+    its cheapest edges are added.
     """
-    n, y = len(matrix), np.floor(2.0 * start) / 2.0
-    i, j = np.divmod(keys, n)
-    off = np.abs(matrix[i, j] - y[i] - y[j])
-    near = off <= np.quantile(off[np.isfinite(off)], 0.75) if np.isfinite(off).any() else off < 0
-    share = np.bincount(i, near, n) / np.maximum(1, np.bincount(i, minlength=n))
-    changed = share < STILL_NEAR
-    y[changed] = _fourth(matrix, y, np.flatnonzero(changed))
+    n, y = len(matrix), np.floor(2.0 * old_prices) / 2.0
+    i, j = np.divmod(edges, n)
+    distance = np.abs(matrix[i, j] - y[i] - y[j])
+    near = (
+        distance <= np.quantile(distance[np.isfinite(distance)], 0.75) if np.isfinite(distance).any() else distance < 0
+    )
+    near_share = np.bincount(i, near, n) / np.maximum(1, np.bincount(i, minlength=n))
+    changed = near_share < MIN_NEAR_SHARE
+    y[changed] = _fourth_cheapest(matrix, y, np.flatnonzero(changed))
     _, counts, i, j = _violations(matrix, y, np.arange(n))
-    unknown, late = counts > MANY, counts > n // MANY_VIOLATIONS
-    y[late] = _fourth(matrix, y, np.flatnonzero(late))
-    joining = np.flatnonzero(changed | late)
-    if len(joining):
-        cheap = np.argpartition(matrix[joining] - y, JOINING, axis=1)[:, :JOINING]
-        i, j = np.concatenate([i, np.repeat(joining, JOINING)]), np.concatenate([j, cheap.ravel()])
-    keys = _with(keys, i, j, n)
-    i, j = np.divmod(keys, n)
-    return y, keys[np.isfinite(matrix[i, j])], unknown | late
+    unknown, overpriced = counts > MAX_NEW_EDGES, counts > n // VIOLATION_DIVISOR
+    y[overpriced] = _fourth_cheapest(matrix, y, np.flatnonzero(overpriced))
+    repriced = np.flatnonzero(changed | overpriced)
+    if len(repriced):
+        cheapest = np.argpartition(matrix[repriced] - y, EDGES_OF_CHANGED_ROW, axis=1)[:, :EDGES_OF_CHANGED_ROW]
+        i, j = np.concatenate([i, np.repeat(repriced, EDGES_OF_CHANGED_ROW)]), np.concatenate([j, cheapest.ravel()])
+    edges = _with_edges(edges, i, j, n)
+    i, j = np.divmod(edges, n)
+    return y, edges[np.isfinite(matrix[i, j])], unknown | overpriced
 
 
-def _fourth(matrix: Floats, y: Floats, rows: Ints) -> Floats:
-    """What the fourth cheapest edge leaves to each of some rows; the old price where there is none."""
+def _fourth_cheapest(matrix: Floats, y: Floats, rows: Ints) -> Floats:
+    """Price of each of these rows at which its fourth cheapest edge has reduced cost 0; else the old price."""
     if not len(rows):
         return y[rows]
     fourth = np.partition(matrix[rows] - y, 3, axis=1)[:, 3]
     return np.where(np.isfinite(fourth), fourth, y[rows])
 
 
-def _finite(y: Floats) -> Floats:
-    """A job without any edge is found out by the assignment; until then its price is 0."""
+def _whole_or_zero(y: Floats) -> Floats:
+    """Round down; 0 for a job without any edge, which the assignment will find infeasible."""
     return np.floor(np.where(np.isfinite(y), y, 0.0))
 
 
-def _by_candidates(
-    matrix: Floats, y: Floats, keys: Ints, unknown: NDArray[np.bool_], deadline_s: float
-) -> Prices | None:
-    """Optimal prices from near ones and some edges. `unknown` bool[n]: rows in which others may violate `y`."""
+def _solve_by_pricing(
+    matrix: Floats, y: Floats, edges: Ints, unknown: NDArray[np.bool_], deadline_s: float
+) -> DualPrices | None:
+    """Optimal prices from nearly optimal ones by column generation; None when infeasible.
+
+    `edges`: the first edges; `unknown` bool[n]: rows in which other edges may violate `y`.
+    """
     n = len(matrix)
-    best = Prices(y=y, bound=-np.inf, done=False)
-    for _ in range(ROUNDS):
-        solved = _sparse(matrix, keys, y)
+    best = DualPrices(y=y, bound=-np.inf, optimal=False)
+    for _ in range(MAX_PRICING_ROUNDS):
+        solved = _solve_sparse(matrix, edges, y)
         if solved is None:
-            whole = _any_assignment(matrix)
-            if whole is None:
+            assignment = _any_assignment(matrix)
+            if assignment is None:
                 return None
-            keys = _with(keys, np.arange(n), whole, n)
+            edges = _with_edges(edges, np.arange(n), assignment, n)
             continue
-        before, (y, alone) = y, solved
-        # No other edge violates these prices than those of the unknown rows, and those of which one end rose.
+        before, (y, solo_jobs) = y, solved
+        # Violations can only lie in the unknown rows and in rows whose price rose.
         rows = np.flatnonzero(unknown | (y > before))
-        worst, counts, i, j = _violations(matrix, y, rows)
+        worst_violation, counts, i, j = _violations(matrix, y, rows)
         supported = y
-        if len(rows) < n:  # else each edge is met from both its ends, which share what it lacks
+        if len(rows) < n:  # otherwise every edge is seen from both ends, which share its violation
             supported = y.copy()
-            supported[rows] += worst
-        bound = float(supported.sum()) + (float(worst.sum()) / 2 if len(rows) == n else 0.0)
-        best = max(best, Prices(y=supported, bound=bound, done=False), key=lambda prices: prices.bound)
+            supported[rows] += worst_violation
+        bound = float(supported.sum()) + (float(worst_violation.sum()) / 2 if len(rows) == n else 0.0)
+        best = max(best, DualPrices(y=supported, bound=bound, optimal=False), key=lambda prices: prices.bound)
         if not len(i):
-            return Prices(y=y, bound=bound, done=True, alone=alone, keys=keys)
+            return DualPrices(y=y, bound=bound, optimal=True, solo_jobs=solo_jobs, edges=edges)
         if time.perf_counter() > deadline_s:
             return best
         unknown = np.zeros(n, dtype=bool)
-        unknown[rows[counts > MANY]] = True
-        keys = _with(keys, i, j, n)
+        unknown[rows[counts > MAX_NEW_EDGES]] = True
+        edges = _with_edges(edges, i, j, n)
     return best
 
 
 def _violations(matrix: Floats, y: Floats, rows: Ints) -> tuple[Floats, Ints, Ints, Ints]:
-    """Of each of some rows its worst violation and how many it has; and both ends of the `MANY` + 1 worst a row."""
-    worst, counts = np.zeros(len(rows)), np.zeros(len(rows), dtype=np.int64)
+    """Worst violation and number of violations of each row, and both ends of the worst `MAX_NEW_EDGES` + 1 of each."""
+    worst_violation, counts = np.zeros(len(rows)), np.zeros(len(rows), dtype=np.int64)
     ends = [(rows[:0], rows[:0])]
-    for at, block in reduced_blocks(matrix, y, rows):
-        worst[at] = np.minimum(block.min(axis=1), 0.0)
-        low = np.flatnonzero(worst[at] < 0)
-        part = block[low]
-        negative = part < 0
-        counts[at][low] = np.count_nonzero(negative, axis=1)
-        limit = np.partition(part, MANY, axis=1)[:, MANY]
-        i, j = np.nonzero(negative & (part <= limit[:, None]))
-        ends.append((rows[at][low[i]], j))
-    return worst, counts, np.concatenate([i for i, _ in ends]), np.concatenate([j for _, j in ends])
+    for part, block in reduced_blocks(matrix, y, rows):
+        worst_violation[part] = np.minimum(block.min(axis=1), 0.0)
+        violated = np.flatnonzero(worst_violation[part] < 0)
+        violating = block[violated]
+        negative = violating < 0
+        counts[part][violated] = np.count_nonzero(negative, axis=1)
+        limit = np.partition(violating, MAX_NEW_EDGES, axis=1)[:, MAX_NEW_EDGES]
+        i, j = np.nonzero(negative & (violating <= limit[:, None]))
+        ends.append((rows[part][violated[i]], j))
+    return worst_violation, counts, np.concatenate([i for i, _ in ends]), np.concatenate([j for _, j in ends])
 
 
-def _cheapest(matrix: Floats, y: Floats) -> Ints:
-    """Sorted keys row · n + column of the first candidate edges, both directions and the diagonal."""
+def _initial_edges(matrix: Floats, y: Floats) -> Ints:
+    """Sorted row · n + column of the first edges, in both directions, and of the diagonal."""
     n = len(matrix)
-    near = []
+    nearest = []
     for rows, block in reduced_blocks(matrix, y):
-        columns = np.argpartition(block, NEAREST, axis=1)[:, :NEAREST]
-        near.append((np.repeat(np.arange(rows.start, rows.stop), NEAREST), columns.ravel()))
+        columns = np.argpartition(block, NEAREST_EDGES, axis=1)[:, :NEAREST_EDGES]
+        nearest.append((np.repeat(np.arange(rows.start, rows.stop), NEAREST_EDGES), columns.ravel()))
     rng = np.random.default_rng(n)
-    any_row, any_column = np.repeat(np.arange(n), RANDOM), rng.integers(0, n, n * RANDOM)
-    i = np.concatenate([*(rows for rows, _ in near), any_row, np.arange(n)])
-    j = np.concatenate([*(columns for _, columns in near), any_column, np.arange(n)])
+    random_row, random_column = np.repeat(np.arange(n), RANDOM_EDGES), rng.integers(0, n, n * RANDOM_EDGES)
+    i = np.concatenate([*(rows for rows, _ in nearest), random_row, np.arange(n)])
+    j = np.concatenate([*(columns for _, columns in nearest), random_column, np.arange(n)])
     finite = np.isfinite(matrix[i, j])
-    return _with(np.zeros(0, dtype=np.int64), i[finite], j[finite], n)
+    return _with_edges(np.zeros(0, dtype=np.int64), i[finite], j[finite], n)
 
 
-def _with(keys: Ints, i: Ints, j: Ints, n: int) -> Ints:
-    """Sorted keys with these edges, both directions."""
-    fresh = np.unique(np.concatenate([i * n + j, j * n + i]))
-    at = np.searchsorted(keys, fresh)
-    new = np.append(keys, -1)[at] != fresh
-    return np.insert(keys, at[new], fresh[new])
+def _with_edges(edges: Ints, i: Ints, j: Ints, n: int) -> Ints:
+    """`edges` and the edges (i, j) in both directions, as sorted row · n + column."""
+    wanted = np.unique(np.concatenate([i * n + j, j * n + i]))
+    place = np.searchsorted(edges, wanted)
+    missing = np.append(edges, -1)[place] != wanted
+    return np.insert(edges, place[missing], wanted[missing])
 
 
-def _sparse(matrix: Floats, keys: Ints, y: Floats) -> tuple[Floats, int] | None:
-    """Symmetric duals of the assignment over some edges, and jobs on its diagonal; None where there is none."""
+def _solve_sparse(matrix: Floats, edges: Ints, y: Floats) -> tuple[Floats, int] | None:
+    """Symmetric duals of the assignment over `edges`, and the number of solo jobs; None when there is no assignment."""
     from scipy.sparse import csr_array
     from scipy.sparse.csgraph import min_weight_full_bipartite_matching
 
     n = len(matrix)
     y = np.floor(y)
-    rows, columns = np.divmod(keys, n)
+    rows, columns = np.divmod(edges, n)
     values = matrix[rows, columns]
-    weights = values - y[rows] - y[columns]  # the same optimum; small numbers, and a search that stays near
+    weights = values - y[rows] - y[columns]  # the same optimum, with small numbers and a short search
     starts = np.searchsorted(rows, np.arange(n + 1))
     if (np.diff(starts) == 0).any():
         return None
     weights -= np.minimum.reduceat(weights, starts[:-1])[
         rows
-    ]  # every row has an edge at zero: no price is far too high
-    weights += 1.0 - weights.min(initial=0.0)  # a stored zero would be no edge
+    ]  # every row has an edge at zero, so no price is far too high
+    weights += 1.0 - weights.min(initial=0.0)  # SciPy would take a stored zero for no edge
     try:
         column = min_weight_full_bipartite_matching(csr_array((weights, columns, starts), shape=(n, n)))[1]
     except ValueError:
@@ -263,9 +276,9 @@ def _sparse(matrix: Floats, keys: Ints, y: Floats) -> tuple[Floats, int] | None:
 
 
 def _potentials(rows: Ints, columns: Ints, length: Floats, starts: Ints, row_of: Ints, first: Floats) -> Floats:
-    """Largest v ≤ `first` with v[j] ≤ v[σ(i)] + length of every edge i → j, σ the assignment (Bellman and Ford).
+    """Largest v ≤ `first` with v[j] ≤ v[σ(i)] + length of every edge i → j, σ being the assignment (Bellman-Ford).
 
-    Only columns whose price fell can lower another.
+    Only a column whose price fell can lower another one.
     """
     v = first.copy()
     partner = np.empty_like(row_of)
@@ -290,7 +303,7 @@ def _potentials(rows: Ints, columns: Ints, length: Floats, starts: Ints, row_of:
 
 
 def _any_assignment(matrix: Floats) -> Ints | None:
-    """Some assignment over finite cells; None where there is none."""
+    """Any assignment over finite cells; None when there is none."""
     from scipy.sparse import csr_array
     from scipy.sparse.csgraph import maximum_bipartite_matching
 

@@ -1,9 +1,9 @@
-"""Many jobs of few kinds: how many of each kind share with which, as a small integer program.
+"""Many interchangeable jobs: how many of each class share with each other class, as a small integer program.
 
-Jobs whose costs beside everybody are equal (the same workload at the same weight) can stand in for each other, so only
-counts matter: pairs[s, t] between kinds, pairs[t, t] within one, alone[t], with Σ_s pairs[s, t] + 2 pairs[t, t] +
-alone[t] = jobs of kind t. Among tied jobs the search by reduced costs leaves nearly all edges open; here the ties are
-gone, and the limit of devices is one more row.
+Jobs whose costs beside everybody are equal (the same workload at the same weight) form a class and can stand in for
+each other, so only counts matter: pairs[s, t] between classes, pairs[t, t] within one, solo[t], with
+Σ_s pairs[s, t] + 2 pairs[t, t] + solo[t] = jobs of class t. Among tied jobs the search by reduced costs leaves nearly
+all edges open; here the ties are gone, and the limit of devices is one more row.
 """
 
 import time
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from interfere.matching.records import Matching, cost_of, infeasible
+from interfere.matching.records import Matching, infeasible_matching, partition_cost
 from interfere.records import SolveStatus
 
 if TYPE_CHECKING:
@@ -22,151 +22,160 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-MOST_KINDS = 100  # 5,050 kinds of pairs take HiGHS 0.15 s; beyond, the search by reduced costs is as fast
-JOBS_A_KIND = 4  # on average, below which the same holds
-PROBE = 16  # columns that tell most rows apart
-STEPS = 1e6  # of the objective in the cost of the fractional optimum: HiGHS proves an optimum to 1e-6 of one
-EQUAL = 1e-9  # relative
+MAX_CLASSES = 100  # their 5,050 pairs of classes take HiGHS 0.15 s; beyond, the search by reduced costs is as fast
+MIN_JOBS_PER_CLASS = 4  # on average; below, the same holds
+PROBE_COLUMNS = 16  # enough to tell most rows apart
+OBJECTIVE_STEPS = 1e6  # objective units in the cost of the fractional optimum: HiGHS proves an optimum to 1e-6 of one
+EQUAL = 1e-9  # relative tolerance of a proved cost
 HIGHS_INFEASIBLE = 2  # status of SciPy's linprog and milp
 
 
-def kinds_of(matrix: Floats, solo: Floats) -> Ints | None:
-    """int64[n], the kind of each job; None when there are too many kinds for counts to be worth it."""
+def job_classes(matrix: Floats, solo: Floats) -> Ints | None:
+    """int64[n], the class of each job; None when there are too many classes for counting to pay off."""
     n = len(matrix)
-    most = min(MOST_KINDS, n // JOBS_A_KIND)
+    max_classes = min(MAX_CLASSES, n // MIN_JOBS_PER_CLASS)
+    # 1. A coarse split by each job's cheapest pair and solo cost.
     _, group = np.unique(np.stack([matrix.min(axis=1), solo]), axis=1, return_inverse=True)
     group = group.ravel()
-    if not most or int(group.max()) >= most:
+    if not max_classes or int(group.max()) >= max_classes:
         return None
-    probe = np.random.default_rng(n).permutation(n)[:PROBE]
-    kind, kinds = np.full(n, -1, dtype=np.int64), 0
-    for each in range(int(group.max()) + 1):
-        left = np.flatnonzero(group == each)
-        while len(left):
-            if kinds == most:
+    # 2. Within each group, jobs are compared with a representative: first in a few columns, then in all.
+    probe = np.random.default_rng(n).permutation(n)[:PROBE_COLUMNS]
+    job_class, classes = np.full(n, -1, dtype=np.int64), 0
+    for number in range(int(group.max()) + 1):
+        unclassified = np.flatnonzero(group == number)
+        while len(unclassified):
+            if classes == max_classes:
                 return None
-            one = int(left[0])
-            differs = np.count_nonzero(matrix[left[:, None], probe] != matrix[one, probe], axis=1)
-            alike = left[differs <= 2]  # at most in the columns of the two themselves
-            rest = matrix[alike] != matrix[one]
-            rest[:, one] = False  # what two jobs cost each other, and each alone, needs no equal
-            rest[np.arange(len(alike)), alike] = False
-            kind[alike[~rest.any(axis=1)]] = kinds
-            kinds, left = kinds + 1, left[kind[left] < 0]
-    return kind
+            representative = int(unclassified[0])
+            differing = np.count_nonzero(matrix[unclassified[:, None], probe] != matrix[representative, probe], axis=1)
+            similar = unclassified[differing <= 2]  # they may differ in the columns of the two jobs themselves
+            differs = matrix[similar] != matrix[representative]
+            differs[:, representative] = False  # the pair's own cost and the diagonals are not compared
+            differs[np.arange(len(similar)), similar] = False
+            job_class[similar[~differs.any(axis=1)]] = classes
+            classes, unclassified = classes + 1, unclassified[job_class[unclassified] < 0]
+    return job_class
 
 
-def match_kinds(matrix: Floats, solo: Floats, kind: Ints, *, lonely: int | None, deadline_s: float) -> Matching | None:
-    """Cheapest partition of jobs of few kinds, at most `lonely` of them alone; None when time did not do for one.
+def match_job_classes(
+    matrix: Floats, solo: Floats, job_class: Ints, *, max_solo: int | None, deadline_s: float
+) -> Matching | None:
+    """The cheapest partition with at most `max_solo` solo jobs; None when time ran out before any was found.
 
-    `matrix` float64[n, n] symmetric with diagonal 2·solo, `solo` float64[n], `kind` int64[n]; `deadline_s` as
-    perf_counter counts.
+    `matrix` float64[n, n] symmetric with diagonal 2·solo, `solo` float64[n], `job_class` int64[n]; `deadline_s` on the
+    clock of `time.perf_counter`.
     """
     from scipy.optimize import LinearConstraint, linprog, milp
 
-    program = _Program.of(matrix, solo, kind)
+    program = _CountProgram.of(matrix, solo, job_class)
     if not len(program.cost):
-        return infeasible(len(solo))
-    top = float(np.abs(program.cost).max()) or 1.0
+        return infeasible_matching(len(solo))
+    # 1. The fractional optimum gives a dual price y per class and the solo price of the device limit.
+    max_cost = float(np.abs(program.cost).max()) or 1.0
     relaxed = linprog(
-        program.cost / top,
+        program.cost / max_cost,
         A_eq=program.rows,
         b_eq=program.jobs,
         method="highs",
-        options=_time_left(deadline_s),
-        A_ub=None if lonely is None else program.alone[None],
-        b_ub=None if lonely is None else [lonely],
+        options=_time_limit(deadline_s),
+        A_ub=None if max_solo is None else program.is_solo[None],
+        b_ub=None if max_solo is None else [max_solo],
     )
     if relaxed.status == HIGHS_INFEASIBLE:
-        return infeasible(len(solo))
+        return infeasible_matching(len(solo))
     if relaxed.status != 0:
         return None
-    y = relaxed.eqlin.marginals * top
-    paid = 0.0 if lonely is None else max(0.0, -float(relaxed.ineqlin.marginals[0]) * top)
-    # The same program in reduced costs: Σ jobs · y is what every partition pays besides.
+    y = relaxed.eqlin.marginals * max_cost
+    solo_price = 0.0 if max_solo is None else max(0.0, -float(relaxed.ineqlin.marginals[0]) * max_cost)
+    # 2. The same program in whole numbers and reduced costs: every partition pays Σ jobs · y besides.
     fixed, reduced = float(program.jobs @ y), program.cost - program.rows.T @ y
-    step = max(float(program.jobs @ np.abs(y)), top) / STEPS
-    limits = [LinearConstraint(program.rows, program.jobs, program.jobs)]
-    if lonely is not None:
-        limits.append(LinearConstraint(program.alone[None], -np.inf, lonely))
-    found = milp(
+    step = max(float(program.jobs @ np.abs(y)), max_cost) / OBJECTIVE_STEPS
+    constraints = [LinearConstraint(program.rows, program.jobs, program.jobs)]
+    if max_solo is not None:
+        constraints.append(LinearConstraint(program.is_solo[None], -np.inf, max_solo))
+    solution = milp(
         reduced / step,
         integrality=np.ones(len(reduced)),
-        constraints=limits,
-        options={**_time_left(deadline_s), "mip_rel_gap": 0.0},
+        constraints=constraints,
+        options={**_time_limit(deadline_s), "mip_rel_gap": 0.0},
     )
-    if found.status == HIGHS_INFEASIBLE:
-        return infeasible(len(solo))
-    if found.x is None:
+    if solution.status == HIGHS_INFEASIBLE:
+        return infeasible_matching(len(solo))
+    if solution.x is None:
         return None
-    mate = program.partition(np.rint(found.x).astype(np.int64), kind)
-    cost = cost_of(mate, matrix, solo)
-    proved = found.status == 0 and cost - fixed - float(found.mip_dual_bound) * step <= EQUAL * step * STEPS
-    bound = cost if proved else min(cost, program.bound(y, reduced, paid) - paid * (lonely or 0))
+    # 3. Counts become pairs of jobs.
+    mate = program.partition(np.rint(solution.x).astype(np.int64), job_class)
+    cost = partition_cost(mate, matrix, solo)
+    proved = (
+        solution.status == 0 and cost - fixed - float(solution.mip_dual_bound) * step <= EQUAL * step * OBJECTIVE_STEPS
+    )
+    dual_bound = program.bound(y, reduced, solo_price) - solo_price * (max_solo or 0)
     return Matching(
         mate=mate,
         cost=cost,
-        lower_bound=bound,
-        y=y[kind],
-        alone_price=paid,
+        lower_bound=cost if proved else min(cost, dual_bound),
+        y=y[job_class],
+        solo_price=solo_price,
         status=SolveStatus.OPTIMAL if proved else SolveStatus.BOUNDED,
     )
 
 
-def _time_left(deadline_s: float) -> dict[str, float]:
+def _time_limit(deadline_s: float) -> dict[str, float]:
     return {"time_limit": max(0.0, deadline_s - time.perf_counter())} if deadline_s < np.inf else {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Program:
-    """v variables, each a kind of pair (first[v], second[v]) or, where `alone`, a kind of job by itself."""
+class _CountProgram:
+    """v counts to choose, each of pairs of classes first[v] and second[v] or of solo jobs of class first[v]."""
 
-    jobs: Floats  # float64[k], jobs of each kind
+    jobs: Floats  # float64[k], jobs in each class
     first: Ints  # int64[v]
     second: Ints  # int64[v]
-    alone: Floats  # float64[v], 1 where the job is by itself
+    is_solo: Floats  # float64[v], 1 where the count is of solo jobs
     cost: Floats  # float64[v]
-    rows: "csr_array"  # float64[k, v], jobs of each kind that each variable uses
+    rows: "csr_array"  # float64[k, v], jobs of each class that one of each variable uses
 
     @classmethod
-    def of(cls, matrix: Floats, solo: Floats, kind: Ints) -> "_Program":
+    def of(cls, matrix: Floats, solo: Floats, job_class: Ints) -> "_CountProgram":
+        """Arguments as in `match_job_classes`."""
         from scipy.sparse import csr_array
 
-        _, one, jobs = np.unique(kind, return_index=True, return_counts=True)
-        table = matrix[np.ix_(one, one)]
-        for t in np.flatnonzero(jobs > 1).tolist():  # the cost of two of one kind
-            a, b = np.flatnonzero(kind == t)[:2]
+        _, representative, jobs = np.unique(job_class, return_index=True, return_counts=True)
+        table = matrix[np.ix_(representative, representative)]
+        for t in np.flatnonzero(jobs > 1).tolist():  # the cost of two jobs of one class
+            a, b = np.flatnonzero(job_class == t)[:2]
             table[t, t] = matrix[a, b]
         table[jobs == 1, jobs == 1] = np.inf
         first, second = np.nonzero(np.triu(np.isfinite(table)))
-        single = np.flatnonzero(np.isfinite(solo[one]))
+        single = np.flatnonzero(np.isfinite(solo[representative]))
         v = len(first) + len(single)
-        at = np.arange(v)
-        kinds = np.concatenate([first, single, second])
-        rows = csr_array((np.ones(len(kinds)), (kinds, np.concatenate([at, at[: len(second)]]))), shape=(len(one), v))
+        variable = np.arange(v)
+        used = np.concatenate([first, single, second])
+        user = np.concatenate([variable, variable[: len(second)]])
         return cls(
             jobs=jobs.astype(np.float64),
             first=np.concatenate([first, single]),
             second=np.concatenate([second, single]),
-            alone=(at >= len(first)).astype(np.float64),
-            cost=np.concatenate([table[first, second], solo[one[single]]]),
-            rows=rows,
+            is_solo=(variable >= len(first)).astype(np.float64),
+            cost=np.concatenate([table[first, second], solo[representative[single]]]),
+            rows=csr_array((np.ones(len(used)), (used, user)), shape=(len(representative), v)),
         )
 
-    def partition(self, counts: Ints, kind: Ints) -> Ints:
-        """mate int64[n], with as many of each kind of pair as `counts` int64[v] says."""
-        mate = np.arange(len(kind))
-        free = [np.flatnonzero(kind == t).tolist() for t in range(len(self.jobs))]
-        for v in np.flatnonzero((counts > 0) & (self.alone == 0)).tolist():
+    def partition(self, counts: Ints, job_class: Ints) -> Ints:
+        """mate int64[n], with as many pairs of each two classes as `counts` int64[v] says."""
+        mate = np.arange(len(job_class))
+        unpaired = [np.flatnonzero(job_class == t).tolist() for t in range(len(self.jobs))]
+        for v in np.flatnonzero((counts > 0) & (self.is_solo == 0)).tolist():
             for _ in range(int(counts[v])):
-                a, b = free[self.first[v]].pop(), free[self.second[v]].pop()
+                a, b = unpaired[self.first[v]].pop(), unpaired[self.second[v]].pop()
                 mate[a], mate[b] = b, a
         return mate
 
-    def bound(self, y: Floats, reduced: Floats, paid: float) -> float:
-        """Σ y - ½ Σ (worst violation of each job), as for any prices; `paid` is charged for each job alone."""
-        slack = np.where(self.alone > 0, 2 * (reduced + paid), reduced)
-        worst = np.zeros(len(y))
-        np.minimum.at(worst, self.first, slack)
-        np.minimum.at(worst, self.second, slack)
-        return float(self.jobs @ (y + worst / 2))
+    def bound(self, y: Floats, reduced: Floats, solo_price: float) -> float:
+        """Σ y + ½ Σ (worst violation of each job, at most 0), where every solo job pays `solo_price` more."""
+        slack = np.where(self.is_solo > 0, 2 * (reduced + solo_price), reduced)
+        violation = np.zeros(len(y))
+        np.minimum.at(violation, self.first, slack)
+        np.minimum.at(violation, self.second, slack)
+        return float(self.jobs @ (y + violation / 2))

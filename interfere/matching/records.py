@@ -1,4 +1,4 @@
-"""What a matching is, and the checks at the door. `inf` forbids a pair; `mate[i] == i` means alone."""
+"""What a matching is, and the checks on its input. A cost of `inf` forbids a pair; `mate[i] == i` is a solo job."""
 
 from dataclasses import dataclass, field
 
@@ -8,31 +8,29 @@ from numpy.typing import NDArray
 from interfere.errors import InvalidInputError
 from interfere.records import SolveStatus
 
-TILE = 1024  # rows and columns of one checked block: both triangles of it stay in the cache
+TILE = 1024  # rows and columns of one checked block: it and its mirror image stay in the cache
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Matching:
-    """A matching of n jobs, and the prices that prove a lower bound: `verify` rechecks them, a next solve starts there.
+    """A partition of n jobs into pairs and solo jobs, with dual prices that prove a lower bound on its cost.
 
-    Σ y - alone_price · (most jobs alone) - ½ Σ_i (worst violation in row i) is a bound on every matching; `lower_bound`
-    equals `cost` where also every edge that could improve on it was tried.
+    Σ y - solo_price · (solo jobs allowed) - ½ Σ_i (worst violation in row i) bounds every matching from below, and
+    `verify` rechecks it. `lower_bound` equals `cost` where also every edge that could improve on it was tried.
     """
 
-    mate: NDArray[np.int64]  # int64[n]
+    mate: NDArray[np.int64]  # int64[n]: partner of each job, itself when solo
     cost: float
     lower_bound: float
     status: SolveStatus
-    y: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))  # float64[n]
-    alone_price: float = 0.0  # of one job alone, where the number of devices binds
-    edges: NDArray[np.int64] | None = (
-        None  # row · n + column of those that the prices rest on: where a next solve starts
-    )
-    seconds: float = 0.0
+    y: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))  # float64[n], dual prices of the jobs
+    solo_price: float = 0.0  # Lagrange multiplier of the device limit: charged for every solo job; 0 without a limit
+    edges: NDArray[np.int64] | None = None  # row · n + column of the edges that decide the prices: a warm start's edges
+    seconds: float = 0.0  # wall time of the solve
 
     @property
     def gap(self) -> float:
-        """How far the cost can be from the best, relative; 0 when optimal."""
+        """Largest possible distance of the cost from the optimum, relative to the cost; 0 when optimal."""
         if self.status is SolveStatus.OPTIMAL:
             return 0.0
         return (self.cost - self.lower_bound) / max(abs(self.cost), 1e-12)
@@ -40,14 +38,14 @@ class Matching:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seating:
-    """Which seat each row takes; -1 where a row got none."""
+    """Which seat each job takes, and the total cost."""
 
-    seat: NDArray[np.int64]  # int64[n]
+    seat: NDArray[np.int64]  # int64[n]; -1 where a job got none
     cost: float
 
 
-def infeasible(n: int, seconds: float = 0.0) -> Matching:
-    """The answer when no allowed matching exists."""
+def infeasible_matching(n: int, seconds: float = 0.0) -> Matching:
+    """The answer for n jobs when no allowed matching exists."""
     return Matching(mate=np.arange(n), cost=np.inf, lower_bound=np.inf, status=SolveStatus.INFEASIBLE, seconds=seconds)
 
 
@@ -59,25 +57,25 @@ def check_costs(cost: NDArray[np.float64], solo: NDArray[np.float64]) -> None:
         raise InvalidInputError("cost must be square", value=cost.shape, remedy=remedy)
     for r in range(0, n, TILE):
         for c in range(r, n, TILE):
-            one, other = cost[r : r + TILE, c : c + TILE], cost[c : c + TILE, r : r + TILE].T
-            if bool((one == other).all()) and float(one.min()) > -np.inf:  # NaN equals nothing
+            upper, lower = cost[r : r + TILE, c : c + TILE], cost[c : c + TILE, r : r + TILE].T
+            if bool((upper == lower).all()) and float(upper.min()) > -np.inf:  # NaN equals nothing
                 continue
-            with np.errstate(invalid="ignore"):  # inf - inf is NaN, which is no good difference
-                apart = np.abs(one - other)
-            good = apart <= 1e-9 * np.minimum(np.abs(one), np.abs(other)) + 1e-12
-            good |= (one == np.inf) & (other == np.inf)
+            with np.errstate(invalid="ignore"):  # inf - inf is NaN, and no comparison with NaN holds
+                difference = np.abs(upper - lower)
+            valid = difference <= 1e-9 * np.minimum(np.abs(upper), np.abs(lower)) + 1e-12
+            valid |= (upper == np.inf) & (lower == np.inf)
             if r == c:
-                np.fill_diagonal(good, True)
-            if not good.all():
-                i, j = np.argwhere(~good)[0] + np.array([r, c])
-                raise _bad_cell(cost, int(i), int(j), remedy)
+                np.fill_diagonal(valid, True)
+            if not valid.all():
+                i, j = np.argwhere(~valid)[0] + np.array([r, c])
+                raise _invalid_cell(cost, int(i), int(j), remedy)
     if solo.shape != (n,) or np.isnan(solo).any() or np.isneginf(solo).any():
         raise InvalidInputError(
-            "solo must be float[n] without NaN or -inf", value=solo.shape, remedy="+inf forbids staying alone"
+            "solo must be float[n] without NaN or -inf", value=solo.shape, remedy="+inf where a job may not run solo"
         )
 
 
-def _bad_cell(cost: NDArray[np.float64], i: int, j: int, remedy: str) -> InvalidInputError:
+def _invalid_cell(cost: NDArray[np.float64], i: int, j: int, remedy: str) -> InvalidInputError:
     values = cost[i, j], cost[j, i]
     if np.isnan(values).any() or np.isneginf(values).any():
         return InvalidInputError("cost holds NaN or -inf", value=f"at [{i}, {j}]", remedy=remedy)
@@ -86,8 +84,8 @@ def _bad_cell(cost: NDArray[np.float64], i: int, j: int, remedy: str) -> Invalid
     )
 
 
-def cost_of(mate: NDArray[np.int64], cost: NDArray[np.float64], solo: NDArray[np.float64]) -> float:
-    """Σ over pairs of cost[i, mate] + Σ over jobs alone of solo[i]."""
-    me = np.arange(len(mate))
-    ahead = mate > me
-    return float(cost[me[ahead], mate[ahead]].sum() + solo[mate == me].sum())
+def partition_cost(mate: NDArray[np.int64], cost: NDArray[np.float64], solo: NDArray[np.float64]) -> float:
+    """Σ over pairs of cost[i, mate] + Σ over solo jobs of solo[i]."""
+    jobs = np.arange(len(mate))
+    first = mate > jobs
+    return float(cost[jobs[first], mate[first]].sum() + solo[mate == jobs].sum())

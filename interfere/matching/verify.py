@@ -1,6 +1,6 @@
-"""An independent recheck of a matching: is it allowed, what does it cost, and what do its prices prove?
+"""An independent check of a matching: is it allowed, what does it cost, and which bound do its dual prices prove?
 
-It shares no code with the search but the blossom algorithm that closes the proof of an optimum.
+It shares no code with the search except the blossom algorithm that completes the proof of an optimum.
 """
 
 from dataclasses import dataclass
@@ -12,16 +12,17 @@ from interfere.matching.blossom import SparseProblem
 from interfere.matching.records import Matching
 from interfere.records import SolveStatus
 
-EQUAL = 1e-9  # relative: prices travel as floats, a proof was made in whole numbers
-ROWS = 512  # of one block
+EQUAL = 1e-9  # relative tolerance: prices travel as floats, while the proof was made in whole numbers
+BLOCK_ROWS = 512
+MAX_LISTED = 5  # problems of one sort that are listed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verification:
-    """What was found. `problems` is empty when everything the matching claims is true."""
+    """Findings about a matching. `problems` is empty when everything that the matching claims is true."""
 
     cost: float  # computed again
-    bound: float  # that its prices prove: Σ y - price · (most jobs alone) - ½ Σ_i (worst violation in row i)
+    bound: float  # proved by its prices: Σ y - solo_price · (solo jobs allowed) - ½ Σ_i (worst violation in row i)
     problems: tuple[str, ...]
 
 
@@ -32,78 +33,86 @@ def verify(
     *,
     max_devices: int | None = None,
 ) -> Verification:
-    """Recheck feasibility, cost and bound in O(n²); of an optimum also that no edge its prices leave open is better."""
+    """Check feasibility, cost and bound in O(n²), and whether a claimed optimum can be improved by any open edge.
+
+    An edge is open when its reduced cost does not rule it out. `cost` float64[n, n] and `solo` float64[n] (None: no job
+    may run solo) are those given to `match_pairs`. A claim of infeasibility is not checked.
+    """
     n = len(cost)
-    alone = np.full(n, np.inf) if solo is None else np.asarray(solo, dtype=np.float64)
+    solo_cost = np.full(n, np.inf) if solo is None else np.asarray(solo, dtype=np.float64)
     mate, y = matching.mate, matching.y
     if matching.status is SolveStatus.INFEASIBLE:
         return Verification(cost=np.inf, bound=np.inf, problems=())
-    problems = list(_broken(cost, alone, mate, max_devices))
+    # 1. Is the partition allowed?
+    problems = _broken_rules(cost, solo_cost, mate, max_devices)
     if problems:
         return Verification(cost=np.inf, bound=-np.inf, problems=tuple(problems))
-    total = sum(float(cost[i, j]) if i < j else float(alone[i]) for i, j in enumerate(mate.tolist()) if i <= j)
-    lonely = 0 if max_devices is None else max(0, 2 * max_devices - n)
-    if matching.alone_price and max_devices is None:
-        problems.append("a price on being alone, and no limit of devices that would justify it")
-    bound, slack = (
-        _bound(cost, alone + matching.alone_price, y),
-        EQUAL * max(1e-300, abs(total), float(np.abs(y).max(initial=0.0))),
-    )
-    bound -= matching.alone_price * lonely
-    slack *= n
+    # 2. What does it cost, and which bound do the prices prove?
+    total = sum(float(cost[i, j]) if i < j else float(solo_cost[i]) for i, j in enumerate(mate.tolist()) if i <= j)
+    max_solo = 0 if max_devices is None else max(0, 2 * max_devices - n)
+    if matching.solo_price and max_devices is None:
+        problems.append("it charges a solo price, and no limit of devices justifies one")
+    bound = _dual_bound(cost, solo_cost + matching.solo_price, y) - matching.solo_price * max_solo
+    slack = EQUAL * max(1e-300, abs(total), float(np.abs(y).max(initial=0.0))) * n
+    # 3. Do its claims agree with that?
     if abs(total - matching.cost) > slack:
-        problems.append(f"its cost is {total:.12g}, it says {matching.cost:.12g}")
+        problems.append(f"its cost is {total:.12g}, it claims {matching.cost:.12g}")
     if bound > total + slack:
-        problems.append(f"its prices prove {bound:.12g}, more than it costs: they are wrong")
+        problems.append(f"its prices prove a bound of {bound:.12g}, above its cost: they are wrong")
     if matching.lower_bound > total + slack:
         problems.append(f"its lower bound {matching.lower_bound:.12g} lies above its cost")
     if matching.status is SolveStatus.OPTIMAL:
-        best = _best(cost, alone, matching, total - bound + slack, max_devices)
-        if best < total - slack:
-            problems.append(f"it is called optimal at {total:.12g}, but {best:.12g} is possible")
+        min_cost = _min_cost(cost, solo_cost, matching, total - bound + slack, max_devices)
+        if min_cost < total - slack:
+            problems.append(f"it is called optimal at {total:.12g}, but {min_cost:.12g} is possible")
     elif matching.lower_bound > bound + slack:
-        problems.append(f"its prices prove {bound:.12g}, it claims {matching.lower_bound:.12g}")
+        problems.append(f"its prices prove a bound of {bound:.12g}, it claims {matching.lower_bound:.12g}")
     return Verification(cost=total, bound=bound, problems=tuple(problems))
 
 
-def _broken(
-    cost: NDArray[np.float64], alone: NDArray[np.float64], mate: NDArray[np.int64], max_devices: int | None
+def _broken_rules(
+    cost: NDArray[np.float64], solo: NDArray[np.float64], mate: NDArray[np.int64], max_devices: int | None
 ) -> list[str]:
-    n, me = len(cost), np.arange(len(cost))
-    if mate.shape != (n,) or (n and (mate.min() < 0 or mate.max() >= n)) or (mate[mate] != me).any():
-        return ["it is no partition into pairs and single jobs"]
-    found = []
-    ahead, single = me[mate > me], me[mate == me]
-    found += [f"jobs {i} and {mate[i]} may not share" for i in ahead[np.isinf(cost[ahead, mate[ahead]])][:5]]
-    found += [f"job {i} may not stay alone" for i in single[np.isinf(alone[single])][:5]]
-    if max_devices is not None and len(ahead) + len(single) > max_devices:
-        found.append(f"it needs {len(ahead) + len(single)} devices of {max_devices}")
-    return found
+    """Why the partition is not allowed; empty when it is."""
+    n, jobs = len(cost), np.arange(len(cost))
+    if mate.shape != (n,) or (n and (mate.min() < 0 or mate.max() >= n)) or (mate[mate] != jobs).any():
+        return ["it is no partition into pairs and solo jobs"]
+    first, solo_jobs = jobs[mate > jobs], jobs[mate == jobs]
+    problems = [f"jobs {i} and {mate[i]} may not share" for i in first[np.isinf(cost[first, mate[first]])][:MAX_LISTED]]
+    problems += [f"job {i} may not run solo" for i in solo_jobs[np.isinf(solo[solo_jobs])][:MAX_LISTED]]
+    if max_devices is not None and len(first) + len(solo_jobs) > max_devices:
+        problems.append(f"it needs {len(first) + len(solo_jobs)} devices of {max_devices}")
+    return problems
 
 
-def _bound(cost: NDArray[np.float64], alone: NDArray[np.float64], y: NDArray[np.float64]) -> float:
-    """Σ y less half of each row's worst violation; being alone counts twice, as the diagonal of a full matrix."""
+def _dual_bound(cost: NDArray[np.float64], solo: NDArray[np.float64], y: NDArray[np.float64]) -> float:
+    """Σ y less half of each row's worst violation; the diagonal of the full matrix is twice the solo cost."""
     total = float(y.sum())
-    for first in range(0, len(y), ROWS):
-        block = cost[first : first + ROWS] - y[first : first + ROWS, None] - y
-        at = np.arange(len(block))
-        block[at, first + at] = 2.0 * (alone[first : first + ROWS] - y[first : first + ROWS])
-        total += float(np.minimum(block.min(axis=1), 0.0).sum()) / 2
+    for first in range(0, len(y), BLOCK_ROWS):
+        rows = slice(first, first + BLOCK_ROWS)
+        reduced = cost[rows] - y[rows, None] - y
+        k = np.arange(len(reduced))
+        reduced[k, first + k] = 2.0 * (solo[rows] - y[rows])
+        total += float(np.minimum(reduced.min(axis=1), 0.0).sum()) / 2
     return total
 
 
-def _best(
-    cost: NDArray[np.float64], alone: NDArray[np.float64], matching: Matching, reach: float, max_devices: int | None
+def _min_cost(
+    cost: NDArray[np.float64],
+    solo: NDArray[np.float64],
+    matching: Matching,
+    max_reduced_cost: float,
+    max_devices: int | None,
 ) -> float:
-    """Least cost over the edges whose reduced cost does not rule them out; no other partition is cheaper."""
+    """Cost of the best partition over the edges that reduced costs do not rule out; no other partition is cheaper."""
     y = matching.y
-    extra = cost - y - y[:, None]
-    i, j = np.nonzero(np.triu(extra <= reach, 1))
-    solo = alone + matching.alone_price - y
+    reduced = cost - y - y[:, None]
+    i, j = np.nonzero(np.triu(reduced <= max_reduced_cost, 1))
+    reduced_solo = solo + matching.solo_price - y
     problem = SparseProblem.of(
-        i.astype(np.int64), j.astype(np.int64), np.maximum(0.0, extra[i, j]), np.maximum(0.0, solo)
+        i.astype(np.int64), j.astype(np.int64), np.maximum(0.0, reduced[i, j]), np.maximum(0.0, reduced_solo)
     )
-    mate = problem.solve() if max_devices is None else problem.within(max_devices, matching.alone_price)
+    mate = problem.solve() if max_devices is None else problem.solve_within(max_devices, matching.solo_price)
     if mate is None:
         return np.inf
-    return sum(float(cost[a, b]) if a < b else float(alone[a]) for a, b in enumerate(mate.tolist()) if a <= b)
+    return sum(float(cost[a, b]) if a < b else float(solo[a]) for a, b in enumerate(mate.tolist()) if a <= b)

@@ -1,1 +1,1 @@
-"""Answers for ordered pairs: the served model, the measured table, and the online correction, each a `Predictor`."""
+"""Predicted slowdowns of co-located jobs: the served model, the measured table around it, and the online correction."""

@@ -1,8 +1,8 @@
-"""How far off a prediction may be: quantiles of held-out residuals, by evidence and domain, wider for novel pairs.
+"""Prediction intervals: quantiles of held-out residuals by evidence and domain, wider for novel pairs.
 
 With the residual r = log(measured / predicted) of rows that no model was fitted on, the published grids are quantiles
 of r ÷ spread, spread = sqrt(1 + WIDENING · novelty) (normalised conformal prediction: Papadopoulos, Gammerman and
-Vovk 2008). The evidence of a pair is the number of partners measured with that one of its two jobs that has fewer.
+Vovk 2008). The evidence of a pair is the smaller of its two jobs' numbers of measured partners.
 """
 
 from dataclasses import dataclass
@@ -10,26 +10,26 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-EVIDENCE = ("new", "few", "known")  # 0 partners, 1 to 3, 4 and more
-EVIDENCE_FROM = (1, 4)
+EVIDENCE_CLASSES = ("new", "few", "known")  # 0 partners, 1 to 3, 4 and more
+EVIDENCE_THRESHOLDS = (1, 4)
 # Growth of the residual's variance with novelty. On held-out jobs and families of two public tables the likeliest
 # values were 400 and 10, with little between them: 50 covers the worst tenth of unseen jobs of both.
 WIDENING = 50.0
 # Above this novelty the model was no better than the mean of all pairs (held-out jobs and families of two public
 # tables: MAE .150 beside .160 for novelty .5 to .7, .098 beside .149 for .3 to .5).
-TOO_NOVEL = 0.5
+MAX_NOVELTY = 0.5
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 
-def evidence(partners: Ints) -> Ints:
-    """Place in `EVIDENCE` of a number of measured partners, elementwise."""
-    return np.digitize(partners, EVIDENCE_FROM)
+def evidence_class(partners: Ints) -> Ints:
+    """Index into `EVIDENCE_CLASSES` of a number of measured partners, elementwise."""
+    return np.digitize(partners, EVIDENCE_THRESHOLDS)
 
 
 def spread(novelty: Floats) -> Floats:
-    """By how much wider than for a pair without novelty, elementwise."""
+    """Width of the interval relative to that of a pair without novelty, elementwise."""
     return np.asarray(np.sqrt(1.0 + WIDENING * novelty))
 
 
@@ -37,14 +37,14 @@ def spread(novelty: Floats) -> Floats:
 class Intervals:
     """Quantiles of r ÷ spread. Domain 0 is all domains together, k + 1 the model's domain k."""
 
-    calibrated: bool  # both `new` and `known` stand on enough residuals of their own
+    calibrated: bool  # do both `new` and `known` rest on enough residuals of their own?
     levels: Floats  # float64[q], ascending
-    grids: Floats  # float64[3, D + 1, q], by `EVIDENCE`
+    grids: Floats  # float64[3, D + 1, q], by evidence class, domain and level
 
     def quantile(self, level: float, *, novelty: Floats, partners: Ints, domain: Ints | int) -> Floats:
-        """Log residual at `level`, linear between the stored levels, held constant outside; as `novelty` in shape."""
+        """Log residual at `level`, shaped like `novelty`; linear between the stored levels, constant beyond them."""
         right = int(np.clip(np.searchsorted(self.levels, level), 1, len(self.levels) - 1))
         low, high = self.levels[right - 1], self.levels[right]
-        part = float(np.clip((level - low) / (high - low), 0.0, 1.0))
-        at_level = (1.0 - part) * self.grids[:, :, right - 1] + part * self.grids[:, :, right]
-        return np.asarray(at_level[evidence(partners), domain] * spread(novelty))
+        weight = float(np.clip((level - low) / (high - low), 0.0, 1.0))
+        at_level = (1.0 - weight) * self.grids[:, :, right - 1] + weight * self.grids[:, :, right]
+        return np.asarray(at_level[evidence_class(partners), domain] * spread(novelty))

@@ -1,4 +1,4 @@
-"""The published model folder, read and checked: nothing is served that does not match its manifest byte for byte."""
+"""Reading and checking a published model folder: no file is served that differs from its manifest by a byte."""
 
 import hashlib
 import json
@@ -29,7 +29,7 @@ class Domain:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
-    """What a model folder says of itself."""
+    """Contents of `manifest.json`: what a model folder says about its model."""
 
     model: str
     version: str
@@ -45,16 +45,22 @@ class Manifest:
 
 
 def read_manifest(folder: Path, fingerprint: str) -> Manifest:
-    """Check every file of `folder` against its sha256 and the encoder's `fingerprint`. Raises ModelError."""
+    """The manifest of a model folder whose files all match it.
+
+    Raises ModelError when a file is missing or differs from its sha256, when the format is another one, or when the
+    model was trained with an encoder of another `fingerprint`.
+    """
     path = folder / "manifest.json"
     if not path.is_file():
         raise ModelError("not a model folder: it has no manifest.json", value=folder, remedy=REMEDY)
     try:
-        raw = json.loads(path.read_text(encoding="utf-8"))
-        if raw["format"] != FORMAT:
-            raise ModelError("a model folder of another format", value=raw["format"], remedy=REMEDY)
-        manifest = _parse(raw)
-        hashes = {name: str(raw["files"][name]) for name in {*FILES, *raw["files"]} if Path(name).name == name}
+        document = json.loads(path.read_text(encoding="utf-8"))
+        if document["format"] != FORMAT:
+            raise ModelError("a model folder of another format", value=document["format"], remedy=REMEDY)
+        manifest = _parse(document)
+        hashes = {
+            name: str(document["files"][name]) for name in {*FILES, *document["files"]} if Path(name).name == name
+        }
     except (ValueError, KeyError, TypeError) as error:
         raise ModelError(f"manifest.json cannot be read ({error!r})", value=path, remedy=REMEDY) from None
     if manifest.fingerprint != fingerprint:
@@ -74,26 +80,30 @@ def read_manifest(folder: Path, fingerprint: str) -> Manifest:
     return manifest
 
 
-def _parse(raw: Mapping[str, Any]) -> Manifest:
-    intervals, fits = raw["intervals"], raw["feasibility"]
+def _parse(document: Mapping[str, Any]) -> Manifest:
+    intervals, feasibility = document["intervals"], document["feasibility"]
     return Manifest(
-        model=str(raw["model"]),
-        version=str(raw["version"]),
-        created_at=str(raw["created_at"]),
-        fingerprint=str(raw["fingerprint"]),
-        workloads=tuple(raw["workloads"]),
-        domains=tuple(Domain(device_type=d["device_type"], mode=d["mode"], metric=d["metric"]) for d in raw["domains"]),
+        model=str(document["model"]),
+        version=str(document["version"]),
+        created_at=str(document["created_at"]),
+        fingerprint=str(document["fingerprint"]),
+        workloads=tuple(document["workloads"]),
+        domains=tuple(
+            Domain(device_type=d["device_type"], mode=d["mode"], metric=d["metric"]) for d in document["domains"]
+        ),
         intervals=Intervals(
             calibrated=bool(intervals["calibrated"]),
             levels=np.array(intervals["levels"], dtype=np.float64),
             grids=np.array(intervals["grids"], dtype=np.float64),
         ),
         feasibility=None
-        if fits is None
+        if feasibility is None
         else Feasibility(
-            level=float(fits["level"]), slope=float(fits["slope"]), effect=np.array(fits["effect"], dtype=np.float64)
+            level=float(feasibility["level"]),
+            slope=float(feasibility["slope"]),
+            effect=np.array(feasibility["effect"], dtype=np.float64),
         ),
-        scores=raw["scores"],
-        matrix_model=str(raw["matrix_model"]),
-        trained_on=tuple(raw["trained_on"]),
+        scores=document["scores"],
+        matrix_model=str(document["matrix_model"]),
+        trained_on=tuple(document["trained_on"]),
     )

@@ -1,4 +1,4 @@
-"""A pair that was measured is answered by its measurement, the rest by the model inside."""
+"""Measured pairs are answered by their measurement, all others by the wrapped model."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -11,6 +11,8 @@ from interfere.predict.manifest import Manifest
 from interfere.protocols import Predictor
 from interfere.records import JobProfile, MatrixBatch, MatrixPrediction, PairBatch, Prediction, Source
 
+INTERVAL_LEVELS = (0.025, 0.5, 0.975)  # quantiles that lower, slowdown and upper of a measurement stand for
+
 
 class PairKey(NamedTuple):
     """An ordered pair of workloads in one domain."""
@@ -22,21 +24,21 @@ class PairKey(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
-    """A measured slowdown with its 95 % interval of the mean."""
+class MeasuredSlowdown:
+    """A measured slowdown with the 95 % interval of its mean."""
 
     slowdown: float
     lower: float
     upper: float
 
     @property
-    def repeated(self) -> bool:
-        """Is there an interval of its own? One measurement has none."""
+    def has_interval(self) -> bool:
+        """Was the pair measured more than once? A single measurement has no interval of its own."""
         return self.lower < self.upper
 
 
-def measured_table(folder: Path, manifest: Manifest) -> dict[PairKey, Measured]:
-    """The measured rows that a published folder carries (`arrays.npz`)."""
+def read_measured_table(folder: Path, manifest: Manifest) -> dict[PairKey, MeasuredSlowdown]:
+    """The measured pairs that a published model folder carries (`arrays.npz`)."""
     with np.load(folder / "arrays.npz") as arrays:
         rows = zip(
             arrays["measured_victim"],
@@ -48,74 +50,77 @@ def measured_table(folder: Path, manifest: Manifest) -> dict[PairKey, Measured]:
             strict=True,
         )
         table = {}
-        for victim, neighbour, domain, slowdown, lower, upper in rows:
-            where = manifest.domains[int(domain)]
+        for victim, neighbour, domain_index, slowdown, lower, upper in rows:
+            domain = manifest.domains[int(domain_index)]
             key = PairKey(
-                manifest.workloads[int(victim)], manifest.workloads[int(neighbour)], where.device_type, where.mode
+                manifest.workloads[int(victim)], manifest.workloads[int(neighbour)], domain.device_type, domain.mode
             )
-            table[key] = Measured(slowdown=float(slowdown), lower=float(lower), upper=float(upper))
+            table[key] = MeasuredSlowdown(slowdown=float(slowdown), lower=float(lower), upper=float(upper))
         return table
 
 
 class MeasuredPredictor:
-    """Wraps a `Predictor`: measured pairs of workloads first, whatever profile a job brings."""
+    """Wraps a `Predictor`: pairs of workloads that were measured are answered by the table, whatever their profiles."""
 
-    def __init__(self, inner: Predictor, table: Mapping[PairKey, Measured]) -> None:
+    def __init__(self, inner: Predictor, table: Mapping[PairKey, MeasuredSlowdown]) -> None:
         self._inner, self._table = inner, table
 
     @property
     def version(self) -> str:
-        """Version of the model inside."""
+        """Version of the wrapped model."""
         return self._inner.version
 
     def knows(self, device_type: str, mode: str) -> str:
-        """As the model inside."""
+        """The answer of the wrapped model: empty when it knows this domain, else the reason and the remedy."""
         return self._inner.knows(device_type, mode)
 
     def predict_pairs(self, batch: PairBatch) -> Prediction:
-        """Measured values replace the model's."""
+        """Answers of the wrapped model, in which measured values replace its own.
+
+        A pair measured once gets the relative interval of the model's answer around its measurement.
+        """
         answer = self._inner.predict_pairs(batch)
         median, lower, upper = answer.median.copy(), answer.lower.copy(), answer.upper.copy()
         source, reason = list(answer.source), list(answer.reason)
-        names = [job.workload for job in batch.jobs]
+        workloads = [job.workload for job in batch.jobs]
         for k, (i, j) in enumerate(zip(batch.victim.tolist(), batch.neighbour.tolist(), strict=True)):
-            row = self._table.get(PairKey(names[i], names[j], batch.device_type, batch.mode))
+            row = self._table.get(PairKey(workloads[i], workloads[j], batch.device_type, batch.mode))
             if row is None:
                 continue
-            if row.repeated or np.isnan(median[k]):
+            if row.has_interval or np.isnan(median[k]):
                 lower[k], upper[k] = row.lower, row.upper
-            else:  # measured once: as far off as the model may be is the best that is known
+            else:
                 lower[k], upper[k] = row.slowdown * lower[k] / median[k], row.slowdown * upper[k] / median[k]
             median[k], source[k], reason[k] = row.slowdown, Source.MEASURED, ""
         return replace(answer, median=median, lower=lower, upper=upper, source=tuple(source), reason=tuple(reason))
 
     def predict_matrix(self, batch: MatrixBatch, *, quantile: float = 0.5) -> MatrixPrediction:
-        """Measured values replace the model's, in both directions and at every quantile."""
+        """Answers of the wrapped model, in which measured values replace its own, both ways and at every quantile."""
         answer = self._inner.predict_matrix(batch, quantile=quantile)
-        spread = (np.ones_like(answer.victim_slowdown), np.ones_like(answer.neighbour_slowdown))
-        if quantile != 0.5 and not all(row.repeated for row in self._table.values()):
-            middle = self._inner.predict_matrix(replace(batch, allow_extrapolation=True))
-            spread = (
-                np.nan_to_num(answer.victim_slowdown / middle.victim_slowdown, nan=1.0),
-                np.nan_to_num(answer.neighbour_slowdown / middle.neighbour_slowdown, nan=1.0),
-            )
-        places = _places(batch.victims), _places(batch.neighbours)
-        for (victim, neighbour, device, how), row in self._table.items():
-            if (device, how) != (batch.device_type, batch.mode):
+        # 1. Quantile ÷ median of the model's answers: the interval of a pair that was measured once.
+        victim_ratio, neighbour_ratio = np.ones_like(answer.victim_slowdown), np.ones_like(answer.neighbour_slowdown)
+        if quantile != 0.5 and not all(row.has_interval for row in self._table.values()):
+            median = self._inner.predict_matrix(replace(batch, allow_extrapolation=True))
+            victim_ratio = np.nan_to_num(answer.victim_slowdown / median.victim_slowdown, nan=1.0)
+            neighbour_ratio = np.nan_to_num(answer.neighbour_slowdown / median.neighbour_slowdown, nan=1.0)
+        # 2. Every measured pair of this domain replaces its cells, where it is a row's victim and where a column's.
+        row_indices, column_indices = _indices_by_workload(batch.victims), _indices_by_workload(batch.neighbours)
+        for (victim, neighbour, device_type, mode), row in self._table.items():
+            if (device_type, mode) != (batch.device_type, batch.mode):
                 continue
-            value = float(np.interp(quantile, (0.025, 0.5, 0.975), (row.lower, row.slowdown, row.upper)))
-            for rows, columns, target, model in (
-                (places[0].get(victim), places[1].get(neighbour), answer.victim_slowdown, spread[0]),
-                (places[0].get(neighbour), places[1].get(victim), answer.neighbour_slowdown, spread[1]),
+            value = float(np.interp(quantile, INTERVAL_LEVELS, (row.lower, row.slowdown, row.upper)))
+            for rows, columns, target, ratio in (
+                (row_indices.get(victim), column_indices.get(neighbour), answer.victim_slowdown, victim_ratio),
+                (row_indices.get(neighbour), column_indices.get(victim), answer.neighbour_slowdown, neighbour_ratio),
             ):
                 if rows is not None and columns is not None:
                     cells = np.ix_(rows, columns)
-                    target[cells] = value if row.repeated else row.slowdown * model[cells]
+                    target[cells] = value if row.has_interval else row.slowdown * ratio[cells]
         return answer
 
 
-def _places(jobs: Sequence[JobProfile]) -> dict[str, list[int]]:
-    found: dict[str, list[int]] = {}
+def _indices_by_workload(jobs: Sequence[JobProfile]) -> dict[str, list[int]]:
+    indices: dict[str, list[int]] = {}
     for k, job in enumerate(jobs):
-        found.setdefault(job.workload, []).append(k)
-    return found
+        indices.setdefault(job.workload, []).append(k)
+    return indices

@@ -1,11 +1,11 @@
-"""Where jobs lie among the jobs a model learned from: a kernel over encoded jobs, and how far outside one is.
+"""Novelty of a job: how far its encoded facts lie from those of the jobs that the model learned from.
 
-A job's coordinates are its encoded columns, standardised, clipped, weighted; an absent fact lies in the middle. With
+A job's coordinates are its encoded columns, standardised, clipped and weighted; an absent fact lies in the middle. With
 kernel k(x, y) = exp(-|x - y|² / 2), known points u and K = k(u, u) + JITTER, the novelty of a job is
 
     1 - k(x, u) K⁻¹ k(u, x),
 
-the share of what a function over jobs may do there that the known jobs leave open: 0 beside a known job, 1 far from
+the posterior variance of a Gaussian process at the job, relative to its prior variance: 0 at a known job, 1 far from
 all of them (Rasmussen & Williams, Gaussian Processes for Machine Learning, eq. 2.26).
 """
 
@@ -14,17 +14,17 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-CLIP = 4.0  # standard deviations: a job far outside of what was seen is taken as the edge of it
-JITTER = 1e-2  # of a kernel value of 1: two points of one job on one device are not told apart below this
+CLIP = 4.0  # standard deviations: a job farther outside counts as lying at this edge
+JITTER = 1e-2  # beside a kernel value of 1: two points of one job on one device are closer than this can tell apart
 
 Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSpace:
-    """`C` columns of the encoder's F matter; `m` known points."""
+    """Coordinates and kernel of the known jobs: `C` of the encoder's F columns matter; `m` known points."""
 
-    columns: NDArray[np.int64]  # int64[C]: places among the F
+    columns: NDArray[np.int64]  # int64[C]: indices of the columns among the F
     centre: Floats  # float64[C]
     scale: Floats  # float64[C]: weight ÷ standard deviation
     reach: Floats  # float64[C]: weight · CLIP, the largest coordinate
@@ -32,26 +32,26 @@ class JobSpace:
     inverse: Floats  # float64[m, m]: (k(u, u) + JITTER)⁻¹
 
     def coordinates(self, jobs: NDArray[np.float32]) -> Floats:
-        """float64[n, C] of float32[n, F]."""
-        apart = (jobs[:, self.columns].astype(np.float64) - self.centre) * self.scale
-        return np.asarray(np.clip(np.where(np.isnan(apart), 0.0, apart), -self.reach, self.reach))
+        """float64[n, C] of encoded jobs float32[n, F]."""
+        scaled = (jobs[:, self.columns].astype(np.float64) - self.centre) * self.scale
+        return np.asarray(np.clip(np.where(np.isnan(scaled), 0.0, scaled), -self.reach, self.reach))
 
     def kernel(self, jobs: NDArray[np.float32]) -> Floats:
-        """k(x, u): float64[n, m] of float32[n, F]."""
+        """k(x, u): float64[n, m] of encoded jobs float32[n, F]."""
         return gaussian(self.coordinates(jobs), self.points)
 
     def novelty(self, jobs: NDArray[np.float32]) -> Floats:
-        """float64[n] in [0, 1] of float32[n, F]."""
-        near = self.kernel(jobs)
-        return np.asarray(np.clip(1.0 - ((near @ self.inverse) * near).sum(axis=1), 0.0, 1.0))
+        """float64[n] in [0, 1] of encoded jobs float32[n, F]."""
+        similarity = self.kernel(jobs)
+        return np.asarray(np.clip(1.0 - ((similarity @ self.inverse) * similarity).sum(axis=1), 0.0, 1.0))
 
 
 def gaussian(x: Floats, y: Floats) -> Floats:
     """exp(-|x - y|² / 2): float64[n, m] of float64[n, C] and float64[m, C]."""
-    apart = (x * x).sum(axis=1)[:, None] + (y * y).sum(axis=1)[None, :] - 2.0 * (x @ y.T)
-    return np.asarray(np.exp(-0.5 * np.maximum(apart, 0.0)))
+    squared_distance = (x * x).sum(axis=1)[:, None] + (y * y).sum(axis=1)[None, :] - 2.0 * (x @ y.T)
+    return np.asarray(np.exp(-0.5 * np.maximum(squared_distance, 0.0)))
 
 
 def pair_novelty(victim: Floats, neighbour: Floats) -> Floats:
-    """Of a pair: open unless both jobs are known, elementwise."""
+    """Novelty of a pair from the novelties of its jobs, elementwise: 0 only where both are 0, 1 where either is 1."""
     return np.asarray(1.0 - (1.0 - victim) * (1.0 - neighbour))

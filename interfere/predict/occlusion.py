@@ -1,11 +1,11 @@
-"""What moves a prediction: each fact of a job replaced by what is usual, and the served model asked again.
+"""Which facts of two jobs drive a prediction: each fact is replaced by a usual one, and the model is asked again.
 
     effect of fact g of job j  =  log s(v, n) - log s(v, n with g of j := r_g),
     r_g  =  median of g over the model's own profiles of the device type (of all types where it has none there).
 
-A timeline or a kernel table has no median: the one of the profile in the middle, by the number shown for it, stands in.
+A timeline or a kernel table has no median: that of the median profile, by the number shown for it, is the reference.
 Law 1: a fact that the model does not read has an effect of exactly 0. Law 2: a fact that the job does not have, or that
-no reference has, has no effect to speak of and is left out. Effects do not add up to the prediction: facts interact.
+no reference has, is left out. Effects do not add up to the prediction, because facts interact.
 """
 
 import math
@@ -18,22 +18,22 @@ import numpy as np
 from interfere.protocols import Predictor
 from interfere.records import COUNTERS, NAN, JobProfile, PairBatch
 
-UNKNOWN = "\N{EMPTY SET}"  # a workload that no model was trained on
+UNKNOWN_WORKLOAD = "\N{EMPTY SET}"  # a name that no workload of training data has
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fact:
-    """Something that a profile says of its job. `value` is its number in `unit`, NaN where it is absent."""
+    """A fact that a profile can state about its job. `value` gives its number in `unit`, NaN where it is absent."""
 
     name: str
-    fields: tuple[str, ...]  # of a profile, replaced together
+    fields: tuple[str, ...]  # fields of a profile that are replaced together
     unit: str
     value: Callable[[JobProfile], float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Effect:
-    """One fact of the victim or of its neighbour. `log_change` as defined above."""
+class FactEffect:
+    """Effect of one fact of the victim or of its neighbour; `log_change` is the effect as defined above."""
 
     of_victim: bool
     fact: str
@@ -90,71 +90,80 @@ FACTS = (
     ),
     _number("power", "power_w", "W"),
 )
-# What the model learned of this very workload by name, beyond its facts; a stranger is the reference.
+# What the model learned about this workload by name, beyond its facts; an unknown workload is the reference.
 IDENTITY = "being a workload of the training data"
 
 
 class Occlusion:
-    """Asks a model about a pair with one fact at a time replaced."""
+    """Asks a model about a pair of jobs, with one fact at a time replaced."""
 
     def __init__(self, model: Predictor, references: Iterable[JobProfile]) -> None:
-        """`model` as it is inside, without tables of measurements: those hear workloads, not facts."""
+        """`model`: the bare model, without a measured table around it, which would look at workloads instead of facts.
+
+        `references`: the profiles from which usual facts are taken.
+        """
         self._model, self._references = model, tuple(references)
 
     def log_slowdown(self, victim: JobProfile, neighbour: JobProfile, device_type: str, mode: str) -> float:
-        """What the model alone answers, also where it would rather abstain."""
-        return float(self._ask([victim, neighbour], [(0, 1)], device_type, mode)[0])
+        """The bare model's answer, also where it would abstain."""
+        return float(self._log_slowdowns([victim, neighbour], [(0, 1)], device_type, mode)[0])
 
-    def effects(self, victim: JobProfile, neighbour: JobProfile, device_type: str, mode: str) -> tuple[Effect, ...]:
-        """Of every fact that both the job and a reference have; largest first."""
-        found: list[Effect] = []
+    def effects(self, victim: JobProfile, neighbour: JobProfile, device_type: str, mode: str) -> tuple[FactEffect, ...]:
+        """Effect of every fact that both the job and a reference have, largest first."""
+        effects: list[FactEffect] = []
         jobs, pairs = [victim, neighbour], [(0, 1)]
         for of_victim, profile in ((True, victim), (False, neighbour)):
             for name, unit, value, reference, changes in self._replacements(profile, device_type):
                 jobs.append(replace(profile, **changes))
                 pairs.append((len(jobs) - 1, 1) if of_victim else (0, len(jobs) - 1))
-                found.append(
-                    Effect(of_victim=of_victim, fact=name, value=value, reference=reference, unit=unit, log_change=NAN)
+                effects.append(
+                    FactEffect(
+                        of_victim=of_victim, fact=name, value=value, reference=reference, unit=unit, log_change=NAN
+                    )
                 )
-        answers = self._ask(jobs, pairs, device_type, mode)
-        moved = (replace(e, log_change=float(answers[0] - to)) for e, to in zip(found, answers[1:], strict=True))
-        return tuple(sorted(moved, key=lambda effect: -abs(effect.log_change)))
+        answers = self._log_slowdowns(jobs, pairs, device_type, mode)
+        changed = (
+            replace(effect, log_change=float(answers[0] - answer))
+            for effect, answer in zip(effects, answers[1:], strict=True)
+        )
+        return tuple(sorted(changed, key=lambda effect: -abs(effect.log_change)))
 
     def _replacements(
         self, profile: JobProfile, device_type: str
     ) -> Iterable[tuple[str, str, float, float, dict[str, Any]]]:
-        """(name, unit, value, reference, changed fields) of each fact that can be replaced."""
+        """Yield (name, unit, value, reference, changed fields) of each fact that can be replaced."""
         for fact in FACTS:
             value = fact.value(profile)
             if math.isnan(value):
                 continue
-            usual = self._usual(fact, device_type)
-            if usual is not None:
-                yield fact.name, fact.unit, value, usual[0], usual[1]
-        yield IDENTITY, "", NAN, NAN, {"workload": UNKNOWN}
+            reference = self._reference(fact, device_type)
+            if reference is not None:
+                yield fact.name, fact.unit, value, reference[0], reference[1]
+        yield IDENTITY, "", NAN, NAN, {"workload": UNKNOWN_WORKLOAD}
 
-    def _usual(self, fact: Fact, device_type: str) -> tuple[float, dict[str, Any]] | None:
-        """The reference's number and fields; None where no profile has the fact."""
-        here = [one for one in self._references if one.device_type == device_type] or self._references
-        known = sorted(
-            ((fact.value(one), one) for one in here if not math.isnan(fact.value(one))), key=lambda pair: pair[0]
+    def _reference(self, fact: Fact, device_type: str) -> tuple[float, dict[str, Any]] | None:
+        """Number and fields of the reference of a fact; None where no profile has the fact."""
+        candidates = [profile for profile in self._references if profile.device_type == device_type] or self._references
+        values = sorted(
+            ((fact.value(profile), profile) for profile in candidates if not math.isnan(fact.value(profile))),
+            key=lambda value_and_profile: value_and_profile[0],
         )
-        if not known:
+        if not values:
             return None
         if len(fact.fields) == 1 and fact.fields != ("kernels",):
-            middle = float(np.median([value for value, _ in known]))
-            return middle, {fact.fields[0]: middle}
-        value, profile = known[(len(known) - 1) // 2]
+            median = float(np.median([value for value, _ in values]))
+            return median, {fact.fields[0]: median}
+        value, profile = values[(len(values) - 1) // 2]
         return value, {name: getattr(profile, name) for name in fact.fields}
 
-    def _ask(self, jobs: list[JobProfile], pairs: list[tuple[int, int]], device_type: str, mode: str) -> Any:
-        """float64[p] of log slowdowns."""
-        places = np.array(pairs, dtype=np.int64)
+    def _log_slowdowns(self, jobs: list[JobProfile], pairs: list[tuple[int, int]], device_type: str, mode: str) -> Any:
+        """float64[p]: log slowdown of each pair of indices into `jobs`, extrapolated where necessary."""
+        indices = np.array(pairs, dtype=np.int64)
         answer = self._model.predict_pairs(
             PairBatch(
                 jobs=tuple(jobs),
-                victim=places[:, 0],
-                neighbour=places[:, 1],
+                victim=indices[:, 0],
+                neighbour=indices[:, 1],
                 device_type=device_type,
                 mode=mode,
                 allow_extrapolation=True,

@@ -1,10 +1,10 @@
-"""Online correction: what the scheduler measured moves the next prediction of that pair, and of its jobs elsewhere.
+"""Online correction: a measured pair moves the next prediction of that pair, and of its jobs in other pairs.
 
-State is a pure fold over observations: the same observations in the same order give the same state, whatever their
-clocks say. What is learned is in `interfere.predict.online.effects`; this wraps it around a `Predictor`.
+The state is a pure fold over observations: the same observations in the same order give the same state, whatever their
+timestamps. `OnlineModel` wraps a `Predictor`; what it learns is defined in `interfere.predict.online.effects`.
 
-Laws: an observation never moves the prediction of its pair away from what was observed, nor past it; what was not
-observed, and shares no job with it, stays as it is; intervals never widen.
+Laws: an observation never moves the prediction of its pair away from the observed slowdown, nor past it; pairs that
+share no job with it keep their predictions; intervals never widen.
 """
 
 import math
@@ -14,15 +14,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from interfere.predict.online.base_predictions import Bases, Resolve
-from interfere.predict.online.drift import SETTLED, Verdict, Watch, global_watch, job_watch
-from interfere.predict.online.effects import Effects, Window
-from interfere.predict.online.matrix_corrections import MOST, corrected
+from interfere.predict.online.base_predictions import BasePredictions, ResolveProfile
+from interfere.predict.online.drift import MIN_JOB_WINDOWS, DriftTest, Verdict, global_drift_test, job_drift_test
+from interfere.predict.online.effects import Effects, PairObservation
+from interfere.predict.online.matrix_corrections import MAX_LOG_CORRECTION, correct_matrix
 from interfere.predict.online.novel_pairs import with_observed_cells, with_observed_pairs
-from interfere.predict.online.prior import Home, ResidualPrior, default_prior
-from interfere.predict.online.revertible import UndoDict
+from interfere.predict.online.prior import ResidualPrior, WorkloadKey, default_prior
+from interfere.predict.online.revertible import RevertibleDict
 from interfere.predict.online.solo_rates import SoloRates
-from interfere.predict.online.unprofiled_jobs import ColdJobs
+from interfere.predict.online.unprofiled_jobs import UnprofiledJobs
 from interfere.protocols import Predictor
 from interfere.records import (
     MAX_SLOWDOWN,
@@ -37,18 +37,18 @@ from interfere.records import (
     Source,
 )
 
-LOW, HIGH = 0.05, 0.95  # of a Prediction's interval
+LOWER_LEVEL, UPPER_LEVEL = 0.05, 0.95  # quantiles of a Prediction's interval
 
 
-class Learned(NamedTuple):
-    """What became of a window, and |measured / predicted - 1| of the prediction that stood before it."""
+class LearningResult(NamedTuple):
+    """What was done with a window, why, and |measured / predicted - 1| of the prediction before it."""
 
     result: ObservationResult
     reason: str = ""
     error_ratio: float = NAN
 
 
-_FRESH = job_watch()
+_NEW_JOB_TEST = job_drift_test()
 
 
 class OnlineModel:
@@ -61,253 +61,286 @@ class OnlineModel:
         *,
         measured: Iterable[tuple[str, str, str, str]] = (),
     ) -> None:
-        """`measured`: (victim, neighbour, device type, mode) of the pairs that `inner` answers by a measurement: what
-        jobs are off by elsewhere does not move those. Without a prior of its own, the default one."""
+        """Wrap `inner`, with nothing learned yet.
+
+        `prior`: of the errors of `inner`; None for the default one. `measured`: (victim, neighbour, device type, mode)
+        of the pairs that `inner` answers by a measurement; effects of jobs do not move those.
+        """
         self._inner = inner
         self.effects = Effects(prior or default_prior())
         self.solo = SoloRates()
-        self.watches: UndoDict[Home, Watch] = UndoDict()
-        self.drifting: UndoDict[Home, Watch] = UndoDict()  # those that are frozen
-        self.alarms = 0  # drift alarms so far, of single jobs and of all together
-        self.everyone = global_watch()
-        self.seen = 0
-        self.held = 0
-        self._marked = (self.everyone, self.seen, self.held, self.alarms)
-        self._bases = Bases(inner, self.effects, measured)
-        self.cold = ColdJobs(self.effects)
+        self.drift_tests: RevertibleDict[WorkloadKey, DriftTest] = RevertibleDict()
+        self.frozen_tests: RevertibleDict[WorkloadKey, DriftTest] = RevertibleDict()  # those of jobs that drift
+        self.global_test = global_drift_test()
+        self.alarm_count = 0  # drift alarms, of single jobs and of all together
+        self.observation_count = 0
+        self.quarantined_count = 0
+        self._savepoint = (self.global_test, self.observation_count, self.quarantined_count, self.alarm_count)
+        self._base_predictions = BasePredictions(inner, self.effects, measured)
+        self.unprofiled = UnprofiledJobs(self.effects)
 
     @property
     def version(self) -> str:
-        """Version of the model inside; corrections do not change it."""
+        """Version of the wrapped model; corrections do not change it."""
         return self._inner.version
 
     def knows(self, device_type: str, mode: str) -> str:
-        """As the model inside."""
+        """The answer of the wrapped model: empty when it knows this domain, else the reason and the remedy."""
         return self._inner.knows(device_type, mode)
 
     # --- learning ---------------------------------------------------------------------------------------------------
 
-    def observe(self, window: Progress, resolve: Resolve) -> Learned:
-        """Fold one window in. A window alone teaches the solo rate; a shared one without a solo rate waits for it."""
-        self.seen += 1
+    def observe(self, window: Progress, resolve: ResolveProfile) -> LearningResult:
+        """Learn from one window.
+
+        A solo window teaches the job's solo rate; a shared window without a known solo rate stays pending until then.
+        """
+        self.observation_count += 1
         if not window.company:
             return self._learn_solo(window, resolve)
         if math.isnan(self.solo.slowdown(window)) and len(window.company) == 1:
-            self.solo.wait(window)
-            return Learned(
+            self.solo.add_pending(window)
+            return LearningResult(
                 ObservationResult.PENDING_SOLO,
-                f"no window of {window.workload} alone on {window.device_type} yet: it is applied once one arrives",
+                f"no solo window of {window.workload} on {window.device_type} yet: this one is applied after the first",
             )
         return self._learn_shared(window, resolve)
 
-    def prepare(self, windows: Sequence[Progress], resolve: Resolve) -> None:
-        """Ask the model inside about all pairs of a batch at once, so that `observe` need not ask one by one."""
-        wanted: dict[tuple[str, str], dict[tuple[str, str], None]] = {}
+    def prefetch(self, windows: Sequence[Progress], resolve: ResolveProfile) -> None:
+        """Ask the wrapped model about all pairs of these windows at once, so that `observe` finds them in the cache."""
+        pairs_by_domain: dict[tuple[str, str], dict[tuple[str, str], None]] = {}
         for window in windows:
             if len(window.company) == 1:
                 pair = (window.workload, window.company[0])
-                wanted.setdefault((window.device_type, window.mode), {})[pair] = None
-        for (device_type, mode), pairs in wanted.items():
-            self._bases.ask(list(pairs), device_type, mode, resolve)
+                pairs_by_domain.setdefault((window.device_type, window.mode), {})[pair] = None
+        for (device_type, mode), pairs in pairs_by_domain.items():
+            self._base_predictions.predict(list(pairs), device_type, mode, resolve)
 
-    def _learn_solo(self, window: Progress, resolve: Resolve) -> Learned:
+    def _learn_solo(self, window: Progress, resolve: ResolveProfile) -> LearningResult:
         if math.isnan(window.steps):
-            return Learned(ObservationResult.REJECTED, "a window alone has no slowdown: send steps")
+            return LearningResult(ObservationResult.REJECTED, "a solo window has no slowdown: send steps")
         if window.steps <= 0:
-            return Learned(
-                ObservationResult.REJECTED, "a window alone without a step teaches no rate: send a longer window"
+            return LearningResult(
+                ObservationResult.REJECTED, "a solo window without a step teaches no rate: send a longer window"
             )
-        for waiting in self.solo.learn(window):
-            self._learn_shared(waiting, resolve)
-        return Learned(ObservationResult.APPLIED)
+        for pending in self.solo.learn(window):
+            self._learn_shared(pending, resolve)
+        return LearningResult(ObservationResult.APPLIED)
 
-    def _learn_shared(self, window: Progress, resolve: Resolve) -> Learned:
+    def _learn_shared(self, window: Progress, resolve: ResolveProfile) -> LearningResult:
         if len(window.company) != 1:
-            return Learned(
-                ObservationResult.REJECTED, f"groups of {len(window.company) + 1} teach no pair: send windows of pairs"
-            )
-        measured = self.solo.slowdown(window)
-        if not MIN_SLOWDOWN <= measured <= MAX_SLOWDOWN:
-            return Learned(
+            return LearningResult(
                 ObservationResult.REJECTED,
-                f"slowdown {measured:.3g} lies outside [{MIN_SLOWDOWN}, {MAX_SLOWDOWN:g}]: check steps and solo rate",
+                f"a window of {len(window.company) + 1} co-located jobs teaches no pair: send windows of pairs",
+            )
+        slowdown = self.solo.slowdown(window)
+        if not MIN_SLOWDOWN <= slowdown <= MAX_SLOWDOWN:
+            return LearningResult(
+                ObservationResult.REJECTED,
+                f"slowdown {slowdown:.3g} lies outside [{MIN_SLOWDOWN}, {MAX_SLOWDOWN:g}]: check steps and solo rate",
             )
         pair = (window.workload, window.company[0])
-        (base,) = self._bases.ask([pair], window.device_type, window.mode, resolve)
+        (base,) = self._base_predictions.predict([pair], window.device_type, window.mode, resolve)
         if math.isnan(base.log_median):
-            return Learned(
+            return LearningResult(
                 ObservationResult.REJECTED,
-                f"nothing to correct: no prediction of {window.workload} beside {window.company[0]} on "
-                f"{window.device_type}/{window.mode}; register profiles of both",
+                f"no prediction to correct for {window.workload} beside {window.company[0]} on "
+                f"{window.device_type}/{window.mode}: register profiles of both",
             )
-        return self._fold(
-            Window(
+        return self._learn_pair(
+            PairObservation(
                 victim=(window.workload, window.device_type, window.mode),
                 neighbour=(window.company[0], window.device_type, window.mode),
                 log_predicted=base.log_median,
-                log_measured=math.log(measured),
-                direct=base.direct,
+                log_observed=math.log(slowdown),
+                base_measured=base.measured,
             )
         )
 
-    def _fold(self, window: Window) -> Learned:
-        """Ask the watches, then learn, doubt or keep apart."""
-        surprise = self.effects.surprise(window)
-        error_ratio = abs(math.expm1(surprise.error))
-        before = self.everyone.alarms, self.watches.get(window.victim, _FRESH)
-        everyone = Verdict.LEARN
-        if before[1].windows >= SETTLED:  # many new jobs, off in one direction, are no drift: they are being learned
-            self.everyone, everyone = self.everyone.judge(surprise.z)
-        job, verdict = before[1].judge(surprise.z)
-        self.alarms += job.alarms - before[1].alarms + self.everyone.alarms - before[0]
-        self.watches[window.victim] = job
-        if job.frozen:
-            self.drifting[window.victim] = job
-        elif window.victim in self.drifting:
-            self.drifting.take(window.victim)
-        if everyone is Verdict.HOLD and self.everyone.frozen:
-            return self._hold("all jobs drift from what was learned: nothing is learned until they settle", error_ratio)
-        if verdict is Verdict.HOLD:
-            far = f"{math.exp(surprise.error):.3g} × what was expected"
-            if job.frozen:
-                why = f"{window.victim[0]} drifts ({far}): nothing is learned of it until it settles"
-                return self._hold(why, error_ratio)
-            return self._hold(f"{far}, {abs(surprise.z):.0f} standard deviations: kept apart as absurd", error_ratio)
-        if everyone is Verdict.LEARN_ANEW:
-            for home in {*self.effects.own, *self.effects.aggressor}:
-                self.effects.reset(home)
-        if verdict is Verdict.LEARN_ANEW:
-            self.effects.reset(window.victim)
-        self.effects.learn(window)
-        return Learned(ObservationResult.APPLIED, "", error_ratio)
+    def _learn_pair(self, observation: PairObservation) -> LearningResult:
+        """Update the drift tests with one observation, then learn, relearn or quarantine it as they say."""
+        # 1. The test of the victim, and of all jobs together. Many new jobs that are off in one direction are no drift:
+        #    they are being learned, so only a job with some windows enters the global test.
+        residual = self.effects.residual(observation)
+        error_ratio = abs(math.expm1(residual.error))
+        job_before, global_before = self.drift_tests.get(observation.victim, _NEW_JOB_TEST), self.global_test
+        global_verdict = Verdict.LEARN
+        if job_before.window_count >= MIN_JOB_WINDOWS:
+            self.global_test, global_verdict = self.global_test.update(residual.z)
+        job_test, job_verdict = job_before.update(residual.z)
+        self.alarm_count += job_test.alarm_count - job_before.alarm_count
+        self.alarm_count += self.global_test.alarm_count - global_before.alarm_count
+        self.drift_tests[observation.victim] = job_test
+        if job_test.frozen:
+            self.frozen_tests[observation.victim] = job_test
+        elif observation.victim in self.frozen_tests:
+            self.frozen_tests.remove(observation.victim)
+        # 2. Quarantine.
+        if global_verdict is Verdict.QUARANTINE and self.global_test.frozen:
+            return self._quarantine(
+                "all jobs drift from what was learned: nothing is learned until their windows are consistent",
+                error_ratio,
+            )
+        if job_verdict is Verdict.QUARANTINE:
+            ratio = f"{math.exp(residual.error):.3g} × the prediction"
+            if job_test.frozen:
+                workload = observation.victim[0]
+                reason = f"{workload} drifts ({ratio}): nothing is learned of it until its windows are consistent"
+            else:
+                reason = f"{ratio}, {abs(residual.z):.0f} standard deviations off: an outlier"
+            return self._quarantine(reason, error_ratio)
+        # 3. Learn.
+        if global_verdict is Verdict.RELEARN:
+            for key in {*self.effects.as_victim, *self.effects.as_neighbour}:
+                self.effects.reset_uncertainty(key)
+        if job_verdict is Verdict.RELEARN:
+            self.effects.reset_uncertainty(observation.victim)
+        self.effects.learn(observation)
+        return LearningResult(ObservationResult.APPLIED, "", error_ratio)
 
-    def _hold(self, why: str, error_ratio: float) -> Learned:
-        self.held += 1
-        return Learned(ObservationResult.QUARANTINED, why, error_ratio)
+    def _quarantine(self, reason: str, error_ratio: float) -> LearningResult:
+        self.quarantined_count += 1
+        return LearningResult(ObservationResult.QUARANTINED, reason, error_ratio)
 
-    # --- taking back ------------------------------------------------------------------------------------------------
+    # --- undoing ----------------------------------------------------------------------------------------------------
 
-    def mark(self) -> None:
-        """What is known now can be had back by `take_back`, until the next mark."""
-        for book in self._books():
-            book.mark()
-        self._marked = (self.everyone, self.seen, self.held, self.alarms)
+    def set_savepoint(self) -> None:
+        """Let `restore_savepoint` return to the present state, until the next savepoint."""
+        for state in self._revertible_state():
+            state.set_savepoint()
+        self._savepoint = (self.global_test, self.observation_count, self.quarantined_count, self.alarm_count)
 
-    def take_back(self) -> None:
-        """Unlearn everything since the mark: what could not be stored must not be known."""
-        for book in self._books():
-            book.take_back()
-        self.everyone, self.seen, self.held, self.alarms = self._marked
+    def restore_savepoint(self) -> None:
+        """Unlearn everything since the savepoint: what could not be stored must not be known."""
+        for state in self._revertible_state():
+            state.restore_savepoint()
+        self.global_test, self.observation_count, self.quarantined_count, self.alarm_count = self._savepoint
 
-    def _books(self) -> tuple[UndoDict[Any, Any], ...]:
-        return (*self.effects.books(), self.watches, self.drifting, self.solo.rates, self.solo.waiting)
+    def _revertible_state(self) -> tuple[RevertibleDict[Any, Any], ...]:
+        return (
+            *self.effects.revertible_state(),
+            self.drift_tests,
+            self.frozen_tests,
+            self.solo.rates,
+            self.solo.pending,
+        )
 
     # --- predicting -------------------------------------------------------------------------------------------------
 
     @property
-    def _moved(self) -> bool:
-        return bool(self.effects.own or self.effects.aggressor or self.effects.pairs)
+    def _has_learned(self) -> bool:
+        return bool(self.effects.as_victim or self.effects.as_neighbour or self.effects.pairs)
 
     def predict_pairs(self, batch: PairBatch) -> Prediction:
-        """The inner answer times exp(correction), its interval moved along and tightened."""
+        """The wrapped model's answer times exp(correction), its interval moved along and narrowed."""
         answer = self._inner.predict_pairs(batch)
-        if not self._moved or len(batch) == 0:
+        if not self._has_learned or len(batch) == 0:
             return answer
         effects = self.effects
-        homes: list[Home] = [(job.workload, batch.device_type, batch.mode) for job in batch.jobs]
+        keys: list[WorkloadKey] = [(job.workload, batch.device_type, batch.mode) for job in batch.jobs]
+        # 1. Observed pairs that are too novel for the wrapped model, and unprofiled jobs, get an uncorrected answer.
         if not (batch.allow_extrapolation or self.knows(batch.device_type, batch.mode)):
-            answer = with_observed_pairs(answer, batch, homes, effects, self._inner)
+            answer = with_observed_pairs(answer, batch, keys, effects, self._inner)
         median, lower, upper = answer.median.copy(), answer.lower.copy(), answer.upper.copy()
         source, reason = list(answer.source), list(answer.reason)
-        cold = self.cold.among(homes, batch.jobs)
-        for k in np.flatnonzero(cold[batch.victim] | cold[batch.neighbour]).tolist():
-            pair = homes[batch.victim[k]], homes[batch.neighbour[k]]
-            lower[k], median[k], upper[k] = (self.cold.slowdown(*pair, level) for level in (LOW, 0.5, HIGH))
+        unprofiled = self.unprofiled.mask(keys, batch.jobs)
+        for k in np.flatnonzero(unprofiled[batch.victim] | unprofiled[batch.neighbour]).tolist():
+            pair = keys[batch.victim[k]], keys[batch.neighbour[k]]
+            lower[k], median[k], upper[k] = (
+                self.unprofiled.slowdown(*pair, level) for level in (LOWER_LEVEL, 0.5, UPPER_LEVEL)
+            )
             source[k], reason[k] = Source.MODEL, ""
-        direct = np.array(
+        # 2. The correction.
+        measured = np.array(
             [
-                homes[j][0] in self._bases.measured.get(homes[i], ())
+                keys[j][0] in self._base_predictions.measured_neighbours.get(keys[i], ())
                 for i, j in zip(batch.victim.tolist(), batch.neighbour.tolist(), strict=True)
             ]
         )
-        shift, narrow = effects.at(homes, batch.victim, batch.neighbour, np.log(median), direct)
-        middle = median * np.exp(np.clip(shift, -MOST, MOST))
-        moved = np.isfinite(median) & ((shift != 0) | (narrow < 1))  # the others stay as they are, to the last bit
-        lower = np.where(moved, middle * (lower / median) ** narrow, lower)
-        upper = np.where(moved, middle * (upper / median) ** narrow, upper)
-        median = np.where(moved, middle, median)
+        correction, sd_ratio = effects.corrections_and_sd_ratios(
+            keys, batch.victim, batch.neighbour, np.log(median), measured
+        )
+        corrected = median * np.exp(np.clip(correction, -MAX_LOG_CORRECTION, MAX_LOG_CORRECTION))
+        # Pairs of which nothing was learned stay as they are, to the last bit.
+        moved = np.isfinite(median) & ((correction != 0) | (sd_ratio < 1))
+        lower = np.where(moved, corrected * (lower / median) ** sd_ratio, lower)
+        upper = np.where(moved, corrected * (upper / median) ** sd_ratio, upper)
+        median = np.where(moved, corrected, median)
         for k in np.flatnonzero(moved).tolist():
             if source[k] is Source.MEASURED:  # a measurement that was corrected since is no longer the table's
                 source[k] = Source.MODEL
         return replace(answer, median=median, lower=lower, upper=upper, source=tuple(source), reason=tuple(reason))
 
     def predict_matrix(self, batch: MatrixBatch, *, quantile: float = 0.5) -> MatrixPrediction:
-        """Both matrices of the inner answer, corrected."""
+        """Both matrices of the wrapped model, corrected like pairs."""
         answer = self._inner.predict_matrix(batch, quantile=quantile)
-        if not self._moved or answer.victim_slowdown.size == 0:
+        if not self._has_learned or answer.victim_slowdown.size == 0:
             return answer
-        rows, columns = (
+        victims, neighbours = (
             [(job.workload, batch.device_type, batch.mode) for job in jobs]
             for jobs in (batch.victims, batch.neighbours)
         )
+        # 1. Observed pairs that are too novel for the wrapped model, and unprofiled jobs, get an uncorrected answer.
         extrapolated = replace(batch, allow_extrapolation=True)
         if not (batch.allow_extrapolation or self.knows(batch.device_type, batch.mode)):
             answer = with_observed_cells(
                 answer,
-                rows,
-                columns,
+                victims,
+                neighbours,
                 self.effects,
                 lambda: self._inner.predict_matrix(extrapolated, quantile=quantile),
             )
-        middle = answer
+        median = answer
         if quantile != 0.5:
-            middle = self._inner.predict_matrix(extrapolated)
-        for i, j in zip(
-            *np.nonzero(self.cold.among(rows, batch.victims)[:, None] | self.cold.among(columns, batch.neighbours)),
-            strict=True,
-        ):
-            for matrix, level in ((answer, quantile), (middle, 0.5)):
-                matrix.victim_slowdown[i, j] = self.cold.slowdown(rows[i], columns[j], level)
-                matrix.neighbour_slowdown[i, j] = self.cold.slowdown(columns[j], rows[i], level)
-        wide = quantile != 0.5
-        back = corrected(
+            median = self._inner.predict_matrix(extrapolated)
+        unprofiled_victims = self.unprofiled.mask(victims, batch.victims)
+        unprofiled_neighbours = self.unprofiled.mask(neighbours, batch.neighbours)
+        for i, j in zip(*np.nonzero(unprofiled_victims[:, None] | unprofiled_neighbours), strict=True):
+            for matrix, level in ((answer, quantile), (median, 0.5)):
+                matrix.victim_slowdown[i, j] = self.unprofiled.slowdown(victims[i], neighbours[j], level)
+                matrix.neighbour_slowdown[i, j] = self.unprofiled.slowdown(neighbours[j], victims[i], level)
+        # 2. The correction, in both directions.
+        narrow = quantile != 0.5
+        measured_neighbours = self._base_predictions.measured_neighbours
+        victim_slowdown = correct_matrix(
             self.effects,
-            self._bases.measured,
-            columns,
-            rows,
+            measured_neighbours,
+            victims,
+            neighbours,
+            answer.victim_slowdown,
+            median.victim_slowdown,
+            narrow=narrow,
+        )
+        neighbour_slowdown = correct_matrix(
+            self.effects,
+            measured_neighbours,
+            neighbours,
+            victims,
             answer.neighbour_slowdown.T,
-            middle.neighbour_slowdown.T,
-            tighten=wide,
+            median.neighbour_slowdown.T,
+            narrow=narrow,
         )
         return replace(
             answer,
-            victim_slowdown=corrected(
-                self.effects,
-                self._bases.measured,
-                rows,
-                columns,
-                answer.victim_slowdown,
-                middle.victim_slowdown,
-                tighten=wide,
-            ),
-            neighbour_slowdown=np.ascontiguousarray(back.T),
+            victim_slowdown=victim_slowdown,
+            neighbour_slowdown=np.ascontiguousarray(neighbour_slowdown.T),
         )
 
     # --- state ------------------------------------------------------------------------------------------------------
 
-    def frozen(self) -> tuple[str, ...]:
-        """Workloads that drift: nothing is learned of them until they settle."""
-        return tuple(sorted({home[0] for home in self.drifting}))
+    def drifting_workloads(self) -> tuple[str, ...]:
+        """Sorted workloads that drift: nothing is learned of them until their windows are consistent again."""
+        return tuple(sorted({workload for workload, _, _ in self.frozen_tests}))
 
     def summary(self) -> dict[str, int]:
-        """Counts for GetModel: what this state was built from."""
+        """Counts of what this state was built from, for GetModel."""
         return {
-            "observations": self.seen,
-            "pending_solo": self.solo.pending(),
+            "observations": self.observation_count,
+            "pending_solo": self.solo.pending_count(),
             "solo_rates": len(self.solo.rates),
-            "corrected_jobs": len(self.effects.own),
+            "corrected_jobs": len(self.effects.as_victim),
             "corrected_pairs": len(self.effects.pairs),
-            "quarantined": self.held,
-            "frozen_jobs": len(self.drifting),
-            "alarms": self.alarms,
+            "quarantined": self.quarantined_count,
+            "frozen_jobs": len(self.frozen_tests),
+            "alarms": self.alarm_count,
         }

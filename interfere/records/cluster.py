@@ -32,7 +32,13 @@ DEFAULT_GRANT_PATIENCE_S = 120.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """A job that waits or runs. Only `id` and `workload` are needed."""
+    """A job that waits or runs. Only `id` and `workload` are needed.
+
+    >>> from interfere import Job
+    >>> job = Job(id="j1", workload="resnet-train", remaining_s=3600.0, max_slowdown=1.5)
+    >>> job.priority, job.gpus, job.preemptible
+    (0, 1, False)
+    """
 
     id: str
     workload: str
@@ -86,6 +92,11 @@ class Device:
     With a granule or a ratio above 1 it hands out its memory: every job on it holds a grant of whole granules, in all
     at most ratio * memory. A ratio above 1 promises more than there is: it needs unified memory, where pages that do
     not fit are swapped to the host, and jobs whose working sets together still fit.
+
+    >>> from interfere import Device, Job
+    >>> device = Device(id="d0", type="v100", memory_bytes=16e9, residents=(Job(id="j0", workload="gemm"),))
+    >>> device.mode, [resident.id for resident in device.residents]
+    ('timeslice', ['j0'])
     """
 
     id: str
@@ -139,7 +150,12 @@ class ObjectiveTerm:
 
 
 class ActionKind(StrEnum):
-    """What a plan may ask a scheduler to do."""
+    """What a plan may ask a scheduler to do.
+
+    >>> from interfere import ActionKind
+    >>> [kind.value for kind in ActionKind][:3]
+    ['start_alone', 'start_shared', 'wait']
+    """
 
     START_ALONE = "start_alone"
     START_SHARED = "start_shared"
@@ -214,7 +230,14 @@ class TimeLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What a plan may do and how far it may go. `Limits.of(max_slowdown=1.5)` takes every limit by its own name."""
+    """What a plan may do and how far it may go. `Limits.of(max_slowdown=1.5)` takes every limit by its own name.
+
+    >>> from interfere import ActionKind, Limits
+    >>> allowed = frozenset({ActionKind.START_ALONE, ActionKind.START_SHARED, ActionKind.WAIT, ActionKind.MOVE})
+    >>> limits = Limits.of(allowed=allowed, max_slowdown=1.5, time_budget_s=2.0)
+    >>> limits.slowdown.max_slowdown, limits.timing.time_budget_s
+    (1.5, 2.0)
+    """
 
     allowed: frozenset[ActionKind] = DEFAULT_ALLOWED
     max_devices: int | None = None  # empty devices that may be taken
@@ -298,6 +321,12 @@ class Snapshot:
     """What the scheduler sees now: the truth for its scope.
 
     With `now_s`, the caller's clock, planned starts are remembered as promises; without it every snapshot stands alone.
+
+    >>> from interfere import Device, Job, Snapshot
+    >>> queue = (Job(id="j1", workload="gemm"), Job(id="j2", workload="stream"))
+    >>> snapshot = Snapshot(pending=queue, devices=(Device(id="d0", type="cpu-core"),), now_s=0.0)
+    >>> snapshot.scope, snapshot.objective.value
+    ('default', 'weighted_excess')
     """
 
     pending: tuple[Job, ...]

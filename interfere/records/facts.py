@@ -26,6 +26,10 @@ class KernelStat:
     """One kernel identity (name, grid, block) of a job alone: FIKIT's SK and SG tables, one row.
 
     On a CPU the "kernels" are the operators of the profiler, without grid and block.
+
+    >>> from interfere import KernelStat
+    >>> KernelStat(name="gemm", mean_s=30e-6, count=10).gap_s
+    nan
     """
 
     name: str
@@ -81,7 +85,14 @@ COUNTERS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobProfile:
-    """What one workload does alone on one device type: facts only, no derived features."""
+    """What one workload does alone on one device type: facts only, no derived features.
+
+    >>> from interfere import JobProfile, KernelStat
+    >>> kernels = (KernelStat(name="gemm", mean_s=30e-6, count=10), KernelStat(name="relu", mean_s=3e-6, count=20))
+    >>> profile = JobProfile(workload="net", device_type="v100", step_time_s=1e-3, kernels=kernels)
+    >>> JobProfile.from_dict(profile.to_dict()).kernels == kernels
+    True
+    """
 
     workload: str
     device_type: str

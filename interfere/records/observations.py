@@ -18,7 +18,13 @@ from interfere.records.checks import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """One window of one job during which its co-located jobs did not change. Give `steps` or `slowdown`."""
+    """One window of one job during which its co-located jobs did not change. Give `steps` or `slowdown`.
+
+    >>> from interfere import Progress
+    >>> window = {"start_s": 0.0, "end_s": 60.0, "device_type": "cpu-core"}
+    >>> Progress(observation_id="o1", job_id="j1", workload="gemm", company=("stream",), slowdown=1.4, **window).mode
+    'timeslice'
+    """
 
     observation_id: str
     job_id: str

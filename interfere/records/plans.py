@@ -10,7 +10,13 @@ from interfere.records.rules import Rule
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Action:
-    """What to do with one job, and why: the rule behind it, and the same in words."""
+    """What to do with one job, and why: the rule behind it, and the same in words.
+
+    >>> from interfere import Action, ActionKind
+    >>> action = Action(kind=ActionKind.START_SHARED, job_id="j1", device_id="d0", partner_id="j2", slowdown=1.2)
+    >>> action.places
+    ('d0',)
+    """
 
     kind: ActionKind
     job_id: str
@@ -68,7 +74,17 @@ class Plan:
     """One decision; waiting jobs are counted apart.
 
     `cost` adds up what starts. `objective_value` is what the objective itself says: the same, or the largest cost of a
-    job for one of the worst; `greedy_cost`, `lower_bound` and `gap` are on its scale.
+    job for a min-max objective; `greedy_cost`, `lower_bound` and `gap` are on its scale.
+
+    A client answers with one, here in place of a server that is away:
+
+    >>> from interfere import Device, Job, PolicyClient, Snapshot
+    >>> from interfere.client import AloneFallback
+    >>> snapshot = Snapshot(pending=(Job(id="j1", workload="gemm"),), devices=(Device(id="d0", type="cpu-core"),))
+    >>> with PolicyClient("127.0.0.1:1", timeout_s=1.0, fallback=AloneFallback()) as client:
+    ...     plan = client.match(snapshot)
+    >>> [(action.job_id, action.kind.value, action.device_id) for action in plan.actions]
+    [('j1', 'start_alone', 'd0')]
     """
 
     decision_id: str

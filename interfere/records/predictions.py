@@ -1,4 +1,4 @@
-"""What is asked of a predictor, and what it answers."""
+"""Questions to a predictor and its answers: lists of ordered pairs, and matrices of victims × neighbours."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -15,7 +15,7 @@ class Source(StrEnum):
 
     MEASURED = "measured"
     MODEL = "model"
-    COMPOSED = "composed"  # of the answers for pairs: a group nobody measured
+    COMPOSED = "composed"  # from the answers for its pairs: a group that nobody measured
     ABSTAINED = "abstained"
 
 
@@ -57,7 +57,7 @@ class MatrixBatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prediction:
-    """Slowdowns of `p` ordered pairs. Where a pair abstains its numbers are NaN and `reason` says why and what next."""
+    """Slowdowns of p ordered pairs; where a pair abstains, they are NaN and `reason` says why and what helps."""
 
     median: NDArray[np.float64]  # float64[p]
     lower: NDArray[np.float64]  # float64[p], 5 % quantile
@@ -69,10 +69,10 @@ class Prediction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MatrixPrediction:
-    """Both directions for v victims × n neighbours."""
+    """Slowdowns of v victims × n neighbours in both directions; NaN where there is no prediction."""
 
     victim_slowdown: NDArray[np.float32]  # float32[v, n]: victim i beside neighbour j
     neighbour_slowdown: NDArray[np.float32]  # float32[v, n]: neighbour j beside victim i
     feasible: NDArray[np.uint8]  # uint8[v, n]: 0 only where both are known not to fit
-    feasibility: NDArray[np.float64] | None = None  # float64[v, n], probability that both fit, NaN where unknown; not
-    # sent over the wire
+    # float64[v, n], probability that both fit, NaN where unknown; not sent over the wire.
+    feasibility: NDArray[np.float64] | None = None

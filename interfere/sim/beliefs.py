@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from interfere.errors import UnfitError
 from interfere.records import (
     NAN,
     JobProfile,
@@ -38,24 +39,34 @@ class MatrixPredictor:
     profiles: Profiles = field(default_factory=dict)
 
     def knows(self, device_type: str, mode: str) -> str:
-        """Empty: the matrix is of this device type."""
-        return "" if device_type == self.device_type else f"nothing is known of {device_type}"
+        """Empty when the matrix is of this device type, else the reason; sharing modes are not told apart."""
+        return "" if device_type == self.device_type else f"nothing is known of {device_type}: ask {self.device_type}"
 
     def predict_pairs(self, batch: PairBatch) -> Prediction:
-        """From the matrix."""
-        at = np.array([self.place[job.workload] for job in batch.jobs])
-        median = self.slowdown[at[batch.victim], at[batch.neighbour]]
+        """Medians and intervals from the matrix; a pair that is NaN there abstains."""
+        unknown_domain = "" if batch.allow_extrapolation else self.knows(batch.device_type, batch.mode)
+        index = np.array([self.place[job.workload] for job in batch.jobs], dtype=np.int64)
+        median = self.slowdown[index[batch.victim], index[batch.neighbour]]
+        if unknown_domain:
+            median = np.full(len(batch), NAN)
+        abstains = np.isnan(median).tolist()
+        reason = unknown_domain or "nobody predicts this pair: it never shares a device"
         return Prediction(
             median=median,
-            lower=np.fmax(median * np.exp(-self.spread), 1.0),
+            lower=median * np.exp(-self.spread),
             upper=median * np.exp(self.spread),
             feasibility=np.full(len(batch), NAN),
-            source=(Source.MODEL,) * len(batch),
-            reason=("",) * len(batch),
+            source=tuple(Source.ABSTAINED if silent else Source.MODEL for silent in abstains),
+            reason=tuple(reason if silent else "" for silent in abstains),
         )
 
     def predict_matrix(self, batch: MatrixBatch, *, quantile: float = 0.5) -> MatrixPrediction:
-        """From the matrix; quantiles on the line through the median and the ends of the interval."""
+        """Quantiles on the line through the log median and the ends of the interval.
+
+        Raises UnfitError for another device type unless the batch allows extrapolation.
+        """
+        if not batch.allow_extrapolation and (unknown_domain := self.knows(batch.device_type, batch.mode)):
+            raise UnfitError("no prediction on this device type", value=batch.device_type, remedy=unknown_domain)
         i = [self.place[job.workload] for job in batch.victims]
         j = [self.place[job.workload] for job in batch.neighbours]
         shift = np.exp(self.spread * (quantile - 0.5) / 0.45)

@@ -29,7 +29,8 @@ def serve(
 ) -> None:
     """Serve a trained model over gRPC until SIGTERM or Ctrl-C.
 
-    Every setting also has a variable: INTERFERE_THREADS, INTERFERE_MAX_CONCURRENT_RPCS, INTERFERE_GRACE_S, ...
+    Every setting can also be given as a variable: INTERFERE_THREADS, INTERFERE_MAX_CONCURRENT_RPCS,
+    INTERFERE_GRACE_S, ...
     """
     from interfere.config import load_settings
     from serving.server import start_server
@@ -38,14 +39,14 @@ def serve(
     settings = load_settings(
         config, model=model, host=host, port=port, store=store, work=work, metrics_port=metrics_port
     )
-    running = start_server(settings)
+    server = start_server(settings)
     ready = {
-        "address": running.address,
-        "port": running.port,
-        "metrics_port": running.metrics_port,
-        "model_version": running.model_version,
-        "model": str(running.model_path),
-        "store": str(running.store_path),
+        "address": server.address,
+        "port": server.port,
+        "metrics_port": server.metrics_port,
+        "model_version": server.model_version,
+        "model": str(server.model_path),
+        "store": str(server.store_path),
         "pid": os.getpid(),
     }
     if as_json:
@@ -53,5 +54,5 @@ def serve(
     else:
         lines = [f"{name.replace('_', ' ')}: {value}" for name, value in ready.items() if value is not None]
         emit(ready, escape("\n".join(lines)), as_json=False)
-        progress_note(f"try: interfere match --example --target {running.address}")
-    running.run_until_signal()
+        progress_note(f"try: interfere match --example --target {server.address}")
+    server.run_until_signal()

@@ -21,7 +21,7 @@ from interfere.data.importers.gavel import import_gavel
 from interfere.data.tables import Table
 from interfere.devices import find_device_type
 from interfere.policy.solve.planner import plan
-from interfere.predict.measured import Measured, MeasuredPredictor, PairKey
+from interfere.predict.measured import MeasuredPredictor, MeasuredSlowdown, PairKey
 from interfere.profiling.static.profiles import attach_static
 from interfere.records import (
     Device,
@@ -190,7 +190,7 @@ def served(model: Tables, seen: Table, kind: str, *, once: float) -> Tables:
     """As the server answers: every seen pair by its measurement, which may be off by the share `once`; 0 means that
     nobody knows, and the model's interval stands in."""
     rows = {
-        PairKey(row.victim, row.neighbour, kind, row.mode): Measured(
+        PairKey(row.victim, row.neighbour, kind, row.mode): MeasuredSlowdown(
             slowdown=row.slowdown, lower=row.slowdown * (1 - once), upper=row.slowdown * (1 + once)
         )
         for row in seen.pairs

@@ -99,8 +99,8 @@ def test_warm_start_after_one_per_cent_changed() -> None:
         for n in (1000, 3000):
             before = family(n, 1)
             warm, after = match_pairs(before), some_changed(before, family(n, 99), 2)
-            cold_s, warm_s = (cpu_s(lambda w=w: match_pairs(after, warm=w), 5) for w in (None, warm))  # noqa: B023 - called at once
-            found = match_pairs(after, warm=warm)
+            cold_s, warm_s = (cpu_s(lambda w=w: match_pairs(after, warm_start=w), 5) for w in (None, warm))  # noqa: B023 - called at once
+            found = match_pairs(after, warm_start=warm)
             assert found.status is SolveStatus.OPTIMAL
             assert found.cost == pytest.approx(match_pairs(after).cost, rel=1e-12)
             figures[f"{family.__name__}_{n}_share"] = warm_s / cold_s

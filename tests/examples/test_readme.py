@@ -18,22 +18,22 @@ pytestmark = pytest.mark.slow
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = Path(__file__).parent / "node"
 ADDRESS = "127.0.0.1:50051"  # in the text
-MOST_LINES = 10
+MAX_LINES = 10
 
 
 PAGES = {"python": "README.md", "js": "docs/clients.md"}
 
 
 def example(language: str, mark: str) -> str:
-    """The one block of a language that has the mark."""
+    """The only code block of a language that contains the mark."""
     text = (ROOT / PAGES[language]).read_text(encoding="utf-8")
-    (found,) = [block for block in re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL) if mark in block]
-    return str(found)
+    (only_block,) = [block for block in re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL) if mark in block]
+    return str(only_block)
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
-    """What `interfere serve` gives who has only installed it."""
+    """A server of the shipped model, as `interfere serve` starts it after an installation."""
     server = start_server(Settings(model=SHIPPED, work=tmp_path_factory.mktemp("readme"), port=0))
     yield server
     server.stop()
@@ -48,7 +48,7 @@ def run(command: list[str], cwd: Path) -> str:
 @pytest.mark.parametrize(("language", "mark"), [("python", "PolicyClient"), ("js", "PolicyService")])
 def test_an_example_is_ten_lines(language: str, mark: str) -> None:
     code = [line for line in example(language, mark).splitlines() if line.strip()]
-    assert len(code) <= MOST_LINES
+    assert len(code) <= MAX_LINES
     assert max(map(len, code)) <= 120
 
 

@@ -35,8 +35,8 @@ def some_changed(cost: np.ndarray, other: np.ndarray, seed: int, share: float = 
     return changed
 
 
-def few_kinds(n: int, kinds: int, seed: int) -> np.ndarray:
-    """n jobs of some kinds, equal within a kind: what a cluster that runs the same few workloads sends."""
+def few_classes(n: int, kinds: int, seed: int) -> np.ndarray:
+    """n jobs of some classes, equal within a class, as in a cluster that runs the same few workloads."""
     r = np.random.default_rng(seed)
     kind, table = r.integers(0, kinds, n), r.random((kinds, kinds)) * 2
     c = (table + table.T)[np.ix_(kind, kind)]

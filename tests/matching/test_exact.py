@@ -1,4 +1,4 @@
-"""Laws of `match_pairs`: as cheap as brute force, whatever is forbidden, alone, odd, negative, tied or capped."""
+"""Laws of `match_pairs`: as cheap as brute force, whatever is forbidden, solo, odd, negative, tied or capped."""
 
 import itertools
 from collections.abc import Iterator
@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from interfere.errors import InvalidInputError
-from interfere.matching.blossom import SparseProblem, devices
+from interfere.matching.blossom import SparseProblem, count_devices
 from interfere.matching.exact import match_pairs
-from interfere.matching.heuristic import joined
-from interfere.matching.records import cost_of
+from interfere.matching.heuristic import reduce_devices
+from interfere.matching.records import partition_cost
 from interfere.matching.verify import verify
 from interfere.records import SolveStatus
 from tests.matching.families import any_costs, real, some_changed
@@ -119,7 +119,7 @@ def test_large_problems_cost_what_the_dense_blossom_algorithm_finds(make: object
     if n <= 500:
         i, j = np.nonzero(np.triu(np.isfinite(cost), 1))
         mate = SparseProblem.of(i, j, cost[i, j], np.full(n, np.inf) if solo is None else solo).solve()
-        assert found.cost == pytest.approx(cost_of(mate, cost, np.zeros(n) if solo is None else solo), rel=1e-9)
+        assert found.cost == pytest.approx(partition_cost(mate, cost, np.zeros(n) if solo is None else solo), rel=1e-9)
 
 
 @pytest.mark.parametrize("most", [260, 300, 390])
@@ -128,12 +128,12 @@ def test_a_limit_of_devices_on_a_large_problem_is_met_and_proved(most: int) -> N
     solo = np.zeros(500)
     found = match_pairs(cost, solo, max_devices=most)
     assert found.status is SolveStatus.OPTIMAL
-    assert devices(found.mate) == most
+    assert count_devices(found.mate) == most
     checked = verify(cost, solo, found, max_devices=most)
     assert checked.problems == ()
     assert checked.bound >= found.cost * (1 - 1e-3)
     tied = match_pairs(np.ones((400, 400)), np.zeros(400), max_devices=301)
-    assert (devices(tied.mate), tied.cost) == (301, pytest.approx(99.0))
+    assert (count_devices(tied.mate), tied.cost) == (301, pytest.approx(99.0))
 
 
 def queue_and_residents(n: int, seats: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -149,12 +149,12 @@ def test_jobs_that_all_differ_beside_residents_on_few_devices(take: int) -> None
     cost, solo = queue_and_residents(400, 300, 7)
     found = match_pairs(cost, solo, max_devices=take + 300)
     assert found.status is SolveStatus.OPTIMAL
-    assert devices(found.mate) == take + 300
+    assert count_devices(found.mate) == take + 300
     assert verify(cost, solo, found, max_devices=take + 300).problems == ()
     if take > 100:
         i, j = np.nonzero(np.triu(np.isfinite(cost), 1))
-        mate = SparseProblem.of(i, j, cost[i, j], solo).within(take + 300)
-        assert found.cost == pytest.approx(cost_of(mate, cost, solo), rel=1e-9)
+        mate = SparseProblem.of(i, j, cost[i, j], solo).solve_within(take + 300)
+        assert found.cost == pytest.approx(partition_cost(mate, cost, solo), rel=1e-9)
 
 
 @pytest.mark.parametrize("limit_s", [0.0001, 0.05, 0.3])
@@ -162,23 +162,23 @@ def test_a_short_budget_keeps_the_limit_of_devices(limit_s: float) -> None:
     cost, solo = queue_and_residents(700, 500, 3)
     best = match_pairs(cost, solo, max_devices=700)
     found = match_pairs(cost, solo, max_devices=700, time_limit_s=limit_s)
-    assert devices(found.mate) <= 700
+    assert count_devices(found.mate) <= 700
     assert found.status in (SolveStatus.BOUNDED, SolveStatus.OPTIMAL)
     assert found.lower_bound <= best.cost * (1 + 1e-9) <= found.cost * (1 + 2e-9)
     assert found.gap > 0 or limit_s > 0.001
     assert verify(cost, solo, found, max_devices=700).problems == ()
 
 
-def test_pairs_are_taken_apart_where_nobody_alone_may_share() -> None:
+def test_a_pair_is_split_where_no_two_solo_jobs_may_share() -> None:
     # 0 and 1 share, 2 and 3 are alone and may not share; three pairs' worth of devices are there for two.
     cost = np.full((4, 4), np.inf)
     for i, j, c in ((0, 1, 1.0), (0, 2, 5.0), (1, 3, 4.0), (0, 3, 2.0), (1, 2, 9.0)):
         cost[i, j] = cost[j, i] = c
-    assert joined(cost, np.zeros(4), np.array([1, 0, 2, 3]), 2).tolist() == [2, 3, 0, 1]
-    assert joined(cost, np.zeros(4), np.array([1, 0, 2, 3]), 3).tolist() == [1, 0, 2, 3]
+    assert reduce_devices(cost, np.zeros(4), np.array([1, 0, 2, 3]), 2).tolist() == [2, 3, 0, 1]
+    assert reduce_devices(cost, np.zeros(4), np.array([1, 0, 2, 3]), 3).tolist() == [1, 0, 2, 3]
 
 
-def test_forbidden_pairs_and_jobs_that_may_stay_alone_on_a_large_problem() -> None:
+def test_forbidden_pairs_and_jobs_that_may_run_solo_on_a_large_problem() -> None:
     rng = np.random.default_rng(8)
     cost = real(450, 5)
     away = rng.random((450, 450)) < 0.75
@@ -197,13 +197,13 @@ def test_a_warm_start_finds_the_same_cost() -> None:
     before = real(600, 6)
     warm = match_pairs(before)
     after = some_changed(before, real(600, 107), 7)
-    cold, again = match_pairs(after), match_pairs(after, warm=warm)
+    cold, again = match_pairs(after), match_pairs(after, warm_start=warm)
     assert again.status is SolveStatus.OPTIMAL
     assert again.cost == pytest.approx(cold.cost, rel=1e-12)
     assert verify(after, None, again).problems == ()
 
 
-def test_moves_must_pay_for_themselves() -> None:
+def test_switching_partners_must_pay_for_itself() -> None:
     before = real(400, 9)
     current = match_pairs(before).mate
     after = some_changed(before, real(400, 110), 10)
@@ -212,7 +212,7 @@ def test_moves_must_pay_for_themselves() -> None:
     ]
     assert moved[0] > moved[1] > moved[2] == 0
     paid = match_pairs(after, current=current, switching_cost=0.5)
-    assert paid.cost == pytest.approx(cost_of(paid.mate, after, np.zeros(400)) + 0.5 * moved[1], rel=1e-9)
+    assert paid.cost == pytest.approx(partition_cost(paid.mate, after, np.zeros(400)) + 0.5 * moved[1], rel=1e-9)
 
 
 @pytest.mark.parametrize("limit_s", [0.0001, 0.02, 0.2])
@@ -230,7 +230,7 @@ def test_a_short_budget_still_gives_a_matching_and_a_bound_that_holds(limit_s: f
         assert found.gap > 0
 
 
-def test_a_gap_that_will_do_ends_the_search_and_is_kept() -> None:
+def test_an_accepted_gap_ends_the_search_and_is_kept() -> None:
     cost = real(500, 12)
     found = match_pairs(cost, gap=0.05)
     assert found.gap <= 0.05
@@ -260,7 +260,7 @@ def test_outliers_do_not_spoil_the_proof() -> None:
         ({"time_limit_s": 0.0}, "time_limit_s"),
         ({"current": np.array([1, 2, 0, 3])}, "partition"),
         ({"current": np.array([0.5] * 4)}, "current"),
-        ({"warm": match_pairs(np.ones((2, 2)))}, "another size"),
+        ({"warm_start": match_pairs(np.ones((2, 2)))}, "another size"),
     ],
 )
 def test_bad_options_are_named(options: dict, message: str) -> None:

@@ -48,7 +48,7 @@ def test_forced_pairs_are_in_every_partition_and_open_edges_hold_the_rest() -> N
     [([(0, 1), (1, 2), (0, 2)], 3), ([(0, 2), (1, 2)], 3), ([(0, 1)], 3)],
     ids=["three in a ring", "two want the same one", "one has nobody"],
 )
-def test_what_cannot_be_paired_is_found_out_without_a_search(edges: list[tuple[int, int]], n: int) -> None:
+def test_impossible_problems_are_found_without_a_search(edges: list[tuple[int, int]], n: int) -> None:
     i, j = np.array(edges).T
     assert forced_pairs(i, j, np.ones(n, dtype=bool)) is None
 

@@ -55,7 +55,7 @@ def test_groups_of_two_come_close_to_the_exact_matching() -> None:
     assert match_groups(cost, 2).cost <= match_pairs(cost).cost * 1.05
 
 
-def test_forbidden_companions_never_share_and_an_impossible_wish_is_infeasible() -> None:
+def test_forbidden_pairs_never_share_and_an_impossible_grouping_is_infeasible() -> None:
     cost = real(30, 4)
     away = np.triu(np.random.default_rng(0).random((30, 30)) < 0.3, 1)
     cost[away | away.T] = np.inf

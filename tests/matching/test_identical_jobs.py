@@ -1,24 +1,24 @@
-"""Laws of counting kinds: the cost of the search job by job, of brute force where that can be done, and its proof."""
+"""Laws of matching by job classes: it costs what the search job by job and brute force cost, and its proof holds."""
 
 import time
 
 import numpy as np
 import pytest
 
-from interfere.matching.blossom import SparseProblem, devices
+from interfere.matching.blossom import SparseProblem, count_devices
 from interfere.matching.exact import match_pairs
-from interfere.matching.identical_jobs import kinds_of, match_kinds
-from interfere.matching.records import Matching, cost_of
+from interfere.matching.identical_jobs import job_classes, match_job_classes
+from interfere.matching.records import Matching, partition_cost
 from interfere.matching.verify import verify
 from interfere.records import SolveStatus
-from tests.matching.families import any_costs, few_kinds, real
+from tests.matching.families import any_costs, few_classes, real
 from tests.matching.test_exact import brute_force
 
 LEVELS = 64.0  # costs in whole multiples of 1 / LEVELS: sums are exact
 
 
 def instance(seed: int, n: int, kinds: int) -> tuple[np.ndarray, np.ndarray, int | None]:
-    """Costs of few kinds: forbidden pairs of kinds, solo costs by kind, odd numbers, a limit of devices."""
+    """Costs of few job classes: forbidden pairs of classes, solo costs by class, odd numbers, a limit of devices."""
     rng = np.random.default_rng(seed)
     kind = rng.integers(0, kinds, n)
     table = rng.integers(-20, 100, (kinds, kinds)) / LEVELS
@@ -29,13 +29,15 @@ def instance(seed: int, n: int, kinds: int) -> tuple[np.ndarray, np.ndarray, int
     return cost, solo[kind], None if rng.random() < 0.3 else int(rng.integers(n // 2, n + 1))
 
 
-def by_kinds(cost: np.ndarray, solo: np.ndarray, most: int | None) -> Matching:
-    """`match_kinds` as `match_pairs` calls it; every job its own kind where `kinds_of` finds too many."""
+def by_classes(cost: np.ndarray, solo: np.ndarray, most: int | None) -> Matching:
+    """`match_job_classes` as `match_pairs` calls it; every job is its own class where `job_classes` finds too many."""
     matrix = cost.copy()
     np.fill_diagonal(matrix, 2 * solo)
-    kind = kinds_of(matrix, solo)
-    lonely = None if most is None else 2 * most - len(cost)
-    found = match_kinds(matrix, solo, np.arange(len(cost)) if kind is None else kind, lonely=lonely, deadline_s=np.inf)
+    kind = job_classes(matrix, solo)
+    max_solo = None if most is None else 2 * most - len(cost)
+    found = match_job_classes(
+        matrix, solo, np.arange(len(cost)) if kind is None else kind, max_solo=max_solo, deadline_s=np.inf
+    )
     assert found is not None
     return found
 
@@ -47,7 +49,7 @@ def test_both_ways_are_as_cheap_as_brute_force(block: int) -> None:
         if most is not None and 2 * most < len(cost):
             continue
         best = brute_force(cost, solo, most)
-        for found in (by_kinds(cost, solo, most), match_pairs(cost, solo, max_devices=most)):
+        for found in (by_classes(cost, solo, most), match_pairs(cost, solo, max_devices=most)):
             if np.isinf(best):
                 assert found.status is SolveStatus.INFEASIBLE, seed
                 continue
@@ -61,45 +63,45 @@ def test_both_ways_are_as_cheap_as_brute_force(block: int) -> None:
 def test_a_limit_of_devices_among_tied_jobs_is_used_to_the_last_device(seed: int) -> None:
     """At the price of a device where many numbers of devices tie, the search job by job must find the right one."""
     n = 60
-    cost, solo = few_kinds(n, 4, seed), np.zeros(n)
+    cost, solo = few_classes(n, 4, seed), np.zeros(n)
     most = 35 + 2 * seed
-    one_by_one, counted = match_pairs(cost, solo, max_devices=most), by_kinds(cost, solo, most)
+    one_by_one, counted = match_pairs(cost, solo, max_devices=most), by_classes(cost, solo, most)
     assert one_by_one.cost == pytest.approx(counted.cost, rel=1e-9)
-    assert devices(one_by_one.mate) == most
+    assert count_devices(one_by_one.mate) == most
     assert verify(cost, solo, one_by_one, max_devices=most).problems == ()
     assert verify(cost, solo, counted, max_devices=most).problems == ()
 
 
 @pytest.mark.parametrize("most", [None, 150, 200])
-def test_many_jobs_of_few_kinds_cost_what_the_dense_blossom_algorithm_finds(most: int | None) -> None:
+def test_many_jobs_of_few_classes_cost_what_the_dense_blossom_algorithm_finds(most: int | None) -> None:
     n = 240
-    cost, solo = few_kinds(n, 20, 5), np.full(n, 0.3)
+    cost, solo = few_classes(n, 20, 5), np.full(n, 0.3)
     found = match_pairs(cost, solo, max_devices=most)
     assert found.status is SolveStatus.OPTIMAL
     assert verify(cost, solo, found, max_devices=most).problems == ()
     i, j = np.nonzero(np.triu(np.isfinite(cost), 1))
     dense = SparseProblem.of(i, j, cost[i, j], solo)
-    mate = dense.solve() if most is None else dense.within(most)
-    assert found.cost == pytest.approx(cost_of(mate, cost, solo), rel=1e-9)
+    mate = dense.solve() if most is None else dense.solve_within(most)
+    assert found.cost == pytest.approx(partition_cost(mate, cost, solo), rel=1e-9)
 
 
-def test_kinds_are_exactly_the_jobs_that_can_stand_in_for_each_other() -> None:
+def test_a_class_holds_exactly_the_jobs_that_are_interchangeable() -> None:
     rng = np.random.default_rng(3)
     kind = rng.integers(0, 5, 40)
     table = rng.random((5, 5))
     matrix = (table + table.T)[np.ix_(kind, kind)]
     np.fill_diagonal(matrix, np.inf)
-    found = kinds_of(matrix, np.full(40, np.inf))
+    found = job_classes(matrix, np.full(40, np.inf))
     assert (np.equal.outer(found, found) == np.equal.outer(kind, kind)).all()
     matrix[7, 9] = matrix[9, 7] = 0.123  # 7 and 9 now differ from all others
-    changed = kinds_of(matrix, np.full(40, np.inf))
+    changed = job_classes(matrix, np.full(40, np.inf))
     assert np.bincount(changed)[changed[[7, 9]]].tolist() == [1, 1]
-    assert kinds_of(any_costs(40, 1), np.full(40, np.inf)) is None
-    assert kinds_of(real(200, 1), np.full(200, np.inf)) is None
+    assert job_classes(any_costs(40, 1), np.full(40, np.inf)) is None
+    assert job_classes(real(200, 1), np.full(200, np.inf)) is None
 
 
-def test_jobs_of_few_kinds_end_in_time_and_with_a_bound_that_holds() -> None:
-    cost = few_kinds(1000, 90, 2)
+def test_jobs_of_few_classes_end_in_time_and_with_a_bound_that_holds() -> None:
+    cost = few_classes(1000, 90, 2)
     best = match_pairs(cost)
     assert best.status is SolveStatus.OPTIMAL
     for limit_s in (0.02, 0.06, 0.12):
@@ -111,8 +113,8 @@ def test_jobs_of_few_kinds_end_in_time_and_with_a_bound_that_holds() -> None:
         assert found.cost >= best.cost * (1 - 1e-9)
 
 
-def test_two_odd_kinds_that_may_not_meet_are_infeasible() -> None:
-    cost = few_kinds(201, 1, 0)
+def test_two_odd_classes_that_may_not_share_are_infeasible() -> None:
+    cost = few_classes(201, 1, 0)
     both = np.full((402, 402), np.inf)
     both[:201, :201] = both[201:, 201:] = cost
     assert match_pairs(both).status is SolveStatus.INFEASIBLE

@@ -1,4 +1,4 @@
-"""`verify` believes nothing: every kind of false claim is found."""
+"""`verify` finds every kind of false claim."""
 
 from dataclasses import replace
 
@@ -40,7 +40,7 @@ def test_a_true_claim_has_no_problems_and_its_prices_prove_almost_all() -> None:
         (replace(FOUND, lower_bound=FOUND.cost + 1), "lies above"),
         (replace(FOUND, y=FOUND.y * 1.5), "possible|wrong|prices"),
         (replace(FOUND, mate=np.roll(FOUND.mate, 1)), "no partition"),
-        (replace(FOUND, alone_price=1.0), "no limit of devices"),
+        (replace(FOUND, solo_price=1.0), "no limit of devices"),
         (swapped(FOUND), "called optimal"),
         (replace(swapped(FOUND), status=SolveStatus.BOUNDED), "claims"),
     ],
@@ -59,6 +59,6 @@ def test_what_is_not_allowed_is_found() -> None:
     away[i, FOUND.mate[i]] = away[FOUND.mate[i], i] = np.inf
     assert "may not share" in verify(away, SOLO, FOUND).problems[0]
     alone = replace(FOUND, mate=np.arange(60))
-    assert "may not stay alone" in verify(COST, None, alone).problems[0]
+    assert "may not run solo" in verify(COST, None, alone).problems[0]
     assert "devices of 20" in verify(COST, SOLO, FOUND, max_devices=20).problems[0]
     assert verify(COST, None, match_pairs(np.full((3, 3), np.inf))).problems == ()

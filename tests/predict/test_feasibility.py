@@ -1,10 +1,10 @@
-"""What fits."""
+"""Laws of the probability that two jobs fit in memory together."""
 
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from interfere.predict.feasibility import Feasibility, fits_by_sum
+from interfere.predict.feasibility import Feasibility, fits_by_peak_sum
 
 MODEL = Feasibility(level=1.0, slope=-8.0, effect=np.array([0.0, 2.0, -3.0]))
 
@@ -18,8 +18,8 @@ def test_more_memory_never_fits_better_and_roles_do_not_matter(less: float, more
     np.testing.assert_array_equal(chance, MODEL.probability(share, second, first))
 
 
-def test_unknown_memory_is_no_answer() -> None:
+def test_unknown_memory_gives_no_probability() -> None:
     zero = np.array([0])
     assert np.isnan(MODEL.probability(np.array([np.nan]), zero, zero))
-    assert fits_by_sum(np.array([0.5, 1.0, 1.01, np.nan])).tolist()[:3] == [1.0, 1.0, 0.0]
+    assert fits_by_peak_sum(np.array([0.5, 1.0, 1.01, np.nan])).tolist()[:3] == [1.0, 1.0, 0.0]
     assert MODEL.probability(np.array([0.0]), zero, zero) == 1.0

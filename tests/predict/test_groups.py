@@ -1,9 +1,9 @@
-"""What pairs say of groups."""
+"""Laws of composing predictions of groups from those of their pairs."""
 
 import numpy as np
 import pytest
 
-from interfere.predict.groups import composed, memory_share
+from interfere.predict.groups import compose_groups, total_memory_share
 from interfere.records import Prediction, Source
 from tests.models import profile
 
@@ -17,8 +17,8 @@ PAIRS = Prediction(
 )
 
 
-def test_a_group_is_the_product_of_its_pairs_and_says_so() -> None:
-    made = composed(PAIRS, [2, 1, 1], np.array([0.9, 0.9, 0.9]))
+def test_a_group_is_the_product_of_its_pairs_and_marked_as_composed() -> None:
+    made = compose_groups(PAIRS, [2, 1, 1], np.array([0.9, 0.9, 0.9]))
     assert made.median[0] == pytest.approx(1.5 * 1.2)
     apart = np.hypot(np.log(1.8 / 1.5), np.log(1.3 / 1.2))
     assert made.upper[0] == pytest.approx(1.8 * np.exp(apart))
@@ -27,20 +27,20 @@ def test_a_group_is_the_product_of_its_pairs_and_says_so() -> None:
 
 
 def test_a_pair_keeps_its_answer() -> None:
-    made = composed(PAIRS, [1, 1, 1, 1], np.full(4, 9.0))
+    made = compose_groups(PAIRS, [1, 1, 1, 1], np.full(4, 9.0))
     for name in ("median", "lower", "upper", "feasibility"):
         np.testing.assert_array_equal(getattr(made, name), getattr(PAIRS, name))
     assert (made.source, made.reason) == (PAIRS.source, PAIRS.reason)
 
 
-def test_a_group_with_a_silent_pair_is_silent_for_its_reason() -> None:
-    made = composed(PAIRS, [1, 3], np.array([0.5, 0.5]))
+def test_a_group_with_an_abstaining_pair_abstains_for_its_reason() -> None:
+    made = compose_groups(PAIRS, [1, 3], np.array([0.5, 0.5]))
     assert np.isnan(made.median[1])
     assert (made.source[1], made.reason[1]) == (Source.ABSTAINED, "measure it first")
 
 
-def test_a_group_fits_when_all_of_it_does() -> None:
+def test_a_group_fits_when_the_sum_of_its_peaks_does() -> None:
     jobs = [profile("train", memory_peak_bytes=4e9)] * 3
-    assert memory_share(jobs, 10e9) == pytest.approx(1.2)
-    assert np.isnan(memory_share([*jobs, None], 10e9))
-    assert composed(PAIRS, [3, 1], np.array([1.2, 0.5])).feasibility[0] == 0.0
+    assert total_memory_share(jobs, 10e9) == pytest.approx(1.2)
+    assert np.isnan(total_memory_share([*jobs, None], 10e9))
+    assert compose_groups(PAIRS, [3, 1], np.array([1.2, 0.5])).feasibility[0] == 0.0

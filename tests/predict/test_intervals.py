@@ -2,11 +2,17 @@
 
 import numpy as np
 
-from interfere.predict.intervals import EVIDENCE, Intervals, evidence, spread
+from interfere.predict.intervals import EVIDENCE_CLASSES, Intervals, evidence_class, spread
 
 
 def test_evidence_by_number_of_partners() -> None:
-    assert [EVIDENCE[k] for k in evidence(np.array([0, 1, 3, 4, 1000]))] == ["new", "few", "few", "known", "known"]
+    assert [EVIDENCE_CLASSES[k] for k in evidence_class(np.array([0, 1, 3, 4, 1000]))] == [
+        "new",
+        "few",
+        "few",
+        "known",
+        "known",
+    ]
 
 
 def test_an_unknown_domain_is_answered_by_all_domains_together() -> None:

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from interfere.predict.measured import Measured, MeasuredPredictor, PairKey
+from interfere.predict.measured import MeasuredPredictor, MeasuredSlowdown, PairKey
 from interfere.records import PairBatch, Source
 from tests.tables import DEVICE, TablePredictor, matrix_batch, profile
 
 TABLE = {(v, n): 2.0 for v in "abc" for n in "abc"}
-ROW = Measured(slowdown=1.3, lower=1.2, upper=1.5)
+ROW = MeasuredSlowdown(slowdown=1.3, lower=1.2, upper=1.5)
 JOBS = tuple(profile(name) for name in "abc")
 
 
@@ -52,7 +52,7 @@ def test_quantiles_follow_the_interval_of_the_measurement() -> None:
 
 
 def test_a_pair_measured_once_is_as_uncertain_as_the_models_answer() -> None:
-    once = Measured(slowdown=1.3, lower=1.3, upper=1.3)
+    once = MeasuredSlowdown(slowdown=1.3, lower=1.3, upper=1.3)
     one = MeasuredPredictor(TablePredictor(TABLE, spread=1.25), {PairKey("a", "b", DEVICE, "timeslice"): once})
     batch = PairBatch(jobs=JOBS, victim=np.array([0]), neighbour=np.array([1]), device_type=DEVICE, mode="timeslice")
     answer = one.predict_pairs(batch)

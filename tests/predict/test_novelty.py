@@ -1,4 +1,4 @@
-"""How far a job lies from the known ones."""
+"""Laws of novelty: how far a job lies from the known ones."""
 
 import numpy as np
 import pytest
@@ -36,7 +36,7 @@ def test_novelty_is_a_share_whatever_is_asked(values: list[float], absent: int) 
     assert 0.0 <= made.novelty(job)[0] <= 1.0
 
 
-def test_a_table_of_equal_jobs_has_one_place() -> None:
+def test_a_table_of_equal_jobs_has_one_point() -> None:
     same = np.ones((3, 4), dtype=np.float32)
     made = weighted_space(standardised_space(same), np.ones(1))
     assert made.novelty(np.full((1, 4), 7.0, dtype=np.float32))[0] < 0.02  # nothing is known to tell them apart

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from features.pair import FeatureEncoder
-from interfere.predict.occlusion import FACTS, IDENTITY, Effect, Occlusion
+from interfere.predict.occlusion import FACTS, IDENTITY, FactEffect, Occlusion
 from interfere.predict.onnx import OnnxPredictor, load_model
 from interfere.records import JobProfile, KernelStat
 from tests.models import DEVICE_TYPE, MODE, NEIGHBOUR, SLOPE, STEP_TIME_S, VICTIM, WORKLOADS, profile, publish
@@ -27,7 +27,7 @@ def occlusion(model: OnnxPredictor) -> Occlusion:
     return Occlusion(model, model.profiles.values())
 
 
-def effects(occlusion: Occlusion, victim: JobProfile, neighbour: JobProfile) -> dict[tuple[bool, str], Effect]:
+def effects(occlusion: Occlusion, victim: JobProfile, neighbour: JobProfile) -> dict[tuple[bool, str], FactEffect]:
     found = occlusion.effects(victim, neighbour, DEVICE_TYPE, MODE)
     assert [abs(one.log_change) for one in found] == sorted((abs(one.log_change) for one in found), reverse=True)
     return {(one.of_victim, one.fact): one for one in found}

@@ -1,4 +1,4 @@
-"""The shipped model through ONNX Runtime: one answer however it is asked, and no folder served that is not whole."""
+"""The shipped model through ONNX Runtime: one answer however it is asked, and no incomplete folder served."""
 
 import hashlib
 import json
@@ -13,8 +13,8 @@ import interfere.predict
 from features.pair import FeatureEncoder
 from interfere.errors import ModelError, UnfitError
 from interfere.policy.solve.planner import plan
-from interfere.predict.measured import Measured, MeasuredPredictor, PairKey
-from interfere.predict.onnx import SHORT_LIST, OnnxPredictor, load_model
+from interfere.predict.measured import MeasuredPredictor, MeasuredSlowdown, PairKey
+from interfere.predict.onnx import MAX_CHAMPION_PAIRS, OnnxPredictor, load_model
 from interfere.predict.residual import OnlineModel
 from interfere.records import (
     Device,
@@ -73,10 +73,10 @@ def test_intervals_hold_their_median_and_widen_for_a_new_job(model: OnnxPredicto
     assert cold.upper[1] / cold.lower[1] > old.upper[1] / old.lower[1]
 
 
-def test_a_large_matrix_comes_from_the_towers_in_both_directions(model: OnnxPredictor) -> None:
+def test_a_large_matrix_comes_from_the_two_tower_graph_in_both_directions(model: OnnxPredictor) -> None:
     base = tuple(model.profiles.values())
     jobs = tuple(replace(base[k % len(base)], workload=f"w{k}", step_time_s=0.01 + k * 1e-5) for k in range(70))
-    assert 2 * len(jobs) ** 2 > SHORT_LIST
+    assert 2 * len(jobs) ** 2 > MAX_CHAMPION_PAIRS
     matrix = model.predict_matrix(matrix_batch(jobs))
     np.testing.assert_allclose(matrix.neighbour_slowdown, matrix.victim_slowdown.T, rtol=1e-5)
     part = model.predict_matrix(matrix_batch(jobs[3:68], jobs))
@@ -146,12 +146,12 @@ def test_a_folder_without_a_manifest_is_no_model(tmp_path: Path) -> None:
         load_model(tmp_path, FeatureEncoder())
 
 
-def strange(model: OnnxPredictor) -> JobProfile:
+def novel_job(model: OnnxPredictor) -> JobProfile:
     """A job at the edge of every column."""
     job = next(iter(model.profiles.values()))
     return replace(
         job,
-        workload="strange",
+        workload="novel",
         step_time_s=1e6,
         busy_frac=1e-9,
         busy_s=(1e5,) * 3,
@@ -163,10 +163,10 @@ def strange(model: OnnxPredictor) -> JobProfile:
 
 
 def test_a_job_unlike_all_others_abstains_unless_asked(model: OnnxPredictor) -> None:
-    jobs = (next(iter(model.profiles.values())), strange(model))
+    jobs = (next(iter(model.profiles.values())), novel_job(model))
     answer = model.predict_pairs(batch(model, jobs))
     assert answer.source == (Source.MODEL, *[Source.ABSTAINED] * 3)
-    assert "strange is unlike every job" in answer.reason[1]
+    assert "novel is unlike every job" in answer.reason[1]
     assert "measure" in answer.reason[1]
     assert np.isnan(model.predict_matrix(matrix_batch(jobs)).victim_slowdown).tolist() == [[False, True], [True, True]]
     asked = model.predict_pairs(batch(model, jobs, allow_extrapolation=True))
@@ -175,7 +175,7 @@ def test_a_job_unlike_all_others_abstains_unless_asked(model: OnnxPredictor) -> 
 
 
 def test_a_plan_shares_no_device_with_a_job_unlike_all_others(model: OnnxPredictor) -> None:
-    profiles = {job.workload: job for job in (next(iter(model.profiles.values())), strange(model))}
+    profiles = {job.workload: job for job in (next(iter(model.profiles.values())), novel_job(model))}
     jobs = tuple(Job(id=name, workload=name) for name in profiles)
     snapshot = Snapshot(pending=jobs, devices=(Device(id="d", type=DOMAIN[0]),))
     decided = plan(context(snapshot, model, lambda job, _: profiles[job.workload], "d"))
@@ -185,20 +185,20 @@ def test_a_plan_shares_no_device_with_a_job_unlike_all_others(model: OnnxPredict
     assert len(plan(context(bold, model, lambda job, _: profiles[job.workload], "d")).pairs) == 1
 
 
-def test_a_measured_pair_is_answered_however_strange(model: OnnxPredictor) -> None:
-    jobs = (next(iter(model.profiles.values())), strange(model))
-    key = PairKey(jobs[0].workload, "strange", *DOMAIN)
-    known = MeasuredPredictor(model, {key: Measured(slowdown=1.7, lower=1.7, upper=1.7)})
+def test_a_measured_pair_is_answered_however_novel(model: OnnxPredictor) -> None:
+    jobs = (next(iter(model.profiles.values())), novel_job(model))
+    key = PairKey(jobs[0].workload, "novel", *DOMAIN)
+    known = MeasuredPredictor(model, {key: MeasuredSlowdown(slowdown=1.7, lower=1.7, upper=1.7)})
     answer = known.predict_pairs(batch(model, jobs))
     assert (answer.median[1], answer.source[1], answer.reason[1]) == (1.7, Source.MEASURED, "")
     assert known.predict_matrix(matrix_batch(jobs), quantile=0.95).victim_slowdown[0, 1] == pytest.approx(1.7)
 
 
-def test_a_pair_that_was_observed_is_answered_however_strange(model: OnnxPredictor) -> None:
-    profiles = {job.workload: job for job in (next(iter(model.profiles.values())), strange(model))}
+def test_a_pair_that_was_observed_is_answered_however_novel(model: OnnxPredictor) -> None:
+    profiles = {job.workload: job for job in (next(iter(model.profiles.values())), novel_job(model))}
     jobs, (name, other) = tuple(profiles.values()), profiles
     online = OnlineModel(model)
-    for k, (victim, neighbour) in enumerate(((name, "strange"), ("strange", name))):
+    for k, (victim, neighbour) in enumerate(((name, "novel"), ("novel", name))):
         before = online.predict_pairs(batch(model, jobs))
         assert before.source[1 + k] is Source.ABSTAINED  # the other direction says nothing of this one
         window = Progress(

@@ -1,4 +1,4 @@
-"""Laws of the online correction: it moves toward what was observed, never past it, and touches nobody else."""
+"""Laws of the online correction: it moves toward the observation, never past it, and changes no unrelated pair."""
 
 import math
 
@@ -57,8 +57,8 @@ def test_the_pair_moves_most_then_whoever_shares_a_job_in_its_role_and_others_no
     model.observe(window(0, slowdown=1.3 * TABLE["a", "b"]), resolve)
     gain = {pair: math.log(median(model, *pair) / TABLE[pair]) for pair in TABLE}
     assert gain["a", "b"] > max(gain[pair] for pair in TABLE if pair != ("a", "b"))
-    assert min(gain["a", "a"], gain["a", "c"]) > 0  # a suffers more than the model thinks
-    assert min(gain["b", "b"], gain["c", "b"]) > 0  # b does more harm than it thinks
+    assert min(gain["a", "a"], gain["a", "c"]) > 0  # a suffers more than predicted
+    assert min(gain["b", "b"], gain["c", "b"]) > 0  # b slows its neighbours down more than predicted
     assert all(gain[pair] == 0 for pair in TABLE if pair[0] != "a" and pair[1] != "b")
 
 
@@ -93,18 +93,18 @@ def test_old_evidence_fades() -> None:
     assert median(model, "a", "b") == pytest.approx(2.0, rel=0.01)
 
 
-def test_what_was_not_stored_is_unlearned() -> None:
+def test_restoring_a_savepoint_unlearns_everything_since() -> None:
     model = OnlineModel(TablePredictor(TABLE))
     for k, (workload, company) in enumerate((("a", "b"), ("b", "c"))):
         model.observe(window(k, workload, (company,), slowdown=1.5), resolve)
     model.observe(window(5, "c", ("a",), steps=5.0), resolve)
     before = {pair: median(model, *pair) for pair in TABLE}, model.summary()
-    model.mark()
+    model.set_savepoint()
     for k in range(30):
         model.observe(window(10 + k, "c", (), steps=100.0), resolve)
         model.observe(window(50 + k, "a", ("c",), slowdown=1.5 + k), resolve)
     assert ({pair: median(model, *pair) for pair in TABLE}, model.summary()) != before
-    model.take_back()
+    model.restore_savepoint()
     assert ({pair: median(model, *pair) for pair in TABLE}, model.summary()) == before
 
 
@@ -115,16 +115,16 @@ def test_many_equal_windows_converge() -> None:
     assert median(model, "a", "b") == pytest.approx(1.5, rel=0.01)
 
 
-def test_windows_alone_teach_the_rate_that_pending_windows_waited_for() -> None:
+def test_a_solo_window_teaches_the_rate_that_pending_windows_wait_for() -> None:
     model = OnlineModel(TablePredictor(TABLE))
     before = median(model, "a", "b")
     result, why, _ = model.observe(window(0, steps=50.0), resolve)
     assert result is ObservationResult.PENDING_SOLO
-    assert "alone" in why
-    assert (model.solo.pending(), median(model, "a", "b")) == (1, before)
-    # 100 steps in 10 s alone, 50 in 10 s shared: slowdown 2.
+    assert "no solo window" in why
+    assert (model.solo.pending_count(), median(model, "a", "b")) == (1, before)
+    # 100 steps in 10 s solo, 50 in 10 s shared: slowdown 2.
     assert model.observe(window(1, company=(), steps=100.0), resolve)[0] is ObservationResult.APPLIED
-    assert model.solo.pending() == 0
+    assert model.solo.pending_count() == 0
     direct = OnlineModel(TablePredictor(TABLE))
     direct.observe(window(0, slowdown=2.0), resolve)
     assert median(model, "a", "b") == pytest.approx(median(direct, "a", "b"))
@@ -135,7 +135,7 @@ def test_windows_alone_teach_the_rate_that_pending_windows_waited_for() -> None:
     [
         ({"company": (), "slowdown": 1.5}, "send steps"),
         ({"company": (), "steps": 0.0}, "teaches no rate"),
-        ({"company": ("b", "c"), "slowdown": 1.5}, "groups of 3"),
+        ({"company": ("b", "c"), "slowdown": 1.5}, "3 co-located jobs"),
         ({"company": ("never seen",), "slowdown": 1.5}, "register profiles"),
         ({"device_type": "tpu", "slowdown": 1.5}, "register profiles"),
     ],
@@ -148,7 +148,7 @@ def test_what_teaches_nothing_is_rejected_with_its_reason(more: dict, why: str) 
     assert model.summary()["corrected_jobs"] == 0
 
 
-def test_a_stuck_job_is_rejected_not_learnt() -> None:
+def test_a_job_without_a_step_is_rejected_not_learned() -> None:
     model = OnlineModel(TablePredictor(TABLE))
     model.observe(window(0, company=(), steps=100.0), resolve)
     result, reason, _ = model.observe(window(1, steps=0.0), resolve)

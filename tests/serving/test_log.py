@@ -11,7 +11,7 @@ import pytest
 from interfere.client import PolicyClient
 from interfere.config import Settings
 from interfere.errors import NotFoundError
-from interfere.predict.online.prior import FILE, ResidualPrior, default_prior
+from interfere.predict.online.prior import PRIOR_FILE, ResidualPrior, default_prior
 from interfere.records import (
     ActionKind,
     Device,
@@ -272,7 +272,7 @@ def test_a_job_without_facts_is_served_from_what_was_observed_until_its_facts_co
     serve: Callable[..., RunningServer], settings: Settings, tmp_path: Path
 ) -> None:
     folder = publish(tmp_path / "with-means")
-    (folder / FILE).write_bytes(residual_prior_file(cold_prior()))
+    (folder / PRIOR_FILE).write_bytes(residual_prior_file(cold_prior()))
     with PolicyClient(serve(replace(settings, model=folder)).address) as client:
         (before,) = client.predict(["nobody", "gemm"], pairs=[(0, 1)]).prediction.source
         assert before is Source.ABSTAINED

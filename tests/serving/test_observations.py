@@ -52,14 +52,14 @@ def test_a_measured_slowdown_moves_its_pair_and_job_toward_it(client: PolicyClie
     assert median(client) == pytest.approx(measured, rel=0.01)
 
 
-def test_windows_alone_teach_the_solo_rate_that_shared_steps_wait_for(client: PolicyClient) -> None:
+def test_a_solo_window_teaches_the_rate_that_shared_steps_wait_for(client: PolicyClient) -> None:
     shared = window("s", "infer", "gemm", steps=50.0)
     (answer,) = client.observe([shared])
     assert answer.result is PENDING
-    assert "alone" in answer.reason
+    assert "no solo window" in answer.reason
     assert median(client) == pytest.approx(expected("infer", "gemm"), rel=1e-6)
     assert client.model().online.pending_solo == 1
-    assert results(client, window("a", steps=100.0)) == [APPLIED]  # alone twice as fast: the slowdown was 2
+    assert results(client, window("a", steps=100.0)) == [APPLIED]  # twice as fast solo: the slowdown was 2
     assert expected("infer", "gemm") < median(client) < 2.0
     online = client.model().online
     assert (online.observations, online.pending_solo, online.solo_rates, online.corrected_pairs) == (2, 0, 1, 1)

@@ -14,13 +14,13 @@ import pytest
 
 from features.pair import FeatureEncoder
 from interfere.cli import main
-from interfere.commands.output import jsonable
 from interfere.data.tables import Table, table_digest, write_table
 from interfere.errors import NotFoundError, TableError, UnfitError
 from interfere.predict.manifest import read_manifest
-from interfere.predict.measured import measured_table
+from interfere.predict.measured import read_measured_table
 from interfere.predict.onnx import load_model
 from interfere.records import PairBatch
+from interfere.strict_json import json_value
 from tests.tables import matrix_batch
 from training.candidates import Candidates
 from training.dataset import Dataset
@@ -97,7 +97,7 @@ def test_held_out_pairs_are_in_no_published_number_and_scored_separately(
     trained: Trained, encoder: FeatureEncoder
 ) -> None:
     manifest = read_manifest(trained.result.folder, encoder.fingerprint)
-    measured = measured_table(trained.result.folder, manifest)
+    measured = read_measured_table(trained.result.folder, manifest)
     hidden = {tuple(sorted(pair)) for pair in trained.held_out}
     assert measured
     assert not hidden & {tuple(sorted((key.victim, key.neighbour))) for key in measured}
@@ -109,7 +109,7 @@ def test_held_out_pairs_are_in_no_published_number_and_scored_separately(
 def test_a_later_measurement_replaces_an_earlier_one(trained: Trained, small: Table, encoder: FeatureEncoder) -> None:
     manifest = read_manifest(trained.result.folder, encoder.fingerprint)
     first = {(p.victim, p.neighbour): p.slowdown for p in small.pairs}
-    for key, row in measured_table(trained.result.folder, manifest).items():
+    for key, row in read_measured_table(trained.result.folder, manifest).items():
         assert row.slowdown == pytest.approx(1.1 * first[key.victim, key.neighbour])
     first_rows, later_rows = (t["rows"] for t in manifest.trained_on)
     assert first_rows == later_rows > 0  # both are learned from
@@ -193,7 +193,7 @@ def test_the_verdict_is_stored_with_run_and_version(trained: Trained) -> None:
     with mlflow_connection(trained.work):
         stored = json.loads(mlflow.artifacts.load_text(f"runs:/{trained.result.run_id}/verdict.json"))
         version = mlflow.MlflowClient().get_model_version(MODEL, "1")
-    assert stored == jsonable(asdict(verdict))
+    assert stored == json_value(asdict(verdict))
     assert (version.tags["gate"], version.tags["gate_reason"]) == ("passed", verdict.reason)
 
 
@@ -259,7 +259,7 @@ def test_the_command_and_the_library_make_the_same_model_twice(
     again = train([small_folder], tmp_path / "other", seed=0)
     assert second["version"] == again.version
     assert second["scores"]["pair"] == {
-        model: pytest.approx(jsonable(asdict(s))) for split, model, s in again.scores if split == "pair"
+        model: pytest.approx(json_value(asdict(s))) for split, model, s in again.scores if split == "pair"
     }
     assert read_bytes(Path(second["folder"])) == read_bytes(again.folder)
 

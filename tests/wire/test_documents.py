@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 
-from interfere.commands.output import jsonable
 from interfere.errors import InvalidInputError
 from interfere.records import ActionKind, Plan, Snapshot
+from interfere.strict_json import json_value
 from interfere.wire.documents import (
     plan_document,
     read_json,
@@ -25,13 +25,13 @@ from tests.wire.test_converters import same
 @given(some.snapshots)
 @settings(max_examples=30, deadline=None)
 def test_a_snapshot_reads_back(snapshot: Snapshot) -> None:
-    assert same(read_snapshot(json.loads(json.dumps(jsonable(snapshot_document(snapshot))))), snapshot)
+    assert same(read_snapshot(json.loads(json.dumps(json_value(snapshot_document(snapshot))))), snapshot)
 
 
 @given(some.plans)
 @settings(max_examples=20, deadline=None)
 def test_a_plan_is_strict_json(plan: Plan) -> None:
-    document = json.loads(json.dumps(jsonable(plan_document(plan)), allow_nan=False))
+    document = json.loads(json.dumps(json_value(plan_document(plan)), allow_nan=False))
     assert [action["job_id"] for action in document["actions"]] == [action.job_id for action in plan.actions]
 
 

@@ -1,1 +1,1 @@
-"""Commands of the training station; each imports its libraries when it runs."""
+"""The commands that train, score, promote and replay models; each imports its libraries when it runs."""

@@ -1,4 +1,4 @@
-"""Score models on measured tables, out of fold, beside the cheap baselines; only plots are written."""
+"""Score models on measured tables, out of fold, beside the cheap baselines."""
 
 from enum import StrEnum
 from pathlib import Path
@@ -13,7 +13,7 @@ app = typer.Typer(add_completion=False)
 
 
 class FactsChoice(StrEnum):
-    """Which facts the models read."""
+    """Which facts the models may read."""
 
     EACH = "each"
     ALL = "all"
@@ -33,7 +33,8 @@ def evaluate(
     ],
     work: Work = None,
     seed: Annotated[
-        list[int] | None, typer.Option(min=0, help="Of folds and fits, 0 when left out; repeat for a mean.")
+        list[int] | None,
+        typer.Option(min=0, help="Seed of folds and fits, 0 when left out; repeat for the mean over seeds."),
     ] = None,
     split: Annotated[
         list[str] | None,
@@ -42,21 +43,21 @@ def evaluate(
             "sparse40; pair and job when left out. Repeatable."
         ),
     ] = None,
-    folds: Annotated[int | None, typer.Option(min=1, help="Number of random parts of a split.")] = None,
+    folds: Annotated[int | None, typer.Option(min=1, help="Number of folds of a random split.")] = None,
     models: Annotated[
         str, typer.Option(help="Comma-separated names; all when left out. Baselines are always scored.")
     ] = "",
-    facts: Annotated[FactsChoice, typer.Option(help="What the models may read; each in turn by default.")] = (
-        FactsChoice.EACH
-    ),
+    facts: Annotated[
+        FactsChoice, typer.Option(help="Which facts the models may read; each choice in turn by default.")
+    ] = FactsChoice.EACH,
     plots: Annotated[Path | None, typer.Option(help="Folder for figures (PNG).", show_default=False)] = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Score models on measured tables, out of fold, beside the cheap baselines.
 
-    The same models are scored on all facts, without what was traced from the architecture (where there is any), and on
-    utilisation and memory alone: what a site has that changes nothing. The published model is the one that training
-    would choose from the training rows alone.
+    The same models are scored on all facts, on all but those traced from the architecture (where a table has such), and
+    on utilisation and memory alone: what every site has without changing its jobs. The published model is the one that
+    training would choose from the training rows alone. Nothing is written but plots.
     """
     from training.evaluation.fact_ablation import FactSet
     from training.evaluation.leaderboard import evaluate_named_tables, leaderboard_documents, leaderboards_markdown

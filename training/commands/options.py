@@ -6,14 +6,13 @@ from typing import Annotated
 import typer
 
 from interfere.config import load_settings
-from interfere.errors import InvalidInputError
 
 Data = Annotated[
     list[str],
     typer.Option("--data", help="A table: a folder, or the name of one in the workspace or shipped. Repeatable."),
 ]
 Work = Annotated[Path | None, typer.Option("--work", help="The workspace. Default: ./interfere-work.")]
-Seed = Annotated[int, typer.Option(min=0, help="Same seed and data, same model.")]
+Seed = Annotated[int, typer.Option(min=0, help="Seed of folds and fits: the same seed and data give the same model.")]
 
 Tracking = Annotated[
     str | None,
@@ -27,13 +26,5 @@ Tracking = Annotated[
 
 
 def workspace(work: Path | None) -> Path:
-    """The one given, else of the settings (`INTERFERE_WORK`)."""
+    """Return the workspace that was given, else that of the settings (`INTERFERE_WORK`)."""
     return load_settings(work=work).work
-
-
-def unordered_pair(text: str) -> tuple[str, str]:
-    """`a+b` as a pair. Raises InvalidInputError for anything else."""
-    first, _, second = (part.strip() for part in text.partition("+"))
-    if not first or not second:
-        raise InvalidInputError("not a pair", value=repr(text), remedy="write victim+neighbour, e.g. gemm+stream")
-    return first, second

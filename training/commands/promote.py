@@ -22,24 +22,26 @@ def promote(
 ) -> None:
     """Make a registered model that passed the gate the champion of the workspace and publish it."""
     from features.pair import FeatureEncoder
-    from training.publishing.model_registry import promote as run
+    from training.publishing.model_registry import promote as promote_version
 
-    made = run(workspace(work), FeatureEncoder().fingerprint, number=version, force=force.strip(), tracking=tracking)
+    fingerprint = FeatureEncoder().fingerprint
+    champion = promote_version(workspace(work), fingerprint, number=version, force=force.strip(), tracking=tracking)
     document = {
-        "registered_version": made.number,
-        "before": made.before,
-        "model": made.model,
-        "version": made.version,
-        "folder": str(made.folder),
-        "verdict": made.verdict,
-        "judged_against": made.judged_against,
-        "forced": made.forced,
+        "registered_version": champion.number,
+        "before": champion.before,
+        "model": champion.model,
+        "version": champion.version,
+        "folder": str(champion.folder),
+        "verdict": champion.verdict,
+        "judged_against": champion.judged_against,
+        "forced": champion.forced,
     }
-    before = "none" if made.before is None else f"version {made.before}"
-    progress_note(f"gate {made.verdict}")
-    if made.forced:
-        progress_note(f"forced: {made.forced}")
-    elif made.before not in (None, made.number, made.judged_against):
-        judged = "the baselines alone" if made.judged_against is None else f"version {made.judged_against}"
+    before = "none" if champion.before is None else f"version {champion.before}"
+    progress_note(f"gate {champion.verdict}")
+    if champion.forced:
+        progress_note(f"forced: {champion.forced}")
+    elif champion.before not in (None, champion.number, champion.judged_against):
+        judged = "the baselines alone" if champion.judged_against is None else f"version {champion.judged_against}"
         progress_note(f"that verdict was against {judged}, not against the champion it replaces now")
-    emit(document, f"champion: version {made.number} ({made.model}), before: {before}\n{made.folder}", as_json=as_json)
+    text = f"champion: version {champion.number} ({champion.model}), before: {before}\n{champion.folder}"
+    emit(document, text, as_json=as_json)

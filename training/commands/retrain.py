@@ -2,12 +2,15 @@
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from interfere.commands.output import JsonFlag, emit, progress_note
 from training.commands.options import Data, Seed, Tracking, Work
+
+if TYPE_CHECKING:
+    from training.retrain import RetrainResult
 
 app = typer.Typer(add_completion=False)
 
@@ -21,25 +24,25 @@ def retrain(
     ] = None,
     seed: Seed = 0,
     tracking: Tracking = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check, report and say what is to be done.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check, and print what would be done, and why.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Train again on base tables and what servers observed; publish what passes the gate.
 
-    Made for cron or a Kubernetes CronJob: nothing new, nothing done; one run a workspace at a time; killed anywhere, it
-    can be started again. The server may go on meanwhile.
+    Meant for cron or a Kubernetes CronJob: it does nothing when nothing new was observed, one run at a time works in a
+    workspace, and a run that was killed can be started again. The server may go on meanwhile.
 
     Exit status: 0 published, or nothing to do; 3 trained, and refused by the gate; 4 another run is at work; 1 failed;
     2 wrong usage.
     """
     from interfere.config import load_settings
     from training.retrain import EXIT_BUSY, EXIT_STATUS, BusyError
-    from training.retrain import retrain as run
+    from training.retrain import retrain as retrain_models
     from training.table_folders import find_table_folders
 
     settings = load_settings(work=work, store=store)
     try:
-        made = run(
+        result = retrain_models(
             find_table_folders(data, settings.work),
             settings.work,
             store=settings.store_path,
@@ -53,21 +56,24 @@ def retrain(
         if as_json:
             emit({"outcome": "busy", "reason": error.what}, "", as_json=True)
         raise typer.Exit(EXIT_BUSY) from None
-    document = {
-        "outcome": made.outcome.value,
-        "reason": made.reason,
-        "inputs": made.inputs,
-        "run_id": made.run_id,
-        "registered_version": made.registered,
-        "folder": made.folder and str(made.folder),
-        "verdict": made.verdict and asdict(made.verdict),
-        "drift": made.drift and made.drift.document(),
+    folder = f"\n{result.folder}" if result.folder else ""
+    emit(_document(result), f"{result.outcome.value}: {result.reason}{folder}", as_json=as_json)
+    raise typer.Exit(EXIT_STATUS[result.outcome])
+
+
+def _document(result: "RetrainResult") -> dict[str, Any]:
+    return {
+        "outcome": result.outcome.value,
+        "reason": result.reason,
+        "inputs": result.inputs,
+        "run_id": result.run_id,
+        "registered_version": result.registered,
+        "folder": result.folder and str(result.folder),
+        "verdict": result.verdict and asdict(result.verdict),
+        "drift": result.drift and result.drift.document(),
         "observed": {
-            "pairs": made.observed.pairs,
-            "windows": made.observed.windows,
-            "without_facts": made.observed.without_facts,
+            "pairs": result.observed.pairs,
+            "windows": result.observed.windows,
+            "without_facts": result.observed.without_facts,
         },
     }
-    where = f"\n{made.folder}" if made.folder else ""
-    emit(document, f"{made.outcome.value}: {made.reason}{where}", as_json=as_json)
-    raise typer.Exit(EXIT_STATUS[made.outcome])

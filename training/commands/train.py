@@ -2,12 +2,16 @@
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from interfere.commands.options import parse_pair
 from interfere.commands.output import JsonFlag, emit, progress_note
-from training.commands.options import Data, Seed, Tracking, Work, unordered_pair, workspace
+from training.commands.options import Data, Seed, Tracking, Work, workspace
+
+if TYPE_CHECKING:
+    from training.pipeline import TrainingResult
 
 app = typer.Typer(add_completion=False)
 
@@ -28,37 +32,46 @@ def train(
     as_json: JsonFlag = False,
 ) -> None:
     """Train all models on measured tables; publish and register the best."""
-    from training.commands.documents import scores_document, scores_table
-    from training.pipeline import train as run
+    from training.commands.documents import scores_table
+    from training.pipeline import train as train_models
     from training.table_folders import find_table_folders
 
-    place = workspace(work)
-    unseen = frozenset(unordered_pair(text) for text in held_out or ())
-    made = run(
-        find_table_folders(data, place),
-        place,
+    folder = workspace(work)
+    result = train_models(
+        find_table_folders(data, folder),
+        folder,
         seed=seed,
         publish_to=publish,
-        held_out=unseen,
+        held_out=frozenset(parse_pair(text) for text in held_out or ()),
         tracking=tracking,
         report=progress_note,
     )
-    role = "champion" if made.registered.champion else "challenger"
-    if made.verdict.passed and not made.registered.champion:
+    for line in _notes(result):
+        progress_note(line)
+    progress_note(f"published {result.folder} (version {result.version}); runs in {tracking or folder / 'mlflow.db'}")
+    emit(_document(result), scores_table(result.scores), as_json=as_json)
+
+
+def _notes(result: "TrainingResult") -> list[str]:
+    role = "champion" if result.registered.champion else "challenger"
+    if result.verdict.passed and not result.registered.champion:
         role += "; make it champion with: interfere promote"
-    document = {
-        "champion": made.champion,
-        "version": made.version,
-        "folder": str(made.folder),
-        "run_id": made.run_id,
-        "registered_version": made.registered.number,
-        "is_champion": made.registered.champion,
-        "rows": made.rows,
-        "worst_parity": made.worst_parity,
-        "verdict": asdict(made.verdict),
-        "scores": scores_document(made.scores),
+    best = f"best model: {result.champion}; registered as version {result.registered.number}, {role}"
+    return [best, f"gate {result.verdict.reason}"]
+
+
+def _document(result: "TrainingResult") -> dict[str, Any]:
+    from training.commands.documents import scores_document
+
+    return {
+        "champion": result.champion,
+        "version": result.version,
+        "folder": str(result.folder),
+        "run_id": result.run_id,
+        "registered_version": result.registered.number,
+        "is_champion": result.registered.champion,
+        "rows": result.rows,
+        "worst_parity": result.worst_parity,
+        "verdict": asdict(result.verdict),
+        "scores": scores_document(result.scores),
     }
-    progress_note(f"best model: {made.champion}; registered as version {made.registered.number}, {role}")
-    progress_note(f"gate {made.verdict.reason}")
-    progress_note(f"published {made.folder} (version {made.version}); runs in {tracking or place / 'mlflow.db'}")
-    emit(document, scores_table(made.scores), as_json=as_json)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from interfere.errors import ModelError
 from interfere.predict.manifest import Manifest, read_manifest
-from interfere.predict.measured import measured_table
+from interfere.predict.measured import read_measured_table
 from interfere.protocols import PairEncoder
 from training.dataset import Dataset, Pair, PairRows, unordered_pair
 from training.evaluation.cross_validation import Evaluation
@@ -60,7 +60,7 @@ def read_champion(number: int, model: str, folder: Path, encoder: PairEncoder) -
     """The champion in `folder`, version `number`; without a graph where the folder must not be served."""
     try:
         manifest = read_manifest(folder, encoder.fingerprint)
-        fitted = frozenset(unordered_pair(key.victim, key.neighbour) for key in measured_table(folder, manifest))
+        fitted = frozenset(unordered_pair(key.victim, key.neighbour) for key in read_measured_table(folder, manifest))
         graph = open_session((folder / "pair.onnx").read_bytes())
     except ModelError:
         return PublishedChampion(number=number, model=model, manifest=None, graph=None, fitted=frozenset())

@@ -12,7 +12,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from interfere.predict.intervals import EVIDENCE, Intervals, evidence, spread
+from interfere.predict.intervals import EVIDENCE_CLASSES, Intervals, evidence_class, spread
 from training.dataset import Dataset
 
 LEVELS = (0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
@@ -60,18 +60,18 @@ def fit_intervals(residual: Floats, *, novelty: Floats, partners: Ints, domain: 
     domains, and that one, for want of residuals of its evidence, the grid of all residuals.
     """
     # 1. Fit the grids over all domains.
-    scaled, evidence_class = residual / spread(novelty), evidence(partners)
+    scaled, class_of_row = residual / spread(novelty), evidence_class(partners)
     all_residuals = _quantiles(scaled)
-    new, few, known = (_group_quantiles(scaled[evidence_class == k]) for k in range(len(EVIDENCE)))
+    new, few, known = (_group_quantiles(scaled[class_of_row == k]) for k in range(len(EVIDENCE_CLASSES)))
     calibrated = new is not None and known is not None
     new, known = new if new is not None else all_residuals, known if known is not None else all_residuals
     overall = [new, few if few is not None else (new + known) / 2, known]
     # 2. Replace them in each domain that has enough residuals of its own.
-    grids = np.empty((len(EVIDENCE), domains + 1, len(LEVELS)))
+    grids = np.empty((len(EVIDENCE_CLASSES), domains + 1, len(LEVELS)))
     for k, overall_grid in enumerate(overall):
         grids[k] = overall_grid
         for d in range(1, domains + 1):
-            domain_grid = _group_quantiles(scaled[(evidence_class == k) & (domain == d)])
+            domain_grid = _group_quantiles(scaled[(class_of_row == k) & (domain == d)])
             grids[k, d] = grids[k, 0] if domain_grid is None else domain_grid
     return Intervals(calibrated=calibrated, levels=np.array(LEVELS), grids=grids)
 

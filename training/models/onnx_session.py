@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from interfere.predict.onnx import wanted_feeds
+from interfere.predict.onnx import select_feeds
 from training.dataset import PairRows
 
 
@@ -21,7 +21,7 @@ def open_session(graph: bytes) -> Any:
 def run_pair_graph(session: Any, rows: PairRows) -> NDArray[np.float64]:
     """Log slowdowns of a pair graph, float64[p]."""
     feeds = {"pairs": rows.pairs, "victim": rows.victim, "neighbour": rows.neighbour, "domain": rows.domain}
-    return np.asarray(session.run(["log_slowdown"], wanted_feeds(session, feeds))[0], dtype=np.float64)
+    return np.asarray(session.run(["log_slowdown"], select_feeds(session, feeds))[0], dtype=np.float64)
 
 
 def run_matrix_graph(
@@ -40,5 +40,5 @@ def run_matrix_graph(
         "neighbour_id": neighbour_id,
         "domain": np.array([domain], dtype=np.int64),
     }
-    log_victim, log_neighbour = session.run(["log_victim", "log_neighbour"], wanted_feeds(session, feeds))
+    log_victim, log_neighbour = session.run(["log_victim", "log_neighbour"], select_feeds(session, feeds))
     return np.asarray(log_victim, dtype=np.float64), np.asarray(log_neighbour, dtype=np.float64)

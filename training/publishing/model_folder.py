@@ -20,13 +20,13 @@ from typing import Any
 
 import numpy as np
 
-from interfere.commands.output import jsonable
 from interfere.data.tables import Table
 from interfere.errors import UnfitError
 from interfere.predict.feasibility import Feasibility
 from interfere.predict.manifest import FORMAT
 from interfere.predict.online import prior
 from interfere.protocols import PairEncoder
+from interfere.strict_json import json_value
 from training.dataset import Dataset, newest_profiles
 from training.models.interval_calibration import partner_counts
 from training.publishing.publication import Publication, encoded_workloads
@@ -46,7 +46,7 @@ def publish(
         "arrays.npz": _arrays(publication, dataset, tables, encoder),
         "profiles.json": _json([job.to_dict() for _, job in sorted(newest_profiles(tables).items())]),
         "card.md": publication.card.encode(),
-        prior.FILE: publication.residual_prior,
+        prior.PRIOR_FILE: publication.residual_prior,
     }
     # 2. Describe them in the manifest; the version is a digest of its content.
     digests = {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
@@ -161,7 +161,7 @@ def _arrays(publication: Publication, dataset: Dataset, tables: Sequence[Table],
 
 def _json(content: Any, *, indent: int | None = None) -> bytes:
     """Strict JSON: NaN becomes null."""
-    return (json.dumps(jsonable(content), indent=indent, allow_nan=False, ensure_ascii=False) + "\n").encode()
+    return (json.dumps(json_value(content), indent=indent, allow_nan=False, ensure_ascii=False) + "\n").encode()
 
 
 def _creation_time() -> str:

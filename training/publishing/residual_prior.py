@@ -13,11 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from interfere.predict.online.prior import (
-    SCALED,
+    SCALE_RANGE,
     Floats,
-    Home,
     ResidualPrior,
     RolePrior,
+    WorkloadKey,
     default_prior,
     prior_arrays,
 )
@@ -81,7 +81,7 @@ def fit_residual_prior(dataset: Dataset, job_errors: OutOfFoldErrors, pair_error
     # 2. Fit the covariance of each role, of unseen jobs and of jobs of training.
     width = 2 + components
     roles, spreads = {}, []
-    for role, new in (("own", job_errors.new_victim), ("aggressor", job_errors.new_neighbour)):
+    for role, new in (("as_victim", job_errors.new_victim), ("as_neighbour", job_errors.new_neighbour)):
         every_row = np.ones(len(pair_errors.error), dtype=bool)
         of_new = _fit_role(dataset, job_errors, role, new, centre=centre, signatures=signatures, components=components)
         of_known = _fit_role(
@@ -89,8 +89,8 @@ def fit_residual_prior(dataset: Dataset, job_errors: OutOfFoldErrors, pair_error
         )
         role_fallback = getattr(fallback, role)
         roles[role] = RolePrior(
-            new=of_new[0] if of_new else _widened(role_fallback.new, width),
-            known=of_known[0] if of_known else _widened(role_fallback.known, width),
+            unseen=of_new[0] if of_new else _widened(role_fallback.unseen, width),
+            seen=of_known[0] if of_known else _widened(role_fallback.seen, width),
         )
         if of_new:
             spreads.append(of_new[1])
@@ -101,17 +101,17 @@ def fit_residual_prior(dataset: Dataset, job_errors: OutOfFoldErrors, pair_error
 
     # 4. Add the means of the domains and the effects of the jobs of training.
     means, victim_effects, neighbour_effects = _additive_effects(dataset)
-    homes: list[Home] = list(signatures) or sorted(_measured_homes(dataset))
+    workload_keys: list[WorkloadKey] = list(signatures) or sorted(_measured_workloads(dataset))
     return ResidualPrior(
         centre=centre,
-        own=roles["own"],
-        aggressor=roles["aggressor"],
+        as_victim=roles["as_victim"],
+        as_neighbour=roles["as_neighbour"],
         pair_var=spread - noise,
         noise_var=noise,
-        signatures={home: signatures.get(home, np.zeros(components)) for home in homes},
+        signatures={key: signatures.get(key, np.zeros(components)) for key in workload_keys},
         means=means,
-        victim_effect={home: victim_effects.get(home, 0.0) for home in homes},
-        neighbour_effect={home: neighbour_effects.get(home, 0.0) for home in homes},
+        victim_effect={key: victim_effects.get(key, 0.0) for key in workload_keys},
+        neighbour_effect={key: neighbour_effects.get(key, 0.0) for key in workload_keys},
     )
 
 
@@ -129,7 +129,7 @@ def _fit_role(
     selected: NDArray[np.bool_],
     *,
     centre: float,
-    signatures: Mapping[Home, Floats],
+    signatures: Mapping[WorkloadKey, Floats],
     components: int,
 ) -> tuple[Floats, float] | None:
     """(Σ, noise variance) of the jobs in one role, from the selected tests; None for fewer than two jobs.
@@ -137,7 +137,7 @@ def _fit_role(
     Self pairs are left out: they show a job in both roles at once.
     """
     # 1. Group the tests by job and domain.
-    job, partner = (errors.victim, errors.neighbour) if role == "own" else (errors.neighbour, errors.victim)
+    job, partner = (errors.victim, errors.neighbour) if role == "as_victim" else (errors.neighbour, errors.victim)
     tests_of: dict[tuple[int, int], list[int]] = {}
     for k in np.flatnonzero(selected & (errors.victim != errors.neighbour)).tolist():
         tests_of.setdefault((int(job[k]), int(errors.domain[k])), []).append(k)
@@ -146,10 +146,10 @@ def _fit_role(
     for (_, domain), tests in sorted(tests_of.items()):
         slope = errors.log_predicted[tests] - centre
         partner_signatures = np.array(
-            [signatures.get(_home(dataset, int(partner[k]), domain), np.zeros(components)) for k in tests]
+            [signatures.get(_workload_key(dataset, int(partner[k]), domain), np.zeros(components)) for k in tests]
         ).reshape(len(tests), -1)
         phi = np.column_stack([np.ones(len(tests)), slope, partner_signatures])
-        groups.append((phi, errors.error[tests], np.exp(2 * np.clip(slope, *SCALED))))
+        groups.append((phi, errors.error[tests], np.exp(2 * np.clip(slope, *SCALE_RANGE))))
     # 3. Fit.
     return fit_random_effects(groups) if len(groups) >= 2 else None
 
@@ -177,10 +177,10 @@ def fit_random_effects(groups: Sequence[RandomEffectGroup]) -> tuple[Floats, flo
     return (covariance + covariance.T) / 2, noise
 
 
-def job_signatures(dataset: Dataset, components: int) -> dict[Home, Floats]:
+def job_signatures(dataset: Dataset, components: int) -> dict[WorkloadKey, Floats]:
     """Signature of every job of every domain: float64[components], the leading principal components of its row and
     column of log slowdowns, in which unmeasured pairs have their additive estimate."""
-    signatures: dict[Home, Floats] = {}
+    signatures: dict[WorkloadKey, Floats] = {}
     for domain in range(len(dataset.domains)):
         jobs, grid = _slowdown_grid(dataset, domain)
         filled = _fill_additively(grid)
@@ -192,11 +192,11 @@ def job_signatures(dataset: Dataset, components: int) -> dict[Home, Floats]:
         for c in range(q):  # the sign of a component is arbitrary: make its largest entry positive
             z[:, c] *= np.sign(z[np.argmax(np.abs(z[:, c])), c]) or 1.0
         for row, job in enumerate(jobs):
-            signatures[_home(dataset, job, domain)] = z[row]
+            signatures[_workload_key(dataset, job, domain)] = z[row]
     return signatures
 
 
-def _home(dataset: Dataset, job: int, domain: int) -> Home:
+def _workload_key(dataset: Dataset, job: int, domain: int) -> WorkloadKey:
     """(workload, device type, mode) of an identity on a domain."""
     place = dataset.domains[domain]
     return dataset.workloads[job - 1], place.device_type, place.mode
@@ -230,26 +230,28 @@ def _fill_additively(grid: Floats) -> Floats:
     return np.asarray(np.where(np.isfinite(grid), grid, mean + rows[:, None] + columns[None]))
 
 
-def _additive_effects(dataset: Dataset) -> tuple[dict[tuple[str, str], float], dict[Home, float], dict[Home, float]]:
+def _additive_effects(
+    dataset: Dataset,
+) -> tuple[dict[tuple[str, str], float], dict[WorkloadKey, float], dict[WorkloadKey, float]]:
     """(mean log slowdown by (device type, mode), effect of each job as victim, effect of each job as neighbour)."""
     means: dict[tuple[str, str], float] = {}
-    victim_effects: dict[Home, float] = {}
-    neighbour_effects: dict[Home, float] = {}
+    victim_effects: dict[WorkloadKey, float] = {}
+    neighbour_effects: dict[WorkloadKey, float] = {}
     for d, domain in enumerate(dataset.domains):
         jobs, grid = _slowdown_grid(dataset, d)
         mean, rows, columns = _row_and_column_effects(grid)
         means[domain.device_type, domain.mode] = mean
         for k, job in enumerate(jobs):
-            home = _home(dataset, job, d)
-            victim_effects[home], neighbour_effects[home] = float(rows[k]), float(columns[k])
+            key = _workload_key(dataset, job, d)
+            victim_effects[key], neighbour_effects[key] = float(rows[k]), float(columns[k])
     return means, victim_effects, neighbour_effects
 
 
-def _measured_homes(dataset: Dataset) -> set[Home]:
+def _measured_workloads(dataset: Dataset) -> set[WorkloadKey]:
     """(workload, device type, mode) of every job in any row."""
     jobs = np.concatenate([dataset.rows.victim, dataset.rows.neighbour]).tolist()
     domains = np.concatenate([dataset.domain, dataset.domain]).tolist()
-    return {_home(dataset, job, domain) for job, domain in set(zip(jobs, domains, strict=True))}
+    return {_workload_key(dataset, job, domain) for job, domain in set(zip(jobs, domains, strict=True))}
 
 
 def _noise_variance(dataset: Dataset) -> float:

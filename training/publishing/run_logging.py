@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from interfere.commands.output import jsonable
+from interfere.strict_json import json_value
 from training.candidates import Candidates
 from training.dataset import Dataset
 from training.evaluation import plots
@@ -30,7 +30,7 @@ def log_training(run: Run, candidates: Candidates, publication: Publication, ver
     _log_comparison(run, candidates)
     run.log_text("card.md", publication.card)
     run.log_text("environment.txt", library_versions())
-    run.log_text("verdict.json", json.dumps(jsonable(asdict(verdict)), indent=1) + "\n")
+    run.log_text("verdict.json", json.dumps(json_value(asdict(verdict)), indent=1) + "\n")
     _log_figures(run, candidates)
 
 

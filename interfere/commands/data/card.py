@@ -7,19 +7,19 @@ from typing import Annotated
 import typer
 from rich.markdown import Markdown
 
+from interfere.commands.options import DEFAULT_WORK, Work
 from interfere.commands.output import JsonFlag, emit, out, progress_note
 
 Folder = Annotated[Path, typer.Argument(help="Folder of a table.")]
 Page = Annotated[Path | None, typer.Option("--out", help="The HTML file. Default: WORK/cards/TABLE.html.")]
 Open = Annotated[bool, typer.Option("--open", help="Show the page in the browser.")]
-Work = Annotated[Path, typer.Option(envvar="INTERFERE_WORK", help="The workspace.")]
 
 
 def card(
     folder: Folder,
     page: Page = None,
     show: Open = False,
-    work: Work = Path("interfere-work"),
+    work: Work = DEFAULT_WORK,
     as_json: JsonFlag = False,
 ) -> None:
     """Describe a table: what was measured, where, and how far to trust it. Computed anew from its rows."""

@@ -1,7 +1,7 @@
 """Import published tables, traces, profiler exports and monitoring data: one command a format.
 
 Each writes a folder with `jobs.parquet` and `pairs.parquet`, or `trace.parquet`, and a `card.md` that counts and
-explains every row that is not simply as published.
+explains every row that differs from what was published.
 """
 
 from pathlib import Path
@@ -25,15 +25,17 @@ Static = Annotated[
 ]
 
 
-def _free(out: Path) -> Path:
-    """Refuse a target that holds something else before anything is read or traced."""
+def _check_target(out: Path) -> Path:
+    """Return a folder that may be written. Raises ConflictError before anything is read where it holds other files."""
     from interfere.data.importers.import_writer import check_target
 
     check_target(out)
     return out
 
 
-Out = Annotated[Path, typer.Option("--out", callback=_free, help="Folder to write: new, empty, or an earlier import.")]
+Out = Annotated[
+    Path, typer.Option("--out", callback=_check_target, help="Folder to write: new, empty, or an earlier import.")
+]
 
 
 @app.command()
@@ -43,7 +45,7 @@ def gavel(
     static: Static = True,
     as_json: JsonFlag = False,
 ) -> None:
-    """Gavel's throughputs of training jobs, alone and in pairs."""
+    """Import Gavel's throughputs of training jobs, alone and in pairs."""
     from interfere.data.importers.gavel import import_gavel
 
     _write(out, _with_static(import_gavel(path), static=static), as_json=as_json)
@@ -56,7 +58,7 @@ def lucid(
     static: Static = True,
     as_json: JsonFlag = False,
 ) -> None:
-    """Lucid's pairs and solo profiles on an RTX 3090."""
+    """Import Lucid's pairs and solo profiles on an RTX 3090."""
     from interfere.data.importers.lucid import import_lucid
 
     _write(out, _with_static(import_lucid(path), static=static), as_json=as_json)
@@ -70,7 +72,7 @@ def helios(
     gpus_per_node: Annotated[int, typer.Option(min=1, help="Devices of one node.")] = 8,
     as_json: JsonFlag = False,
 ) -> None:
-    """Job trace of SenseTime's Helios clusters."""
+    """Import a job trace of SenseTime's Helios clusters."""
     from interfere.data.importers.helios import import_helios
 
     imported = import_helios(path, vc_config=vc_config, gpus_per_node=gpus_per_node, name=out.resolve().name)
@@ -85,7 +87,7 @@ def philly(
     device: Annotated[str, typer.Option(help="Device type whose throughputs count.")] = "v100",
     as_json: JsonFlag = False,
 ) -> None:
-    """Gavel's job traces with the arrivals of Philly."""
+    """Import one of Gavel's job traces with the arrivals of Philly."""
     from interfere.data.importers.philly import import_philly
 
     imported = import_philly(path, throughputs=throughputs, device_type=device, name=out.resolve().name)
@@ -102,7 +104,7 @@ def nsight(
     step_time_s: StepTime = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Kernel tables from Nsight Compute: one profile a file."""
+    """Import kernel tables from Nsight Compute: one profile a file."""
     from interfere.data.importers.kernels.nsight import import_nsight
     from interfere.records import NAN
 
@@ -120,7 +122,7 @@ def orion(
     step_time_s: StepTime = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Orion's kernel profiles: one profile a file."""
+    """Import Orion's kernel profiles: one profile a file."""
     from interfere.data.importers.kernels.orion import import_orion
     from interfere.records import NAN
 
@@ -141,7 +143,7 @@ def dcgm(
     mode: Annotated[str, typer.Option(help="How jobs share a device on this site.")] = "timeslice",
     as_json: JsonFlag = False,
 ) -> None:
-    """DCGM exporter metrics out of Prometheus: profiles of jobs seen alone, slowdowns where steps are counted.
+    """Import DCGM exporter metrics from Prometheus: profiles of jobs seen alone, slowdowns where steps are counted.
 
     Save the answer of: curl -G HOST/api/v1/query_range --data-urlencode 'query={__name__=~"DCGM_FI_.*|STEP_METRIC"}'
     -d start=UNIX -d end=UNIX -d step=15
@@ -153,31 +155,31 @@ def dcgm(
 
 
 def _with_static(imported: "ImportResult", *, static: bool) -> "ImportResult":
-    """Static profiles for the architectures that the catalogue knows; without torch, a note that there are none."""
+    """Add static profiles of the architectures that the catalogue knows; without torch, print that there are none."""
     from dataclasses import replace
     from importlib.util import find_spec
+
+    from interfere.installation import install_line
 
     if not static:
         return imported
     if find_spec("torch") is None:
-        progress_note("torch is missing: imported without static profiles (pip install 'interfere[profile]')")
+        progress_note(f"torch is missing: imported without static profiles ({install_line('profile')})")
         return imported
     from interfere.profiling.static.profiles import attach_static
 
     progress_note("tracing the architectures of the catalogue")
     attached = attach_static(imported.jobs)
-    fact = (
+    origin = (
         f"FLOPs, traffic, memory by phase and kernels of {len(attached.traced)} workloads come from a static trace of "
         "the architecture that the name stands for (source ends in +static): nothing of it was measured"
     )
-    missing = f"no traceable architecture: {', '.join(attached.unknown)}" if attached.unknown else ""
-    return replace(
-        imported, jobs=attached.jobs, format_notes=(*imported.format_notes, fact, *([missing] if missing else []))
-    )
+    untraced = [f"no traceable architecture: {', '.join(attached.unknown)}"] if attached.unknown else []
+    return replace(imported, jobs=attached.jobs, format_notes=(*imported.format_notes, origin, *untraced))
 
 
 def _write(out: Path, imported: "ImportResult", *, as_json: bool) -> None:
-    """Write the import and say what came in, what did not, and from which bytes."""
+    """Write the import and print what came in, what did not, and from which bytes."""
     from interfere.data.importers.import_card import compare_with_published
     from interfere.data.importers.import_writer import write_import
 
@@ -185,18 +187,18 @@ def _write(out: Path, imported: "ImportResult", *, as_json: bool) -> None:
     if imported.trace is not None:
         counts = {"jobs": len(imported.trace.jobs)}
     else:
-        misfits = sum(not pair.feasible for pair in imported.pairs)
+        infeasible = sum(not pair.feasible for pair in imported.pairs)
         counts = {"jobs": len(imported.jobs), "pairs": len(imported.pairs)}
-        counts |= {"feasible": len(imported.pairs) - misfits, "infeasible": misfits}
+        counts |= {"feasible": len(imported.pairs) - infeasible, "infeasible": infeasible}
     read = [{"file": str(f.path), "sha256": f.sha256, "published": compare_with_published(f)} for f in imported.files]
-    notes = [
+    notices = [
         {"fate": n.treatment.value, "count": n.count, "what": n.subject, "why": n.reason} for n in imported.notices
     ]
     grid = Grid("", "count", "what")
     for name, count in counts.items():
         grid.add_row("imported", str(count), name)
-    for note in imported.notices:
-        grid.add_row(note.treatment.value, str(note.count), note.subject)
+    for notice in imported.notices:
+        grid.add_row(notice.treatment.value, str(notice.count), notice.subject)
     for file in imported.files:
         grid.add_row("read", "", f"{file.path.name}: {compare_with_published(file)}")
     for path in files:
@@ -205,7 +207,7 @@ def _write(out: Path, imported: "ImportResult", *, as_json: bool) -> None:
         "kind": imported.source_format,
         "read": read,
         **counts,
-        "notices": notes,
+        "notices": notices,
         "files": [str(p) for p in files],
     }
     emit(document, grid, as_json=as_json)

@@ -1,4 +1,4 @@
-"""`interfere profile command`: measure programs that are not ours."""
+"""Measure programs that are not ours, alone and in pairs: `interfere profile command`."""
 
 from math import isfinite
 from pathlib import Path
@@ -7,20 +7,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table as Grid
 
-from interfere.commands.output import JsonFlag, emit, progress_note
+from interfere.commands.options import DEFAULT_WORK, Work, parse_pair
+from interfere.commands.output import JsonFlag, emit
+from interfere.commands.profile.console import ONE_CORE, campaign_progress, pair_cells, pair_documents
 from interfere.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from interfere.profiling.programs.campaign import ProgramCampaignConfig, ProgramCampaignResult
-
-HOME = Path("interfere-work")
+    from interfere.profiling.programs.spec import Command
 
 
 def command(
     line: Annotated[list[str] | None, typer.Argument(metavar="-- PROGRAM ARGUMENT...", help="What to run.")] = None,
     name: Annotated[str, typer.Option(help="What the table calls it. Default: the program's file name.")] = "",
     spec: Annotated[Path | None, typer.Option(help="TOML file of several commands.")] = None,
-    pair: Annotated[list[str] | None, typer.Option(help="Only this pair, as one+other; may be repeated.")] = None,
+    pair: Annotated[list[str] | None, typer.Option(help="Only this pair, as victim+neighbour; repeatable.")] = None,
     alone: Annotated[bool, typer.Option("--alone", help="Only profiles, no pairs.")] = False,
     step_regex: Annotated[
         str, typer.Option(help="Every match in the output is a step; a captured integer is the step counter.")
@@ -41,7 +42,7 @@ def command(
     core: Annotated[int | None, typer.Option(min=0, help="The core to share. Default: the idlest.")] = None,
     table: Annotated[str, typer.Option(help="Name of the table; more commands may join it later.")] = "commands",
     out: Annotated[Path | None, typer.Option(help="Folder of the table. Default: WORK/tables/TABLE.")] = None,
-    work: Annotated[Path, typer.Option(envvar="INTERFERE_WORK", help="The workspace.")] = HOME,
+    work: Work = DEFAULT_WORK,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the random order of pairs.")] = 0,
     fresh: Annotated[bool, typer.Option("--fresh", help="Refuse a folder that holds measurements.")] = False,
     as_json: JsonFlag = False,
@@ -53,34 +54,15 @@ def command(
     Steps: interfere.progress in the program, or --step-regex on its output.
     """
     from interfere.profiling.programs.campaign import ProgramCampaignConfig
-    from interfere.profiling.programs.spec import Command, read_commands
 
-    if bool(line) == bool(spec):
-        raise InvalidInputError(
-            "give one program or a file of several",
-            value=f"{' '.join(line or ())!r} and --spec {spec}",
-            remedy="interfere profile command -- PROGRAM ..., or --spec jobs.toml",
-        )
-    warm: dict[str, Any] = {"warm_steps": warm_steps, "warm_s": warm_s}
-    warm = {key: value for key, value in warm.items() if value is not None}
-    if spec:
-        if name or step_regex or warm:
-            raise InvalidInputError(
-                "with --spec these stand in the file",
-                value="--name, --step-regex, --warm-steps or --warm-s",
-                remedy="write step_regex, warm_steps and warm_s under the [name] of a command",
-            )
-        commands = read_commands(spec)
-    else:
-        argv = tuple(line or ())
-        commands = (Command(name=name or Path(argv[0]).name, argv=argv, step_regex=step_regex, **warm),)
-    pairs = tuple(_pair(text) for text in pair or ()) if pair or alone or not spec else None
+    warm_up: dict[str, Any] = {"warm_steps": warm_steps, "warm_s": warm_s}
+    commands = _commands(line or [], spec, name, step_regex, {k: v for k, v in warm_up.items() if v is not None})
     if alone and pair:
         raise InvalidInputError("--alone measures no pairs", value=pair, remedy="leave one of the two out")
     config = ProgramCampaignConfig(
         out=out or work / "tables" / table,
         commands=commands,
-        pairs=pairs,
+        pairs=None if spec and not pair and not alone else tuple(parse_pair(text) for text in pair or ()),
         window_s=window_s,
         repeats=repeats,
         device_type="cpu-core" if device == "cpu" else device,
@@ -97,53 +79,61 @@ def command(
     _measure(config, as_json=as_json)
 
 
-def _pair(text: str) -> tuple[str, str]:
-    from interfere.commands.profile.group import pair_of
+def _commands(
+    line: list[str], spec: Path | None, name: str, step_regex: str, warm_up: dict[str, Any]
+) -> "tuple[Command, ...]":
+    """Return the one program of the command line, or those of the file. Raises InvalidInputError for both or none."""
+    from interfere.profiling.programs.spec import Command, read_commands
 
-    return pair_of(text)
+    if bool(line) == bool(spec):
+        raise InvalidInputError(
+            "give one program or a file of several",
+            value=f"{' '.join(line)!r} and --spec {spec}",
+            remedy="interfere profile command -- PROGRAM ..., or --spec jobs.toml",
+        )
+    if spec is None:
+        return (Command(name=name or Path(line[0]).name, argv=tuple(line), step_regex=step_regex, **warm_up),)
+    if name or step_regex or warm_up:
+        raise InvalidInputError(
+            "with --spec these stand in the file",
+            value="--name, --step-regex, --warm-steps or --warm-s",
+            remedy="write step_regex, warm_steps and warm_s under the [name] of a command",
+        )
+    return read_commands(spec)
 
 
 def _measure(config: "ProgramCampaignConfig", *, as_json: bool) -> None:
-    from interfere.commands.profile.group import campaign_bar
     from interfere.profiling.programs.campaign import run_program_campaign
 
-    try:
-        with campaign_bar() as report:
-            outcome = run_program_campaign(config, report)
-    except KeyboardInterrupt:
-        progress_note(f"interrupted; the same command goes on from what {config.out} holds")
-        raise
-    emit(_document(config, outcome), _grid(config, outcome), as_json=as_json)
-    if outcome.failures:
+    with campaign_progress(config.out) as report:
+        result = run_program_campaign(config, report)
+    emit(_document(config, result), _grid(config, result), as_json=as_json)
+    if result.failures:
         raise typer.Exit(1)
 
 
-def _document(config: "ProgramCampaignConfig", outcome: "ProgramCampaignResult") -> dict[str, object]:
+def _document(config: "ProgramCampaignConfig", result: "ProgramCampaignResult") -> dict[str, object]:
     from interfere.data.tables import table_digest
 
-    jobs = ("workload", "step_time_s", "step_time_sd_s", "busy_frac", "memory_peak_bytes")
-    pairs = ("victim", "neighbour", "slowdown", "lower", "upper", "status", "reason")
+    fields = ("workload", "step_time_s", "step_time_sd_s", "busy_frac", "memory_peak_bytes")
     return {
         "table": str(config.out),
         "sha256": table_digest(config.out),
-        "jobs": [{name: getattr(job, name) for name in jobs} for job in outcome.table.jobs],
-        "pairs": [{name: getattr(pair, name) for name in pairs} for pair in outcome.table.pairs],
-        "failures": [{"name": failure.name, "reason": failure.reason} for failure in outcome.failures],
+        "jobs": [{name: getattr(job, name) for name in fields} for job in result.table.jobs],
+        "pairs": pair_documents(result.table.pairs),
+        "failures": [{"name": failure.name, "reason": failure.reason} for failure in result.failures],
     }
 
 
-def _grid(config: "ProgramCampaignConfig", outcome: "ProgramCampaignResult") -> Grid:
-    device = "one CPU core, time-sliced" if config.on_core else f"{config.device_type}, {config.mode}"
-    grid = Grid(
-        "command", "beside", "step or slowdown", "± or 95 % interval", "", caption=f"{device} · wrote {config.out}"
-    )
-    for job in outcome.table.jobs:
+def _grid(config: "ProgramCampaignConfig", result: "ProgramCampaignResult") -> Grid:
+    device = ONE_CORE if config.on_core else f"{config.device_type}, {config.mode}"
+    headings = ("command", "beside", "step or slowdown", "± or 95 % interval", "")
+    grid = Grid(*headings, caption=f"{device} · wrote {config.out}")
+    for job in result.table.jobs:
         busy = f"{job.busy_frac:.0%} busy" if isfinite(job.busy_frac) else ""
         grid.add_row(job.workload, "–", f"{job.step_time_s * 1e3:.2f} ms", f"± {job.step_time_sd_s * 1e3:.2f} ms", busy)
-    for pair in outcome.table.pairs:
-        interval = f"{pair.lower:.2f}-{pair.upper:.2f}" if isfinite(pair.lower) else "–"
-        slowdown = f"{pair.slowdown:.2f} ×" if pair.status.value == "ok" else "–"
-        grid.add_row(pair.victim, pair.neighbour, slowdown, interval, pair.reason or pair.status.value)
-    for failure in outcome.failures:
+    for pair in result.table.pairs:
+        grid.add_row(*pair_cells(pair))
+    for failure in result.failures:
         grid.add_row(failure.name, "–", "–", "–", failure.reason)
     return grid

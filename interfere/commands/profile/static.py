@@ -1,4 +1,4 @@
-"""`profile static`: what a model would cost on a device, without running it."""
+"""Predict what a step of a model costs on a device from a trace, without running it: `interfere profile static`."""
 
 import math
 from collections import defaultdict
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from interfere.records import JobProfile
 
 MIB = float(2**20)
-SHOWN = 8  # operators in the table
+MAX_OPERATORS = 8  # in the table that is printed
 
 
 def static(
@@ -47,12 +47,12 @@ def _grid(profile: "JobProfile", out: Path | None) -> Grid:
         grid.add_row(f"{name} memory", f"{getattr(profile, f'memory_{name}_bytes') / MIB:,.0f} MiB")
     peak = f"{profile.static_memory_peak_bytes / MIB:,.0f} MiB, without context and workspaces"
     grid.add_row("peak memory", peak)
-    times: dict[str, float] = defaultdict(float)
-    calls: dict[str, float] = defaultdict(float)
+    operator_s: dict[str, float] = defaultdict(float)
+    operator_calls: dict[str, float] = defaultdict(float)
     for kernel in profile.kernels:
-        times[kernel.name] += kernel.mean_s * kernel.count
-        calls[kernel.name] += kernel.count
-    total_s = math.fsum(times.values())
-    for name, seconds in sorted(times.items(), key=lambda item: -item[1])[:SHOWN]:
-        grid.add_row(name, f"{seconds / total_s:.0%} of the step, {calls[name]:,.0f} calls")
+        operator_s[kernel.name] += kernel.mean_s * kernel.count
+        operator_calls[kernel.name] += kernel.count
+    total_s = math.fsum(operator_s.values())
+    for name, seconds in sorted(operator_s.items(), key=lambda item: -item[1])[:MAX_OPERATORS]:
+        grid.add_row(name, f"{seconds / total_s:.0%} of the step, {operator_calls[name]:,.0f} calls")
     return grid

@@ -1,1 +1,1 @@
-"""`interfere quickstart`: profile, train, serve, match, and run the chosen pairing for real."""
+"""The command `interfere quickstart`: profile, train, serve, match, and run the chosen pairing for real."""

@@ -1,4 +1,4 @@
-"""Every way to pair n jobs, scored by a table of slowdowns: what a pairing is worth beside chance and greed."""
+"""Every way to pair n jobs, and what each costs them by a table of slowdowns."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -7,89 +7,91 @@ from dataclasses import dataclass
 from interfere.records import PairMeasurement
 
 Pairing = tuple[tuple[str, str], ...]
-Table = Mapping[tuple[str, str], float]
-"""(victim, neighbour) -> slowdown."""
+"""A partition of jobs into pairs, by name."""
+Slowdowns = Mapping[tuple[str, str], float]
+"""(victim, neighbour) → slowdown."""
 
-PAST = 1.5  # a victim past this has lost a third of its speed
-Z95 = 1.96
+SLOWDOWN_CAP = 1.5  # a victim above this has lost a third of its speed
+Z95 = 1.96  # quantile of the normal distribution: 95 % lie within so many standard errors
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Worth:
-    """What pairings cost their jobs; for several pairings, the mean of each figure."""
+class PairingScore:
+    """What a pairing costs its jobs; for several pairings, the mean of each figure."""
 
     mean_slowdown: float
-    worst_victim: float
-    past_cap: float  # pairs in which a job is slowed past `PAST`
+    worst_victim: float  # the largest slowdown
+    past_cap: float  # number of pairs in which a job is slowed more than `SLOWDOWN_CAP`
 
 
 def all_pairings(names: Sequence[str]) -> Iterator[Pairing]:
-    """Every partition of an even number of names into pairs: (n - 1)!! of them."""
+    """Yield every partition of an even number of names into pairs: (n - 1)!! of them."""
     if not names:
         yield ()
         return
-    first, rest = names[0], list(names[1:])
-    for k, other in enumerate(rest):
-        for tail in all_pairings(rest[:k] + rest[k + 1 :]):
-            yield ((first, other), *tail)
+    first, others = names[0], list(names[1:])
+    for k, partner in enumerate(others):
+        for further_pairs in all_pairings(others[:k] + others[k + 1 :]):
+            yield ((first, partner), *further_pairs)
 
 
-def worth(pairing: Pairing, table: Table) -> Worth:
-    """Figures of one pairing; NaN where the table lacks one of its pairs."""
-    both = [(table.get((a, b), math.nan), table.get((b, a), math.nan)) for a, b in pairing]
-    victims = [s for pair in both for s in pair]
-    return Worth(
+def score_pairing(pairing: Pairing, slowdowns: Slowdowns) -> PairingScore:
+    """Return the figures of one pairing; NaN where a slowdown of one of its pairs is missing."""
+    by_pair = [(slowdowns.get((a, b), math.nan), slowdowns.get((b, a), math.nan)) for a, b in pairing]
+    victims = [slowdown for pair in by_pair for slowdown in pair]
+    incomplete = any(map(math.isnan, victims))
+    return PairingScore(
         mean_slowdown=math.fsum(victims) / len(victims),
-        worst_victim=math.nan if any(map(math.isnan, victims)) else max(victims),
-        past_cap=math.nan if any(map(math.isnan, victims)) else float(sum(max(pair) > PAST for pair in both)),
+        worst_victim=math.nan if incomplete else max(victims),
+        past_cap=math.nan if incomplete else float(sum(max(pair) > SLOWDOWN_CAP for pair in by_pair)),
     )
 
 
-def mean_worth(pairings: Sequence[Pairing], table: Table) -> Worth:
-    """Mean of each figure over pairings."""
-    each = [worth(pairing, table) for pairing in pairings]
-    return Worth(
-        mean_slowdown=math.fsum(w.mean_slowdown for w in each) / len(each),
-        worst_victim=math.fsum(w.worst_victim for w in each) / len(each),
-        past_cap=math.fsum(w.past_cap for w in each) / len(each),
+def mean_score(pairings: Sequence[Pairing], slowdowns: Slowdowns) -> PairingScore:
+    """Return the mean of each figure over pairings."""
+    scores = [score_pairing(pairing, slowdowns) for pairing in pairings]
+    return PairingScore(
+        mean_slowdown=math.fsum(score.mean_slowdown for score in scores) / len(scores),
+        worst_victim=math.fsum(score.worst_victim for score in scores) / len(scores),
+        past_cap=math.fsum(score.past_cap for score in scores) / len(scores),
     )
 
 
-def by(table: Table) -> Callable[[Pairing], float]:
-    """Key that orders pairings by mean slowdown."""
-    return lambda pairing: worth(pairing, table).mean_slowdown
+def by_mean_slowdown(slowdowns: Slowdowns) -> Callable[[Pairing], float]:
+    """Return the sort key that orders pairings by their mean slowdown."""
+    return lambda pairing: score_pairing(pairing, slowdowns).mean_slowdown
 
 
-def greedy_pairing(names: Sequence[str], table: Table) -> Pairing:
-    """Each job in its turn takes the partner that is cheapest for the two, of those left."""
-    left, pairs = list(names), []
-    while left:
-        first = left.pop(0)
-        partner = min(left, key=lambda other: table[first, other] + table[other, first])
-        left.remove(partner)
+def greedy_pairing(names: Sequence[str], slowdowns: Slowdowns) -> Pairing:
+    """Give each job in turn, of the jobs without a partner, the one with the smallest sum of both slowdowns."""
+    unpaired, pairs = list(names), []
+    while unpaired:
+        first = unpaired.pop(0)
+        partner = min(unpaired, key=lambda job: slowdowns[first, job] + slowdowns[job, first])
+        unpaired.remove(partner)
         pairs.append((first, partner))
     return tuple(pairs)
 
 
-def slowdowns(rows: Sequence[PairMeasurement]) -> dict[tuple[str, str], float]:
-    """Measured slowdown of every ordered pair that has one."""
+def measured_slowdowns(rows: Sequence[PairMeasurement]) -> dict[tuple[str, str], float]:
+    """Return the measured slowdown of every ordered pair that has one."""
     return {(row.victim, row.neighbour): row.slowdown for row in rows if not math.isnan(row.slowdown)}
 
 
 def block_noise(rows: Sequence[PairMeasurement]) -> float:
-    """Standard deviation of log slowdown between blocks of the same pair, pooled over all rows."""
-    squares, freedom = [], 0
+    """Return the standard deviation of log slowdown between blocks of the same pair, pooled over all rows."""
+    squares, degrees_of_freedom = [], 0
     for row in rows:
         logs = [math.log(value) for value in row.passes]
         if len(logs) > 1 and not math.isnan(row.slowdown):
             centre = math.fsum(logs) / len(logs)
             squares += [(value - centre) ** 2 for value in logs]
-            freedom += len(logs) - 1
-    return math.sqrt(math.fsum(squares) / freedom) if freedom else math.nan
+            degrees_of_freedom += len(logs) - 1
+    return math.sqrt(math.fsum(squares) / degrees_of_freedom) if degrees_of_freedom else math.nan
 
 
 def mean_and_error(rows: Sequence[PairMeasurement], noise: float) -> tuple[float, float]:
-    """Mean slowdown of rows and its standard error: each row is known to noise / √blocks of its value."""
-    values = [row.slowdown for row in rows]
-    spread = math.fsum((row.slowdown * noise) ** 2 / max(1, len(row.passes)) for row in rows)
-    return math.fsum(values) / len(values), math.sqrt(spread) / len(values)
+    """Return the mean slowdown of rows and its standard error, where a row's is noise / √blocks of its value."""
+    slowdowns = [row.slowdown for row in rows]
+    variance = math.fsum((row.slowdown * noise) ** 2 / max(1, len(row.passes)) for row in rows)
+    return math.fsum(slowdowns) / len(slowdowns), math.sqrt(variance) / len(slowdowns)

@@ -1,1 +1,1 @@
-"""The parts of the online correction: its prior, the effects it learns, solo rates, drift."""
+"""Parts of the online correction: prior and posterior of residuals, solo rates, drift tests, unprofiled jobs, state."""

@@ -1,5 +1,7 @@
-"""What the model inside says of a pair before any correction: asked in batches, remembered, and where a job of the pair
-has no facts, replaced by the means of workloads and device."""
+"""Base predictions: the wrapped model's own answers before any correction, asked in batches and cached.
+
+Where a job of a pair is unprofiled, the means of workloads and domain replace the model's answer.
+"""
 
 import math
 from collections import OrderedDict
@@ -9,53 +11,60 @@ from typing import NamedTuple
 import numpy as np
 
 from interfere.predict.online.effects import Effects
-from interfere.predict.online.prior import Home
+from interfere.predict.online.prior import WorkloadKey
 from interfere.protocols import Predictor
 from interfere.records import JobProfile, PairBatch
 
-KEPT = 200_000  # answers kept for windows of the same pair: 300 bytes each
+MAX_CACHED_PAIRS = 200_000  # base predictions kept for later windows of the same pair: 300 bytes each
 
-Resolve = Callable[[str, str], JobProfile | None]
-"""(workload, device type) -> its profile, when there is one."""
+ResolveProfile = Callable[[str, str], JobProfile | None]
+"""(workload, device type) -> its profile, or None when it has none."""
 
 
-class Base(NamedTuple):
-    """The model's own answer for a pair: its log median, and whether it was a measurement."""
+class BasePrediction(NamedTuple):
+    """The wrapped model's own answer for a pair."""
 
     log_median: float
-    direct: bool
+    measured: bool  # is it a measurement of this pair?
 
 
-_Asked = tuple[str, str, str, str]  # victim, neighbour, device type, mode
+_CacheKey = tuple[str, str, str, str]  # victim, neighbour, device type, mode
 _Profiles = tuple[JobProfile | None, JobProfile | None]
 
 
-class Bases:
-    """Not thread-safe."""
+class BasePredictions:
+    """Base predictions of pairs of workloads. Not thread-safe."""
 
     def __init__(self, inner: Predictor, effects: Effects, measured: Iterable[tuple[str, str, str, str]]) -> None:
         """`measured`: (victim, neighbour, device type, mode) of the pairs that `inner` answers by a measurement."""
         self._inner, self._effects = inner, effects
-        self.measured: dict[Home, set[str]] = {}
+        self.measured_neighbours: dict[WorkloadKey, set[str]] = {}
         for victim, neighbour, device_type, mode in measured:
-            self.measured.setdefault((victim, device_type, mode), set()).add(neighbour)
-        self._known: OrderedDict[_Asked, tuple[JobProfile | None, JobProfile | None, Base]] = OrderedDict()
+            self.measured_neighbours.setdefault((victim, device_type, mode), set()).add(neighbour)
+        self._cache: OrderedDict[_CacheKey, tuple[JobProfile | None, JobProfile | None, BasePrediction]] = OrderedDict()
 
-    def ask(self, pairs: list[tuple[str, str]], device_type: str, mode: str, resolve: Resolve) -> list[Base]:
-        """The model's own answers, from memory where the profiles are still the same; NaN where it has none."""
-        found: dict[tuple[str, str], Base] = {}
+    def predict(
+        self, pairs: list[tuple[str, str]], device_type: str, mode: str, resolve: ResolveProfile
+    ) -> list[BasePrediction]:
+        """One base prediction per (victim, neighbour); its log median is NaN where there is none.
+
+        A cached answer counts only while both profiles are still the same objects.
+        """
+        # 1. From the cache, or from means where a job is unprofiled.
+        predictions: dict[tuple[str, str], BasePrediction] = {}
         missing = []
         for pair in pairs:
             profiles = resolve(pair[0], device_type), resolve(pair[1], device_type)
-            kept = self._known.get((*pair, device_type, mode))
-            if kept is not None and kept[0] is profiles[0] and kept[1] is profiles[1]:
-                found[pair] = kept[2]
+            cached = self._cache.get((*pair, device_type, mode))
+            if cached is not None and cached[0] is profiles[0] and cached[1] is profiles[1]:
+                predictions[pair] = cached[2]
             elif profiles[0] is None or profiles[1] is None:
-                found[pair] = self._of_means(pair, profiles, device_type, mode)
+                predictions[pair] = self._predict_from_means(pair, profiles, device_type, mode)
             else:
                 missing.append((pair, profiles))
+        # 2. All others from the wrapped model, in one batch.
         if missing:
-            jobs = tuple(profile for _, both in missing for profile in both if profile is not None)
+            jobs = tuple(profile for _, profiles in missing for profile in profiles if profile is not None)
             batch = PairBatch(
                 jobs=jobs,
                 victim=np.arange(0, len(jobs), 2),
@@ -64,21 +73,23 @@ class Bases:
                 mode=mode,
                 allow_extrapolation=True,
             )
-            said = self._inner.predict_pairs(batch)
+            answer = self._inner.predict_pairs(batch)
             for k, (pair, profiles) in enumerate(missing):
-                direct = pair[1] in self.measured.get((pair[0], device_type, mode), ())
-                base = Base(math.log(float(said.median[k])), direct)
-                found[pair] = base
-                self._known[*pair, device_type, mode] = (*profiles, base)
-            while len(self._known) > KEPT:
-                self._known.popitem(last=False)
-        return [found[pair] for pair in pairs]
+                measured = pair[1] in self.measured_neighbours.get((pair[0], device_type, mode), ())
+                base = BasePrediction(math.log(float(answer.median[k])), measured)
+                predictions[pair] = base
+                self._cache[*pair, device_type, mode] = (*profiles, base)
+            while len(self._cache) > MAX_CACHED_PAIRS:
+                self._cache.popitem(last=False)
+        return [predictions[pair] for pair in pairs]
 
-    def _of_means(self, pair: tuple[str, str], profiles: _Profiles, device_type: str, mode: str) -> Base:
-        """The means of workloads and device, where a job of the pair has no facts."""
-        base = Base(self._effects.prior.cold(*pair, device_type, mode), False)
+    def _predict_from_means(
+        self, pair: tuple[str, str], profiles: _Profiles, device_type: str, mode: str
+    ) -> BasePrediction:
+        """From the means of workloads and domain; remembers which of the two jobs are unprofiled."""
+        base = BasePrediction(self._effects.prior.unprofiled_log_slowdown(*pair, device_type, mode), False)
         if not math.isnan(base.log_median):
-            for name, profile in zip(pair, profiles, strict=True):
+            for workload, profile in zip(pair, profiles, strict=True):
                 if profile is None:
-                    self._effects.cold.add((name, device_type, mode))
+                    self._effects.unprofiled.add((workload, device_type, mode))
         return base

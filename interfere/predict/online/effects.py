@@ -1,275 +1,298 @@
-"""What jobs and pairs are off by, learned by one Kalman update an observation.
+"""Effects of jobs and pairs on the model's error, learned by one Kalman update per observation.
 
-An observation e = phi · own + psi · aggressor + pair + noise updates the three blocks as if they were independent
-before it (assumed density filtering: Opper 1998, "A Bayesian approach to on-line learning"; the per-player update of
-TrueSkill), so an update costs O(d²) and nothing grows but the number of jobs and pairs::
+An observation e = phi · as_victim + psi · as_neighbour + pair + noise updates the three terms as if they were
+independent before it (assumed density filtering: Opper 1998, "A Bayesian approach to on-line learning"; the per-player
+update of TrueSkill), so an update costs O(d²) and nothing grows but the number of jobs and pairs::
 
-    S = φᵀPφ + ψᵀQψ + pair variance + noise,   r = e - expected, clipped to ± CLIP · √S
-    own += Pφ r / S,   P -= Pφ φᵀP / S,   and so for the others
+    S = φᵀPφ + ψᵀQψ + pair variance + noise,   r = e - expected, clipped to ± MAX_RESIDUAL_SD · √S
+    as_victim += Pφ r / S,   P -= Pφ φᵀP / S,   and likewise for the other two
 
-Forgetting: every update gives back `FORGET` of what the prior had, so evidence older than some hundred windows fades.
-Laws: the pair observed moves toward the observation and never past it; variances never exceed the prior's.
+Forgetting: every update moves the variance back to the prior's by the share `FORGETTING`, so evidence older than some
+hundred windows fades. Laws: the observed pair's prediction moves toward the observation and never past it; variances
+never exceed the prior's.
 """
 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from interfere.predict.online.prior import Floats, Home, ResidualPrior, RolePrior
-from interfere.predict.online.revertible import UndoDict
+from interfere.predict.online.prior import Floats, ResidualPrior, RolePrior, WorkloadKey
+from interfere.predict.online.revertible import RevertibleDict
 
 Ints = NDArray[np.int64]
-PairKey = tuple[Home, str]  # victim, workload of its neighbour
-PairEffect = tuple[float, float]  # mean, variance; both at scale 1
+ObservedPair = tuple[WorkloadKey, str]  # victim, and its neighbour's workload
+PairEffect = tuple[float, float]  # posterior mean and variance, both at variance scale 1
 
 # Two standard deviations cost Gavel's neighbours .002 of speed after one observation, nine gained nothing on Lucid.
-CLIP = 3.0
-FORGET = 1 / 400  # of the prior's variance, per update: a job seen daily at ten windows forgets in about a month
+MAX_RESIDUAL_SD = 3.0
+FORGETTING = 1 / 400  # per update: a job observed in ten windows a day forgets in about a month
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
-    """Effects of one job in one role: mean float64[d], covariance float64[d, d], of which prior."""
+class Posterior:
+    """Posterior of one job's effect vector in one role."""
 
-    mean: Floats
-    covariance: Floats
-    prior: Floats
+    mean: Floats  # float64[d]
+    covariance: Floats  # float64[d, d]
+    prior: Floats  # float64[d, d], its covariance before any observation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Window:
-    """One measured pair: who, the log slowdown the model gave and the one that was measured. `direct`: the model's
-    answer was itself a measurement of this pair, so its error says nothing about either job."""
+class PairObservation:
+    """One window of a pair: its predicted and its observed log slowdown."""
 
-    victim: Home
-    neighbour: Home
+    victim: WorkloadKey
+    neighbour: WorkloadKey
     log_predicted: float
-    log_measured: float
-    direct: bool = False
+    log_observed: float
+    base_measured: bool = False  # the prediction was a measurement of this pair: its error says nothing of either job
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Surprise:
-    """How far an observation lay from what was expected."""
+class Residual:
+    """Distance of an observation from the corrected prediction."""
 
     error: float  # log measured - log corrected prediction
-    sd: float  # what it was expected to be
+    sd: float  # its standard deviation before the observation
 
     @property
     def z(self) -> float:
-        """In standard deviations."""
+        """The standardised residual."""
         return self.error / self.sd
 
 
 class Effects:
-    """Blocks of all jobs in both roles, and one number a pair."""
+    """Posteriors of all jobs in both roles and of all observed pairs."""
 
     def __init__(self, prior: ResidualPrior) -> None:
         self.prior = prior
-        self.own: UndoDict[Home, Block] = UndoDict()
-        self.aggressor: UndoDict[Home, Block] = UndoDict()
-        self.pairs: UndoDict[PairKey, PairEffect] = UndoDict()
-        self.cold: set[Home] = set()  # jobs without facts: what they are off by includes what facts would tell
-        self.cold_var = {role: prior.cold_var(role) for role in ("own", "aggressor")}
-        self._cold_prior: dict[str, Floats] = {
-            role: getattr(prior, role).new + np.diag([variance, *[0.0] * (prior.width - 1)])
-            for role, variance in self.cold_var.items()
+        self.as_victim: RevertibleDict[WorkloadKey, Posterior] = RevertibleDict()
+        self.as_neighbour: RevertibleDict[WorkloadKey, Posterior] = RevertibleDict()
+        self.pairs: RevertibleDict[ObservedPair, PairEffect] = RevertibleDict()
+        # Jobs without facts: their effects include what a model would predict from facts.
+        self.unprofiled: set[WorkloadKey] = set()
+        self.unprofiled_var = {role: prior.unprofiled_var(role) for role in ("victim", "neighbour")}
+        self._unprofiled_covariance: dict[str, Floats] = {
+            role: covariances.unseen + np.diag([self.unprofiled_var[role], *[0.0] * (prior.width - 1)])
+            for role, covariances in (("victim", prior.as_victim), ("neighbour", prior.as_neighbour))
         }
-        self.company: dict[Home, set[str]] = {}  # victim -> neighbours that `pairs` may know
+        self.observed_neighbours: dict[WorkloadKey, set[str]] = {}  # victim -> neighbours that `pairs` may hold
 
-    def surprise(self, window: Window) -> Surprise:
-        """What `learn` would learn from."""
-        mean, variance, scale = self._expected(window)
-        return Surprise(
-            error=window.log_measured - window.log_predicted - mean,
+    def residual(self, observation: PairObservation) -> Residual:
+        """The residual that `learn` would learn from."""
+        mean, variance, scale = self._expected(observation)
+        return Residual(
+            error=observation.log_observed - observation.log_predicted - mean,
             sd=math.sqrt(variance + scale * self.prior.noise_var),
         )
 
-    def learn(self, window: Window) -> None:
-        """One update of the victim, the neighbour and the pair."""
-        surprise = self.surprise(window)
-        total = surprise.sd**2
-        gain = min(max(surprise.error, -CLIP * surprise.sd), CLIP * surprise.sd) / total
-        if not window.direct:
-            phi, psi = self._features(window)
-            for blocks, home, role, features in (
-                (self.own, window.victim, self.prior.own, phi),
-                (self.aggressor, window.neighbour, self.prior.aggressor, psi),
+    def learn(self, observation: PairObservation) -> None:
+        """Update the posteriors of the victim, the neighbour and the pair."""
+        residual = self.residual(observation)
+        total = residual.sd**2
+        gain = min(max(residual.error, -MAX_RESIDUAL_SD * residual.sd), MAX_RESIDUAL_SD * residual.sd) / total
+        if not observation.base_measured:
+            phi, psi = self._features(observation)
+            for posteriors, key, role, features in (
+                (self.as_victim, observation.victim, self.prior.as_victim, phi),
+                (self.as_neighbour, observation.neighbour, self.prior.as_neighbour, psi),
             ):
-                blocks[home] = _updated(self._block(blocks, home, role), features, gain, total)
-        scale = self.prior.scale_of(window.log_predicted)
-        mean, variance = self._pair(window.victim, window.neighbour[0])
+                posteriors[key] = _condition(self._job_posterior(posteriors, key, role), features, gain, total)
+        scale = self.prior.variance_scale_of(observation.log_predicted)
+        mean, variance = self._pair_posterior(observation.victim, observation.neighbour[0])
         root = math.sqrt(scale)
-        left = variance - scale * variance**2 / total
-        self.know_pair(window.victim, window.neighbour[0])
-        self.pairs[window.victim, window.neighbour[0]] = (
+        remaining = variance - scale * variance**2 / total
+        self.add_observed_pair(observation.victim, observation.neighbour[0])
+        self.pairs[observation.victim, observation.neighbour[0]] = (
             mean + root * variance * gain,
-            left + FORGET * (self.prior.pair_var - left),
+            remaining + FORGETTING * (self.prior.pair_var - remaining),
         )
 
-    def know_pair(self, victim: Home, neighbour: str) -> None:
-        """Let predictions look for what is special about a pair."""
-        self.company.setdefault(victim, set()).add(neighbour)
+    def add_observed_pair(self, victim: WorkloadKey, neighbour: str) -> None:
+        """Make predictions of this pair look up its posterior."""
+        self.observed_neighbours.setdefault(victim, set()).add(neighbour)
 
-    def reset(self, home: Home) -> None:
-        """Doubt everything about a job as on the first day; the means stay until something better is seen."""
-        for blocks in (self.own, self.aggressor):
-            if (block := blocks.get(home)) is not None:
-                blocks[home] = replace(block, covariance=block.prior)
-        for name in self.company.get(home, ()):
-            if (home, name) in self.pairs:
-                self.pairs[home, name] = (self.pairs[home, name][0], self.prior.pair_var)
+    def reset_uncertainty(self, key: WorkloadKey) -> None:
+        """Return a job's covariances to those of the prior; the means stay until observations move them."""
+        for posteriors in (self.as_victim, self.as_neighbour):
+            if (posterior := posteriors.get(key)) is not None:
+                posteriors[key] = replace(posterior, covariance=posterior.prior)
+        for workload in self.observed_neighbours.get(key, ()):
+            if (key, workload) in self.pairs:
+                self.pairs[key, workload] = (self.pairs[key, workload][0], self.prior.pair_var)
 
-    def books(self) -> tuple[UndoDict[Home, Block], UndoDict[Home, Block], UndoDict[PairKey, PairEffect]]:
-        """Everything that learning changes."""
-        return self.own, self.aggressor, self.pairs
+    def revertible_state(self) -> tuple[RevertibleDict[Any, Any], ...]:
+        """All dicts that learning changes."""
+        return self.as_victim, self.as_neighbour, self.pairs
 
-    def _pair(self, victim: Home, neighbour: str) -> tuple[float, float]:
-        """Mean and variance of what is special about one pair."""
+    def _pair_posterior(self, victim: WorkloadKey, neighbour: str) -> tuple[float, float]:
+        """Posterior mean and variance of one pair's effect, at variance scale 1."""
         return self.pairs.get((victim, neighbour), (0.0, self.prior.pair_var))
 
-    def _expected(self, window: Window) -> tuple[float, float, float]:
-        """(mean, variance without noise, scale) of e. Makes no block: asking leaves no trace."""
-        scale = self.prior.scale_of(window.log_predicted)
-        mean, variance = self._pair(window.victim, window.neighbour[0])
+    def _expected(self, observation: PairObservation) -> tuple[float, float, float]:
+        """(mean, variance without noise, variance scale) of e. Adds no posterior: a question changes nothing."""
+        scale = self.prior.variance_scale_of(observation.log_predicted)
+        mean, variance = self._pair_posterior(observation.victim, observation.neighbour[0])
         mean, variance = mean * math.sqrt(scale), variance * scale
-        if window.direct:
+        if observation.base_measured:
             return mean, variance, scale
-        phi, psi = self._features(window)
-        for blocks, home, role, features in (
-            (self.own, window.victim, self.prior.own, phi),
-            (self.aggressor, window.neighbour, self.prior.aggressor, psi),
+        phi, psi = self._features(observation)
+        for posteriors, key, role, features in (
+            (self.as_victim, observation.victim, self.prior.as_victim, phi),
+            (self.as_neighbour, observation.neighbour, self.prior.as_neighbour, psi),
         ):
-            block = blocks.get(home)
-            covariance = block.covariance if block else self.prior_of(home, role)
-            mean += float(features @ block.mean) if block else 0.0
+            posterior = posteriors.get(key)
+            covariance = posterior.covariance if posterior else self.prior_covariance(key, role)
+            mean += float(features @ posterior.mean) if posterior else 0.0
             variance += float(features @ covariance @ features)
         return mean, variance, scale
 
-    def _features(self, window: Window) -> tuple[Floats, Floats]:
-        head = [1.0, window.log_predicted - self.prior.centre]
+    def _features(self, observation: PairObservation) -> tuple[Floats, Floats]:
+        head = [1.0, observation.log_predicted - self.prior.centre]
         return (
-            np.array([*head, *self.prior.signature(window.neighbour)]),
-            np.array([*head, *self.prior.signature(window.victim)]),
+            np.array([*head, *self.prior.signature(observation.neighbour)]),
+            np.array([*head, *self.prior.signature(observation.victim)]),
         )
 
-    def _block(self, blocks: Mapping[Home, Block], home: Home, role: RolePrior) -> Block:
-        block = blocks.get(home)
-        if block is None:
-            prior = self.prior_of(home, role)
-            block = Block(mean=np.zeros(self.prior.width), covariance=prior, prior=prior)
-        return block
+    def _job_posterior(
+        self, posteriors: Mapping[WorkloadKey, Posterior], key: WorkloadKey, role: RolePrior
+    ) -> Posterior:
+        posterior = posteriors.get(key)
+        if posterior is None:
+            prior = self.prior_covariance(key, role)
+            posterior = Posterior(mean=np.zeros(self.prior.width), covariance=prior, prior=prior)
+        return posterior
 
-    def prior_of(self, home: Home, role: RolePrior) -> Floats:
-        if home in self.cold:
-            return self._cold_prior["own" if role is self.prior.own else "aggressor"]
-        return role.known if home in self.prior.signatures else role.new
+    def prior_covariance(self, key: WorkloadKey, role: RolePrior) -> Floats:
+        """float64[d, d]: covariance of a job's effect vector before any observation."""
+        if key in self.unprofiled:
+            return self._unprofiled_covariance["victim" if role is self.prior.as_victim else "neighbour"]
+        return role.seen if key in self.prior.signatures else role.unseen
 
-    # --- for many pairs at once -------------------------------------------------------------------------------------
+    # --- many pairs at once -----------------------------------------------------------------------------------------
 
-    def at(
-        self, homes: list[Home], victim: Ints, neighbour: Ints, log_predicted: Floats, direct: NDArray[np.bool_]
+    def corrections_and_sd_ratios(
+        self, keys: list[WorkloadKey], victim: Ints, neighbour: Ints, log_predicted: Floats, measured: NDArray[np.bool_]
     ) -> tuple[Floats, Floats]:
-        """(expected e, `tightening`), float64[p] each, of pairs whose two jobs are places in `homes`."""
-        slope, scale = log_predicted - self.prior.centre, self.prior.scale(log_predicted)
-        z, one = self._signatures(homes), np.ones(len(slope))
+        """(expected e, ratio as in `job_sd_ratios`), float64[p] each, of pairs of jobs by their indices in `keys`."""
+        slope, scale = log_predicted - self.prior.centre, self.prior.variance_scale(log_predicted)
+        z, ones = self._signatures(keys), np.ones(len(slope))
         mean, after, before = np.zeros(len(slope)), np.zeros(len(slope)), np.zeros(len(slope))
-        for blocks, role, who, beside in (
-            (self.own, self.prior.own, victim, neighbour),
-            (self.aggressor, self.prior.aggressor, neighbour, victim),
+        for posteriors, role, job, partner in (
+            (self.as_victim, self.prior.as_victim, victim, neighbour),
+            (self.as_neighbour, self.prior.as_neighbour, neighbour, victim),
         ):
-            features = np.column_stack([one, slope, z[beside]])
-            priors = np.array([self.prior_of(home, role) for home in homes])
-            found = [blocks.get(home) for home in homes]
-            now = np.array([block.covariance if block else prior for block, prior in zip(found, priors, strict=True)])
-            mean += (features * self._means(blocks, homes)[who]).sum(axis=1)
-            after += np.einsum("pd,pde,pe->p", features, now[who], features)
-            before += np.einsum("pd,pde,pe->p", features, priors[who], features)
+            features = np.column_stack([ones, slope, z[partner]])
+            priors = np.array([self.prior_covariance(key, role) for key in keys])
+            covariances = np.array(
+                [
+                    posterior.covariance if (posterior := posteriors.get(key)) else prior
+                    for key, prior in zip(keys, priors, strict=True)
+                ]
+            )
+            mean += (features * self._posterior_means(posteriors, keys)[job]).sum(axis=1)
+            after += np.einsum("pd,pde,pe->p", features, covariances[job], features)
+            before += np.einsum("pd,pde,pe->p", features, priors[job], features)
         ends = zip(victim.tolist(), neighbour.tolist(), strict=True)
-        special = np.array([self._pair(homes[i], homes[j][0]) for i, j in ends]).reshape(-1, 2)
+        pair_posteriors = np.array([self._pair_posterior(keys[i], keys[j][0]) for i, j in ends]).reshape(-1, 2)
         noise = scale * self.prior.noise_var
-        after = np.where(direct, 0.0, after) + scale * special[:, 1] + noise
-        before = np.where(direct, 0.0, before) + scale * self.prior.pair_var + noise
+        after = np.where(measured, 0.0, after) + scale * pair_posteriors[:, 1] + noise
+        before = np.where(measured, 0.0, before) + scale * self.prior.pair_var + noise
         return (
-            np.where(direct, 0.0, mean) + np.sqrt(scale) * special[:, 0],
+            np.where(measured, 0.0, mean) + np.sqrt(scale) * pair_posteriors[:, 0],
             np.sqrt(np.minimum(after / before, 1.0)),
         )
 
-    def shifts(self, victims: list[Home], neighbours: list[Home], log_predicted: Floats) -> Floats:
-        """float64[v, n]: what jobs are off by, victims beside neighbours, without what is special to pairs."""
-        own, aggressor = self._means(self.own, victims), self._means(self.aggressor, neighbours)
+    def job_corrections(
+        self, victims: list[WorkloadKey], neighbours: list[WorkloadKey], log_predicted: Floats
+    ) -> Floats:
+        """float64[v, n]: expected e of victims beside neighbours, from the effects of jobs without those of pairs."""
+        as_victim = self._posterior_means(self.as_victim, victims)
+        as_neighbour = self._posterior_means(self.as_neighbour, neighbours)
         slope = log_predicted - self.prior.centre
-        shift = own[:, :1] + own[:, 1:2] * slope + aggressor[:, 0] + aggressor[:, 1] * slope
+        correction = as_victim[:, :1] + as_victim[:, 1:2] * slope + as_neighbour[:, 0] + as_neighbour[:, 1] * slope
         if self.prior.width > 2:
-            shift += own[:, 2:] @ self._signatures(neighbours).T + self._signatures(victims) @ aggressor[:, 2:].T
-        return np.asarray(shift)
+            of_victims = as_victim[:, 2:] @ self._signatures(neighbours).T
+            correction += of_victims + self._signatures(victims) @ as_neighbour[:, 2:].T
+        return np.asarray(correction)
 
-    def tightening(self, victims: list[Home], neighbours: list[Home], log_predicted: Floats) -> Floats:
-        """float64[v, n]: standard deviation of a window after what was observed ÷ before any of it; at most 1."""
+    def job_sd_ratios(self, victims: list[WorkloadKey], neighbours: list[WorkloadKey], log_predicted: Floats) -> Floats:
+        """float64[v, n]: standard deviation of a window after all observations ÷ before any of them; at most 1."""
         slope = log_predicted - self.prior.centre
-        before = self.prior.scale(log_predicted) * (self.prior.pair_var + self.prior.noise_var)
+        before = self.prior.variance_scale(log_predicted) * (self.prior.pair_var + self.prior.noise_var)
         after = before.copy()
         rows = self._signatures(neighbours)
-        for i, home in enumerate(victims):
+        for i, key in enumerate(victims):
             phi = np.column_stack([np.ones(len(neighbours)), slope[i], rows])
-            old, new = self._variances(self.own, home, self.prior.own, phi)
+            old, new = self._variances(self.as_victim, key, self.prior.as_victim, phi)
             before[i] += old
             after[i] += new
         rows = self._signatures(victims)
-        for j, home in enumerate(neighbours):
+        for j, key in enumerate(neighbours):
             psi = np.column_stack([np.ones(len(victims)), slope[:, j], rows])
-            old, new = self._variances(self.aggressor, home, self.prior.aggressor, psi)
+            old, new = self._variances(self.as_neighbour, key, self.prior.as_neighbour, psi)
             before[:, j] += old
             after[:, j] += new
         return np.asarray(np.sqrt(np.minimum(after / before, 1.0)))
 
-    def pair_shift(self, victim: Home, neighbour: str, log_predicted: float) -> float:
-        """What is special about one pair."""
-        mean, _ = self._pair(victim, neighbour)
-        return mean * math.sqrt(self.prior.scale_of(log_predicted))
+    def pair_effect(self, victim: WorkloadKey, neighbour: str, log_predicted: float) -> float:
+        """Expected effect of one pair, beyond those of its jobs."""
+        mean, _ = self._pair_posterior(victim, neighbour)
+        return mean * math.sqrt(self.prior.variance_scale_of(log_predicted))
 
-    def pair_tightening(self, victim: Home, neighbour: Home, log_predicted: float, *, direct: bool) -> float:
-        """As `tightening` of one pair, what is known of the very pair included."""
-        window = _asked(victim, neighbour, log_predicted, direct=direct)
-        _, after, scale = self._expected(window)
+    def pair_sd_ratio(
+        self, victim: WorkloadKey, neighbour: WorkloadKey, log_predicted: float, *, measured: bool
+    ) -> float:
+        """The ratio of `job_sd_ratios` for one pair, including its own posterior."""
+        observation = _hypothetical(victim, neighbour, log_predicted, measured=measured)
+        _, after, scale = self._expected(observation)
         before = scale * self.prior.pair_var
-        if not direct:
-            phi, psi = self._features(window)
-            before += float(phi @ self.prior_of(victim, self.prior.own) @ phi)
-            before += float(psi @ self.prior_of(neighbour, self.prior.aggressor) @ psi)
+        if not measured:
+            phi, psi = self._features(observation)
+            before += float(phi @ self.prior_covariance(victim, self.prior.as_victim) @ phi)
+            before += float(psi @ self.prior_covariance(neighbour, self.prior.as_neighbour) @ psi)
         noise = scale * self.prior.noise_var
         return math.sqrt(min((after + noise) / (before + noise), 1.0))
 
     def _variances(
-        self, blocks: Mapping[Home, Block], home: Home, role: RolePrior, features: Floats
+        self, posteriors: Mapping[WorkloadKey, Posterior], key: WorkloadKey, role: RolePrior, features: Floats
     ) -> tuple[Floats, Floats]:
-        """float64[k] each: variance of features · effect under the prior, and now."""
-        prior = self.prior_of(home, role)
-        block = blocks.get(home)
+        """float64[k] each: variance of features · effect under the prior, and under the posterior."""
+        prior = self.prior_covariance(key, role)
+        posterior = posteriors.get(key)
         old = np.einsum("kd,de,ke->k", features, prior, features)
-        return old, np.einsum("kd,de,ke->k", features, block.covariance, features) if block else old
+        return old, np.einsum("kd,de,ke->k", features, posterior.covariance, features) if posterior else old
 
-    def _signatures(self, homes: list[Home]) -> Floats:
-        """float64[k, q]."""
-        return np.array([self.prior.signature(home) for home in homes]).reshape(len(homes), self.prior.width - 2)
+    def _signatures(self, keys: list[WorkloadKey]) -> Floats:
+        """float64[k, q]: signatures of the keys."""
+        return np.array([self.prior.signature(key) for key in keys]).reshape(len(keys), self.prior.width - 2)
 
-    def _means(self, blocks: Mapping[Home, Block], homes: list[Home]) -> Floats:
+    def _posterior_means(self, posteriors: Mapping[WorkloadKey, Posterior], keys: list[WorkloadKey]) -> Floats:
         zero = np.zeros(self.prior.width)
-        return np.array([block.mean if (block := blocks.get(home)) else zero for home in homes]).reshape(
-            len(homes), self.prior.width
+        return np.array([posterior.mean if (posterior := posteriors.get(key)) else zero for key in keys]).reshape(
+            len(keys), self.prior.width
         )
 
 
-def _asked(victim: Home, neighbour: Home, log_predicted: float, *, direct: bool) -> Window:
-    """A window to ask about, not to learn from."""
-    return Window(victim=victim, neighbour=neighbour, log_predicted=log_predicted, log_measured=0.0, direct=direct)
+def _hypothetical(
+    victim: WorkloadKey, neighbour: WorkloadKey, log_predicted: float, *, measured: bool
+) -> PairObservation:
+    """A pair to ask about, as an observation that is not learned from."""
+    return PairObservation(
+        victim=victim, neighbour=neighbour, log_predicted=log_predicted, log_observed=0.0, base_measured=measured
+    )
 
 
-def _updated(block: Block, features: Floats, gain: float, total: float) -> Block:
-    """Conditioned on the observation, then forgotten a little."""
-    reach = block.covariance @ features
-    left = block.covariance - np.outer(reach, reach) / total
-    return Block(mean=block.mean + reach * gain, covariance=left + FORGET * (block.prior - left), prior=block.prior)
+def _condition(posterior: Posterior, features: Floats, gain: float, total: float) -> Posterior:
+    """The posterior after one observation, and after one step of forgetting."""
+    covariance_features = posterior.covariance @ features
+    remaining = posterior.covariance - np.outer(covariance_features, covariance_features) / total
+    return Posterior(
+        mean=posterior.mean + covariance_features * gain,
+        covariance=remaining + FORGETTING * (posterior.prior - remaining),
+        prior=posterior.prior,
+    )

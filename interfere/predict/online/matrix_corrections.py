@@ -1,4 +1,4 @@
-"""Corrections of whole matrices: those of jobs as sums of a row and a column, those of single pairs cell by cell."""
+"""Correction of whole matrices: effects of jobs as sums of a row and a column, effects of pairs cell by cell."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -7,56 +7,65 @@ import numpy as np
 from numpy.typing import NDArray
 
 from interfere.predict.online.effects import Effects
-from interfere.predict.online.prior import Home
+from interfere.predict.online.prior import WorkloadKey
 
-MOST = math.log(3.0)  # no correction is more than threefold: beyond, the model or the measurement is broken
+MAX_LOG_CORRECTION = math.log(3.0)  # beyond threefold, the model or the measurement is broken
 
 
-def corrected(
+def correct_matrix(
     effects: Effects,
-    measured: Mapping[Home, set[str]],
-    victims: list[Home],
-    neighbours: list[Home],
-    asked: NDArray[np.float32],
+    measured_neighbours: Mapping[WorkloadKey, set[str]],
+    victims: list[WorkloadKey],
+    neighbours: list[WorkloadKey],
+    predicted: NDArray[np.float32],
     median: NDArray[np.float32],
     *,
-    tighten: bool,
+    narrow: bool,
 ) -> NDArray[np.float32]:
-    """float32[v, n]: `asked` is the quantile wanted, `median` the middle it belongs to; `measured` are, by victim, the
-    neighbours beside which the model inside answers by a measurement."""
+    """float32[v, n]: a matrix of the wrapped model with what was learned of its jobs and pairs.
+
+    `predicted`: the wanted quantile; `median`: the median that belongs to it. `measured_neighbours`: by victim, the
+    neighbours beside which the wrapped model answers by a measurement. `narrow`: move the quantile nearer to the median
+    as observations reduce the uncertainty.
+    """
     log_median = np.log(median.astype(np.float64))
-    direct = _direct(measured, victims, neighbours)
-    shift = np.where(direct, 0.0, effects.shifts(victims, neighbours, log_median))
-    narrow = np.ones_like(shift)
-    if tighten:
-        narrow = np.where(direct, 1.0, effects.tightening(victims, neighbours, log_median))
-    places = places_of(neighbours)
+    # 1. Effects of jobs, which do not apply to measured pairs.
+    measured = _measured_cells(measured_neighbours, victims, neighbours)
+    correction = np.where(measured, 0.0, effects.job_corrections(victims, neighbours, log_median))
+    sd_ratio = np.ones_like(correction)
+    if narrow:
+        sd_ratio = np.where(measured, 1.0, effects.job_sd_ratios(victims, neighbours, log_median))
+    # 2. Effects of observed pairs.
+    columns = indices_by_workload(neighbours)
     for i, victim in enumerate(victims):
-        for name in effects.company.get(victim, set()) & places.keys():
-            for j in places[name]:
-                shift[i, j] += effects.pair_shift(victim, name, log_median[i, j])
-                if tighten:
-                    narrow[i, j] = effects.pair_tightening(
-                        victim, neighbours[j], log_median[i, j], direct=bool(direct[i, j])
+        for workload in effects.observed_neighbours.get(victim, set()) & columns.keys():
+            for j in columns[workload]:
+                correction[i, j] += effects.pair_effect(victim, workload, log_median[i, j])
+                if narrow:
+                    sd_ratio[i, j] = effects.pair_sd_ratio(
+                        victim, neighbours[j], log_median[i, j], measured=bool(measured[i, j])
                     )
-    bounded = np.exp(np.clip(shift, -MOST, MOST))
-    moved: NDArray[np.float64] = median * bounded * (asked / median) ** narrow
-    return moved.astype(np.float32)
+    # 3. Move the median, and the quantile with it.
+    factor = np.exp(np.clip(correction, -MAX_LOG_CORRECTION, MAX_LOG_CORRECTION))
+    corrected: NDArray[np.float64] = median * factor * (predicted / median) ** sd_ratio
+    return corrected.astype(np.float32)
 
 
-def _direct(measured: Mapping[Home, set[str]], victims: list[Home], neighbours: list[Home]) -> NDArray[np.bool_]:
-    """bool[v, n]: pairs that the model inside answers by a measurement."""
-    found = np.zeros((len(victims), len(neighbours)), dtype=bool)
-    places = places_of(neighbours)
-    for i, (name, device_type, mode) in enumerate(victims):
-        for other in measured.get((name, device_type, mode), set()) & places.keys():
-            found[i, places[other]] = True
-    return found
+def _measured_cells(
+    measured_neighbours: Mapping[WorkloadKey, set[str]], victims: list[WorkloadKey], neighbours: list[WorkloadKey]
+) -> NDArray[np.bool_]:
+    """bool[v, n]: pairs that the wrapped model answers by a measurement."""
+    measured = np.zeros((len(victims), len(neighbours)), dtype=bool)
+    columns = indices_by_workload(neighbours)
+    for i, victim in enumerate(victims):
+        for workload in measured_neighbours.get(victim, set()) & columns.keys():
+            measured[i, columns[workload]] = True
+    return measured
 
 
-def places_of(homes: Sequence[Home]) -> dict[str, list[int]]:
-    """Where each workload stands."""
-    found: dict[str, list[int]] = {}
-    for k, (name, _, _) in enumerate(homes):
-        found.setdefault(name, []).append(k)
-    return found
+def indices_by_workload(keys: Sequence[WorkloadKey]) -> dict[str, list[int]]:
+    """Indices of the keys of each workload."""
+    indices: dict[str, list[int]] = {}
+    for k, (workload, _, _) in enumerate(keys):
+        indices.setdefault(workload, []).append(k)
+    return indices

@@ -1,4 +1,4 @@
-"""A pair too novel for the model is answered once it was observed: what the model would say is where learning began.
+"""Answers for observed pairs that are too novel for the model: its extrapolation is where learning began.
 
 Law: a direction that nobody observed stays without an answer, and so does a domain that the model never saw.
 """
@@ -9,32 +9,35 @@ from dataclasses import replace
 import numpy as np
 
 from interfere.predict.online.effects import Effects
-from interfere.predict.online.matrix_corrections import places_of
-from interfere.predict.online.prior import Home
+from interfere.predict.online.matrix_corrections import indices_by_workload
+from interfere.predict.online.prior import WorkloadKey
 from interfere.protocols import Predictor
 from interfere.records import MatrixPrediction, PairBatch, Prediction
 
 
 def with_observed_pairs(
-    answer: Prediction, batch: PairBatch, homes: Sequence[Home], effects: Effects, model: Predictor
+    answer: Prediction, batch: PairBatch, keys: Sequence[WorkloadKey], effects: Effects, model: Predictor
 ) -> Prediction:
-    """The answer, with what the model extrapolates for observed pairs that it abstained from."""
-    far = [
+    """The answer, with the model's extrapolation for observed pairs on which it abstained.
+
+    `keys`: of the jobs of the batch.
+    """
+    filled = [
         k
         for k in np.flatnonzero(np.isnan(answer.median)).tolist()
-        if (homes[batch.victim[k]], homes[batch.neighbour[k]][0]) in effects.pairs
+        if (keys[batch.victim[k]], keys[batch.neighbour[k]][0]) in effects.pairs
     ]
-    if not far:
+    if not filled:
         return answer
-    said = model.predict_pairs(
-        replace(batch, victim=batch.victim[far], neighbour=batch.neighbour[far], allow_extrapolation=True)
+    extrapolated = model.predict_pairs(
+        replace(batch, victim=batch.victim[filled], neighbour=batch.neighbour[filled], allow_extrapolation=True)
     )
     median, lower, upper = answer.median.copy(), answer.lower.copy(), answer.upper.copy()
     feasibility, source, reason = answer.feasibility.copy(), list(answer.source), list(answer.reason)
-    median[far], lower[far], upper[far] = said.median, said.lower, said.upper
-    feasibility[far] = said.feasibility
-    for at, k in enumerate(far):
-        source[k], reason[k] = said.source[at], said.reason[at]
+    median[filled], lower[filled], upper[filled] = extrapolated.median, extrapolated.lower, extrapolated.upper
+    feasibility[filled] = extrapolated.feasibility
+    for index, k in enumerate(filled):
+        source[k], reason[k] = extrapolated.source[index], extrapolated.reason[index]
     return replace(
         answer,
         median=median,
@@ -48,25 +51,25 @@ def with_observed_pairs(
 
 def with_observed_cells(
     answer: MatrixPrediction,
-    rows: Sequence[Home],
-    columns: Sequence[Home],
+    rows: Sequence[WorkloadKey],
+    columns: Sequence[WorkloadKey],
     effects: Effects,
     extrapolate: Callable[[], MatrixPrediction],
 ) -> MatrixPrediction:
-    """The same for matrices, each direction by itself; the model is asked again only where a pair needs it."""
-    ahead, back = (np.zeros(answer.victim_slowdown.shape, dtype=bool) for _ in range(2))
-    for victims, neighbours, cells in ((rows, columns, ahead), (columns, rows, back.T)):
-        places = places_of(neighbours)
+    """The same for a matrix, each direction by itself; `extrapolate` is called only where an observed cell needs it."""
+    fill_victim, fill_neighbour = (np.zeros(answer.victim_slowdown.shape, dtype=bool) for _ in range(2))
+    for victims, neighbours, cells in ((rows, columns, fill_victim), (columns, rows, fill_neighbour.T)):
+        indices = indices_by_workload(neighbours)
         for i, victim in enumerate(victims):
-            for name in effects.company.get(victim, set()) & places.keys():
-                cells[i, places[name]] = (victim, name) in effects.pairs
-    ahead &= np.isnan(answer.victim_slowdown)
-    back &= np.isnan(answer.neighbour_slowdown)
-    if not (ahead.any() or back.any()):
+            for workload in effects.observed_neighbours.get(victim, set()) & indices.keys():
+                cells[i, indices[workload]] = (victim, workload) in effects.pairs
+    fill_victim &= np.isnan(answer.victim_slowdown)
+    fill_neighbour &= np.isnan(answer.neighbour_slowdown)
+    if not (fill_victim.any() or fill_neighbour.any()):
         return answer
-    said = extrapolate()
+    extrapolated = extrapolate()
     return replace(
         answer,
-        victim_slowdown=np.where(ahead, said.victim_slowdown, answer.victim_slowdown),
-        neighbour_slowdown=np.where(back, said.neighbour_slowdown, answer.neighbour_slowdown),
+        victim_slowdown=np.where(fill_victim, extrapolated.victim_slowdown, answer.victim_slowdown),
+        neighbour_slowdown=np.where(fill_neighbour, extrapolated.neighbour_slowdown, answer.neighbour_slowdown),
     )

@@ -1,6 +1,7 @@
-"""A dict that can take back what was set since a mark: what is learned before it is stored must be unlearnable.
+"""A dict with a savepoint: what was learned but could not be stored is undone.
 
-Law: after `mark`, any changes and `take_back`, the dict equals what it was. Its values are never changed in place.
+Law: after `set_savepoint`, any changes and `restore_savepoint`, the dict equals what it was. Its values are never
+changed in place.
 """
 
 from collections.abc import Iterable
@@ -10,8 +11,8 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 
-class UndoDict(dict[K, V]):
-    """Changes through `[]=` and `pop` can be taken back."""
+class RevertibleDict(dict[K, V]):
+    """A dict whose changes through `[]=` and `remove` since a savepoint can be undone. No value may be None."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -21,22 +22,22 @@ class UndoDict(dict[K, V]):
         self._remember(key)
         super().__setitem__(key, value)
 
-    def take(self, key: K) -> V | None:
-        """Remove and return; None when it is not there."""
+    def remove(self, key: K) -> V | None:
+        """Remove the key and return its value; None when it is not there."""
         self._remember(key)
         return super().pop(key, None)
 
     def load(self, items: Iterable[tuple[K, V]]) -> None:
-        """Many at once, into a dict that nothing is taken back in."""
+        """Set many items at once, before there is any savepoint."""
         assert self._before is None
         self.update(items)
 
-    def mark(self) -> None:
-        """What is here now can be had back, until the next mark."""
+    def set_savepoint(self) -> None:
+        """Let `restore_savepoint` return to the present items, until the next savepoint."""
         self._before = {}
 
-    def take_back(self) -> None:
-        """Undo everything since the mark."""
+    def restore_savepoint(self) -> None:
+        """Undo everything since the savepoint, and forget it."""
         before, self._before = self._before or {}, None
         for key, value in before.items():
             if value is None:

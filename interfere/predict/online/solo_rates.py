@@ -1,67 +1,67 @@
-"""Solo rates, learned from windows alone, and the shared windows that wait for one."""
+"""Solo rates (steps per second of a job by itself), and the shared windows that wait for one to become a slowdown."""
 
 import math
 from dataclasses import dataclass
 
-from interfere.predict.online.revertible import UndoDict
+from interfere.predict.online.revertible import RevertibleDict
 from interfere.records import NAN, Progress
 
-PENDING_LIMIT = 256  # newest windows of one job that wait in memory: more teach it nothing more; the store keeps all
-MEMORY = 50.0  # windows alone: older ones fade, so that a job that was made faster is believed within a day or two
+MAX_PENDING_WINDOWS = 256  # newest pending windows per job in memory: more teach nothing more; the store keeps all
+DECAY_WINDOWS = 50.0  # older solo windows fade, so that a change of a job's speed is believed within a day or two
 
 SoloKey = tuple[str, str]  # workload, device type
 
 
 @dataclass(frozen=True, slots=True)
-class Rate:
-    """Steps per second alone: both sums decay by 1/MEMORY a window."""
+class SoloRate:
+    """Steps and seconds without a neighbour; both sums decay by 1 / DECAY_WINDOWS per window."""
 
     steps: float = 0.0
     seconds: float = 0.0
 
-    def after(self, steps: float, seconds: float) -> "Rate":
-        """With one more window."""
-        keep = 1 - 1 / MEMORY
-        return Rate(keep * self.steps + steps, keep * self.seconds + seconds)
+    def with_window(self, steps: float, seconds: float) -> "SoloRate":
+        """The rate after one more window."""
+        decay = 1 - 1 / DECAY_WINDOWS
+        return SoloRate(decay * self.steps + steps, decay * self.seconds + seconds)
 
     @property
-    def per_s(self) -> float:
+    def steps_per_s(self) -> float:
         """NaN before the first window."""
         return self.steps / self.seconds if self.seconds > 0 and self.steps > 0 else NAN
 
 
 class SoloRates:
-    """Rates by (workload, device type), and who waits for them."""
+    """Solo rates by (workload, device type), and the shared windows pending for each."""
 
     def __init__(self) -> None:
-        self.rates: UndoDict[SoloKey, Rate] = UndoDict()
-        self.waiting: UndoDict[SoloKey, tuple[Progress, ...]] = UndoDict()
+        self.rates: RevertibleDict[SoloKey, SoloRate] = RevertibleDict()
+        self.pending: RevertibleDict[SoloKey, tuple[Progress, ...]] = RevertibleDict()
 
-    def of(self, workload: str, device_type: str) -> float:
-        """Steps per second alone; NaN where nobody measured it."""
+    def steps_per_s(self, workload: str, device_type: str) -> float:
+        """Solo rate of a workload; NaN when no solo window of it was reported."""
         rate = self.rates.get((workload, device_type))
-        return rate.per_s if rate else NAN
+        return rate.steps_per_s if rate else NAN
 
     def learn(self, window: Progress) -> tuple[Progress, ...]:
-        """Fold a window alone in; the windows that waited for it, in their order."""
+        """Take in a solo window; return the shared windows that were pending for it, in the order they came."""
         key = (window.workload, window.device_type)
-        self.rates[key] = self.rates.get(key, Rate()).after(window.steps, window.end_s - window.start_s)
-        return self.waiting.take(key) or ()
+        self.rates[key] = self.rates.get(key, SoloRate()).with_window(window.steps, window.end_s - window.start_s)
+        return self.pending.remove(key) or ()
 
-    def wait(self, window: Progress) -> None:
-        """Keep a shared window until its job's rate is known."""
+    def add_pending(self, window: Progress) -> None:
+        """Keep a shared window until the solo rate of its job is known."""
         key = (window.workload, window.device_type)
-        self.waiting[key] = (*self.waiting.get(key, ()), window)[-PENDING_LIMIT:]
+        self.pending[key] = (*self.pending.get(key, ()), window)[-MAX_PENDING_WINDOWS:]
 
-    def pending(self) -> int:
-        """How many wait."""
-        return sum(map(len, self.waiting.values()))
+    def pending_count(self) -> int:
+        """Number of shared windows that wait for a solo rate."""
+        return sum(map(len, self.pending.values()))
 
     def slowdown(self, window: Progress) -> float:
-        """Measured slowdown of a shared window; NaN while the solo rate is unknown, infinite without a step."""
+        """Measured slowdown of a shared window: NaN while the solo rate is unknown, infinite when no step was made."""
         if not math.isnan(window.slowdown):
             return window.slowdown
-        alone = self.of(window.workload, window.device_type)
-        if math.isnan(alone):
+        solo_steps_per_s = self.steps_per_s(window.workload, window.device_type)
+        if math.isnan(solo_steps_per_s):
             return NAN
-        return alone * (window.end_s - window.start_s) / window.steps if window.steps > 0 else math.inf
+        return solo_steps_per_s * (window.end_s - window.start_s) / window.steps if window.steps > 0 else math.inf

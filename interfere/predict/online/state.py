@@ -1,6 +1,6 @@
-"""What an online model has learned, as bytes and back: a shortcut to the fold of a long log.
+"""The learned state of an online model as bytes and back, so that a start need not replay a long log of observations.
 
-Law: a model restored from the snapshot of another one answers, and goes on learning, as that one does.
+Law: a model restored from the state of another one answers, and goes on learning, as that one does.
 """
 
 import gc
@@ -13,40 +13,44 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from interfere.predict.online.drift import Watch
-from interfere.predict.online.effects import Block
-from interfere.predict.online.prior import Floats, Home, RolePrior
-from interfere.predict.online.revertible import UndoDict
-from interfere.predict.online.solo_rates import Rate
+from interfere.predict.online.drift import DriftTest
+from interfere.predict.online.effects import Posterior
+from interfere.predict.online.prior import Floats, RolePrior, WorkloadKey
+from interfere.predict.online.revertible import RevertibleDict
+from interfere.predict.online.solo_rates import SoloRate
 from interfere.predict.residual import OnlineModel
 from interfere.store.json_records import observation_to_json, progress_from_json
 
-FORMAT = 2  # raised whenever learning or this layout changes: older snapshots are then left alone
+FORMAT = 2  # raised whenever learning or this layout changes: states of an older format are then ignored
 
 
-def content_of(model: OnlineModel) -> bytes:
-    """One .npz without pickles."""
-    effects, names = model.effects, _Names()
+def dump_state(model: OnlineModel) -> bytes:
+    """The learned state as one .npz file without pickles."""
+    effects, names = model.effects, _NameTable()
     arrays: dict[str, Any] = {}
-    for role, blocks in (("own", effects.own), ("aggressor", effects.aggressor)):
-        arrays[f"{role}_homes"] = names.rows(blocks, 3)
-        arrays[f"{role}_mean"] = np.array([block.mean for block in blocks.values()])
-        arrays[f"{role}_covariance"] = np.array([block.covariance for block in blocks.values()])
-    homes: dict[Home, int] = {}
-    victims = [homes.setdefault(home, len(homes)) for home, _ in effects.pairs]
-    arrays["pair_victims"] = names.rows(homes, 3)
-    arrays["pair_ends"] = np.column_stack([victims, names.places(name for _, name in effects.pairs)]).astype(np.int32)
+    # 1. Posteriors of jobs.
+    for role, posteriors in (("own", effects.as_victim), ("aggressor", effects.as_neighbour)):
+        arrays[f"{role}_homes"] = names.rows(posteriors, 3)
+        arrays[f"{role}_mean"] = np.array([posterior.mean for posterior in posteriors.values()])
+        arrays[f"{role}_covariance"] = np.array([posterior.covariance for posterior in posteriors.values()])
+    # 2. Posteriors of pairs.
+    victim_index: dict[WorkloadKey, int] = {}
+    victims = [victim_index.setdefault(victim, len(victim_index)) for victim, _ in effects.pairs]
+    neighbours = names.indices(neighbour for _, neighbour in effects.pairs)
+    arrays["pair_victims"] = names.rows(victim_index, 3)
+    arrays["pair_ends"] = np.column_stack([victims, neighbours]).astype(np.int32)
     arrays["pairs"] = np.array(list(effects.pairs.values())).reshape(-1, 2)
+    # 3. Solo rates, drift tests and counts.
     arrays["rate_homes"] = names.rows(model.solo.rates, 2)
     arrays["rates"] = np.array([astuple(rate) for rate in model.solo.rates.values()]).reshape(-1, 2)
-    arrays["watch_homes"] = names.rows(model.watches, 3)
+    arrays["watch_homes"] = names.rows(model.drift_tests, 3)
     texts = {
         "names": names.list(),
-        "cold": sorted(effects.cold),
-        "watches": [astuple(watch) for watch in model.watches.values()],
-        "everyone": astuple(model.everyone),
-        "counts": [model.seen, model.held, model.alarms],
-        "waiting": [observation_to_json(window) for waiting in model.solo.waiting.values() for window in waiting],
+        "cold": sorted(effects.unprofiled),
+        "watches": [astuple(test) for test in model.drift_tests.values()],
+        "everyone": astuple(model.global_test),
+        "counts": [model.observation_count, model.quarantined_count, model.alarm_count],
+        "waiting": [observation_to_json(window) for windows in model.solo.pending.values() for window in windows],
     }
     arrays["texts"] = np.frombuffer(json.dumps(texts).encode(), dtype=np.uint8)
     buffer = io.BytesIO()
@@ -54,14 +58,14 @@ def content_of(model: OnlineModel) -> bytes:
     return buffer.getvalue()
 
 
-def restore(model: OnlineModel, content: bytes) -> None:
-    """Put what was learned into a model that has learned nothing, of the same prior."""
-    was_on = gc.isenabled()
-    gc.disable()  # millions of small objects are made and none is garbage: looking for it doubles the time
+def restore_state(model: OnlineModel, content: bytes) -> None:
+    """Load a learned state into a model with the same prior that has learned nothing yet."""
+    was_enabled = gc.isenabled()
+    gc.disable()  # none of the millions of small objects made here is garbage, and looking for it doubles the time
     try:
         _restore(model, content)
     finally:
-        if was_on:
+        if was_enabled:
             gc.enable()
 
 
@@ -70,56 +74,63 @@ def _restore(model: OnlineModel, content: bytes) -> None:
     with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
         texts = json.loads(arrays["texts"].tobytes())
         names = texts["names"]
-        effects.cold.update((workload, device_type, mode) for workload, device_type, mode in texts["cold"])
+        effects.unprofiled.update((workload, device_type, mode) for workload, device_type, mode in texts["cold"])
 
-        def keys(which: str) -> list[tuple[str, ...]]:
-            return [tuple(names[k] for k in row) for row in arrays[which].tolist()]
+        def keys_of(array: str) -> list[tuple[str, ...]]:
+            return [tuple(names[k] for k in row) for row in arrays[array].tolist()]
 
-        roles: tuple[tuple[str, UndoDict[Any, Block], RolePrior], ...] = (
-            ("own", effects.own, effects.prior.own),
-            ("aggressor", effects.aggressor, effects.prior.aggressor),
+        # 1. Posteriors of jobs.
+        roles: tuple[tuple[str, RevertibleDict[Any, Posterior], RolePrior], ...] = (
+            ("own", effects.as_victim, effects.prior.as_victim),
+            ("aggressor", effects.as_neighbour, effects.prior.as_neighbour),
         )
-        for role, blocks, prior in roles:
+        for role, posteriors, role_prior in roles:
             means: Floats = arrays[f"{role}_mean"]
             covariances: Floats = arrays[f"{role}_covariance"]
-            for home, mean, covariance in zip(keys(f"{role}_homes"), means, covariances, strict=True):
-                where = (home[0], home[1], home[2])
-                blocks[where] = Block(mean=mean, covariance=covariance, prior=effects.prior_of(where, prior))
-        victims = [(a, b, c) for a, b, c in keys("pair_victims")]
-        ends = [(victims[i], names[j]) for i, j in arrays["pair_ends"].tolist()]
-        effects.pairs.load(zip(ends, map(tuple, arrays["pairs"].tolist()), strict=True))
-        for victim, name in ends:
-            effects.know_pair(victim, name)
-        for (workload, device_type), values in zip(keys("rate_homes"), arrays["rates"].tolist(), strict=True):
-            model.solo.rates[workload, device_type] = Rate(*values)
-        for (workload, device_type, mode), values in zip(keys("watch_homes"), texts["watches"], strict=True):
-            model.watches[workload, device_type, mode] = _watch(values)
+            for names_of_key, mean, covariance in zip(keys_of(f"{role}_homes"), means, covariances, strict=True):
+                key = (names_of_key[0], names_of_key[1], names_of_key[2])
+                prior = effects.prior_covariance(key, role_prior)
+                posteriors[key] = Posterior(mean=mean, covariance=covariance, prior=prior)
+        # 2. Posteriors of pairs.
+        victims = [(workload, device_type, mode) for workload, device_type, mode in keys_of("pair_victims")]
+        pairs = [(victims[i], names[j]) for i, j in arrays["pair_ends"].tolist()]
+        effects.pairs.load(zip(pairs, map(tuple, arrays["pairs"].tolist()), strict=True))
+        for victim, neighbour in pairs:
+            effects.add_observed_pair(victim, neighbour)
+        # 3. Solo rates, drift tests and counts.
+        for (workload, device_type), values in zip(keys_of("rate_homes"), arrays["rates"].tolist(), strict=True):
+            model.solo.rates[workload, device_type] = SoloRate(*values)
+        for (workload, device_type, mode), values in zip(keys_of("watch_homes"), texts["watches"], strict=True):
+            model.drift_tests[workload, device_type, mode] = _drift_test(values)
     for text in texts["waiting"]:
-        model.solo.wait(progress_from_json(text))
-    model.everyone = _watch(texts["everyone"])
-    model.seen, model.held, model.alarms = texts["counts"]
-    for home, watch in model.watches.items():
-        if watch.frozen:
-            model.drifting[home] = watch
+        model.solo.add_pending(progress_from_json(text))
+    model.global_test = _drift_test(texts["everyone"])
+    model.observation_count, model.quarantined_count, model.alarm_count = texts["counts"]
+    for drift_key, test in model.drift_tests.items():
+        if test.frozen:
+            model.frozen_tests[drift_key] = test
 
 
-def _watch(values: list[Any]) -> Watch:
-    watch = Watch(*values)
-    return replace(watch, recent=tuple(watch.recent))
+def _drift_test(values: list[Any]) -> DriftTest:
+    test = DriftTest(*values)
+    return replace(test, recent=tuple(test.recent))
 
 
-class _Names:
-    """Every name once, referred to by its place."""
+class _NameTable:
+    """Every name once; rows refer to it by its index."""
 
     def __init__(self) -> None:
-        self._place: dict[str, int] = {}
+        self._index: dict[str, int] = {}
 
     def rows(self, keys: Any, width: int) -> NDArray[np.int32]:
-        found = [[self._place.setdefault(name, len(self._place)) for name in key] for key in keys]
-        return np.array(found, dtype=np.int32).reshape(-1, width)
+        """int32[k, width]: the names of every key."""
+        indices = [[self._index.setdefault(name, len(self._index)) for name in key] for key in keys]
+        return np.array(indices, dtype=np.int32).reshape(-1, width)
 
-    def places(self, some: Iterable[str]) -> NDArray[np.int32]:
-        return np.array([self._place.setdefault(name, len(self._place)) for name in some], dtype=np.int32)
+    def indices(self, names: Iterable[str]) -> NDArray[np.int32]:
+        """int32[k]: the index of every name."""
+        return np.array([self._index.setdefault(name, len(self._index)) for name in names], dtype=np.int32)
 
     def list(self) -> list[str]:
-        return list(self._place)
+        """All names, by index."""
+        return list(self._index)

@@ -1,4 +1,4 @@
-"""Jobs without any facts: they start from the means of their company, and are served once something was observed."""
+"""Unprofiled jobs: without any facts, they start from the means of their co-located workloads, once observed."""
 
 import math
 from collections.abc import Sequence
@@ -8,41 +8,45 @@ import numpy as np
 from numpy.typing import NDArray
 
 from interfere.predict.online.effects import Effects
-from interfere.predict.online.prior import Home
+from interfere.predict.online.prior import WorkloadKey
 from interfere.records import MODES, NAN, JobProfile
 
-COLD = "cold"  # source of a profile without facts
+UNPROFILED = "cold"  # `source` of a profile without facts
 
 
-class ColdJobs:
-    """Profiles without facts, and what is predicted of them before anything is corrected."""
+class UnprofiledJobs:
+    """Profiles without facts, and what is predicted of their jobs before any correction."""
 
     def __init__(self, effects: Effects) -> None:
         self._effects = effects
         self._profiles: dict[tuple[str, str], JobProfile] = {}
 
     def profile(self, workload: str, device_type: str) -> JobProfile | None:
-        """A profile without facts for a job that has none, once something was learned of it; the same object always."""
+        """A profile without facts for an unprofiled workload, always the same object; None before it was observed."""
         effects = self._effects
-        homes = ((workload, device_type, mode) for mode in MODES)
-        if not any(home in effects.cold and (home in effects.own or home in effects.aggressor) for home in homes):
+        keys = [(workload, device_type, mode) for mode in MODES]
+        if not any(
+            key in effects.unprofiled and (key in effects.as_victim or key in effects.as_neighbour) for key in keys
+        ):
             return None
-        made = JobProfile(workload=workload, device_type=device_type, step_time_s=NAN, source=COLD)
-        return self._profiles.setdefault((workload, device_type), made)
+        profile = JobProfile(workload=workload, device_type=device_type, step_time_s=NAN, source=UNPROFILED)
+        return self._profiles.setdefault((workload, device_type), profile)
 
-    def among(self, homes: Sequence[Home], jobs: Sequence[JobProfile]) -> NDArray[np.bool_]:
-        """bool[k]: jobs without facts."""
+    def mask(self, keys: Sequence[WorkloadKey], jobs: Sequence[JobProfile]) -> NDArray[np.bool_]:
+        """bool[k]: which jobs are unprofiled."""
         return np.array(
-            [job.source == COLD and home in self._effects.cold for home, job in zip(homes, jobs, strict=True)],
+            [job.source == UNPROFILED and key in self._effects.unprofiled for key, job in zip(keys, jobs, strict=True)],
             dtype=bool,
         )
 
-    def slowdown(self, victim: Home, neighbour: Home, level: float) -> float:
-        """A quantile of the slowdown of a pair with such a job, before anything was observed."""
-        prior, cold = self._effects.prior, self._effects.cold
-        variance = prior.pair_var + prior.noise_var
+    def slowdown(self, victim: WorkloadKey, neighbour: WorkloadKey, level: float) -> float:
+        """Quantile `level` of the slowdown of a pair with an unprofiled job, before anything was observed."""
+        effects = self._effects
+        variance = effects.prior.pair_var + effects.prior.noise_var
         variance += sum(
-            self._effects.cold_var[r] for r, home in (("own", victim), ("aggressor", neighbour)) if home in cold
+            effects.unprofiled_var[role]
+            for role, key in (("victim", victim), ("neighbour", neighbour))
+            if key in effects.unprofiled
         )
-        middle = prior.cold(victim[0], neighbour[0], victim[1], victim[2])
-        return math.exp(middle + NormalDist().inv_cdf(level) * math.sqrt(variance))
+        log_median = effects.prior.unprofiled_log_slowdown(victim[0], neighbour[0], victim[1], victim[2])
+        return math.exp(log_median + NormalDist().inv_cdf(level) * math.sqrt(variance))

@@ -112,9 +112,9 @@ class Supervisor:
         if self.scanner:
             # Python buffers what it prints into a pipe: lines would arrive in bursts, long after their steps.
             environment |= {"PYTHONUNBUFFERED": "1"}
-            environment.pop(progress.SPOOL, None)  # steps are never counted twice
+            environment.pop(progress.SPOOL_VARIABLE, None)  # steps are never counted twice
         else:
-            environment |= {progress.SPOOL: str(self.spool), progress.EVERY: str(MARK_EVERY_S)}
+            environment |= {progress.SPOOL_VARIABLE: str(self.spool), progress.INTERVAL_VARIABLE: str(MARK_EVERY_S)}
         return environment
 
     def _watch(self) -> None:

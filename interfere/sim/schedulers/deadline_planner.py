@@ -65,15 +65,20 @@ class TwoTypes:
 
     def knows(self, device_type: str, mode: str) -> str:
         """Both types."""
-        return self._inner.knows(self._inner.device_type if device_type in self._types else device_type, mode)
+        return self._inner.knows(self._believed_type(device_type), mode)
 
     def predict_pairs(self, batch: PairBatch) -> Prediction:
         """As on the one type."""
-        return self._inner.predict_pairs(batch)
+        return self._inner.predict_pairs(replace(batch, device_type=self._believed_type(batch.device_type)))
 
     def predict_matrix(self, batch: MatrixBatch, *, quantile: float = 0.5) -> MatrixPrediction:
         """As on the one type."""
+        batch = replace(batch, device_type=self._believed_type(batch.device_type))
         return self._inner.predict_matrix(batch, quantile=quantile)
+
+    def _believed_type(self, device_type: str) -> str:
+        """The device type whose slowdowns hold there: that of the matrix for both types, else the type itself."""
+        return self._inner.device_type if device_type in self._types else device_type
 
 
 @dataclass(slots=True, kw_only=True)

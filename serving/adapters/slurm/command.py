@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from interfere.commands.output import JsonFlag, emit, jsonable, progress_note
+from interfere.commands.output import JsonFlag, emit, progress_note
+from interfere.strict_json import json_value
 
 if TYPE_CHECKING:
     from serving.adapters.slurm.advisor import Round
@@ -61,7 +62,7 @@ def advise(
             settings,
             advisor_metrics,
             lambda done: (
-                typer.echo(json.dumps(jsonable(document(done)))) if as_json else _print_round(done, dry_run=dry_run)
+                typer.echo(json.dumps(json_value(document(done)))) if as_json else _print_round(done, dry_run=dry_run)
             ),
         )
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from interfere.commands.quickstart import steps as road
+from interfere.commands.quickstart import stages
 from interfere.errors import UnfitError
 
 # A program that runs the command line in a world whose kernel refuses to pin: the refusal itself is the only fake.
@@ -51,18 +51,18 @@ def test_without_a_core_to_pin_it_uses_the_shipped_table_and_says_so_first(tmp_p
 
 
 def test_too_little_disk_is_said_before_anything_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(road, "DISK_BYTES", 2**70)
+    monkeypatch.setattr(stages, "MIN_DISK_BYTES", 2**70)
     with pytest.raises(UnfitError, match="too little disk"):
-        road.check_ready(tmp_path / "work")
+        stages.check_ready(tmp_path / "work")
 
 
 def test_a_workspace_that_is_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "work").write_text("mine")
     with pytest.raises(UnfitError, match="cannot be written"):
-        road.check_ready(tmp_path / "work")
+        stages.check_ready(tmp_path / "work")
 
 
-def test_a_failing_station_stops_with_its_message(capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_failing_stage_stops_with_its_message(capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(UnfitError, match="interfere data"):
-        road.command("data", "check", "/nowhere")
+        stages.run_command("data", "check", "/nowhere")
     assert "/nowhere" in capfd.readouterr().err

@@ -1,11 +1,17 @@
-"""Figures of a quickstart by hand."""
+"""Scores of pairings and their comparison, by hand."""
 
 import math
 
 import pytest
 
-from interfere.commands.quickstart.outcome import Difference, compare, difference
-from interfere.commands.quickstart.pairings import all_pairings, block_noise, greedy_pairing, mean_worth, worth
+from interfere.commands.quickstart.comparison import DifferenceFromRandom, compare_pairings, difference_from_random
+from interfere.commands.quickstart.pairings import (
+    all_pairings,
+    block_noise,
+    greedy_pairing,
+    mean_score,
+    score_pairing,
+)
 from interfere.errors import UnfitError
 from interfere.records import PairMeasurement, PairStatus
 
@@ -34,8 +40,8 @@ def test_there_are_odd_factorial_many_pairings(n: int, count: int) -> None:
     assert all(sorted(name for pair in pairing for name in pair) == [str(k) for k in range(n)] for pairing in every)
 
 
-def test_worth_by_hand() -> None:
-    found = worth((("a", "b"), ("c", "d")), TABLE)  # a|b 1.2, b|a 1.1, c|d 1.8, d|c 1.7
+def test_the_score_of_a_pairing_by_hand() -> None:
+    found = score_pairing((("a", "b"), ("c", "d")), TABLE)  # a|b 1.2, b|a 1.1, c|d 1.8, d|c 1.7
     assert found.mean_slowdown == pytest.approx(1.45)
     assert (found.worst_victim, found.past_cap) == (pytest.approx(1.8), 1.0)
 
@@ -43,7 +49,7 @@ def test_worth_by_hand() -> None:
 def test_mean_over_all_pairings_is_the_mean_over_all_pairs() -> None:
     every = list(all_pairings(NAMES))
     cross = [value for (v, n), value in TABLE.items() if v != n]
-    assert mean_worth(every, TABLE).mean_slowdown == pytest.approx(sum(cross) / len(cross))
+    assert mean_score(every, TABLE).mean_slowdown == pytest.approx(sum(cross) / len(cross))
 
 
 def test_greedy_takes_the_cheapest_partner_in_turn() -> None:
@@ -60,19 +66,19 @@ def test_noise_is_pooled_over_rows() -> None:
 def test_unstable_rows_are_left_out_never_filled() -> None:
     rows = [row("a", "b", 1.2, 1.2), row("b", "a", 1.4, 1.4), row("a", "a", 9.0, 9.0)]
     rows.append(row("a", "c", 1.0, status=PairStatus.UNSTABLE))
-    found = difference([row("a", "b", 1.1, 1.3), rows[-1]], rows)
+    found = difference_from_random([row("a", "b", 1.1, 1.3), rows[-1]], rows)
     assert found.value == pytest.approx(math.sqrt(1.1 * 1.3) - 1.3)
     assert found.lower < found.value < found.upper
 
 
 def test_a_run_without_one_complete_pairing_says_so() -> None:
     with pytest.raises(UnfitError, match="no pairing"):
-        compare(NAMES, (("a", "b"), ("c", "d")), TABLE, {("a", "b"): 1.2})
+        compare_pairings(NAMES, (("a", "b"), ("c", "d")), TABLE, {("a", "b"): 1.2})
 
 
 def test_unmeasured_pairs_show_as_absent_and_best_is_of_the_measured() -> None:
     measured = {key: value for key, value in TABLE.items() if set(key) != {"a", "b"}}
-    chosen, greedy, chance, best, worst = compare(NAMES, (("a", "b"), ("c", "d")), TABLE, measured)
+    chosen, greedy, chance, best, worst = compare_pairings(NAMES, (("a", "b"), ("c", "d")), TABLE, measured)
     assert math.isnan(chosen.measured.mean_slowdown)
     assert chance.name == "random (mean of 2)"
     assert best.measured.mean_slowdown <= worst.measured.mean_slowdown
@@ -83,4 +89,4 @@ def test_unmeasured_pairs_show_as_absent_and_best_is_of_the_measured() -> None:
     ("low", "high", "word"), [(-0.2, -0.1, "beat the random"), (0.1, 0.2, "worse"), (-0.1, 0.1, "NOT beat")]
 )
 def test_the_verdict_says_whichever_way_it_went(low: float, high: float, word: str) -> None:
-    assert word in Difference(value=(low + high) / 2, lower=low, upper=high).verdict
+    assert word in DifferenceFromRandom(value=(low + high) / 2, lower=low, upper=high).verdict

@@ -66,7 +66,7 @@ class Corrector:
 
 
 class Residual(Corrector):
-    """The real one: `OnlineModel` around a table of predictions of models that never saw the job."""
+    """`OnlineModel` around a table of predictions of models that never saw the job."""
 
     def __init__(self, stream: Stream, prior: ResidualPrior | None, domain: tuple[str, str]) -> None:
         device, self._mode = domain
@@ -103,7 +103,7 @@ class Residual(Corrector):
 
 
 class Simple(Corrector):
-    """What people do instead: nothing, remember pairs, a moving average or the plain mean of each job's errors."""
+    """Baselines: no update, remembered pairs, a moving average or the plain mean of each job's errors."""
 
     def __init__(self, stream: Stream, kind: str) -> None:
         self._predicted, self._kind = stream.predicted, kind
@@ -186,7 +186,7 @@ def _without(errors: OutOfFoldErrors, jobs: np.ndarray) -> OutOfFoldErrors:
 
 
 def curve(all_streams: Sequence[tuple[Stream, int]], make: Callable[[Stream, int], Corrector]) -> Curve:
-    """One corrector a stream, asked about the partners that it never observes."""
+    """Errors of one corrector per stream, on the partners that it never observes."""
     found = Curve(own={k: [] for k in STEPS}, neighbours={k: [] for k in STEPS})
     for stream, domain in all_streams:
         corrector = make(stream, domain)

@@ -1,25 +1,25 @@
-"""A job without any facts starts from the means of its company, and is learned like any other."""
+"""An unprofiled job starts from the means of its co-located workloads, and is learned like any other."""
 
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from interfere.predict.online import state as snapshot
+from interfere.predict.online import state
 from interfere.predict.online.prior import ResidualPrior, default_prior
-from interfere.predict.online.unprofiled_jobs import COLD
+from interfere.predict.online.unprofiled_jobs import UNPROFILED
 from interfere.predict.residual import OnlineModel
 from interfere.records import JobProfile, ObservationResult, PairBatch, Prediction, Source
 from tests.predict.test_residual import resolve, window
 from tests.tables import DEVICE, TablePredictor, matrix_batch
 
-NAMES = ("a", "b", "c", "cold", "other")
+NAMES = ("a", "b", "c", "unprofiled", "other")
 TABLE = {(v, n): 1.4 for v in NAMES for n in NAMES}
 MODE = "timeslice"
 
 
 def prior() -> ResidualPrior:
-    """The domain's mean is 1.5; beside c everybody suffers 20 % more, beside b 20 % less."""
+    """The domain's mean is 1.5; every victim beside c is slowed down 20 % more, beside b 20 % less."""
     homes = [(name, DEVICE, MODE) for name in "abc"]
     return replace(
         default_prior(),
@@ -37,44 +37,44 @@ def ask(model: OnlineModel, victim: JobProfile, neighbour: JobProfile) -> Predic
     )
 
 
-def profile_of(model: OnlineModel, name: str = "cold") -> JobProfile:
-    found = model.cold.profile(name, DEVICE)
+def profile_of(model: OnlineModel, name: str = "unprofiled") -> JobProfile:
+    found = model.unprofiled.profile(name, DEVICE)
     assert found is not None
     return found
 
 
 def test_it_has_no_profile_before_something_was_observed_of_it() -> None:
     model = OnlineModel(TablePredictor(TABLE), prior())
-    assert model.cold.profile("cold", DEVICE) is None
-    assert model.observe(window(0, "cold", ("b",), slowdown=1.3), resolve).result is ObservationResult.APPLIED
-    assert profile_of(model).source == COLD
+    assert model.unprofiled.profile("unprofiled", DEVICE) is None
+    assert model.observe(window(0, "unprofiled", ("b",), slowdown=1.3), resolve).result is ObservationResult.APPLIED
+    assert profile_of(model).source == UNPROFILED
     assert profile_of(model) is profile_of(model)
-    assert model.cold.profile("other", DEVICE) is None
+    assert model.unprofiled.profile("other", DEVICE) is None
 
 
-def test_it_starts_from_the_means_of_its_company_and_moves_to_what_is_measured() -> None:
+def test_it_starts_from_the_means_of_its_neighbours_and_moves_to_what_is_measured() -> None:
     model = OnlineModel(TablePredictor(TABLE), prior())
     start = {"b": 1.5 * np.exp(-0.2), "c": 1.5 * np.exp(0.2)}
-    model.observe(window(0, "cold", ("b",), slowdown=float(start["b"])), resolve)  # as the means say
+    model.observe(window(0, "unprofiled", ("b",), slowdown=float(start["b"])), resolve)  # as the means say
     for name, expected in start.items():
         said = ask(model, profile_of(model), resolve(name, DEVICE))
         assert said.median[0] == pytest.approx(expected, rel=1e-6)
         assert said.lower[0] < expected < said.upper[0]
         assert said.source == (Source.MODEL,)
     for k in range(20):
-        model.observe(window(1 + k, "cold", ("b",), slowdown=1.8), resolve)
+        model.observe(window(1 + k, "unprofiled", ("b",), slowdown=1.8), resolve)
     assert ask(model, profile_of(model), resolve("b", DEVICE)).median[0] == pytest.approx(1.8, rel=0.02)
     assert ask(model, profile_of(model), resolve("c", DEVICE)).median[0] > start["c"] * 1.1
     assert ask(model, resolve("a", DEVICE), resolve("c", DEVICE)).median[0] == pytest.approx(1.4, rel=1e-6)
 
 
-def test_matrix_pairs_and_a_snapshot_agree_about_it() -> None:
+def test_matrix_pairs_and_a_restored_state_agree_about_it() -> None:
     model = OnlineModel(TablePredictor(TABLE), prior())
     for k in range(6):
-        model.observe(window(k, "cold", ("b", "c")[k % 2 :][:1], slowdown=1.5 + 0.1 * k), resolve)
-        model.observe(window(k + 10, "a", ("cold",), slowdown=1.3), resolve)
+        model.observe(window(k, "unprofiled", ("b", "c")[k % 2 :][:1], slowdown=1.5 + 0.1 * k), resolve)
+        model.observe(window(k + 10, "a", ("unprofiled",), slowdown=1.3), resolve)
     again = OnlineModel(TablePredictor(TABLE), prior())
-    snapshot.restore(again, snapshot.content_of(model))
+    state.restore_state(again, state.dump_state(model))
     jobs = [profile_of(model), *(resolve(name, DEVICE) for name in "abc")]
     for quantile, end in ((0.5, "median"), (0.95, "upper")):
         matrix = model.predict_matrix(matrix_batch(jobs), quantile=quantile)
@@ -88,6 +88,6 @@ def test_matrix_pairs_and_a_snapshot_agree_about_it() -> None:
 
 def test_without_means_it_is_rejected_with_the_remedy() -> None:
     model = OnlineModel(TablePredictor(TABLE))
-    result, why, _ = model.observe(window(0, "cold", ("b",), slowdown=1.3), resolve)
+    result, why, _ = model.observe(window(0, "unprofiled", ("b",), slowdown=1.3), resolve)
     assert result is ObservationResult.REJECTED
     assert "register profiles" in why

@@ -7,7 +7,7 @@ import pytest
 
 from features.pair import FeatureEncoder
 from interfere.errors import ModelError
-from interfere.predict.online.prior import FILE, ResidualPrior, default_prior, prior_arrays, read_prior
+from interfere.predict.online.prior import PRIOR_FILE, ResidualPrior, default_prior, prior_arrays, read_prior
 from tests.predict.online.streaming import Residual, Simple, curve, priors, streams
 from tests.training.worlds import world
 from training.dataset import Dataset, build_dataset
@@ -61,8 +61,8 @@ def prior(dataset: Dataset, errors: tuple[Evaluation, Evaluation]) -> ResidualPr
 
 
 def test_a_job_of_training_has_a_smaller_prior_variance_than_a_new_one(prior: ResidualPrior) -> None:
-    assert np.linalg.eigvalsh(prior.own.new).min() >= 0
-    assert prior.own.known[0, 0] < prior.own.new[0, 0]
+    assert np.linalg.eigvalsh(prior.as_victim.unseen).min() >= 0
+    assert prior.as_victim.seen[0, 0] < prior.as_victim.unseen[0, 0]
     assert prior.pair_var > 0
     assert prior.noise_var > 0
     assert len(prior.signatures) == 16
@@ -70,21 +70,21 @@ def test_a_job_of_training_has_a_smaller_prior_variance_than_a_new_one(prior: Re
 
 def test_an_unprofiled_job_starts_from_the_means_of_its_partners(prior: ResidualPrior, dataset: Dataset) -> None:
     where = dataset.domains[0].device_type, dataset.domains[0].mode
-    said = {name: prior.cold("nobody knows it", name, *where) for name in dataset.workloads}
+    said = {name: prior.unprofiled_log_slowdown("nobody knows it", name, *where) for name in dataset.workloads}
     assert min(said.values()) < prior.means[where] < max(said.values())
-    assert np.isnan(prior.cold("a", "b", "tpu", "timeslice"))
+    assert np.isnan(prior.unprofiled_log_slowdown("a", "b", "tpu", "timeslice"))
 
 
 def test_the_file_loses_nothing_and_a_broken_one_is_refused(prior: ResidualPrior, tmp_path: Path) -> None:
-    (tmp_path / FILE).write_bytes(residual_prior_file(prior))
+    (tmp_path / PRIOR_FILE).write_bytes(residual_prior_file(prior))
     again = prior_arrays(read_prior(tmp_path))
     assert {name: array.tolist() for name, array in again.items()} == {
         name: array.tolist() for name, array in prior_arrays(prior).items()
     }
-    (tmp_path / FILE).write_bytes(b"not an archive")
+    (tmp_path / PRIOR_FILE).write_bytes(b"not an archive")
     with pytest.raises(ModelError, match="publish the model again"):
         read_prior(tmp_path)
-    (tmp_path / FILE).unlink()
+    (tmp_path / PRIOR_FILE).unlink()
     assert read_prior(tmp_path).width == default_prior().width
 
 

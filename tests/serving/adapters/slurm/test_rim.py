@@ -87,7 +87,7 @@ def test_marks_are_read_on_from_where_they_ended_and_only_from_the_owners_plain_
     assert spool.marks(stay, NOW) == []
     writer.step()
     assert [mark.steps for mark in spool.marks(stay, NOW)] == [1]
-    writer.due = 0.0
+    writer.next_record_s = 0.0
     writer.step()
     assert [mark.steps for mark in spool.marks(stay, NOW)] == [1, 2]
     other = JobOnGpu(job=running(8, "g0", user_id=os.getuid()), address=stay.address, start_s=NOW, end_s=NOW)

@@ -1,0 +1,33 @@
+"""Options and forms of arguments that several commands share."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from interfere.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from interfere.client import PolicyClient
+
+DEFAULT_WORK = Path("interfere-work")
+
+Work = Annotated[Path, typer.Option(envvar="INTERFERE_WORK", help="The workspace.")]
+Target = Annotated[str | None, typer.Option(help="Address of the server. Default: 127.0.0.1:50051.")]
+
+
+def parse_pair(text: str) -> tuple[str, str]:
+    """Return the two names that a plus joins, as in `gemm+stream`. Raises InvalidInputError for anything else."""
+    victim, _, neighbour = (name.strip() for name in text.partition("+"))
+    if not (victim and neighbour):
+        raise InvalidInputError("not a pair", value=repr(text), remedy="write victim+neighbour, e.g. gemm+stream")
+    return victim, neighbour
+
+
+def connect(target: str | None) -> "PolicyClient":
+    """Return a client of the server at `target`, else at the address of the settings (`INTERFERE_TARGET`)."""
+    from interfere.client import PolicyClient
+    from interfere.config import load_settings
+
+    settings = load_settings(target=target)
+    return PolicyClient(settings.target, timeout_s=settings.timeout_s)

@@ -1,0 +1,183 @@
+"""Measure workloads alone, in chosen pairs or in all pairs: `interfere profile solo`, `pairs` and `campaign`."""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.table import Table as Grid
+
+from interfere.commands.options import DEFAULT_WORK, Work, parse_pair
+from interfere.commands.output import JsonFlag, emit
+from interfere.commands.profile.console import ONE_CORE, campaign_progress, pair_cells, pair_documents
+
+if TYPE_CHECKING:
+    from interfere.data.tables import Table
+    from interfere.profiling.campaign import CampaignConfig
+
+
+class DeviceType(StrEnum):
+    """What can be measured here."""
+
+    CPU = "cpu"
+
+
+Device = Annotated[DeviceType, typer.Option(help="cpu: one core, shared in time slices.")]
+Names = Annotated[str, typer.Option("--workloads", help="Names or module:factory, by commas; or eight, twelve, all.")]
+Out = Annotated[Path | None, typer.Option(help="Folder of the table. Default: WORK/tables/NAME.")]
+Name = Annotated[str, typer.Option(help="Name of the table in the workspace.")]
+Seed = Annotated[int, typer.Option(min=0, help="Seed of the random order of pairs.")]
+Core = Annotated[int | None, typer.Option(min=0, help="The core to share. Default: the idlest.")]
+Quick = Annotated[bool, typer.Option("--quick", help="Exactly PASSES blocks a pair, however wide the interval.")]
+Passes = Annotated[int, typer.Option(min=1, help="Blocks of every pair, each in its own pass.")]
+MaxBlocks = Annotated[int, typer.Option(min=1, help="At most so many blocks while the interval is wide.")]
+BlockS = Annotated[float, typer.Option(min=0.4, help="Seconds of a block: alone, together, alone, together.")]
+SoloS = Annotated[float, typer.Option(min=0.4, help="Seconds of each workload alone.")]
+Fresh = Annotated[bool, typer.Option("--fresh", help="Refuse a folder that holds measurements instead of resuming.")]
+
+
+def solo(
+    workloads: Names = "all",
+    device: Device = DeviceType.CPU,
+    out: Out = None,
+    name: Name = "alone",
+    work: Work = DEFAULT_WORK,
+    core: Core = None,
+    solo_s: SoloS = 2.0,
+    as_json: JsonFlag = False,
+) -> None:
+    """Profile workloads alone: step time, busy and idle stretches, memory, FLOPs, operators."""
+    from interfere.profiling.campaign import CampaignConfig
+    from interfere.profiling.workloads import expand_names
+
+    config = CampaignConfig(
+        out=out or work / "tables" / name,
+        workloads=expand_names(workloads),
+        pairs=(),
+        core=core,
+        solo_s=solo_s,
+        campaign=f"{device}-solo",
+    )
+    _measure(config, as_json=as_json)
+
+
+def pairs(
+    pair: Annotated[list[str], typer.Argument(help="Pairs as victim+neighbour; both directions are measured.")],
+    device: Device = DeviceType.CPU,
+    out: Out = None,
+    name: Name = "chosen-pairs",
+    work: Work = DEFAULT_WORK,
+    seed: Seed = 0,
+    core: Core = None,
+    quick: Quick = False,
+    passes: Passes = 2,
+    max_blocks: MaxBlocks = 6,
+    block_s: BlockS = 2.2,
+    solo_s: SoloS = 2.0,
+    fresh: Fresh = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Measure a few chosen pairs, and profile their workloads first."""
+    from interfere.profiling.campaign import CampaignConfig
+
+    chosen_pairs = tuple(parse_pair(text) for text in pair)
+    config = CampaignConfig(
+        out=out or work / "tables" / name,
+        workloads=tuple(dict.fromkeys(workload for both in chosen_pairs for workload in both)),
+        pairs=chosen_pairs,
+        passes=passes,
+        max_blocks=passes if quick else max(passes, max_blocks),
+        block_s=block_s,
+        seed=seed,
+        core=core,
+        resume=not fresh,
+        solo_s=solo_s,
+        campaign=f"{device}-pairs",
+    )
+    _measure(config, as_json=as_json)
+
+
+def campaign(
+    workloads: Names = "eight",
+    device: Device = DeviceType.CPU,
+    out: Out = None,
+    name: Name = "mine",
+    work: Work = DEFAULT_WORK,
+    seed: Seed = 0,
+    core: Core = None,
+    quick: Quick = False,
+    passes: Passes = 2,
+    max_blocks: MaxBlocks = 6,
+    block_s: BlockS = 2.2,
+    solo_s: SoloS = 2.0,
+    fresh: Fresh = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Profile workloads alone and in all pairs. Killed and run again, it goes on."""
+    from interfere.profiling.campaign import CampaignConfig
+    from interfere.profiling.workloads import expand_names
+
+    config = CampaignConfig(
+        out=out or work / "tables" / name,
+        workloads=expand_names(workloads),
+        passes=passes,
+        block_s=block_s,
+        seed=seed,
+        max_blocks=passes if quick else max(passes, max_blocks),
+        core=core,
+        resume=not fresh,
+        solo_s=solo_s,
+        campaign=f"{device}-all",
+    )
+    _measure(config, as_json=as_json)
+
+
+def workloads(as_json: JsonFlag = False) -> None:
+    """List the built-in workloads."""
+    from interfere.profiling.workloads import BUILT_IN
+
+    rows = [{"name": workload.name, "description": workload.description} for workload in BUILT_IN.values()]
+    grid = Grid("name", "what it does")
+    for row in rows:
+        grid.add_row(*row.values())
+    emit({"workloads": rows}, grid, as_json=as_json)
+
+
+def _measure(config: "CampaignConfig", *, as_json: bool) -> None:
+    from interfere.profiling.campaign import run_campaign
+
+    with campaign_progress(config.out) as report:
+        table = run_campaign(config, report)
+    emit(_document(config, table), _grid(config, table), as_json=as_json)
+
+
+def _document(config: "CampaignConfig", table: "Table") -> dict[str, object]:
+    from dataclasses import asdict
+
+    from interfere.data.quality import table_quality
+    from interfere.data.tables import table_digest
+
+    figures = asdict(table_quality(table))
+    figures["rows_by_status"] = dict(figures["rows_by_status"])
+    fields = ("workload", "step_time_s", "step_time_sd_s", "busy_frac")
+    return {
+        "table": str(config.out),
+        "sha256": table_digest(config.out),
+        "jobs": [{name: getattr(job, name) for name in fields} for job in table.jobs],
+        "pairs": pair_documents(table.pairs),
+        "quality": figures,
+    }
+
+
+def _grid(config: "CampaignConfig", table: "Table") -> Grid:
+    """Return the pairs as people read them; the jobs where no pair was measured."""
+    caption = f"{ONE_CORE} · wrote {config.out}"
+    if not table.pairs:
+        grid = Grid("workload", "step alone", "busy", caption=caption)
+        for job in table.jobs:
+            grid.add_row(job.workload, f"{job.step_time_s * 1e3:.2f} ms", f"{job.busy_frac:.0%}")
+        return grid
+    grid = Grid("victim", "neighbour", "slowdown", "95 % interval", "status", caption=caption)
+    for pair in table.pairs:
+        grid.add_row(*pair_cells(pair))
+    return grid

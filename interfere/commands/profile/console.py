@@ -1,0 +1,62 @@
+"""What the commands of `interfere profile` show in the terminal: a bar while they measure, then the table."""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from math import isfinite
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.progress import BarColumn, Progress, TaskID, TextColumn
+
+from interfere.commands.output import err, progress_note
+
+if TYPE_CHECKING:
+    from interfere.profiling.campaign import CampaignProgress
+    from interfere.records import PairMeasurement
+
+NOTE_EVERY_S = 10.0  # between lines of progress where standard error is no terminal
+ONE_CORE = "one CPU core, time-sliced"
+
+_PAIR_FIELDS = ("victim", "neighbour", "slowdown", "lower", "upper", "status", "reason")
+
+
+@contextmanager
+def campaign_progress(out: Path) -> Iterator[Callable[["CampaignProgress"], None]]:
+    """Show a campaign's progress on standard error: a bar with the time left, or a line every `NOTE_EVERY_S`.
+
+    Yields the function that takes the progress. Ctrl-C goes on to the caller, after a line that says how to resume.
+    """
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed:g}/{task.total:g}"))
+    with Progress(*columns, console=err, refresh_per_second=2, disable=not err.is_terminal) as bar:
+        task: TaskID = bar.add_task("starting", total=1)
+        last_note_s = -NOTE_EVERY_S
+
+        def report(progress: "CampaignProgress") -> None:
+            nonlocal last_note_s
+            minutes, seconds = divmod(int(progress.seconds_left), 60)
+            text = f"{minutes}:{seconds:02d} left · {progress.text}"
+            bar.update(task, completed=progress.done, total=max(1, progress.total), description=text)
+            if progress.warning:
+                err.print(f"warning: {progress.warning}", style="yellow", soft_wrap=True)
+            if not err.is_terminal and time.monotonic() - last_note_s >= NOTE_EVERY_S:
+                last_note_s = time.monotonic()
+                progress_note(f"{progress.done}/{progress.total} · {text}")
+
+        try:
+            yield report
+        except KeyboardInterrupt:
+            progress_note(f"interrupted; the same command goes on from what {out} holds")
+            raise
+
+
+def pair_documents(pairs: Sequence["PairMeasurement"]) -> list[dict[str, object]]:
+    """Return the measured pairs for programs, without their passes and provenance."""
+    return [{name: getattr(pair, name) for name in _PAIR_FIELDS} for pair in pairs]
+
+
+def pair_cells(pair: "PairMeasurement") -> tuple[str, str, str, str, str]:
+    """Return victim, neighbour, slowdown, interval and status of a measured pair for people; a dash for no value."""
+    slowdown = f"{pair.slowdown:.2f} ×" if pair.status.value == "ok" else "–"
+    interval = f"{pair.lower:.2f}-{pair.upper:.2f}" if isfinite(pair.lower) else "–"
+    return pair.victim, pair.neighbour, slowdown, interval, pair.reason or pair.status.value

@@ -1,0 +1,98 @@
+"""Find circles of imports between modules, and folders with too many modules, from the source alone."""
+
+import ast
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGES = ("interfere", "features", "training", "serving")
+GENERATED = "interfere/v1"
+MAX_MODULES = 15  # in one folder, `__init__` not counted
+
+Imports = Mapping[str, frozenset[str]]
+"""Module → the modules of ours that it imports, at its top or inside a function."""
+
+
+def source_files(root: Path = ROOT, packages: Iterable[str] = PACKAGES) -> list[Path]:
+    """Return every module's file below the packages, generated code left out."""
+    return [
+        path
+        for package in packages
+        for path in sorted((root / package).rglob("*.py"))
+        if not path.relative_to(root).as_posix().startswith(GENERATED)
+    ]
+
+
+def module_name(path: Path, root: Path = ROOT) -> str:
+    """Return the dotted name under which a file is imported."""
+    parts = path.relative_to(root).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def imports_of(root: Path = ROOT, packages: Iterable[str] = PACKAGES) -> dict[str, frozenset[str]]:
+    """Return what every module imports when it is loaded or run; imports for the type checker alone do not count."""
+    files = {module_name(path, root): path for path in source_files(root, packages)}
+    return {name: frozenset(_imported(name, path, files)) for name, path in files.items()}
+
+
+def _imported(name: str, path: Path, files: Mapping[str, Path]) -> Iterator[str]:
+    package = name if path.name == "__init__.py" else name.rpartition(".")[0]
+    for node in _nodes(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            targets = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            above = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
+            origin = ".".join([*above, *([node.module] if node.module else [])])
+            # `from package import module` imports the module, `from package import name` the package itself.
+            targets = [f"{origin}.{a.name}" if f"{origin}.{a.name}" in files else origin for a in node.names]
+        else:
+            continue
+        yield from (target for target in targets if target in files and target != name)
+
+
+def _nodes(tree: ast.AST) -> Iterator[ast.AST]:
+    """Walk a tree without the blocks `if TYPE_CHECKING:`."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.If) and ast.unparse(node.test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING"):
+            yield from (inner for branch in node.orelse for inner in (branch, *_nodes(branch)))
+            continue
+        yield node
+        yield from _nodes(node)
+
+
+def circles(imports: Imports) -> list[tuple[str, ...]]:
+    """Return the groups of modules that import each other in a circle: Tarjan's strongly connected components."""
+    index: dict[str, int] = {}
+    lowest: dict[str, int] = {}
+    stack: list[str] = []
+    found: list[tuple[str, ...]] = []
+
+    def visit(module: str) -> None:
+        index[module] = lowest[module] = len(index)
+        stack.append(module)
+        for target in sorted(imports.get(module, ())):
+            if target not in index:
+                visit(target)
+                lowest[module] = min(lowest[module], lowest[target])
+            elif target in stack:
+                lowest[module] = min(lowest[module], index[target])
+        if lowest[module] == index[module]:
+            component = stack[stack.index(module) :]
+            del stack[stack.index(module) :]
+            if len(component) > 1:
+                found.append(tuple(sorted(component)))
+
+    for module in sorted(imports):
+        if module not in index:
+            visit(module)
+    return found
+
+
+def crowded_folders(root: Path = ROOT, packages: Iterable[str] = PACKAGES) -> dict[str, int]:
+    """Return the folders with more than `MAX_MODULES` modules, and how many they have."""
+    counts: dict[str, int] = {}
+    for path in source_files(root, packages):
+        if path.name != "__init__.py":
+            folder = path.parent.relative_to(root).as_posix()
+            counts[folder] = counts.get(folder, 0) + 1
+    return {folder: count for folder, count in counts.items() if count > MAX_MODULES}

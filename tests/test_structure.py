@@ -1,0 +1,43 @@
+"""No circle of imports between files, no crowded folder; and the finder of circles finds one."""
+
+from pathlib import Path
+
+from tests.structure import circles, crowded_folders, imports_of
+
+
+def test_no_files_import_each_other_in_a_circle() -> None:
+    assert circles(imports_of()) == []
+
+
+def test_no_folder_holds_more_modules_than_a_reader_can_keep() -> None:
+    assert crowded_folders() == {}
+
+
+def test_no_library_imports_the_command_line() -> None:
+    """Only commands, the adapters' among them, and the console script stand on `interfere.commands`."""
+    imports = imports_of()
+    allowed = ("interfere.commands", "interfere.cli", "training.commands", "serving.commands")
+    users = {
+        name for name, targets in imports.items() if any(target.startswith("interfere.commands") for target in targets)
+    }
+    assert {name for name in users if not name.startswith(allowed)} == {"serving.adapters.slurm.command"}
+    assert {name for name, targets in imports.items() if "interfere.cli" in targets} == {"interfere.__main__"}
+
+
+def test_imports_at_the_top_and_in_functions_count_those_for_types_do_not(tmp_path: Path) -> None:
+    package = tmp_path / "interfere"
+    (package / "inner").mkdir(parents=True)
+    for name, text in {
+        "__init__": "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from interfere.a import x",
+        "a": "from interfere.inner import b",
+        "inner/__init__": "",
+        "inner/b": "def load():\n    from ..c import thing\n    return thing",
+        "c": "import interfere.a",
+        "d": "import typing\nif typing.TYPE_CHECKING:\n    import interfere.a\nelse:\n    import interfere.e",
+        "e": "import numpy",
+    }.items():
+        (package / f"{name}.py").write_text(text)
+    imports = imports_of(tmp_path, ("interfere",))
+    assert imports["interfere"] == frozenset()
+    assert imports["interfere.d"] == {"interfere.e"}
+    assert circles(imports) == [("interfere.a", "interfere.c", "interfere.inner.b")]
