@@ -1,6 +1,6 @@
-"""Decisions: made once per snapshot id, and in a scope with a clock together with the promises that they are.
+"""Decisions: each is made once per snapshot id; in a scope with a clock, its promises are stored together with it.
 
-Law: a request is answered by the stored decision, or by a new one that is stored before it is told.
+Law: a request is answered with the stored decision, or with a new one that is stored before it is sent.
 """
 
 import hashlib
@@ -11,8 +11,9 @@ from dataclasses import replace
 
 from interfere.errors import ConflictError, InvalidInputError, UnavailableError
 from interfere.policy.context import JobCatalogue, PlanningContext
-from interfere.policy.decide import decide, validate_time
-from interfere.policy.ledger.grants import account_of, held_by, with_held
+from interfere.policy.decide import decide
+from interfere.policy.ledger.grants import granule_account, with_running_grants
+from interfere.policy.validate import validate_clock
 from interfere.protocols import Predictor
 from interfere.records import Outcome, OutcomeKind, Plan, Promise, ScopeLedger, Snapshot
 from interfere.store.protocols import Store, StoredDecision
@@ -20,86 +21,96 @@ from interfere.v1 import policy_pb2 as pb
 from interfere.wire.cluster import snapshot_to_proto
 from interfere.wire.messages import GrantTables
 from interfere.wire.plans import plan_from_proto, plan_to_proto
-from serving.granting import UsageReader, tables
+from serving.grant_tables import UsageReader, grant_tables
 from serving.metrics import Metrics
 
-# To write a ledger that another server writes too: each loss means that the other was served, and of two that write
-# without a pause each loses every second try, so this many in a row once in a million.
-MOST_TRIES = 20
-_OVER = (OutcomeKind.LOST_RACE, OutcomeKind.REFUSED, OutcomeKind.ENDED)  # after these nothing is promised any more
+# Tries to write a ledger that another server writes too. Each loss means that the other was served; of two servers that
+# write without a pause each loses every second try, so this many in a row once in a million.
+MAX_TRIES = 20
+_RELEASING_OUTCOMES = (OutcomeKind.LOST_RACE, OutcomeKind.REFUSED, OutcomeKind.ENDED)
 
 
-class DecisionLedger:
-    """Not thread-safe: the caller holds one lock, and has checked the snapshot.
+class DecisionMaker:
+    """Makes decisions, and stores each with the ledger that it leaves.
 
-    The ledger's revision keeps servers on one database apart.
+    Not thread-safe: the caller holds one lock, and has validated the snapshot. The revision of the ledger keeps servers
+    on one database from overwriting each other.
     """
 
     def __init__(self, store: Store, metrics: Metrics, *, time_budget_s: float) -> None:
-        """`time_budget_s` is for snapshots that name none: others wait while one is searched."""
+        """`time_budget_s` is for snapshots that name none; other requests wait for that long."""
         self._decisions, self._ledgers, self._metrics = store.decisions, store.ledgers, metrics
         self._usages = UsageReader(store.observations)
         self._time_budget_s = time_budget_s
 
-    def check(self, snapshot: Snapshot) -> None:
+    def check_clock(self, snapshot: Snapshot) -> None:
         """Raise InvalidInputError where the scope's clock goes back."""
-        if bad := validate_time(snapshot, self._ledgers.read(snapshot.scope)):
-            raise InvalidInputError.from_violations(bad)
+        if violations := validate_clock(snapshot, self._ledgers.read(snapshot.scope)):
+            raise InvalidInputError.from_violations(violations)
 
     def decide(self, snapshot: Snapshot, predictor: Predictor, catalogue: JobCatalogue) -> Plan:
-        """The stored decision of this very snapshot, else a new one, stored under its id when it has one."""
+        """The stored decision of this very snapshot, else a new one, stored under the snapshot's id where it has one.
+
+        Raises ConflictError where the id was used for another snapshot, UnavailableError where other servers keep
+        writing the ledger of the scope.
+        """
         digest = _digest(snapshot) if snapshot.snapshot_id else ""
         if math.isnan(snapshot.limits.timing.time_budget_s):
             snapshot = replace(snapshot, limits=snapshot.limits.within(time_budget_s=self._time_budget_s))
-        for _ in range(MOST_TRIES):
-            if told := self._told(snapshot, digest):
-                return told
-            start_s = time.perf_counter()
-            decision_id = secrets.token_hex(8)
-            timeless = math.isnan(snapshot.now_s)
-            ledger = ScopeLedger(scope=snapshot.scope) if timeless else self._ledgers.read(snapshot.scope)
+        for _ in range(MAX_TRIES):
+            if stored_plan := self._stored_plan(snapshot, digest):
+                return stored_plan
             context = PlanningContext(
-                snapshot=snapshot, predictor=predictor, catalogue=catalogue, decision_id=decision_id
+                snapshot=snapshot, predictor=predictor, catalogue=catalogue, decision_id=secrets.token_hex(8)
             )
-            decided = decide(context, ledger, self._usages.of)
-            decision, stored = decided.plan, _stored(snapshot, digest, decided.plan)
-            if timeless and stored:
-                self._decisions.put(stored)
-            if timeless or self._ledgers.commit(decided.ledger, stored):
-                self._metrics.count_decision(decision, time.perf_counter() - start_s)
-                if not timeless:
-                    self._tell(decided.ledger)
-                self._metrics.count_deadlines(len(decided.deadlines.kept), len(decided.deadlines.broken))
-                return decision
+            if plan := self._decide_and_store(context, digest):
+                return plan
         raise UnavailableError(
             "other servers write this scope all the time", value=snapshot.scope, remedy="retry; one at a time is best"
         )
 
-    def promised(self, scope: str) -> tuple[Promise, ...]:
-        """What is promised in a scope, as of its last decision."""
+    def _decide_and_store(self, context: PlanningContext, digest: str) -> Plan | None:
+        """A new decision; None where another server wrote the ledger meanwhile. Without a clock no ledger is kept."""
+        start_s = time.perf_counter()
+        scope, has_clock = context.snapshot.scope, not math.isnan(context.now_s)
+        ledger = self._ledgers.read(scope) if has_clock else ScopeLedger(scope=scope)
+        decision = decide(context, ledger, self._usages.of)
+        stored = _stored_decision(context.snapshot, digest, decision.plan)
+        if has_clock and not self._ledgers.commit(decision.ledger, stored):
+            return None
+        if not has_clock and stored:
+            self._decisions.put(stored)
+        self._metrics.count_decision(decision.plan, time.perf_counter() - start_s)
+        if has_clock:
+            self._report_granules(decision.ledger)
+        self._metrics.count_deadlines(len(decision.deadlines.met), len(decision.deadlines.broken))
+        return decision.plan
+
+    def promises(self, scope: str) -> tuple[Promise, ...]:
+        """The promises of a scope, as of its last decision."""
         return self._ledgers.read(scope).promises
 
-    def with_held(self, snapshot: Snapshot) -> Snapshot:
-        """The snapshot in which who runs asks for what its scope has granted it."""
-        return with_held(snapshot, held_by(self._ledgers.read(snapshot.scope)))
+    def with_grants(self, snapshot: Snapshot) -> Snapshot:
+        """The snapshot in which residents ask for the memory that their scope has granted them."""
+        return with_running_grants(snapshot, self._ledgers.read(snapshot.scope))
 
     def grants(self, scope: str) -> GrantTables:
-        """Who holds how much memory in a scope, as of its last decision with a clock."""
-        return tables(self._ledgers.read(scope), self._usages)
+        """Which jobs hold how much memory in a scope, as of its last decision with a clock."""
+        return grant_tables(self._ledgers.read(scope), self._usages)
 
-    def _tell(self, ledger: ScopeLedger) -> None:
+    def _report_granules(self, ledger: ScopeLedger) -> None:
+        """Count granted and free granules of a scope in the metrics."""
         if ledger.slots:
-            account = account_of(ledger)
-            granted = sum(account.taken.values())
-            self._metrics.set_granules(ledger.scope, granted, sum(one.granules for one in ledger.slots) - granted)
+            granted = sum(granule_account(ledger).taken.values())
+            self._metrics.set_granules(ledger.scope, granted, sum(slots.granules for slots in ledger.slots) - granted)
 
-    def heard(self, outcome: Outcome) -> None:
-        """A start that will not happen keeps no place. An outcome that names no decision is about none of them."""
-        if outcome.kind in _OVER and outcome.decision_id:
+    def apply_outcome(self, outcome: Outcome) -> None:
+        """Release the promise of an action that will not happen. An outcome without a decision id releases nothing."""
+        if outcome.kind in _RELEASING_OUTCOMES and outcome.decision_id:
             self._ledgers.release_promises(outcome.job_id, outcome.decision_id)
 
-    def _told(self, snapshot: Snapshot, digest: str) -> Plan | None:
-        """Raises ConflictError where the id was used for another snapshot."""
+    def _stored_plan(self, snapshot: Snapshot, digest: str) -> Plan | None:
+        """The plan stored under the snapshot's id. Raises ConflictError where the id was used for another snapshot."""
         if not snapshot.snapshot_id:
             return None
         stored = self._decisions.find(snapshot.scope, snapshot.snapshot_id)
@@ -115,15 +126,17 @@ class DecisionLedger:
 
 
 def _digest(snapshot: Snapshot) -> str:
+    """SHA-256 of the snapshot as it travels."""
     return hashlib.sha256(snapshot_to_proto(snapshot).SerializeToString(deterministic=True)).hexdigest()
 
 
-def _stored(snapshot: Snapshot, digest: str, decision: Plan) -> StoredDecision | None:
+def _stored_decision(snapshot: Snapshot, digest: str, plan: Plan) -> StoredDecision | None:
+    """The row of a decision; None for a snapshot without an id."""
     if not snapshot.snapshot_id:
         return None
     return StoredDecision(
         scope=snapshot.scope,
         snapshot_id=snapshot.snapshot_id,
         digest=digest,
-        content=plan_to_proto(decision).SerializeToString(),
+        content=plan_to_proto(plan).SerializeToString(),
     )

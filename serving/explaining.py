@@ -17,7 +17,7 @@ from interfere.policy.answer.alternatives import alternatives, refusals
 from interfere.policy.answer.subproblem import subproblem_of
 from interfere.policy.context import JobCatalogue, PlanningContext
 from interfere.policy.costs.candidates import Candidates, find_candidates
-from interfere.policy.deadlines.infeasible import settle
+from interfere.policy.deadlines.infeasible import find_infeasible_deadlines
 from interfere.policy.device_class import DeviceClass
 from interfere.predict.occlusion import Occlusion
 from interfere.predict.online.unprofiled_jobs import UNPROFILED
@@ -109,7 +109,7 @@ class Explainer:
         audit, decided, action = self._find(query)
         request = snapshot_from_proto(pb.MatchRequest.FromString(audit.request))
         context = PlanningContext(snapshot=request, predictor=self._inner, catalogue=self._catalogue())
-        snapshot = settle(context).snapshot
+        snapshot = find_infeasible_deadlines(context).snapshot
         # 1. The subproblem in which the job was decided, and the class of the device that it got.
         context = context.with_snapshot(snapshot)
         device = context.devices.get(action.device_id)

@@ -48,7 +48,7 @@ from interfere.wire.messages import (
     Reported,
 )
 from serving.answers import model_info, predict_known
-from serving.decisions import DecisionLedger
+from serving.decisions import DecisionMaker
 from serving.explaining import Explainer, Knowledge
 from serving.learning import ObservationLedger
 from serving.limits import MAX_CELLS, MAX_ENTRIES, MAX_PAIRS, check_size
@@ -86,7 +86,7 @@ class PolicyCore:
             self._profiles,
             metrics,
         )
-        self._decisions = DecisionLedger(store, metrics, time_budget_s=time_budget_s)
+        self._decisions = DecisionMaker(store, metrics, time_budget_s=time_budget_s)
         self._explainer = Explainer(
             store.audits,
             occlusion,
@@ -94,7 +94,7 @@ class PolicyCore:
             lambda: self._observed.model,
             self._catalogue,
             self._lock,
-            lambda snapshot: snapshot if math.isnan(snapshot.now_s) else self._decisions.with_held(snapshot),
+            lambda snapshot: snapshot if math.isnan(snapshot.now_s) else self._decisions.with_grants(snapshot),
         )
         metrics.set_model_version(predictor.version)
 
@@ -201,7 +201,7 @@ class PolicyCore:
         with self._lock:
             self._check(snapshot)
             if validate_only:
-                self._decisions.check(snapshot)
+                self._decisions.check_clock(snapshot)
                 return None
             return self._decisions.decide(snapshot, self._observed.model, self._catalogue())
 
@@ -253,11 +253,11 @@ class PolicyCore:
         with self._lock:
             if bad := self._unknown_ids({"job": query.job}):
                 raise InvalidInputError.from_violations(bad)
-            promises = self._decisions.promised(query.scope) if query.scope else ()
+            promises = self._decisions.promises(query.scope) if query.scope else ()
             devices = query.devices
             if query.scope:
                 residents = Snapshot(scope=query.scope, pending=(), devices=devices)
-                devices = self._decisions.with_held(residents).devices
+                devices = self._decisions.with_grants(residents).devices
             rankings = rank(
                 query.job, devices, self._observed.model, self._catalogue(), query.limits, query.objective, promises
             )
@@ -276,7 +276,7 @@ class PolicyCore:
             answers = self._observed.observe(reported)
             for observation, answer in zip(reported, answers, strict=True):
                 if isinstance(observation, Outcome) and answer.result is ObservationResult.APPLIED:
-                    self._decisions.heard(observation)
+                    self._decisions.apply_outcome(observation)
             return answers
 
     def log(self, at: int | None, limit: int) -> ObservationLog:

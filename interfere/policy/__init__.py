@@ -1,1 +1,1 @@
-"""From predictions to decisions: pure functions, the same for the server and for a replay."""
+"""Placement decisions from predictions: pure functions that the server and the simulator both call."""

@@ -1,4 +1,4 @@
-"""What one decision is made from: the snapshot, indexed by id, the predictor and what is known of jobs."""
+"""What one decision is made from: the snapshot, indexed by id, the predictor and the catalogue of job profiles."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from interfere.policy.costs.objectives import Objective, objective_of, relative_times
-from interfere.policy.device_class import DeviceClass
+from interfere.policy.device_class import DeviceClass, DeviceClassMembers, group_devices
 from interfere.policy.rules.memory import memory_demand
 from interfere.protocols import Predictor
 from interfere.records import NAN, Device, Job, JobProfile, Limits, MemoryDemand, Snapshot
@@ -18,28 +18,28 @@ Floats = NDArray[np.float64]
 
 
 class JobCatalogue(Protocol):
-    """What is known of jobs besides what the snapshot says."""
+    """What profiles and measurements say of jobs, beyond the snapshot."""
 
     def profile(self, job: Job, device_type: str) -> JobProfile | None:
-        """The profile to predict from on a device type; None for a workload that nobody profiled."""
+        """The profile to predict from on a device type; None for an unprofiled workload."""
 
     def measured_bytes(self, job: Job, device_type: str) -> float:
-        """The most memory that the job's workload was measured to hold on a device type; NaN where unknown."""
+        """Peak memory that was measured of the job's workload on a device type; NaN where unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfileLookup:
-    """A catalogue of a function from (job, device type) to its profile, and of measured memory by workload and type."""
+    """A catalogue from a function (job, device type) -> profile and a table of measured memory by (workload, type)."""
 
     profiles: Callable[[Job, str], JobProfile | None]
     used_bytes: Mapping[tuple[str, str], float] = field(default_factory=dict)
 
     def profile(self, job: Job, device_type: str) -> JobProfile | None:
-        """The profile to predict from."""
+        """The profile to predict from; None where there is none."""
         return self.profiles(job, device_type)
 
     def measured_bytes(self, job: Job, device_type: str) -> float:
-        """The most memory that was measured."""
+        """Peak memory that was measured; NaN where unknown."""
         return self.used_bytes.get((job.workload, device_type), NAN)
 
 
@@ -53,9 +53,13 @@ class PlanningContext:
     decision_id: str = ""
     other_device_types: tuple[str, ...] = ()  # of the scope, where the snapshot is a subproblem of it
 
-    def with_snapshot(self, snapshot: Snapshot, other_device_types: Sequence[str] = ()) -> "PlanningContext":
-        """The same decision about another snapshot."""
-        return replace(self, snapshot=snapshot, other_device_types=tuple(other_device_types))
+    def with_snapshot(self, snapshot: Snapshot) -> "PlanningContext":
+        """The same decision about another snapshot of the whole scope."""
+        return replace(self, snapshot=snapshot, other_device_types=())
+
+    def subproblem(self, snapshot: Snapshot) -> "PlanningContext":
+        """The same decision about a part of the snapshot: τ still refers to every device type of the scope."""
+        return replace(self, snapshot=snapshot, other_device_types=self.device_types)
 
     @property
     def limits(self) -> Limits:
@@ -93,18 +97,37 @@ class PlanningContext:
         return {**self.pending, **self.residents}
 
     @cached_property
+    def resident_devices(self) -> Mapping[str, tuple[Device, ...]]:
+        """The devices on which each running job was seen, by job id, in the order of the snapshot."""
+        devices: dict[str, tuple[Device, ...]] = {}
+        for device in self.snapshot.devices:
+            for job in device.residents:
+                devices[job.id] = (*devices.get(job.id, ()), device)
+        return devices
+
+    @cached_property
     def devices(self) -> Mapping[str, Device]:
         """Devices by id."""
         return {device.id: device for device in self.snapshot.devices}
 
+    @cached_property
+    def device_classes(self) -> tuple[DeviceClassMembers, ...]:
+        """The devices, grouped into those that stay interchangeable."""
+        return group_devices(self.snapshot.devices, self.now_s)
+
+    def device_class(self, device: Device) -> DeviceClass:
+        """Class of a device now."""
+        return DeviceClass.of(device, self.now_s)
+
     def profile(self, job: Job, device_type: str) -> JobProfile | None:
-        """The profile of a job on a device type; None for a workload that nobody profiled."""
+        """The profile of a job on a device type; None for an unprofiled workload."""
         return self.catalogue.profile(job, device_type)
 
     def relative_times(self, jobs: Sequence[Job]) -> Floats:
         """float64[n, t]: τ of n jobs on each of `device_types`."""
         return relative_times(
-            [[self.profile(job, name) for name in self.device_types] for job in jobs], self.device_types
+            [[self.profile(job, device_type) for device_type in self.device_types] for job in jobs],
+            self.device_types,
         )
 
     def relative_times_on(self, device_type: str, jobs: Sequence[Job]) -> Floats:
@@ -112,7 +135,7 @@ class PlanningContext:
         return self.relative_times(jobs)[:, self.device_types.index(device_type)]
 
     def demand(self, job: Job, device_class: DeviceClass) -> MemoryDemand:
-        """Memory that a job needs on such a device. Measured use counts where the device grants memory."""
+        """Memory that a job needs on such a device; measured use counts only where the device grants memory."""
         device_type = device_class.type
         measured_bytes = self.catalogue.measured_bytes(job, device_type) if device_class.memory.grants_memory else NAN
         return memory_demand(job, self.profile(job, device_type), measured_bytes)

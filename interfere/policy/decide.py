@@ -1,198 +1,233 @@
-"""One decision of a scope with a clock: what was promised is repeated, everything else is planned around it.
+"""One decision of a scope: promises of earlier decisions are repeated, and everything else is planned around them.
 
-Law 1: an unexpired start of a job that still waits is told again, to the same place and time. Law 2: nobody else gets
-that place, nor one that an accepted deadline needs. Law 3: the same snapshot and ledger give the same plan and ledger.
+Law 1: an unexpired start of a job that still waits is repeated, on the same devices until the same time. Law 2: no
+other job gets these devices, nor those that an accepted deadline needs. Law 3: the same snapshot and ledger give the
+same plan and ledger; the clock is the snapshot's.
 """
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from interfere.errors import InvalidInputError, Violation
+from interfere.errors import InvalidInputError
 from interfere.policy.answer.merge import all_waiting, job_objective_cost, merge_plans
 from interfere.policy.context import PlanningContext
-from interfere.policy.deadlines.guarantees import Deadlines, breaking, is_deadline, marked, newly_accepted, review
-from interfere.policy.deadlines.infeasible import settle
-from interfere.policy.ledger.grants import granted, held_by, reconciled, regranted, with_held
-from interfere.policy.ledger.overuse import Overuse, Usages, past_grants, to_end
-from interfere.policy.ledger.promises import PROMISED, Reconciled, around, renewed, repeated
-from interfere.policy.next_decision import resolve_at_s, slowdowns_of
-from interfere.policy.remaining import rest_of
-from interfere.policy.residents.actions import LEAVE, end_actions, kept_actions, with_moves
+from interfere.policy.deadlines.guarantees import (
+    DeadlineReview,
+    accept_deadlines,
+    mark_accepted,
+    review_deadlines,
+    starts_breaking_deadlines,
+)
+from interfere.policy.deadlines.infeasible import find_infeasible_deadlines
+from interfere.policy.ledger.grants import (
+    reconcile_ledger,
+    renew_grants,
+    with_grants,
+    with_running_grants,
+)
+from interfere.policy.ledger.overuse import OveruseReview, UsageLookup, review_overuse
+from interfere.policy.ledger.promises import (
+    PROMISED_KINDS,
+    ReconciledPromises,
+    renew_promises,
+    repeat_action,
+    without_promised,
+)
+from interfere.policy.next_decision import next_decision_s
+from interfere.policy.remaining import remaining_snapshot
+from interfere.policy.residents.actions import (
+    LEAVING_KINDS,
+    end_actions,
+    keep_actions,
+    with_migrations,
+)
 from interfere.policy.rules.text import render
+from interfere.policy.slowdowns import predicted_slowdowns
 from interfere.policy.solve.gangs import plan_all_sizes
-from interfere.policy.validate import validate_snapshot
-from interfere.records import Action, ActionKind, Grant, Pairing, Plan, Promise, Rule, RuleKind, ScopeLedger, Snapshot
+from interfere.policy.validate import validate_clock, validate_snapshot
+from interfere.records import ActionKind, Pairing, Plan, Promise, Rule, RuleKind, ScopeLedger, Snapshot
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScopeDecision:
-    """A plan, the ledger after it, and what became of the promises before it."""
+    """A plan, the ledger after it, and what became of earlier promises and accepted deadlines."""
 
     plan: Plan
     ledger: ScopeLedger  # of the revision that was read
-    reconciled: Reconciled
-    deadlines: Deadlines
-
-
-def validate_time(snapshot: Snapshot, ledger: ScopeLedger) -> list[Violation]:
-    """One violation where the caller's clock goes back."""
-    if math.isnan(snapshot.now_s) or snapshot.now_s >= ledger.now_s:
-        return []
-    return [
-        Violation(
-            field="now_s",
-            what=f"goes back: scope {snapshot.scope!r} was at {ledger.now_s!r}",
-            value=repr(snapshot.now_s),
-            remedy="send one clock that never goes back; another clock needs another scope",
-        )
-    ]
+    promises: ReconciledPromises
+    deadlines: DeadlineReview
 
 
 def decide(
     context: PlanningContext,
     ledger: ScopeLedger,
-    usages: Usages = lambda _: (),
+    usages: UsageLookup = lambda _: (),
 ) -> ScopeDecision:
-    """The decision at `snapshot.now_s`; without a clock nothing is to be remembered of it.
+    """The decision at the time of the snapshot. Without a clock its ledger is not meant to be kept.
 
-    `usages`: the windows in which the memory of who holds a grant was measured.
-    Raises InvalidInputError as `plan` does, and where the clock goes back.
+    `usages` gives the measured memory usage of a job that holds a grant.
+    Raises InvalidInputError where the snapshot contradicts itself, or where the clock goes back.
     """
-    snapshot = context.snapshot
-    violations = validate_snapshot(snapshot) + validate_time(snapshot, ledger)
+    # 1. Refuse a snapshot that contradicts itself or the ledger.
+    _raise_contradictions(context.snapshot, ledger)
+    # 2. Set infeasible deadlines aside.
+    infeasible = find_infeasible_deadlines(context)
+    context = context.with_snapshot(infeasible.snapshot)
+    # 3. Reconcile promises with the snapshot.
+    promises = _with_costs(reconcile_ledger(ledger, context), context)
+    # 4. Review accepted deadlines.
+    deadlines = review_deadlines(ledger.accepted_deadlines, context)
+    # 5. Renew grants: from here on residents ask for the memory that they are granted.
+    ledger = renew_grants(context, ledger, promises)
+    context = context.with_snapshot(with_running_grants(context.snapshot, ledger))
+    # 6. Find jobs to end for grant overuse.
+    overuse = review_overuse(context, ledger, promises.leaving_jobs, usages)
+    # 7. Plan everything that is not promised, holding back starts that would break an accepted deadline.
+    declined_jobs = infeasible.declined_jobs(promises.kept_jobs)
+    unpromised = _plan_around_deadlines(context, promises, deadlines, overuse, declined_jobs)
+    # 8. Migrate residents where that gains.
+    new_plan = with_migrations(unpromised.plan, context.with_snapshot(unpromised.snapshot))
+    # 9. Attach grants and expiry times.
+    new_plan = _with_expiry(replace(new_plan, actions=with_grants(new_plan.actions, context)), context)
+    # 10. Merge with what is promised, held back and declined; predict the slowdowns that result.
+    plan = _merge(new_plan, promises, {**unpromised.held_back, **dict.fromkeys(declined_jobs)}, context)
+    changes = (*plan.actions, *end_actions(overuse))
+    slowdown_of = predicted_slowdowns(context, changes)
+    # 11. Accept new deadlines, and write the ledger.
+    accepted = accept_deadlines(context, plan.actions, deadlines.standing, slowdown_of)
+    ledger = replace(
+        ledger,
+        promises=renew_promises(promises.kept, new_plan, context),
+        accepted_deadlines=(*deadlines.standing, *accepted),
+    )
+    # 12. Compose the answer.
+    kept = keep_actions(context, changes, overuse, slowdown_of)
+    actions = infeasible.annotate((*changes, *kept), promises.kept_jobs)
+    plan = replace(
+        plan,
+        actions=mark_accepted(actions, ledger.accepted_deadlines),
+        resolve_at_s=next_decision_s(context, changes, ledger.promises, slowdown_of),
+    )
+    return ScopeDecision(plan=plan, ledger=ledger, promises=promises, deadlines=deadlines)
+
+
+def _raise_contradictions(snapshot: Snapshot, ledger: ScopeLedger) -> None:
+    """Raise InvalidInputError where the snapshot contradicts itself or the clock goes back."""
+    violations = validate_snapshot(snapshot) + validate_clock(snapshot, ledger)
     if violations:
         raise InvalidInputError.from_violations(violations)
-    settled = settle(context)
-    snapshot = settled.snapshot
-    context = context.with_snapshot(snapshot)
-    found = reconciled(ledger, snapshot)
-    deadlines = review([one for one in ledger.promises if is_deadline(one)], snapshot)
-    ledger = regranted(context, ledger, found)
-    held = held_by(ledger)
-    snapshot = with_held(snapshot, held)
-    context = context.with_snapshot(snapshot)
-    past = past_grants(snapshot.devices, _staying(held, found.kept), usages, snapshot.limits, snapshot.now_s)
-    ends = to_end(past) if ActionKind.END in snapshot.limits.allowed else {}
-    ending = {one.device.id for one in past if one.job.id in ends}  # nobody joins who is to end
-    promised = [promise.action.job_id for promise in found.kept]
-    declined = settled.declined(promised)
-    left = rest_of(around(snapshot, found.kept), declined, ending)
-    full = Rule(kind=RuleKind.DEVICES_PROMISED, action=ActionKind.END if ending else None)
-    fresh, left, held_back = _around_deadlines(left, context, found.kept, deadlines, full)
-    fresh, moves = with_moves(fresh, context.with_snapshot(left))
-    until_s = snapshot.now_s + snapshot.limits.timing.promise_ttl_s
-    starts = granted((*fresh.actions, *moves), context)
-    told = replace(
-        fresh,
-        actions=tuple(replace(one, promised_by_s=until_s) if one.kind in PROMISED else one for one in starts),
-    )
-    kept = tuple(_priced(promise, context) for promise in found.kept)
-    refused = all_waiting(declined, context)
-    whole = merge_plans([told, _promised(kept, context), held_back, refused], snapshot)
-    moving = [*(one for one in told.actions if one.kind in LEAVE), *_moving(kept, snapshot)]
-    changes = (*whole.actions, *moving)
-    ended = end_actions(ends, held)
-    slowdowns = slowdowns_of(context, (*changes, *ended))
-    stays = kept_actions(snapshot, {*ends, *(one.job_id for one in moving)}, changes, slowdowns)
-    stays = (*ended, *(_held(one, held, past) for one in stays))
-    standing = deadlines.standing
-    standing += newly_accepted(context, changes, standing, slowdowns)
-    places = renewed(kept, told, snapshot)
-    after = replace(ledger, promises=(*places, *standing))
-    whole = replace(
-        whole,
-        actions=marked(settled.told((*changes, *stays), promised), standing),
-        resolve_at_s=resolve_at_s(snapshot, (*changes, *ended), places, slowdowns),
-    )
-    return ScopeDecision(plan=whole, ledger=after, reconciled=found, deadlines=deadlines)
 
 
-def _around_deadlines(
-    left: Snapshot,
-    context: PlanningContext,
-    kept: Sequence[Promise],
-    deadlines: Deadlines,
-    full: Rule,
-) -> tuple[Plan, Snapshot, Plan]:
-    """What starts without breaking an accepted deadline, what was to decide, and who is held back. `full`: why nobody
-    starts where no device is left."""
-    names = {promise.action.job_id for promise in deadlines.standing}
-    others = [promise.action for promise in kept if not promise.from_device_id]
-    held_back: dict[str, Rule] = {}
-    while True:
-        if left.devices:
-            fresh = plan_all_sizes(context.with_snapshot(left, context.device_types))
-        else:
-            waiting = [job.id for job in left.pending]
-            fresh = all_waiting(waiting, context, full)
-        now = breaking(fresh, context, names, others)
-        held_back |= now
-        if not now:
-            break
-        left = rest_of(left, now, ())
-    waits = all_waiting(held_back, context)
-    actions = tuple(
-        replace(one, reason=render(held_back[one.job_id]), rule=held_back[one.job_id]) for one in waits.actions
-    )
-    return fresh, left, replace(waits, actions=actions)
+def _with_costs(promises: ReconciledPromises, context: PlanningContext) -> ReconciledPromises:
+    """The promises; a kept start that lost its cost together with its partner gets that of starting alone."""
+    return replace(promises, kept=tuple(_with_cost(promise, context) for promise in promises.kept))
 
 
-def _staying(held: Mapping[str, Grant], kept: Sequence[Promise]) -> dict[str, Grant]:
-    """Without those of jobs that are on their way to another device, or to stop."""
-    leaving = {promise.action.job_id for promise in kept if promise.from_device_id}
-    return {name: grant for name, grant in held.items() if name not in leaving}
-
-
-def _held(action: Action, held: Mapping[str, Grant], past: Sequence[Overuse]) -> Action:
-    """A resident that stays, with its grant, and a warning where it is past it."""
-    grant = held.get(action.job_id)
-    if grant is None:
-        return action
-    warnings = [f"; warning: it {one}" for one in past if one.job.id == action.job_id][:1]
-    return replace(action, grant_bytes=grant.bytes, reason=action.reason + "".join(warnings))
-
-
-def _moving(kept: Sequence[Promise], snapshot: Snapshot) -> list[Action]:
-    """The moves that are still on their way, told again."""
-    running = {job.id for device in snapshot.devices for job in device.residents}
-    return [repeated(one) for one in kept if one.from_device_id and one.action.job_id in running]
-
-
-def _priced(promise: Promise, context: PlanningContext) -> Promise:
-    """The promise with what it costs now, where its partner is gone."""
-    snapshot = context.snapshot
+def _with_cost(promise: Promise, context: PlanningContext) -> Promise:
     action = promise.action
-    job = next((job for job in snapshot.pending if job.id == action.job_id), None)
-    kind = next((device.type for device in snapshot.devices if device.id == action.device_id), "")
+    job, device = context.pending.get(action.job_id), context.devices.get(action.device_id)
     if not math.isnan(action.cost) or job is None:
         return promise
-    return replace(promise, action=replace(action, cost=job_objective_cost(job, action.slowdown, kind, context)))
+    cost = job_objective_cost(job, action.slowdown, device.type if device else "", context)
+    return replace(promise, action=replace(action, cost=cost))
 
 
-def _promised(kept: Sequence[Promise], context: PlanningContext) -> Plan:
-    """What is kept as a plan of its own, of the jobs that the snapshot lists: any plan that keeps it costs that."""
-    snapshot, jobs = context.snapshot, context.jobs
-    kinds = {device.id: device.type for device in snapshot.devices}
-    pending = {job.id for job in snapshot.pending}
-    listed = [promise for promise in kept if promise.action.job_id in pending]
-    cost, worst = 0.0, -math.inf
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _UnpromisedPlan:
+    """A plan for the jobs and devices that no promise is about."""
+
+    plan: Plan
+    snapshot: Snapshot  # what the plan was made for
+    held_back: dict[str, Rule]  # pending jobs that are not in it, by id, with the rule
+
+
+def _plan_around_deadlines(
+    context: PlanningContext,
+    promises: ReconciledPromises,
+    deadlines: DeadlineReview,
+    overuse: OveruseReview,
+    declined_jobs: Sequence[str],
+) -> _UnpromisedPlan:
+    """Plan what is neither promised nor declined; jobs whose start would break an accepted deadline wait.
+
+    Each time some are held back the others are planned anew. No job starts on a device where one is to end.
+    """
+    accepted_jobs = {accepted.job_id for accepted in deadlines.standing}
+    promised_starts = [promise.action for promise in promises.kept if not promise.from_device_id]
+    held_back: dict[str, Rule] = {}
+    snapshot = without_promised(context.snapshot, promises.kept)
+    snapshot = remaining_snapshot(snapshot, declined_jobs, overuse.ending_devices)
+    while True:
+        if snapshot.devices:
+            plan = plan_all_sizes(context.subproblem(snapshot))
+        else:
+            plan = all_waiting([job.id for job in snapshot.pending], context, _no_device_rule(overuse))
+        breaking = starts_breaking_deadlines(plan, context, accepted_jobs, promised_starts)
+        if not breaking:
+            return _UnpromisedPlan(plan=plan, snapshot=snapshot, held_back=held_back)
+        held_back |= breaking
+        snapshot = remaining_snapshot(snapshot, breaking, ())
+
+
+def _no_device_rule(overuse: OveruseReview) -> Rule:
+    """Why a job waits where no device is left to plan with."""
+    return Rule(kind=RuleKind.DEVICES_PROMISED, action=ActionKind.END if overuse.ending else None)
+
+
+def _with_expiry(plan: Plan, context: PlanningContext) -> Plan:
+    """The plan; its starts, moves and preemptions are promised until their time to live is over."""
+    until_s = context.now_s + context.limits.timing.promise_ttl_s
+    actions = (
+        replace(action, promised_by_s=until_s) if action.kind in PROMISED_KINDS else action for action in plan.actions
+    )
+    return replace(plan, actions=tuple(actions))
+
+
+def _merge(
+    new_plan: Plan, promises: ReconciledPromises, waiting_rules: Mapping[str, Rule | None], context: PlanningContext
+) -> Plan:
+    """One plan of all pending jobs in the order of the queue, then of the residents that leave their device.
+
+    `waiting_rules`: the jobs that neither the new plan nor a promise is about, by id, and why they wait
+    unless they are declined.
+    """
+    waiting = all_waiting(waiting_rules, context)
+    rules = ((action, waiting_rules[action.job_id]) for action in waiting.actions)
+    reasoned = tuple(replace(action, reason=render(rule), rule=rule) if rule else action for action, rule in rules)
+    waiting = replace(waiting, actions=reasoned)
+    plan = merge_plans([new_plan, _promised_plan(promises.kept, context), waiting], context.snapshot)
+    leaving = [action for action in new_plan.actions if action.kind in LEAVING_KINDS]
+    leaving += [
+        repeat_action(promise)
+        for promise in promises.kept
+        if promise.from_device_id and promise.action.job_id in context.residents
+    ]
+    return replace(plan, actions=(*plan.actions, *leaving))
+
+
+def _promised_plan(kept: Sequence[Promise], context: PlanningContext) -> Plan:
+    """The promised starts of pending jobs as a plan; every plan that keeps them pays its cost, so it is proved best."""
+    listed = [promise for promise in kept if promise.action.job_id in context.pending]
+    costs: dict[frozenset[str], float] = {}  # of each job alone or pair of jobs
     pairs: dict[frozenset[str], Pairing] = {}
+    max_cost = -math.inf
     for action in (promise.action for promise in listed):
-        key = frozenset((action.job_id, action.partner_id))
-        if key not in pairs:
-            cost += action.cost
+        group = frozenset((action.job_id, action.partner_id))
+        costs.setdefault(group, action.cost)
         if action.partner_id:
-            pairs[key] = Pairing(
+            pairs[group] = Pairing(
                 job_id=action.job_id, partner_id=action.partner_id, device_id=action.device_id, weight=action.cost
             )
-        for name, slowdown in ((action.job_id, action.slowdown), (action.partner_id, action.partner_slowdown)):
-            if name in jobs and action.device_id in kinds:
-                worst = max(worst, job_objective_cost(jobs[name], slowdown, kinds[action.device_id], context))
-    value = worst if context.objective.is_min_max else cost
+        for job_id, slowdown in ((action.job_id, action.slowdown), (action.partner_id, action.partner_slowdown)):
+            if job_id in context.jobs and action.device_id in context.devices:
+                device_type = context.devices[action.device_id].type
+                max_cost = max(max_cost, job_objective_cost(context.jobs[job_id], slowdown, device_type, context))
+    cost = sum(costs.values(), 0.0)
+    value = max_cost if context.objective.is_min_max else cost
     return replace(
         all_waiting((), context),
-        actions=tuple(map(repeated, listed)),
+        actions=tuple(map(repeat_action, listed)),
         pairs=tuple(pairs.values()),
         cost=cost,
         objective_value=value,

@@ -1,27 +1,28 @@
-"""Device classes: devices that nothing in a plan tells apart."""
+"""Device classes: devices that the planner cannot tell apart."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from interfere.policy.rules.memory import DeviceMemory
 from interfere.policy.rules.runtime import opening_times
-from interfere.records import NAN, Device
+from interfere.records import NAN, Device, Window
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceClass:
-    """Devices that nothing in a prediction tells apart."""
+    """What the planner knows of a device; devices of equal class are interchangeable now."""
 
     type: str
     mode: str
     memory: DeviceMemory
     pool: str = ""
-    open_s: float = math.inf  # that it stays open from now; 0: it is closed
-    opens_s: float = 0.0  # until it opens
+    open_s: float = math.inf  # seconds that it stays open from now; 0: it is closed
+    opens_s: float = 0.0  # seconds until it opens
 
     @classmethod
     def of(cls, device: Device, now_s: float = NAN) -> "DeviceClass":
-        """Class of a device now."""
+        """Class of a device at a time."""
         open_s, opens_s = opening_times(device, now_s)
         return cls(
             open_s=open_s,
@@ -34,5 +35,30 @@ class DeviceClass:
 
     @property
     def name(self) -> str:
-        """For people: its pool, or its type."""
+        """The name that reasons use: the pool, or the device type where there is none."""
         return self.pool or self.type
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceClassMembers:
+    """The devices of a snapshot that stay interchangeable at any later time: of one class, with the same windows."""
+
+    device_class: DeviceClass
+    windows: tuple[Window, ...]
+    device_ids: tuple[str, ...]
+
+
+def group_devices(devices: Sequence[Device], now_s: float) -> tuple[DeviceClassMembers, ...]:
+    """The devices by class and windows, in the order in which each class first occurs."""
+    groups: dict[object, list[Device]] = {}
+    for device in devices:
+        key = (device.type, device.mode, DeviceMemory.of(device), device.pool, device.windows)
+        groups.setdefault(key, []).append(device)
+    return tuple(
+        DeviceClassMembers(
+            device_class=DeviceClass.of(members[0], now_s),
+            windows=members[0].windows,
+            device_ids=tuple(device.id for device in members),
+        )
+        for members in groups.values()
+    )

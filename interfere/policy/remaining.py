@@ -1,4 +1,4 @@
-"""What is left to decide once some jobs have got their places."""
+"""The subproblem that remains once some jobs and devices are decided."""
 
 from collections.abc import Collection
 from dataclasses import replace
@@ -6,15 +6,19 @@ from dataclasses import replace
 from interfere.records import Snapshot
 
 
-def rest_of(snapshot: Snapshot, jobs: Collection[str], places: Collection[str]) -> Snapshot:
-    """Without these pending jobs and devices; the empty ones of these devices count against `max_devices`."""
+def remaining_snapshot(snapshot: Snapshot, job_ids: Collection[str], device_ids: Collection[str]) -> Snapshot:
+    """The snapshot without these pending jobs and these devices.
+
+    Devices among them that are empty count as taken: `max_devices` of the remaining snapshot is smaller by their
+    number.
+    """
     limits = snapshot.limits
     if limits.max_devices is not None:
-        taken = sum(device.id in places and not device.residents for device in snapshot.devices)
+        taken = sum(device.id in device_ids and not device.residents for device in snapshot.devices)
         limits = replace(limits, max_devices=max(0, limits.max_devices - taken))
     return replace(
         snapshot,
-        pending=tuple(job for job in snapshot.pending if job.id not in jobs),
-        devices=tuple(device for device in snapshot.devices if device.id not in places),
+        pending=tuple(job for job in snapshot.pending if job.id not in job_ids),
+        devices=tuple(device for device in snapshot.devices if device.id not in device_ids),
         limits=limits,
     )

@@ -1,18 +1,32 @@
-"""Does a snapshot contradict itself? Every contradiction at once, each with its field path."""
+"""Contradictions within a snapshot, and between it and the ledger: all at once, each with its field path."""
 
 import math
 from collections.abc import Iterable, Sequence
 
 from interfere.errors import Violation
 from interfere.policy.costs.objectives import OBJECTIVES, objective_of
-from interfere.records import Job, Snapshot
+from interfere.records import Job, ScopeLedger, Snapshot
+
+REQUIRED_FIELD_REMEDIES = {
+    "remaining_s": "send the seconds that the job would still run alone",
+    "attained_s": "send the service that the job has attained, in seconds alone; 0 before it starts",
+    "elapsed_s": "send the seconds since the job was submitted",
+}
+
+JobAtPath = tuple[str, Job]
+"""A job and its field path, such as `devices[0].residents[1]`."""
 
 
 def validate_snapshot(snapshot: Snapshot) -> list[Violation]:
-    """Violations of: some device, unique device ids, unique job ids, no job pending and running or running twice."""
-    bad: list[Violation] = []
+    """Every contradiction in a snapshot; an empty list where it is valid.
+
+    There must be a device; device ids are unique; a job is pending or running, and running once (a gang: once on each
+    of its devices); objectives, deadlines and windows have the fields they need; pools exist; no resident starts after
+    now.
+    """
+    violations: list[Violation] = []
     if not snapshot.devices:
-        bad.append(
+        violations.append(
             Violation(
                 field="devices",
                 what="must not be empty",
@@ -20,42 +34,68 @@ def validate_snapshot(snapshot: Snapshot) -> list[Violation]:
                 remedy="send the devices of the scope, busy ones too",
             )
         )
-    bad += _repeats((f"devices[{k}].id", d.id) for k, d in enumerate(snapshot.devices))
-    once: dict[tuple[str, int], None] = {}  # a gang is on each of its devices, on none twice
-    residents = []
-    for k, device in enumerate(snapshot.devices):
-        for r, job in enumerate(device.residents):
-            again = job.gpus > 1 and (job.id, job.gpus) in once and job.id not in {o.id for o in device.residents[:r]}
-            once[job.id, job.gpus] = None
-            if not again:
-                residents.append((f"devices[{k}].residents[{r}].id", job.id))
-    pending = [(f"pending[{k}].id", job.id) for k, job in enumerate(snapshot.pending)]
     jobs = [(f"pending[{k}]", job) for k, job in enumerate(snapshot.pending)]
     for k, device in enumerate(snapshot.devices):
         jobs += [(f"devices[{k}].residents[{r}]", job) for r, job in enumerate(device.residents)]
-    bad += _objective_violations(snapshot, jobs) + _clockless(snapshot, jobs)
-    return bad + _repeats([*residents, *pending]) + _gangs(snapshot) + _pools(snapshot) + _ages(snapshot)
+    violations += _repeated_ids((f"devices[{k}].id", device.id) for k, device in enumerate(snapshot.devices))
+    violations += _objective_violations(snapshot, jobs)
+    violations += _missing_clock_violations(snapshot, jobs)
+    violations += _repeated_job_ids(snapshot)
+    violations += _gang_violations(snapshot)
+    violations += _pool_violations(snapshot)
+    violations += _start_time_violations(snapshot)
+    return violations
 
 
-def _objective_violations(snapshot: Snapshot, jobs: Sequence[tuple[str, Job]]) -> list[Violation]:
-    """Objectives that do not add cannot be summed; what an objective needs of every job must be there."""
-    bad = [
+def validate_clock(snapshot: Snapshot, ledger: ScopeLedger) -> list[Violation]:
+    """One violation where the caller's clock is behind that of the scope's last decision."""
+    if math.isnan(snapshot.now_s) or snapshot.now_s >= ledger.now_s:
+        return []
+    return [
+        Violation(
+            field="now_s",
+            what=f"goes back: scope {snapshot.scope!r} was at {ledger.now_s!r}",
+            value=repr(snapshot.now_s),
+            remedy="send one clock that never goes back; another clock needs another scope",
+        )
+    ]
+
+
+def _repeated_job_ids(snapshot: Snapshot) -> list[Violation]:
+    """No job twice, except a gang, which is a resident of each of its devices and twice on none."""
+    gangs: set[tuple[str, int]] = set()
+    ids: list[tuple[str, str]] = []
+    for k, device in enumerate(snapshot.devices):
+        for r, job in enumerate(device.residents):
+            gang = (job.id, job.gpus)
+            on_this_device = any(other.id == job.id for other in device.residents[:r])
+            is_next_device_of_gang = job.gpus > 1 and gang in gangs and not on_this_device
+            gangs.add(gang)
+            if not is_next_device_of_gang:
+                ids.append((f"devices[{k}].residents[{r}].id", job.id))
+    ids += [(f"pending[{k}].id", job.id) for k, job in enumerate(snapshot.pending)]
+    return _repeated_ids(ids)
+
+
+def _objective_violations(snapshot: Snapshot, jobs: Sequence[JobAtPath]) -> list[Violation]:
+    """A weighted sum has no min-max objective among its terms; every job has the fields that the objective needs."""
+    violations = [
         Violation(
             field=f"objective_terms[{k}].kind",
             what="is the largest cost of a job, which cannot be added to others",
             value=term.kind,
-            remedy=f"one of {', '.join(k for k, one in OBJECTIVES.items() if not one.is_min_max)}, or use it alone",
+            remedy=f"one of {_summable_objectives()}, or use it alone",
         )
         for k, term in enumerate(snapshot.objective_terms)
         if OBJECTIVES[term.kind].is_min_max
     ]
-    if bad:
-        return bad
+    if violations:
+        return violations
     name = " + ".join(term.kind for term in snapshot.objective_terms) or snapshot.objective
     objective = objective_of(snapshot)
-    needs = objective.required_fields
+    required_fields = objective.required_fields
     if objective.soft_cap_price and math.isnan(snapshot.limits.slowdown.soft_cap):
-        bad.append(
+        violations.append(
             Violation(
                 field="limits.soft_cap",
                 what=f"is needed by the objective {name}",
@@ -63,19 +103,19 @@ def _objective_violations(snapshot: Snapshot, jobs: Sequence[tuple[str, Job]]) -
                 remedy="send the slowdown that few pairs should pass, or take another objective",
             )
         )
-    bad += [
+    violations += [
         Violation(
-            field=f"{path}.{needed}",
+            field=f"{path}.{required_field}",
             what=f"is needed by the objective {name}",
             value="absent",
-            remedy=f"{_MEANING[needed]}, or take another objective",
+            remedy=f"{REQUIRED_FIELD_REMEDIES[required_field]}, or take another objective",
         )
         for path, job in jobs
-        for needed in needs
-        if math.isnan(getattr(job, needed))
+        for required_field in required_fields
+        if math.isnan(getattr(job, required_field))
     ]
-    if "attained_s" in needs:
-        bad += [
+    if "attained_s" in required_fields:
+        violations += [
             Violation(
                 field=f"{path}.remaining_s",
                 what="must be positive where attained_s is 0",
@@ -85,30 +125,40 @@ def _objective_violations(snapshot: Snapshot, jobs: Sequence[tuple[str, Job]]) -
             for path, job in jobs
             if job.attained_s + job.remaining_s == 0
         ]
-    return bad
+    return violations
 
 
-def _clockless(snapshot: Snapshot, jobs: Sequence[tuple[str, Job]]) -> list[Violation]:
-    """A deadline says nothing without a clock and the time that is left to run; nor does a window without a clock."""
-    timed = [f"{path}.deadline_s" for path, job in jobs if not math.isnan(job.deadline_s)]
-    timed += [f"devices[{k}].windows" for k, device in enumerate(snapshot.devices) if device.windows]
-    bad = [
+def _summable_objectives() -> str:
+    return ", ".join(kind for kind, objective in OBJECTIVES.items() if not objective.is_min_max)
+
+
+def _missing_clock_violations(snapshot: Snapshot, jobs: Sequence[JobAtPath]) -> list[Violation]:
+    """A deadline needs now_s and the job's remaining_s; a window needs now_s."""
+    violations = [
         Violation(
             field=f"{path}.remaining_s",
             what="is needed beside deadline_s",
             value="absent",
-            remedy=f"{_MEANING['remaining_s']}, or leave the deadline out",
+            remedy=f"{REQUIRED_FIELD_REMEDIES['remaining_s']}, or leave the deadline out",
         )
         for path, job in jobs
         if not math.isnan(job.deadline_s) and math.isnan(job.remaining_s)
     ]
-    if timed and math.isnan(snapshot.now_s):
-        remedy = "send your clock with Match, or leave deadlines and windows out"
-        bad.append(Violation(field="now_s", what=f"is needed beside {timed[0]}", value="absent", remedy=remedy))
-    return bad
+    timed_fields = [f"{path}.deadline_s" for path, job in jobs if not math.isnan(job.deadline_s)]
+    timed_fields += [f"devices[{k}].windows" for k, device in enumerate(snapshot.devices) if device.windows]
+    if timed_fields and math.isnan(snapshot.now_s):
+        violations.append(
+            Violation(
+                field="now_s",
+                what=f"is needed beside {timed_fields[0]}",
+                value="absent",
+                remedy="send your clock with Match, or leave deadlines and windows out",
+            )
+        )
+    return violations
 
 
-def _ages(snapshot: Snapshot) -> list[Violation]:
+def _start_time_violations(snapshot: Snapshot) -> list[Violation]:
     """No resident started after now."""
     return [
         Violation(
@@ -123,61 +173,56 @@ def _ages(snapshot: Snapshot) -> list[Violation]:
     ]
 
 
-def _pools(snapshot: Snapshot) -> list[Violation]:
-    """A pool that no device is in: a wrong name, unless the snapshot is partial."""
-    known = {device.pool for device in snapshot.devices}
+def _pool_violations(snapshot: Snapshot) -> list[Violation]:
+    """A pool without a device is a wrong name, unless the snapshot is partial."""
+    known_pools = {device.pool for device in snapshot.devices}
     return [
         Violation(
             field=f"pending[{k}].pools[{n}]",
             what="no device is in this pool",
             value=repr(pool),
-            remedy=f"one of {', '.join(sorted(filter(None, known))) or 'none'}; leave it out for any device",
+            remedy=f"one of {', '.join(sorted(filter(None, known_pools))) or 'none'}; leave it out for any device",
         )
         for k, job in enumerate(snapshot.pending)
         for n, pool in enumerate(job.pools)
-        if pool not in known and not snapshot.partial
+        if pool not in known_pools and not snapshot.partial
     ]
 
 
-def _gangs(snapshot: Snapshot) -> list[Violation]:
-    """A gang that runs is on as many devices as it takes; on fewer only where some were left out."""
-    places: dict[str, list[str]] = {}
-    gpus: dict[str, int] = {}
+def _gang_violations(snapshot: Snapshot) -> list[Violation]:
+    """A running gang is on as many devices as it takes; on fewer only in a partial snapshot."""
+    paths_of: dict[str, list[str]] = {}
+    gpus_of: dict[str, int] = {}
     for k, device in enumerate(snapshot.devices):
         for r, job in enumerate(device.residents):
-            places.setdefault(job.id, []).append(f"devices[{k}].residents[{r}].gpus")
-            gpus.setdefault(job.id, job.gpus)
+            paths_of.setdefault(job.id, []).append(f"devices[{k}].residents[{r}].gpus")
+            gpus_of.setdefault(job.id, job.gpus)
     return [
         Violation(
             field=paths[-1],
             what=f"runs on {len(paths)} devices",
-            value=str(gpus[name]),
+            value=str(gpus_of[job_id]),
             remedy="a gang is a resident of each of its devices, and of no other",
         )
-        for name, paths in places.items()
-        if gpus[name] > 1 and (len(paths) > gpus[name] or (len(paths) < gpus[name] and not snapshot.partial))
+        for job_id, paths in paths_of.items()
+        if gpus_of[job_id] > 1
+        and (len(paths) > gpus_of[job_id] or (len(paths) < gpus_of[job_id] and not snapshot.partial))
     ]
 
 
-_MEANING = {
-    "remaining_s": "send the seconds it would still run alone",
-    "attained_s": "send the seconds alone that it has done, 0 before it starts",
-    "elapsed_s": "send the seconds since it was submitted",
-}
-
-
-def _repeats(places: Iterable[tuple[str, str]]) -> list[Violation]:
-    first: dict[str, str] = {}
-    bad = []
-    for field, name in places:
-        if name in first:
-            bad.append(
+def _repeated_ids(ids: Iterable[tuple[str, str]]) -> list[Violation]:
+    """One violation for every (field path, id) whose id occurred before."""
+    first_path: dict[str, str] = {}
+    violations = []
+    for path, repeated_id in ids:
+        if repeated_id in first_path:
+            violations.append(
                 Violation(
-                    field=field,
-                    what=f"repeats {first[name]}",
-                    value=repr(name),
+                    field=path,
+                    what=f"repeats {first_path[repeated_id]}",
+                    value=repr(repeated_id),
                     remedy="an id may appear once in a snapshot",
                 )
             )
-        first.setdefault(name, field)
-    return bad
+        first_path.setdefault(repeated_id, path)
+    return violations

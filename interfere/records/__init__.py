@@ -31,7 +31,7 @@ from interfere.records.observations import (
 )
 from interfere.records.plans import Action, Pairing, Plan, Ranking, Refusal, SolveStatus
 from interfere.records.predictions import MatrixBatch, MatrixPrediction, PairBatch, Prediction, Source
-from interfere.records.promises import DeviceSlots, Grant, Promise, ScopeLedger
+from interfere.records.promises import AcceptedDeadline, DeviceSlots, Grant, Promise, ScopeLedger
 from interfere.records.rules import MemoryBasis, MemoryDemand, Rule, RuleKind
 from interfere.records.windows import Window
 
@@ -42,6 +42,7 @@ __all__ = [
     "MIN_SLOWDOWN",
     "MODES",
     "NAN",
+    "AcceptedDeadline",
     "Action",
     "ActionKind",
     "Alternative",

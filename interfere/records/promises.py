@@ -1,5 +1,7 @@
-"""What a scope has given away: places to planned starts and moves, which the scheduler may be carrying out, and memory
-to whoever runs. Nobody else gets either meanwhile."""
+"""What a scope has given away: promises of planned starts and moves, accepted deadlines, and memory grants.
+
+A promise keeps the devices of an action that the scheduler may be carrying out; no other job gets them meanwhile.
+"""
 
 import math
 from dataclasses import dataclass
@@ -10,17 +12,26 @@ from interfere.records.plans import Action
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Promise:
-    """One planned start or move, and every decision that told of it."""
+    """A planned start, move or preemption, kept for its job until `action.promised_by_s`."""
 
-    action: Action  # with the time by which it expires
-    decision_ids: tuple[str, ...]  # the first made it, the others repeated it
-    from_device_id: str = ""  # where a resident that is to move runs now
-    since_s: float = NAN  # when it was first told; its grant holds since then
+    action: Action
+    decision_ids: tuple[str, ...]  # the decision that made the promise, then those that repeated it
+    from_device_id: str = ""  # the device that a resident leaves; empty for a start
+    since_s: float = NAN  # time of the decision that made it; the grant of its action holds since then
 
     @property
     def places(self) -> tuple[str, ...]:
-        """Every device that it holds."""
+        """Ids of every device that the promise keeps, the one that a resident leaves included."""
         return (*self.action.places, self.from_device_id) if self.from_device_id else self.action.places
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AcceptedDeadline:
+    """A deadline guarantee: no job of equal or lower priority starts where that would make this job miss it."""
+
+    job_id: str
+    deadline_s: float  # that was accepted, on the caller's clock; the job may move its own to a later time
+    decision_ids: tuple[str, ...]  # the decision that accepted it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,14 +41,14 @@ class Grant:
     job_id: str
     workload: str
     device_ids: tuple[str, ...]
-    bytes: float  # whole granules; NaN: none, for nobody knew what it needs when it came
+    bytes: float  # whole granules; NaN: no grant, because the job's memory was unknown when it came
     since_s: float  # on the caller's clock
-    planned: bool = False  # its job is still to start there
+    planned: bool = False  # whether the job is still to start on these devices
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceSlots:
-    """What a device hands out: so many granules of memory."""
+    """The granules of memory that a device can grant."""
 
     device_id: str
     device_type: str
@@ -46,22 +57,26 @@ class DeviceSlots:
     oversubscription_ratio: float
 
     def needs(self, memory_bytes: float) -> int:
-        """Granules that hold so much."""
+        """Number of granules that hold this much memory."""
         return granules_for(memory_bytes, self.granule_bytes)
 
 
 def granules_for(memory_bytes: float, granule_bytes: float) -> int:
-    """The fewest whole granules that hold so much, one at least. A millionth of one is rounding."""
+    """The fewest whole granules, at least one, that hold this much memory. A millionth of a granule is rounding."""
     return max(1, math.ceil(memory_bytes / granule_bytes - 1e-6))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScopeLedger:
-    """What one scope has been promised and granted. `revision` grows by one with every write; 0 before the first."""
+    """What one scope has promised, accepted and granted.
+
+    `revision` grows by one with every write; it is 0 before the first.
+    """
 
     scope: str
     revision: int = 0
     now_s: float = 0.0  # the caller's clock at the last decision
     promises: tuple[Promise, ...] = ()
-    grants: tuple[Grant, ...] = ()  # of jobs that run; what is planned holds the grant of its action
-    slots: tuple[DeviceSlots, ...] = ()  # of the devices that hand out memory
+    accepted_deadlines: tuple[AcceptedDeadline, ...] = ()
+    grants: tuple[Grant, ...] = ()  # of running jobs; a planned start holds the grant of its action
+    slots: tuple[DeviceSlots, ...] = ()  # of the devices that grant memory

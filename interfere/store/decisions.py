@@ -2,11 +2,12 @@
 
 import sqlite3
 
-from interfere.records import ScopeLedger
+from interfere.records import AcceptedDeadline, Promise, ScopeLedger
 from interfere.store.json_records import (
+    accepted_deadline_to_json,
     grant_from_json,
     grant_to_json,
-    promise_from_json,
+    promise_or_deadline_from_json,
     promise_to_json,
     slots_from_json,
     slots_to_json,
@@ -65,21 +66,22 @@ class SqliteLedgers:
         contents: dict[str, list[str]] = {"promise": [], "grant": [], "slots": [], "ledger": []}
         for kind, _, _, _, content in rows:
             contents[kind].append(content)
+        promised = [promise_or_deadline_from_json(content) for content in contents["promise"]]
         return ScopeLedger(
             scope=scope,
             revision=header[0],
             now_s=header[1],
-            promises=tuple(map(promise_from_json, contents["promise"])),
+            promises=tuple(record for record in promised if isinstance(record, Promise)),
+            accepted_deadlines=tuple(record for record in promised if isinstance(record, AcceptedDeadline)),
             grants=tuple(map(grant_from_json, contents["grant"])),
             slots=tuple(map(slots_from_json, contents["slots"])),
         )
 
     def commit(self, ledger: ScopeLedger, decision: StoredDecision | None = None) -> bool:
         """Replace the ledger and store the decision, if the ledger is still at the revision that was read."""
-        promise_rows = [
-            (ledger.scope, place, promise.action.job_id, promise_to_json(promise))
-            for place, promise in enumerate(ledger.promises)
-        ]
+        contents = [(promise.action.job_id, promise_to_json(promise)) for promise in ledger.promises]
+        contents += [(accepted.job_id, accepted_deadline_to_json(accepted)) for accepted in ledger.accepted_deadlines]
+        promise_rows = [(ledger.scope, place, job_id, content) for place, (job_id, content) in enumerate(contents)]
         granted_rows = [
             (ledger.scope, "grant", place, grant_to_json(grant)) for place, grant in enumerate(ledger.grants)
         ]
@@ -107,7 +109,7 @@ class SqliteLedgers:
         return True
 
     def release_promises(self, job_id: str, decision_id: str) -> int:
-        """Delete the promises to a job that this decision made or repeated; returns how many there were."""
+        """Delete what this decision promised a job or repeated, an accepted deadline included; returns how many."""
         with self._file.transaction() as connection:
             rows = connection.execute(
                 "SELECT scope, place, content FROM promise WHERE job_id = ?", (job_id,)
@@ -115,7 +117,7 @@ class SqliteLedgers:
             released = [
                 (scope, place)
                 for scope, place, content in rows
-                if decision_id in promise_from_json(content).decision_ids
+                if decision_id in promise_or_deadline_from_json(content).decision_ids
             ]
             connection.executemany("DELETE FROM promise WHERE scope = ? AND place = ?", released)
             connection.executemany(

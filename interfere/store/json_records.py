@@ -5,6 +5,7 @@ import math
 from typing import Any
 
 from interfere.records import (
+    AcceptedDeadline,
     Action,
     ActionKind,
     DeviceSlots,
@@ -91,6 +92,33 @@ def promise_from_json(text: str) -> Promise:
         decision_ids=tuple(content["decision_ids"]),
         from_device_id=content["from_device_id"],
         since_s=content.get("since_s", math.nan),
+    )
+
+
+def accepted_deadline_to_json(accepted: AcceptedDeadline) -> str:
+    """The accepted deadline as one line of JSON: a promise to wait, which keeps no device.
+
+    Stores keep accepted deadlines in this form since format 5, so that servers of either version can share one.
+    """
+    action = Action(
+        kind=ActionKind.WAIT,
+        job_id=accepted.job_id,
+        promised_by_s=accepted.deadline_s,
+        reason="deadline",
+        accepted=True,
+    )
+    return promise_to_json(Promise(action=action, decision_ids=accepted.decision_ids))
+
+
+def promise_or_deadline_from_json(text: str) -> Promise | AcceptedDeadline:
+    """Inverse of `promise_to_json` and of `accepted_deadline_to_json`."""
+    promise = promise_from_json(text)
+    if promise.action.kind is not ActionKind.WAIT:
+        return promise
+    return AcceptedDeadline(
+        job_id=promise.action.job_id,
+        deadline_s=promise.action.promised_by_s,
+        decision_ids=promise.decision_ids,
     )
 
 

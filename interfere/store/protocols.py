@@ -158,7 +158,7 @@ class LedgerRepository(Protocol):
         """
 
     def release_promises(self, job_id: str, decision_id: str) -> int:
-        """Delete the promises to a job that this decision made or repeated; returns how many there were."""
+        """Delete what this decision promised a job or repeated, an accepted deadline included; returns how many."""
 
 
 class Store(Protocol):

@@ -1,13 +1,16 @@
-"""A cluster over time: gangs, moves and stops among starts, and a scheduler that does what it is told, late or not."""
+"""Decisions over time: gangs, moves and preemptions among starts, and a scheduler that carries out some of them."""
 
+import importlib
+import time
 from dataclasses import replace
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from interfere.policy.decide import ScopeDecision, decide
-from interfere.records import Action, ActionKind, Device, Job, Limits, ScopeLedger, Snapshot
+from interfere.records import Action, ActionKind, Device, Job, Limits, ObjectiveKind, ScopeLedger, Snapshot
 from tests.tables import DEVICE, TablePredictor, context, profile, resolver
 
 NAMES = tuple("abcd")
@@ -89,7 +92,7 @@ class Cluster:
 
 @given(st.integers(0, 1_000_000))
 @settings(max_examples=60, deadline=None)
-def test_whatever_happens_no_seat_is_given_twice_and_no_promise_is_broken_or_leaks(seed: int) -> None:
+def test_over_time_no_seat_is_given_twice_and_no_promise_is_broken_or_leaks(seed: int) -> None:
     cluster, ledger = Cluster(seed), ScopeLedger(scope="default")
     for _ in range(12):
         cluster.step()
@@ -120,7 +123,7 @@ def test_whatever_happens_no_seat_is_given_twice_and_no_promise_is_broken_or_lea
             if len(jobs) == 2 and jobs != before.get(name):
                 assert sets[jobs[0]] == sets[jobs[1]]
         # promises: told again, and only to jobs that were seen
-        for kept in found.reconciled.kept:
+        for kept in found.promises.kept:
             if kept.action.job_id in told:
                 again = told[kept.action.job_id]
                 assert (again.places, again.promised_by_s) == (kept.action.places, kept.action.promised_by_s)
@@ -134,7 +137,7 @@ def test_whatever_happens_no_seat_is_given_twice_and_no_promise_is_broken_or_lea
         cluster.apply(actions)
 
 
-def test_what_a_partial_snapshot_leaves_out_keeps_its_promise_and_its_place() -> None:
+def test_a_job_left_out_of_a_partial_snapshot_keeps_its_promise_and_its_device() -> None:
     cluster = Cluster(0)
     cluster.pending = [Job(id="a", workload="a"), Job(id="b", workload="b")]
     first = cluster.decide(cluster.seen(partial=False), ScopeLedger(scope="default"))
@@ -146,7 +149,7 @@ def test_what_a_partial_snapshot_leaves_out_keeps_its_promise_and_its_place() ->
     assert found.plan.actions[0].reason == "every device is promised to others"
     assert {promise.action.job_id for promise in found.ledger.promises} == {"a", "b"}
     over = cluster.decide(replace(rest, partial=False, now_s=1002.0), found.ledger)
-    assert {release.reason for release in over.reconciled.released} == {"the job is over"}
+    assert {release.reason for release in over.promises.released} == {"the job is over"}
     assert over.plan.actions[0].kind is ActionKind.START_ALONE
 
 
@@ -156,5 +159,46 @@ def test_a_promised_gang_that_takes_another_number_of_devices_is_planned_anew() 
     first = cluster.decide(cluster.seen(partial=False), ScopeLedger(scope="default"))
     cluster.pending = [Job(id="g", workload="a", gpus=3)]
     found = cluster.decide(cluster.seen(partial=False), first.ledger)
-    assert [release.reason for release in found.reconciled.released] == ["it takes 3 devices now"]
+    assert [release.reason for release in found.promises.released] == ["it takes 3 devices now"]
     assert len(found.plan.actions[0].places) == 3
+
+
+@pytest.mark.xfail(strict=True, reason="interfere.matching reads the clock itself, where it is given no TimeBudget")
+def test_with_an_unlimited_budget_a_decision_reads_no_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Large enough for every search of the matching: the plan is a pure function of snapshot and ledger."""
+
+    def refuse_to_read() -> float:
+        raise AssertionError("a decision read the clock")
+
+    importlib.import_module("scipy.optimize")  # the solver imports it late, and importing it reads the clock
+    for name in ("perf_counter", "monotonic", "time"):
+        monkeypatch.setattr(time, name, refuse_to_read)
+    rng = np.random.default_rng(0)
+    predictor = TablePredictor({(v, n): float(1 + rng.gamma(1.0, 0.6)) for v in NAMES for n in NAMES})
+    known = resolver(*map(profile, NAMES), *(profile(name, device_type="other") for name in NAMES))
+
+    def job(name: str, **fields: object) -> Job:
+        values = {"id": name, "workload": str(rng.choice(NAMES)), "remaining_s": float(rng.integers(1, 3000))}
+        return Job(**(values | fields))
+
+    pending = tuple(
+        job(f"j{k}", weight=float(rng.uniform(1, 9)), deadline_s=2500.0 + 100 * k, gpus=2 if k % 20 == 0 else 1)
+        for k in range(60)
+    )
+    movable = {"preemptible": True, "checkpoint_s": 1.0, "since_s": 0.0}
+    devices = tuple(
+        Device(
+            id=f"d{k}",
+            type=DEVICE if k % 3 else "other",
+            memory_bytes=80e9,
+            granule_bytes=2e9,
+            residents=tuple(job(f"r{k}.{r}", **movable) for r in range(k % 4 if k % 4 < 3 else 0)),
+        )
+        for k in range(40)
+    )
+    for objective in (ObjectiveKind.WEIGHTED_EXCESS, ObjectiveKind.MAKESPAN):
+        limits = Limits.of(allowed=frozenset(ActionKind), max_slowdown=1.8, move_factor=1.0)
+        seen = Snapshot(pending=pending, devices=devices, limits=limits, now_s=1000.0, objective=objective)
+        first, second = (decide(context(seen, predictor, known, "d"), ScopeLedger(scope="default")) for _ in range(2))
+        assert first.plan.actions
+        assert repr((first.plan, first.ledger)) == repr((second.plan, second.ledger))

@@ -1,4 +1,4 @@
-"""When to ask again: the first foreseen event, and never before now."""
+"""The time of the next decision: the first foreseen event, and never before now."""
 
 import math
 
@@ -46,13 +46,13 @@ def decided(
         ((), ((),), {"slice_s": 20.0}, 1020.0),
     ],
 )
-def test_the_first_event_is_the_time_to_ask_again(
+def test_the_next_decision_is_at_the_first_foreseen_event(
     pending: tuple[Job, ...], companies: tuple[tuple[Job, ...], ...], limits: dict[str, float], at_s: float
 ) -> None:
     found = decided(pending, *companies, **limits).plan.resolve_at_s
     assert found == pytest.approx(at_s, nan_ok=True)
 
 
-def test_on_a_device_type_the_model_never_saw_a_job_ends_no_earlier_than_alone() -> None:
+def test_on_an_unknown_device_type_a_job_ends_no_earlier_than_alone() -> None:
     companies = (job("a", 50.0), job("b", 60.0))
     assert decided((), companies, kind="tpu").plan.resolve_at_s == 1050.0

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from interfere.policy.answer.ranking import rank
-from interfere.policy.ledger.promises import reconcile
+from interfere.policy.ledger.promises import reconcile_promises
 from interfere.policy.solve.gangs import plan_all_sizes
 from interfere.policy.validate import validate_snapshot
 from interfere.records import Action, ActionKind, Device, Job, Limits, Promise, Snapshot
@@ -64,7 +64,7 @@ def test_the_reasons_name_the_pool() -> None:
     assert ranked["f"] == "allowed"
 
 
-def test_two_pending_jobs_share_only_where_both_may_be() -> None:
+def test_two_pending_jobs_share_only_in_a_pool_that_both_allow() -> None:
     jobs = (job("x", "a"), job("y", "b"))
     one = Snapshot(pending=jobs, devices=(device("d", "a"),))
     assert [a.kind for a in plan_all_sizes(context(one, TABLE, KNOWN, "d")).actions] == [
@@ -76,7 +76,7 @@ def test_two_pending_jobs_share_only_where_both_may_be() -> None:
     ]
 
 
-def test_a_resident_outside_of_its_pools_may_still_have_company() -> None:
+def test_a_job_may_join_a_resident_outside_of_its_pools() -> None:
     seen = Snapshot(pending=(job("x"),), devices=(device("d", "c", job("r", "a")),))
     assert plan_all_sizes(context(seen, TABLE, KNOWN, "d")).actions[0].kind is ActionKind.START_SHARED
 
@@ -95,5 +95,7 @@ def test_a_pool_that_no_device_is_in_is_unknown(partial: bool, fields: list[str]
 def test_a_job_that_left_a_pool_is_promised_nothing_there() -> None:
     action = Action(kind=ActionKind.START_ALONE, job_id="x", device_id="d", promised_by_s=9.0)
     seen = Snapshot(pending=(job("x", "b"),), devices=(device("d", "a"), device("e", "b")), now_s=1.0)
-    (release,) = reconcile([Promise(action=action, decision_ids=("one",))], seen).released
+    (release,) = reconcile_promises(
+        [Promise(action=action, decision_ids=("one",))], context(seen, TABLE, KNOWN)
+    ).released
     assert release.reason == "pool: x allows [b], the device is in a"

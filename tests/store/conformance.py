@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 
 from interfere.errors import ConflictError
 from interfere.records import (
+    AcceptedDeadline,
     Action,
     ActionKind,
     DeviceSlots,
@@ -247,6 +248,21 @@ class StoreLaws:
         assert ledgers.release_promises("a", "d2") == 1
         assert [kept.action.job_id for kept in ledgers.read("s").promises] == ["b"]
         assert not ledgers.commit(ScopeLedger(scope="s", revision=1, promises=promises))  # read before the release
+
+    def test_accepted_deadlines_are_read_beside_promises_and_released_like_them(
+        self, open_store: Callable[[], Store]
+    ) -> None:
+        store = open_store()
+        accepted = tuple(AcceptedDeadline(job_id=name, deadline_s=9.0, decision_ids=("d1",)) for name in "ba")
+        ledger = ScopeLedger(scope="s", promises=(promise("b"),), accepted_deadlines=accepted)
+        assert store.ledgers.commit(ledger)
+        store.close()
+        ledgers = open_store().ledgers
+        assert repr(ledgers.read("s")) == repr(replace(ledger, revision=1))
+        assert (ledgers.release_promises("a", "d2"), ledgers.release_promises("a", "d1")) == (0, 1)
+        assert ledgers.read("s").accepted_deadlines == accepted[:1]
+        assert ledgers.release_promises("b", "d1") == 2
+        assert (ledgers.read("s").promises, ledgers.read("s").accepted_deadlines) == ((), ())
 
     def test_grants_are_read_and_replaced_with_the_ledger(self, open_store: Callable[[], Store]) -> None:
         store = open_store()

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from interfere.errors import UnavailableError, UnfitError
-from interfere.records import ScopeLedger
+from interfere.records import AcceptedDeadline, ScopeLedger
 from interfere.store.decision_audits import SqliteDecisionAudits
 from interfere.store.json_records import observation_to_json
 from interfere.store.sqlite import SqliteStore
@@ -244,6 +244,28 @@ def test_a_store_of_format_4_is_upgraded_and_keeps_its_promises(tmp_path: Path) 
     assert [repr(one) for one in store.observations.memory_usages("j", after_s=0.0)] == [repr(MEMORY)]
     assert store.ledgers.commit(store.ledgers.read("s"))
     store.close()
+
+
+def test_a_store_with_accepted_deadlines_among_its_promises_is_read_and_written_unchanged(tmp_path: Path) -> None:
+    """`golden/store-format5.sql`: a dump of a store written before `AcceptedDeadline` was a record of its own."""
+    path = tmp_path / "s.db"
+    with sqlite3.connect(path) as old:
+        old.executescript((Path(__file__).parent / "golden" / "store-format5.sql").read_text())
+        rows = old.execute("SELECT * FROM promise ORDER BY place").fetchall()
+    old.close()
+    store = SqliteStore(path)
+    ledger = store.ledgers.read("default")
+    assert [(promise.action.job_id, promise.places) for promise in ledger.promises] == [("starts", ("d1",))]
+    assert ledger.accepted_deadlines == (
+        AcceptedDeadline(job_id="starts", deadline_s=1110.0, decision_ids=("first",)),
+        AcceptedDeadline(job_id="waits", deadline_s=1065.0, decision_ids=("first",)),
+    )
+    assert [grant.job_id for grant in ledger.grants] == ["r"]
+    assert store.ledgers.commit(ledger)
+    store.close()
+    with sqlite3.connect(path) as now:
+        assert now.execute("SELECT * FROM promise ORDER BY place").fetchall() == rows
+    now.close()
 
 
 def test_a_store_of_a_later_format_is_refused(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ is made size by size around promises, and moves come after the starts (`decide`,
 import math
 from collections.abc import Mapping
 
-from interfere.policy.remaining import rest_of
+from interfere.policy.remaining import remaining_snapshot
 from interfere.policy.solve.gangs import subproblem_of_size
 from interfere.records import Action, ActionKind, Plan, RuleKind, Snapshot
 
@@ -31,7 +31,7 @@ def subproblem_of(snapshot: Snapshot, decided: Plan, job_id: str) -> Snapshot | 
         and (size_of[name] != size_of[job_id] or _is_left_out(action) or is_repeated(action, snapshot))
     ]
     taken = {name for action in apart for name in action.places} | _changing_devices(action_of, snapshot)
-    remaining = rest_of(snapshot, {action.job_id for action in apart}, taken)
+    remaining = remaining_snapshot(snapshot, {action.job_id for action in apart}, taken)
     # 2. Of gangs, make each set of devices one.
     residents = (resident for device in remaining.devices for resident in device.residents)
     sizes = {job.gpus for job in (*remaining.pending, *residents)}

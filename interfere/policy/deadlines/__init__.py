@@ -1,1 +1,1 @@
-"""Deadlines: which are infeasible, which are accepted and guaranteed, and how jobs are laid out to meet them."""
+"""Deadlines: which are infeasible, which are accepted and guaranteed, and how their device time is reserved."""

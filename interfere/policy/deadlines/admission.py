@@ -1,11 +1,12 @@
-"""Can all these gangs be run before their deadlines? Slots of device time, laid out one job after the other.
+"""Whether all these gangs can run before their deadlines: reservations of device time, made one job after the other.
 
-A lane is a number of like devices over time. Each job takes g devices of one lane at its earliest end: in one piece,
-or, if it can be checkpointed, in pieces wherever g devices are free, each further one a checkpoint longer. This is the
-progressive filling of ElasticFlow (Gu et al., ASPLOS 2023, section 4.1) for gangs that cannot grow or shrink, at exact
-times in place of slots of one length. Jobs in order of their deadlines; where that fails, few in every order, which
-for one lane and jobs in one piece finds a layout whenever there is one.
-Law: no lane is ever over its devices, no job late; what fits without a job more fits.
+A capacity profile says how many devices of one class are free at any time. Each job reserves g devices of one profile
+at its earliest possible end: in one interval, or, if it can be checkpointed, in several wherever g devices are free,
+each further one longer by a checkpoint. This is the progressive filling of ElasticFlow (Gu et al., ASPLOS 2023, section
+4.1) for gangs that cannot grow or shrink, at exact times in place of slots of one length. Jobs go in the order of their
+deadlines; where that fails, a few are tried in every order, which for one profile and jobs in one interval finds a
+schedule whenever there is one. Law: no profile is ever over its devices and no job late; a schedulable set stays
+schedulable without one of its jobs.
 """
 
 import itertools
@@ -14,126 +15,144 @@ from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-MOST_ORDERED = 5  # jobs whose every order is tried: 120 layouts
+MAX_PERMUTED_JOBS = 5  # jobs that are tried in every order: 120 schedules
+
+Interval = tuple[float, float]
+"""(from, until), seconds on the caller's clock."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Need:
-    """One job: `gpus` devices of one lane for some seconds, until its deadline."""
+class DeadlineDemand:
+    """Device time that one job needs: `gpus` devices of one capacity profile, until its deadline."""
 
     job_id: str
     gpus: int
     deadline_s: float
-    lane_s: tuple[float, ...]  # seconds on each lane; inf where it may not go
-    checkpoint_s: float = math.nan  # of each interruption; NaN where it must run in one piece
+    runtime_s: tuple[float, ...]  # on the devices of each profile; inf where the job may not run
+    checkpoint_s: float = math.nan  # that each interruption adds; NaN where it must run in one interval
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Slot:
-    """One piece of a job."""
+class Reservation:
+    """Devices reserved for a job over one interval."""
 
     job_id: str
-    lane: int
+    profile: int  # index of the capacity profile
     from_s: float
     until_s: float
     gpus: int
 
 
-class Lane:
-    """How many devices are free from each moment on."""
+class CapacityProfile:
+    """How many devices of one class are free, as a step function of time."""
 
-    def __init__(self, now_s: float, spans: Iterable[tuple[float, float]], count: int) -> None:
-        """`count` devices, open in the spans (from, until)."""
-        self._times, self._free = [now_s], [0]
-        for from_s, until_s in spans:
-            self.hold(from_s, until_s, -count)
+    def __init__(self, now_s: float, open_intervals: Iterable[Interval], count: int) -> None:
+        """`count` devices, free within the intervals."""
+        self._times_s, self._free = [now_s], [0]  # _free[k] devices from _times_s[k] to _times_s[k + 1]
+        for from_s, until_s in open_intervals:
+            self.reserve(from_s, until_s, -count)
 
-    def copy(self) -> "Lane":
-        """One that may be changed apart."""
-        other = Lane(self._times[0], (), 0)
-        other._times, other._free = self._times.copy(), self._free.copy()
-        return other
+    def copy(self) -> "CapacityProfile":
+        """A profile that changes independently of this one."""
+        duplicate = CapacityProfile(self._times_s[0], (), 0)
+        duplicate._times_s, duplicate._free = self._times_s.copy(), self._free.copy()
+        return duplicate
 
-    def hold(self, from_s: float, until_s: float, count: int) -> None:
-        """Take devices for a while."""
-        first, last = self._cut(from_s), self._cut(until_s)
+    def reserve(self, from_s: float, until_s: float, count: int) -> None:
+        """Take `count` devices over an interval; a negative count adds them."""
+        first, last = self._step_at(from_s), self._step_at(until_s)
         for k in range(first, last):
             self._free[k] -= count
 
-    def _cut(self, at_s: float) -> int:
-        """The part that begins then."""
-        if at_s <= self._times[0]:
+    def _step_at(self, at_s: float) -> int:
+        """Index of the step that begins at a time; the step is made where there is none."""
+        if at_s <= self._times_s[0]:
             return 0
         if at_s == math.inf:
-            return len(self._times)
-        k = bisect_right(self._times, at_s) - 1
-        if self._times[k] == at_s:
+            return len(self._times_s)
+        k = bisect_right(self._times_s, at_s) - 1
+        if self._times_s[k] == at_s:
             return k
-        self._times.insert(k + 1, at_s)
+        self._times_s.insert(k + 1, at_s)
         self._free.insert(k + 1, self._free[k])
         return k + 1
 
-    def pieces(self, gpus: int, seconds: float, checkpoint_s: float) -> list[tuple[float, float]]:
-        """The earliest in which a job can run; empty where it never can."""
-        found: list[tuple[float, float]] = []
-        left_s = seconds
+    def earliest_intervals(self, gpus: int, runtime_s: float, checkpoint_s: float) -> list[Interval]:
+        """The intervals in which a job ends earliest; empty where it never can run to its end."""
+        intervals: list[Interval] = []
+        remaining_s = runtime_s
         for k, free in enumerate(self._free):
-            from_s = self._times[k]
-            until_s = self._times[k + 1] if k + 1 < len(self._times) else math.inf
+            from_s = self._times_s[k]
+            until_s = self._times_s[k + 1] if k + 1 < len(self._times_s) else math.inf
             if free < gpus:
                 if math.isnan(checkpoint_s):
-                    found, left_s = [], seconds
+                    intervals, remaining_s = [], runtime_s
                 continue
-            if found and found[-1][1] < from_s:
-                left_s += checkpoint_s
-            if left_s <= until_s - from_s:
-                return _joined([*found, (from_s, from_s + left_s)])
-            found.append((from_s, until_s))
-            left_s -= until_s - from_s
+            if intervals and intervals[-1][1] < from_s:
+                remaining_s += checkpoint_s
+            if remaining_s <= until_s - from_s:
+                return _join_adjacent([*intervals, (from_s, from_s + remaining_s)])
+            intervals.append((from_s, until_s))
+            remaining_s -= until_s - from_s
         return []
 
 
-def _joined(pieces: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    whole: list[tuple[float, float]] = []
-    for from_s, until_s in pieces:
-        if whole and whole[-1][1] == from_s:
-            whole[-1] = (whole[-1][0], until_s)
+def _join_adjacent(intervals: Sequence[Interval]) -> list[Interval]:
+    """The intervals in order, those that touch as one."""
+    joined: list[Interval] = []
+    for from_s, until_s in intervals:
+        if joined and joined[-1][1] == from_s:
+            joined[-1] = (joined[-1][0], until_s)
         else:
-            whole.append((from_s, until_s))
-    return whole
+            joined.append((from_s, until_s))
+    return joined
 
 
-def lay_out(needs: Sequence[Need], lanes: Sequence[Lane]) -> tuple[Slot, ...] | None:
-    """Slots for every job, or None where none were found; the lanes are left as they are."""
-    by_deadline = sorted(needs, key=lambda need: (need.deadline_s, need.job_id))
-    orders: Iterable[Sequence[Need]] = [by_deadline]
-    if len(needs) <= MOST_ORDERED:
+def schedule_all(
+    demands: Sequence[DeadlineDemand], profiles: Sequence[CapacityProfile]
+) -> tuple[Reservation, ...] | None:
+    """Reservations with which every job meets its deadline; None where none were found. The profiles do not change."""
+    by_deadline = sorted(demands, key=lambda demand: (demand.deadline_s, demand.job_id))
+    orders: Iterable[Sequence[DeadlineDemand]] = [by_deadline]
+    if len(demands) <= MAX_PERMUTED_JOBS:
         orders = itertools.permutations(by_deadline)
-    return next((slots for order in orders if (slots := _in_order(order, lanes)) is not None), None)
+    schedules = (_schedule_in_order(order, profiles) for order in orders)
+    return next((schedule for schedule in schedules if schedule is not None), None)
 
 
-def add(need: Need, lanes: Sequence[Lane]) -> tuple[Slot, ...]:
-    """The slots with which one more job ends first, if that is in time, held on the lanes; empty where it is not."""
-    best: tuple[float, int, list[tuple[float, float]]] | None = None
-    for k, lane in enumerate(lanes):
-        if need.lane_s[k] < math.inf and (found := lane.pieces(need.gpus, need.lane_s[k], need.checkpoint_s)):
-            best = min(best, (found[-1][1], k, found)) if best else (found[-1][1], k, found)
-    if best is None or best[0] > need.deadline_s:
+def reserve_earliest(demand: DeadlineDemand, profiles: Sequence[CapacityProfile]) -> tuple[Reservation, ...]:
+    """Reserve device time for one more job on the profile where it ends first.
+
+    Returns the reservations; none, and the profiles unchanged, where the job would be late.
+    """
+    best: tuple[float, int, list[Interval]] | None = None  # end, index of the profile, intervals
+    for k, profile in enumerate(profiles):
+        if demand.runtime_s[k] == math.inf:
+            continue
+        intervals = profile.earliest_intervals(demand.gpus, demand.runtime_s[k], demand.checkpoint_s)
+        if intervals:
+            option = (intervals[-1][1], k, intervals)
+            best = min(best, option) if best else option
+    if best is None or best[0] > demand.deadline_s:
         return ()
-    for from_s, until_s in best[2]:
-        lanes[best[1]].hold(from_s, until_s, need.gpus)
+    _, k, intervals = best
+    for from_s, until_s in intervals:
+        profiles[k].reserve(from_s, until_s, demand.gpus)
     return tuple(
-        Slot(job_id=need.job_id, lane=best[1], from_s=from_s, until_s=until_s, gpus=need.gpus)
-        for from_s, until_s in best[2]
+        Reservation(job_id=demand.job_id, profile=k, from_s=from_s, until_s=until_s, gpus=demand.gpus)
+        for from_s, until_s in intervals
     )
 
 
-def _in_order(order: Sequence[Need], lanes: Sequence[Lane]) -> tuple[Slot, ...] | None:
-    trial = [lane.copy() for lane in lanes]
-    slots: list[Slot] = []
-    for need in order:
-        found = add(need, trial)
-        if not found:
+def _schedule_in_order(
+    order: Sequence[DeadlineDemand], profiles: Sequence[CapacityProfile]
+) -> tuple[Reservation, ...] | None:
+    """Reservations made one job after the other; None where one of them is late."""
+    trial = [profile.copy() for profile in profiles]
+    schedule: list[Reservation] = []
+    for demand in order:
+        reservations = reserve_earliest(demand, trial)
+        if not reservations:
             return None
-        slots += found
-    return tuple(slots)
+        schedule += reservations
+    return tuple(schedule)

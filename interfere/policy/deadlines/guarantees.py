@@ -1,222 +1,240 @@
-"""Deadlines that were accepted: whom they are promised to, and which starts would break them.
+"""Deadline guarantees: which accepted deadlines still stand, which starts would break one, and which can be accepted.
 
-A deadline is accepted once its job can be laid out (`admission`) in device time that nobody holds, beside all that were
-accepted before it and those of higher priority; at the quantile 1 - risk of what remains, alone. It is kept in the
-ledger as a promise to wait, until the job is over; others wait for it (`Limits.promise_deadlines` turns that off, and
-tests/bench/test_deadlines.py measures what it costs). Law 1: no job of equal or lower priority starts on a device that
-an accepted one needs. Law 2: a promise ends kept, broken or withdrawn (an earlier deadline is another one), once.
+A deadline is accepted once its job can be scheduled (`admission`) in device time that nobody holds, beside every job
+accepted before it and every one of higher priority. Its runtime is taken alone, at the quantile 1 - risk of what
+remains. The ledger keeps it until the job is over, and others wait for it. `Limits.promise_deadlines` turns guarantees
+off; tests/bench/test_deadlines.py measures what they cost. Law 1: no job of equal or lower priority starts on a device
+that an accepted deadline needs. Law 2: an accepted deadline is met, broken or withdrawn, once; a job that moves its
+deadline to an earlier time withdraws the accepted one.
 """
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from interfere.policy.context import PlanningContext
-from interfere.policy.deadlines.admission import Lane, Need, add, lay_out
-from interfere.policy.deadlines.infeasible import kinds_of
-from interfere.policy.device_class import DeviceClass
-from interfere.policy.next_decision import Slowdowns
+from interfere.policy.deadlines.admission import CapacityProfile, DeadlineDemand, reserve_earliest, schedule_all
+from interfere.policy.device_class import DeviceClass, DeviceClassMembers
 from interfere.policy.rules.memory import solo_memory_rule
 from interfere.policy.rules.runtime import TICK_S, remaining_quantile_s, start_weights
-from interfere.records import NAN, Action, ActionKind, Device, Job, Plan, Promise, Rule, RuleKind, Snapshot
+from interfere.policy.slowdowns import SlowdownOfJob
+from interfere.records import NAN, AcceptedDeadline, Action, Job, Plan, Rule, RuleKind
 from interfere.records.windows import spans
 
-MOST_LAID_ANEW = 100  # jobs that are laid out anew for one more: 10 ms; with more it must fit what they leave
+MAX_RESCHEDULED_JOBS = 100  # rescheduled to fit in one more, 10 ms; with more it must fit into what they leave
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Deadlines:
-    """The accepted deadlines of a scope against what is seen now."""
+class DeadlineReview:
+    """What became of the accepted deadlines of a scope; those that were withdrawn are in none of the three."""
 
-    standing: tuple[Promise, ...]
-    kept: tuple[Promise, ...]  # its job is over in time
-    broken: tuple[Promise, ...]  # its job still waits or runs, and cannot end in time any more
-
-
-def is_deadline(promise: Promise) -> bool:
-    """Does it promise a deadline, not a place?"""
-    return promise.action.kind is ActionKind.WAIT
+    standing: tuple[AcceptedDeadline, ...]
+    met: tuple[AcceptedDeadline, ...]  # its job is over
+    broken: tuple[AcceptedDeadline, ...]  # its job is pending or running, and its deadline is infeasible now
 
 
-def review(promises: Sequence[Promise], snapshot: Snapshot) -> Deadlines:
-    """What of the accepted deadlines still stands; the snapshot is settled (`hopeless`)."""
-    jobs = {job.id: job for job in (*snapshot.pending, *(r for d in snapshot.devices for r in d.residents))}
-    standing, kept, broken = list[Promise](), list[Promise](), list[Promise]()
-    for promise in promises:
-        job, by_s = jobs.get(promise.action.job_id), promise.action.promised_by_s
+def review_deadlines(accepted_deadlines: Sequence[AcceptedDeadline], context: PlanningContext) -> DeadlineReview:
+    """Compare accepted deadlines with the snapshot, from which infeasible ones have been removed (`infeasible`)."""
+    standing, met, broken = list[AcceptedDeadline](), list[AcceptedDeadline](), list[AcceptedDeadline]()
+    for accepted in accepted_deadlines:
+        job = context.jobs.get(accepted.job_id)
         if job is None:
-            (standing if snapshot.partial and snapshot.now_s <= by_s else kept).append(promise)
-        elif math.isnan(job.deadline_s):  # given up, or taken back by the caller, which looks the same once it is over
-            broken.append(promise)
-        elif job.deadline_s >= by_s - TICK_S:
-            standing.append(promise)
-    return Deadlines(standing=tuple(standing), kept=tuple(kept), broken=tuple(broken))
+            may_be_unseen = context.snapshot.partial and context.now_s <= accepted.deadline_s
+            (standing if may_be_unseen else met).append(accepted)
+        elif math.isnan(job.deadline_s):  # infeasible, or removed by the caller: the same once the job is late
+            broken.append(accepted)
+        elif job.deadline_s >= accepted.deadline_s - TICK_S:
+            standing.append(accepted)
+    return DeadlineReview(standing=tuple(standing), met=tuple(met), broken=tuple(broken))
 
 
-def breaking(
-    fresh: Plan, context: PlanningContext, standing: Collection[str], others: Sequence[Action]
+def starts_breaking_deadlines(
+    plan: Plan, context: PlanningContext, accepted_jobs: Collection[str], promised_starts: Sequence[Action]
 ) -> dict[str, Rule]:
-    """Jobs whose start would break an accepted deadline, and which; `others` start too (promised before)."""
-    whole = context.snapshot
-    jobs, gone = {job.id: job for job in whole.pending}, {action.job_id for action in others}
-    waiting = [job for job in whole.pending if job.id in standing and job.id not in gone]
+    """The starts of a plan that would break an accepted deadline: job id -> rule.
+
+    `accepted_jobs` have an accepted deadline; `promised_starts` of earlier decisions are made in any case.
+    """
+    promised_jobs = {action.job_id for action in promised_starts}
+    waiting = [job for job in context.snapshot.pending if job.id in accepted_jobs and job.id not in promised_jobs]
     if not waiting:
         return {}
-    empty = {device.id for device in whole.devices if not device.residents}
-    starts = [action for action in fresh.actions if action.places]
-    held = [*others, *(one for one in starts if one.places[0] not in empty)]
-    gone |= {one.job_id for one in held}
-    needs = _Needs(context)
-    taken = _Taken.of(needs, {}).after(held)
-    waiting = _laid([job for job in waiting if job.id not in gone], taken.lanes, needs)
-    weight = dict(zip(jobs, start_weights(whole.pending, whole.now_s).tolist(), strict=True))
-    found: dict[str, Rule] = {}
-    for start in sorted(starts, key=lambda one: (one.job_id not in standing, -weight[one.job_id])):
-        if start.job_id in gone:
+    demands = _DeadlineDemands(context)
+    # 1. Take the capacity of what starts in any case: promised starts, and starts beside a resident.
+    starts = [action for action in plan.actions if action.places]
+    certain_starts = [*promised_starts, *(start for start in starts if context.devices[start.places[0]].residents)]
+    decided_jobs = promised_jobs | {start.job_id for start in certain_starts}
+    capacity = _FreeCapacity.of(demands, {}).after(certain_starts)
+    # 2. Keep the accepted jobs that can still be scheduled: no start breaks a deadline that is lost already.
+    waiting = _schedulable([job for job in waiting if job.id not in decided_jobs], capacity.profiles, demands)
+    # 3. Allow each start that leaves every waiting job of its priority or above schedulable.
+    pending = context.pending
+    weights = start_weights(context.snapshot.pending, context.now_s).tolist()
+    weight_of = dict(zip(pending, weights, strict=True))
+    rules: dict[str, Rule] = {}
+    for start in sorted(starts, key=lambda start: (start.job_id not in accepted_jobs, -weight_of[start.job_id])):
+        if start.job_id in decided_jobs:
             continue
-        trial = taken.after([start])
-        rest = [job for job in waiting if job.id != start.job_id]
-        above = [job for job in rest if job.priority >= jobs[start.job_id].priority]
-        laid = {job.id for job in _laid(above, trial.lanes, needs)}
-        late = [job.id for job in above if job.id not in laid]
-        if late:
-            found[start.job_id] = Rule(kind=RuleKind.ACCEPTED_DEADLINE, job_id=start.job_id, partner_id=late[0])
+        capacity_after = capacity.after([start])
+        still_waiting = [job for job in waiting if job.id != start.job_id]
+        protected = [job for job in still_waiting if job.priority >= pending[start.job_id].priority]
+        on_time = {job.id for job in _schedulable(protected, capacity_after.profiles, demands)}
+        late_jobs = [job.id for job in protected if job.id not in on_time]
+        if late_jobs:
+            rules[start.job_id] = _held_back_rule(start.job_id, late_jobs[0])
         else:
-            taken, waiting = trial, rest
-    return found
+            capacity, waiting = capacity_after, still_waiting
+    return rules
 
 
-def newly_accepted(
-    context: PlanningContext, actions: Sequence[Action], standing: Sequence[Promise], slowdowns: Slowdowns
-) -> tuple[Promise, ...]:
-    """Deadlines of pending jobs that this decision can accept."""
-    snapshot = context.snapshot
-    old = {promise.action.job_id for promise in standing}
-    new = [job for job in snapshot.pending if not math.isnan(job.deadline_s) and job.id not in old]
-    if not new or not snapshot.limits.promise_deadlines:
+def _held_back_rule(job_id: str, late_job: str) -> Rule:
+    return Rule(kind=RuleKind.ACCEPTED_DEADLINE, job_id=job_id, partner_id=late_job)
+
+
+def accept_deadlines(
+    context: PlanningContext,
+    actions: Sequence[Action],
+    standing: Sequence[AcceptedDeadline],
+    slowdown_of: SlowdownOfJob,
+) -> tuple[AcceptedDeadline, ...]:
+    """The deadlines of pending jobs that this decision accepts, beside those that stand.
+
+    A job that starts is accepted where it ends in time; one that waits, where it can be scheduled beside the others.
+    """
+    with_deadline = [job for job in context.snapshot.pending if not math.isnan(job.deadline_s)]
+    accepted_jobs = {accepted.job_id for accepted in standing}
+    applicants = [job for job in with_deadline if job.id not in accepted_jobs]
+    if not applicants or not context.limits.promise_deadlines:
         return ()
     starts = {action.job_id: action for action in actions if action.places}
-    needs = _Needs(context)
-    taken = _Taken.of(needs, slowdowns).after(list(starts.values()))
-    waiting = [job for job in snapshot.pending if not math.isnan(job.deadline_s) and job.id not in starts]
-    waiting.sort(key=lambda job: (-job.priority, job.id not in old))
-    laid = {job.id for job in _laid(waiting, taken.lanes, needs)}
-    laid |= {name for name, action in starts.items() if needs.in_time(name, action)}
+    demands = _DeadlineDemands(context)
+    capacity = _FreeCapacity.of(demands, slowdown_of).after(list(starts.values()))
+    waiting = [job for job in with_deadline if job.id not in starts]
+    waiting.sort(key=lambda job: (-job.priority, job.id not in accepted_jobs))
+    on_time = {job.id for job in _schedulable(waiting, capacity.profiles, demands)}
+    on_time |= {job_id for job_id, start in starts.items() if demands.ends_in_time(start)}
     return tuple(
-        Promise(
-            action=Action(
-                kind=ActionKind.WAIT, job_id=job.id, promised_by_s=job.deadline_s, reason="deadline", accepted=True
-            ),
-            decision_ids=(context.decision_id,),
-        )
-        for job in new
-        if job.id in laid
+        AcceptedDeadline(job_id=job.id, deadline_s=job.deadline_s, decision_ids=(context.decision_id,))
+        for job in applicants
+        if job.id in on_time
     )
 
 
-def marked(actions: Sequence[Action], standing: Sequence[Promise]) -> tuple[Action, ...]:
-    """The actions, telling which deadlines are accepted."""
-    names = {promise.action.job_id for promise in standing}
-    return tuple(replace(one, accepted=True) if one.job_id in names else one for one in actions)
+def mark_accepted(actions: Sequence[Action], accepted_deadlines: Sequence[AcceptedDeadline]) -> tuple[Action, ...]:
+    """The actions, with `accepted` set for jobs whose deadline is accepted."""
+    accepted_jobs = {accepted.job_id for accepted in accepted_deadlines}
+    return tuple(replace(action, accepted=True) if action.job_id in accepted_jobs else action for action in actions)
 
 
-def _laid(jobs: Sequence[Job], lanes: Sequence[Lane], needs: "_Needs") -> list[Job]:
-    """Those that can be laid out together, each beside those before it."""
-    held, done = [lane.copy() for lane in lanes], list[Job]()
+def _schedulable(jobs: Sequence[Job], profiles: Sequence[CapacityProfile], demands: "_DeadlineDemands") -> list[Job]:
+    """The jobs that can all be scheduled, each beside those before it; one that cannot is left out."""
+    capacity, scheduled = [profile.copy() for profile in profiles], list[Job]()
     for job in jobs:
-        if add(needs.of(job), held):
-            done.append(job)
-        elif len(done) < MOST_LAID_ANEW:
-            slots = lay_out([*map(needs.of, done), needs.of(job)], lanes)
-            if slots is not None:
-                held = [lane.copy() for lane in lanes]
-                for slot in slots:
-                    held[slot.lane].hold(slot.from_s, slot.until_s, slot.gpus)
-                done.append(job)
-    return done
+        if reserve_earliest(demands.of(job), capacity):
+            scheduled.append(job)
+        elif len(scheduled) < MAX_RESCHEDULED_JOBS:
+            schedule = schedule_all([*map(demands.of, scheduled), demands.of(job)], profiles)
+            if schedule is not None:
+                capacity = [profile.copy() for profile in profiles]
+                for slot in schedule:
+                    capacity[slot.profile].reserve(slot.from_s, slot.until_s, slot.gpus)
+                scheduled.append(job)
+    return scheduled
 
 
-class _Needs:
-    """How long jobs run on the devices of a snapshot, at the quantile 1 - risk; devices that are alike are one lane."""
+class _DeadlineDemands:
+    """What pending jobs demand of each capacity profile, at the quantile 1 - risk of what remains.
+
+    There is one profile for each class of devices that stay interchangeable.
+    """
 
     def __init__(self, context: PlanningContext) -> None:
-        snapshot = context.snapshot
-        self.snapshot, self._context = snapshot, context
-        self.kinds = kinds_of(snapshot)
-        self.lane_of = {name: k for k, (*_, names) in enumerate(self.kinds) for name in names}
-        self.pending = {job.id: job for job in snapshot.pending}
-        self._found: dict[str, Need] = {}
+        self.context = context
+        self.classes: tuple[DeviceClassMembers, ...] = context.device_classes
+        self.profile_of = {device_id: k for k, members in enumerate(self.classes) for device_id in members.device_ids}
+        self._demand_of: dict[str, DeadlineDemand] = {}
 
-    def until_s(self, job: Job, kind: str, slowdown: float) -> float:
-        """When it ends if it starts now on a device type; inf where nobody knows."""
-        tau = float(self._context.relative_times_on(kind, [job])[0])
-        needs_s = remaining_quantile_s(job, 1 - self.snapshot.limits.slowdown.risk) * tau * max(1.0, slowdown)
-        return math.inf if math.isnan(needs_s) else self.snapshot.now_s + needs_s
-
-    def in_time(self, name: str, start: Action) -> bool:
-        """Does a start end before its deadline?"""
-        slowdown = start.slowdown_upper if start.slowdown_upper > 0 else 1.0
-        job, lane = self.pending.get(name), self.lane_of.get(start.places[0])
-        if job is None or lane is None:
-            return False
-        return self.until_s(job, self.kinds[lane][0].type, slowdown) <= job.deadline_s + TICK_S
-
-    def of(self, job: Job) -> Need:
-        """What a waiting job needs on each lane."""
-        if job.id not in self._found:
-            self._found[job.id] = Need(
+    def of(self, job: Job) -> DeadlineDemand:
+        """The demand of a waiting job."""
+        if job.id not in self._demand_of:
+            self._demand_of[job.id] = DeadlineDemand(
                 job_id=job.id,
                 gpus=job.gpus,
                 deadline_s=job.deadline_s + TICK_S,
-                lane_s=tuple(self._alone_s(job, kind) for kind, *_ in self.kinds),
+                runtime_s=tuple(self._runtime_s(job, members.device_class) for members in self.classes),
                 checkpoint_s=job.checkpoint_s if job.preemptible else NAN,
             )
-        return self._found[job.id]
+        return self._demand_of[job.id]
 
-    def _alone_s(self, job: Job, kind: DeviceClass) -> float:
-        shut = job.pools and kind.pool not in job.pools
-        if shut or solo_memory_rule(job.id, self._context.demand(job, kind), kind.memory):
+    def end_s(self, job: Job, device_type: str, slowdown: float) -> float:
+        """When a job ends that starts now on a device type; inf where its remaining time is unknown."""
+        tau = float(self.context.relative_times_on(device_type, [job])[0])
+        runtime_s = remaining_quantile_s(job, 1 - self.context.limits.slowdown.risk) * tau * max(1.0, slowdown)
+        return math.inf if math.isnan(runtime_s) else self.context.now_s + runtime_s
+
+    def ends_in_time(self, start: Action) -> bool:
+        """Whether a pending job that starts meets its deadline, at the upper end of its slowdown interval."""
+        slowdown = start.slowdown_upper if start.slowdown_upper > 0 else 1.0
+        job, profile = self.context.pending.get(start.job_id), self.profile_of.get(start.places[0])
+        if job is None or profile is None:
+            return False
+        return self.end_s(job, self.classes[profile].device_class.type, slowdown) <= job.deadline_s + TICK_S
+
+    def _runtime_s(self, job: Job, device_class: DeviceClass) -> float:
+        """Runtime alone on a device class; inf where the job may not run there."""
+        is_other_pool = bool(job.pools) and device_class.pool not in job.pools
+        demand = self.context.demand(job, device_class)
+        if is_other_pool or solo_memory_rule(job.id, demand, device_class.memory) is not None:
             return math.inf
-        return self.until_s(job, kind.type, 1.0) - self.snapshot.now_s
+        return self.end_s(job, device_class.type, 1.0) - self.context.now_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Taken:
-    """What residents, and starts so far, leave of each lane, and until when each device is held."""
+class _FreeCapacity:
+    """The capacity that residents and starts leave, and until when each device is occupied."""
 
-    needs: _Needs
-    lanes: list[Lane]
-    until_s: Mapping[str, float]
+    demands: _DeadlineDemands
+    profiles: list[CapacityProfile]  # one for each class of `demands`
+    occupied_until_s: dict[str, float]  # by device id
 
     @classmethod
-    def of(cls, needs: _Needs, slowdowns: Slowdowns) -> "_Taken":
-        """By residents alone."""
-        snapshot = needs.snapshot
-        lanes = [Lane(snapshot.now_s, spans(device.windows), len(names)) for _, device, names in needs.kinds]
-        until_s: dict[str, float] = {}
-        for device in snapshot.devices:
-            ends = [needs.until_s(job, device.type, slowdowns.get(job.id, 1.0)) for job in device.residents]
-            until_s[device.id] = max([snapshot.now_s, *ends])
-            _hold(lanes[needs.lane_of[device.id]], device, snapshot.now_s, until_s[device.id])
-        return cls(needs=needs, lanes=lanes, until_s=until_s)
+    def of(cls, demands: _DeadlineDemands, slowdown_of: SlowdownOfJob) -> "_FreeCapacity":
+        """What residents leave; one whose slowdown is not predicted counts as running alone."""
+        now_s = demands.context.now_s
+        profiles = [
+            CapacityProfile(now_s, spans(members.windows), len(members.device_ids)) for members in demands.classes
+        ]
+        occupied_until_s: dict[str, float] = {}
+        for device in demands.context.snapshot.devices:
+            ends_s = [demands.end_s(job, device.type, slowdown_of.get(job.id, 1.0)) for job in device.residents]
+            occupied_until_s[device.id] = max([now_s, *ends_s])
+        free = cls(demands=demands, profiles=profiles, occupied_until_s=occupied_until_s)
+        for device_id, until_s in occupied_until_s.items():
+            free._occupy(device_id, now_s, until_s)
+        return free
 
-    def after(self, starts: Sequence[Action]) -> "_Taken":
-        """With these starts too."""
-        lanes, until_s = [lane.copy() for lane in self.lanes], dict(self.until_s)
+    def after(self, starts: Sequence[Action]) -> "_FreeCapacity":
+        """What is left once these starts are made too; this record does not change."""
+        demands = self.demands
+        free = _FreeCapacity(
+            demands=demands,
+            profiles=[profile.copy() for profile in self.profiles],
+            occupied_until_s=dict(self.occupied_until_s),
+        )
         for start in starts:
-            for name in start.places:
-                lane = self.needs.lane_of.get(name)
-                if lane is None:
+            job = demands.context.pending.get(start.job_id)
+            for device_id in start.places:
+                if device_id not in demands.profile_of:
                     continue
-                job, device = self.needs.pending.get(start.job_id), self.needs.kinds[lane][1]
-                end_s = self.needs.until_s(job, device.type, start.slowdown) if job else math.inf
-                _hold(lanes[lane], device, until_s[name], end_s)
-                until_s[name] = max(until_s[name], end_s)
-        return _Taken(needs=self.needs, lanes=lanes, until_s=until_s)
+                device_type = demands.classes[demands.profile_of[device_id]].device_class.type
+                end_s = demands.end_s(job, device_type, start.slowdown) if job else math.inf
+                free._occupy(device_id, free.occupied_until_s[device_id], end_s)
+                free.occupied_until_s[device_id] = max(free.occupied_until_s[device_id], end_s)
+        return free
 
-
-def _hold(lane: Lane, device: Device, from_s: float, until_s: float) -> None:
-    """One device, while it is open."""
-    for open_s, close_s in spans(device.windows):
-        if max(open_s, from_s) < min(close_s, until_s):
-            lane.hold(max(open_s, from_s), min(close_s, until_s), 1)
+    def _occupy(self, device_id: str, from_s: float, until_s: float) -> None:
+        """Take one device out of its profile over an interval, as far as the device is open."""
+        profile = self.demands.profile_of[device_id]
+        for open_s, close_s in spans(self.demands.classes[profile].windows):
+            if max(open_s, from_s) < min(close_s, until_s):
+                self.profiles[profile].reserve(max(open_s, from_s), min(close_s, until_s), 1)

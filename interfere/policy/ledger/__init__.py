@@ -1,1 +1,1 @@
-"""What a scope has given away: promised starts, memory grants, and who uses more than its grant."""
+"""The ledger of a scope: promises of planned starts, memory grants, and use beyond a grant."""

@@ -1,9 +1,9 @@
-"""Who holds how much memory: grants of jobs that run and of planned starts, in whole granules of their devices.
+"""Memory grants: how much each running job and each planned start holds, in whole granules of its devices.
 
-Law 1: on no device grants come to more granules than it has; who leaves, to move or to stop, holds nothing where it
-leaves. Law 2: a job keeps its grant for as long as it runs where it was granted, and asks for no other; who came when
-nobody knew what it needs keeps none, so that it is never held to what it has used so far. Law 3: who runs where there
-is not enough left holds no grant: others were granted before. Pure: the clock is the snapshot's.
+Law 1: on no device do grants exceed its granules; a job that leaves a device, to move or to stop, holds nothing there.
+Law 2: a job keeps its grant for as long as it runs where it was granted, unless it asks for another; a job that came
+when its memory was unknown holds none, so that it is never held to what it has used so far. Law 3: a job that runs
+where too few granules are left holds no grant: others were granted before.
 """
 
 import math
@@ -11,67 +11,76 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from interfere.policy.context import PlanningContext
-from interfere.policy.deadlines.guarantees import is_deadline
-from interfere.policy.device_class import DeviceClass
-from interfere.policy.ledger.promises import PROMISED, Reconciled, Release, reconcile
+from interfere.policy.ledger.promises import (
+    PROMISED_KINDS,
+    ReconciledPromises,
+    ReleasedPromise,
+    leaving_jobs,
+    reconcile_promises,
+)
 from interfere.policy.rules.memory import device_slots
 from interfere.policy.rules.text import format_bytes, format_demand
 from interfere.records import Action, ActionKind, Device, DeviceSlots, Grant, Job, Promise, ScopeLedger, Snapshot
 
-SHRUNK = "its device hands out less memory now"
-
 
 @dataclass(slots=True, kw_only=True)
-class Account:
-    """Granules of each device that hands out memory, and how many of them are taken."""
+class GranuleAccount:
+    """The granules of each device that grants memory, and how many of them are taken."""
 
-    slots: Mapping[str, DeviceSlots]
-    taken: dict[str, int] = field(default_factory=dict)
+    slots: Mapping[str, DeviceSlots]  # by device id
+    taken: dict[str, int] = field(default_factory=dict)  # granules, by device id
 
     def fits(self, grant: Grant) -> bool:
-        """Is there enough left of each of its devices?"""
-        return all(self._after(name, grant) <= self.slots[name].granules for name in self._places(grant))
+        """Whether enough granules are free on each device of a grant."""
+        return all(self.taken.get(name, 0) + n <= self.slots[name].granules for name, n in self._granules(grant))
 
-    def take(self, grant: Grant, sign: int = 1) -> None:
-        """Take its granules, or give them back (-1)."""
-        for name in self._places(grant):
-            self.taken[name] = self._after(name, grant, sign)
+    def take(self, grant: Grant) -> None:
+        """Take the granules of a grant."""
+        for device_id, granules in self._granules(grant):
+            self.taken[device_id] = self.taken.get(device_id, 0) + granules
 
-    def over(self) -> set[str]:
-        """Devices with more taken than there is."""
-        return {name for name, taken in self.taken.items() if taken > self.slots[name].granules}
+    def give_back(self, grant: Grant) -> None:
+        """Free the granules of a grant."""
+        for device_id, granules in self._granules(grant):
+            self.taken[device_id] = self.taken.get(device_id, 0) - granules
 
-    def _after(self, name: str, grant: Grant, sign: int = 1) -> int:
-        return self.taken.get(name, 0) + sign * self.slots[name].needs(grant.bytes)
+    def overcommitted_devices(self) -> set[str]:
+        """Ids of the devices with more granules taken than they have."""
+        return {device_id for device_id, taken in self.taken.items() if taken > self.slots[device_id].granules}
 
-    def _places(self, grant: Grant) -> list[str]:
-        return [] if math.isnan(grant.bytes) else [name for name in grant.device_ids if name in self.slots]
-
-
-# --- what holds now ---------------------------------------------------------------------------------------------------
-
-
-def holdings(ledger: ScopeLedger) -> tuple[Grant, ...]:
-    """Every grant of a scope: of who runs and stays, then of planned starts and moves."""
-    leaving = {promise.action.job_id for promise in ledger.promises if promise.from_device_id}
-    staying = tuple(grant for name, grant in held_by(ledger).items() if name not in leaving)
-    return (*staying, *(grant for grant in _planned(ledger.promises) if not math.isnan(grant.bytes)))
+    def _granules(self, grant: Grant) -> list[tuple[str, int]]:
+        """(device id, granules) of a grant; nothing where no memory is granted."""
+        if math.isnan(grant.bytes):
+            return []
+        devices = [device_id for device_id in grant.device_ids if device_id in self.slots]
+        return [(device_id, self.slots[device_id].needs(grant.bytes)) for device_id in devices]
 
 
-def held_by(ledger: ScopeLedger) -> dict[str, Grant]:
-    """The grants of jobs that run."""
+# --- the grants of a ledger -------------------------------------------------------------------------------------------
+
+
+def all_grants(ledger: ScopeLedger) -> tuple[Grant, ...]:
+    """Every grant of a scope: of running jobs that stay, then of planned starts and moves."""
+    leaving = leaving_jobs(ledger.promises)
+    staying = tuple(grant for job_id, grant in running_grants(ledger).items() if job_id not in leaving)
+    return (*staying, *(grant for grant in _planned_grants(ledger.promises) if not math.isnan(grant.bytes)))
+
+
+def running_grants(ledger: ScopeLedger) -> dict[str, Grant]:
+    """The grants of running jobs, by job id."""
     return {grant.job_id: grant for grant in ledger.grants if not math.isnan(grant.bytes)}
 
 
-def account_of(ledger: ScopeLedger) -> Account:
-    """The devices of a scope, and what is taken of each."""
-    account = Account(slots={one.device_id: one for one in ledger.slots})
-    for grant in holdings(ledger):
+def granule_account(ledger: ScopeLedger) -> GranuleAccount:
+    """The devices of a scope that grant memory, and what is taken of each."""
+    account = GranuleAccount(slots={slots.device_id: slots for slots in ledger.slots})
+    for grant in all_grants(ledger):
         account.take(grant)
     return account
 
 
-def _planned(promises: Iterable[Promise]) -> tuple[Grant, ...]:
+def _planned_grants(promises: Iterable[Promise]) -> tuple[Grant, ...]:
+    """The grants of planned starts and moves."""
     return tuple(
         Grant(
             job_id=promise.action.job_id,
@@ -86,145 +95,165 @@ def _planned(promises: Iterable[Promise]) -> tuple[Grant, ...]:
     )
 
 
-# --- what holds after a snapshot --------------------------------------------------------------------------------------
+# --- the ledger against a snapshot ------------------------------------------------------------------------------------
 
 
-def reconciled(ledger: ScopeLedger, snapshot: Snapshot) -> Reconciled:
-    """What became of planned starts and moves. Those on a device that hands out less than it has granted are over."""
-    account = Account(slots=_slots(snapshot, ledger))
-    for grant in holdings(ledger):
+def reconcile_ledger(ledger: ScopeLedger, context: PlanningContext) -> ReconciledPromises:
+    """What became of the promises of a ledger; those on a device that now has fewer granules than granted are void."""
+    account = GranuleAccount(slots=_device_slots(context.snapshot, ledger))
+    for grant in all_grants(ledger):
         account.take(grant)
-    over = account.over()
-    starts = [promise for promise in ledger.promises if not is_deadline(promise)]
-    stale = [promise for promise in starts if over.intersection(promise.action.places)]
-    gone = {promise.action.job_id for promise in stale}
-    found = reconcile([promise for promise in starts if promise.action.job_id not in gone], snapshot)
-    return replace(found, released=(*found.released, *(Release(promise=one, reason=SHRUNK) for one in stale)))
+    overcommitted = account.overcommitted_devices()
+    void = [promise for promise in ledger.promises if overcommitted.intersection(promise.action.places)]
+    void_jobs = {promise.action.job_id for promise in void}
+    valid = [promise for promise in ledger.promises if promise.action.job_id not in void_jobs]
+    reconciled = reconcile_promises(valid, context)
+    reason = "its device hands out less memory now"
+    released = (*reconciled.released, *(ReleasedPromise(promise=promise, reason=reason) for promise in void))
+    return replace(reconciled, released=released)
 
 
-def regranted(context: PlanningContext, ledger: ScopeLedger, found: Reconciled) -> ScopeLedger:
-    """The ledger with the grants of all that run, and the devices that grant them.
-
-    First who held a grant where it runs, or was promised one, the oldest first; then who asks for another one; then
-    whoever was started by others.
-    """
-    snapshot = context.snapshot
-    account = Account(slots=_slots(snapshot, ledger))
-    for grant in _planned(found.kept):
+def renew_grants(context: PlanningContext, ledger: ScopeLedger, promises: ReconciledPromises) -> ScopeLedger:
+    """The ledger with the promises that are kept, the grants of all running jobs, and the devices that grant them."""
+    account = GranuleAccount(slots=_device_slots(context.snapshot, ledger))
+    running = _jobs_on_granting_devices(context.snapshot, account.slots)
+    # 1. Planned starts and moves hold their grants.
+    for grant in _planned_grants(promises.kept):
         account.take(grant)
-    leaving = {promise.action.job_id for promise in found.kept if promise.from_device_id}
-    runs = _running(snapshot, account.slots)
-    held: dict[str, Grant] = {}
-    for grant in sorted(_earlier(snapshot, ledger, found, runs), key=lambda one: (one.since_s, one.job_id)):
-        if grant.job_id in leaving:
-            held[grant.job_id] = grant  # its own again should it stay after all; meanwhile it takes nothing
-        elif grant.job_id not in held and account.fits(grant):
+    # 2. Then jobs that held a grant where they run, or were promised one: the oldest first.
+    grants: dict[str, Grant] = {}
+    earlier = _earlier_grants(context.snapshot, ledger, promises, running)
+    for grant in sorted(earlier, key=lambda grant: (grant.since_s, grant.job_id)):
+        if grant.job_id in promises.leaving_jobs:
+            grants[grant.job_id] = grant  # takes nothing meanwhile; the job's own again should it stay after all
+        elif grant.job_id not in grants and account.fits(grant):
             account.take(grant)
-            held[grant.job_id] = grant
-    new = sorted(runs.values(), key=lambda one: (one[0].id not in held, _since_s(one[0], snapshot), one[0].id))
-    for job, devices in new:
-        wanted = _wanted(job, devices, account.slots, context)
-        had = held.get(job.id)
-        if job.id in leaving or (had and (math.isnan(job.grant_bytes) or had.bytes == wanted.bytes)):
-            continue
-        if had:
-            account.take(had, -1)
-        if account.fits(wanted):
-            held[job.id] = had = wanted
-        if had:
-            account.take(had)
+            grants[grant.job_id] = grant
+    # 3. Then jobs that ask for another grant, and those that were started without this planner.
+    by_age = sorted(running.values(), key=lambda entry: (entry[0].id not in grants, _age_key(entry[0], context)))
+    for job, devices in by_age:
+        if job.id not in promises.leaving_jobs:
+            _grant_wanted(job, devices, grants, account, context)
     return replace(
         ledger,
-        now_s=snapshot.now_s,
-        promises=found.kept,
-        grants=tuple(held.values()),
+        now_s=context.now_s,
+        promises=promises.kept,
+        grants=tuple(grants.values()),
         slots=tuple(account.slots.values()),
     )
 
 
-def with_held(snapshot: Snapshot, held: Mapping[str, Grant]) -> Snapshot:
-    """The snapshot in which who runs asks for what it holds."""
-    if not held:
+def _grant_wanted(
+    job: Job, devices: Sequence[Device], grants: dict[str, Grant], account: GranuleAccount, context: PlanningContext
+) -> None:
+    """Replace the grant of a running job by the one it asks for, where that fits; add one where it has none."""
+    current, wanted = grants.get(job.id), _wanted_grant(job, devices, account.slots, context)
+    if current is not None:
+        if math.isnan(job.grant_bytes) or current.bytes == wanted.bytes:
+            return
+        account.give_back(current)
+    if account.fits(wanted):
+        grants[job.id] = current = wanted
+    if current is not None:
+        account.take(current)
+
+
+def with_running_grants(snapshot: Snapshot, ledger: ScopeLedger) -> Snapshot:
+    """The snapshot in which every resident asks for the memory that it is granted."""
+    grants = running_grants(ledger)
+    if not grants:
         return snapshot
 
-    def holds(job: Job, device: Device) -> Job:
-        grant = held.get(job.id)
-        mine = grant is not None and device.id in grant.device_ids
-        return replace(job, grant_bytes=grant.bytes) if grant is not None and mine else job
+    def granted(job: Job, device: Device) -> Job:
+        grant = grants.get(job.id)
+        is_granted_here = grant is not None and device.id in grant.device_ids
+        return replace(job, grant_bytes=grant.bytes) if grant is not None and is_granted_here else job
 
     devices = tuple(
-        replace(device, residents=tuple(holds(job, device) for job in device.residents)) for device in snapshot.devices
+        replace(device, residents=tuple(granted(job, device) for job in device.residents))
+        for device in snapshot.devices
     )
     return replace(snapshot, devices=devices)
 
 
-def granted(actions: Sequence[Action], context: PlanningContext) -> tuple[Action, ...]:
-    """Starts and moves with the grants that they come with."""
-    jobs, devices = context.jobs, context.devices
-    told = []
-    for action in actions:
-        slots = device_slots(devices[action.device_id]) if action.device_id in devices else None
-        if slots is None or action.kind not in PROMISED or action.kind is ActionKind.PREEMPT:
-            told.append(action)
-            continue
-        needed = context.demand(jobs[action.job_id], DeviceClass.of(devices[action.device_id]))
-        if math.isnan(needed.needed_bytes):
-            told.append(replace(action, reason=f"{action.reason}; no grant: nobody knows its memory"))
-            continue
-        count = slots.needs(needed.needed_bytes)
-        size = count * slots.granule_bytes
-        why = f"granted {format_bytes(size)} ({count} granules) for {format_demand(needed)}"
-        told.append(replace(action, grant_bytes=size, reason=f"{action.reason}; {why}"))
-    return tuple(told)
+def with_grants(actions: Sequence[Action], context: PlanningContext) -> tuple[Action, ...]:
+    """The actions; starts and moves onto a device that grants memory with their grants."""
+    return tuple(_with_grant(action, context) for action in actions)
 
 
-def _slots(snapshot: Snapshot, ledger: ScopeLedger) -> dict[str, DeviceSlots]:
-    """Of the devices that are there; those that a partial snapshot leaves out may still be."""
+def _with_grant(action: Action, context: PlanningContext) -> Action:
+    device = context.devices.get(action.device_id)
+    slots = device_slots(device) if device is not None else None
+    if device is None or slots is None or action.kind not in PROMISED_KINDS or action.kind is ActionKind.PREEMPT:
+        return action
+    demand = context.demand(context.jobs[action.job_id], context.device_class(device))
+    if math.isnan(demand.needed_bytes):
+        return replace(action, reason=f"{action.reason}; no grant: nobody knows its memory")
+    granules = slots.needs(demand.needed_bytes)
+    grant_bytes = granules * slots.granule_bytes
+    reason = f"granted {format_bytes(grant_bytes)} ({granules} granules) for {format_demand(demand)}"
+    return replace(action, grant_bytes=grant_bytes, reason=f"{action.reason}; {reason}")
+
+
+def _device_slots(snapshot: Snapshot, ledger: ScopeLedger) -> dict[str, DeviceSlots]:
+    """The devices that grant memory, by id: those of the snapshot, and those that a partial one leaves out."""
     seen = {device.id for device in snapshot.devices}
-    found = {one.device_id: one for one in ledger.slots if snapshot.partial and one.device_id not in seen}
-    return found | {one.device_id: one for one in map(device_slots, snapshot.devices) if one is not None}
+    unseen = {slots.device_id: slots for slots in ledger.slots if snapshot.partial and slots.device_id not in seen}
+    return unseen | {slots.device_id: slots for slots in map(device_slots, snapshot.devices) if slots is not None}
 
 
-def _running(snapshot: Snapshot, slots: Mapping[str, DeviceSlots]) -> dict[str, tuple[Job, list[Device]]]:
-    """Who runs on devices that hand out memory, and on which."""
-    runs: dict[str, tuple[Job, list[Device]]] = {}
+def _jobs_on_granting_devices(
+    snapshot: Snapshot, slots: Mapping[str, DeviceSlots]
+) -> dict[str, tuple[Job, list[Device]]]:
+    """Running jobs by id, each with those of its devices that grant memory."""
+    running: dict[str, tuple[Job, list[Device]]] = {}
     for device in snapshot.devices:
         for job in device.residents if device.id in slots else ():
-            runs.setdefault(job.id, (job, []))[1].append(device)
-    return runs
+            running.setdefault(job.id, (job, []))[1].append(device)
+    return running
 
 
-def _earlier(
-    snapshot: Snapshot, ledger: ScopeLedger, found: Reconciled, runs: Mapping[str, tuple[Job, list[Device]]]
+def _earlier_grants(
+    snapshot: Snapshot,
+    ledger: ScopeLedger,
+    promises: ReconciledPromises,
+    running: Mapping[str, tuple[Job, list[Device]]],
 ) -> list[Grant]:
-    """Grants that were there or promised, of jobs that run there now; and of jobs that a partial snapshot leaves out
-    with all their devices: a device that it lists tells all who are on it."""
+    """Grants from before the snapshot: those held where the job still runs, and those of fulfilled promises.
+
+    A job that a partial snapshot leaves out keeps its grant if all its devices are left out too: a device that is
+    listed lists all its residents.
+    """
     seen = {device.id for device in snapshot.devices}
     earlier = []
     for grant in ledger.grants:
-        job, devices = runs.get(grant.job_id, (None, []))
-        here, there = {device.id for device in devices}, set(grant.device_ids)
-        expected = there & seen if snapshot.partial else there
-        stays = job is not None and job.workload == grant.workload and here == expected
-        if stays or (job is None and snapshot.partial and not expected):
+        job, devices = running.get(grant.job_id, (None, []))
+        expected_devices = set(grant.device_ids) & seen if snapshot.partial else set(grant.device_ids)
+        devices_match = {device.id for device in devices} == expected_devices
+        still_runs = job is not None and job.workload == grant.workload and devices_match
+        may_run_unseen = job is None and snapshot.partial and not expected_devices
+        if still_runs or may_run_unseen:
             earlier.append(grant)
-    for grant in _planned(found.fulfilled):
-        job, _ = runs.get(grant.job_id, (None, []))
+    for grant in _planned_grants(promises.fulfilled):
+        job, _ = running.get(grant.job_id, (None, []))
         if job is not None:
             earlier.append(replace(grant, workload=job.workload, planned=False))
     return earlier
 
 
-def _since_s(job: Job, snapshot: Snapshot) -> float:
-    return snapshot.now_s if math.isnan(job.since_s) else job.since_s
+def _age_key(job: Job, context: PlanningContext) -> tuple[float, str]:
+    """Orders running jobs by age, the oldest first; one of unknown age counts as new."""
+    return (context.now_s if math.isnan(job.since_s) else job.since_s), job.id
 
 
-def _wanted(job: Job, devices: Sequence[Device], slots: Mapping[str, DeviceSlots], context: PlanningContext) -> Grant:
-    """A new grant, from now on."""
+def _wanted_grant(
+    job: Job, devices: Sequence[Device], slots: Mapping[str, DeviceSlots], context: PlanningContext
+) -> Grant:
+    """The grant that a running job's demand needs, from now on; of NaN bytes where its demand is unknown."""
     sizes = [
-        slots[device.id].needs(needed.needed_bytes) * slots[device.id].granule_bytes
+        slots[device.id].needs(demand.needed_bytes) * slots[device.id].granule_bytes
         for device in devices
-        if not math.isnan((needed := context.demand(job, DeviceClass.of(device))).needed_bytes)
+        if not math.isnan((demand := context.demand(job, context.device_class(device))).needed_bytes)
     ]
     return Grant(
         job_id=job.id,

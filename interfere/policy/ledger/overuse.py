@@ -1,75 +1,113 @@
-"""Who uses more memory than was granted, for how long, and who is to end for it.
+"""Grant overuse: which jobs hold more memory than they were granted, for how long, and which of them are to end.
 
-A window says the most that its job held at any time of it; it is over a grant with more than grant · (1 + tolerance).
-The run of a job are its windows over the grant that end after the last one that was not. A job is past its grant when
-the windows of its run cover `grant_patience_s`, and no single moment lies in all of them: a spike, however often it was
-reported, ends nobody.
+A usage window states the peak memory of its job within the window; the window is over the grant where that peak exceeds
+grant · (1 + tolerance). The run of a job is its windows over the grant that end after its last window that was not. A
+job overuses its grant when the windows of its run cover `grant_patience_s` and no single moment lies in all of them: a
+spike, however often it was reported, ends no job.
 
-Law 1: what counts is the set of windows: their order, their number and when they came do not matter. Law 2: a larger
-grant, more tolerance or more patience puts nobody past a grant. Law 3: only windows of the job itself count, on this
-device, since it was granted. Law 4: at most one job of a device ends in a decision: of the lowest priority, then the
-furthest past its grant. Law 5: who has not been watched for as long as the patience is past nothing any more.
+Law 1: the set of windows decides; their order, their number and when they came do not matter. Law 2: a larger grant,
+more tolerance or more patience never adds an overuse. Law 3: only windows of the job itself count, on this device,
+since it was granted. Law 4: at most one job of a device ends in a decision: of the lowest priority, then the furthest
+over its grant. Law 5: a job whose last window is older than the patience overuses nothing.
 """
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from interfere.policy.rules.text import format_bytes
-from interfere.records import Device, Grant, Job, Limits, MemoryUsage
+from interfere.policy.context import PlanningContext
+from interfere.policy.ledger.grants import running_grants
+from interfere.records import NAN, ActionKind, Device, Grant, Job, Limits, MemoryUsage, Rule, RuleKind, ScopeLedger
 
-Usages = Callable[[Grant], Iterable[MemoryUsage]]
-"""Windows of the job of a grant, those that end last first."""
+UsageLookup = Callable[[Grant], Iterable[MemoryUsage]]
+"""The usage windows of a grant's job, those that end last first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Overuse:
-    """A job past its grant on a device."""
+class GrantOveruse:
+    """A job that holds more memory on a device than it was granted."""
 
     job: Job
     device: Device
     granted_bytes: float
     used_bytes: float  # in its last window
-    covered_s: float
-    device_used_bytes: float = 0.0  # by all on it that hold a grant, each in its last window
+    covered_s: float  # seconds that the windows of its run cover
+    device_used_bytes: float = 0.0  # by all jobs on the device that hold a grant, each in its last window
 
     @property
-    def past_bytes(self) -> float:
-        """How far."""
+    def excess_bytes(self) -> float:
+        """Memory in use beyond the grant."""
         return self.used_bytes - self.granted_bytes
 
-    def __str__(self) -> str:
-        used, granted = format_bytes(self.used_bytes), format_bytes(self.granted_bytes)
-        said = f"held {used} of {granted} granted for {self.covered_s:.4g} s"
-        if self.device_used_bytes > self.device.memory_bytes:
-            device_bytes = format_bytes(self.device.memory_bytes)
-            said += f", and all on its device {format_bytes(self.device_used_bytes)} of {device_bytes}"
-        return said
+    @property
+    def rule(self) -> Rule:
+        """The overuse as the rule for which the job ends, or is warned of."""
+        is_device_full = self.device_used_bytes > self.device.memory_bytes
+        return Rule(
+            kind=RuleKind.GRANT_EXCEEDED,
+            job_id=self.job.id,
+            used_bytes=self.used_bytes,
+            granted_bytes=self.granted_bytes,
+            duration_s=self.covered_s,
+            device_used_bytes=self.device_used_bytes if is_device_full else NAN,
+            device_memory_bytes=self.device.memory_bytes if is_device_full else NAN,
+        )
 
 
-def in_order(windows: Iterable[MemoryUsage]) -> list[MemoryUsage]:
-    """Those that end last first."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OveruseReview:
+    """The grants of residents that stay, every overuse of one, and the jobs that end for it."""
+
+    grants: Mapping[str, Grant]  # by job id
+    overuses: tuple[GrantOveruse, ...]
+    ending: Mapping[str, GrantOveruse]  # the overuse for which a job ends, by job id
+
+    @property
+    def ending_devices(self) -> frozenset[str]:
+        """Ids of the devices on which a job that ends overuses its grant; no job starts there meanwhile."""
+        return frozenset(overuse.device.id for overuse in self.overuses if overuse.job.id in self.ending)
+
+    def of_job(self, job_id: str) -> GrantOveruse | None:
+        """The first overuse of a job; None where it keeps to its grant."""
+        return next((overuse for overuse in self.overuses if overuse.job.id == job_id), None)
+
+
+def review_overuse(
+    context: PlanningContext, ledger: ScopeLedger, leaving_jobs: frozenset[str], usages: UsageLookup
+) -> OveruseReview:
+    """Overuse by residents that stay, and which of them end where `end` is allowed. `leaving_jobs` do not stay."""
+    grants = {job_id: grant for job_id, grant in running_grants(ledger).items() if job_id not in leaving_jobs}
+    overuses = find_overuses(context.snapshot.devices, grants, usages, context.limits, context.now_s)
+    ending = jobs_to_end(overuses) if ActionKind.END in context.limits.allowed else {}
+    return OveruseReview(grants=grants, overuses=overuses, ending=ending)
+
+
+def latest_first(windows: Iterable[MemoryUsage]) -> list[MemoryUsage]:
+    """The windows, those that end last first."""
     return sorted(windows, key=lambda window: -window.end_s)
 
 
-def of_grant(window: MemoryUsage, grant: Grant, device_id: str, device_type: str) -> bool:
-    """Is it about this grant on this device? A gang's windows have to name theirs."""
-    here = window.device_id == device_id or (not window.device_id and len(grant.device_ids) == 1)
-    same = (window.job_id, window.workload, window.device_type) == (grant.job_id, grant.workload, device_type)
-    return here and same and window.end_s > grant.since_s
+def is_of_grant(window: MemoryUsage, grant: Grant, device_id: str, device_type: str) -> bool:
+    """Whether a window measures the job of a grant on a device since it was granted.
+
+    The windows of a gang have to name their device.
+    """
+    is_on_device = window.device_id == device_id or (not window.device_id and len(grant.device_ids) == 1)
+    is_of_job = (window.job_id, window.workload, window.device_type) == (grant.job_id, grant.workload, device_type)
+    return is_on_device and is_of_job and window.end_s > grant.since_s
 
 
-def overuse(
+def find_overuse(
     job: Job, device: Device, grant: Grant, windows: Iterable[MemoryUsage], limits: Limits, now_s: float
-) -> Overuse | None:
-    """How far a job is past its grant there; None where it is not. `windows`: those that end last first."""
-    most_bytes = grant.bytes * (1.0 + limits.memory.grant_tolerance)
+) -> GrantOveruse | None:
+    """The overuse of a job's grant on a device; None where there is none. `windows`: those that end last first."""
+    max_bytes = grant.bytes * (1.0 + limits.memory.grant_tolerance)
     run: list[MemoryUsage] = []
     since_s = grant.since_s
     for window in windows:
-        if not of_grant(window, grant, device.id, device.type):
+        if not is_of_grant(window, grant, device.id, device.type):
             continue
-        if window.bytes <= most_bytes:
+        if window.bytes <= max_bytes:
             since_s = window.end_s
             break
         run.append(window)
@@ -82,48 +120,54 @@ def overuse(
     last = max(run, key=lambda window: (window.end_s, window.start_s, window.bytes))
     if last.end_s < now_s - limits.memory.grant_patience_s:
         return None
-    return Overuse(job=job, device=device, granted_bytes=grant.bytes, used_bytes=last.bytes, covered_s=covered_s)
+    return GrantOveruse(job=job, device=device, granted_bytes=grant.bytes, used_bytes=last.bytes, covered_s=covered_s)
 
 
-def _covered_s(spans: Sequence[tuple[float, float]]) -> float:
-    """Seconds that lie in any of them."""
-    covered_s, upto_s = 0.0, -math.inf
-    for start_s, end_s in sorted(spans):
-        covered_s += max(0.0, end_s - max(start_s, upto_s))
-        upto_s = max(upto_s, end_s)
+def _covered_s(intervals: Sequence[tuple[float, float]]) -> float:
+    """Length in seconds of the union of intervals (start, end)."""
+    covered_s, covered_until_s = 0.0, -math.inf
+    for start_s, end_s in sorted(intervals):
+        covered_s += max(0.0, end_s - max(start_s, covered_until_s))
+        covered_until_s = max(covered_until_s, end_s)
     return covered_s
 
 
-def past_grants(
-    devices: Sequence[Device], grants: Mapping[str, Grant], usages: Usages, limits: Limits, now_s: float
-) -> tuple[Overuse, ...]:
-    """Every resident past its grant, on every device where it is."""
-    found: list[Overuse] = []
+def find_overuses(
+    devices: Sequence[Device], grants: Mapping[str, Grant], usages: UsageLookup, limits: Limits, now_s: float
+) -> tuple[GrantOveruse, ...]:
+    """Every overuse of a grant by a resident, on each device where it occurs. `grants` by job id."""
+    overuses: list[GrantOveruse] = []
     for device in devices:
-        here = [(job, grants[job.id]) for job in device.residents if job.id in grants]
-        past = [one for job, grant in here if (one := overuse(job, device, grant, usages(grant), limits, now_s))]
-        used_bytes = sum(_last_bytes(grant, device, usages) for _, grant in here) if past else 0.0
-        found += [replace(one, device_used_bytes=used_bytes) for one in past]
-    return tuple(found)
+        granted = [(job, grants[job.id]) for job in device.residents if job.id in grants]
+        on_device = [
+            overuse
+            for job, grant in granted
+            if (overuse := find_overuse(job, device, grant, usages(grant), limits, now_s))
+        ]
+        used_bytes = sum(_last_used_bytes(grant, device, usages) for _, grant in granted) if on_device else 0.0
+        overuses += [replace(overuse, device_used_bytes=used_bytes) for overuse in on_device]
+    return tuple(overuses)
 
 
-def _last_bytes(grant: Grant, device: Device, usages: Usages) -> float:
-    mine = (window.bytes for window in usages(grant) if of_grant(window, grant, device.id, device.type))
-    return next(mine, 0.0)
+def _last_used_bytes(grant: Grant, device: Device, usages: UsageLookup) -> float:
+    """Memory in the last window of a grant's job on a device; 0 without a window."""
+    windows = (window for window in usages(grant) if is_of_grant(window, grant, device.id, device.type))
+    return next((window.bytes for window in windows), 0.0)
 
 
-def to_end(past: Sequence[Overuse]) -> dict[str, Overuse]:
-    """Who ends, by job: at most one on each device."""
-    places: dict[str, set[str]] = {}
-    worst: dict[str, Overuse] = {}
-    for one in past:
-        places.setdefault(one.job.id, set()).add(one.device.id)
-        if one.job.id not in worst or one.past_bytes > worst[one.job.id].past_bytes:
-            worst[one.job.id] = one
-    taken: set[str] = set()
-    ends = {}
-    for one in sorted(worst.values(), key=lambda one: (one.job.priority, -one.past_bytes, one.job.id)):
-        if not places[one.job.id] & taken:
-            taken |= places[one.job.id]
-            ends[one.job.id] = one
-    return ends
+def jobs_to_end(overuses: Sequence[GrantOveruse]) -> dict[str, GrantOveruse]:
+    """The jobs that end, by id, each with its largest overuse: at most one job on each device."""
+    devices_of: dict[str, set[str]] = {}
+    largest: dict[str, GrantOveruse] = {}
+    for overuse in overuses:
+        job_id = overuse.job.id
+        devices_of.setdefault(job_id, set()).add(overuse.device.id)
+        if job_id not in largest or overuse.excess_bytes > largest[job_id].excess_bytes:
+            largest[job_id] = overuse
+    ending: dict[str, GrantOveruse] = {}
+    freed_devices: set[str] = set()
+    for overuse in sorted(largest.values(), key=lambda o: (o.job.priority, -o.excess_bytes, o.job.id)):
+        if not devices_of[overuse.job.id] & freed_devices:
+            freed_devices |= devices_of[overuse.job.id]
+            ending[overuse.job.id] = overuse
+    return ending

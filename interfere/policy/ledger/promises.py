@@ -1,204 +1,227 @@
-"""What became of planned starts: each is kept, fulfilled or released against what the scheduler sees now.
+"""What became of planned starts, moves and preemptions: each is kept, fulfilled or released against a snapshot.
 
-Law 1: after a complete snapshot nothing is kept but unexpired starts of its pending jobs, on devices it has.
-Law 2: a partial snapshot releases nothing for being left out. Law 3: what is kept holds its whole place: no other job
-may have it, nor a seat beside it. Pure: the clock is the snapshot's.
+Law 1: after a complete snapshot nothing is kept but unexpired promises to jobs and on devices that it shows. Law 2: a
+partial snapshot releases no promise for leaving something out. Law 3: a promise that is kept holds its whole device: no
+other job gets it, nor a free seat on it.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from interfere.policy.device_class import DeviceClass
-from interfere.policy.remaining import rest_of
+from interfere.policy.context import PlanningContext
+from interfere.policy.remaining import remaining_snapshot
 from interfere.policy.rules.availability import availability_rule
 from interfere.policy.rules.text import render
-from interfere.records import NAN, Action, ActionKind, Device, Job, Plan, Promise, Rule, RuleKind, Snapshot
+from interfere.records import NAN, Action, ActionKind, Device, Plan, Promise, Rule, RuleKind, Snapshot
 
-PROMISED = (ActionKind.START_ALONE, ActionKind.START_SHARED, ActionKind.MOVE, ActionKind.PREEMPT)
+PROMISED_KINDS = (ActionKind.START_ALONE, ActionKind.START_SHARED, ActionKind.MOVE, ActionKind.PREEMPT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Release:
-    """A promise that is over, and why."""
+class ReleasedPromise:
+    """A promise that is void, and why."""
 
     promise: Promise
     reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reconciled:
-    """Every promise, once."""
+class ReconciledPromises:
+    """What became of each promise of a ledger."""
 
     kept: tuple[Promise, ...]
-    fulfilled: tuple[Promise, ...]
-    released: tuple[Release, ...]
+    fulfilled: tuple[Promise, ...]  # carried out
+    released: tuple[ReleasedPromise, ...]
+
+    @property
+    def kept_jobs(self) -> frozenset[str]:
+        """Ids of the jobs that a promise is kept for."""
+        return frozenset(promise.action.job_id for promise in self.kept)
+
+    @property
+    def leaving_jobs(self) -> frozenset[str]:
+        """Ids of the residents that are on their way to another device, or to stop."""
+        return leaving_jobs(self.kept)
 
 
-def reconcile(promises: Sequence[Promise], snapshot: Snapshot) -> Reconciled:
-    """What of the promises still holds at `snapshot.now_s`."""
-    seen = _Seen.of(snapshot)
-    leaving = frozenset(p.action.job_id for p in promises if p.from_device_id)
-    while True:  # who was to take the place of one that does not go after all finds it taken
-        found = _with_leaving(promises, snapshot, seen, leaving)
-        still = frozenset(p.action.job_id for p in found.kept if p.from_device_id)
-        if leaving <= still:
-            return found
-        leaving &= still
+def leaving_jobs(promises: Sequence[Promise]) -> frozenset[str]:
+    """Ids of the residents that promises take off their device."""
+    return frozenset(promise.action.job_id for promise in promises if promise.from_device_id)
 
 
-def _with_leaving(
-    promises: Sequence[Promise], snapshot: Snapshot, seen: "_Seen", leaving: frozenset[str]
-) -> Reconciled:
-    """The verdicts where those that are `leaving` do not take up a place."""
-    kept, fulfilled, released = [], [], []
-    empty: frozenset[str] = frozenset()  # empty devices that are kept
+def reconcile_promises(promises: Sequence[Promise], context: PlanningContext) -> ReconciledPromises:
+    """Compare promises with the snapshot, at its time."""
+    leaving = leaving_jobs(promises)
+    while True:
+        reconciled = _reconcile_once(promises, context, leaving)
+        # If a migration is released, promises onto the device it would have left are void too.
+        if leaving <= reconciled.leaving_jobs:
+            return reconciled
+        leaving &= reconciled.leaving_jobs
+
+
+def _reconcile_once(
+    promises: Sequence[Promise], context: PlanningContext, leaving: frozenset[str]
+) -> ReconciledPromises:
+    """The same, if the residents that are `leaving` make room."""
+    kept, fulfilled, released = list[Promise](), list[Promise](), list[ReleasedPromise]()
+    max_devices = context.limits.max_devices
+    kept_empty_devices: frozenset[str] = frozenset()
     for promise in promises:
-        action = promise.action
-        if seen.done(promise):
+        if _is_fulfilled(promise, context):
             fulfilled.append(promise)
             continue
-        reason = seen.why_over(promise, snapshot, leaving)
-        if not reason:
-            needed, most = empty | (seen.empty & frozenset(action.places)), snapshot.limits.max_devices
-            if most is not None and len(needed) > most:
-                reason = render(Rule(kind=RuleKind.MAX_DEVICES, kept_devices=len(empty), max_devices=most))
-            else:
-                empty = needed
+        empty_devices = kept_empty_devices | _empty_devices(promise, context)
+        reason = _release_reason(promise, context, leaving)
+        if not reason and max_devices is not None and len(empty_devices) > max_devices:
+            reason = render(
+                Rule(kind=RuleKind.MAX_DEVICES, max_devices=max_devices, kept_devices=len(kept_empty_devices))
+            )
         if reason:
-            released.append(Release(promise=promise, reason=reason))
+            released.append(ReleasedPromise(promise=promise, reason=reason))
         else:
             kept.append(promise)
-    together: list[Promise] = []
-    places = {promise.action.job_id: frozenset(promise.action.places) for promise in kept}
-    for promise in kept:
-        company, reason = seen.with_company(promise, places, snapshot)
-        if reason:
-            released.append(Release(promise=promise, reason=reason))
+            kept_empty_devices = empty_devices
+    kept, without_partner = _review_partners(kept, context)
+    return ReconciledPromises(kept=tuple(kept), fulfilled=tuple(fulfilled), released=(*released, *without_partner))
+
+
+def _empty_devices(promise: Promise, context: PlanningContext) -> frozenset[str]:
+    """The devices of a promise that are known to be empty."""
+    devices = (context.devices.get(device_id) for device_id in promise.action.places)
+    return frozenset(device.id for device in devices if device is not None and not device.residents)
+
+
+def _running_on(job_id: str, context: PlanningContext) -> frozenset[str] | None:
+    """Ids of the devices on which a job was seen; None for one that was not seen running."""
+    devices = context.resident_devices.get(job_id)
+    return None if devices is None else frozenset(device.id for device in devices)
+
+
+def _is_fulfilled(promise: Promise, context: PlanningContext) -> bool:
+    """Whether the job runs where it was to run, or, if it was to be preempted, runs there no longer."""
+    action = promise.action
+    running_on = _running_on(action.job_id, context)
+    if action.kind is ActionKind.PREEMPT:
+        is_pending = action.job_id in context.pending
+        return is_pending or (running_on is not None and running_on != frozenset(action.places))
+    return running_on == frozenset(action.places)
+
+
+def _release_reason(promise: Promise, context: PlanningContext, leaving: frozenset[str]) -> str:
+    """Why a promise that is not fulfilled is void; empty while the action can still happen."""
+    action = promise.action
+    job, running_on = context.pending.get(action.job_id), _running_on(action.job_id, context)
+    if running_on is not None and running_on != {promise.from_device_id}:
+        return f"it was started on {', '.join(sorted(running_on))} instead"
+    if context.now_s >= action.promised_by_s:
+        return f"it was not started by {action.promised_by_s:g} s"
+    if promise.from_device_id and job is not None:
+        return "it went back to the queue"
+    if job is None and running_on is None and not context.snapshot.partial:
+        return "the job is over"
+    return _blocked_reason(action, context, leaving)
+
+
+def _blocked_reason(action: Action, context: PlanningContext, leaving: frozenset[str]) -> str:
+    """Why a promised action is not possible, or not allowed, on its devices any more; empty where it is."""
+    job = context.pending.get(action.job_id)
+    devices = [context.devices[device_id] for device_id in action.places if device_id in context.devices]
+    if len(devices) < len(action.places) and not context.snapshot.partial:
+        return "the device is gone"
+    if action.kind not in context.limits.allowed:
+        return render(Rule(kind=RuleKind.ACTION_NOT_ALLOWED, job_id=action.job_id, action=action.kind))
+    if job is not None and job.gpus != len(action.places):
+        return f"it takes {job.gpus} devices now"
+    rules = (availability_rule(job, context.device_class(device)) for device in devices if job is not None)
+    rule = next((rule for rule in rules if rule is not None), None)
+    return _occupied_reason(action, devices, leaving) if rule is None else render(rule)
+
+
+def _occupied_reason(action: Action, devices: Sequence[Device], leaving: frozenset[str]) -> str:
+    """Why the promised devices have no room: other residents than the partner and those that leave; empty if none."""
+    residents = {job.id for device in devices for job in device.residents}
+    occupants = residents - leaving - {action.partner_id}
+    return f"its place was taken by {', '.join(sorted(occupants))}" if occupants else ""
+
+
+def _review_partners(
+    promises: Sequence[Promise], context: PlanningContext
+) -> tuple[list[Promise], list[ReleasedPromise]]:
+    """The promises, alone where the partner is gone; and those that may not be kept alone."""
+    kept, released = list[Promise](), list[ReleasedPromise]()
+    places_of = {promise.action.job_id: frozenset(promise.action.places) for promise in promises}
+    for promise in promises:
+        partner_id = promise.action.partner_id
+        if not partner_id or _has_partner(promise, places_of, context):
+            kept.append(promise)
+        elif promise.action.kind is ActionKind.MOVE:
+            kept.append(replace(promise, action=_move_alone(promise.action)))
+        elif ActionKind.START_ALONE in context.limits.allowed:
+            kept.append(replace(promise, action=_start_alone(promise.action)))
         else:
-            together.append(company)
-    return Reconciled(kept=tuple(together), fulfilled=tuple(fulfilled), released=tuple(released))
+            reason = f"its partner {partner_id} is gone, and start_alone is not an allowed action"
+            released.append(ReleasedPromise(promise=promise, reason=reason))
+    return kept, released
 
 
-def around(snapshot: Snapshot, kept: Sequence[Promise]) -> Snapshot:
-    """What is left to decide: the pending jobs that nothing is promised to, and the devices that nobody is to get."""
-    jobs = {promise.action.job_id for promise in kept}
-    places = {name for promise in kept for name in promise.places}
-    return rest_of(snapshot, jobs, places)
+def _has_partner(promise: Promise, places_of: Mapping[str, frozenset[str]], context: PlanningContext) -> bool:
+    """Whether the partner runs on the promised devices or is promised them, or may do so unseen."""
+    partner_id, places = promise.action.partner_id, frozenset(promise.action.places)
+    may_be_unseen = context.snapshot.partial and partner_id not in context.jobs
+    return may_be_unseen or places in (_running_on(partner_id, context), places_of.get(partner_id))
 
 
-def renewed(kept: Sequence[Promise], plan: Plan, snapshot: Snapshot) -> tuple[Promise, ...]:
-    """The ledger after a plan that repeats what is kept: that, and the starts and moves that the plan adds."""
-    runs_on = {job.id: device.id for device in snapshot.devices for job in device.residents}
-    old = {promise.action.job_id for promise in kept}
-    return (
-        *(replace(p, decision_ids=(*p.decision_ids, plan.decision_id)) for p in kept),
-        *(
-            Promise(
-                action=action,
-                decision_ids=(plan.decision_id,),
-                from_device_id=runs_on.get(action.job_id, ""),
-                since_s=snapshot.now_s,
-            )
-            for action in plan.actions
-            if action.kind in PROMISED and action.job_id not in old
-        ),
+def _move_alone(move: Action) -> Action:
+    """The move to a device without a partner."""
+    return replace(move, partner_id="", slowdown=1.0, partner_slowdown=NAN)
+
+
+def _start_alone(start: Action) -> Action:
+    """The start on a device without a partner; its cost is still to be computed."""
+    return replace(
+        start,
+        kind=ActionKind.START_ALONE,
+        partner_id="",
+        slowdown=1.0,
+        slowdown_lower=1.0,
+        slowdown_upper=1.0,
+        partner_slowdown=NAN,
+        cost=NAN,
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Seen:
-    """A snapshot, by id."""
+def without_promised(snapshot: Snapshot, kept: Sequence[Promise]) -> Snapshot:
+    """The snapshot without the jobs that promises are kept for, and without the devices that they hold."""
+    promised_jobs = {promise.action.job_id for promise in kept}
+    held_devices = {device_id for promise in kept for device_id in promise.places}
+    return remaining_snapshot(snapshot, promised_jobs, held_devices)
 
-    pending: Mapping[str, Job]
-    devices: Mapping[str, Device]
-    runs_on: Mapping[str, frozenset[str]]  # resident -> its devices
-    empty: frozenset[str]
 
-    @classmethod
-    def of(cls, snapshot: Snapshot) -> "_Seen":
-        runs_on: dict[str, frozenset[str]] = {}
-        for device in snapshot.devices:
-            for job in device.residents:
-                runs_on[job.id] = runs_on.get(job.id, frozenset()) | {device.id}
-        return cls(
-            pending={job.id: job for job in snapshot.pending},
-            devices={device.id: device for device in snapshot.devices},
-            runs_on=runs_on,
-            empty=frozenset(device.id for device in snapshot.devices if not device.residents),
+def renew_promises(kept: Sequence[Promise], plan: Plan, context: PlanningContext) -> tuple[Promise, ...]:
+    """The promises after a plan: those that it repeats, then its own starts, moves and preemptions."""
+    promised_jobs = {promise.action.job_id for promise in kept}
+    repeated = [replace(promise, decision_ids=(*promise.decision_ids, plan.decision_id)) for promise in kept]
+    added = [
+        Promise(
+            action=action,
+            decision_ids=(plan.decision_id,),
+            from_device_id=_leaves_device(action.job_id, context),
+            since_s=context.now_s,
         )
-
-    def done(self, promise: Promise) -> bool:
-        """Does it run where it was to, or, to be stopped, run there no longer?"""
-        action = promise.action
-        here, seen = self.runs_on.get(action.job_id), action.job_id in self.pending
-        if action.kind is ActionKind.PREEMPT:
-            return seen or (here is not None and here != frozenset(action.places))
-        return here == frozenset(action.places)
-
-    def why_over(self, promise: Promise, snapshot: Snapshot, leaving: frozenset[str]) -> str:
-        """Why a start that did not happen will not; empty while it may."""
-        action, here = promise.action, frozenset({promise.from_device_id})
-        if self.runs_on.get(action.job_id, here) != here:
-            return f"it was started on {', '.join(sorted(self.runs_on[action.job_id]))} instead"
-        if snapshot.now_s >= action.promised_by_s:
-            return f"it was not started by {action.promised_by_s:g} s"
-        job = self.pending.get(action.job_id)
-        if promise.from_device_id and job is not None:
-            return "it went back to the queue"
-        if job is None and action.job_id not in self.runs_on and not snapshot.partial:
-            return "the job is over"
-        there = [self.devices[name] for name in action.places if name in self.devices]
-        if len(there) < len(action.places) and not snapshot.partial:
-            return "the device is gone"
-        return _why_not_there(action, job, there, snapshot, leaving)
-
-    def with_company(
-        self, promise: Promise, places: Mapping[str, frozenset[str]], snapshot: Snapshot
-    ) -> tuple[Promise, str]:
-        """The promise, alone where its partner is gone; or why it cannot be kept alone."""
-        action = promise.action
-        partner = action.partner_id
-        there = frozenset(action.places) in (self.runs_on.get(partner), places.get(partner))
-        unseen = snapshot.partial and partner not in self.pending and partner not in self.runs_on
-        if not partner or there or unseen:
-            return promise, ""
-        if action.kind is ActionKind.MOVE:
-            alone = replace(action, partner_id="", slowdown=1.0, partner_slowdown=NAN)
-            return replace(promise, action=alone), ""
-        if ActionKind.START_ALONE not in snapshot.limits.allowed:
-            return promise, f"its partner {partner} is gone, and start_alone is not an allowed action"
-        return replace(
-            promise,
-            action=replace(
-                action,
-                kind=ActionKind.START_ALONE,
-                partner_id="",
-                slowdown=1.0,
-                slowdown_lower=1.0,
-                slowdown_upper=1.0,
-                partner_slowdown=NAN,
-                cost=NAN,
-            ),
-        ), ""
-
-
-def _why_not_there(
-    action: Action, job: Job | None, there: Sequence[Device], snapshot: Snapshot, leaving: frozenset[str]
-) -> str:
-    """Why a start is not possible, or not wanted, any more on the devices that were seen; empty where it is."""
-    if action.kind not in snapshot.limits.allowed:
-        return f"{action.kind} is not an allowed action"
-    if job is not None and job.gpus != len(action.places):
-        return f"it takes {job.gpus} devices now"
-    shut = [
-        render(rule)
-        for device in there
-        if job is not None and (rule := availability_rule(job, DeviceClass.of(device, snapshot.now_s))) is not None
+        for action in plan.actions
+        if action.kind in PROMISED_KINDS and action.job_id not in promised_jobs
     ]
-    others = {one.id for device in there for one in device.residents} - leaving - {action.partner_id}
-    return shut[0] if shut else f"its place was taken by {', '.join(sorted(others))}" if others else ""
+    return (*repeated, *added)
 
 
-def repeated(promise: Promise) -> Action:
-    """The same start again."""
-    return replace(promise.action, reason=f"promised by decision {promise.decision_ids[0]}")
+def _leaves_device(job_id: str, context: PlanningContext) -> str:
+    """The device that a resident leaves; empty for a pending job."""
+    devices = context.resident_devices.get(job_id)
+    return devices[-1].id if devices else ""
+
+
+def repeat_action(promise: Promise) -> Action:
+    """The promised action again."""
+    rule = Rule(kind=RuleKind.PROMISED, job_id=promise.action.job_id, decision_id=promise.decision_ids[0])
+    return replace(promise.action, reason=render(rule), rule=rule)

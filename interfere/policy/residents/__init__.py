@@ -1,1 +1,1 @@
-"""Running jobs: which of them stay, migrate, stop or end."""
+"""Running jobs: which of them stay, migrate, are preempted or end."""

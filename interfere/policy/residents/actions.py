@@ -1,86 +1,117 @@
-"""What a plan says of residents, where that is allowed: who leaves, who gets a device that one leaves, who stays.
+"""Actions for residents, where they are allowed: which migrate, are preempted or end, and which stay.
 
-Law: every resident is kept, moved, stopped or ended, once; nobody leaves but with a clock, which tells the old from the
-new.
+Law: every resident is kept, moved, preempted or ended, once; none leaves its device without a clock, which tells
+earlier starts from recent ones.
 """
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from interfere.policy.answer.merge import all_waiting, job_objective_cost, merge_plans
 from interfere.policy.context import PlanningContext
-from interfere.policy.ledger.overuse import Overuse
-from interfere.policy.next_decision import Slowdowns
-from interfere.policy.residents.migration import Moves, Step, find_moves, movable
+from interfere.policy.ledger.overuse import OveruseReview
+from interfere.policy.residents.migration import Migration, MigrationPlan, is_movable, plan_migrations
 from interfere.policy.rules.runtime import start_weights
-from interfere.records import Action, ActionKind, Device, Grant, Job, Plan, Snapshot, SolveStatus
+from interfere.policy.rules.text import render
+from interfere.policy.slowdowns import DEPARTURES, SlowdownOfJob
+from interfere.records import Action, ActionKind, Job, Plan, Rule, RuleKind, SolveStatus
 
-LEAVE = (ActionKind.MOVE, ActionKind.PREEMPT)  # what makes a resident leave its device
-
-
-def with_moves(fresh: Plan, context: PlanningContext) -> tuple[Plan, tuple[Action, ...]]:
-    """The plan with the starts that moves make room for, and the moves. The context is what the plan was to decide."""
-    left = context.snapshot
-    if not left.limits.allowed.intersection(LEAVE) or math.isnan(left.now_s):
-        return fresh, ()
-    closed = {name for action in fresh.actions for name in action.places}
-    waits = {action.job_id for action in fresh.actions if not action.places}
-    waiting = [job for job in left.pending if job.id in waits and job.gpus == 1]
-    empty = [device.id for device in left.devices if not device.residents]
-    most = len(empty) if left.limits.max_devices is None else left.limits.max_devices
-    spare = most - sum(name in closed for name in empty)
-    by_weight = sorted(waiting, key=lambda job: -float(start_weights([job], left.now_s)[0]))
-    found = find_moves(context, closed, by_weight, spare)
-    jobs = {job.id: job for job in waiting}
-    kinds = {device.id: device.type for device in left.devices}
-    starts = [_into_room(step, jobs[step.starts], kinds, context) for step in found.steps if step.starts]
-    whole = merge_plans([fresh, _as_plan(starts, context)], left) if starts else fresh
-    if any(movable(job) for device in left.devices for job in device.residents):
-        whole = replace(whole, status=SolveStatus.BOUNDED)  # other moves might have been better
-    return whole, _moves(found)
+LEAVING_KINDS = (ActionKind.MOVE, ActionKind.PREEMPT)  # promised actions after which a resident has left its device
 
 
-def _moves(found: Moves) -> tuple[Action, ...]:
+def with_migrations(plan: Plan, context: PlanningContext) -> Plan:
+    """The plan with the migrations that gain, and the starts they make room for; its pending jobs come first.
+
+    The context is that of the snapshot which the plan was made for.
+    """
+    snapshot = context.snapshot
+    if not snapshot.limits.allowed.intersection(LEAVING_KINDS) or math.isnan(snapshot.now_s):
+        return plan
+    started_on = {device_id for action in plan.actions for device_id in action.places}
+    unplaced = {action.job_id for action in plan.actions if not action.places}
+    waiting = [job for job in snapshot.pending if job.id in unplaced and job.gpus == 1]
+    waiting.sort(key=lambda job: -float(start_weights([job], snapshot.now_s)[0]))
+    empty = [device.id for device in snapshot.devices if not device.residents]
+    max_devices = len(empty) if snapshot.limits.max_devices is None else snapshot.limits.max_devices
+    free_devices = max_devices - sum(device_id in started_on for device_id in empty)
+    migration_plan = plan_migrations(context, started_on, waiting, free_devices)
+    starts = [_start_in_room(migration, context) for migration in migration_plan.migrations if migration.starts]
+    if starts:
+        plan = merge_plans([plan, _plan_of(starts, context)], snapshot)
+    if any(is_movable(job) for device in snapshot.devices for job in device.residents):
+        plan = replace(plan, status=SolveStatus.BOUNDED)  # other migrations might have gained more
+    return replace(plan, actions=(*plan.actions, *_leaving_actions(migration_plan)))
+
+
+def _leaving_actions(migration_plan: MigrationPlan) -> tuple[Action, ...]:
+    """The moves and preemptions of a migration plan."""
     actions = []
-    for step in found.steps:
-        if step.stopped:
-            why = f"{step.starts}, of higher priority, saves {step.saves_s:.4g} weighted s for {step.pays_s:.4g}"
-            stop = Action(kind=ActionKind.PREEMPT, job_id=step.stopped, device_id=step.device_id, reason=why)
-            actions.append(stop)
-        why = f"saves {step.saves_s:.4g} weighted s for {step.pays_s:.4g} of checkpoints"
-        why += f", and {step.starts} starts" if step.starts else ""
-        for name in step.movers:
-            berth = found.to[name]
+    for migration in migration_plan.migrations:
+        if migration.preempted:
+            rule = _gain_rule(RuleKind.PREEMPTED, migration.preempted, migration)
+            actions.append(
+                Action(
+                    kind=ActionKind.PREEMPT,
+                    job_id=migration.preempted,
+                    device_id=migration.device_id,
+                    reason=render(rule),
+                    rule=rule,
+                )
+            )
+        for job_id in migration.movers:
+            destination = migration_plan.destinations[job_id]
+            rule = _gain_rule(RuleKind.MIGRATION_GAIN, job_id, migration)
             actions.append(
                 Action(
                     kind=ActionKind.MOVE,
-                    job_id=name,
-                    device_id=berth.device_id,
-                    partner_id=berth.partner_id,
-                    slowdown=berth.slowdown,
-                    partner_slowdown=berth.partner_slowdown,
-                    reason=why,
+                    job_id=job_id,
+                    device_id=destination.device_id,
+                    partner_id=destination.partner_id,
+                    slowdown=destination.slowdown,
+                    partner_slowdown=destination.partner_slowdown,
+                    reason=render(rule),
+                    rule=rule,
                 )
             )
     return tuple(actions)
 
 
-def _into_room(step: Step, job: Job, kinds: Mapping[str, str], context: PlanningContext) -> Action:
-    return Action(
-        kind=ActionKind.START_ALONE,
-        job_id=job.id,
-        device_id=step.device_id,
-        slowdown=1.0,
-        slowdown_lower=1.0,
-        slowdown_upper=1.0,
-        cost=job_objective_cost(job, 1.0, kinds[step.device_id], context),
-        reason=f"{step.stopped} stops for it" if step.stopped else f"{step.movers[0]} moves and leaves its device",
+def _gain_rule(kind: RuleKind, job_id: str, migration: Migration) -> Rule:
+    """What moving or preempting a resident saves and costs, and the job that starts for it."""
+    return Rule(
+        kind=kind,
+        job_id=job_id,
+        partner_id=migration.starts,
+        saved_s=migration.saved_s,
+        paid_s=migration.cost_s,
     )
 
 
-def _as_plan(starts: Sequence[Action], context: PlanningContext) -> Plan:
-    """The starts alone; in any plan that makes them they cost that."""
+def _start_in_room(migration: Migration, context: PlanningContext) -> Action:
+    """The start of the waiting job that a migration makes room for."""
+    device = context.devices[migration.device_id]
+    rule = Rule(
+        kind=RuleKind.DEVICE_VACATED,
+        job_id=migration.starts,
+        partner_id=migration.preempted or migration.movers[0],
+        action=ActionKind.PREEMPT if migration.preempted else ActionKind.MOVE,
+    )
+    return Action(
+        kind=ActionKind.START_ALONE,
+        job_id=migration.starts,
+        device_id=device.id,
+        slowdown=1.0,
+        slowdown_lower=1.0,
+        slowdown_upper=1.0,
+        cost=job_objective_cost(context.pending[migration.starts], 1.0, device.type, context),
+        reason=render(rule),
+        rule=rule,
+    )
+
+
+def _plan_of(starts: Sequence[Action], context: PlanningContext) -> Plan:
+    """A plan of these starts; every plan that makes them pays this cost for them, so it is its own lower bound."""
     costs = [action.cost for action in starts]
     value = max(costs) if context.objective.is_min_max else sum(costs)
     return replace(
@@ -93,51 +124,68 @@ def _as_plan(starts: Sequence[Action], context: PlanningContext) -> Plan:
     )
 
 
-def end_actions(ends: Mapping[str, Overuse], held: Mapping[str, Grant]) -> tuple[Action, ...]:
-    """One for every job that is to end, on all its devices."""
+def end_actions(overuse: OveruseReview) -> tuple[Action, ...]:
+    """One `end` for every job that ends for its overuse, on all its devices."""
     actions = []
-    for name, one in ends.items():
-        places = (one.device.id, *(place for place in held[name].device_ids if place != one.device.id))
+    for job_id, largest in overuse.ending.items():
+        device_ids = overuse.grants[job_id].device_ids
+        other_devices = (device_id for device_id in device_ids if device_id != largest.device.id)
         actions.append(
             Action(
                 kind=ActionKind.END,
-                job_id=name,
-                device_id=one.device.id,
-                reason=str(one),
-                device_ids=places if one.job.gpus > 1 else (),
-                grant_bytes=one.granted_bytes,
+                job_id=job_id,
+                device_id=largest.device.id,
+                reason=render(largest.rule),
+                rule=largest.rule,
+                device_ids=(largest.device.id, *other_devices) if largest.job.gpus > 1 else (),
+                grant_bytes=largest.granted_bytes,
             )
         )
     return tuple(actions)
 
 
-def kept_actions(
-    snapshot: Snapshot, moved: Collection[str], comes: Sequence[Action], slowdowns: Slowdowns
+def keep_actions(
+    context: PlanningContext, changes: Sequence[Action], overuse: OveruseReview, slowdown_of: SlowdownOfJob
 ) -> tuple[Action, ...]:
-    """One for every resident that stays. `moved`: who does not; `comes`: starts and moves."""
-    if ActionKind.KEEP not in snapshot.limits.allowed:
+    """One `keep` for every resident that stays, with its grant, and a warning where it overuses it.
+
+    `changes`: all other actions of the decision.
+    """
+    if ActionKind.KEEP not in context.limits.allowed:
         return ()
-    joined = {action.partner_id: action.job_id for action in comes if action.partner_id}
-    places: dict[str, list[Device]] = {}
-    jobs: dict[str, Job] = {}
-    for device in snapshot.devices:
-        for job in device.residents:
-            if job.id not in moved:
-                places.setdefault(job.id, []).append(device)
-                jobs[job.id] = job
-    actions = []
-    for name, devices in places.items():
-        others = [one.id for one in devices[0].residents if one.id != name and one.id not in moved]
-        others += [joined[name]] if name in joined else []
-        actions.append(
-            Action(
-                kind=ActionKind.KEEP,
-                job_id=name,
-                device_id=devices[0].id,
-                partner_id=others[0] if len(others) == 1 else "",
-                slowdown=slowdowns.get(name, math.nan),
-                device_ids=tuple(device.id for device in devices) if jobs[name].gpus > 1 else (),
-                reason="it stays where it is",
-            )
-        )
-    return tuple(actions)
+    leaving = {action.job_id for action in changes if action.kind in DEPARTURES}
+    newcomer_of = {action.partner_id: action.job_id for action in changes if action.partner_id}
+    kept = (
+        _keep(context.residents[job_id], context, leaving, newcomer_of.get(job_id, ""))
+        for job_id in context.resident_devices
+        if job_id not in leaving
+    )
+    return tuple(
+        _with_grant_and_warning(replace(action, slowdown=slowdown_of.get(action.job_id, math.nan)), overuse)
+        for action in kept
+    )
+
+
+def _keep(job: Job, context: PlanningContext, leaving: Collection[str], newcomer: str) -> Action:
+    devices = context.resident_devices[job.id]
+    rule = Rule(kind=RuleKind.RESIDENT_STAYS, job_id=job.id)
+    partners = [other.id for other in devices[0].residents if other.id != job.id and other.id not in leaving]
+    partners += [newcomer] if newcomer else []
+    return Action(
+        kind=ActionKind.KEEP,
+        job_id=job.id,
+        device_id=devices[0].id,
+        partner_id=partners[0] if len(partners) == 1 else "",
+        device_ids=tuple(device.id for device in devices) if job.gpus > 1 else (),
+        reason=render(rule),
+        rule=rule,
+    )
+
+
+def _with_grant_and_warning(keep: Action, overuse: OveruseReview) -> Action:
+    grant = overuse.grants.get(keep.job_id)
+    if grant is None:
+        return keep
+    own_overuse = overuse.of_job(keep.job_id)
+    warning = f"; warning: it {render(own_overuse.rule)}" if own_overuse else ""
+    return replace(keep, grant_bytes=grant.bytes, reason=keep.reason + warning)

@@ -1,24 +1,25 @@
-"""Residents that had better run elsewhere: what a move saves over the time that is left, against its checkpoint.
+"""Migration of residents that had better run elsewhere: what moves save, against what their checkpoints cost.
 
 All in weighted seconds: job i beside j loses w_i (s_ij - 1) each second of the remaining_s that it would run alone, and
-who moves pays w_i · checkpoint_s (w = 1 where the objective counts every job the same). A step is taken only if what
-its jobs save exceeds `move_factor` times what its movers pay; steps are taken largest net first, on devices as the
-steps before left them, until none pays. A step is: leave a partner for an empty device; join a resident that is alone,
-also to make room for a job that waits, which saves its weight for as long as the shortest remaining_s of any resident;
-or change places with another. Where no move makes room, a job of strictly higher priority that waits may stop the
-resident of lowest priority, alone on its device, whose remaining_s would keep it waiting for longer than that costs.
+a mover pays w_i · checkpoint_s (w = 1 where the objective counts every job the same). A migration is taken only if what
+its jobs save exceeds `move_factor` times what its movers pay; migrations are taken largest gain first, on devices as
+the earlier ones left them, until none gains. A migration is: leave a partner for an empty device; join a resident that
+is alone, also to make room for a waiting job, which saves its weight for as long as the shortest remaining_s of any
+resident; or swap places with another mover. Where no migration makes room, a waiting job of strictly higher priority
+may preempt the resident of lowest priority, alone on its device, whose remaining_s would keep it waiting for longer
+than the preemption costs.
 
-Law 1: movable are preemptible jobs on one device whose remaining_s, checkpoint_s and since_s are known and who have
-been there for longer than a promise lives, but none whose deadline can still be met. A device is left alone that has a
-younger resident, or one whose age is not known, a promise, or a start of this plan: so asking again at once moves
-nobody. Law 2: nobody moves twice in a plan.
-Moves stay within a device class. Heuristic: each step is worth it, no bound says that no other set is better;
-on small clusters where moving is free the steps save at least 95 % of what the best arrangement does (a test).
+Law 1: only preemptible jobs on one device may move, with known remaining_s, checkpoint_s and since_s, there for longer
+than a promise lives, and none whose deadline can still be met. A device is left alone that has a younger resident, or
+one of unknown age, a promise, or a start of this plan: so asking again at once moves no job. Law 2: no job moves twice
+in a plan. Migrations stay within a device class. Heuristic: each migration gains, no bound says that no other set gains
+more; on small clusters where moving is free they save at least 95 % of what the best arrangement does (a test).
 """
 
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -26,30 +27,30 @@ from interfere.policy.context import PlanningContext
 from interfere.policy.costs.objectives import weights
 from interfere.policy.costs.pair_costs import pair_costs
 from interfere.policy.device_class import DeviceClass
-from interfere.policy.residents.migration_gain import Field
+from interfere.policy.residents.migration_gain import MigrationCandidate, MigrationKind, ResidentPairs
 from interfere.policy.rules.availability import availability_rule, start_rule
 from interfere.policy.rules.memory import solo_memory_rule
 from interfere.policy.rules.runtime import runtimes
-from interfere.records import NAN, ActionKind, Device, Job, Limits, ObjectiveKind, Snapshot
+from interfere.records import NAN, ActionKind, Device, Job, ObjectiveKind, Snapshot
 
 UNWEIGHTED = (ObjectiveKind.TOTAL_SLOWDOWN, ObjectiveKind.COMPLETION_TIME)  # every job counts the same there
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
-    """Residents that move, what that saves and what it pays, in weighted seconds."""
+class Migration:
+    """Residents that move, or one that is preempted, with what that saves and costs in weighted seconds."""
 
     movers: tuple[str, ...]
-    stopped: str = ""  # a resident that goes back to the queue, in place of movers
+    preempted: str = ""  # a resident that goes back to the queue, where there are no movers
     starts: str = ""  # a waiting job that gets the device which is left
     device_id: str = ""  # that device
-    saves_s: float
-    pays_s: float  # without the factor
+    saved_s: float
+    cost_s: float  # not multiplied by `move_factor`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Berth:
-    """Where a mover ends, beside whom, and how both fare."""
+class Destination:
+    """Where a mover ends, beside which job, and the slowdowns of both."""
 
     device_id: str
     partner_id: str
@@ -58,211 +59,236 @@ class Berth:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Moves:
-    """What changes among the residents."""
+class MigrationPlan:
+    """All migrations of a plan, and the destination of each mover."""
 
-    steps: tuple[Step, ...] = ()
-    to: Mapping[str, Berth] = field(default_factory=dict)  # of each mover
+    migrations: tuple[Migration, ...] = ()
+    destinations: Mapping[str, Destination] = field(default_factory=dict)  # by job id
 
 
-def find_moves(
+def plan_migrations(
     context: PlanningContext,
-    closed: Collection[str],
+    closed_devices: Collection[str],
     waiting: Sequence[Job],
-    spare: int,
-) -> Moves:
-    """Steps until none pays.
+    free_devices: int,
+) -> MigrationPlan:
+    """The migrations that gain, and the preemptions where none makes room.
 
-    `closed`: devices with a promise or a start of this plan; `waiting`: jobs on one device that nothing starts, in the
-    order in which they should; `spare`: empty devices that may still be taken.
+    `closed_devices` have a promise or a start of this plan; `waiting` are jobs on one device that nothing starts, in
+    the order in which they should start; `free_devices` is the number of empty devices that may still be taken.
     """
-    snapshot = context.snapshot
-    left = [job.remaining_s for device in snapshot.devices for job in device.residents]
-    wait_s = float(np.nan_to_num(np.fmin.reduce(left, initial=math.nan)))
-    queue, steps, to = list(waiting), list[Step](), dict[str, Berth]()
-    fields = _fields(context, closed)
-    for where, field_ in fields.items() if ActionKind.MOVE in snapshot.limits.allowed else ():
-        while taken := _sweep(where, field_, queue, wait_s, spare, context):
-            spare -= sum(leaves for _, leaves in taken)
-            steps += [step for step, _ in taken]
-        to |= _berths(field_, {name for step in steps for name in step.movers})
-    if ActionKind.PREEMPT in snapshot.limits.allowed:
-        steps += _stops(queue, fields, context)
-    return Moves(steps=tuple(steps), to=to)
+    allowed = context.limits.allowed
+    remaining_s = [job.remaining_s for device in context.snapshot.devices for job in device.residents]
+    wait_s = float(np.nan_to_num(np.fmin.reduce(remaining_s, initial=math.nan)))
+    queue, migrations, destinations = list(waiting), list[Migration](), dict[str, Destination]()
+    pairs_of_class = _resident_pairs(context, closed_devices)
+    for device_class, pairs in pairs_of_class.items() if ActionKind.MOVE in allowed else ():
+        while taken := _take_disjoint(device_class, pairs, queue, wait_s, free_devices, context):
+            free_devices -= sum(candidate.kind is MigrationKind.LEAVE for candidate, _ in taken)
+            migrations += [migration for _, migration in taken]
+        movers = {job_id for migration in migrations for job_id in migration.movers}
+        destinations |= _destinations(pairs, movers)
+    if ActionKind.PREEMPT in allowed:
+        migrations += _preemptions(queue, pairs_of_class, context)
+    return MigrationPlan(migrations=tuple(migrations), destinations=destinations)
 
 
-def weight_of(job: Job, snapshot: Snapshot) -> float:
-    """Of one of its seconds."""
+def job_weight(job: Job, snapshot: Snapshot) -> float:
+    """Weight of one of the job's seconds."""
     return 1.0 if snapshot.objective in UNWEIGHTED and not snapshot.objective_terms else float(weights([job])[0])
 
 
-def movable(job: Job) -> bool:
-    """May it be moved or stopped at all, and is known what that costs?"""
+def is_movable(job: Job) -> bool:
+    """Whether a job may be moved or preempted at all, and what that costs is known."""
     return job.preemptible and job.gpus == 1 and not math.isnan(job.remaining_s + job.checkpoint_s)
 
 
-def settled(device: Device, snapshot: Snapshot) -> bool:
-    """Are all its residents there for longer than a promise lives? So no unexpired plan started any of them."""
-    ttl_s = snapshot.limits.timing.promise_ttl_s
-    return all(job.gpus == 1 and snapshot.now_s - job.since_s >= ttl_s for job in device.residents)
+def _outlived_promises(device: Device, context: PlanningContext) -> bool:
+    """Whether every resident has been there for longer than a promise lives: no unexpired plan started one of them."""
+    ttl_s = context.limits.timing.promise_ttl_s
+    return all(job.gpus == 1 and context.now_s - job.since_s >= ttl_s for job in device.residents)
 
 
-def _fields(context: PlanningContext, closed: Collection[str]) -> dict[DeviceClass, Field]:
-    """The open devices with at most two residents, by class; only classes in which somebody may move."""
-    snapshot = context.snapshot
-    devices: dict[DeviceClass, list[Device]] = {}
-    for device in snapshot.devices:
-        if device.id not in closed and len(device.residents) <= 2 and settled(device, snapshot):
-            devices.setdefault(DeviceClass.of(device, snapshot.now_s), []).append(device)
-    limits = replace(snapshot.limits, allowed=snapshot.limits.allowed | {ActionKind.START_SHARED})
-    share = ActionKind.START_SHARED in snapshot.limits.allowed
+def _resident_pairs(context: PlanningContext, closed_devices: Collection[str]) -> dict[DeviceClass, ResidentPairs]:
+    """The open devices with at most two residents, by class; only classes in which some job may move."""
+    devices_of: dict[DeviceClass, list[Device]] = {}
+    for device in context.snapshot.devices:
+        if device.id not in closed_devices and len(device.residents) <= 2 and _outlived_promises(device, context):
+            devices_of.setdefault(context.device_class(device), []).append(device)
     return {
-        where: _field(where, some, context, limits, share=share)
-        for where, some in devices.items()
-        if any(movable(job) for device in some for job in device.residents)
+        device_class: _pairs_of_class(device_class, devices, context)
+        for device_class, devices in devices_of.items()
+        if any(is_movable(job) for device in devices for job in device.residents)
     }
 
 
-def _field(
-    where: DeviceClass,
-    devices: Sequence[Device],
-    context: PlanningContext,
-    limits: Limits,
-    *,
-    share: bool,
-) -> Field:
-    snapshot = context.snapshot
+def _pairs_of_class(device_class: DeviceClass, devices: Sequence[Device], context: PlanningContext) -> ResidentPairs:
+    """The residents of some devices of one class, their slowdowns beside each other and what moving them costs."""
+    snapshot, limits = context.snapshot, context.limits
     jobs = [job for device in devices for job in device.residents]
     m = len(jobs)
-    times = context.relative_times_on(where.type, jobs)
-    free_to_stay = replace(limits, guest_ends_first=False)  # a rule of starts: of two that run, one always ends first
+    times = context.relative_times_on(device_class.type, jobs)
+    # guest_ends_first is a rule of starts: of two jobs that run already, one always ends first.
+    residents_may_pair = replace(limits, allowed=limits.allowed | {ActionKind.START_SHARED}, guest_ends_first=False)
     costs = pair_costs(
         jobs,
         jobs,
-        where,
-        context.with_snapshot(
-            replace(snapshot, limits=free_to_stay, objective=ObjectiveKind.WEIGHTED_EXCESS, objective_terms=()),
-            context.device_types,
+        device_class,
+        context.subproblem(
+            replace(
+                snapshot,
+                limits=residents_may_pair,
+                objective=ObjectiveKind.WEIGHTED_EXCESS,
+                objective_terms=(),
+            )
         ),
         row_times=times,
         column_times=times,
         running=True,
     )
     slowdown, allowed = np.ones((m + 1, m + 1)), np.ones((m + 1, m + 1), dtype=bool)
-    slowdown[:m, :m], allowed[:m, :m] = costs.predictions.row_slowdown, np.isfinite(costs.cost) & share
-    mate = np.full(m + 1, m)
-    place = {job.id: i for i, job in enumerate(jobs)}
+    slowdown[:m, :m] = costs.predictions.row_slowdown
+    allowed[:m, :m] = np.isfinite(costs.cost) & (ActionKind.START_SHARED in limits.allowed)
+    partner = np.full(m + 1, m)
+    index_of = {job.id: i for i, job in enumerate(jobs)}
     for device in devices:
         if len(device.residents) == 2:
-            i, j = (place[job.id] for job in device.residents)
-            mate[i], mate[j] = j, i
-    weight = np.array([weight_of(job, snapshot) for job in jobs] + [0.0])
-    empty = [device for device in devices if not device.residents]
-    free = [movable(job) and availability_rule(job, where) is None and math.isnan(job.deadline_s) for job in jobs]
-    pays = [job.checkpoint_s if may else np.inf for job, may in zip(jobs, free, strict=True)]
-    return Field(
+            i, j = (index_of[job.id] for job in device.residents)
+            partner[i], partner[j] = j, i
+    weight = np.array([job_weight(job, snapshot) for job in jobs] + [0.0])
+    may_move = [
+        is_movable(job) and availability_rule(job, device_class) is None and math.isnan(job.deadline_s) for job in jobs
+    ]
+    checkpoint_s = [job.checkpoint_s if may else np.inf for job, may in zip(jobs, may_move, strict=True)]
+    return ResidentPairs(
         jobs=jobs,
-        at=[device for device in devices for _ in device.residents],
-        mate=mate,
+        device_of=[device for device in devices for _ in device.residents],
+        partner=partner,
         slowdown=slowdown,
         allowed=allowed,
         weight=weight,
-        left_s=np.array([job.remaining_s for job in jobs] + [0.0]),
-        pays_s=np.append(weight[:m] * np.array(pays), np.inf),
-        empty=empty,
+        remaining_s=np.array([job.remaining_s for job in jobs] + [0.0]),
+        migration_cost_s=np.append(weight[:m] * np.array(checkpoint_s), np.inf),
+        empty=[device for device in devices if not device.residents],
     )
 
 
-def _sweep(
-    where: DeviceClass,
-    field_: Field,
+def _take_disjoint(
+    device_class: DeviceClass,
+    pairs: ResidentPairs,
     queue: list[Job],
     wait_s: float,
-    spare: int,
+    free_devices: int,
     context: PlanningContext,
-) -> list[tuple[Step, bool]]:
-    """Take the steps that pay, each on devices that no other of this sweep touched: (step, is an empty one taken?)."""
+) -> list[tuple[MigrationCandidate, Migration]]:
+    """Carry out the migrations that gain, no two on one device; the job of `queue` that gets a device leaves it."""
     snapshot = context.snapshot
-    starts = next((job for job in queue if _fits_alone(job, where, context)), None)
-    room_s = weight_of(starts, snapshot) * wait_s if starts is not None else 0.0
-    taken: list[tuple[Step, bool]] = []
-    touched: set[str] = set()
-    for one in field_.candidates(snapshot.limits.move_factor, room_s, leave=spare > 0):
-        i, k, leaves = one.mover, one.other, one.kind == "leave"
-        places = {field_.at[i].id} if leaves else {field_.at[i].id, field_.at[k].id}
-        full = leaves and (not field_.empty or sum(took for _, took in taken) >= spare)
-        if places & touched or full or (one.room and starts not in queue):
+    next_start = next((job for job in queue if _may_start_alone(job, device_class, context)), None)
+    room_s = job_weight(next_start, snapshot) * wait_s if next_start is not None else 0.0
+    taken: list[tuple[MigrationCandidate, Migration]] = []
+    changed_devices: set[str] = set()
+    for candidate in pairs.candidates(snapshot.limits.move_factor, room_s, may_leave=free_devices > 0):
+        i, k, leaves = candidate.mover, candidate.other, candidate.kind is MigrationKind.LEAVE
+        devices = {pairs.device_of[i].id} if leaves else {pairs.device_of[i].id, pairs.device_of[k].id}
+        used = sum(other.kind is MigrationKind.LEAVE for other, _ in taken)
+        no_empty_device = leaves and (not pairs.empty or used >= free_devices)
+        if devices & changed_devices or no_empty_device or (candidate.makes_room and next_start not in queue):
             continue
-        left = field_.at[i].id
-        field_.take(one)
-        touched |= places | {field_.at[i].id}
-        room = starts if one.room else None
-        if room is not None:
-            queue.remove(room)
-        movers = (field_.jobs[i].id, field_.jobs[k].id) if one.kind == "swap" else (field_.jobs[i].id,)
-        step = Step(
-            movers=movers,
-            starts=room.id if room else "",
-            device_id=left if room else "",
-            saves_s=one.saves_s,
-            pays_s=one.pays_s,
+        device_left = pairs.device_of[i].id
+        pairs.carry_out(candidate)
+        changed_devices |= devices | {pairs.device_of[i].id}
+        started = next_start if candidate.makes_room else None
+        if started is not None:
+            queue.remove(started)
+        movers = [i, k] if candidate.kind is MigrationKind.SWAP else [i]
+        migration = Migration(
+            movers=tuple(pairs.jobs[index].id for index in movers),
+            starts=started.id if started else "",
+            device_id=device_left if started else "",
+            saved_s=candidate.saved_s,
+            cost_s=candidate.cost_s,
         )
-        taken.append((step, leaves))
+        taken.append((candidate, migration))
     return taken
 
 
-def _stops(queue: Sequence[Job], fields: Mapping[DeviceClass, Field], context: PlanningContext) -> list[Step]:
-    """For each job of the queue the resident alone on its device, of strictly lower priority, that is cheapest to
-    stop, where that pays."""
-    snapshot = context.snapshot
-    alone = [
-        (other.priority, float(field_.pays_s[i]), other.id, other.remaining_s, where, field_.at[i].id)
-        for where, field_ in fields.items()
-        for i, other in enumerate(field_.jobs)
-        if field_.mate[i] == len(field_.jobs) and np.isfinite(field_.pays_s[i])
+class _Preemptable(NamedTuple):
+    """A resident that is alone on its device and may be preempted; compares by the first three fields."""
+
+    priority: int
+    cost_s: float
+    job_id: str
+    remaining_s: float
+    device_class: DeviceClass
+    device_id: str
+
+
+def _preemptions(
+    queue: Sequence[Job], pairs_of_class: Mapping[DeviceClass, ResidentPairs], context: PlanningContext
+) -> list[Migration]:
+    """For each job of the queue the cheapest resident of strictly lower priority that it may preempt, if that gains."""
+    residents = [
+        _Preemptable(
+            priority=job.priority,
+            cost_s=float(pairs.migration_cost_s[i]),
+            job_id=job.id,
+            remaining_s=job.remaining_s,
+            device_class=device_class,
+            device_id=pairs.device_of[i].id,
+        )
+        for device_class, pairs in pairs_of_class.items()
+        for i, job in enumerate(pairs.jobs)
+        if pairs.partner[i] == len(pairs.jobs) and np.isfinite(pairs.migration_cost_s[i])
     ]
-    alone.sort(key=lambda one: one[:3])
-    steps: list[Step] = []
+    residents.sort(key=lambda resident: (resident.priority, resident.cost_s, resident.job_id))
+    preemptions: list[Migration] = []
     for job in queue:
-        for one in alone:
-            priority, pays_s, name, left_s, where, place = one
-            if priority >= job.priority:
+        for resident in residents:
+            if resident.priority >= job.priority:
                 break
-            saves_s = weight_of(job, snapshot) * left_s
-            if saves_s > snapshot.limits.move_factor * pays_s and _fits_alone(job, where, context):
-                steps.append(
-                    Step(movers=(), stopped=name, starts=job.id, device_id=place, saves_s=saves_s, pays_s=pays_s)
+            saved_s = job_weight(job, context.snapshot) * resident.remaining_s
+            gains = saved_s > context.limits.move_factor * resident.cost_s
+            if gains and _may_start_alone(job, resident.device_class, context):
+                preemptions.append(
+                    Migration(
+                        movers=(),
+                        preempted=resident.job_id,
+                        starts=job.id,
+                        device_id=resident.device_id,
+                        saved_s=saved_s,
+                        cost_s=resident.cost_s,
+                    )
                 )
-                alone.remove(one)
+                residents.remove(resident)
                 break
-    return steps
+    return preemptions
 
 
-def _berths(field_: Field, movers: Collection[str]) -> dict[str, Berth]:
-    found = {}
-    m = len(field_.jobs)
-    for i, job in enumerate(field_.jobs):
+def _destinations(pairs: ResidentPairs, movers: Collection[str]) -> dict[str, Destination]:
+    """Where the movers of one class have ended, by job id."""
+    destinations = {}
+    m = len(pairs.jobs)
+    for i, job in enumerate(pairs.jobs):
         if job.id in movers:
-            k = int(field_.mate[i])
-            found[job.id] = Berth(
-                device_id=field_.at[i].id,
-                partner_id=field_.jobs[k].id if k < m else "",
-                slowdown=float(field_.slowdown[i, k]),
-                partner_slowdown=float(field_.slowdown[k, i]) if k < m else NAN,
+            k = int(pairs.partner[i])
+            destinations[job.id] = Destination(
+                device_id=pairs.device_of[i].id,
+                partner_id=pairs.jobs[k].id if k < m else "",
+                slowdown=float(pairs.slowdown[i, k]),
+                partner_slowdown=float(pairs.slowdown[k, i]) if k < m else NAN,
             )
-    return found
+    return destinations
 
 
-def _fits_alone(job: Job, where: DeviceClass, context: PlanningContext) -> bool:
-    """May it start alone on a device of that class?"""
-    snapshot = context.snapshot
+def _may_start_alone(job: Job, device_class: DeviceClass, context: PlanningContext) -> bool:
+    """Whether a job may start alone on a device of a class."""
     (runtime,) = runtimes(
         [job],
-        context.relative_times_on(where.type, [job]),
-        where.open_s,
-        snapshot.now_s,
-        snapshot.limits.slowdown.risk,
+        context.relative_times_on(device_class.type, [job]),
+        device_class.open_s,
+        context.now_s,
+        context.limits.slowdown.risk,
     )
-    if ActionKind.START_ALONE not in snapshot.limits.allowed or start_rule(job, runtime, where) is not None:
+    if ActionKind.START_ALONE not in context.limits.allowed or start_rule(job, runtime, device_class) is not None:
         return False
-    return solo_memory_rule(job.id, context.demand(job, where), where.memory) is None
+    return solo_memory_rule(job.id, context.demand(job, device_class), device_class.memory) is None

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from interfere.policy.answer.merge import all_waiting, merge_plans
 from interfere.policy.context import PlanningContext
 from interfere.policy.device_class import DeviceClass
-from interfere.policy.remaining import rest_of
+from interfere.policy.remaining import remaining_snapshot
 from interfere.policy.rules.runtime import start_weights
 from interfere.policy.solve.planner import plan_single_device_jobs
 from interfere.records import Action, ActionKind, Device, Job, Plan, Rule, RuleKind, Snapshot, SolveStatus
@@ -41,7 +41,7 @@ def plan_all_sizes(context: PlanningContext) -> Plan:
     if len(sizes) > 1 and not math.isnan(budget_s):
         share_s = max(budget_s / ((len(orders) + 1) * len(sizes)), MIN_TIME_BUDGET_S)
         snapshot = replace(snapshot, limits=snapshot.limits.within(time_budget_s=share_s))
-    context = context.with_snapshot(snapshot, context.device_types)
+    context = context.subproblem(snapshot)
     # 3. The best order; the first of equals.
     plans_by_order = [_plan_in_order(order, context) for order in orders]
     best = min(plans_by_order, key=lambda plans: _rank_key(plans, snapshot))
@@ -55,10 +55,10 @@ def _plan_in_order(order: Sequence[int], context: PlanningContext) -> dict[int, 
     """The plan of each size, on the devices that the sizes before it leave."""
     snapshot, plans = context.snapshot, dict[int, Plan]()
     for size in order:
-        plans[size] = _plan_size(size, context.with_snapshot(snapshot, context.device_types))
+        plans[size] = _plan_size(size, context.subproblem(snapshot))
         planned = {job.id for job in snapshot.pending if job.gpus == size}
         taken = {device_id for action in plans[size].actions for device_id in action.places}
-        snapshot = rest_of(snapshot, planned, taken)
+        snapshot = remaining_snapshot(snapshot, planned, taken)
     return plans
 
 
@@ -173,7 +173,7 @@ def _plan_size(size: int, context: PlanningContext) -> Plan:
         gang_rule = Rule(kind=RuleKind.GANG, gpus=size)
         rule = gang_rule if size > 1 else Rule(kind=RuleKind.NO_FREE_SEAT)
         return all_waiting([job.id for job in subproblem.pending], context, rule)
-    plan = plan_single_device_jobs(context.with_snapshot(subproblem, context.device_types))
+    plan = plan_single_device_jobs(context.subproblem(subproblem))
     if size == 1:
         return plan
     best = _compact_sets(plan, sets, context.now_s)
@@ -213,6 +213,6 @@ def _with_independent_bound(plan: Plan, size: int, context: PlanningContext) -> 
     """The plan with a bound that holds whatever other sizes take: the same jobs with every empty device for them."""
     started = {action.job_id for action in plan.actions if action.device_id}
     pending = tuple(job for job in context.snapshot.pending if job.id in started)
-    relaxed = context.with_snapshot(replace(context.snapshot, pending=pending), context.device_types)
+    relaxed = context.subproblem(replace(context.snapshot, pending=pending))
     lower_bound = _plan_size(size, relaxed).lower_bound if started else plan.lower_bound
     return replace(plan, lower_bound=min(lower_bound, plan.objective_value), status=SolveStatus.BOUNDED)

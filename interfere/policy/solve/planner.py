@@ -11,7 +11,7 @@ from interfere.errors import InvalidInputError
 from interfere.policy.answer.actions import AnswerBuilder, start_groups
 from interfere.policy.context import PlanningContext
 from interfere.policy.costs.candidates import Candidates, find_candidates
-from interfere.policy.deadlines.infeasible import settle
+from interfere.policy.deadlines.infeasible import find_infeasible_deadlines
 from interfere.policy.solve.greedy import GreedyPlacement, place_greedily
 from interfere.policy.solve.min_max import solve_min_max
 from interfere.policy.solve.min_sum import (
@@ -33,9 +33,9 @@ def plan(context: PlanningContext) -> Plan:
     violations = validate_snapshot(context.snapshot)
     if violations:
         raise InvalidInputError.from_violations(violations)
-    settled = settle(context)
-    feasible_plan = plan_single_device_jobs(context.with_snapshot(settled.snapshot))
-    return replace(feasible_plan, actions=settled.told(feasible_plan.actions, ()))
+    infeasible = find_infeasible_deadlines(context)
+    feasible_plan = plan_single_device_jobs(context.with_snapshot(infeasible.snapshot))
+    return replace(feasible_plan, actions=infeasible.annotate(feasible_plan.actions, ()))
 
 
 def plan_single_device_jobs(context: PlanningContext) -> Plan:

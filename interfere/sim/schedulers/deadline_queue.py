@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from interfere.policy.deadlines.admission import Lane, Need, Slot, lay_out
+from interfere.policy.deadlines.admission import CapacityProfile, DeadlineDemand, Reservation, schedule_all
 from interfere.records import Device
 from interfere.sim.cluster import Cluster, Decision, Progress, Start
 from interfere.sim.deadlines import LATE_S, EdgeWorld
@@ -166,7 +166,7 @@ class _Lanes:
         groups = list(alike.values())
         self._lane_of = {one.device.id: k for k, group in enumerate(groups) for one in group}
         self._speed = [group[0].speed for group in groups]
-        self.lanes = [Lane(cluster.now_s, self._windows[group[0].device.id], len(group)) for group in groups]
+        self.lanes = [CapacityProfile(cluster.now_s, self._windows[group[0].device.id], len(group)) for group in groups]
         for job in cluster.running.values():
             for name in job.device_ids:
                 self._take(name, job.end_s())
@@ -175,11 +175,11 @@ class _Lanes:
         for from_s, to_s in self._windows[name]:
             start_s = max(from_s, self._cluster.now_s)
             if start_s < min(to_s, until_s):
-                self.lanes[self._lane_of[name]].hold(start_s, min(to_s, until_s), 1)
+                self.lanes[self._lane_of[name]].reserve(start_s, min(to_s, until_s), 1)
 
-    def laid(self, jobs: Sequence[Progress]) -> tuple[Slot, ...] | None:
+    def laid(self, jobs: Sequence[Progress]) -> tuple[Reservation, ...] | None:
         """Slots of all of them, or None."""
-        return lay_out([self._need(one) for one in jobs], self.lanes)
+        return schedule_all([self._need(one) for one in jobs], self.lanes)
 
     def leaves(self, one: Progress, devices: Sequence[Device], rest: Sequence[Progress]) -> bool:
         """Can the rest be laid out once it runs there?"""
@@ -196,12 +196,12 @@ class _Lanes:
             speed = self._cluster.devices[device.id].speed
             self._take(device.id, self._cluster.now_s + left_s(one) / speed)
 
-    def _need(self, one: Progress) -> Need:
-        return Need(
+    def _need(self, one: Progress) -> DeadlineDemand:
+        return DeadlineDemand(
             job_id=one.job.id,
             gpus=one.job.gpus,
             deadline_s=one.job.deadline_s + LATE_S,
-            lane_s=tuple(left_s(one) / speed for speed in self._speed),
+            runtime_s=tuple(left_s(one) / speed for speed in self._speed),
         )
 
 

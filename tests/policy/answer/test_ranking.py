@@ -8,7 +8,7 @@ import pytest
 
 from interfere.policy.answer.ranking import rank
 from interfere.records import ActionKind, Device, Job, Limits, ObjectiveKind, Ranking, Snapshot
-from tests.policy.test_laws import World
+from tests.policy.test_plan_laws import World
 from tests.tables import DEVICE, TablePredictor, catalogue, profile, resolver
 
 

@@ -1,4 +1,4 @@
-"""Accepted deadlines: nobody of equal or lower priority starts at their cost; kept, broken or withdrawn, once."""
+"""Accepted deadlines: no job of equal or lower priority breaks one; each is met, broken or withdrawn, once."""
 
 import math
 from dataclasses import replace
@@ -63,10 +63,10 @@ class Cluster:
 
 
 def names(cluster: Cluster) -> list[str]:
-    return [p.action.job_id for p in cluster.ledger.promises if p.action.kind is ActionKind.WAIT]
+    return [accepted.job_id for accepted in cluster.ledger.accepted_deadlines]
 
 
-def test_a_later_job_of_equal_priority_does_not_take_what_was_promised() -> None:
+def test_a_later_job_of_equal_priority_does_not_take_reserved_capacity() -> None:
     """One device, busy until 10; x needs it from 10 to 110. y, more urgent, would make x late."""
     cluster = Cluster(1)
     cluster.decide(job("r", 10.0))
@@ -77,7 +77,7 @@ def test_a_later_job_of_equal_priority_does_not_take_what_was_promised() -> None
     assert (actions["x"].accepted, actions["y"].accepted) == (True, False)
 
 
-def test_a_start_that_leaves_time_for_the_promise_is_made() -> None:
+def test_a_start_that_leaves_time_for_the_accepted_deadline_is_made() -> None:
     """A gang of two is promised 100-150; one device is free now, another at 90."""
     cluster = Cluster(2)
     cluster.decide(job("r", 90.0))
@@ -88,7 +88,7 @@ def test_a_start_that_leaves_time_for_the_promise_is_made() -> None:
     assert actions["long"].reason == "accepted deadline: gang would miss the one it was promised"
 
 
-def test_only_a_higher_priority_may_break_a_promise_and_that_is_counted() -> None:
+def test_only_a_higher_priority_may_break_an_accepted_deadline_and_that_is_counted() -> None:
     cluster = Cluster(1)
     cluster.decide(job("r", 10.0))
     cluster.decide(job("x", 100.0, 115.0))
@@ -97,13 +97,13 @@ def test_only_a_higher_priority_may_break_a_promise_and_that_is_counted() -> Non
     assert actions["urgent"].places
     cluster.run(50.0)
     cluster.decide()
-    assert [p.action.job_id for p in cluster.found.deadlines.broken] == ["x"]
+    assert [accepted.job_id for accepted in cluster.found.deadlines.broken] == ["x"]
     assert names(cluster) == []
     cluster.decide()
     assert cluster.found.deadlines.broken == ()
 
 
-def test_what_cannot_be_laid_out_beside_the_accepted_is_served_but_not_promised() -> None:
+def test_a_deadline_that_cannot_be_scheduled_is_not_accepted_but_its_job_waits() -> None:
     cluster = Cluster(1)
     cluster.decide(job("r", 10.0))
     actions = cluster.decide(job("x", 100.0, 115.0), job("y", 100.0, 150.0))
@@ -112,13 +112,13 @@ def test_what_cannot_be_laid_out_beside_the_accepted_is_served_but_not_promised(
     assert names(cluster) == ["x"]
 
 
-def test_a_promise_is_kept_until_the_job_is_over_and_an_earlier_deadline_is_another_one() -> None:
+def test_a_deadline_stays_accepted_until_its_job_is_over_or_moves_it_to_an_earlier_time() -> None:
     cluster = Cluster(1)
     assert cluster.decide(job("x", 10.0, 20.0))["x"].accepted  # it starts at once
     assert names(cluster) == ["x"]
     cluster.run(10.0)
     cluster.decide()
-    assert [p.action.job_id for p in cluster.found.deadlines.kept] == ["x"]
+    assert [accepted.job_id for accepted in cluster.found.deadlines.met] == ["x"]
     assert names(cluster) == []
     cluster = Cluster(1)
     cluster.decide(job("r", 10.0))
@@ -129,7 +129,7 @@ def test_a_promise_is_kept_until_the_job_is_over_and_an_earlier_deadline_is_anot
     assert names(cluster) == []
 
 
-def test_a_job_left_out_of_a_partial_snapshot_keeps_its_promise_until_its_deadline() -> None:
+def test_a_job_left_out_of_a_partial_snapshot_stays_accepted_until_its_deadline() -> None:
     cluster = Cluster(1)
     cluster.decide(job("r", 50.0))
     cluster.decide(job("x", 10.0, 70.0))
@@ -137,10 +137,10 @@ def test_a_job_left_out_of_a_partial_snapshot_keeps_its_promise_until_its_deadli
     for now_s, still in ((60.0, True), (71.0, False)):
         snapshot = Snapshot(pending=(), devices=devices, now_s=now_s, limits=cluster.limits, partial=True)
         after = decide(context(snapshot, PREDICTOR, KNOWN, "p"), cluster.ledger).ledger
-        assert bool(after.promises) is still
+        assert bool(after.accepted_deadlines) is still
 
 
-def test_device_time_outside_of_windows_is_promised_to_nobody() -> None:
+def test_device_time_outside_of_windows_is_not_reserved() -> None:
     """Open from 0 to 40 and from 100: after r is done at 10, x (50 s) fits only after 100."""
     windows = (Window(from_s=0.0, until_s=40.0), Window(from_s=100.0))
     for deadline_s, accepted in ((149.0, False), (150.0, True)):
@@ -149,7 +149,7 @@ def test_device_time_outside_of_windows_is_promised_to_nobody() -> None:
         assert cluster.decide(job("x", 50.0, deadline_s))["x"].accepted is accepted
 
 
-def test_running_beside_somebody_longer_is_counted_in_what_is_free() -> None:
+def test_co_located_residents_occupy_their_device_for_longer() -> None:
     cluster = Cluster(1, allowed=ALONE | {ActionKind.START_SHARED})
     cluster.decide(job("r", 20.0), job("s", 20.0))  # together, 1.5 × slower: until 30
     for deadline_s, accepted in ((39.0, False), (40.0, True)):
@@ -182,7 +182,7 @@ def test_at_equal_priority_every_accepted_deadline_is_met(seed: int) -> None:
     assert not late
 
 
-def test_who_wants_no_promises_gets_none() -> None:
+def test_without_promise_deadlines_none_is_accepted_and_none_holds_a_start_back() -> None:
     cluster = Cluster(1)
     cluster.limits = replace(cluster.limits, promise_deadlines=False)
     cluster.decide(job("r", 10.0))

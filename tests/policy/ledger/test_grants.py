@@ -15,7 +15,7 @@ from interfere.records import (
     Limits,
     MemoryDemand,
 )
-from tests.policy.granting import (
+from tests.policy.grant_cases import (
     GIB,
     NAMES,
     WAIT,
@@ -29,7 +29,7 @@ from tests.policy.granting import (
 from tests.tables import DEVICE, profile, resolver
 
 
-def test_two_share_only_if_their_granules_fit() -> None:
+def test_two_jobs_share_only_if_their_granules_fit() -> None:
     assert refused(job("a", 39), device("d", job("b", 40))) == ""
     assert refused(job("a", 40.5), device("d", job("b", 39))) == (
         "grants: 40.5 GiB (grant) + 39 GiB (grant) = 21 + 20 granules of 2 GiB > 40 (80 GiB × 1)"
@@ -72,18 +72,18 @@ def test_oversubscribed_memory_is_granted_beyond_what_there_is_but_working_sets_
     assert "working sets:" in refused(*(both[0], device("d", both[1], ratio=1.5)), resolve=facts)
 
 
-def test_the_headroom_is_left_free_of_peaks_where_nothing_is_oversubscribed() -> None:
+def test_without_oversubscription_peaks_leave_the_headroom_free() -> None:
     assert refused(job("a", 40), device("d", job("b", 40))) == ""
     assert refused(job("a", 40), device("d", job("b", 40)), memory_headroom=0.1).startswith("memory: 40 GiB (grant) + ")
 
 
-def test_a_ratio_alone_has_the_drivers_granules() -> None:
+def test_a_device_with_a_ratio_alone_has_granules_of_the_drivers_pages() -> None:
     bare = replace(device("d"), granule_bytes=math.nan, oversubscription_ratio=1.5)
     (slots,) = decided(snapshot((), bare)).ledger.slots
     assert (slots.granules, slots.granule_bytes) == (60 * 1024, 2.0**21)
 
 
-def test_who_is_known_to_need_nothing_holds_one_granule() -> None:
+def test_a_job_that_needs_no_memory_holds_one_granule() -> None:
     idle = Job(id="a", workload="a", memory_peak_bytes=0.0)
     first = decided(snapshot((idle,), device("d")))
     assert first.plan.actions[0].grant_bytes == 2 * GIB
@@ -100,7 +100,7 @@ def test_a_grant_is_the_fewest_whole_granules(count: int, ratio: float, granule_
     assert memory.granules_for(MemoryDemand(needed_bytes=memory.memory_bytes + granule_bytes / 2)) == count + 1
 
 
-def test_devices_that_state_neither_grant_nothing() -> None:
+def test_devices_without_ratio_and_granule_grant_nothing() -> None:
     plain = Device(id="d", type=DEVICE, memory_bytes=80 * GIB)
     unknown = Device(id="e", type=DEVICE, granule_bytes=GIB)
     found = decided(snapshot((job("a", 9), job("b", 9)), plain, unknown))

@@ -1,4 +1,4 @@
-"""Laws of who is past its grant: what was measured counts, not when or how often it was told; one spike is no habit."""
+"""Laws of grant overuse: the set of windows decides, not their order or number; one spike is no overuse."""
 
 import random
 from dataclasses import replace
@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from interfere.policy.ledger.overuse import Overuse, in_order, overuse, past_grants, to_end
+from interfere.policy.ledger.overuse import GrantOveruse, find_overuse, find_overuses, jobs_to_end, latest_first
 from interfere.records import Device, Grant, Job, Limits, MemoryUsage
 
 GIB = 2.0**30
@@ -22,13 +22,13 @@ def window(start_s: float, end_s: float, gib: float, **given_: str) -> MemoryUsa
     return MemoryUsage(observation_id="o", bytes=gib * GIB, start_s=start_s, end_s=end_s, **names)
 
 
-def judged(*windows: MemoryUsage, grant: Grant = GRANT, later_s: float = 0.0, **limits: float) -> Overuse | None:
+def judged(*windows: MemoryUsage, grant: Grant = GRANT, later_s: float = 0.0, **limits: float) -> GrantOveruse | None:
     now_s = later_s + max((one.end_s for one in windows), default=0.0)
-    return overuse(JOB, DEVICE, grant, in_order(windows), Limits.of(**limits), now_s)
+    return find_overuse(JOB, DEVICE, grant, latest_first(windows), Limits.of(**limits), now_s)
 
 
 @pytest.mark.parametrize(("later_s", "past"), [(0.0, True), (120.0, True), (120.1, False)])
-def test_who_is_not_watched_any_more_is_past_nothing(later_s: float, past: bool) -> None:
+def test_a_job_that_is_no_longer_measured_overuses_nothing(later_s: float, past: bool) -> None:
     seen = window(0, 60, 9), window(60, 130, 9)
     assert (judged(*seen, later_s=later_s) is not None) == past
 
@@ -59,18 +59,18 @@ windows = st.lists(
         ([(0, 60, 9), (30, 90, 9), (60, 130, 9)], 130.0),  # overlaps count once
     ],
 )
-def test_past_a_grant_is_who_was_over_it_for_long_enough(
+def test_overuse_is_being_over_the_grant_for_long_enough(
     seen: list[tuple[float, float, float]], covered_s: float | None
 ) -> None:
     found = judged(*(window(*one) for one in seen))
     assert (found.covered_s if found else None) == covered_s
 
 
-def test_it_is_said_in_gib_and_seconds() -> None:
+def test_overuse_reads_in_gib_and_seconds() -> None:
     assert str(judged(window(0, 60, 12), window(60, 130, 9.1))) == "held 9.1 GiB of 8 GiB granted for 130 s"
 
 
-def test_tolerance_and_patience_are_the_requests() -> None:
+def test_tolerance_and_patience_come_from_the_request() -> None:
     seen = window(0, 60, 8.5), window(60, 120, 8.5)
     assert judged(*seen)
     assert judged(*seen, grant_tolerance=0.07) is None
@@ -83,14 +83,14 @@ def test_tolerance_and_patience_are_the_requests() -> None:
     [{"job_id": "x"}, {"workload": "x"}, {"device_type": "x"}, {"device_id": "x"}],
     ids=lambda one: next(iter(one)),
 )
-def test_nobody_answers_for_another(other: dict[str, str]) -> None:
+def test_windows_of_another_job_workload_or_device_do_not_count(other: dict[str, str]) -> None:
     seen = window(0, 60, 9), window(60, 130, 9)
     assert judged(*seen)
     assert judged(*(replace(one, **other) for one in seen)) is None
     assert judged(seen[0], replace(seen[1], **other)) is None
 
 
-def test_only_what_was_held_since_it_was_granted_counts() -> None:
+def test_only_use_since_the_grant_counts() -> None:
     seen = window(0, 60, 9), window(60, 130, 9)
     assert judged(*seen, grant=replace(GRANT, since_s=10.0))
     assert judged(*seen, grant=replace(GRANT, since_s=11.0)) is None
@@ -116,7 +116,7 @@ def test_order_and_repeats_do_not_matter(seen: list[MemoryUsage], rng: random.Ra
 
 @given(windows, st.floats(0, 4), st.floats(0, 0.5), st.floats(0, 200))
 @laws
-def test_more_grant_tolerance_or_patience_puts_nobody_past(
+def test_more_grant_tolerance_or_patience_never_adds_an_overuse(
     seen: list[MemoryUsage], more_gib: float, tolerance: float, patience_s: float
 ) -> None:
     strict = judged(*seen, grant_patience_s=20.0)
@@ -131,14 +131,14 @@ def test_more_grant_tolerance_or_patience_puts_nobody_past(
 
 @given(windows, st.integers(0, 400), st.integers(1, 400))
 @laws
-def test_one_more_dip_puts_nobody_past_and_neither_does_one_spike(seen: list[MemoryUsage], at: int, size: int) -> None:
+def test_one_more_dip_or_one_spike_never_adds_an_overuse(seen: list[MemoryUsage], at: int, size: int) -> None:
     assert judged(*seen) or not judged(*seen, window(at, at + size, 8.0))
     spike = [replace(one, bytes=(70 if one.start_s <= at < one.end_s else 7) * GIB) for one in seen]
     assert judged(*spike, grant_patience_s=0.0) is None
 
 
-def past(job_id: str, device_id: str, past_gib: float, priority: int = 0) -> Overuse:
-    return Overuse(
+def past(job_id: str, device_id: str, past_gib: float, priority: int = 0) -> GrantOveruse:
+    return GrantOveruse(
         job=Job(id=job_id, workload="w", priority=priority),
         device=Device(id=device_id, type="t"),
         granted_bytes=8 * GIB,
@@ -147,32 +147,32 @@ def past(job_id: str, device_id: str, past_gib: float, priority: int = 0) -> Ove
     )
 
 
-def test_one_job_a_device_ends_the_least_important_then_the_furthest_past() -> None:
-    assert list(to_end([past("a", "d", 1), past("b", "d", 2), past("c", "e", 1)])) == ["b", "c"]
-    assert list(to_end([past("a", "d", 1), past("b", "d", 9, priority=1)])) == ["a"]
-    assert list(to_end([past("g", "d", 3), past("g", "e", 1), past("b", "e", 2)])) == ["g"]
-    assert to_end([past("b", "d", 1), past("a", "d", 1)]).keys() == {"a"}
-    assert to_end([]) == {}
+def test_one_job_of_a_device_ends_the_lowest_priority_then_the_furthest_over_its_grant() -> None:
+    assert list(jobs_to_end([past("a", "d", 1), past("b", "d", 2), past("c", "e", 1)])) == ["b", "c"]
+    assert list(jobs_to_end([past("a", "d", 1), past("b", "d", 9, priority=1)])) == ["a"]
+    assert list(jobs_to_end([past("g", "d", 3), past("g", "e", 1), past("b", "e", 2)])) == ["g"]
+    assert jobs_to_end([past("b", "d", 1), past("a", "d", 1)]).keys() == {"a"}
+    assert jobs_to_end([]) == {}
 
 
 @given(st.lists(st.builds(past, st.sampled_from("abcd"), st.sampled_from("de"), st.floats(0, 9)), max_size=6))
 @laws
-def test_never_two_on_one_device_and_nobody_who_keeps_to_its_grant(found: list[Overuse]) -> None:
-    ends = to_end(found)
+def test_never_two_jobs_of_one_device_end_and_none_that_keeps_to_its_grant(found: list[GrantOveruse]) -> None:
+    ends = jobs_to_end(found)
     assert set(ends) <= {one.job.id for one in found}
     assert bool(ends) == bool(found)
     places = [{one.device.id for one in found if one.job.id == name} for name in ends]
     assert sum(map(len, places)) == len(set().union(*places))
 
 
-def test_it_is_said_when_a_device_holds_more_than_it_has() -> None:
+def test_overuse_names_a_device_that_holds_more_than_it_has() -> None:
     both = replace(DEVICE, residents=(JOB, replace(JOB, id="k")))
     grants = {name: replace(GRANT, job_id=name) for name in "jk"}
     seen = [window(0, 60, 9), window(60, 130, 9)]
 
     def said(other_gib: float) -> str:
         told = {"j": seen, "k": [window(0, 10, 99, job_id="k"), window(10, 20, other_gib, job_id="k")]}
-        (one,) = past_grants([both], grants, lambda grant: in_order(told[grant.job_id]), Limits(), 200.0)
+        (one,) = find_overuses([both], grants, lambda grant: latest_first(told[grant.job_id]), Limits(), 200.0)
         return str(one)
 
     assert said(71) == "held 9 GiB of 8 GiB granted for 130 s"
@@ -180,6 +180,6 @@ def test_it_is_said_when_a_device_holds_more_than_it_has() -> None:
 
 
 def test_residents_without_a_grant_are_never_judged() -> None:
-    seen = in_order([window(0, 60, 9), window(60, 130, 9)])
-    assert [one.job for one in past_grants([DEVICE], {"j": GRANT}, lambda _: seen, Limits(), 130.0)] == [JOB]
-    assert past_grants([DEVICE], {}, lambda _: seen, Limits(), 130.0) == ()
+    seen = latest_first([window(0, 60, 9), window(60, 130, 9)])
+    assert [one.job for one in find_overuses([DEVICE], {"j": GRANT}, lambda _: seen, Limits(), 130.0)] == [JOB]
+    assert find_overuses([DEVICE], {}, lambda _: seen, Limits(), 130.0) == ()

@@ -1,5 +1,6 @@
-"""Laws of promises: kept while they may be, to the same place, and never longer than their job waits."""
+"""Laws of promises: kept for the same devices while they hold, and never longer than their job waits."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 
 from interfere.errors import InvalidInputError
 from interfere.policy.decide import ScopeDecision, decide
-from interfere.policy.ledger.promises import reconcile
+from interfere.policy.ledger.promises import ReconciledPromises, reconcile_promises
 from interfere.records import Action, ActionKind, Device, Job, Limits, Promise, ScopeLedger, Snapshot
 from tests.tables import DEVICE, TablePredictor, context, profile, resolver
 
@@ -35,6 +36,10 @@ def promise(name: str, place: str, partner: str = "", until_s: float = 120.0) ->
 
 def snapshot(pending: str, *devices: Device, now_s: float = 10.0, **given_: object) -> Snapshot:
     return Snapshot(pending=tuple(map(job, pending.split())), devices=devices, now_s=now_s, **given_)
+
+
+def reconcile(promises: Sequence[Promise], seen: Snapshot) -> ReconciledPromises:
+    return reconcile_promises(promises, context(seen, Cluster(0).predictor, Cluster(0).resolve))
 
 
 @pytest.mark.parametrize(
@@ -135,7 +140,7 @@ class Cluster:
 
 @given(st.integers(0, 100_000))
 @settings(max_examples=60, deadline=None)
-def test_after_any_snapshots_nothing_is_promised_but_to_jobs_that_wait(seed: int) -> None:
+def test_after_any_snapshots_promises_are_only_to_jobs_that_wait(seed: int) -> None:
     cluster, ledger = Cluster(seed), ScopeLedger(scope="default")
     for _ in range(8):
         cluster.step()
@@ -146,7 +151,7 @@ def test_after_any_snapshots_nothing_is_promised_but_to_jobs_that_wait(seed: int
         assert set(promised) == {a.job_id for a in found.plan.actions if a.kind is not WAIT}
         assert all(a.promised_by_s > cluster.now_s for a in promised.values())
         # what an unexpired plan started is told again, to the same place and time
-        for kept in found.reconciled.kept:
+        for kept in found.promises.kept:
             again = told[kept.action.job_id]
             assert (again.device_id, again.promised_by_s) == (kept.action.device_id, kept.action.promised_by_s)
             assert again.reason == f"promised by decision {kept.decision_ids[0]}"
@@ -164,7 +169,7 @@ def test_after_any_snapshots_nothing_is_promised_but_to_jobs_that_wait(seed: int
 
 @given(st.integers(0, 100_000))
 @settings(max_examples=30, deadline=None)
-def test_asked_again_the_plan_is_the_same(seed: int) -> None:
+def test_the_next_decision_repeats_the_plan(seed: int) -> None:
     cluster = Cluster(seed)
     cluster.step()
     seen, first = cluster.decide(ScopeLedger(scope="default"))

@@ -1,4 +1,4 @@
-"""Laws of moves: each pays back, nobody moves who may not, and asking again at once moves nobody."""
+"""Laws of migration: each saves more than it costs, only movable jobs move, and asking again at once moves none."""
 
 import math
 from dataclasses import replace
@@ -15,7 +15,7 @@ from interfere.records import (
     Limits,
     ScopeLedger,
 )
-from tests.policy.moving import MOVES, NOW_S, World
+from tests.policy.migration_clusters import MOVES, NOW_S, World
 from tests.tables import context
 
 seeds = given(st.integers(0, 1_000_000))
@@ -23,7 +23,7 @@ seeds = given(st.integers(0, 1_000_000))
 
 @seeds
 @settings(max_examples=300, deadline=None)
-def test_every_part_that_moves_pays_back(seed: int) -> None:
+def test_every_connected_set_of_moves_saves_more_than_it_costs(seed: int) -> None:
     world = World(seed)
     found = world.plan()
     before, after = world.before(), world.after(found.actions)
@@ -50,7 +50,7 @@ def test_every_part_that_moves_pays_back(seed: int) -> None:
 
 @seeds
 @settings(max_examples=200, deadline=None)
-def test_nobody_moves_who_may_not_and_nothing_that_is_too_young_is_touched(seed: int) -> None:
+def test_only_movable_jobs_move_and_devices_with_young_residents_are_left_alone(seed: int) -> None:
     world = World(seed)
     found = world.plan()
     moved = [action.job_id for action in found.actions if action.kind is ActionKind.MOVE]
@@ -86,7 +86,7 @@ def test_nobody_moves_who_may_not_and_nothing_that_is_too_young_is_touched(seed:
 
 @seeds
 @settings(max_examples=200, deadline=None)
-def test_when_done_and_asked_again_at_once_nobody_moves(seed: int) -> None:
+def test_once_carried_out_the_next_decision_moves_no_job(seed: int) -> None:
     world = World(seed, max_devices=None)  # a limit is one of each plan: the next may take as many again
     found = world.plan()
     started = {action.job_id for action in found.actions if action.kind is not ActionKind.KEEP and action.places}
@@ -104,7 +104,7 @@ def test_when_done_and_asked_again_at_once_nobody_moves(seed: int) -> None:
 
 @seeds
 @settings(max_examples=100, deadline=None)
-def test_what_is_not_allowed_is_not_done(seed: int) -> None:
+def test_a_plan_has_only_allowed_actions(seed: int) -> None:
     rng = np.random.default_rng(seed)
     some = {kind for kind in ActionKind if rng.random() < 0.5} | {ActionKind.WAIT}
     world = World(seed, allowed=frozenset(some))
@@ -118,7 +118,7 @@ def test_what_is_not_allowed_is_not_done(seed: int) -> None:
 
 @seeds
 @settings(max_examples=60, deadline=None)
-def test_promised_moves_are_told_again_until_they_are_done(seed: int) -> None:
+def test_promised_moves_are_repeated_until_they_are_carried_out(seed: int) -> None:
     world = World(seed)
     first = decide(context(world.snapshot, world.predictor, world.resolve, "one"), ScopeLedger(scope="default"))
     moves = {action.job_id: action for action in first.plan.actions if action.kind is ActionKind.MOVE}
@@ -132,7 +132,7 @@ def test_promised_moves_are_told_again_until_they_are_done(seed: int) -> None:
     late = decide(
         context(replace(world.snapshot, now_s=NOW_S + 120.0), world.predictor, world.resolve, "three"), again.ledger
     )
-    assert not set(moves) & {promise.action.job_id for promise in late.reconciled.kept}
+    assert not set(moves) & {promise.action.job_id for promise in late.promises.kept}
     after = world.after(first.plan.actions)
     started = {action.job_id for action in first.plan.actions if action.kind is not ActionKind.KEEP and action.places}
     done = replace(
@@ -145,13 +145,13 @@ def test_promised_moves_are_told_again_until_they_are_done(seed: int) -> None:
         ),
     )
     last = decide(context(done, world.predictor, world.resolve, "four"), first.ledger)
-    assert {promise.action.job_id for promise in last.reconciled.fulfilled} == started
-    assert not last.reconciled.released
+    assert {promise.action.job_id for promise in last.promises.fulfilled} == started
+    assert not last.promises.released
 
 
 @seeds
 @settings(max_examples=200, deadline=None)
-def test_only_for_a_job_of_higher_priority_that_else_waits_is_anybody_stopped(seed: int) -> None:
+def test_a_resident_is_preempted_only_for_a_job_of_higher_priority_that_else_waits(seed: int) -> None:
     world = World(seed, allowed=frozenset(ActionKind))
     found = world.plan()
     told = {action.job_id: action for action in found.actions}
@@ -186,7 +186,7 @@ def least_loss_s(table: dict[tuple[str, str], float], jobs: tuple[Job, ...], dev
     return min([least_loss_s(table, tuple(others), devices - 1), *map(with_, others)])
 
 
-def test_where_moving_is_free_the_steps_save_almost_all_that_any_arrangement_could() -> None:
+def test_where_moving_is_free_migrations_save_almost_all_that_any_arrangement_could() -> None:
     before, after, least = 0.0, 0.0, 0.0
     at_no_price = {"weight": 1.0, "priority": 0, "preemptible": True, "checkpoint_s": 0.0, "since_s": 0.0}
     for seed in range(100):

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from interfere.errors import InvalidInputError
 from interfere.policy.answer.ranking import rank
 from interfere.policy.decide import decide
-from interfere.policy.ledger.promises import reconcile
+from interfere.policy.ledger.promises import reconcile_promises
 from interfere.policy.solve.gangs import device_sets, plan_all_sizes
 from interfere.policy.validate import validate_snapshot
 from interfere.records import ActionKind, Device, Job, Limits, Plan, ScopeLedger, Snapshot, SolveStatus
@@ -204,10 +204,12 @@ def test_a_gang_is_promised_all_its_devices() -> None:
     again = decide(context(seen, world.predictor, world.resolve, "two"), first.ledger)
     assert [a.places for a in again.plan.actions] == [a.places for a in first.plan.actions] == [("0", "1"), ("2",)]
     half = (Device(id="0", type=DEVICE, residents=(gang("y", 1),)), *devices[1:])
-    released = reconcile(first.ledger.promises, Snapshot(pending=seen.pending, devices=half, now_s=1.0)).released
+    taken = context(Snapshot(pending=seen.pending, devices=half, now_s=1.0), world.predictor, world.resolve)
+    released = reconcile_promises(first.ledger.promises, taken).released
     assert [(r.promise.action.job_id, r.reason) for r in released] == [("g", "its place was taken by y")]
     both = tuple(Device(id=d, type=DEVICE, residents=(gang("g", 2),)) for d in "01")
-    found = reconcile(first.ledger.promises, Snapshot(pending=(), devices=both, now_s=1.0))
+    runs = context(Snapshot(pending=(), devices=both, now_s=1.0), world.predictor, world.resolve)
+    found = reconcile_promises(first.ledger.promises, runs)
     assert [p.action.job_id for p in found.fulfilled] == ["g"]
 
 

@@ -1,4 +1,4 @@
-"""The world of the tests of deadlines: two workloads, two device types, one clock."""
+"""Jobs, devices and a predictor for tests of deadlines: two workloads, two device types, one clock."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Moves worked by hand: who parts, joins, changes places, or is stopped, and for how many seconds."""
+"""Migrations worked by hand: a leave, a join, a swap and a preemption, and the seconds that they save."""
 
 import math
 from dataclasses import replace
@@ -15,7 +15,7 @@ from interfere.records import (
     Snapshot,
     SolveStatus,
 )
-from tests.policy.moving import MOVES, NOW_S
+from tests.policy.migration_clusters import MOVES, NOW_S
 from tests.tables import DEVICE, TablePredictor, catalogue, context, profile, resolver
 
 
@@ -39,7 +39,7 @@ def moved(snapshot: Snapshot) -> dict[str, str]:
     return {action.job_id: action.device_id for action in found.actions if action.kind is ActionKind.MOVE}
 
 
-def test_a_pair_parts_only_where_that_pays() -> None:
+def test_a_pair_is_separated_only_where_that_gains() -> None:
     # it saves 100 · (0.5 + 0.2) = 70 s and pays 20 s
     assert moved(pair(old("a"), old("b", preemptible=False), "e")) == {"a": "e"}
     assert moved(pair(old("a"), old("b", preemptible=False), "e", factor=3.6)) == {}
@@ -50,13 +50,13 @@ def test_a_pair_parts_only_where_that_pays() -> None:
     assert moved(pair(old("a", checkpoint_s=math.nan), old("b", remaining_s=math.nan), "e")) == {}
 
 
-def test_where_every_job_counts_the_same_weights_do_not() -> None:
+def test_weights_do_not_count_where_the_objective_ignores_them() -> None:
     seen = pair(old("a", checkpoint_s=40.0), old("b", weight=9.0, preemptible=False), "e")
     assert moved(seen) == {"a": "e"}  # 100 · (0.5 + 9 · 0.2) > 2 · 40
     assert moved(replace(seen, objective=ObjectiveKind.COMPLETION_TIME)) == {}  # 100 · (0.5 + 0.2) < 2 · 40
 
 
-def test_two_bad_pairs_change_partners() -> None:
+def test_two_bad_pairs_swap_partners() -> None:
     devices = tuple(Device(id=f"d{k}", type=DEVICE, residents=(old(f"a{k}"), old(f"b{k}"))) for k in range(2))
     bad = TablePredictor({("a", "b"): 3.0, ("b", "a"): 3.0, ("a", "a"): 1.1, ("b", "b"): 1.1})
     seen = Snapshot(pending=(), devices=devices, now_s=NOW_S, limits=Limits(allowed=MOVES))
@@ -86,7 +86,7 @@ def test_a_mover_makes_room_for_one_that_waits() -> None:
     )
 
 
-def test_the_cheapest_of_the_least_important_stops_and_is_told_again_until_it_has() -> None:
+def test_the_cheapest_resident_of_lowest_priority_is_preempted_and_that_is_repeated_until_it_stops() -> None:
     apart = TablePredictor({(v, n): 9.0 for v in "ab" for n in "ab"})
     residents = (
         old("a0", priority=1, checkpoint_s=1.0),
@@ -118,7 +118,7 @@ def test_the_cheapest_of_the_least_important_stops_and_is_told_again_until_it_ha
     assert taken == told
 
 
-def test_nobody_is_stopped_for_an_equal_or_for_what_soon_ends() -> None:
+def test_no_resident_is_preempted_for_an_equal_priority_or_if_it_soon_ends() -> None:
     apart = TablePredictor({(v, n): 9.0 for v in "ab" for n in "ab"})
     limits = Limits.of(allowed=frozenset(ActionKind), max_slowdown=1.5)
 
@@ -135,7 +135,7 @@ def test_nobody_is_stopped_for_an_equal_or_for_what_soon_ends() -> None:
     assert kinds(old("a", since_s=NOW_S - 1.0), 1) == {ActionKind.KEEP}
 
 
-def test_the_place_of_a_mover_is_not_offered_to_others() -> None:
+def test_the_device_of_a_mover_is_not_offered_to_other_jobs() -> None:
     seen = pair(old("a"), old("b", preemptible=False), "e")
     found = decide(context(seen, TABLE, KNOWN, "x"), ScopeLedger(scope="default"))
     ranked = rank(

@@ -1,4 +1,4 @@
-"""Deadlines and windows in a decision: who starts, who shares with whom, who is given up, and the words for it."""
+"""Deadlines and windows in a decision: which jobs start, share or are declined, and the reasons."""
 
 import math
 from dataclasses import replace
@@ -17,13 +17,13 @@ from interfere.records import (
     Snapshot,
     Window,
 )
-from tests.policy.urgent import ALL, HOUR_S, KNOWN, NOW_S, PREDICTOR, SLOW, decided, device, job
+from tests.policy.deadline_cases import ALL, HOUR_S, KNOWN, NOW_S, PREDICTOR, SLOW, decided, device, job
 from tests.tables import TablePredictor, catalogue, context, profile, resolver
 
 # --- a deadline is a cap on sharing -----------------------------------------------------------------------------------
 
 
-def test_a_deadline_forbids_company_that_could_make_it_late_pending_or_resident() -> None:
+def test_a_deadline_forbids_sharing_that_could_make_a_pending_or_running_job_late() -> None:
     """1.4 in the middle, 2.1 at 95 %: 210 s of the 200 s that are left."""
     tight, free = job("x", 200.0), job("r")
     for one, resident in ((tight, free), (replace(free, id="x"), replace(tight, id="r"))):
@@ -38,7 +38,7 @@ def test_a_deadline_forbids_company_that_could_make_it_late_pending_or_resident(
         assert action.kind is ActionKind.START_SHARED
 
 
-def test_two_that_wait_share_only_where_both_make_it() -> None:
+def test_two_pending_jobs_share_only_where_both_meet_their_deadlines() -> None:
     for left_s, shares in ((200.0, False), (220.0, True)):
         found = decided((job("x", left_s), job("y", 400.0)), (device(),))
         assert [a.kind is ActionKind.START_SHARED for a in found.actions] == [shares] * 2
@@ -78,7 +78,7 @@ def test_nothing_starts_that_cannot_end_before_the_device_closes() -> None:
     assert (action.kind, action.reason) == (ActionKind.WAIT, "window: edge is closed, and opens in 1 h")
 
 
-def test_who_can_be_checkpointed_starts_at_its_cost_and_prefers_a_device_that_stays() -> None:
+def test_a_checkpoint_at_closing_time_is_a_cost_of_starting_there() -> None:
     closes = device(name="edge", windows=(Window(from_s=0.0, until_s=NOW_S + 50.0),))
     one = job("x", preemptible=True, checkpoint_s=10.0)
     (action,) = decided((one,), (closes,)).actions
@@ -87,7 +87,7 @@ def test_who_can_be_checkpointed_starts_at_its_cost_and_prefers_a_device_that_st
     assert (action.device_id, action.cost) == ("cloud", 0.0)
 
 
-def test_company_must_not_keep_anybody_past_the_closing_time() -> None:
+def test_sharing_must_not_keep_a_job_past_the_closing_time() -> None:
     closes = (Window(from_s=0.0, until_s=NOW_S + 200.0),)
     (refusal,) = decided((job("x"),), (device(job("r"), windows=closes),)).refused
     assert refusal.reason == (
@@ -99,7 +99,7 @@ def test_company_must_not_keep_anybody_past_the_closing_time() -> None:
     assert action.kind is ActionKind.START_SHARED
 
 
-def test_company_that_soon_ends_is_borne_for_as_long_as_it_stays() -> None:
+def test_a_partner_slows_a_job_down_only_until_the_partner_ends() -> None:
     """r ends after at most 40 · 2.1 = 84 s, in which x loses 84 (1 - 1/2.1) = 44 s of its 50."""
     for left_s, shares in ((143.0, False), (145.0, True)):
         (action,) = decided((job("x", left_s),), (device(job("r", remaining_s=40.0)),)).actions
@@ -108,17 +108,17 @@ def test_company_that_soon_ends_is_borne_for_as_long_as_it_stays() -> None:
     assert decided((job("x", 145.0),), (unknown,)).actions[0].kind is ActionKind.WAIT
 
 
-def test_a_gang_takes_devices_that_are_open_as_long() -> None:
+def test_a_gang_takes_devices_that_stay_open_equally_long() -> None:
     short, long = ((Window(from_s=0.0, until_s=NOW_S + left_s),) for left_s in (50.0, 500.0))
     devices = tuple(device(name=f"{k}", windows=short if k in (0, 2) else long) for k in range(4))
     (action,) = decided((job("x", gpus=2),), devices).actions
     assert action.places == ("1", "3")
 
 
-# --- order, and giving up ---------------------------------------------------------------------------------------------
+# --- order, and infeasible deadlines ----------------------------------------------------------------------------------
 
 
-def test_the_least_slack_first_then_no_deadline_and_the_hopeless_like_those() -> None:
+def test_the_least_slack_starts_first_and_an_infeasible_deadline_counts_as_none() -> None:
     jobs = (job("none"), job("later", 300.0), job("soon", 110.0), job("gone", 90.0))
     limits = Limits(allowed=frozenset({ActionKind.START_ALONE, ActionKind.WAIT}))
     started = []
@@ -138,7 +138,7 @@ def test_the_least_slack_first_then_no_deadline_and_the_hopeless_like_those() ->
         (ALL - {ActionKind.DECLINE, ActionKind.DEMOTE}, ActionKind.WAIT),
     ],
 )
-def test_a_deadline_that_nothing_meets_is_declined_demoted_or_told(
+def test_an_infeasible_deadline_is_declined_demoted_or_named_in_the_reason(
     allowed: frozenset[ActionKind], kind: ActionKind
 ) -> None:
     full = device(job("r1", remaining_s=500.0), job("r2"))
@@ -155,7 +155,7 @@ def test_a_deadline_that_nothing_meets_is_declined_demoted_or_told(
     assert why in action.reason
 
 
-def test_nobody_is_declined_for_noise_or_for_what_was_left_out() -> None:
+def test_no_job_is_declined_for_an_uncertain_time_or_for_what_was_left_out() -> None:
     limits = Limits(allowed=ALL)
     noisy = job("x", 90.0, remaining_p90_s=200.0)
     assert decided((noisy,), (device(),), limits=limits).actions[0].kind is ActionKind.START_ALONE
@@ -168,7 +168,7 @@ def test_nobody_is_declined_for_noise_or_for_what_was_left_out() -> None:
     assert decided((gang,), small, limits=limits, partial=True).actions[0].kind is ActionKind.WAIT
 
 
-def test_what_a_window_leaves_decides_whether_a_deadline_can_be_met() -> None:
+def test_a_deadline_is_feasible_only_within_the_windows_of_devices() -> None:
     night = device(windows=(Window(from_s=NOW_S + 100.0, until_s=NOW_S + 180.0), Window(from_s=NOW_S + 300.0)))
     limits = Limits(allowed=ALL)
 
@@ -184,7 +184,7 @@ def test_what_a_window_leaves_decides_whether_a_deadline_can_be_met() -> None:
     assert (action.kind, action.reason) == (ActionKind.DECLINE, "deadline: 5 s ago")
 
 
-def test_a_resident_that_is_late_anyway_holds_nobody_back() -> None:
+def test_a_resident_with_an_infeasible_deadline_holds_no_job_back() -> None:
     (action,) = decided((job("x"),), (device(job("r", 90.0)),)).actions
     assert action.kind is ActionKind.START_SHARED
 
@@ -257,7 +257,7 @@ def test_fewest_expected_misses_by_trying_every_pairing() -> None:
 # --- what must be sent ------------------------------------------------------------------------------------------------
 
 
-def test_a_deadline_needs_a_clock_and_what_remains_and_a_window_a_clock() -> None:
+def test_a_deadline_needs_now_s_and_remaining_s_and_a_window_now_s() -> None:
     pending = (Job(id="x", workload="a", deadline_s=5.0),)
     windows = (Window(from_s=0.0, until_s=5.0),)
     for snapshot, fields in (
@@ -281,7 +281,7 @@ def test_a_deadline_needs_a_clock_and_what_remains_and_a_window_a_clock() -> Non
         (120.0, (Window(from_s=0.0, until_s=NOW_S + 90.0),), NOW_S + 20.0),
     ],
 )
-def test_ask_again_when_a_chance_passes_or_a_window_opens_or_closes(
+def test_the_next_decision_is_at_a_last_start_or_when_a_window_opens_or_closes(
     left_s: float, windows: tuple[Window, ...], at_s: float
 ) -> None:
     full = device(Job(id="r1", workload="a"), Job(id="r2", workload="a"))
@@ -291,10 +291,10 @@ def test_ask_again_when_a_chance_passes_or_a_window_opens_or_closes(
     assert found.resolve_at_s == at_s
 
 
-# --- moves ---------------------------------------------------------------------------------------------------------
+# --- migration --------------------------------------------------------------------------------------------------------
 
 
-def test_who_can_still_meet_its_deadline_is_not_moved_but_others_move_away_for_the_most_urgent() -> None:
+def test_a_job_with_a_feasible_deadline_is_not_moved_but_others_make_room_for_the_most_urgent() -> None:
     """Two residents that could share; the room goes to the job with the least slack."""
     moving = frozenset({ActionKind.START_ALONE, ActionKind.START_SHARED, ActionKind.WAIT, ActionKind.MOVE})
     limits = Limits.of(allowed=moving, max_slowdown=2.2)

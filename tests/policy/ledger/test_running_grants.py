@@ -1,11 +1,11 @@
-"""Who holds a grant: kept while its job runs, and back when it is gone."""
+"""Grants of running jobs: kept while the job runs, and free again when it is gone."""
 
 from dataclasses import replace
 
 from interfere.policy.context import ProfileLookup
 from interfere.policy.decide import ScopeDecision, decide
-from interfere.policy.ledger.grants import holdings
-from interfere.policy.ledger.overuse import in_order
+from interfere.policy.ledger.grants import all_grants
+from interfere.policy.ledger.overuse import latest_first
 from interfere.policy.rules.memory import device_slots
 from interfere.records import (
     Action,
@@ -18,7 +18,7 @@ from interfere.records import (
     ScopeLedger,
     Snapshot,
 )
-from tests.policy.granting import (
+from tests.policy.grant_cases import (
     ALONE,
     END,
     EVERYTHING,
@@ -43,14 +43,14 @@ def test_starts_hold_their_grant_and_keep_it_while_they_run() -> None:
     (start,) = first.plan.actions
     assert (start.kind, start.grant_bytes, start.partner_id) == (SHARED, 8 * GIB, "b")
     assert start.reason.endswith("; granted 8 GiB (4 granules) for 7 GiB (grant)")
-    assert [(one.job_id, one.bytes, one.planned, one.since_s) for one in holdings(first.ledger)] == [
+    assert [(one.job_id, one.bytes, one.planned, one.since_s) for one in all_grants(first.ledger)] == [
         ("b", 4 * GIB, False, 10.0),
         ("a", 8 * GIB, True, 10.0),
     ]
     assert free(first) == {"d": 34}
     runs = snapshot((), device("d", job("b"), job("a")), now_s=20.0, limits=EVERYTHING)
     second = decided(runs, first.ledger)
-    assert [(one.job_id, one.bytes, one.planned, one.since_s) for one in holdings(second.ledger)] == [
+    assert [(one.job_id, one.bytes, one.planned, one.since_s) for one in all_grants(second.ledger)] == [
         ("a", 8 * GIB, False, 10.0),
         ("b", 4 * GIB, False, 10.0),
     ]
@@ -73,13 +73,13 @@ def test_a_resident_may_ask_for_another_grant_and_gets_it_where_it_fits() -> Non
     assert asks(52) == {"a": (30, 10), "b": (30, 10)}
 
 
-def test_what_is_planned_is_not_granted_to_who_asks_for_more() -> None:
+def test_granules_of_a_planned_start_are_not_granted_to_a_resident_that_asks_for_more() -> None:
     ledger = decided(snapshot((job("b", 30),), device("d", job("a", 30)))).ledger
     asks = snapshot((job("b", 30),), device("d", job("a", 52)), now_s=20.0)
-    assert {one.job_id: one.bytes / GIB for one in holdings(decided(asks, ledger).ledger)} == {"a": 30, "b": 30}
+    assert {one.job_id: one.bytes / GIB for one in all_grants(decided(asks, ledger).ledger)} == {"a": 30, "b": 30}
 
 
-def test_who_moves_holds_its_grant_where_it_goes_and_again_where_it_was_should_it_stay() -> None:
+def test_a_mover_holds_its_grant_at_its_destination_or_where_it_was_should_it_stay() -> None:
     old = {"remaining_s": 1e5, "preemptible": True, "checkpoint_s": 1.0, "since_s": 0.0, "grant_bytes": 30 * GIB}
     pair = tuple(Job(id=name, workload=name, **old) for name in "ab")  # type: ignore[arg-type]
     slow = TablePredictor({(v, n): 2.0 for v in NAMES for n in NAMES})
@@ -88,7 +88,7 @@ def test_who_moves_holds_its_grant_where_it_goes_and_again_where_it_was_should_i
 
     def at(now_s: float, ledger: ScopeLedger, allowed: frozenset[ActionKind]) -> ScopeDecision:
         seen = snapshot((), device("d", *pair), device("e"), now_s=now_s, limits=Limits(allowed=allowed))
-        return decide(context(seen, slow, PLAIN, "x"), ledger, lambda _: in_order(late))
+        return decide(context(seen, slow, PLAIN, "x"), ledger, lambda _: latest_first(late))
 
     stay = EVERYTHING.allowed - {ActionKind.MOVE, ActionKind.PREEMPT}
     first = at(500.0, ScopeLedger(scope="default"), stay)
@@ -100,11 +100,11 @@ def test_who_moves_holds_its_grant_where_it_goes_and_again_where_it_was_should_i
     assert [one.kind for one in at(620.0, moving.ledger, EVERYTHING.allowed).plan.actions if one.kind is END] == []
     stayed = at(640.0, moving.ledger, stay)
     assert free(stayed) == {"d": 10, "e": 40}
-    assert {(one.job_id, one.since_s) for one in holdings(stayed.ledger)} == {("a", 500.0), ("b", 500.0)}
+    assert {(one.job_id, one.since_s) for one in all_grants(stayed.ledger)} == {("a", 500.0), ("b", 500.0)}
     assert [one.job_id for one in stayed.plan.actions if one.kind is END] == [move.job_id]
 
 
-def test_who_leaves_makes_room_and_is_not_forgotten() -> None:
+def test_a_mover_frees_its_granules_and_keeps_its_grant_should_it_stay() -> None:
     def told(kind: ActionKind, name: str, place: str) -> Action:
         return Action(kind=kind, job_id=name, device_id=place, promised_by_s=120.0, grant_bytes=60 * GIB)
 
@@ -121,36 +121,36 @@ def test_who_leaves_makes_room_and_is_not_forgotten() -> None:
     assert (stays.ledger.grants, free(stays)) == ((grant,), {"d": 10})
 
 
-def test_who_was_started_beyond_the_slots_holds_none() -> None:
+def test_a_job_started_beyond_the_granules_holds_no_grant() -> None:
     found = decided(snapshot((), device("d", job("a", 50), job("b", 50)), limits=EVERYTHING))
     assert [grant.job_id for grant in found.ledger.grants] == ["a"]
     older = job("b", 50, since_s=5.0)
     found = decided(snapshot((), device("d", job("a", 50, since_s=6.0), older), limits=EVERYTHING))
     assert [grant.job_id for grant in found.ledger.grants] == ["b"]
     nobody_knows = decided(snapshot((), device("d", job("a"))))
-    assert (holdings(nobody_knows.ledger), free(nobody_knows)) == ((), {"d": 40})
+    assert (all_grants(nobody_knows.ledger), free(nobody_knows)) == ((), {"d": 40})
 
 
-def test_who_came_unknown_is_never_held_to_what_it_used_so_far() -> None:
+def test_a_job_that_came_with_unknown_memory_is_never_held_to_what_it_used_so_far() -> None:
     used = ProfileLookup(profiles=PLAIN, used_bytes={("a", DEVICE): 2 * GIB})
     late = (window(20, 90, 9), window(90, 190, 9))
     unknown = decided(snapshot((job("a"),), device("d")))
     for ledger in (unknown.ledger, decided(snapshot((), device("d", job("a")))).ledger):
         runs = snapshot((), device("d", job("a")), now_s=20.0, limits=EVERYTHING)
         found = decided(runs, ledger, resolve=used)
-        assert holdings(found.ledger) == ()
-        later = decided(replace(runs, now_s=200.0), found.ledger, resolve=used, usages=lambda _: in_order(late))
+        assert all_grants(found.ledger) == ()
+        later = decided(replace(runs, now_s=200.0), found.ledger, resolve=used, usages=lambda _: latest_first(late))
         assert [action.kind for action in later.plan.actions] == [KEEP]
         asks = decided(replace(runs, now_s=210.0, devices=(device("d", job("a", 8)),)), later.ledger, resolve=used)
-        assert [one.bytes for one in holdings(asks.ledger)] == [8 * GIB]
+        assert [one.bytes for one in all_grants(asks.ledger)] == [8 * GIB]
     fresh = decided(snapshot((), device("d", job("a"))), resolve=used)
-    assert [one.bytes for one in holdings(fresh.ledger)] == [2 * GIB]  # a later one of its workload
+    assert [one.bytes for one in all_grants(fresh.ledger)] == [2 * GIB]  # a later one of its workload
 
 
-def test_a_device_that_hands_out_less_takes_back_what_was_only_planned() -> None:
+def test_a_device_with_fewer_granules_releases_planned_starts() -> None:
     ledger = decided(snapshot((job("a", 30),), device("d", job("b", 30)))).ledger
     found = decided(snapshot((job("a", 30),), device("d", job("b", 30), granule_gib=25), now_s=20.0), ledger)
-    assert [(one.promise.action.job_id, one.reason) for one in found.reconciled.released] == [
+    assert [(one.promise.action.job_id, one.reason) for one in found.promises.released] == [
         ("a", "its device hands out less memory now")
     ]
     assert found.plan.actions[0].kind is WAIT
@@ -183,9 +183,10 @@ def test_a_gang_holds_its_grant_on_each_of_its_devices() -> None:
     assert (second.ledger.grants[0].device_ids, second.ledger.grants[0].since_s) == (places, 10.0)
 
 
-def test_without_a_clock_nothing_is_granted_to_be_remembered() -> None:
+def test_without_a_clock_no_grant_is_kept() -> None:
     seen = (window(0, 60, 9), window(60, 200, 9))
     found = decided(
-        Snapshot(pending=(), devices=(device("d", job("a", 8)),), limits=EVERYTHING), usages=lambda _: in_order(seen)
+        Snapshot(pending=(), devices=(device("d", job("a", 8)),), limits=EVERYTHING),
+        usages=lambda _: latest_first(seen),
     )
     assert [action.kind for action in found.plan.actions] == [KEEP]

@@ -1,4 +1,4 @@
-"""Random clusters whose residents may move, and what a plan makes of them."""
+"""Random clusters whose residents may move, and their state after a plan."""
 
 import math
 from collections.abc import Sequence

@@ -21,7 +21,7 @@ from interfere.records import (
     Snapshot,
     Window,
 )
-from tests.policy.urgent import ALL, KNOWN, NOW_S, PREDICTOR, SLOW, TABLE
+from tests.policy.deadline_cases import ALL, KNOWN, NOW_S, PREDICTOR, SLOW, TABLE
 from tests.tables import DEVICE, context
 
 

@@ -1,4 +1,4 @@
-"""What was measured against grants, and what holds whatever happens over time."""
+"""Measured memory use against grants: demand, overuse, and grants of a cluster over time."""
 
 import math
 import random
@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from interfere.policy.answer.subproblem import subproblem_of
 from interfere.policy.context import ProfileLookup
 from interfere.policy.decide import decide
-from interfere.policy.ledger.grants import account_of, held_by, holdings
-from interfere.policy.ledger.overuse import in_order
+from interfere.policy.ledger.grants import all_grants, granule_account, running_grants
+from interfere.policy.ledger.overuse import latest_first
 from interfere.records import (
     Action,
     ActionKind,
@@ -24,7 +24,7 @@ from interfere.records import (
     ScopeLedger,
     Snapshot,
 )
-from tests.policy.granting import (
+from tests.policy.grant_cases import (
     ALONE,
     END,
     EVERYTHING,
@@ -45,7 +45,7 @@ from tests.policy.granting import (
 from tests.tables import DEVICE, TablePredictor, context, profile, resolver
 
 
-def test_measured_use_is_the_demand_where_nobody_knows_one_or_knew_less() -> None:
+def test_measured_use_is_the_demand_where_none_is_known_or_it_was_more() -> None:
     known = resolver(profile("a", peak_bytes=6 * GIB), profile("b"))
 
     def granted(one: Job, used_gib: float) -> Action:
@@ -63,7 +63,7 @@ def test_measured_use_is_the_demand_where_nobody_knows_one_or_knew_less() -> Non
     assert nobody.reason.endswith("no grant: nobody knows its memory")
 
 
-def test_what_was_measured_changes_nothing_where_no_memory_is_handed_out() -> None:
+def test_measured_use_changes_nothing_on_a_device_that_grants_no_memory() -> None:
     knows = ProfileLookup(profiles=PLAIN, used_bytes={("a", DEVICE): 50 * GIB})
     plain = Device(id="d", type=DEVICE, memory_bytes=80 * GIB, residents=(job("a"),))
     assert refused(job("a2"), plain, resolve=knows) == ""
@@ -78,14 +78,14 @@ def kinds(
     ledger = decided(snapshot((), device("d", *residents))).ledger
     limits = Limits(allowed=frozenset({WAIT, *allowed}))
     now = snapshot((), device("d", *residents), now_s=200.0, limits=limits, **given_)
-    found = decided(now, ledger, usages=lambda grant: in_order(one for one in seen if one.job_id == grant.job_id))
+    found = decided(now, ledger, usages=lambda grant: latest_first(one for one in seen if one.job_id == grant.job_id))
     return list(found.plan.actions)
 
 
 PAST = (window(10, 70, 9), window(70, 140, 9.1))
 
 
-def test_who_is_past_its_grant_ends_where_that_is_allowed_and_is_warned_of_where_it_is_not() -> None:
+def test_a_job_over_its_grant_ends_where_that_is_allowed_and_else_is_kept_with_a_warning() -> None:
     (end,) = kinds({END}, *PAST)
     assert (end.kind, end.job_id, end.device_id, end.grant_bytes) == (END, "a", "d", 8 * GIB)
     assert end.reason == "held 9.1 GiB of 8 GiB granted for 130 s"
@@ -98,7 +98,7 @@ def test_who_is_past_its_grant_ends_where_that_is_allowed_and_is_warned_of_where
     assert kinds(set(), *PAST) == []
 
 
-def test_of_two_past_their_grants_the_less_important_ends_and_the_other_is_warned_of() -> None:
+def test_of_two_jobs_over_their_grants_the_lower_priority_ends_and_the_other_is_kept_with_a_warning() -> None:
     seen = (*PAST, window(10, 70, 20, "b"), window(70, 140, 20, "b"))
     assert [(one.kind, one.job_id) for one in kinds({END, KEEP}, *seen)] == [(END, "b"), (KEEP, "a")]
     protected = (job("a", 8), job("b", 8, priority=1))
@@ -134,13 +134,13 @@ def test_a_larger_grant_never_ends_more_and_order_changes_nothing(
     assert ends(8) == before
 
 
-def test_nobody_starts_beside_a_job_that_is_to_end() -> None:
+def test_no_job_starts_beside_one_that_is_to_end() -> None:
     ledger = decided(snapshot((), device("d", job("a", 8)))).ledger
     limits = Limits(allowed=EVERYTHING.allowed - {KEEP})
     now = snapshot((job("b", 8),), device("d", job("a", 8)), now_s=200.0, limits=limits)
     calm = decided(now, ledger)
     assert [(one.kind, one.partner_id) for one in calm.plan.actions] == [(SHARED, "a")]
-    plan_ = decided(now, ledger, usages=lambda _: in_order(PAST)).plan
+    plan_ = decided(now, ledger, usages=lambda _: latest_first(PAST)).plan
     waits, end = plan_.actions
     assert (waits.kind, end.kind) == (WAIT, END)
     assert subproblem_of(now, plan_, "b") is None  # nor is it explained as if it might have
@@ -239,7 +239,7 @@ class Cluster:
 
 @given(st.integers(0, 1_000_000))
 @settings(max_examples=40, deadline=None)
-def test_whatever_happens_grants_fit_their_devices_and_only_who_is_past_its_grant_ends(seed: int) -> None:
+def test_over_time_grants_fit_their_devices_and_only_jobs_over_their_grants_end(seed: int) -> None:
     cluster, ledger = Cluster(seed), ScopeLedger(scope="default")
     for _ in range(10):
         cluster.step()
@@ -249,21 +249,21 @@ def test_whatever_happens_grants_fit_their_devices_and_only_who_is_past_its_gran
         found = decide(
             context(seen, cluster.predictor, cluster.resolve, "x"),
             ledger,
-            lambda grant: in_order(cluster.used.get(grant.job_id, ())),
+            lambda grant: latest_first(cluster.used.get(grant.job_id, ())),
         )
         # never more than there is
         assert all(left >= 0 for left in free(found).values())
-        held = held_by(found.ledger)
+        held = running_grants(found.ledger)
         # whoever was promised a place on a device that hands out memory holds the grant it was told of
         told = {action.job_id: action for action in found.plan.actions}
-        planned = {one.job_id: one.bytes for one in holdings(found.ledger) if one.planned}
+        planned = {one.job_id: one.bytes for one in all_grants(found.ledger) if one.planned}
         assert planned == {
             p.action.job_id: p.action.grant_bytes for p in found.ledger.promises if p.action.grant_bytes > 0
         }
         # each job holds in one place, at most once
-        assert len({one.job_id for one in holdings(found.ledger)}) == len(holdings(found.ledger))
+        assert len({one.job_id for one in all_grants(found.ledger)}) == len(all_grants(found.ledger))
         # a grant is kept for as long as its job runs there
-        kept = held_by(ledger)
+        kept = running_grants(ledger)
         for name, grant in held.items():
             if name in kept and grant.since_s < seen.now_s and grant.device_ids == kept[name].device_ids:
                 assert grant.bytes == kept[name].bytes
@@ -278,5 +278,5 @@ def test_whatever_happens_grants_fit_their_devices_and_only_who_is_past_its_gran
         cluster.apply(found.plan.actions)
     empty = tuple(device(name, ratio=cluster.ratio[name], granule_gib=cluster.granule[name]) for name in "xyz")
     after = decided(Snapshot(pending=(), devices=empty, now_s=cluster.now_s + 1), ledger)
-    account = account_of(after.ledger)
+    account = granule_account(after.ledger)
     assert (after.ledger.grants, set(account.taken.values())) == ((), set())

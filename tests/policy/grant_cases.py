@@ -1,10 +1,10 @@
-"""The world of the tests of grants: four workloads on devices that hand out their memory."""
+"""Jobs, devices and a predictor for tests of memory grants: four workloads on devices that grant their memory."""
 
 import math
 
 from interfere.policy.answer.ranking import rank
 from interfere.policy.decide import ScopeDecision, decide
-from interfere.policy.ledger.grants import account_of
+from interfere.policy.ledger.grants import granule_account
 from interfere.policy.solve.planner import plan
 from interfere.records import (
     ActionKind,
@@ -65,7 +65,7 @@ def refused(one: Job, *devices: Device, resolve=PLAIN, **limits: float) -> str:
 
 
 def free(found: ScopeDecision) -> dict[str, int]:
-    account = account_of(found.ledger)
+    account = granule_account(found.ledger)
     return {name: one.granules - account.taken.get(name, 0) for name, one in account.slots.items()}
 
 

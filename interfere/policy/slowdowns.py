@@ -1,0 +1,81 @@
+"""Predicted slowdowns of all jobs once a plan is carried out: of those that start, move or keep running."""
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from interfere.policy.context import PlanningContext
+from interfere.records import Action, ActionKind, Device, Job, JobProfile, PairBatch
+
+DEPARTURES = (ActionKind.MOVE, ActionKind.PREEMPT, ActionKind.END)  # after these a resident has left its device
+SlowdownOfJob = Mapping[str, float]
+"""Predicted slowdown of each job beside its co-located jobs, by job id; a job without a prediction is absent."""
+
+
+def predicted_slowdowns(context: PlanningContext, actions: Sequence[Action]) -> SlowdownOfJob:
+    """Slowdowns of all jobs that run or start once the actions are carried out.
+
+    Residents that no action is about are predicted only where something needs them: a `keep` action, or an end time.
+    """
+    limits = context.limits
+    slowdown_of = {action.job_id: action.slowdown for action in actions if action.kind is not ActionKind.WAIT}
+    slowdown_of |= {action.partner_id: action.partner_slowdown for action in actions if action.partner_id}
+    departed = {action.job_id for action in actions if action.kind in DEPARTURES}
+    staying = [
+        (_without_residents(device, departed), job)
+        for device in context.snapshot.devices
+        for job in device.residents
+        if job.id not in slowdown_of and (ActionKind.KEEP in limits.allowed or not math.isnan(job.remaining_s))
+    ]
+    slowdown_of |= {job.id: 1.0 for device, job in staying if all(other.id == job.id for other in device.residents)}
+    return slowdown_of | _slowdowns_among_residents(staying, context)
+
+
+def _without_residents(device: Device, departed: Collection[str]) -> Device:
+    return replace(device, residents=tuple(job for job in device.residents if job.id not in departed))
+
+
+def _slowdowns_among_residents(residents: Sequence[tuple[Device, Job]], context: PlanningContext) -> dict[str, float]:
+    """Slowdown of each resident: the product over its co-located jobs, as for any group that was not measured."""
+    predictor, extrapolate = context.predictor, context.limits.allow_extrapolation
+    slowdown_of: dict[str, float] = {}
+    for (device_type, mode), pairs in _resident_pairs(residents, context).items():
+        if predictor.knows(device_type, mode) and not extrapolate:
+            continue
+        profiles = list({id(profile): profile for _, *pair in pairs for profile in pair}.values())
+        index_of = {id(profile): index for index, profile in enumerate(profiles)}
+        prediction = predictor.predict_pairs(
+            PairBatch(
+                jobs=tuple(profiles),
+                victim=np.array([index_of[id(victim)] for _, victim, _ in pairs], dtype=np.int64),
+                neighbour=np.array([index_of[id(neighbour)] for _, _, neighbour in pairs], dtype=np.int64),
+                device_type=device_type,
+                mode=mode,
+                allow_extrapolation=extrapolate,
+            )
+        )
+        for (job_id, _, _), median in zip(pairs, prediction.median.tolist(), strict=True):
+            slowdown_of[job_id] = slowdown_of.get(job_id, 1.0) * median
+    return slowdown_of
+
+
+def _resident_pairs(
+    residents: Sequence[tuple[Device, Job]], context: PlanningContext
+) -> dict[tuple[str, str], list[tuple[str, JobProfile, JobProfile]]]:
+    """(victim id, victim, neighbour) of profiled co-located jobs, by device type and mode.
+
+    A gang meets a partner on each of its devices; the pair counts once.
+    """
+    pairs: dict[tuple[str, str], list[tuple[str, JobProfile, JobProfile]]] = {}
+    seen_pairs = set()
+    for device, job in residents:
+        victim = context.profile(job, device.type)
+        for other in device.residents:
+            is_new = other.id != job.id and (job.id, other.id) not in seen_pairs
+            neighbour = context.profile(other, device.type) if is_new else None
+            seen_pairs.add((job.id, other.id))
+            if victim is not None and neighbour is not None:
+                pairs.setdefault((device.type, device.mode), []).append((job.id, victim, neighbour))
+    return pairs
