@@ -10,7 +10,7 @@ from training.dataset import Dataset
 from training.evaluation.cross_validation import Evaluation, evaluate_models, scored_rows
 from training.evaluation.scores import PredictionInterval, Scores, score
 from training.evaluation.selection import select_champion
-from training.models.interval_calibration import HIGH, LOW
+from training.interval_calibration import HIGH, LOW
 from training.models.protocols import FittedModel, ModelSettings
 
 HELD_OUT = "held_out"  # name of the split in the scores

@@ -6,13 +6,13 @@ concave in the price; its slope is the number of solo jobs beyond those allowed.
 Law: at any price, the bound that comes with it holds for every matching with at most `max_solo` solo jobs.
 """
 
-import time
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from interfere.matching.dual_prices import MAX_DENSE_JOBS, SAMPLE_DIVISOR, DualPrices, solve_dual_prices
+from interfere.time_budget import TimeBudget
 
 Floats = NDArray[np.float64]
 
@@ -24,7 +24,7 @@ EDGE = 0.02  # share of the bracket that a step keeps away from its ends
 
 
 def solo_price_for_limit(
-    matrix: Floats, solo: Floats, max_solo: int, deadline_s: float, *, tolerance: int = 0
+    matrix: Floats, solo: Floats, max_solo: int, budget: TimeBudget, *, tolerance: int = 0
 ) -> tuple[float, DualPrices] | None:
     """The solo price with the best bound, and the dual prices of the jobs there; None when nothing is feasible.
 
@@ -32,19 +32,19 @@ def solo_price_for_limit(
     price raises the bound by a unit, or where the number of solo jobs misses `max_solo` by at most `tolerance`.
     """
     matrix = matrix.copy()
-    search = _PriceSearch.of(matrix, solo, max_solo, deadline_s, tolerance=tolerance)
+    search = _PriceSearch.of(matrix, solo, max_solo, budget, tolerance=tolerance)
     best: tuple[float, DualPrices] | None = None
     last: DualPrices | None = None
     for _ in range(MAX_PRICES):
         price = search.next_price()
         np.fill_diagonal(matrix, 2.0 * (solo + price))
-        prices = solve_dual_prices(matrix, same_pairs=last, deadline_s=deadline_s)
+        prices = solve_dual_prices(matrix, same_pairs=last, budget=budget)
         if prices is None:
             return best
         last = prices
         if best is None or prices.bound - price * max_solo > best[1].bound - best[0] * max_solo:
             best = price, prices
-        if search.record(price, prices) or time.perf_counter() > deadline_s:
+        if search.record(price, prices) or budget.expired:
             return best
     return best
 
@@ -73,7 +73,7 @@ class _PriceSearch:
     bounds: list[float] = field(default_factory=list)
 
     @classmethod
-    def of(cls, matrix: Floats, solo: Floats, max_solo: int, deadline_s: float, *, tolerance: int) -> "_PriceSearch":
+    def of(cls, matrix: Floats, solo: Floats, max_solo: int, budget: TimeBudget, *, tolerance: int) -> "_PriceSearch":
         """Start from the price that a sample of the jobs needs; sets the diagonal of `matrix` to inf."""
         n = len(solo)
         finite = matrix[np.isfinite(matrix)]
@@ -89,7 +89,7 @@ class _PriceSearch:
                 matrix[np.ix_(sampled, sampled)],
                 solo[sampled],
                 round(max_solo / SAMPLE_DIVISOR),
-                deadline_s,
+                budget,
                 tolerance=len(sampled) // SAMPLE_TOLERANCE,
             )
             if of_sample is not None and of_sample[0] > 0:

@@ -12,12 +12,13 @@ Law 2: costs are whole numbers and prices multiples of ½, so that all sums are 
 reduction of SciPy's sparse assignment may never end.
 """
 
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+
+from interfere.time_budget import UNLIMITED, TimeBudget
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -52,25 +53,25 @@ def solve_dual_prices(
     *,
     similar: DualPrices | None = None,
     same_pairs: DualPrices | None = None,
-    deadline_s: float = np.inf,
+    budget: TimeBudget = UNLIMITED,
 ) -> DualPrices | None:
     """Optimal dual prices of a matching problem; None when it is infeasible.
 
     `matrix` float64[n, n] of whole numbers, symmetric, +inf where forbidden, its diagonal twice the solo cost.
     `similar`: prices of a problem that differs in some rows; `same_pairs`: of one that differs only in its diagonal.
-    Past `deadline_s`, on the clock of `time.perf_counter`, the prices so far are returned.
+    Once the budget has expired, the prices so far are returned.
     """
     n = len(matrix)
     if n <= MAX_DENSE_JOBS:
         return _solve_dense(matrix)
     if same_pairs is not None and same_pairs.edges is not None:
-        return _solve_by_pricing(matrix, same_pairs.y, same_pairs.edges, np.zeros(n, dtype=bool), deadline_s)
+        return _solve_by_pricing(matrix, same_pairs.y, same_pairs.edges, np.zeros(n, dtype=bool), budget)
     if similar is not None and similar.edges is not None:
-        return _solve_by_pricing(matrix, *_repair_warm_start(matrix, similar.y, similar.edges), deadline_s)
-    y = prices_from_sample(matrix, deadline_s)
-    if time.perf_counter() > deadline_s:
+        return _solve_by_pricing(matrix, *_repair_warm_start(matrix, similar.y, similar.edges), budget)
+    y = prices_from_sample(matrix, budget)
+    if budget.expired:
         return DualPrices(y=y, bound=dual_bound(matrix, y), optimal=False)
-    return _solve_by_pricing(matrix, y, _initial_edges(matrix, y), np.ones(n, dtype=bool), deadline_s)
+    return _solve_by_pricing(matrix, y, _initial_edges(matrix, y), np.ones(n, dtype=bool), budget)
 
 
 def dual_bound(matrix: Floats, y: Floats) -> float:
@@ -117,11 +118,11 @@ def _solve_dense(matrix: Floats) -> DualPrices | None:
     return DualPrices(y=y, bound=dual_bound(matrix, y), optimal=True, solo_jobs=int((column == np.arange(n)).sum()))
 
 
-def prices_from_sample(matrix: Floats, deadline_s: float) -> Floats:
+def prices_from_sample(matrix: Floats, budget: TimeBudget) -> Floats:
     """float64[n]: dual prices of a third of the jobs; the others get what their cheapest partner among them leaves."""
     n = len(matrix)
     sampled = np.sort(np.random.default_rng(n).permutation(n)[: max(MIN_SAMPLE_JOBS, n // SAMPLE_DIVISOR)])
-    sample_prices = solve_dual_prices(matrix[np.ix_(sampled, sampled)], deadline_s=deadline_s)
+    sample_prices = solve_dual_prices(matrix[np.ix_(sampled, sampled)], budget=budget)
     if sample_prices is None:  # the sample has no matching of its own: half of each job's cheapest cost
         return _whole_or_zero(matrix.min(axis=1) / 2)
     y = np.empty(n)
@@ -174,7 +175,7 @@ def _whole_or_zero(y: Floats) -> Floats:
 
 
 def _solve_by_pricing(
-    matrix: Floats, y: Floats, edges: Ints, unknown: NDArray[np.bool_], deadline_s: float
+    matrix: Floats, y: Floats, edges: Ints, unknown: NDArray[np.bool_], budget: TimeBudget
 ) -> DualPrices | None:
     """Optimal prices from nearly optimal ones by column generation; None when infeasible.
 
@@ -202,7 +203,7 @@ def _solve_by_pricing(
         best = max(best, DualPrices(y=supported, bound=bound, optimal=False), key=lambda prices: prices.bound)
         if not len(i):
             return DualPrices(y=y, bound=bound, optimal=True, solo_jobs=solo_jobs, edges=edges)
-        if time.perf_counter() > deadline_s:
+        if budget.expired:
             return best
         unknown = np.zeros(n, dtype=bool)
         unknown[rows[counts > MAX_NEW_EDGES]] = True

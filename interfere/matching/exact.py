@@ -7,7 +7,6 @@ Where many jobs are interchangeable, counting them by class replaces this (`iden
 With a time limit, the answer is the best partition found so far, with a bound on its distance from the optimum.
 """
 
-import time
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -28,6 +27,7 @@ from interfere.matching.heuristic import greedy_matching, improve_by_swaps, redu
 from interfere.matching.identical_jobs import job_classes, match_job_classes
 from interfere.matching.records import Matching, check_costs, infeasible_matching, partition_cost
 from interfere.records import SolveStatus
+from interfere.time_budget import TimeBudget
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -76,7 +76,6 @@ def match_pairs(
     >>> matching.mate.tolist(), matching.cost, matching.status.value
     ([2, 3, 0, 1], 2.0, 'OPTIMAL')
     """
-    started_s = time.perf_counter()
     # 1. Check the input, and round it to whole units.
     cost = np.asarray(cost, dtype=np.float64)
     n = len(cost) if cost.ndim else 0
@@ -85,8 +84,8 @@ def match_pairs(
     _check_options(n, gap, time_limit_s, warm_start, current, switching_cost)
     if current is not None and switching_cost > 0:
         cost, solo = _with_switching_cost(cost, solo, np.asarray(current), switching_cost)
-    deadline_s = np.inf if time_limit_s is None else started_s + time_limit_s
-    problem, scale = _scale_to_units(cost, solo, gap=gap, deadline_s=deadline_s)
+    budget = TimeBudget(np.inf if time_limit_s is None else time_limit_s)
+    problem, scale = _scale_to_units(cost, solo, gap=gap, budget=budget)
     similar = None
     if warm_start is not None and len(warm_start.y) == n:
         similar = DualPrices(y=warm_start.y * scale, bound=-np.inf, optimal=False, edges=warm_start.edges)
@@ -95,7 +94,7 @@ def match_pairs(
     if matching is None:
         matching = problem.solve(similar) if max_devices is None else problem.solve_within(max_devices, similar)
     if matching.status is SolveStatus.INFEASIBLE:
-        return replace(matching, seconds=time.perf_counter() - started_s)
+        return matching
     # 3. Back to the caller's costs. Each rounding moved a cost by up to half a unit, hence the n units off the bound.
     total = partition_cost(matching.mate, cost, solo)
     optimal = matching.status is SolveStatus.OPTIMAL
@@ -105,7 +104,6 @@ def match_pairs(
         lower_bound=total if optimal else min(total, (matching.lower_bound - n) / scale),
         y=matching.y / scale,
         solo_price=matching.solo_price / scale,
-        seconds=time.perf_counter() - started_s,
     )
 
 
@@ -125,16 +123,16 @@ class _ScaledProblem:
     matrix: Floats  # float64[n, n], diagonal 2·solo
     solo: Floats  # float64[n]
     gap: float
-    deadline_s: float  # on the clock of `time.perf_counter`
+    budget: TimeBudget
 
     def solve(self, similar: DualPrices | None) -> Matching:
         """Without a limit of devices. `similar`: dual prices of a problem that differs in few rows."""
         n = len(self.solo)
         if n == 0:
             return Matching(mate=np.arange(0), cost=0.0, lower_bound=0.0, status=SolveStatus.OPTIMAL)
-        if self.deadline_s < np.inf and (quick := self._solve_in_little_time(similar)) is not None:
+        if not self.budget.unlimited and (quick := self._solve_in_little_time(similar)) is not None:
             return quick
-        prices = solve_dual_prices(self.matrix, similar=similar, deadline_s=self.deadline_s)
+        prices = solve_dual_prices(self.matrix, similar=similar, budget=self.budget)
         if prices is None:
             return infeasible_matching(n)
         if not prices.optimal:
@@ -151,14 +149,14 @@ class _ScaledProblem:
             return infeasible_matching(n)
         if max_solo >= n:
             return self.solve(similar)
-        priced = solo_price_for_limit(self.matrix, self.solo, max_solo, self.deadline_s)
+        priced = solo_price_for_limit(self.matrix, self.solo, max_solo, self.budget)
         if priced is None:
             return infeasible_matching(n)
         solo_price, prices = priced
         limit = _DeviceLimit(max_devices=max_devices, max_solo=max_solo, solo_price=solo_price)
         charged = replace(self, matrix=self.matrix.copy(), solo=self.solo + solo_price)
         np.fill_diagonal(charged.matrix, 2.0 * charged.solo)
-        if time.perf_counter() > self.deadline_s:
+        if self.budget.expired:
             heuristic = charged._solve_heuristically(prices, limit)
             if heuristic is not None:
                 return heuristic
@@ -176,7 +174,7 @@ class _ScaledProblem:
             mate = problem.solve_within(limit.max_devices, limit.solo_price) if limit else problem.solve()
             if mate is None and reach == np.inf:
                 return None
-            if mate is None and time.perf_counter() > self.deadline_s:
+            if mate is None and self.budget.expired:
                 heuristic = self._solve_heuristically(prices, limit)
                 if heuristic is not None:
                     return heuristic
@@ -191,7 +189,7 @@ class _ScaledProblem:
                 difference = best.cost - bound
                 if difference <= (reach if complete else 0.0):
                     return replace(best, lower_bound=best.cost, status=SolveStatus.OPTIMAL)
-                if best.gap <= self.gap or time.perf_counter() > self.deadline_s:
+                if best.gap <= self.gap or self.budget.expired:
                     return best
                 # A first answer may be poor: a few more edges improve it, and with it the difference to the bound.
                 reach = min(difference, max(1.0, reach * REACH_GROWTH))
@@ -241,19 +239,19 @@ class _ScaledProblem:
 
     def _solve_in_little_time(self, similar: DualPrices | None) -> Matching | None:
         """A heuristic answer with cheap prices; None where there is time for optimal ones, or no heuristic works."""
-        started_s = time.perf_counter()
+        available_s = self.budget.remaining_s
         y = np.floor(similar.y if similar is not None else self.matrix.min(axis=1) / 2)
         if not np.isfinite(y).all():
             return None
         bound = dual_bound(self.matrix, y)
-        full_solve_s = (SOLVE_PASSES + SOLVE_PASSES_TIMES_JOBS / len(y)) * (time.perf_counter() - started_s)
-        if started_s + full_solve_s < self.deadline_s:
+        full_solve_s = (SOLVE_PASSES + SOLVE_PASSES_TIMES_JOBS / len(y)) * (available_s - self.budget.remaining_s)
+        if full_solve_s < available_s:
             return None
-        if started_s + SAMPLE_SHARE * full_solve_s < self.deadline_s:
-            y = prices_from_sample(self.matrix, self.deadline_s)
+        if SAMPLE_SHARE * full_solve_s < available_s:
+            y = prices_from_sample(self.matrix, self.budget)
             bound = dual_bound(self.matrix, y)
         for _ in range(MAX_ASCENTS if similar is None else 0):
-            if time.perf_counter() > started_s + (self.deadline_s - started_s) / 2:
+            if self.budget.remaining_s < available_s / 2:
                 break
             row_minima = np.concatenate([block.min(axis=1) for _, block in reduced_blocks(self.matrix, y)])
             raised = y + row_minima / 2  # a pair with y_i + y_j ≤ cost keeps it
@@ -269,7 +267,7 @@ class _ScaledProblem:
                 return None
         if not np.isfinite(partition_cost(mate, self.matrix, self.solo)):
             return None
-        mate = improve_by_swaps(self.matrix, mate, self.deadline_s)
+        mate = improve_by_swaps(self.matrix, mate, self.budget)
         bound = prices.bound - (limit.solo_price * limit.max_solo if limit else 0.0)
         return self._bounded_matching(mate, prices, bound, limit)
 
@@ -283,10 +281,10 @@ def _solve_by_classes(problem: _ScaledProblem, max_devices: int | None) -> Match
     if max_devices is not None and 2 * max_devices < n:
         return infeasible_matching(n)
     max_solo = None if max_devices is None else 2 * max_devices - n
-    return match_job_classes(problem.matrix, problem.solo, classes, max_solo=max_solo, deadline_s=problem.deadline_s)
+    return match_job_classes(problem.matrix, problem.solo, classes, max_solo=max_solo, budget=problem.budget)
 
 
-def _scale_to_units(cost: Floats, solo: Floats, *, gap: float, deadline_s: float) -> tuple[_ScaledProblem, float]:
+def _scale_to_units(cost: Floats, solo: Floats, *, gap: float, budget: TimeBudget) -> tuple[_ScaledProblem, float]:
     """The problem rounded to whole units, and the number of units in a cost of one.
 
     Units are fine beside what a job's cheapest pair costs, and large enough that no sum of the largest costs loses one.
@@ -310,7 +308,7 @@ def _scale_to_units(cost: Floats, solo: Floats, *, gap: float, deadline_s: float
     np.rint(matrix, out=matrix)
     solo_units = np.rint(solo * scale)
     np.fill_diagonal(matrix, 2.0 * solo_units)
-    return _ScaledProblem(matrix=matrix, solo=solo_units, gap=gap, deadline_s=deadline_s), scale
+    return _ScaledProblem(matrix=matrix, solo=solo_units, gap=gap, budget=budget), scale
 
 
 def _with_switching_cost(cost: Floats, solo: Floats, current: Ints, switching_cost: float) -> tuple[Floats, Floats]:

@@ -4,7 +4,6 @@ A group costs the sum of its pairs, which is how slowdowns of groups are compose
 of every group is removed and all are put back at once, as an assignment; and two jobs exchange groups.
 """
 
-import time
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,6 +13,7 @@ from interfere.errors import InvalidInputError
 from interfere.matching.dual_prices import solve_dual_prices
 from interfere.matching.records import check_costs
 from interfere.records import SolveStatus
+from interfere.time_budget import TimeBudget
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -38,7 +38,6 @@ def match_groups(cost: Floats, k: int, *, time_limit_s: float | None = None, see
     give the same groups where time does not cut the search short. The status is INFEASIBLE when the search finds no
     allowed grouping. Raises InvalidInputError on NaN, asymmetry, wrong shapes and k below 2.
     """
-    started_s = time.perf_counter()
     cost = np.asarray(cost, dtype=np.float64)
     check_costs(cost, np.zeros(len(cost) if cost.ndim else 0))
     if k < 2:
@@ -46,7 +45,7 @@ def match_groups(cost: Floats, k: int, *, time_limit_s: float | None = None, see
     n = len(cost)
     if n == 0:
         return Grouping(group=np.zeros(0, dtype=np.int64), cost=0.0, lower_bound=0.0, status=SolveStatus.HEURISTIC)
-    deadline_s = np.inf if time_limit_s is None else started_s + time_limit_s
+    budget = TimeBudget(np.inf if time_limit_s is None else time_limit_s)
     finite = cost[np.isfinite(cost)]
     max_cost = float(np.abs(finite).max()) if len(finite) else 0.0
     forbidden_cost = 1.0 + n * k * max_cost  # every grouping without a forbidden pair costs less
@@ -55,10 +54,10 @@ def match_groups(cost: Floats, k: int, *, time_limit_s: float | None = None, see
     rng = np.random.default_rng(seed)
     seats = _initial_seats(finite_cost, k)
     best, idle_rounds = _total_cost(finite_cost, seats), 0
-    while idle_rounds < MAX_IDLE_ROUNDS and time.perf_counter() < deadline_s:
+    while idle_rounds < MAX_IDLE_ROUNDS and not budget.expired:
         for column in rng.permutation(k).tolist():
             seats = _reassign_column(finite_cost, seats, column)
-        seats = _swap_jobs(finite_cost, seats, deadline_s)
+        seats = _swap_jobs(finite_cost, seats, budget)
         search_cost = _total_cost(finite_cost, seats)
         idle_rounds = 0 if search_cost < best - 1e-12 * abs(best) else idle_rounds + 1
         best = min(best, search_cost)
@@ -115,12 +114,12 @@ def _reassign_column(cost: Floats, seats: Ints, column: int) -> Ints:
     return remaining
 
 
-def _swap_jobs(cost: Floats, seats: Ints, deadline_s: float) -> Ints:
+def _swap_jobs(cost: Floats, seats: Ints, budget: TimeBudget) -> Ints:
     """Exchange jobs between groups while that is cheaper; every job tries its best exchange once."""
     seats = seats.copy()
     groups, k = seats.shape
     for column in range(k):
-        if time.perf_counter() > deadline_s:
+        if budget.expired:
             break
         for g in range(groups):
             job = int(seats[g, column])

@@ -1,9 +1,9 @@
 """A good matching fast, with nothing proved: greedy first, then pairs exchange partners (2-opt)."""
 
-import time
-
 import numpy as np
 from numpy.typing import NDArray
+
+from interfere.time_budget import TimeBudget
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -87,13 +87,13 @@ def _split_cheapest_pair(cost: Floats, solo: Floats, mate: Ints) -> Ints | None:
     return mate
 
 
-def improve_by_swaps(cost: Floats, mate: Ints, deadline_s: float) -> Ints:
+def improve_by_swaps(cost: Floats, mate: Ints, budget: TimeBudget) -> Ints:
     """2-opt: pairs (a, b), (c, d) become (a, c), (b, d) or (a, d), (b, c) while that is cheaper and time remains."""
     mate = mate.copy()
-    while time.perf_counter() < deadline_s:
+    while not budget.expired:
         a = np.flatnonzero(mate > np.arange(len(mate)))
         b = mate[a]
-        gain, partner_pair, crossed = _best_swaps(cost, a, b, deadline_s)
+        gain, partner_pair, crossed = _best_swaps(cost, a, b, budget)
         touched = np.zeros(len(a), dtype=bool)
         swaps = 0
         for p in np.argsort(-gain, kind="stable").tolist():
@@ -112,14 +112,14 @@ def improve_by_swaps(cost: Floats, mate: Ints, deadline_s: float) -> Ints:
     return mate
 
 
-def _best_swaps(cost: Floats, a: Ints, b: Ints, deadline_s: float) -> tuple[Floats, Ints, NDArray[np.bool_]]:
+def _best_swaps(cost: Floats, a: Ints, b: Ints, budget: TimeBudget) -> tuple[Floats, Ints, NDArray[np.bool_]]:
     """Of each pair (a, b): the gain of its best swap, with which pair, and whether a then goes to that pair's b."""
     m = len(a)
     gain, partner_pair, crossed = np.zeros(m), np.zeros(m, dtype=np.int64), np.zeros(m, dtype=bool)
     now = cost[a, b]
     height = max(1, BLOCK_CELLS // max(1, m))
     for first in range(0, m, height):
-        if time.perf_counter() > deadline_s:
+        if budget.expired:
             break
         rows = slice(first, min(m, first + height))
         straight = cost[a[rows]][:, a] + cost[b[rows]][:, b]

@@ -6,7 +6,6 @@ each other, so only counts matter: pairs[s, t] between classes, pairs[t, t] with
 all edges open; here the ties are gone, and the limit of devices is one more row.
 """
 
-import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -15,6 +14,7 @@ from numpy.typing import NDArray
 
 from interfere.matching.records import Matching, infeasible_matching, partition_cost
 from interfere.records import SolveStatus
+from interfere.time_budget import TimeBudget
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -59,12 +59,11 @@ def job_classes(matrix: Floats, solo: Floats) -> Ints | None:
 
 
 def match_job_classes(
-    matrix: Floats, solo: Floats, job_class: Ints, *, max_solo: int | None, deadline_s: float
+    matrix: Floats, solo: Floats, job_class: Ints, *, max_solo: int | None, budget: TimeBudget
 ) -> Matching | None:
     """The cheapest partition with at most `max_solo` solo jobs; None when time ran out before any was found.
 
-    `matrix` float64[n, n] symmetric with diagonal 2·solo, `solo` float64[n], `job_class` int64[n]; `deadline_s` on the
-    clock of `time.perf_counter`.
+    `matrix` float64[n, n] symmetric with diagonal 2·solo, `solo` float64[n], `job_class` int64[n].
     """
     from scipy.optimize import LinearConstraint, linprog, milp
 
@@ -78,7 +77,7 @@ def match_job_classes(
         A_eq=program.rows,
         b_eq=program.jobs,
         method="highs",
-        options=_time_limit(deadline_s),
+        options=_time_limit(budget),
         A_ub=None if max_solo is None else program.is_solo[None],
         b_ub=None if max_solo is None else [max_solo],
     )
@@ -98,7 +97,7 @@ def match_job_classes(
         reduced / step,
         integrality=np.ones(len(reduced)),
         constraints=constraints,
-        options={**_time_limit(deadline_s), "mip_rel_gap": 0.0},
+        options={**_time_limit(budget), "mip_rel_gap": 0.0},
     )
     if solution.status == HIGHS_INFEASIBLE:
         return infeasible_matching(len(solo))
@@ -121,8 +120,8 @@ def match_job_classes(
     )
 
 
-def _time_limit(deadline_s: float) -> dict[str, float]:
-    return {"time_limit": max(0.0, deadline_s - time.perf_counter())} if deadline_s < np.inf else {}
+def _time_limit(budget: TimeBudget) -> dict[str, float]:
+    return {} if budget.unlimited else {"time_limit": budget.remaining_s}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

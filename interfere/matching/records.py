@@ -26,7 +26,6 @@ class Matching:
     y: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))  # float64[n], dual prices of the jobs
     solo_price: float = 0.0  # Lagrange multiplier of the device limit: charged for every solo job; 0 without a limit
     edges: NDArray[np.int64] | None = None  # row · n + column of the edges that decide the prices: a warm start's edges
-    seconds: float = 0.0  # wall time of the solve
 
     @property
     def gap(self) -> float:
@@ -44,9 +43,9 @@ class Seating:
     cost: float
 
 
-def infeasible_matching(n: int, seconds: float = 0.0) -> Matching:
+def infeasible_matching(n: int) -> Matching:
     """The answer for n jobs when no allowed matching exists."""
-    return Matching(mate=np.arange(n), cost=np.inf, lower_bound=np.inf, status=SolveStatus.INFEASIBLE, seconds=seconds)
+    return Matching(mate=np.arange(n), cost=np.inf, lower_bound=np.inf, status=SolveStatus.INFEASIBLE)
 
 
 def check_costs(cost: NDArray[np.float64], solo: NDArray[np.float64]) -> None:

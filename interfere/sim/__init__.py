@@ -1,12 +1,17 @@
-"""Trace replay: what a scheduler would have done to a trace of jobs, had devices been shared.
+"""A discrete-event simulator of scheduling: what a scheduler would have done to a recorded trace of jobs.
 
-`worlds` turns a recorded trace into what is replayed, `world`: jobs that arrive and devices that are there; `cluster`
-is what runs now, `replay` the clock that moves it, `truth` how fast jobs really run. `queueing` and `preempting` decide
-in an order of `orders`, with `packing` or `planned` sharing on what a `forecast` believes; `policies` names them,
-`study` compares several on several traces, `score` counts. A scheduler is whatever has `decide` (`cluster.Scheduler`):
-it reads the cluster and answers starts, stops, and when it wants to be asked again.
+Input. `world`: jobs that arrive, with or without deadlines, and devices that are present in windows of time.
+`trace_worlds` makes worlds of a recorded trace, one a virtual cluster; `edge_world` draws deadlines and turns nodes
+into edge devices that are present at night only. `truth`: how fast jobs really run together. `beliefs`: what a
+scheduler believes about that.
 
-For schedulers of deadlines and devices that come and go: `SimDevice.windows` says when a device is there (a job on one
-that goes is stopped, as a preemption), `Cluster.free` lists those that are there now and empty, `SimDevice.until_s`
-says when one goes, and whatever a job brings (`deadline_s`, `pools`, `checkpoint_s`) is `cluster.jobs[id].job`.
+Simulation. `cluster`: which jobs wait and run now, and how far each has come. `replay`: the clock that moves a cluster
+from event to event and asks a scheduler at each. A scheduler is whatever has `decide` (`cluster.Scheduler`): it reads
+the cluster and answers starts, stops, drops, promised deadlines, and when it wants to be asked again.
+
+Schedulers. `schedulers.registry` makes every scheduler by its name; the same names work for every world. One of them is
+the decision function that the server runs (`schedulers.planner`).
+
+Output. `score`: completion times, utilisation, sharing and deadlines of replays. `study`: several schedulers on the
+same traces, their differences with intervals over traces.
 """

@@ -1,9 +1,9 @@
-"""What runs where now, and how far every job has come.
+"""The state of a simulated cluster: what runs where now, and how far every job has come.
 
 A job runs on `gpus` devices, alone or beside one other job that holds exactly the same devices. Its rate is the speed
-of its slowest device over its slowdown in that company; it changes only when company does.
-Law 1: ∫ rate dt over a job's spans is its duration, and a checkpoint for every stop. Law 2: nobody is on a device with
-two others. Law 3: what a scheduler may not do raises ValueError and changes nothing of that job.
+of its slowest device divided by its slowdown beside that job; the rate changes only when the other job does.
+Law 1: ∫ rate dt over a job's spans is its duration, plus a checkpoint for every stop. Law 2: no device has more than
+two jobs. Law 3: a decision that is not allowed raises ValueError and leaves that job as it was.
 """
 
 import math
@@ -19,12 +19,12 @@ class Truth(Protocol):
     """How fast jobs really run together."""
 
     def slowdown(self, victim: str, neighbour: str, device_type: str) -> float:
-        """Of a workload beside another, ≥ 1; NaN where the two must not share."""
+        """Slowdown ≥ 1 of a workload beside another; NaN where the two must not share."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Start:
-    """Start a waiting job on empty devices, or on exactly those of a job that is alone on them."""
+    """Start a waiting job on free devices, or on exactly those of a running job that does not share."""
 
     job_id: str
     device_ids: tuple[str, ...]
@@ -32,224 +32,233 @@ class Start:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """Stops come first, so that a job stopped and started in one decision moves."""
+    """What a scheduler decides at one moment. Stops are applied first: a job stopped and started in one decision
+    moves."""
 
     starts: Sequence[Start] = ()
-    stops: Sequence[str] = ()
+    stops: Sequence[str] = ()  # running jobs that go back to the queue
     drops: Sequence[str] = ()  # waiting jobs that will never run
-    wake_s: float = math.inf  # ask again then, if nothing happens before
+    promises: Sequence[str] = ()  # jobs whose deadline is promised from now on
+    wake_s: float = math.inf  # ask again then, if no event happens before
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Span:
-    """A stretch of time in which a job ran in constant company."""
+    """An interval in which a job ran beside the same job, or beside none, on the same devices."""
 
     job_id: str
     start_s: float
     end_s: float
-    partner_id: str  # empty: alone
+    partner_id: str  # empty: none
     device_ids: tuple[str, ...]
-    slowdown: float  # that company caused
-    rate: float  # of work, in seconds alone at speed 1 a second
+    slowdown: float  # caused by the partner
+    rate: float  # seconds of work at speed 1 done a second
 
 
 @dataclass(slots=True, kw_only=True)
-class Progress:
-    """How far one job has come. Schedulers read it."""
+class JobState:
+    """How far one job has come. Schedulers read it.
+
+    `remaining_s` and `served_s` are seconds of work at speed 1, as they were at `accounted_s`.
+    """
 
     job: SimJob
-    order: int  # of arrival
-    left_s: float  # of work; what the truth knows and no scheduler without an oracle
-    served_s: float = 0.0  # work done
-    since_s: float = math.nan  # waiting or running since
+    arrival_rank: int  # 0 for the first job that arrived
+    remaining_s: float  # the truth: only a scheduler with an oracle may read it
+    served_s: float = 0.0
+    accounted_s: float = 0.0
     started_s: float = math.nan  # first start
-    ended_s: float = math.nan
+    ended_s: float = math.nan  # inf: dropped
+    promised_s: float = math.nan  # the deadline that a scheduler promised
     stops: int = 0
     devices: tuple[SimDevice, ...] = ()
-    partner: "Progress | None" = None
+    partner: "JobState | None" = None
     slowdown: float = 1.0
     rate: float = 0.0
-    settled_s: float = 0.0
-    version: int = 0  # of its rate: an end foreseen at another is void
+    rate_version: int = 0  # counts changes of the rate: an end foreseen at an earlier one is void
 
     @property
     def device_ids(self) -> tuple[str, ...]:
-        """Where it runs; empty while it waits."""
-        return tuple(one.device.id for one in self.devices)
+        """Devices that it runs on; empty while it waits."""
+        return tuple(device.device.id for device in self.devices)
 
     def end_s(self) -> float:
-        """When it ends at the rate of now."""
-        return self.settled_s + self.left_s / self.rate
+        """When it ends at its current rate."""
+        return self.accounted_s + self.remaining_s / self.rate
 
 
 @dataclass(slots=True)
 class Cluster:
-    """The state. Schedulers read it; only `replay` writes it."""
+    """The state at `now_s`. Schedulers read it; only `replay` writes it."""
 
     world: World
     truth: Truth
     now_s: float = 0.0
-    jobs: dict[str, Progress] = field(default_factory=dict)  # arrived
-    waiting: dict[str, Progress] = field(default_factory=dict)
-    running: dict[str, Progress] = field(default_factory=dict)
-    spans: list[Span] = field(default_factory=list)  # over, in order of their ends
+    jobs: dict[str, JobState] = field(default_factory=dict)  # all that have arrived
+    waiting: dict[str, JobState] = field(default_factory=dict)
+    running: dict[str, JobState] = field(default_factory=dict)
+    spans: list[Span] = field(default_factory=list)  # completed ones, in order of their ends
     devices: dict[str, SimDevice] = field(default_factory=dict)
-    empty: dict[str, Device] = field(default_factory=dict)  # there now, with nobody on it
+    free: dict[str, Device] = field(default_factory=dict)  # present now and without a job
     node_gpus: int = 0  # devices of the largest node
-    changed: list[Progress] = field(default_factory=list)  # whose rate is new since the clock looked last
+    changed_rates: list[JobState] = field(default_factory=list)  # since the clock last read them
 
     def __post_init__(self) -> None:
-        self.devices = {one.device.id: one for one in self.world.devices}
+        self.devices = {device.device.id: device for device in self.world.devices}
         self.node_gpus = self.world.node_gpus
 
-    def free(self) -> list[Device]:
-        """Devices that are there now with nobody on them."""
-        return list(self.empty.values())
+    def free_devices(self) -> list[Device]:
+        """Devices that are present now and have no job."""
+        return list(self.free.values())
 
-    def served_s(self, one: Progress) -> float:
-        """Work that a job has done by now."""
-        return one.served_s + min(one.left_s, one.rate * (self.now_s - one.settled_s))
+    def served_s(self, state: JobState) -> float:
+        """Work that a job has done by now, in seconds at speed 1."""
+        return state.served_s + min(state.remaining_s, state.rate * (self.now_s - state.accounted_s))
 
-    def sharable(self) -> list[Progress]:
-        """Jobs that run alone, and so may be joined on exactly their devices, in order of their start."""
-        return [one for one in self.running.values() if one.partner is None]
+    def unshared_jobs(self) -> list[JobState]:
+        """Running jobs without a partner, in order of their start: each may be joined on exactly its devices."""
+        return [state for state in self.running.values() if state.partner is None]
 
-    def carry_out(self, decision: Decision) -> None:
-        """Stops, then starts, then drops."""
-        for name in decision.stops:
-            self.stop(name)
+    def apply(self, decision: Decision) -> None:
+        """Carry out a decision: promises, stops, starts, then drops."""
+        for job_id in decision.promises:
+            self.jobs[job_id].promised_s = self.jobs[job_id].job.deadline_s
+        for job_id in decision.stops:
+            self.stop(job_id)
         for start in decision.starts:
             self.start(start)
-        for name in decision.drops:
-            self.drop(name)
+        for job_id in decision.drops:
+            self.drop(job_id)
 
-    # --- what happens -------------------------------------------------------------------------------------------------
+    # --- events -------------------------------------------------------------------------------------------------------
 
     def arrive(self, job: SimJob) -> None:
         """A job joins the queue."""
-        one = Progress(job=job, order=len(self.jobs), left_s=job.duration_s, since_s=self.now_s)
-        self.jobs[job.id] = self.waiting[job.id] = one
+        state = JobState(job=job, arrival_rank=len(self.jobs), remaining_s=job.duration_s)
+        self.jobs[job.id] = self.waiting[job.id] = state
 
-    def come_and_go(self) -> None:
-        """Devices that are there from now on, or no longer; who is on one that goes is stopped."""
-        gone = {name for name, one in self.devices.items() if not one.there(self.now_s)}
-        for one in [job for job in self.running.values() if gone.intersection(job.device_ids)]:
-            self._stop(one)
-        held = {name for one in self.running.values() for name in one.device_ids}
-        self.empty = {n: one.device for n, one in self.devices.items() if n not in gone and n not in held}
+    def update_presence(self) -> None:
+        """Devices appear and leave as their windows say; jobs on a device that leaves are stopped."""
+        absent = {device_id for device_id, device in self.devices.items() if not device.is_present(self.now_s)}
+        for state in [state for state in self.running.values() if absent.intersection(state.device_ids)]:
+            self._stop(state)
+        occupied = {device_id for state in self.running.values() for device_id in state.device_ids}
+        self.free = {
+            device_id: device.device
+            for device_id, device in self.devices.items()
+            if device_id not in absent and device_id not in occupied
+        }
 
     def start(self, start: Start) -> None:
         """A waiting job gets its devices."""
-        one = self.waiting.get(start.job_id)
-        if one is None:
+        state = self.waiting.get(start.job_id)
+        if state is None:
             raise ValueError(f"{start.job_id} does not wait")
-        if len(set(start.device_ids)) != one.job.gpus or len(start.device_ids) != one.job.gpus:
-            raise ValueError(f"{start.job_id} takes {one.job.gpus} devices, not {start.device_ids}")
-        pools = {self.devices[name].device.pool for name in start.device_ids}
-        if one.job.pools and not pools.issubset(one.job.pools):
+        if len(set(start.device_ids)) != state.job.gpus or len(start.device_ids) != state.job.gpus:
+            raise ValueError(f"{start.job_id} takes {state.job.gpus} devices, not {start.device_ids}")
+        pools = {self.devices[device_id].device.pool for device_id in start.device_ids}
+        if state.job.pools and not pools.issubset(state.job.pools):
             raise ValueError(f"{start.job_id} may not run in {pools}")
         partner = None
-        if not all(name in self.empty for name in start.device_ids):
-            partner = self._host(start)
-        one.devices = tuple(self.devices[name] for name in start.device_ids)
+        if not all(device_id in self.free for device_id in start.device_ids):
+            partner = self._partner_on(start)
+        state.devices = tuple(self.devices[device_id] for device_id in start.device_ids)
         del self.waiting[start.job_id]
-        self.running[start.job_id] = one
-        for name in start.device_ids:
-            self.empty.pop(name, None)
-        one.since_s = self.now_s
-        if math.isnan(one.started_s):
-            one.started_s = self.now_s
-        self._together(one, partner)
+        self.running[start.job_id] = state
+        for device_id in start.device_ids:
+            self.free.pop(device_id, None)
+        if math.isnan(state.started_s):
+            state.started_s = self.now_s
+        self._set_partners(state, partner)
 
-    def _host(self, start: Start) -> Progress:
-        """Who is alone on exactly these devices and may be joined."""
+    def _partner_on(self, start: Start) -> JobState:
+        """The running job without a partner that holds exactly these devices, where the two may share."""
         wanted = set(start.device_ids)
         workload = self.waiting[start.job_id].job.workload
-        for other in self.running.values():
-            if other.partner is None and wanted == set(other.device_ids):
-                kind = other.devices[0].device.type
-                both = self.truth.slowdown(workload, other.job.workload, kind)
-                both += self.truth.slowdown(other.job.workload, workload, kind)
-                if math.isnan(both):
-                    raise ValueError(f"{start.job_id} must not share with {other.job.id}")
-                return other
-        raise ValueError(f"{start.device_ids} are neither empty nor those of one job alone")
+        for host in self.running.values():
+            if host.partner is None and wanted == set(host.device_ids):
+                device_type = host.devices[0].device.type
+                slowdowns = self.truth.slowdown(workload, host.job.workload, device_type)
+                slowdowns += self.truth.slowdown(host.job.workload, workload, device_type)
+                if math.isnan(slowdowns):
+                    raise ValueError(f"{start.job_id} must not share with {host.job.id}")
+                return host
+        raise ValueError(f"{start.device_ids} are neither free nor those of one job that does not share")
 
     def stop(self, job_id: str) -> None:
-        """A running job goes back to the queue, keeps its work and pays its checkpoint."""
-        one = self.running.get(job_id)
-        if one is None or not one.job.preemptible:
+        """Preempt a running job: it goes back to the queue, keeps its work and pays its checkpoint."""
+        state = self.running.get(job_id)
+        if state is None or not state.job.preemptible:
             raise ValueError(f"{job_id} does not run, or may not be stopped")
-        self._stop(one)
+        self._stop(state)
 
-    def _stop(self, one: Progress) -> None:
-        self._leave(one)
-        one.left_s += one.job.checkpoint_s
-        one.stops += 1
-        self.waiting[one.job.id] = one
+    def _stop(self, state: JobState) -> None:
+        self._release_devices(state)
+        state.remaining_s += state.job.checkpoint_s
+        state.stops += 1
+        self.waiting[state.job.id] = state
 
     def drop(self, job_id: str) -> None:
-        """A waiting job is given up: it never ends."""
-        one = self.waiting.pop(job_id, None)
-        if one is None:
+        """Give up a waiting job: it never ends."""
+        state = self.waiting.pop(job_id, None)
+        if state is None:
             raise ValueError(f"{job_id} does not wait")
-        one.ended_s = math.inf
+        state.ended_s = math.inf
 
     def end(self, job_id: str) -> None:
         """A running job has done its work."""
-        one = self.running[job_id]
-        self._leave(one)
-        one.left_s, one.ended_s = 0.0, self.now_s
+        state = self.running[job_id]
+        self._release_devices(state)
+        state.remaining_s, state.ended_s = 0.0, self.now_s
 
-    def _leave(self, one: Progress) -> None:
-        self._settle(one)
-        partner = one.partner
-        del self.running[one.job.id]
+    def _release_devices(self, state: JobState) -> None:
+        self._account_work(state)
+        partner = state.partner
+        del self.running[state.job.id]
         if partner is None:
-            self.empty |= {each.device.id: each.device for each in one.devices if each.there(self.now_s)}
+            self.free |= {device.device.id: device.device for device in state.devices if device.is_present(self.now_s)}
         else:
-            self._together(partner, None)
-        one.devices, one.partner, one.rate, one.slowdown = (), None, 0.0, 1.0
-        one.version += 1
-        one.since_s = self.now_s
+            self._set_partners(partner, None)
+        state.devices, state.partner, state.rate, state.slowdown = (), None, 0.0, 1.0
+        state.rate_version += 1
 
-    def _together(self, one: Progress, partner: Progress | None) -> None:
-        """Both at their rates in this company from now on."""
-        for job, other in ((one, partner), (partner, one)):
-            if job is None:
+    def _set_partners(self, state: JobState, partner: JobState | None) -> None:
+        """Let the two run beside each other from now on, or `state` without a partner."""
+        for member, other in ((state, partner), (partner, state)):
+            if member is None:
                 continue
-            self._settle(job)
-            job.partner = other
-            job.slowdown = 1.0
+            self._account_work(member)
+            member.partner = other
+            member.slowdown = 1.0
             if other is not None:
-                kind = job.devices[0].device.type
-                job.slowdown = self.truth.slowdown(job.job.workload, other.job.workload, kind)
-            job.rate = min(each.speed for each in job.devices) / job.slowdown
-            job.version += 1
-            self.changed.append(job)
+                device_type = member.devices[0].device.type
+                member.slowdown = self.truth.slowdown(member.job.workload, other.job.workload, device_type)
+            member.rate = min(device.speed for device in member.devices) / member.slowdown
+            member.rate_version += 1
+            self.changed_rates.append(member)
 
-    def _settle(self, one: Progress) -> None:
-        """Work done at the rate that held until now."""
-        if one.rate > 0 and self.now_s > one.settled_s:
-            done_s = min(one.left_s, one.rate * (self.now_s - one.settled_s))
-            one.left_s -= done_s
-            one.served_s += done_s
+    def _account_work(self, state: JobState) -> None:
+        """Count the work done since `accounted_s` at the rate that held until now, as one span."""
+        if state.rate > 0 and self.now_s > state.accounted_s:
+            done_s = min(state.remaining_s, state.rate * (self.now_s - state.accounted_s))
+            state.remaining_s -= done_s
+            state.served_s += done_s
             self.spans.append(
                 Span(
-                    job_id=one.job.id,
-                    start_s=one.settled_s,
+                    job_id=state.job.id,
+                    start_s=state.accounted_s,
                     end_s=self.now_s,
-                    slowdown=one.slowdown,
-                    rate=one.rate,
-                    partner_id="" if one.partner is None else one.partner.job.id,
-                    device_ids=one.device_ids,
+                    slowdown=state.slowdown,
+                    rate=state.rate,
+                    partner_id="" if state.partner is None else state.partner.job.id,
+                    device_ids=state.device_ids,
                 )
             )
-        one.settled_s = self.now_s
+        state.accounted_s = self.now_s
 
 
 class Scheduler(Protocol):
-    """Decides at every event: an arrival, an end, a device that comes or goes, a time it asked for."""
+    """Decides at every event: an arrival, an end, a device that appears or leaves, a time it asked for."""
 
     def decide(self, cluster: Cluster) -> Decision:
-        """What starts and stops now. Called once per moment, after all that happens then."""
+        """What starts and stops now. Called once a moment, after all events of that moment."""

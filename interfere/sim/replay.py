@@ -1,7 +1,7 @@
-"""The clock: takes a world through its events under one scheduler, and says what became of every job.
+"""The clock of the simulator: takes a world through its events under one scheduler and records every job's fate.
 
-Law 1: the same world, truth and scheduler give the same answer. Law 2: every job ends, or the replay says which never
-could. Law 3: nothing starts before it arrives.
+Law 1: the same world, truth and scheduler give the same answer. Law 2: every job ends or is dropped; where jobs could
+wait for ever, the replay raises. Law 3: nothing starts before it arrives.
 """
 
 import heapq
@@ -13,10 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from interfere.errors import UnfitError
-from interfere.sim.cluster import Cluster, Progress, Scheduler, Span, Truth
+from interfere.sim.cluster import Cluster, JobState, Scheduler, Span, Truth
 from interfere.sim.world import World
 
 Floats = NDArray[np.float64]
+PROGRESS_EVENTS = 1000  # events between two reports of progress
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,40 +25,44 @@ class Replayed:
     """n jobs of a world in order of arrival, and m moments at which the number of busy devices may have changed."""
 
     world: World
-    started_s: Floats  # float64[n], first start
+    started_s: Floats  # float64[n], first start; NaN where it never started
     ended_s: Floats  # float64[n]; inf where the scheduler dropped it
+    promised_s: Floats  # float64[n], deadline that the scheduler promised; NaN: none
     stops: NDArray[np.int64]  # int64[n]
     spans: tuple[Span, ...]
     at_s: Floats  # float64[m]
-    busy: NDArray[np.int64]  # int64[m], devices from that moment on
-    shared: NDArray[np.int64]  # int64[m], of those with two jobs
+    busy: NDArray[np.int64]  # int64[m], devices with a job from that moment on
+    shared: NDArray[np.int64]  # int64[m], devices with two jobs
     waiting: NDArray[np.int64]  # int64[m], jobs
 
     @property
     def completion_s(self) -> Floats:
-        """float64[n]: from arrival to the end."""
+        """float64[n]: seconds from arrival to end; inf where the job was dropped."""
         return np.asarray(self.ended_s - np.array([job.arrival_s for job in self.world.jobs]))
 
 
 def replay(
     world: World, truth: Truth, scheduler: Scheduler, *, report: Callable[[int, int], None] | None = None
 ) -> Replayed:
-    """The whole trace, to the end of the last job. `report` is told jobs over and jobs in all, now and then.
+    """Replay a world to the end of its last job. `report` is told the jobs that are over and all jobs, now and then.
 
-    Raises UnfitError where jobs wait and nothing will ever happen; ValueError where the scheduler does what it may not.
+    Raises UnfitError where jobs wait and no event will ever come; ValueError where a decision is not allowed.
     """
     cluster = Cluster(world, truth)
     arrivals = [job.arrival_s for job in world.jobs]
-    changes = sorted({time for one in world.devices for window in one.windows for time in window if time < math.inf})
-    ends: list[tuple[float, int, int, str]] = []
+    presence_changes = sorted(
+        {moment for device in world.devices for window in device.windows for moment in window if moment < math.inf}
+    )
+    ends: list[tuple[float, int, int, str]] = []  # heap of (end, arrival rank, rate version, job id)
     usage: list[tuple[float, int, int, int]] = []
-    arrived, changed, over, wake_s = 0, 0, 0, math.inf
+    arrived, changes, over, wake_s = 0, 0, 0, math.inf
     while over < len(world.jobs):
-        while ends and _void(cluster.running.get(ends[0][3]), ends[0][2]):
+        # 1. Find the next event.
+        while ends and _is_void(cluster.running.get(ends[0][3]), ends[0][2]):
             heapq.heappop(ends)
         now_s = min(
             arrivals[arrived] if arrived < len(arrivals) else math.inf,
-            changes[changed] if changed < len(changes) else math.inf,
+            presence_changes[changes] if changes < len(presence_changes) else math.inf,
             ends[0][0] if ends else math.inf,
             wake_s,
         )
@@ -67,51 +72,56 @@ def replay(
                 value=", ".join([*cluster.waiting][:5]),
                 remedy="give them devices that they fit on, or another scheduler",
             )
+        # 2. Apply all events of this moment: ends, devices, arrivals.
         cluster.now_s = now_s
         while ends and ends[0][0] <= now_s:
-            _, _, version, name = heapq.heappop(ends)
-            if not _void(cluster.running.get(name), version):
-                cluster.end(name)
+            _, _, rate_version, job_id = heapq.heappop(ends)
+            if not _is_void(cluster.running.get(job_id), rate_version):
+                cluster.end(job_id)
                 over += 1
-        if changed < len(changes) and changes[changed] <= now_s:
-            changed += 1
-            cluster.come_and_go()
+        if changes < len(presence_changes) and presence_changes[changes] <= now_s:
+            changes += 1
+            cluster.update_presence()
         while arrived < len(arrivals) and arrivals[arrived] <= now_s:
             cluster.arrive(world.jobs[arrived])
             arrived += 1
+        # 3. Ask the scheduler and carry out its decision.
         decision = scheduler.decide(cluster)
-        cluster.carry_out(decision)
+        cluster.apply(decision)
         over += len(decision.drops)
         wake_s = decision.wake_s if decision.wake_s > now_s else math.inf
-        for one in cluster.changed:
-            if one.devices:
-                heapq.heappush(ends, (one.end_s(), one.order, one.version, one.job.id))
-        cluster.changed.clear()
+        # 4. Foresee the ends of jobs whose rate is new.
+        for state in cluster.changed_rates:
+            if state.devices:
+                heapq.heappush(ends, (state.end_s(), state.arrival_rank, state.rate_version, state.job.id))
+        cluster.changed_rates.clear()
         usage.append(_usage(cluster))
-        if report is not None and len(usage) % 1000 == 0:
+        if report is not None and len(usage) % PROGRESS_EVENTS == 0:
             report(over, len(world.jobs))
     return _replayed(world, cluster, usage)
 
 
-def _void(one: Progress | None, version: int) -> bool:
+def _is_void(state: JobState | None, rate_version: int) -> bool:
     """Was this end foreseen at a rate that no longer holds?"""
-    return one is None or one.version != version
+    return state is None or state.rate_version != rate_version
 
 
 def _usage(cluster: Cluster) -> tuple[float, int, int, int]:
-    held = sum(len(one.devices) / (1 if one.partner is None else 2) for one in cluster.running.values())
-    shared = sum(len(one.devices) for one in cluster.running.values() if one.partner is not None) // 2
-    return cluster.now_s, round(held), shared, len(cluster.waiting)
+    """Now, busy devices, shared devices, waiting jobs."""
+    busy = sum(len(state.devices) / (1 if state.partner is None else 2) for state in cluster.running.values())
+    shared = sum(len(state.devices) for state in cluster.running.values() if state.partner is not None) // 2
+    return cluster.now_s, round(busy), shared, len(cluster.waiting)
 
 
 def _replayed(world: World, cluster: Cluster, usage: list[tuple[float, int, int, int]]) -> Replayed:
-    done = [cluster.jobs[job.id] for job in world.jobs]
+    states = [cluster.jobs[job.id] for job in world.jobs]
     at_s, busy, shared, waiting = zip(*usage, strict=True) if usage else ((), (), (), ())
     return Replayed(
         world=world,
-        started_s=np.array([one.started_s for one in done]),
-        ended_s=np.array([one.ended_s for one in done]),
-        stops=np.array([one.stops for one in done], dtype=np.int64),
+        started_s=np.array([state.started_s for state in states]),
+        ended_s=np.array([state.ended_s for state in states]),
+        promised_s=np.array([state.promised_s for state in states]),
+        stops=np.array([state.stops for state in states], dtype=np.int64),
         spans=tuple(cluster.spans),
         at_s=np.array(at_s, dtype=np.float64),
         busy=np.array(busy, dtype=np.int64),

@@ -1,11 +1,14 @@
-"""What a replay comes to: completion times, waiting, how busy the devices were, and how far sharing went.
+"""Scores of replays: completion times, waiting, utilisation, sharing, deadlines, and differences between schedulers.
 
-Completion J_i = end - arrival; slowdown J_i / max(d_i, `SHORTEST_S`) with d_i the duration alone, at least 1; waiting
-J_i - time in service; utilisation ∫ busy dt / ∫ devices there dt, up to the last end. All jobs count.
-Differences between two policies are paired by trace, their interval is a bootstrap over traces, never over jobs: jobs
-of one trace wait for each other.
+Completion time J_i = end - arrival; slowdown J_i / max(d_i, `SHORTEST_S`) with d_i the duration without sharing, at
+least 1; waiting = J_i - time on devices; utilisation = ∫ busy devices dt / ∫ present devices dt, up to the last end.
+Deadline satisfaction = deadlines met / all submitted jobs that have one, dropped jobs included. Times are over all
+jobs that end: only a scheduler of deadlines drops jobs, and `dropped` counts them.
+Differences between two schedulers are paired by trace, and their interval is a bootstrap over traces, never over jobs:
+jobs of one trace wait for each other.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -13,11 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from interfere.sim.replay import Replayed
+from interfere.sim.world import HOUR_S, LATE_S
 
 Floats = NDArray[np.float64]
 SHORTEST_S = 10.0  # the bound that the literature of bounded slowdown uses (Feitelson et al., JSSPP 1997)
-DRAWS = 2000
-LEVEL = 0.95
+BOOTSTRAP_DRAWS = 2000
+CONFIDENCE = 0.95
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,75 +35,154 @@ class Score:
     mean_slowdown: float
     mean_waiting_s: float
     makespan_s: float
-    utilisation: float  # share of device time with somebody on it, up to the last end
-    shared: float  # share of busy device time with two
+    utilisation: float  # share of device time with a job, up to the last end
+    shared: float  # share of busy device time with two jobs
     pairs: int  # of jobs that shared
-    mean_pair_slowdown: float  # of both sides, each pair once
-    past_cap: float  # share of pairs in which a side passes the cap
+    mean_pair_slowdown: float  # of both sides, each pair counted once
+    past_cap: float  # share of pairs in which a side was slowed by more than the cap
     stops: int
+    dropped: int  # jobs that the scheduler gave up
+    with_deadline: int  # jobs
+    met: int  # of these, jobs that met it
+    best_effort_jct_s: float  # mean completion time of jobs without a deadline; NaN where all have one
+    wasted_gpu_h: float  # device hours of jobs that missed their deadline, and of checkpoints
+    used_gpu_h: float  # device hours; an hour on a shared device is half an hour of each job
+    promised: int  # deadlines that the scheduler promised
+    broken: int  # of these, deadlines that were missed
+
+    @property
+    def satisfaction(self) -> float:
+        """Deadlines met over all submitted jobs that have one; NaN where none has."""
+        return self.met / self.with_deadline if self.with_deadline else math.nan
 
 
 def score(replays: Sequence[Replayed], cap: float) -> Score:
-    """Of all jobs of these replays together."""
-    completion = np.concatenate([one.completion_s for one in replays])
-    duration = np.concatenate([[job.duration_s for job in one.world.jobs] for one in replays])
-    running = [_running_s(one) for one in replays]
-    busy = [_integral(one, one.busy) for one in replays]
-    pairs = [pair for one in replays for pair in pair_slowdowns(one).values()]
-    worst = np.array([max(pair) for pair in pairs])
+    """Score of all jobs of these replays together. `cap`: slowdown past which a pair counts in `past_cap`."""
+    ended = [np.isfinite(replayed.ended_s) for replayed in replays]
+    completion = np.concatenate([replayed.completion_s[done] for replayed, done in zip(replays, ended, strict=True)])
+    duration = np.concatenate([_durations_s(replayed)[done] for replayed, done in zip(replays, ended, strict=True)])
+    running = np.concatenate([_running_s(replayed)[done] for replayed, done in zip(replays, ended, strict=True)])
+    slowdown = (completion / np.maximum(duration, SHORTEST_S)).clip(1.0)
+    busy_s = sum(_integral_s(replayed, replayed.busy) for replayed in replays)
+    pairs = [pair for replayed in replays for pair in pair_slowdowns(replayed).values()]
+    larger = np.array([max(pair) for pair in pairs])
+    missed = [_missed(replayed) for replayed in replays]
+    with_deadline = [_has_deadline(replayed) for replayed in replays]
+    promised = [~np.isnan(replayed.promised_s) for replayed in replays]
+    best_effort = [replayed.completion_s[~dated] for replayed, dated in zip(replays, with_deadline, strict=True)]
+    gpu_h = [_gpu_hours(replayed, late) for replayed, late in zip(replays, missed, strict=True)]
     return Score(
-        jobs=len(completion),
-        mean_completion_s=float(completion.mean()),
-        median_completion_s=float(np.median(completion)),
-        p99_completion_s=float(np.quantile(completion, 0.99)),
-        mean_slowdown=float((completion / np.maximum(duration, SHORTEST_S)).clip(1.0).mean()),
-        mean_waiting_s=float((completion - np.concatenate(running)).mean()),
-        makespan_s=max(float(one.ended_s.max() - one.world.jobs[0].arrival_s) for one in replays),
-        utilisation=sum(busy) / sum(_offered_s(one) for one in replays),
-        shared=sum(_integral(one, one.shared) for one in replays) / max(sum(busy), 1e-12),
+        jobs=sum(len(done) for done in ended),
+        mean_completion_s=_mean(completion),
+        median_completion_s=float(np.median(completion)) if len(completion) else math.nan,
+        p99_completion_s=float(np.quantile(completion, 0.99)) if len(completion) else math.nan,
+        mean_slowdown=_mean(slowdown),
+        mean_waiting_s=_mean(completion - running),
+        makespan_s=max(_last_end_s(replayed) - _first_arrival_s(replayed) for replayed in replays),
+        utilisation=busy_s / max(sum(_present_s(replayed) for replayed in replays), 1e-12),
+        shared=sum(_integral_s(replayed, replayed.shared) for replayed in replays) / max(busy_s, 1e-12),
         pairs=len(pairs),
         mean_pair_slowdown=float(np.mean(pairs)) if pairs else 1.0,
-        past_cap=float((worst > cap).mean()) if pairs else 0.0,
-        stops=int(sum(one.stops.sum() for one in replays)),
+        past_cap=float((larger > cap).mean()) if pairs else 0.0,
+        stops=int(sum(replayed.stops.sum() for replayed in replays)),
+        dropped=sum(int((~done).sum()) for done in ended),
+        with_deadline=sum(int(dated.sum()) for dated in with_deadline),
+        met=sum(int((dated & ~late).sum()) for dated, late in zip(with_deadline, missed, strict=True)),
+        best_effort_jct_s=_mean(np.concatenate(best_effort)),
+        wasted_gpu_h=sum(wasted for wasted, _ in gpu_h),
+        used_gpu_h=sum(used for _, used in gpu_h),
+        promised=sum(int(given.sum()) for given in promised),
+        broken=sum(int((given & late).sum()) for given, late in zip(promised, missed, strict=True)),
     )
 
 
 def pair_slowdowns(replayed: Replayed) -> dict[tuple[str, str], tuple[float, ...]]:
-    """Of every pair of jobs that shared, the slowdowns of its sides."""
-    found: dict[tuple[str, str], dict[str, float]] = {}
+    """Pair of jobs that shared -> the slowdowns of its sides."""
+    slowdowns: dict[tuple[str, str], dict[str, float]] = {}
     for span in replayed.spans:
         if span.partner_id:
             key = (min(span.job_id, span.partner_id), max(span.job_id, span.partner_id))
-            found.setdefault(key, {})[span.job_id] = span.slowdown
-    return {key: tuple(sides.values()) for key, sides in found.items()}
+            slowdowns.setdefault(key, {})[span.job_id] = span.slowdown
+    return {key: tuple(sides.values()) for key, sides in slowdowns.items()}
+
+
+def _mean(values: Floats) -> float:
+    return float(values.mean()) if len(values) else math.nan
+
+
+def _durations_s(replayed: Replayed) -> Floats:
+    return np.array([job.duration_s for job in replayed.world.jobs], dtype=np.float64)
+
+
+def _deadlines_s(replayed: Replayed) -> Floats:
+    return np.array([job.deadline_s for job in replayed.world.jobs], dtype=np.float64)
+
+
+def _has_deadline(replayed: Replayed) -> NDArray[np.bool_]:
+    return np.isfinite(_deadlines_s(replayed))
+
+
+def _missed(replayed: Replayed) -> NDArray[np.bool_]:
+    """bool[n]: jobs that ended after their deadline, or were dropped."""
+    return np.asarray(~(replayed.ended_s <= _deadlines_s(replayed) + LATE_S))
 
 
 def _running_s(replayed: Replayed) -> Floats:
     """float64[n]: seconds on devices."""
-    place = {job.id: k for k, job in enumerate(replayed.world.jobs)}
-    total = np.zeros(len(place))
+    index = {job.id: k for k, job in enumerate(replayed.world.jobs)}
+    total_s = np.zeros(len(index))
     for span in replayed.spans:
-        total[place[span.job_id]] += span.end_s - span.start_s
-    return total
+        total_s[index[span.job_id]] += span.end_s - span.start_s
+    return total_s
 
 
-def _integral(replayed: Replayed, devices: NDArray[np.int64]) -> float:
+def _gpu_hours(replayed: Replayed, missed: NDArray[np.bool_]) -> tuple[float, float]:
+    """Device hours wasted and used; an hour on a shared device counts half for each of its two jobs."""
+    jobs = {job.id: (job, late) for job, late in zip(replayed.world.jobs, missed.tolist(), strict=True)}
+    wasted_h = used_h = 0.0
+    for span in replayed.spans:
+        job, late = jobs[span.job_id]
+        hours = (span.end_s - span.start_s) * job.gpus / HOUR_S * (0.5 if span.partner_id else 1.0)
+        used_h += hours
+        wasted_h += hours if late else 0.0
+    wasted_h += sum(
+        stops * job.checkpoint_s * job.gpus / HOUR_S
+        for stops, (job, late) in zip(replayed.stops.tolist(), jobs.values(), strict=True)
+        if not late
+    )
+    return wasted_h, used_h
+
+
+def _integral_s(replayed: Replayed, devices: NDArray[np.int64]) -> float:
     return float(np.diff(replayed.at_s) @ devices[:-1])
 
 
-def _offered_s(replayed: Replayed) -> float:
-    """Device seconds that were there between the first arrival and the last end."""
-    start_s, end_s = replayed.world.jobs[0].arrival_s, float(replayed.ended_s.max())
+def _first_arrival_s(replayed: Replayed) -> float:
+    return replayed.world.jobs[0].arrival_s
+
+
+def _last_end_s(replayed: Replayed) -> float:
+    """The last end of a job; the first arrival where all were dropped."""
+    ended_s = replayed.ended_s[np.isfinite(replayed.ended_s)]
+    return float(ended_s.max(initial=_first_arrival_s(replayed)))
+
+
+def _present_s(replayed: Replayed) -> float:
+    """Device seconds that were available between the first arrival and the last end."""
+    start_s, end_s = _first_arrival_s(replayed), _last_end_s(replayed)
     return sum(
-        max(0.0, min(until, end_s) - max(since, start_s))
-        for one in replayed.world.devices
-        for since, until in one.windows
+        max(0.0, min(until_s, end_s) - max(from_s, start_s))
+        for device in replayed.world.devices
+        for from_s, until_s in device.windows
     )
+
+
+# --- intervals over traces --------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """Of one policy against another on the same t traces."""
+    """Relative difference of one scheduler to another on the same traces, with its interval."""
 
     share: float  # of the other's mean completion time: -0.1 is a tenth less
     low: float
@@ -107,14 +190,28 @@ class Difference:
     traces: int
 
 
-def difference(policy: Sequence[float], other: Sequence[float], *, seed: int = 0) -> Difference:
-    """Of mean completion times on t traces each: mean of the shares, and its interval by bootstrap over traces.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceMean:
+    """Mean of a figure over traces, with its interval."""
 
-    One trace has no interval: NaN.
-    """
-    shares = np.asarray(policy) / np.asarray(other) - 1
-    if len(shares) < 2:
-        return Difference(share=float(shares.mean()), low=np.nan, high=np.nan, traces=len(shares))
-    drawn = np.random.default_rng(seed).integers(0, len(shares), (DRAWS, len(shares)))
-    low, high = np.quantile(shares[drawn].mean(axis=1), [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-    return Difference(share=float(shares.mean()), low=float(low), high=float(high), traces=len(shares))
+    mean: float
+    low: float
+    high: float
+    traces: int
+
+
+def relative_difference(scheduler: Sequence[float], reference: Sequence[float], *, seed: int = 0) -> Difference:
+    """Mean of the relative differences of mean completion times, trace by trace; one trace has no interval: NaN."""
+    shares = trace_mean((np.asarray(scheduler) / np.asarray(reference) - 1).tolist(), seed=seed)
+    return Difference(share=shares.mean, low=shares.low, high=shares.high, traces=shares.traces)
+
+
+def trace_mean(values: Sequence[float], *, seed: int = 0) -> TraceMean:
+    """Mean of one value per trace, and its interval by bootstrap over traces; one trace has no interval: NaN."""
+    figures = np.asarray(values, dtype=np.float64)
+    if len(figures) < 2:
+        return TraceMean(mean=_mean(figures), low=math.nan, high=math.nan, traces=len(figures))
+    drawn = np.random.default_rng(seed).integers(0, len(figures), (BOOTSTRAP_DRAWS, len(figures)))
+    means = figures[drawn].mean(axis=1)
+    low, high = np.quantile(means, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
+    return TraceMean(mean=float(figures.mean()), low=float(low), high=float(high), traces=len(figures))

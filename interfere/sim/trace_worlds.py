@@ -1,33 +1,36 @@
-"""From a recorded trace to worlds: one per virtual cluster, what cannot be replayed left out and counted.
+"""Worlds made of a recorded trace: one per virtual cluster; jobs that cannot be replayed are left out and counted.
 
-Law: every job of the trace is in exactly one world or in exactly one line of `left_out`.
+Law: every job of the trace is in exactly one world or counted in exactly one entry of `left_out`.
 """
 
 import math
 from collections import Counter
 from dataclasses import dataclass, replace
+from itertools import groupby, islice
 
 import numpy as np
 
 from interfere.data.traces import JobTrace, TraceJob, VirtualCluster
 from interfere.errors import InvalidInputError
 from interfere.records import Device
-from interfere.sim.world import SimDevice, SimJob, World
+from interfere.sim.world import DAY_S, SimDevice, SimJob, World
+
+MAX_STRETCH_JOBS = 300  # a server's decision at every event takes 5-20 s for so many
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Worlds:
-    """What will be replayed."""
+class TraceWorlds:
+    """The worlds of a trace."""
 
     worlds: tuple[World, ...]
-    left_out: tuple[tuple[str, int], ...]  # why, how many jobs
+    left_out: tuple[tuple[str, int], ...]  # reason, number of jobs
 
     def note(self) -> str:
-        """In one line."""
+        """What is replayed and what is not, in one line."""
         jobs = sum(len(world.jobs) for world in self.worlds)
-        out = "".join(f"; left out: {count} {why}" for why, count in self.left_out)
+        left_out = "".join(f"; left out: {count} {reason}" for reason, count in self.left_out)
         loads = ", ".join(f"{world.name} {len(world.jobs)} jobs load {world.load:.2f}" for world in self.worlds)
-        return f"trace: {jobs} jobs in {len(self.worlds)} worlds ({loads}){out}"
+        return f"trace: {jobs} jobs in {len(self.worlds)} worlds ({loads}){left_out}"
 
 
 def worlds_of(
@@ -38,22 +41,25 @@ def worlds_of(
     clusters: tuple[VirtualCluster, ...] = (),
     checkpoint_s: float = 0.0,
     tie_seed: int | None = None,
-) -> Worlds:
-    """One world a virtual cluster; `clusters` stand in for those of a trace that has none. Jobs of one second come in
-    the trace's order, or shuffled by `tie_seed`. Raises InvalidInputError where no job is left."""
+) -> TraceWorlds:
+    """One world per virtual cluster; `clusters` stand in for those of a trace that has none.
+
+    Jobs submitted in the same second keep the trace's order, or are shuffled by `tie_seed`. A trace that does not say
+    when it began begins at midnight. Raises InvalidInputError where no job is left.
+    """
     places = trace.clusters or clusters
     if not places:
         raise InvalidInputError(
             "the trace does not say which devices there are", value=trace.name, remedy="give their number with --gpus"
         )
-    single = len(places) == 1 and not trace.clusters  # whatever the trace calls its parts, there is one cluster
+    one_cluster = len(places) == 1 and not trace.clusters  # then the trace's names of virtual clusters do not matter
     left_out: Counter[str] = Counter()
     jobs: dict[str, list[SimJob]] = {place.vc: [] for place in places}
-    size = {place.vc: place.nodes * place.gpus_per_node for place in places}
-    for job in _tied(trace.jobs, tie_seed):
-        vc = places[0].vc if single else job.vc
-        if why := _why_not(job, size.get(vc)):
-            left_out[why] += 1
+    sizes = {place.vc: place.nodes * place.gpus_per_node for place in places}
+    for job in _in_arrival_order(trace.jobs, tie_seed):
+        vc = places[0].vc if one_cluster else job.vc
+        if reason := _reason_to_leave_out(job, sizes.get(vc)):
+            left_out[reason] += 1
         else:
             jobs[vc].append(
                 SimJob(
@@ -67,20 +73,26 @@ def worlds_of(
                 )
             )
     worlds = tuple(
-        World(name=place.vc, jobs=tuple(jobs[place.vc]), devices=_devices(place, device_type, mode))
+        World(
+            name=place.vc,
+            jobs=tuple(jobs[place.vc]),
+            devices=_devices(place, device_type, mode),
+            clock_s=trace.start_s % DAY_S if math.isfinite(trace.start_s) else 0.0,
+        )
         for place in places
         if jobs[place.vc]
     )
     if not worlds:
         raise InvalidInputError(
             f"no job of trace {trace.name} can be replayed",
-            value="; ".join(f"{count} {why}" for why, count in left_out.items()) or "it is empty",
+            value="; ".join(f"{count} {reason}" for reason, count in left_out.items()) or "it is empty",
             remedy="give a trace with durations and devices",
         )
-    return Worlds(worlds=worlds, left_out=tuple(left_out.items()))
+    return TraceWorlds(worlds=worlds, left_out=tuple(left_out.items()))
 
 
-def _why_not(job: TraceJob, devices: int | None) -> str:
+def _reason_to_leave_out(job: TraceJob, devices: int | None) -> str:
+    """Why a job cannot be replayed on so many devices; empty where it can."""
     if devices is None:
         return "in a virtual cluster without devices"
     if math.isnan(job.duration_s):
@@ -88,13 +100,12 @@ def _why_not(job: TraceJob, devices: int | None) -> str:
     return "larger than their virtual cluster" if job.gpus > devices else ""
 
 
-def _tied(jobs: tuple[TraceJob, ...], seed: int | None) -> list[TraceJob]:
-    if seed is None:
+def _in_arrival_order(jobs: tuple[TraceJob, ...], tie_seed: int | None) -> list[TraceJob]:
+    if tie_seed is None:
         return list(jobs)
-    draw = np.random.default_rng(seed).random(len(jobs)).tolist()
-    return [
-        job for _, _, job in sorted(zip([job.arrival_s for job in jobs], draw, jobs, strict=True), key=lambda t: t[:2])
-    ]
+    ranks = np.random.default_rng(tie_seed).random(len(jobs)).tolist()
+    order = sorted(range(len(jobs)), key=lambda k: (jobs[k].arrival_s, ranks[k]))
+    return [jobs[k] for k in order]
 
 
 def _devices(place: VirtualCluster, device_type: str, mode: str) -> tuple[SimDevice, ...]:
@@ -109,8 +120,16 @@ def _devices(place: VirtualCluster, device_type: str, mode: str) -> tuple[SimDev
     )
 
 
-def at_load(world: World, load: float) -> World:
-    """The same jobs in the same order, arriving faster or slower, so that just this load is offered. Raises
+# --- other traces of the same kind ------------------------------------------------------------------------------------
+
+
+def _arriving(job: SimJob, arrival_s: float) -> SimJob:
+    """The job at another time; its deadline keeps its distance from the arrival."""
+    return replace(job, arrival_s=arrival_s, deadline_s=arrival_s + (job.deadline_s - job.arrival_s))
+
+
+def scale_to_load(world: World, load: float) -> World:
+    """The same jobs in the same order with arrivals stretched so that exactly this load is offered. Raises
     InvalidInputError where all arrive at once, or none asks for time."""
     if not 0 < world.load < math.inf:
         raise InvalidInputError(
@@ -119,14 +138,14 @@ def at_load(world: World, load: float) -> World:
             remedy="leave --load out, or give a longer trace",
         )
     factor = world.load / load
-    return replace(world, jobs=tuple(replace(job, arrival_s=job.arrival_s * factor) for job in world.jobs))
+    return replace(world, jobs=tuple(_arriving(job, job.arrival_s * factor) for job in world.jobs))
 
 
-def days_redrawn(world: World, seed: int, day_s: float = 86_400.0) -> World:
-    """As many days, drawn with replacement, each with its arrivals as they came: bursts within a day stay.
+def redraw_days(world: World, seed: int, day_s: float = DAY_S) -> World:
+    """Another trace of the same kind: as many days, drawn with replacement, each with its arrivals as they were.
 
-    Another trace of the same kind. (Poisson arrivals of the same jobs would not be one: at a load of 0.75 on 16 devices
-    they hardly ever wait, where the jobs of Gavel's Philly traces do.)
+    Bursts within a day stay. (Poisson arrivals of the same jobs would not be such a trace: at a load of 0.75 on 16
+    devices they hardly ever wait, where the jobs of Gavel's Philly traces do.)
     """
     rng = np.random.default_rng(seed)
     by_day: dict[int, list[SimJob]] = {}
@@ -134,11 +153,26 @@ def days_redrawn(world: World, seed: int, day_s: float = 86_400.0) -> World:
         by_day.setdefault(int(job.arrival_s // day_s), []).append(job)
     first, last = min(by_day), max(by_day)
     drawn: list[int] = []
-    while not by_day.keys() & set(drawn):  # a trace with idle days may draw these alone
+    while not by_day.keys() & set(drawn):  # draw again where only days without jobs were drawn
         drawn = rng.integers(first, last + 1, last - first + 1).tolist()
     jobs = [
-        replace(job, id=f"{new}-{job.id}", arrival_s=job.arrival_s + (first + new - old) * day_s)
+        replace(_arriving(job, job.arrival_s + (first + new - old) * day_s), id=f"{new}-{job.id}")
         for new, old in enumerate(drawn)
         for job in by_day.get(old, [])
     ]
     return replace(world, name=f"{world.name}#{seed}", jobs=tuple(jobs))
+
+
+def stretches(world: World, count: int = 3, max_jobs: int = MAX_STRETCH_JOBS) -> list[World]:
+    """The first jobs of each of `count` stretches of equal length, as worlds that begin where their stretch does."""
+    length_s = (world.jobs[-1].arrival_s if world.jobs else 0.0) / count + 1e-6
+    by_stretch = groupby(world.jobs, key=lambda job: int(job.arrival_s // length_s))
+    return [
+        replace(
+            world,
+            name=f"{world.name}/{k + 1}",
+            jobs=tuple(_arriving(job, job.arrival_s - k * length_s) for job in islice(jobs, max_jobs)),
+            clock_s=(world.clock_s + k * length_s) % DAY_S,
+        )
+        for k, jobs in by_stretch
+    ]

@@ -1,5 +1,6 @@
-"""What is replayed: jobs that arrive, and devices that are there in windows of time.
+"""A world is what is replayed: jobs that arrive, and devices that are present in windows of time.
 
+Deadlines are properties of jobs, and edge devices are devices with windows: neither needs a simulator of its own.
 Law: a world is complete in itself: virtual clusters that share nothing are worlds of their own.
 """
 
@@ -13,90 +14,139 @@ from interfere.errors import InvalidInputError
 from interfere.records import Device
 from interfere.records.checks import check, number_violations, text_violations
 
-ALWAYS = ((0.0, math.inf),)
+DAY_S, HOUR_S = 86_400.0, 3_600.0
+LATE_S = 1e-6  # rounding of the clock: a job that ends later than this after its deadline missed it
+
+Windows = tuple[tuple[float, float], ...]
+"""Half-open intervals [from, until) in seconds, in order and disjoint."""
+
+ALWAYS: Windows = ((0.0, math.inf),)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimJob:
-    """One submission. `duration_s` is its time alone on devices of speed 1."""
+    """One submitted job. `duration_s` is its run time on devices of speed 1 that it shares with no other job."""
 
     id: str
-    workload: str  # as the truth names it; one that it does not know runs alone
+    workload: str  # as the truth names it; a workload that the truth does not know never shares
     arrival_s: float
     gpus: int
     duration_s: float
     user: str = ""
     pools: tuple[str, ...] = ()  # of devices that it may run on; empty: any
-    deadline_s: float = math.inf
-    checkpoint_s: float = 0.0  # of work at its own pace that every stop costs it
+    deadline_s: float = math.inf  # inf: none
+    checkpoint_s: float = 0.0  # seconds of work at speed 1 that every stop costs it
     preemptible: bool = True
 
     def __post_init__(self) -> None:
-        bad = text_violations(self, "id") + number_violations(
+        violations = text_violations(self, "id") + number_violations(
             self, "arrival_s", "duration_s", "checkpoint_s", nan=False
         )
-        check(bad + number_violations(self, "gpus", low=1.0, nan=False))
+        check(violations + number_violations(self, "gpus", low=1.0, nan=False))
+
+    @property
+    def has_deadline(self) -> bool:
+        """Does the job have a deadline? A job without one is best effort."""
+        return math.isfinite(self.deadline_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimDevice:
-    """A device, how fast it is, and when it is there: half-open windows [from, until) in order, apart."""
+    """A device, its speed, when it is present, and what schedulers know of that beforehand.
+
+    `announced` are the windows that everybody knows; `windows` those that come true. A device that leaves before its
+    announced window is over is taken back: schedulers learn of it `notice_s` before.
+    """
 
     device: Device  # as a snapshot names it, without residents
-    speed: float = 1.0  # of every job alone on it; a gang runs at that of its slowest device
-    windows: tuple[tuple[float, float], ...] = ALWAYS
+    speed: float = 1.0  # of every job that does not share; a gang runs at the speed of its slowest device
+    windows: Windows = ALWAYS
+    announced: Windows = ()  # empty: the same as `windows`
+    notice_s: float = 0.0
 
     def __post_init__(self) -> None:
-        ends = [time for window in self.windows for time in window]
-        if any(later <= earlier for earlier, later in pairwise(ends)):
-            raise InvalidInputError(
-                "windows of a device must be in order and apart", value=self.windows, remedy="sort and merge them"
-            )
+        for windows in (self.windows, self.announced):
+            moments = [moment for window in windows for moment in window]
+            if any(later <= earlier for earlier, later in pairwise(moments)):
+                raise InvalidInputError(
+                    "windows of a device must be in order and disjoint", value=windows, remedy="sort and merge them"
+                )
         if not (math.isfinite(self.speed) and self.speed > 0):
-            raise InvalidInputError("a device needs a speed", value=self.speed, remedy="give 1.0 for the usual one")
+            raise InvalidInputError(
+                "the speed of a device must be positive", value=self.speed, remedy="give 1.0 for the usual one"
+            )
 
-    def until_s(self, now_s: float) -> float:
-        """When it goes; `now_s` or less where it is not there."""
+    def present_until_s(self, now_s: float) -> float:
+        """End of the window that holds now; `now_s` or less where the device is absent."""
         k = bisect_right(self.windows, now_s, key=lambda window: window[0]) - 1
         return self.windows[k][1] if k >= 0 else -math.inf
 
-    def there(self, now_s: float) -> bool:
-        """Is it there now?"""
-        return self.until_s(now_s) > now_s
+    def is_present(self, now_s: float) -> bool:
+        """Is the device present now?"""
+        return self.present_until_s(now_s) > now_s
+
+    def known_windows(self, now_s: float) -> Windows:
+        """The current and the next window as far as a scheduler can know them now; empty for a device that is always
+        present. While a device is taken back, nobody knows when it returns before its next announced window."""
+        if self.windows == ALWAYS:
+            return ()
+        upcoming = tuple(window for window in self.announced or self.windows if window[1] > now_s)[:2]
+        until_s = self.present_until_s(now_s)
+        if until_s <= now_s:
+            return tuple(window for window in upcoming if window[0] > now_s) or ((math.inf, math.inf),)
+        if until_s - now_s <= self.notice_s:
+            return ((upcoming[0][0], until_s), *upcoming[1:])
+        return upcoming
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class World:
-    """Jobs in order of arrival, ties as they are to be taken, and devices."""
+    """Jobs in order of arrival and devices. Jobs that arrive together are in the order in which they are queued."""
 
     name: str
     jobs: tuple[SimJob, ...]
     devices: tuple[SimDevice, ...]
+    clock_s: float = 0.0  # time of day at second 0
 
     def __post_init__(self) -> None:
-        if any(later.arrival_s < one.arrival_s for one, later in pairwise(self.jobs)):
+        if any(later.arrival_s < earlier.arrival_s for earlier, later in pairwise(self.jobs)):
             raise InvalidInputError("jobs must be in order of arrival", value=self.name, remedy="sort by arrival_s")
         if len({job.id for job in self.jobs}) < len(self.jobs):
             raise InvalidInputError("a job is in the world twice", value=self.name, remedy="give every job its own id")
-        if len({one.device.id for one in self.devices}) < len(self.devices):
+        if len({device.device.id for device in self.devices}) < len(self.devices):
             raise InvalidInputError("a device is in the world twice", value=self.name, remedy="give each its own id")
         for job in self.jobs:
-            fit = sum(not job.pools or one.device.pool in job.pools for one in self.devices)
-            if job.gpus > fit:
+            suitable = sum(not job.pools or device.device.pool in job.pools for device in self.devices)
+            if job.gpus > suitable:
                 raise InvalidInputError(
                     f"{self.name}: a job asks for more devices than there are",
-                    value=f"{job.id}: {job.gpus} of {fit}",
+                    value=f"{job.id}: {job.gpus} of {suitable}",
                     remedy="leave it out: it never runs",
                 )
 
     @property
+    def has_deadlines(self) -> bool:
+        """Does any job have a deadline?"""
+        return any(job.has_deadline for job in self.jobs)
+
+    @property
     def node_gpus(self) -> int:
-        """Devices of the largest node."""
-        return max(Counter(one.device.node for one in self.devices).values(), default=0)
+        """Number of devices of the largest node."""
+        return max(Counter(device.device.node for device in self.devices).values(), default=0)
 
     @property
     def load(self) -> float:
-        """Offered load: device seconds asked for over those there are between the first and the last arrival."""
-        asked = sum(job.gpus * job.duration_s for job in self.jobs)
-        span_s = self.jobs[-1].arrival_s - self.jobs[0].arrival_s if self.jobs else 0.0
-        return asked / (len(self.devices) * span_s) if span_s > 0 else math.inf
+        """Offered load: device seconds asked for, divided by the device seconds (times speed) that are available
+        between the first and the last arrival. inf where all jobs arrive at once."""
+        if not self.jobs:
+            return math.inf
+        first_s, last_s = self.jobs[0].arrival_s, self.jobs[-1].arrival_s
+        always = sum(device.windows == ALWAYS and device.speed == 1.0 for device in self.devices)
+        offered_s = always * (last_s - first_s) + sum(
+            device.speed * max(0.0, min(until_s, last_s) - max(from_s, first_s))
+            for device in self.devices
+            if device.windows != ALWAYS or device.speed != 1.0
+            for from_s, until_s in device.windows
+        )
+        asked_s = sum(job.gpus * job.duration_s for job in self.jobs)
+        return asked_s / offered_s if offered_s > 0 else math.inf

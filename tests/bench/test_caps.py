@@ -44,9 +44,9 @@ from tests.tables import context
 from training.dataset import METRIC, build_dataset, unordered_pair
 from training.evaluation.cross_validation import out_of_fold
 from training.evaluation.splits import folds
+from training.interval_calibration import calibrate_intervals, partner_counts
 from training.models.ensemble import EnsembleModel
 from training.models.feasibility import feasibility_rows, fit_feasibility
-from training.models.interval_calibration import calibrate_intervals, partner_counts
 
 pytestmark = pytest.mark.bench
 Floats = NDArray[np.float64]

@@ -1,86 +1,142 @@
 """Deadlines with idle edge devices on Venus: the first 300 jobs of each third of the month of four virtual clusters.
 
-Lucid's table is the truth and what is believed, jobs without a row run alone; durations are known.
+Lucid's table is the truth and what is believed, jobs without a row never share; durations are known.
 
-Half of the nodes of each virtual cluster are the cloud, the other half is there from 22:00 to 08:00 only, at 0.7 of the
-speed; with `taken`, these are taken back at random at five minutes' notice; with `added`, they are as many nodes more.
-One in five jobs has no deadline. Plans without sharing are tried in the first setting only: they take longest.
+Half of the nodes of each virtual cluster are the cloud, the other half is present from 22:00 to 08:00 only, at 0.7 of
+the speed; with `taken`, these are taken back at random at five minutes' notice; with `added`, they are as many nodes
+more. One in five jobs has no deadline. The server without sharing is tried in the first setting only: it takes longest.
 `DEADLINE_SETTINGS` names the settings to run (default: all): tight, usual, loose, taken, added.
 """
 
 import os
+from collections.abc import Sequence
 from dataclasses import replace
 from statistics import NormalDist
 
-import numpy as np
 import pytest
+from rich.console import Console
 
 from interfere.data.importers.helios import import_helios
 from interfere.data.importers.lucid import import_lucid
 from interfere.data.tables import Table
-from interfere.sim.beliefs import knowing, noisy
-from interfere.sim.deadline_study import TO_BEAT, Setting, parts, planned, played, schedulers, table
-from interfere.sim.deadlines import EdgeWorld, drawn
-from interfere.sim.trace_worlds import worlds_of
-from interfere.sim.truth import TruthTable, truth_of
+from interfere.records.cluster import DEFAULT_RISK
+from interfere.sim.beliefs import MatrixPredictor, noisy_beliefs, true_beliefs
+from interfere.sim.edge_world import (
+    CHECKPOINT_S,
+    EdgeSetting,
+    draw_deadlines,
+    edge_beliefs,
+    edge_truth,
+    with_deadlines,
+)
+from interfere.sim.schedulers.registry import DEADLINE_BASELINE, DEADLINE_DEFAULT, SchedulerSettings, make_scheduler
+from interfere.sim.study import Line, Study, study
+from interfere.sim.trace_worlds import stretches, worlds_of
+from interfere.sim.truth import TableTruth, TruthTable, truth_of
+from interfere.sim.world import World
 from tests.bench.history import record
 from tests.data.importers.public_files import public
+from training.replay.tables import DEADLINE_LEGEND, sections
 
 pytestmark = pytest.mark.bench
 SETTINGS = {
-    "usual": ("usual", Setting()),
-    "tight": ("tight", Setting()),
-    "loose": ("loose", Setting()),
-    "taken": ("usual", Setting(taken=True)),
-    "added": ("usual", Setting(instead=False)),
+    "usual": ("usual", EdgeSetting()),
+    "tight": ("tight", EdgeSetting()),
+    "loose": ("loose", EdgeSetting()),
+    "taken": ("usual", EdgeSetting(revoked=True)),
+    "added": ("usual", EdgeSetting(added=True)),
 }
 ERROR = 0.2  # standard error of log slowdown
 WANTED = os.environ.get("DEADLINE_SETTINGS", ",".join(SETTINGS)).split(",")
 
 
-def venus(family: str, setting: Setting) -> tuple[list[EdgeWorld], TruthTable]:
-    """The traces, and the truth."""
+def venus(family: str) -> tuple[list[World], TruthTable]:
+    """The traces with deadlines, and the truth."""
     trace = import_helios(public("venus/jobs_4vc.csv"), vc_config=public("venus/vc_config.csv"), name="venus").trace
     assert trace is not None
     lucid = import_lucid(public("lucid"))
     truth = truth_of(Table(name="lucid", jobs=lucid.jobs, pairs=lucid.pairs))
-    worlds = worlds_of(trace, device_type=truth.device_type, mode=truth.mode).worlds
-    each = [part for world in worlds for part in parts(world, trace.start_s)]
-    return [setting.world(part, drawn(part, family, seed=0), clock_s) for part, clock_s in each], truth
+    worlds = worlds_of(trace, device_type=truth.device_type, mode=truth.mode, checkpoint_s=CHECKPOINT_S).worlds
+    parts = [part for world in worlds for part in stretches(world)]
+    return [with_deadlines(part, draw_deadlines(part, family, seed=0)) for part in parts], truth
+
+
+def replay_all(
+    worlds: Sequence[World],
+    truth: TruthTable,
+    belief: MatrixPredictor,
+    setting: EdgeSetting,
+    policies: Sequence[str],
+    risk: float = DEFAULT_RISK,
+) -> Study:
+    """Every policy on every trace, shared as the truth has it and decided as is believed: without cap, on any nodes."""
+    belief = edge_beliefs(belief, [job.workload for world in worlds for job in world.jobs])
+    settings = SchedulerSettings(
+        predictor=belief,
+        profiles=belief.profiles,
+        mode=truth.mode,
+        max_slowdown=float("nan"),
+        guest_ends_first=False,
+        whole_nodes=False,
+        risk=risk,
+    )
+    return study(
+        worlds,
+        TableTruth(edge_truth(truth)),
+        policies,
+        lambda name: make_scheduler(name, settings),
+        prepare=setting.apply,
+        references=False,
+    )
+
+
+def satisfaction(lines: Sequence[Line]) -> dict[str, float]:
+    """Policy -> deadlines met, mean of the traces; printed with everything else."""
+    for line in sorted(lines, key=lambda line: -line.satisfaction.mean if line.satisfaction else 0.0):
+        met, change, best_effort = line.satisfaction, line.satisfaction_change, line.best_effort_s
+        assert met is not None
+        assert best_effort is not None
+        against = f"{change.mean:+.3f} [{change.low:+.3f}, {change.high:+.3f}]" if change is not None else "-"
+        wasted = line.score.wasted_gpu_h / line.score.used_gpu_h
+        promised = f"{line.score.promised} ({line.score.broken} broken)" if line.score.promised else "-"
+        print(
+            f"{line.policy:32} {met.mean:.3f} [{met.low:.3f}, {met.high:.3f}]  {against:23}  "
+            f"{best_effort.mean / 3600:7.2f} h     {wasted:6.2%}     {promised}"
+        )
+    return {line.policy: line.satisfaction.mean for line in lines if line.satisfaction is not None}
 
 
 @pytest.mark.parametrize("name", WANTED)
 @pytest.mark.timeout(3600)
 def test_deadline_satisfaction(name: str) -> None:
-    edges, truth = venus(*SETTINGS[name])
-    belief = knowing(truth)
-    scores = {
-        scheduler: [played(edge, maker, truth, belief) for edge in edges]
-        for scheduler, maker in schedulers().items()
-        if name == "usual" or not scheduler.startswith("plan") or scheduler.endswith("sharing")
-    }
-    print(f"\n{name}: {len(edges)} traces, {sum(len(edge.world.jobs) for edge in edges)} jobs, {truth.note()}")
-    print(table(scores))
-    means = {key: float(np.mean([one.satisfaction for one in mine])) for key, mine in scores.items()}
-    record(f"deadlines_{name}", means)
-    assert means[TO_BEAT] > means["EDF"]
-    assert sum(one.broken for one in scores["slot admission"]) <= 0.01 * sum(
-        one.promised for one in scores["slot admission"]
-    )
+    family, setting = SETTINGS[name]
+    worlds, truth = venus(family)
+    policies = [policy for policy in DEADLINE_DEFAULT if name == "usual" or not policy.endswith("-alone")]
+    result = replay_all(worlds, truth, true_beliefs(truth), setting, policies)
+    jobs = sum(len(setting.apply(world).jobs) for world in worlds)
+    print(f"\n{name}: {len(worlds)} traces, {jobs} jobs, {truth.note()}")
+    met = satisfaction(result.deadlines)
+    Console(width=80).print(*(section.table() for section in sections(result)))
+    print(DEADLINE_LEGEND)
+    record(f"deadlines_{name}", met)
+    assert met[DEADLINE_BASELINE] > met["edf+backfill"]
+    (slots,) = [line.score for line in result.deadlines if line.policy == "slots"]
+    assert slots.broken <= 0.01 * slots.promised
 
 
 @pytest.mark.timeout(3600)
 def test_what_beliefs_that_are_off_cost() -> None:
     """Every predicted slowdown is off by 20 %, and says so; sharing is decided at several risks."""
-    edges, truth = venus("usual", Setting())
-    belief = replace(noisy(truth, ERROR, seed=0), spread=NormalDist().inv_cdf(0.95) * ERROR)
-    makers = {TO_BEAT + " + sharing": schedulers()[TO_BEAT + " + sharing"]}
-    makers |= {
-        f"plan at risk {risk:g} + sharing": planned(share=True, promise=False, risk=risk) for risk in (0.05, 0.25, 0.5)
-    }
-    scores = {name: [played(edge, maker, truth, belief) for edge in edges] for name, maker in makers.items()}
+    worlds, truth = venus("usual")
+    belief = replace(noisy_beliefs(truth, ERROR, seed=0), spread=NormalDist().inv_cdf(0.95) * ERROR)
     print(f"\npredictions off by {ERROR:.0%}")
-    print(table(scores))
-    means = {key: float(np.mean([one.satisfaction for one in mine])) for key, mine in scores.items()}
-    record("deadlines_off", means)
-    assert means["plan at risk 0.5 + sharing"] > means["plan at risk 0.05 + sharing"]
+    met: dict[float, float] = {}
+    for risk in (0.05, 0.25, 0.5):
+        policies = [f"{DEADLINE_BASELINE}+greedy", "policy-no-promises"]
+        print(f"risk {risk:g}")
+        lines = replay_all(worlds, truth, belief, EdgeSetting(), policies, risk).deadlines
+        found = satisfaction(lines)
+        met[risk] = found["policy-no-promises"]
+    figures = {f"policy-no-promises at risk {risk:g}": share for risk, share in met.items()}
+    record("deadlines_off", figures | {f"{DEADLINE_BASELINE}+greedy": found[f"{DEADLINE_BASELINE}+greedy"]})
+    assert met[0.5] > met[0.05]

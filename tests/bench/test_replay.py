@@ -1,6 +1,6 @@
 """What sharing does to published traces: figures for the README, the known ones of the literature beside them.
 
-Venus' four virtual clusters with Lucid's pairs (jobs without truth run alone; vcvGl is overloaded and stands apart),
+Venus' four virtual clusters with Lucid's pairs (jobs without truth never share; vcvGl is overloaded and stands apart),
 and the one-device jobs of Gavel's two Philly traces at an offered load of 0.75 on 16 V100s. Intervals are over the
 traces as recorded and further draws of their days.
 """
@@ -20,11 +20,12 @@ from interfere.data.importers.philly import import_philly
 from interfere.data.tables import Table, write_table
 from interfere.data.traces import write_trace
 from interfere.sim.replay import Replayed
-from interfere.sim.score import difference, score
+from interfere.sim.score import relative_difference, score
 from interfere.sim.study import Line
 from tests.bench.history import record
 from tests.data.importers.public_files import public
-from training.replay.question import Answer, Question, replayed
+from training.replay.answer import Answer, answer_question
+from training.replay.question import Question
 
 pytestmark = pytest.mark.bench
 PHILLY = ("philly_103959", "philly_7f04ca")
@@ -63,13 +64,15 @@ def test_venus(folders: Path) -> None:
         checkpoint_s=62.0,
         policies=(*policies, "tiresias+backfill+matching", "srtf+backfill+matching"),
     )
-    answer = replayed(question, report=print)
+    answer = answer_question(question, report=print)
     figures = _figures("stable", answer.study.stable) | _figures("overloaded", answer.study.overloaded)
     for policy, known in KNOWN_VENUS.items():
-        mine, against = (_all_recorded(answer, name) for name in (policy, policy.removesuffix("+matching")))
-        figures[f"four clusters {policy} change"] = mine / against - 1
-        print(f"four clusters as recorded, {policy}: {mine / against - 1:+.3f}, known {known:+.3f}")
-    stays = replayed(replace(question, policies=("sjf+backfill+greedy",), guest_may_stay=True)).study
+        mean_s, against_s = (_all_recorded(answer, name) for name in (policy, policy.removesuffix("+matching")))
+        figures[f"four clusters {policy} change"] = mean_s / against_s - 1
+        print(f"four clusters as recorded, {policy}: {mean_s / against_s - 1:+.3f}, known {known:+.3f}")
+    stays = answer_question(
+        replace(question, policies=("sjf+backfill+greedy",), guest_may_stay=True, checkpoint_s=None)
+    ).study
     figures |= _figures("guests stay, stable", stays.stable) | _figures("guests stay, overloaded", stays.overloaded)
     record("replay-venus", figures)
     by_name = {line.policy: line for line in answer.study.stable}
@@ -107,8 +110,8 @@ def test_philly_and_what_predictions_are_worth(folders: Path) -> None:
     }
     figures: dict[str, float] = {}
     mean: dict[str, list[float]] = {}
-    alone: list[float] = []
-    for way, rest in ways.items():
+    unshared: list[float] = []
+    for way, options in ways.items():
         mean[way], past = [], []
         for name in PHILLY:
             question = Question(
@@ -119,14 +122,14 @@ def test_philly_and_what_predictions_are_worth(folders: Path) -> None:
                 load=0.75,
                 draws=5,
                 policies=(SHARED,),
-                **rest,  # type: ignore[arg-type]
+                **options,  # type: ignore[arg-type]
             )
-            runs = replayed(question).study.runs
+            runs = answer_question(question).study.runs
             mean[way] += [run.score.mean_completion_s for run in runs if run.policy == SHARED]
-            past += [_past(run.replayed) for run in runs if run.policy == SHARED and run.replayed is not None]
+            past += [_past_cap(run.replayed) for run in runs if run.policy == SHARED and run.replayed is not None]
             if way == "truth":
-                alone += [run.score.mean_completion_s for run in runs if run.policy != SHARED]
-        change = difference(mean[way], alone)
+                unshared += [run.score.mean_completion_s for run in runs if run.policy != SHARED]
+        change = relative_difference(mean[way], unshared)
         figures |= {f"{way} change": change.share, f"{way} low": change.low, f"{way} high": change.high}
         figures[f"{way} pairs past 1.5"] = float(np.mean(past))
         print(
@@ -138,8 +141,8 @@ def test_philly_and_what_predictions_are_worth(folders: Path) -> None:
     assert figures["truth change"] <= figures["error 40 % change"]
 
 
-def _past(done: Replayed) -> float:
-    return score([done], 1.5).past_cap
+def _past_cap(replayed: Replayed) -> float:
+    return score([replayed], 1.5).past_cap
 
 
 def _figures(kind: str, lines: Sequence[Line]) -> dict[str, float]:
@@ -147,15 +150,15 @@ def _figures(kind: str, lines: Sequence[Line]) -> dict[str, float]:
     for line in lines:
         figures[f"{kind} {line.policy} mean h"] = line.score.mean_completion_s / 3600
         figures[f"{kind} {line.policy} s"] = line.seconds
-        told = f"{kind} {line.policy:28} {line.score.mean_completion_s:9,.0f} s"
+        text = f"{kind} {line.policy:28} {line.score.mean_completion_s:9,.0f} s"
         if line.change is not None:
             figures[f"{kind} {line.policy} change"] = line.change.share
-            told += f" {line.change.share:+.3f} [{line.change.low:+.3f}, {line.change.high:+.3f}]"
-        print(told)
+            text += f" {line.change.share:+.3f} [{line.change.low:+.3f}, {line.change.high:+.3f}]"
+        print(text)
     return figures
 
 
 def _all_recorded(answer: Answer, policy: str) -> float:
     """Mean completion time of all jobs of all clusters as recorded."""
-    mine = [run.replayed for run in answer.study.runs if run.policy == policy and run.replayed is not None]
-    return float(np.concatenate([one.completion_s for one in mine]).mean())
+    replays = [run.replayed for run in answer.study.runs if run.policy == policy and run.replayed is not None]
+    return float(np.concatenate([replayed.completion_s for replayed in replays]).mean())

@@ -11,6 +11,7 @@ from interfere.matching.identical_jobs import job_classes, match_job_classes
 from interfere.matching.records import Matching, partition_cost
 from interfere.matching.verify import verify
 from interfere.records import SolveStatus
+from interfere.time_budget import UNLIMITED
 from tests.matching.families import any_costs, few_classes, real
 from tests.matching.test_exact import brute_force
 
@@ -36,7 +37,7 @@ def by_classes(cost: np.ndarray, solo: np.ndarray, most: int | None) -> Matching
     kind = job_classes(matrix, solo)
     max_solo = None if most is None else 2 * most - len(cost)
     found = match_job_classes(
-        matrix, solo, np.arange(len(cost)) if kind is None else kind, max_solo=max_solo, deadline_s=np.inf
+        matrix, solo, np.arange(len(cost)) if kind is None else kind, max_solo=max_solo, budget=UNLIMITED
     )
     assert found is not None
     return found

@@ -163,7 +163,6 @@ def test_a_promised_gang_that_takes_another_number_of_devices_is_planned_anew() 
     assert len(found.plan.actions[0].places) == 3
 
 
-@pytest.mark.xfail(strict=True, reason="interfere.matching reads the clock itself, where it is given no TimeBudget")
 def test_with_an_unlimited_budget_a_decision_reads_no_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     """Large enough for every search of the matching: the plan is a pure function of snapshot and ledger."""
 

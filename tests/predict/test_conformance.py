@@ -15,8 +15,7 @@ from interfere.predict.onnx import OnnxPredictor, load_model
 from interfere.predict.residual import OnlineModel
 from interfere.records import JobProfile, ObservationResult, Progress
 from interfere.sim.beliefs import MatrixPredictor
-from interfere.sim.deadlines import edge_type
-from interfere.sim.schedulers.deadline_planner import TwoTypes
+from interfere.sim.edge_world import edge_type
 from tests.predict.conformance import PredictorLaws, PredictorWorld
 from tests.tables import DEVICE, TablePredictor, profile
 
@@ -123,15 +122,15 @@ class TestOnlineModel(PredictorLaws):
         )
 
 
-def belief() -> MatrixPredictor:
+def belief(device_types: tuple[str, ...] = (DEVICE,)) -> MatrixPredictor:
     """A matrix of workloads, the last of which nobody can predict beside the first two."""
     rng = np.random.default_rng(0)
     slowdown = 1.0 + rng.random((len(NAMES), len(NAMES)))
     slowdown[-1, :2] = slowdown[:2, -1] = np.nan
     return MatrixPredictor(
         version="belief",
-        device_type=DEVICE,
-        place={name: k for k, name in enumerate(NAMES)},
+        device_types=device_types,
+        index={name: k for k, name in enumerate(NAMES)},
         slowdown=slowdown,
         spread=0.2,
     )
@@ -149,8 +148,8 @@ class TestBeliefOnTwoDeviceTypes(PredictorLaws):
     @pytest.fixture(params=["fast", "edge"])
     def world(self, request: pytest.FixtureRequest) -> PredictorWorld:
         device_type = DEVICE if request.param == "fast" else edge_type(DEVICE)
-        predictor = TwoTypes(belief(), NAMES)
-        jobs = tuple(predictor.profiles[name, device_type] for name in NAMES)
+        predictor = belief((DEVICE, edge_type(DEVICE)))
+        jobs = tuple(profile(name, device_type=device_type) for name in NAMES)
         return PredictorWorld(predictor=predictor, jobs=jobs, device_type=device_type, mode=MODE, abstains=True)
 
 

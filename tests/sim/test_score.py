@@ -5,13 +5,14 @@ import math
 import numpy as np
 import pytest
 
+from interfere.sim.cluster import Cluster, Decision, Start
 from interfere.sim.replay import Replayed, replay
 from interfere.sim.schedulers.orders import Fifo
 from interfere.sim.schedulers.queue import QueueScheduler
-from interfere.sim.score import difference, pair_slowdowns, score
+from interfere.sim.score import pair_slowdowns, relative_difference, score, trace_mean
 from interfere.sim.truth import TableTruth
 from interfere.sim.world import SimDevice, World
-from tests.sim.small import USUAL, devices, job, sharings, world
+from tests.sim.small_worlds import USUAL, devices, job, sharings, world
 
 
 def shared() -> Replayed:
@@ -65,13 +66,13 @@ def test_time_away_offers_nothing() -> None:
 
 
 def test_differences() -> None:
-    found = difference([90.0, 80.0, 85.0], [100.0, 100.0, 100.0])
+    found = relative_difference([90.0, 80.0, 85.0], [100.0, 100.0, 100.0])
     assert found.share == pytest.approx(-0.15)
     assert -0.2001 <= found.low < found.share < found.high <= -0.0999
-    assert difference([90.0, 80.0], [100.0, 100.0]) == difference([90.0, 80.0], [100.0, 100.0])
-    alone = difference([90.0], [100.0])
-    assert alone.share == pytest.approx(-0.1)
-    assert math.isnan(alone.low)
+    assert relative_difference([90.0, 80.0], [100.0, 100.0]) == relative_difference([90.0, 80.0], [100.0, 100.0])
+    single = relative_difference([90.0], [100.0])
+    assert single.share == pytest.approx(-0.1)
+    assert math.isnan(single.low)
 
 
 def test_the_interval_covers() -> None:
@@ -79,6 +80,48 @@ def test_the_interval_covers() -> None:
     rng = np.random.default_rng(0)
     inside = 0
     for _ in range(200):
-        found = difference(np.exp(rng.normal(0, 0.1, 20)).tolist(), [math.exp(0.005)] * 20)
+        found = relative_difference(np.exp(rng.normal(0, 0.1, 20)).tolist(), [math.exp(0.005)] * 20)
         inside += found.low <= 0 <= found.high
     assert 0.88 <= inside / 200 <= 0.99
+
+
+def test_a_mean_over_traces_has_an_interval_that_narrows_to_a_point() -> None:
+    found = trace_mean([0.1, 0.5, 0.3, 0.9])
+    assert found.mean == pytest.approx(0.45)
+    assert found.low < found.mean < found.high
+    same = trace_mean([0.2, 0.2])
+    assert (same.mean, same.low, same.high) == pytest.approx((0.2, 0.2, 0.2))
+    assert math.isnan(trace_mean([0.2]).low)
+
+
+def test_deadlines_and_dropped_jobs() -> None:
+    """a is late, b meets its deadline, c is dropped at once, d has none."""
+    jobs = (
+        job("a", 0, 10, deadline_s=9.0),
+        job("b", 0, 5, deadline_s=20.0),
+        job("c", 0, 5, deadline_s=1.0),
+        job("d", 0, 4),
+    )
+    done = replay(world(*jobs, count=2), TableTruth([USUAL]), FirstDropped("c"))
+    found = score([done], cap=1.5)
+    assert (found.jobs, found.dropped, found.with_deadline, found.met, found.satisfaction) == (4, 1, 3, 1, 1 / 3)
+    assert (found.promised, found.broken) == (1, 1)
+    assert found.best_effort_jct_s == pytest.approx(9.0)
+    assert found.mean_completion_s == pytest.approx((10 + 5 + 9) / 3)
+    assert found.used_gpu_h == pytest.approx(19 / 3600)
+    assert found.wasted_gpu_h == pytest.approx(10 / 3600)
+    assert found.makespan_s == 10
+
+
+class FirstDropped(QueueScheduler):
+    """First come, first served, but one job is dropped on arrival, and the late one is promised its deadline."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(order=Fifo())
+        self.name = name
+
+    def decide(self, cluster: Cluster) -> Decision:
+        if self.name not in cluster.waiting:
+            return super().decide(cluster)
+        starts = [Start(job_id=name, device_ids=(f"d{k}",)) for k, name in enumerate(("a", "b"))]
+        return Decision(drops=[self.name], promises=["a"], starts=starts)

@@ -6,7 +6,7 @@ import pytest
 
 from interfere.data.traces import JobTrace, TraceJob, VirtualCluster
 from interfere.errors import InvalidInputError
-from interfere.sim.trace_worlds import at_load, days_redrawn, worlds_of
+from interfere.sim.trace_worlds import redraw_days, scale_to_load, worlds_of
 
 CLUSTERS = (VirtualCluster(vc="x", nodes=2, gpus_per_node=4), VirtualCluster(vc="y", nodes=1, gpus_per_node=1))
 
@@ -67,28 +67,28 @@ def test_devices_for_a_trace_that_has_none() -> None:
 def test_loads() -> None:
     world = worlds_of(TRACE, device_type="v", mode="mps").worlds[0]
     assert world.load == pytest.approx((10 + 80 + 10) / (8 * 20))
-    assert at_load(world, 0.5).load == pytest.approx(0.5)
+    assert scale_to_load(world, 0.5).load == pytest.approx(0.5)
 
 
 def test_arrivals_that_cannot_be_stretched() -> None:
     at_once = JobTrace(name="t", jobs=(one("a", 0), one("b", 0)), clusters=CLUSTERS)
     with pytest.raises(InvalidInputError, match="cannot be stretched"):
-        at_load(worlds_of(at_once, device_type="v", mode="mps").worlds[0], 0.5)
+        scale_to_load(worlds_of(at_once, device_type="v", mode="mps").worlds[0], 0.5)
 
 
 def test_idle_days_are_never_all_there_is() -> None:
     jobs = (one("first", 0), one("last", 40 * 86_400.0))
     world = worlds_of(JobTrace(name="t", jobs=jobs, clusters=CLUSTERS), device_type="v", mode="mps").worlds[0]
-    assert all(days_redrawn(world, seed).jobs for seed in range(20))
+    assert all(redraw_days(world, seed).jobs for seed in range(20))
 
 
-def test_days_redrawn() -> None:
+def test_redraw_days() -> None:
     day = 86_400.0
     jobs = tuple(one(f"{d}-{k}", d * day + 600 * k, duration_s=d + 1.0) for d in range(6) for k in range(d + 1))
     world = worlds_of(JobTrace(name="t", jobs=jobs, clusters=CLUSTERS), device_type="v", mode="mps").worlds[0]
-    drawn = days_redrawn(world, seed=1)
-    assert drawn == days_redrawn(world, seed=1)
-    assert {days_redrawn(world, seed).jobs for seed in range(5)} != {drawn.jobs}
+    drawn = redraw_days(world, seed=1)
+    assert drawn == redraw_days(world, seed=1)
+    assert {redraw_days(world, seed).jobs for seed in range(5)} != {drawn.jobs}
     for k in range(6):
         today = [job for job in drawn.jobs if job.arrival_s // day == k]
         (length,) = {job.duration_s for job in today}

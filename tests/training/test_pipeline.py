@@ -25,8 +25,8 @@ from tests.tables import matrix_batch
 from training.candidates import Candidates
 from training.dataset import Dataset
 from training.evaluation.cross_validation import evaluate_models
+from training.interval_calibration import partner_counts
 from training.models.catalogue import MODELS
-from training.models.interval_calibration import partner_counts
 from training.pipeline import TrainingResult, train
 from training.publishing.model_folder import publish
 from training.publishing.model_registry import MODEL, champion_folder, promote

@@ -27,29 +27,43 @@ def replay(
     policy: Annotated[
         list[str] | None,
         typer.Option(
-            help="ORDER[+backfill][+greedy or +matching], ORDER one of fifo, sjf, qssf, tiresias, srtf; or policy, "
-            "which decides everything. Repeatable; eleven when left out."
+            help="ORDER[+backfill][+drop][+greedy or +matching], ORDER one of fifo, sjf, qssf, tiresias, srtf, edf, "
+            "laxity (+drop gives up jobs whose deadline is infeasible); slots[+greedy or +matching]; or policy, "
+            "policy-deadlines, policy-no-promises (the server decides everything), each with -alone for no sharing. "
+            "Repeatable. Default: eleven without deadlines, sixteen with --deadlines.",
+            show_default=False,
         ),
     ] = None,
     predict: Annotated[Predict, typer.Option(help="What sharing is decided by.")] = Predict.TRUTH,
-    hide: Annotated[float, typer.Option(help="With --predict model: share of pairs that it never saw.")] = 0.3,
+    hide: Annotated[
+        float | None,
+        typer.Option(help="With --predict model: share of pairs that it never saw. Default: 0.3.", show_default=False),
+    ] = None,
     online: Annotated[
         bool, typer.Option("--online", help="Correct predictions by what the replayed jobs measured so far.")
     ] = False,
     error: Annotated[
         float, typer.Option(min=0.0, help="With --predict truth: standard error of log slowdown put on it.")
     ] = 0.0,
-    cap: Annotated[float, typer.Option(min=1.0, help="Largest predicted slowdown of a pair.")] = 1.5,
-    guest_may_stay: Annotated[
-        bool,
+    cap: Annotated[
+        float | None,
         typer.Option(
-            "--guest-may-stay",
-            help="A job may join one that ends before it. Else, in a trace with gangs and where nobody is stopped, "
-            "only who is expected to end first may.",
+            min=1.0,
+            help="Largest predicted slowdown of jobs that share. Default: 1.5; none with --deadlines.",
+            show_default=False,
         ),
-    ] = False,
+    ] = None,
+    guest_may_stay: Annotated[
+        bool | None,
+        typer.Option(
+            "--guest-may-stay/--guest-ends-first",
+            help="May a job join one that is expected to end before it? Only where no job is stopped. Default: no in a "
+            "trace with gangs, else yes; yes with --deadlines.",
+            show_default=False,
+        ),
+    ] = None,
     most_shared_gpus: Annotated[
-        int | None, typer.Option(min=1, help="Jobs on more devices than this run without company.")
+        int | None, typer.Option(min=1, help="Jobs on more devices than this never share.")
     ] = None,
     fill: Annotated[
         bool, typer.Option("--fill", help="Let a model stand in for pairs that the truth lacks; else they never share.")
@@ -57,19 +71,33 @@ def replay(
     device_type: Annotated[str, typer.Option(help="Of the truth, where the table has several.")] = "",
     mode: Annotated[str, typer.Option(help="Sharing mode of the truth, where the table has several.")] = "",
     gpus: Annotated[int | None, typer.Option(min=1, help="Devices, for a trace that does not say.")] = None,
-    per_node: Annotated[int, typer.Option(min=1, help="With --gpus: devices a node.")] = 8,
+    per_node: Annotated[
+        int | None, typer.Option(min=1, help="With --gpus: devices a node. Default: 8.", show_default=False)
+    ] = None,
     any_node: Annotated[
-        bool, typer.Option("--any-node", help="Jobs take free devices of any nodes; else as few nodes as can be.")
-    ] = False,
+        bool | None,
+        typer.Option(
+            "--any-node/--whole-nodes",
+            help="Jobs take free devices of any nodes, or wait for as few nodes as they can do with. Default: whole "
+            "nodes; any node with --deadlines.",
+            show_default=False,
+        ),
+    ] = None,
     load: Annotated[float | None, typer.Option(min=0.01, help="Offered load: arrivals are stretched to it.")] = None,
     draws: Annotated[
         int, typer.Option(min=0, help="Further traces, of the days redrawn: what intervals are made of.")
     ] = 0,
     checkpoint_s: Annotated[
-        float, typer.Option(min=0.0, help="Work that every stop costs a job; Tiresias measured 62 s on average.")
-    ] = 62.0,
+        float | None,
+        typer.Option(
+            min=0.0,
+            help="Work that every stop costs a job. Default: 62, which Tiresias measured on average; 60 with "
+            "--deadlines.",
+            show_default=False,
+        ),
+    ] = None,
     slice_s: Annotated[
-        float, typer.Option(min=0.0, help="Think about sharing at most this often (not in tiresias, srtf).")
+        float, typer.Option(min=0.0, help="Decide about sharing at most this often (not in tiresias, srtf).")
     ] = 0.0,
     shuffle_ties: Annotated[
         bool, typer.Option("--shuffle-ties", help="Jobs of one second come in an order drawn by the seed.")
@@ -77,8 +105,8 @@ def replay(
     deadlines: Annotated[
         str | None,
         typer.Option(
-            help="Replay deadlines with idle edge devices instead: tight, usual or loose (drawn with --seed), or a "
-            "file of draws; --policy then names schedulers of deadlines."
+            help="Give jobs deadlines and the cluster idle edge devices: tight, usual or loose (drawn with --seed), or "
+            "a file of draws."
         ),
     ] = None,
     added: Annotated[
@@ -89,17 +117,24 @@ def replay(
     ] = False,
     seed: Seed = 0,
     out: Annotated[
-        Path | None, typer.Option(help="Folder for report.html, jobs.parquet and runs.csv.", show_default=False)
+        Path | None,
+        typer.Option(
+            help="Folder for report.html, jobs.parquet, runs.csv, and with --deadlines deadlines.json.",
+            show_default=False,
+        ),
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Replay a trace of jobs under several policies: what sharing would have done to it.
 
-    Every policy gets the same order, estimates and rights to stop with sharing off and on. Worlds that are offered more
-    than they can serve are reported apart. The policy room decides as in the server, with the clock of the replay.
+    Every policy gets the same order, estimates and rights to stop jobs with sharing off and on. Worlds that are offered
+    more than they can serve are reported apart. With --deadlines, policies are compared by the deadlines they meet. An
+    option that would change nothing is refused.
     """
-    from training.replay.question import Question, replayed
-    from training.replay.report import document, summary, write_report
+    from training.replay.answer import answer_question
+    from training.replay.question import Question
+    from training.replay.report import document, write_report
+    from training.replay.tables import summary
 
     question = Question(
         trace=trace,
@@ -115,7 +150,7 @@ def replay(
         mode=mode,
         gpus=gpus,
         per_node=per_node,
-        whole_nodes=not any_node,
+        whole_nodes=None if any_node is None else not any_node,
         load=load,
         draws=draws,
         checkpoint_s=checkpoint_s,
@@ -124,15 +159,12 @@ def replay(
         guest_may_stay=guest_may_stay,
         most_shared_gpus=most_shared_gpus,
         shuffle_ties=shuffle_ties,
+        deadlines=deadlines,
+        added=added,
+        taken=taken,
     )
-    if deadlines is not None:
-        from training.replay.deadline_question import deadlines_replayed
-
-        found = deadlines_replayed(question, deadlines, out=out, added=added, taken=taken, report=progress_note)
-        emit(found.document(), found.summary(), as_json=as_json)
-        return
-    answer = replayed(question, report=progress_note)
-    made = write_report(out, answer) if out is not None else []
-    emit(document(answer, made), summary(answer), as_json=as_json)
-    for path in made:
+    answer = answer_question(question, report=progress_note)
+    written = write_report(out, answer) if out is not None else []
+    emit(document(answer, written), summary(answer), as_json=as_json)
+    for path in written:
         progress_note(str(path))

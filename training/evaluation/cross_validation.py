@@ -11,10 +11,10 @@ from training.baselines.baseline import Baseline, FittedBaseline, PartialBaselin
 from training.dataset import Dataset, PairRows
 from training.evaluation.scores import PredictionInterval, ScoredRows, Scores, mae, score
 from training.evaluation.splits import SELECTION_SPLITS, SPLITS_OF_UNLIKE_FOLDS, Fold, folds
+from training.interval_calibration import HIGH, LOW, fit_intervals, partner_counts
 from training.models.ensemble import EnsembleModel
 from training.models.gbdt import FittedGbdt
 from training.models.gp import FittedGp
-from training.models.interval_calibration import HIGH, LOW, fit_intervals, partner_counts
 from training.models.protocols import FittedModel, ModelSettings
 
 Report = Callable[[str], None]

@@ -28,7 +28,7 @@ from interfere.predict.online import prior
 from interfere.protocols import PairEncoder
 from interfere.strict_json import json_value
 from training.dataset import Dataset, newest_profiles
-from training.models.interval_calibration import partner_counts
+from training.interval_calibration import partner_counts
 from training.publishing.publication import Publication, encoded_workloads
 
 

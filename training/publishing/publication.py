@@ -14,8 +14,8 @@ from interfere.predict.novelty import JobSpace
 from interfere.protocols import PairEncoder
 from training.candidates import Candidates, SplitScore
 from training.dataset import METRIC, Dataset, PairRows, newest_profiles
+from training.interval_calibration import calibrate_intervals
 from training.models.feasibility import feasibility_rows, fit_feasibility
-from training.models.interval_calibration import calibrate_intervals
 from training.models.onnx_session import open_session, run_matrix_graph, run_pair_graph
 from training.models.protocols import FittedMatrixModel, FittedModel
 from training.publishing.export import export_matrix_graph, export_pair_graph

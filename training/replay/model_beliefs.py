@@ -1,7 +1,8 @@
-"""What a model would have told a scheduler, fitted on some pairs of a table; and a truth whose holes a model fills.
+"""Beliefs of a scheduler that asks a model fitted on some pairs of a table, and truths whose gaps a model fills.
 
 A share of the unordered pairs is hidden by a seed; the published kind of model is fitted on the rest. A pair that was
-seen is answered by its measurement, a hidden one by the model, as the server does. Law: no hidden row reaches the fit.
+not hidden is answered by its measurement, a hidden one by the model, as the server does. Law: no hidden row reaches the
+fit.
 """
 
 from dataclasses import dataclass, replace
@@ -13,7 +14,7 @@ from features.pair import FeatureEncoder
 from interfere.data.tables import Table
 from interfere.errors import InvalidInputError
 from interfere.records import PairStatus
-from interfere.sim.beliefs import MatrixPredictor, believing
+from interfere.sim.beliefs import MatrixPredictor, beliefs_from
 from interfere.sim.truth import TruthTable
 from training.dataset import Dataset, PairRows, build_dataset, hold_out, require_min_pairs, unordered_pair
 from training.models.ensemble import EnsembleModel, FittedEnsemble
@@ -22,7 +23,7 @@ Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Modelled:
+class FittedBeliefs:
     """Beliefs of a scheduler that never saw the hidden pairs."""
 
     predictor: MatrixPredictor
@@ -31,56 +32,57 @@ class Modelled:
     measured: tuple[tuple[str, str, str, str], ...]  # (victim, neighbour, device type, mode) of the seen pairs
 
 
-def modelled(table: Table, truth: TruthTable, *, hide: float, seed: int) -> Modelled:
-    """Fit and ask. `hide`: share of the unordered pairs. Raises InvalidInputError for a share that leaves no row to
-    test or none to learn from, UnfitError for too few pairs."""
+def fit_beliefs(table: Table, truth: TruthTable, *, hide: float, seed: int) -> FittedBeliefs:
+    """Fit the model and predict every pair. `hide`: share of the unordered pairs that the model never sees. Raises
+    InvalidInputError for a share that leaves no row to test or none to learn from, UnfitError for too few pairs."""
     if not 0 < hide < 1:
         raise InvalidInputError(
             "the share of pairs to hide must lie between 0 and 1", value=hide, remedy="0.3 hides three in ten"
         )
-    mine = _domain(table, truth)
-    pairs = sorted({unordered_pair(p.victim, p.neighbour) for p in mine.ok_pairs})
+    domain = _domain(table, truth)
+    pairs = sorted({unordered_pair(pair.victim, pair.neighbour) for pair in domain.ok_pairs})
     drawn = np.random.default_rng(seed).permutation(len(pairs))[: round(hide * len(pairs))]
     hidden = frozenset(pairs[k] for k in drawn)
-    shown = tuple(pair for pair in mine.pairs if unordered_pair(pair.victim, pair.neighbour) not in hidden)
-    # A dataset of its own: weights of rows look at all of a table.
-    known = build_dataset([replace(mine, pairs=shown)], FeatureEncoder())
-    require_min_pairs(known)
-    fitted = EnsembleModel().fit(known, seed)
-    slowdown = _answers(fitted, mine, known, truth)
-    _, unseen = hold_out(build_dataset([mine], FeatureEncoder()), hidden)
-    seen = {(pair.victim, pair.neighbour): pair.slowdown for pair in shown if pair.status is PairStatus.OK}
-    place = truth.place
-    for (victim, neighbour), value in seen.items():
-        slowdown[place[victim], place[neighbour]] = max(1.0, value)
-    return Modelled(
-        predictor=believing(truth, slowdown, f"model, {hide:.0%} of pairs hidden"),
+    shown = tuple(pair for pair in domain.pairs if unordered_pair(pair.victim, pair.neighbour) not in hidden)
+    # A dataset of its own: weights of rows depend on all rows of a table.
+    dataset = build_dataset([replace(domain, pairs=shown)], FeatureEncoder())
+    require_min_pairs(dataset)
+    fitted = EnsembleModel().fit(dataset, seed)
+    slowdown = _predict_all(fitted, domain, dataset, truth)
+    _, hidden_rows = hold_out(build_dataset([domain], FeatureEncoder()), hidden)
+    measured = {(pair.victim, pair.neighbour): pair.slowdown for pair in shown if pair.status is PairStatus.OK}
+    index = truth.index
+    for (victim, neighbour), value in measured.items():
+        slowdown[index[victim], index[neighbour]] = max(1.0, value)
+    return FittedBeliefs(
+        predictor=beliefs_from(truth, slowdown, f"model, {hide:.0%} of pairs hidden"),
         hidden=hidden,
-        error=float(np.abs(np.exp(-unseen.log_slowdown) - np.exp(-fitted.predict(unseen.rows))).mean()),
-        measured=tuple((*pair, truth.device_type, truth.mode) for pair in seen),
+        error=float(np.abs(np.exp(-hidden_rows.log_slowdown) - np.exp(-fitted.predict(hidden_rows.rows))).mean()),
+        measured=tuple((*pair, truth.device_type, truth.mode) for pair in measured),
     )
 
 
-def filled(table: Table, truth: TruthTable, *, seed: int) -> TruthTable:
-    """The truth of every workload profiled on its device type: what was not measured is what a model fitted on all
-    rows says; who does not fit still does not. A replay on it is no longer one on measurements alone."""
-    mine = _domain(table, truth)
-    names = tuple(sorted({job.workload for job in table.jobs if job.device_type == truth.device_type}))
-    at = {name: k for k, name in enumerate(names)}
-    known = np.full((len(names), len(names)), np.nan)
-    inner = [at[name] for name in truth.workloads]
-    known[np.ix_(inner, inner)] = truth.table
-    holes = np.isnan(known)
-    for pair in mine.pairs:
+def fill_truth(table: Table, truth: TruthTable, *, seed: int) -> TruthTable:
+    """The truth of every workload profiled on its device type, with unmeasured pairs as predicted by a model fitted on
+    all rows. Infeasible pairs stay so. A replay on it is no longer one on measurements alone."""
+    domain = _domain(table, truth)
+    workloads = tuple(sorted({job.workload for job in table.jobs if job.device_type == truth.device_type}))
+    index = {workload: k for k, workload in enumerate(workloads)}
+    slowdown = np.full((len(workloads), len(workloads)), np.nan)
+    in_truth = [index[workload] for workload in truth.workloads]
+    slowdown[np.ix_(in_truth, in_truth)] = truth.table
+    gaps = np.isnan(slowdown)
+    for pair in domain.pairs:
         if not pair.feasible:
-            holes[at[pair.victim], at[pair.neighbour]] = holes[at[pair.neighbour], at[pair.victim]] = False
-    wide = replace(truth, workloads=names, table=known, filled=int(holes.sum()), silent=0)
-    if not wide.filled:
-        return wide
-    dataset = build_dataset([mine], FeatureEncoder())
+            i, j = index[pair.victim], index[pair.neighbour]
+            gaps[i, j] = gaps[j, i] = False
+    extended = replace(truth, workloads=workloads, table=slowdown, filled=int(gaps.sum()), unmeasured=0)
+    if not extended.filled:
+        return extended
+    dataset = build_dataset([domain], FeatureEncoder())
     require_min_pairs(dataset)
-    guess = _answers(EnsembleModel().fit(dataset, seed), mine, dataset, wide)
-    return replace(wide, table=np.where(holes, guess, known))
+    predicted = _predict_all(EnsembleModel().fit(dataset, seed), domain, dataset, extended)
+    return replace(extended, table=np.where(gaps, predicted, slowdown))
 
 
 def _domain(table: Table, truth: TruthTable) -> Table:
@@ -89,8 +91,8 @@ def _domain(table: Table, truth: TruthTable) -> Table:
     return Table(name=table.name, jobs=table.jobs, pairs=rows)
 
 
-def _answers(fitted: FittedEnsemble, table: Table, dataset: Dataset, truth: TruthTable) -> Floats:
-    """float64[n, n] ≥ 1: the model's slowdown of every ordered pair of the truth."""
+def _predict_all(fitted: FittedEnsemble, table: Table, dataset: Dataset, truth: TruthTable) -> Floats:
+    """float64[n, n] ≥ 1: predicted slowdowns of all ordered pairs of the truth's workloads."""
     profiles = {job.workload: job for job in table.jobs if job.device_type == truth.device_type}
     encoder = FeatureEncoder()
     jobs = encoder.encode_jobs([profiles[name] for name in truth.workloads], truth.device_type, truth.mode)

@@ -1,176 +1,132 @@
-"""One question of `interfere replay` answered: a trace, a truth and policies in, a study out."""
+"""The question of `interfere replay`: its options, their defaults, and which of them would change nothing.
 
-from collections.abc import Callable
-from dataclasses import dataclass
+Law: every option changes the answer or is refused; none is silently ignored.
+"""
+
+import math
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from interfere.data.tables import Table, read_table
-from interfere.data.traces import JobTrace, VirtualCluster, read_trace
 from interfere.errors import InvalidInputError
-from interfere.predict.residual import OnlineModel
-from interfere.protocols import Predictor
-from interfere.sim.beliefs import MatrixPredictor, ignorant, knowing, noisy
-from interfere.sim.cluster import Scheduler
-from interfere.sim.schedulers.learning import LearningScheduler
-from interfere.sim.schedulers.registry import DEFAULT, DEFAULT_CAP, Beliefs, check_policy, scheduler_of
-from interfere.sim.study import Study, study
-from interfere.sim.trace_worlds import Worlds, worlds_of
-from interfere.sim.truth import TableTruth, TruthTable, truth_of
+from interfere.sim.edge_world import (
+    CHECKPOINT_S,
+)
+from interfere.sim.schedulers.registry import (
+    DEADLINE_DEFAULT,
+    DEFAULT,
+    DEFAULT_CAP,
+    canonical_name,
+    parse_name,
+)
 
-WHY_FIRST = "devices that pass from guest to guest never come free for gangs; without gangs the rule would only cost"
+TIRESIAS_CHECKPOINT_S = 62.0  # the mean that Tiresias measured (Gu et al., NSDI 2019)
+HIDDEN_SHARE = 0.3
+NODE_GPUS = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """The options of the command, each as its help line says."""
+    """The options of the command, each as its help line says. None: the default, which `resolved` fills in."""
 
     trace: Path
     truth: Path
     policies: tuple[str, ...] = ()
     predict: str = "truth"
-    hide: float = 0.3
+    hide: float | None = None
     online: bool = False
     error: float = 0.0
-    cap: float = DEFAULT_CAP
+    cap: float | None = None  # inf: none
     fill: bool = False
     device_type: str = ""
     mode: str = ""
     gpus: int | None = None
-    per_node: int = 8
-    whole_nodes: bool = True
+    per_node: int | None = None
+    whole_nodes: bool | None = None
     load: float | None = None
     draws: int = 0
-    checkpoint_s: float = 0.0
+    checkpoint_s: float | None = None
     slice_s: float = 0.0
-    guest_may_stay: bool = False
+    guest_may_stay: bool | None = None
     most_shared_gpus: int | None = None
     shuffle_ties: bool = False
+    deadlines: str | None = None
+    added: bool = False
+    taken: bool = False
     seed: int = 0
 
+    def resolved(self, *, has_gangs: bool = True) -> "Question":
+        """The question with every default filled in. `has_gangs`: some job of the trace takes several devices.
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
-    """The study, and what is to be known about it."""
-
-    question: Question
-    study: Study
-    notes: tuple[str, ...]  # truth, trace, predictions: what was clipped, filled, left out
-
-
-def replayed(question: Question, *, report: Callable[[str], None] | None = None) -> Answer:
-    """Read, replay and score. Raises TableError for files that break their schema, InvalidInputError for options that
-    make no sense together, UnfitError for jobs that could never run."""
-    say = report or (lambda _: None)
-    for policy in question.policies:
-        check_policy(policy)
-    table = read_table(question.truth)
-    truth = truth_asked(question, table)
-    worlds = worlds_asked(question, read_trace(question.trace), truth)
-    notes = [truth.note(), worlds.note()]
-    for note in notes:
-        say(note)
-    ends_first = not question.guest_may_stay and any(job.gpus > 1 for world in worlds.worlds for job in world.jobs)
-    if ends_first:
-        notes.append(f"guests end first, where nobody is stopped: {WHY_FIRST}")
-    belief, measured, note = belief_asked(question, table, truth)
-    if note:
-        notes.append(note)
-        say(note)
-    found = study(
-        worlds.worlds,
-        TableTruth([truth]),
-        question.policies or DEFAULT,
-        _maker(question, belief, truth, measured, ends_first=ends_first),
-        draws=question.draws,
-        load=question.load,
-        cap=question.cap,
-        seed=question.seed,
-        report=say,
-    )
-    if found.dropped:
-        notes.append(f"draws with an offered load of 1 or more count nowhere: {', '.join(found.dropped)}")
-    return Answer(question=question, study=found, notes=tuple(notes))
+        Deadlines limit slowdowns by themselves, and their replays have been without cap, whole nodes and the rule that
+        guests end first from the start: published figures are comparable only so.
+        """
+        dated = self.deadlines is not None
+        return replace(
+            self,
+            policies=tuple(canonical_name(name) for name in self.policies) or (DEADLINE_DEFAULT if dated else DEFAULT),
+            hide=HIDDEN_SHARE if self.hide is None else self.hide,
+            cap=(math.inf if dated else DEFAULT_CAP) if self.cap is None else self.cap,
+            per_node=NODE_GPUS if self.per_node is None else self.per_node,
+            whole_nodes=not dated if self.whole_nodes is None else self.whole_nodes,
+            checkpoint_s=(CHECKPOINT_S if dated else TIRESIAS_CHECKPOINT_S)
+            if self.checkpoint_s is None
+            else self.checkpoint_s,
+            guest_may_stay=dated or not has_gangs if self.guest_may_stay is None else self.guest_may_stay,
+        )
 
 
-def truth_asked(question: Question, table: Table) -> TruthTable:
-    """What really happens, with what the table lacks filled by a model where that was asked for."""
-    truth = truth_of(table, device_type=question.device_type, mode=question.mode)
-    if question.fill:
-        from training.replay.model_beliefs import filled
-
-        truth = filled(table, truth, seed=question.seed)
-    return truth
-
-
-def worlds_asked(question: Question, trace: JobTrace, truth: TruthTable) -> Worlds:
-    """One world a virtual cluster."""
-    clusters: tuple[VirtualCluster, ...] = ()
-    if question.gpus is not None:
-        if trace.clusters:
+def check_options(question: Question) -> None:
+    """Raises InvalidInputError for an unknown scheduler and for an option that would change nothing."""
+    names = [parse_name(name) for name in question.resolved().policies]
+    shares = any(name.sharing for name in names)
+    preempts = any(name.is_preemptive for name in names)
+    dated = question.deadlines is not None
+    # (option, is it given?, does it act here?, what it needs)
+    needs: list[tuple[str, bool, bool, str]] = [
+        ("--hide", question.hide is not None, question.predict == "model", "--predict model"),
+        ("--per-node", question.per_node is not None, question.gpus is not None, "--gpus"),
+        ("--added", question.added, dated, "--deadlines"),
+        ("--taken", question.taken, dated, "--deadlines"),
+        ("--predict", question.predict != "truth", shares, "a policy that shares"),
+        ("--online", question.online, shares, "a policy that shares"),
+        ("--error", question.error > 0, shares, "a policy that shares"),
+        ("--cap", question.cap is not None, shares, "a policy that shares"),
+        ("--most-shared-gpus", question.most_shared_gpus is not None, shares, "a policy that shares"),
+        (
+            "--guest-may-stay and --guest-ends-first",
+            question.guest_may_stay is not None,
+            any(name.uses_guest_ends_first for name in names),
+            "a policy that shares and stops no job",
+        ),
+        (
+            "--slice-s",
+            question.slice_s > 0,
+            any(name.uses_slices for name in names),
+            "a policy with an order that shares and stops no job",
+        ),
+        (
+            "--any-node and --whole-nodes",
+            question.whole_nodes is not None,
+            any(name.uses_whole_nodes for name in names),
+            "a policy with an order, or slots",
+        ),
+        (
+            "--checkpoint-s",
+            question.checkpoint_s is not None,
+            preempts or dated,
+            "a policy that stops jobs (tiresias, srtf), or --deadlines",
+        ),
+    ]
+    for option, is_given, acts, need in needs:
+        if is_given and not acts:
             raise InvalidInputError(
-                "the trace says which devices there are", value=f"--gpus {question.gpus}", remedy="leave --gpus out"
+                f"{option} would change nothing: it needs {need}",
+                value=f"policies {', '.join(question.policies)}" if question.policies else "the default policies",
+                remedy="leave it out, or give what it needs",
             )
-        per_node = min(question.per_node, question.gpus)
-        if question.gpus % per_node:
-            raise InvalidInputError(
-                "devices do not fill their nodes",
-                value=f"--gpus {question.gpus} --per-node {per_node}",
-                remedy="give a multiple",
-            )
-        clusters = (VirtualCluster(vc="all", nodes=question.gpus // per_node, gpus_per_node=per_node),)
-    return worlds_of(
-        trace,
-        device_type=truth.device_type,
-        mode=truth.mode,
-        clusters=clusters,
-        checkpoint_s=question.checkpoint_s,
-        tie_seed=question.seed if question.shuffle_ties else None,
-    )
-
-
-_Measured = tuple[tuple[str, str, str, str], ...]
-
-
-def belief_asked(question: Question, table: Table, truth: TruthTable) -> tuple[MatrixPredictor, _Measured, str]:
-    """What sharing decides by, which pairs of it are measurements, and a note about it."""
     if question.error and question.predict != "truth":
         raise InvalidInputError(
             "an error is put on the truth only",
             value=f"--error {question.error} --predict {question.predict}",
             remedy="leave one out",
         )
-    if question.predict == "mean":
-        return ignorant(truth), (), "predictions: the mean of all pairs, for every pair"
-    if question.predict == "truth":
-        return (noisy(truth, question.error, question.seed) if question.error else knowing(truth)), (), ""
-    from training.replay.model_beliefs import modelled
-
-    found = modelled(table, truth, hide=question.hide, seed=question.seed)
-    note = (
-        f"predictions: {len(found.hidden)} pairs hidden ({question.hide:.0%}), on these the model's mean error of "
-        f"speed is {found.error:.3f}; the others by their measurement"
-    )
-    return found.predictor, found.measured, note
-
-
-def _maker(
-    question: Question, belief: MatrixPredictor, truth: TruthTable, measured: _Measured, *, ends_first: bool
-) -> Callable[[str], Scheduler]:
-    """Fresh schedulers, each with an online model of its own where learning was asked for."""
-
-    def make(policy: str) -> Scheduler:
-        predictor: Predictor = OnlineModel(belief, measured=measured) if question.online else belief
-        beliefs = Beliefs(
-            predictor=predictor,
-            profiles=belief.profiles,
-            mode=truth.mode,
-            max_slowdown=question.cap,
-            guest_ends_first=ends_first,
-            most_shared_gpus=question.most_shared_gpus,
-        )
-        made = scheduler_of(policy, beliefs, whole_nodes=question.whole_nodes, slice_s=question.slice_s)
-        if isinstance(predictor, OnlineModel):
-            return LearningScheduler(made, predictor, belief.profiles, truth.mode)
-        return made
-
-    return make

@@ -1,6 +1,6 @@
 """Sharing by greedy first fit: each waiting job in order joins the host beside which the pair costs least.
 
-The same caps and the same rule about guests that outlast their host as the policy room has; nothing is planned jointly.
+Slowdown caps and the rule that guests end first are those of the server; nothing is planned jointly.
 """
 
 import math
@@ -12,106 +12,121 @@ import numpy as np
 
 from interfere.policy.rules.guest_ends_first import outlasts
 from interfere.protocols import Predictor
-from interfere.records import MatrixBatch
+from interfere.records import JobProfile, MatrixBatch, MatrixPrediction
 from interfere.sim.beliefs import Profiles
-from interfere.sim.cluster import Cluster, Progress, Start
+from interfere.sim.cluster import Cluster, JobState, Start
 from interfere.sim.schedulers.duration_estimates import Estimate, Oracle
-from interfere.sim.schedulers.queue import Host, without
+from interfere.sim.schedulers.placement import Host, unjoined_hosts
 
 
-class Pair(NamedTuple):
-    """Predicted slowdowns."""
+class PairSlowdowns(NamedTuple):
+    """Predicted slowdowns of a guest and its host beside each other."""
 
     guest: float
     host: float
 
     @property
     def cost(self) -> float:
-        """Of the two together."""
+        """Added slowdown of the two together."""
         return self.guest + self.host - 2
 
 
-Pairs = dict[tuple[str, str, str], Pair]
-"""(guest's workload, host's workload, device type) -> the pair, where it is allowed."""
+AllowedPairs = dict[tuple[str, str, str], PairSlowdowns]
+"""(guest's workload, host's workload, device type) -> predicted slowdowns, for pairs that no cap forbids."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GreedyPacking:
+class GreedySharing:
     """A pair costs (s_ij - 1) + (s_ji - 1) as predicted."""
 
     predictor: Predictor
     profiles: Profiles
     mode: str
     max_slowdown: float = math.inf
-    most_shared_gpus: int | None = None
-    guest_ends_first: bool = False  # by the estimates
+    max_shared_gpus: int | None = None  # larger jobs never share
+    guest_ends_first: bool = False  # a job joins only a host that is estimated to end no earlier
     estimate: Estimate = field(default_factory=Oracle)
 
-    def join(self, waiting: Sequence[Progress], hosts: Sequence[Host], cluster: Cluster) -> list[Start]:
-        """In order; a job that finds no host leaves them to the next."""
+    def join(self, waiting: Sequence[JobState], hosts: Sequence[Host], cluster: Cluster) -> list[Start]:
+        """Starts in order; a job that finds no host leaves all hosts to the next."""
         starts: list[Start] = []
         pairs = allowed_pairs(waiting, hosts, self.predictor, self.profiles, self.mode, self.max_slowdown)
-        left = list(hosts)
-        barren: set[tuple[str, int, tuple[str, ...]]] = set()  # kinds that no host would do for: hosts only get fewer
-        for one in waiting:
-            job = one.job
-            kind = (job.workload, job.gpus, job.pools)
-            if kind in barren or not left:
+        open_hosts = list(hosts)
+        hostless: set[tuple[str, int, tuple[str, ...]]] = set()  # (workload, size, pools): hosts only get fewer
+        for state in waiting:
+            job = state.job
+            request = (job.workload, job.gpus, job.pools)
+            if request in hostless or not open_hosts:
                 continue
-            able = [
+            options = [
                 (pair, host)
-                for host in left
-                if (pair := pairs.get((job.workload, host.one.job.workload, host.device_type))) is not None
-                and joinable(one, host, cluster, self.most_shared_gpus)
+                for host in open_hosts
+                if (pair := pairs.get((job.workload, host.state.job.workload, host.device_type))) is not None
+                and fits_on(state, host, cluster, self.max_shared_gpus)
             ]
-            if not able:
-                barren.add(kind)
+            if not options:
+                hostless.add(request)
             if self.guest_ends_first:
-                able = [(pair, host) for pair, host in able if ends_first(one, host, pair, self.estimate, cluster)]
-            if able:
-                _, best = min(able, key=lambda found: found[0].cost)
-                starts.append(Start(job_id=job.id, device_ids=best.device_ids))
-                left = without(left, starts[-1:])
+                options = [
+                    (pair, host) for pair, host in options if ends_first(state, host, pair, self.estimate, cluster)
+                ]
+            if options:
+                _, cheapest = min(options, key=lambda option: option[0].cost)
+                starts.append(Start(job_id=job.id, device_ids=cheapest.device_ids))
+                open_hosts = unjoined_hosts(open_hosts, starts[-1:])
         return starts
 
 
-def ends_first(one: Progress, host: Host, pair: Pair, estimate: Estimate, cluster: Cluster) -> bool:
-    """Is a guest expected to end no later than its host, both in each other's company?"""
-    guest_s, host_s = estimate.left_s(one, cluster), estimate.left_s(host.one, cluster)
+def ends_first(state: JobState, host: Host, pair: PairSlowdowns, estimate: Estimate, cluster: Cluster) -> bool:
+    """Is a guest expected to end no later than its host, both slowed down by each other?"""
+    guest_s, host_s = estimate.remaining_s(state, cluster), estimate.remaining_s(host.state, cluster)
     return not outlasts(guest_s * pair.guest, host_s * pair.host)
 
 
 def allowed_pairs(
-    waiting: Sequence[Progress],
+    waiting: Sequence[JobState],
     hosts: Sequence[Host],
     predictor: Predictor,
     profiles: Profiles,
     mode: str,
     max_slowdown: float,
-) -> Pairs:
-    """Of all workloads that wait beside all that may be joined, by predicted medians."""
-    found: Pairs = {}
-    for kind in dict.fromkeys(host.device_type for host in hosts):
-        if predictor.knows(kind, mode):
+) -> AllowedPairs:
+    """All waiting workloads beside all hosts' workloads whose predicted medians are within the cap."""
+    allowed: AllowedPairs = {}
+    guest_workloads = dict.fromkeys(state.job.workload for state in waiting)
+    for device_type in dict.fromkeys(host.device_type for host in hosts):
+        if predictor.knows(device_type, mode):
             continue
-        guests = dict.fromkeys(one.job.workload for one in waiting)
-        theirs = dict.fromkeys(host.one.job.workload for host in hosts if host.device_type == kind)
-        rows, columns = (
-            tuple(profiles[name, kind] for name in side if (name, kind) in profiles) for side in (guests, theirs)
+        host_workloads = dict.fromkeys(host.state.job.workload for host in hosts if host.device_type == device_type)
+        guests, residents = (
+            tuple(profiles[name, device_type] for name in workloads if (name, device_type) in profiles)
+            for workloads in (guest_workloads, host_workloads)
         )
-        if not rows or not columns:
+        if not guests or not residents:
             continue
-        said = predictor.predict_matrix(MatrixBatch(victims=rows, neighbours=columns, device_type=kind, mode=mode))
-        ahead, back = said.victim_slowdown, said.neighbour_slowdown
-        allowed = (ahead <= max_slowdown) & (back <= max_slowdown)  # NaN is neither
-        for i, j in zip(*np.nonzero(allowed), strict=True):
-            found[rows[i].workload, columns[j].workload, kind] = Pair(float(ahead[i, j]), float(back[i, j]))
-    return found
+        predicted = _predict(predictor, guests, residents, device_type, mode)
+        guest_slowdown, host_slowdown = predicted.victim_slowdown, predicted.neighbour_slowdown
+        within_cap = (guest_slowdown <= max_slowdown) & (host_slowdown <= max_slowdown)  # NaN is never within
+        for i, j in zip(*np.nonzero(within_cap), strict=True):
+            allowed[guests[i].workload, residents[j].workload, device_type] = PairSlowdowns(
+                float(guest_slowdown[i, j]), float(host_slowdown[i, j])
+            )
+    return allowed
 
 
-def joinable(one: Progress, host: Host, cluster: Cluster, most_shared_gpus: int | None) -> bool:
-    """Do sizes and pools allow it, whatever the workloads?"""
-    gpus = one.job.gpus
-    if gpus != len(host.device_ids) or (most_shared_gpus is not None and gpus > most_shared_gpus):
+def _predict(
+    predictor: Predictor, guests: tuple[JobProfile, ...], residents: tuple[JobProfile, ...], device_type: str, mode: str
+) -> MatrixPrediction:
+    return predictor.predict_matrix(
+        MatrixBatch(victims=guests, neighbours=residents, device_type=device_type, mode=mode)
+    )
+
+
+def fits_on(state: JobState, host: Host, cluster: Cluster, max_shared_gpus: int | None) -> bool:
+    """Do size and pools allow a job to join a host, whatever the workloads?"""
+    gpus = state.job.gpus
+    if gpus != len(host.device_ids) or (max_shared_gpus is not None and gpus > max_shared_gpus):
         return False
-    return not one.job.pools or all(cluster.devices[n].device.pool in one.job.pools for n in host.device_ids)
+    return not state.job.pools or all(
+        cluster.devices[device_id].device.pool in state.job.pools for device_id in host.device_ids
+    )

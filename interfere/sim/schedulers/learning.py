@@ -1,7 +1,8 @@
-"""A scheduler that tells the online model what its jobs measured, before it asks it again.
+"""A scheduler that corrects its online model by what its jobs measured, before each decision.
 
-Every span in company that is over becomes one `Progress` with its slowdown, as an agent on the device would report it.
-Law: only what is over by now is told, each span once.
+Every completed span in which a job shared becomes one progress observation with its slowdown, as an agent on the
+device would report it.
+Law: only spans that have ended are reported, each once.
 """
 
 from interfere.predict.residual import OnlineModel
@@ -9,37 +10,37 @@ from interfere.records import JobProfile, Progress
 from interfere.sim.beliefs import Profiles
 from interfere.sim.cluster import Cluster, Decision, Scheduler
 
-LEAST_S = 60.0  # of a span: a shorter window is mostly start-up
+MIN_SPAN_S = 60.0  # a shorter window is mostly start-up
 
 
 class LearningScheduler:
-    """Wraps any scheduler that decides by `online`."""
+    """Wraps any scheduler that decides by the online model."""
 
     def __init__(self, inner: Scheduler, online: OnlineModel, profiles: Profiles, mode: str) -> None:
         self._inner, self._online, self._profiles, self._mode = inner, online, profiles, mode
-        self._told = 0
+        self._spans_read = 0
         self.observations = 0
 
     def decide(self, cluster: Cluster) -> Decision:
-        """Learn first."""
-        for k, span in enumerate(cluster.spans[self._told :], self._told):
-            if not span.partner_id or span.end_s - span.start_s < LEAST_S:
+        """Observe, then decide."""
+        for k, span in enumerate(cluster.spans[self._spans_read :], self._spans_read):
+            if not span.partner_id or span.end_s - span.start_s < MIN_SPAN_S:
                 continue
-            own, other = cluster.jobs[span.job_id].job, cluster.jobs[span.partner_id].job
-            window = Progress(
+            victim, neighbour = cluster.jobs[span.job_id].job, cluster.jobs[span.partner_id].job
+            observation = Progress(
                 observation_id=f"span-{k}",
-                job_id=own.id,
-                workload=own.workload,
-                company=(other.workload,),
+                job_id=victim.id,
+                workload=victim.workload,
+                company=(neighbour.workload,),
                 device_type=cluster.devices[span.device_ids[0]].device.type,
                 mode=self._mode,
                 start_s=span.start_s,
                 end_s=span.end_s,
                 slowdown=span.slowdown,
             )
-            self._online.observe(window, self._resolve)
+            self._online.observe(observation, self._resolve)
             self.observations += 1
-        self._told = len(cluster.spans)
+        self._spans_read = len(cluster.spans)
         return self._inner.decide(cluster)
 
     def _resolve(self, workload: str, device_type: str) -> JobProfile | None:

@@ -1,69 +1,104 @@
-"""Who comes first: the orders that the literature compares, as keys. Smaller is first; ties go to who arrived first."""
+"""Orders of the queue that the literature compares, as sort keys: the smallest key comes first, ties go by arrival."""
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from interfere.sim.cluster import Cluster, Progress
+from interfere.sim.cluster import Cluster, JobState
 from interfere.sim.schedulers.duration_estimates import Estimate, Oracle
 
 
 class Order(Protocol):
-    """A rule of the queue."""
+    """Which job comes first."""
 
-    def key(self, one: Progress, cluster: Cluster) -> float:
-        """Of a job that waits or runs."""
+    def key(self, state: JobState, cluster: Cluster) -> float:
+        """Sort key of a waiting or running job."""
 
-    def changes_s(self, one: Progress, cluster: Cluster) -> float:
-        """When a job's key next changes by a step, at its rate of now, or at 1 as it starts; inf where it does not."""
+    def next_change_s(self, state: JobState, cluster: Cluster) -> float:
+        """When a job's key next jumps at its current rate (at rate 1 if it starts now); inf where it never does."""
+
+
+def in_order(order: Order, states: Iterable[JobState], cluster: Cluster) -> list[JobState]:
+    """Jobs by key, then by arrival."""
+    return sorted(states, key=lambda state: (order.key(state, cluster), state.arrival_rank))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fifo:
-    """By arrival."""
+    """First come, first served."""
 
-    def key(self, one: Progress, cluster: Cluster) -> float:
-        """0: all alike, ties go by arrival."""
+    def key(self, state: JobState, cluster: Cluster) -> float:
+        """0 for every job: ties go by arrival."""
         return 0.0
 
-    def changes_s(self, one: Progress, cluster: Cluster) -> float:
+    def next_change_s(self, state: JobState, cluster: Cluster) -> float:
         """Never."""
         return math.inf
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShortestFirst:
-    """By the estimated time of the whole job; of what remains of it where `remaining`."""
+    """By the expected run time of the whole job, or, with `remaining`, of what is left of it."""
 
     estimate: Estimate = field(default_factory=Oracle)
     remaining: bool = False
-    per_gpu: bool = False  # times its devices, as QSSF does
+    per_gpu: bool = False  # times the number of its devices, as QSSF does
 
-    def key(self, one: Progress, cluster: Cluster) -> float:
-        """Seconds alone, or device seconds."""
-        time_s = self.estimate.left_s(one, cluster) if self.remaining else self.estimate.whole_s(one, cluster)
-        return time_s * (one.job.gpus if self.per_gpu else 1)
+    def key(self, state: JobState, cluster: Cluster) -> float:
+        """Seconds, or device seconds."""
+        time_s = self.estimate.remaining_s(state, cluster) if self.remaining else self.estimate.total_s(state, cluster)
+        return time_s * (state.job.gpus if self.per_gpu else 1)
 
-    def changes_s(self, one: Progress, cluster: Cluster) -> float:
-        """It moves steadily: what runs only gets nearer to its end."""
+    def next_change_s(self, state: JobState, cluster: Cluster) -> float:
+        """Never: a running job only comes nearer to its end."""
         return math.inf
 
 
-# Device seconds at which Tiresias' two queues part, as Lucid's reproduction runs it (simulation/policy/tiresias.py).
-TIRESIAS_S = 18_000.0
+# Device seconds at which a job falls into the second queue, as in Lucid's reproduction (simulation/policy/tiresias.py).
+TIRESIAS_THRESHOLD_S = 18_000.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeastAttained:
-    """By arrival, who has had little service (device seconds) first: two queues (Gu et al., NSDI 2019, section 3.2)."""
+    """Jobs with little service (in device seconds) first, each of the two queues by arrival (Gu et al., NSDI 2019,
+    section 3.2)."""
 
-    threshold_s: float = TIRESIAS_S
+    threshold_s: float = TIRESIAS_THRESHOLD_S
 
-    def key(self, one: Progress, cluster: Cluster) -> float:
+    def key(self, state: JobState, cluster: Cluster) -> float:
         """0 for the first queue, 1 for the second."""
-        return float(cluster.served_s(one) * one.job.gpus >= self.threshold_s - 1e-6)
+        return float(cluster.served_s(state) * state.job.gpus >= self.threshold_s - 1e-6)
 
-    def changes_s(self, one: Progress, cluster: Cluster) -> float:
-        """When it falls into the second."""
-        left = self.threshold_s - cluster.served_s(one) * one.job.gpus
-        return cluster.now_s + left / ((one.rate or 1.0) * one.job.gpus) if left > 1e-6 else math.inf
+    def next_change_s(self, state: JobState, cluster: Cluster) -> float:
+        """When it falls into the second queue."""
+        until_s = self.threshold_s - cluster.served_s(state) * state.job.gpus
+        return cluster.now_s + until_s / ((state.rate or 1.0) * state.job.gpus) if until_s > 1e-6 else math.inf
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EarliestDeadline:
+    """By deadline; jobs without one come last."""
+
+    def key(self, state: JobState, cluster: Cluster) -> float:
+        """The deadline."""
+        return state.job.deadline_s
+
+    def next_change_s(self, state: JobState, cluster: Cluster) -> float:
+        """Never."""
+        return math.inf
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeastLaxity:
+    """By the time that is left until a job must start to meet its deadline; jobs without one come last."""
+
+    estimate: Estimate = field(default_factory=Oracle)
+
+    def key(self, state: JobState, cluster: Cluster) -> float:
+        """Deadline - now - expected remaining run time."""
+        return state.job.deadline_s - cluster.now_s - self.estimate.remaining_s(state, cluster)
+
+    def next_change_s(self, state: JobState, cluster: Cluster) -> float:
+        """Never: it falls alike for all waiting jobs."""
+        return math.inf

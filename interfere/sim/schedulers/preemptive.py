@@ -1,8 +1,9 @@
-"""Schedulers that stop who comes later in their order for who comes earlier, with sharing on top of it or none.
+"""Preemptive schedulers: stop jobs that come later in the order for jobs that come earlier, with or without sharing.
 
-In order: who runs keeps its devices; who waits gets empty ones, else those of running jobs that come after it, the last
-first. What is left waiting may share. With sharing, a pair is parted once devices would stand empty and parting saves
-more than twice the checkpoint, the rule of the server's moves. A pair counts as the earlier of its two.
+In order: a running job keeps its devices; a waiting job gets free ones, else those of running jobs that come after it,
+the last first. Jobs that still wait may share. With sharing, a pair is separated once devices are free and no job
+waits for them, if that saves more than twice the checkpoint: the rule of the server's migrations. A pair ranks as the
+earlier of its two jobs.
 """
 
 import math
@@ -11,141 +12,150 @@ from dataclasses import dataclass, field
 
 from interfere.records import Device
 from interfere.records.cluster import DEFAULT_MOVE_FACTOR
-from interfere.sim.cluster import Cluster, Decision, Progress, Start
+from interfere.sim.cluster import Cluster, Decision, JobState, Start
 from interfere.sim.schedulers.duration_estimates import Estimate, Oracle
-from interfere.sim.schedulers.orders import Order
-from interfere.sim.schedulers.queue import Host, Sharing, in_order, seats
+from interfere.sim.schedulers.orders import Order, in_order
+from interfere.sim.schedulers.placement import Host, Sharing, find_devices
 
 
 @dataclass(slots=True, kw_only=True)
 class PreemptiveScheduler:
-    """The order decides who runs, at every event."""
+    """At every event, the order decides which jobs run."""
 
     order: Order
-    backfill: bool = True  # may who waits start where somebody before it does not fit?
+    backfill: bool = True  # may a later job start where an earlier one does not fit?
     sharing: Sharing | None = None
-    whole_nodes: bool = True
-    estimate: Estimate = field(default_factory=Oracle)  # of what parting a pair saves
+    whole_nodes: bool = True  # a job waits for as few nodes as it can do with; else it takes any devices
+    estimate: Estimate = field(default_factory=Oracle)  # for what separating a pair saves
 
     def decide(self, cluster: Cluster) -> Decision:
         """Starts and stops."""
-        if not cluster.waiting and (self.sharing is None or not cluster.empty):
+        if not cluster.waiting and (self.sharing is None or not cluster.free):
             return Decision(wake_s=self._wake_s(cluster, ()))
-        board = _Board(cluster, in_order(self.order, (*cluster.waiting.values(), *cluster.running.values()), cluster))
+        queue = in_order(self.order, (*cluster.waiting.values(), *cluster.running.values()), cluster)
+        draft = _DraftDecision(cluster, queue)
         node_gpus = cluster.node_gpus if self.whole_nodes else 0
-        blocked: list[Progress] = []
-        for one in board.queue:
-            if one.job.id in board.held:
+        # 1. Give devices to jobs in order, and stop later jobs where that is needed.
+        blocked: list[JobState] = []
+        for state in draft.queue:
+            if state.job.id in draft.kept_devices:
                 continue
-            if not (devices := board.devices_for(one, node_gpus)):
-                blocked.append(one)
-                if not self.backfill:
-                    break
-            else:
-                board.give(one, devices)
+            if devices := draft.make_room(state, node_gpus):
+                draft.start(state, devices)
+                continue
+            blocked.append(state)
+            if not self.backfill:
+                break
+        # 2. Let jobs share that still wait; where none does, separate pairs onto free devices.
         if self.sharing is not None:
-            there = {*board.starts, *(one.job.id for one in blocked)}
-            blocked += [one for one in board.queue if one.job.id in board.stopped and one.job.id not in there]
+            considered = {*draft.starts, *(state.job.id for state in blocked)}
+            blocked += [
+                state for state in draft.queue if state.job.id in draft.stopped and state.job.id not in considered
+            ]
             if not blocked:
-                self._part(board, node_gpus)
-            for start in self.sharing.join(in_order(self.order, blocked, cluster), board.hosts(), cluster):
-                board.starts[start.job_id] = start
-        wake_s = self._wake_s(cluster, board.starts)
-        return Decision(starts=list(board.starts.values()), stops=list(board.stopped), wake_s=wake_s)
+                self._separate_pairs(draft, node_gpus)
+            for start in self.sharing.join(in_order(self.order, blocked, cluster), draft.hosts(), cluster):
+                draft.starts[start.job_id] = start
+        wake_s = self._wake_s(cluster, draft.starts)
+        return Decision(starts=list(draft.starts.values()), stops=list(draft.stopped), wake_s=wake_s)
 
-    def _part(self, board: "_Board", node_gpus: int) -> None:
-        """Give who shares devices of its own, while some are empty."""
-        for one in board.queue:
-            partner = one.partner
-            if partner is None or not {one.job.id, partner.job.id} <= board.held.keys():
+    def _separate_pairs(self, draft: "_DraftDecision", node_gpus: int) -> None:
+        """Move jobs that share to free devices of their own."""
+        for state in draft.queue:
+            partner = state.partner
+            if partner is None or not {state.job.id, partner.job.id} <= draft.kept_devices.keys():
                 continue
-            if not one.job.preemptible or self._parting_saves_s(one, partner, board.cluster) <= 0:
+            if not state.job.preemptible or self._separation_saves_s(state, partner, draft.cluster) <= 0:
                 continue
-            if devices := seats(board.free, one, node_gpus):
-                board.stop(one)
-                board.give(one, devices)
-                board.parted |= {one.job.id, partner.job.id}
+            if devices := find_devices(draft.free, state, node_gpus):
+                draft.stop(state)
+                draft.start(state, devices)
+                draft.separated |= {state.job.id, partner.job.id}
 
-    def _parting_saves_s(self, one: Progress, partner: Progress, cluster: Cluster) -> float:
-        """Seconds that both end sooner, less twice the checkpoint."""
-        ends = (self.estimate.left_s(job, cluster) * job.slowdown for job in (one, partner))
-        lost = (1 - 1 / one.slowdown) + (1 - 1 / partner.slowdown)
-        return min(ends) * lost - DEFAULT_MOVE_FACTOR * one.job.checkpoint_s
+    def _separation_saves_s(self, state: JobState, partner: JobState, cluster: Cluster) -> float:
+        """Seconds by which the two end sooner in sum, less twice the checkpoint."""
+        shared_s = min(self.estimate.remaining_s(member, cluster) * member.slowdown for member in (state, partner))
+        lost_speed = (1 - 1 / state.slowdown) + (1 - 1 / partner.slowdown)
+        return shared_s * lost_speed - DEFAULT_MOVE_FACTOR * state.job.checkpoint_s
 
     def _wake_s(self, cluster: Cluster, starting: Iterable[str]) -> float:
-        """When the order next changes by itself; too early where company slows a job, which costs one more look."""
-        jobs = (*cluster.running.values(), *(cluster.jobs[name] for name in starting))
-        return min((self.order.changes_s(one, cluster) for one in jobs), default=math.inf)
+        """When the order next changes by itself; too early where sharing slows a job, which costs one more decision."""
+        states = (*cluster.running.values(), *(cluster.jobs[job_id] for job_id in starting))
+        return min((self.order.next_change_s(state, cluster) for state in states), default=math.inf)
 
 
-class _Board:
-    """What the decision has come to so far."""
+class _DraftDecision:
+    """Starts and stops decided so far, and what the devices would be like after them."""
 
-    def __init__(self, cluster: Cluster, queue: Sequence[Progress]) -> None:
+    def __init__(self, cluster: Cluster, queue: Sequence[JobState]) -> None:
         self.cluster, self.queue = cluster, queue
-        self.place = {one.job.id: k for k, one in enumerate(queue)}
-        self.held = {name: one.device_ids for name, one in cluster.running.items()}
-        self.free: list[Device] = cluster.free()
+        self.free: list[Device] = cluster.free_devices()
+        self.kept_devices = {job_id: state.device_ids for job_id, state in cluster.running.items()}
         self.starts: dict[str, Start] = {}
         self.stopped: dict[str, None] = {}
-        self.parted: set[str] = set()
-        groups = {one.device_ids: one for one in cluster.running.values()}
-        self.last_first = sorted(groups.values(), key=self._rank, reverse=True)
+        self.separated: set[str] = set()
+        self._ranks = {state.job.id: rank for rank, state in enumerate(queue)}
+        one_of_pair = {state.device_ids: state for state in cluster.running.values()}
+        self._last_first = sorted(one_of_pair.values(), key=self._pair_rank, reverse=True)
 
-    def _rank(self, one: Progress) -> int:
-        """Of a job that runs: the earlier of it and its partner."""
-        mine = self.place[one.job.id]
-        return mine if one.partner is None else min(mine, self.place[one.partner.job.id])
+    def _pair_rank(self, state: JobState) -> int:
+        """Rank of a running job: the earlier of it and its partner."""
+        rank = self._ranks[state.job.id]
+        return rank if state.partner is None else min(rank, self._ranks[state.partner.job.id])
 
-    def devices_for(self, one: Progress, node_gpus: int) -> tuple[Device, ...]:
-        """Empty ones, else those that running jobs after it would leave; who is not in the way stays."""
-        if devices := seats(self.free, one, node_gpus):
+    def make_room(self, state: JobState, node_gpus: int) -> tuple[Device, ...]:
+        """Free devices for a job, else devices of later jobs, which are stopped; empty where there are not enough."""
+        if devices := find_devices(self.free, state, node_gpus):
             return devices
-        free, chosen = list(self.free), []
-        for other in self.last_first:
-            if self._rank(other) < self.place[one.job.id]:
+        free, victims = list(self.free), []
+        for victim in self._last_first:
+            if self._pair_rank(victim) < self._ranks[state.job.id]:
                 break
-            if other.job.id in self.held and self._may_stop(other):
-                chosen.append(other)
-                free += [self.cluster.devices[name].device for name in other.device_ids]
-                if len(free) >= one.job.gpus and (devices := seats(free, one, node_gpus)):
-                    self._evict(chosen, devices)
+            if victim.job.id in self.kept_devices and self._is_preemptible(victim):
+                victims.append(victim)
+                free += [self.cluster.devices[device_id].device for device_id in victim.device_ids]
+                if len(free) >= state.job.gpus and (devices := find_devices(free, state, node_gpus)):
+                    self._preempt(victims, devices)
                     return devices
         return ()
 
     @staticmethod
-    def _may_stop(other: Progress) -> bool:
-        return other.job.preemptible and (other.partner is None or other.partner.job.preemptible)
+    def _is_preemptible(state: JobState) -> bool:
+        return state.job.preemptible and (state.partner is None or state.partner.job.preemptible)
 
-    def _evict(self, chosen: Sequence[Progress], devices: Sequence[Device]) -> None:
+    def _preempt(self, victims: Sequence[JobState], devices: Sequence[Device]) -> None:
+        """Stop the victims that are on these devices, with their partners."""
         wanted = {device.id for device in devices}
-        for other in chosen:
-            if wanted.intersection(other.device_ids):
-                self.stop(other)
-                if other.partner is not None:
-                    self.stop(other.partner)
+        for victim in victims:
+            if wanted.intersection(victim.device_ids):
+                self.stop(victim)
+                if victim.partner is not None:
+                    self.stop(victim.partner)
 
-    def stop(self, one: Progress) -> None:
-        """It leaves its devices; they are free once nobody is on them."""
-        places = self.held.pop(one.job.id)
-        self.stopped[one.job.id] = None
-        if one.partner is None or one.partner.job.id not in self.held:
-            self.free += [self.cluster.devices[name].device for name in places]
+    def stop(self, state: JobState) -> None:
+        """A job leaves its devices, which are free once no job keeps them."""
+        device_ids = self.kept_devices.pop(state.job.id)
+        self.stopped[state.job.id] = None
+        if state.partner is None or state.partner.job.id not in self.kept_devices:
+            self.free += [self.cluster.devices[device_id].device for device_id in device_ids]
 
-    def give(self, one: Progress, devices: Sequence[Device]) -> None:
-        """A job starts alone."""
-        names = tuple(device.id for device in devices)
-        self.starts[one.job.id] = Start(job_id=one.job.id, device_ids=names)
-        self.free = [device for device in self.free if device.id not in names]
+    def start(self, state: JobState, devices: Sequence[Device]) -> None:
+        """A job starts on free devices."""
+        device_ids = tuple(device.id for device in devices)
+        self.starts[state.job.id] = Start(job_id=state.job.id, device_ids=device_ids)
+        self.free = [device for device in self.free if device.id not in device_ids]
 
     def hosts(self) -> list[Host]:
-        """Who runs alone, or will, and was not parted from somebody just now."""
-        found = []
-        for one in self.queue:
-            name = one.job.id
-            alone = name in self.held and (one.partner is None or one.partner.job.id not in self.held)
-            if name in self.parted or not (alone or name in self.starts):
+        """Jobs that run, or will, without a partner; those just separated from theirs are left out."""
+        hosts = []
+        for state in self.queue:
+            job_id = state.job.id
+            unshared = job_id in self.kept_devices and (
+                state.partner is None or state.partner.job.id not in self.kept_devices
+            )
+            if job_id in self.separated or not (unshared or job_id in self.starts):
                 continue
-            ids = self.starts[name].device_ids if name in self.starts else self.held[name]
-            found.append(Host(one=one, device_ids=ids, device_type=self.cluster.devices[ids[0]].device.type))
-        return found
+            device_ids = self.starts[job_id].device_ids if job_id in self.starts else self.kept_devices[job_id]
+            device_type = self.cluster.devices[device_ids[0]].device.type
+            hosts.append(Host(state=state, device_ids=device_ids, device_type=device_type))
+        return hosts

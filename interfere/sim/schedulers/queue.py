@@ -1,128 +1,110 @@
-"""Schedulers made of an order of the queue: head of line or backfill, with jobs stopped for others or not, and sharing
-on top of the same order or none.
+"""Non-preemptive schedulers: start jobs in the order of a queue, with or without backfill, dropping and sharing.
 
-What cannot start alone may be offered to a `Sharing`, which joins it to jobs that run alone: all else is the same with
-sharing off and on, so that what differs is sharing.
+A job that cannot start on free devices may be offered to a `Sharing`, which joins it to a running job: everything else
+is the same with sharing off and on, so that the difference is sharing. A scheduler that drops gives up a job once its
+deadline is infeasible, and starts a job only on devices where it meets its deadline before they leave.
 """
 
 import math
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
-from interfere.policy.solve.gangs import device_sets
 from interfere.records import Device
-from interfere.sim.cluster import Cluster, Decision, Progress, Start
-from interfere.sim.schedulers.orders import Order
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Host:
-    """A job that runs alone, or is about to, and may be joined."""
-
-    one: Progress
-    device_ids: tuple[str, ...]
-    device_type: str
-
-
-class Sharing(Protocol):
-    """Who joins whom."""
-
-    def join(self, waiting: Sequence[Progress], hosts: Sequence[Host], cluster: Cluster) -> list[Start]:
-        """Starts of waiting jobs, given in order, beside hosts; one guest a host."""
-
-
-def seats(free: Sequence[Device], one: Progress, node_gpus: int) -> tuple[Device, ...]:
-    """Empty devices of one type for a job, on as few nodes as can be; nothing where there are not enough.
-
-    Nodes of `node_gpus` devices: no more nodes than the job must take. 0: as many as it happens to.
-    """
-    by_type: dict[str, list[Device]] = {}
-    for device in free:
-        if not one.job.pools or device.pool in one.job.pools:
-            by_type.setdefault(f"{device.pool}/{device.type}", []).append(device)
-    for devices in by_type.values():
-        if len(devices) < one.job.gpus:
-            continue
-        taken = device_sets(devices, one.job.gpus, 1)[0]
-        if not node_gpus or len({device.node for device in taken}) <= -(-one.job.gpus // node_gpus):
-            return taken
-    return ()
+from interfere.sim.cluster import Cluster, Decision, JobState, Start
+from interfere.sim.schedulers.deadlines import find_timely_devices, is_infeasible, next_infeasible_s
+from interfere.sim.schedulers.orders import Order, in_order
+from interfere.sim.schedulers.placement import (
+    Host,
+    Sharing,
+    add_start,
+    find_devices,
+    running_hosts,
+    unjoined_hosts,
+)
 
 
 @dataclass(slots=True, kw_only=True)
 class QueueScheduler:
-    """Starts jobs in order, and stops none. With `slice_s`, sharing is thought about at most that often."""
+    """Starts jobs in order, and stops none. With `slice_s`, sharing is decided at most that often."""
 
     order: Order
-    backfill: bool = True  # may who comes later start where who comes first does not fit?
+    backfill: bool = True  # may a later job start where an earlier one does not fit?
+    drop: bool = False  # give up jobs whose deadline is infeasible
     sharing: Sharing | None = None
     slice_s: float = 0.0
-    whole_nodes: bool = True  # does a job wait for as few nodes as it can do with, or take any free devices?
-    _next_s: float = 0.0
+    whole_nodes: bool = True  # a job waits for as few nodes as it can do with; else it takes any free devices
+    _next_sharing_s: float = 0.0
 
     def decide(self, cluster: Cluster) -> Decision:
-        """In order: alone where it fits; else beside somebody; else it waits, and all behind it without backfill."""
-        free = cluster.free()
-        shares = self.sharing is not None and cluster.now_s >= self._next_s
-        if not cluster.waiting or not (free or self.sharing is not None):
+        """In order: a job starts on free devices, else beside a host, else it waits, and without backfill all later
+        jobs wait too."""
+        if not cluster.waiting:
             return Decision()
-        hosts = hosts_of(cluster) if shares else []
-        node_gpus = cluster.node_gpus if self.whole_nodes else 0
+        # 1. Drop jobs whose deadline is infeasible.
+        drops = dict.fromkeys(
+            state.job.id for state in cluster.waiting.values() if self.drop and is_infeasible(state, cluster)
+        )
+        candidates = [state for state in cluster.waiting.values() if state.job.id not in drops]
+        wake_s = next_infeasible_s(candidates, cluster) if self.drop else math.inf
+        if not cluster.free and self.sharing is None:
+            return Decision(drops=tuple(drops), wake_s=wake_s)
+        # 2. Start jobs in order.
+        queue = in_order(self.order, candidates, cluster)
+        sharing = self.sharing if cluster.now_s >= self._next_sharing_s else None
+        start_jobs = self._start_with_backfill if self.backfill else self._start_in_strict_order
+        starts, blocked = start_jobs(queue, cluster, sharing)
+        # 3. Decide about sharing again one slice later.
+        if self.slice_s and self.sharing is not None and blocked:
+            if sharing is not None:
+                self._next_sharing_s = cluster.now_s + self.slice_s
+            wake_s = min(wake_s, self._next_sharing_s)
+        return Decision(starts=starts, drops=tuple(drops), wake_s=wake_s)
+
+    def _start_with_backfill(
+        self, queue: list[JobState], cluster: Cluster, sharing: Sharing | None
+    ) -> tuple[list[Start], list[JobState]]:
+        """Starts, and the jobs that found no free devices: `sharing` was offered these."""
+        free = cluster.free_devices()
+        hosts = running_hosts(cluster) if sharing is not None else []
         starts: list[Start] = []
-        blocked: list[Progress] = []
-        unseated: set[tuple[int, tuple[str, ...]]] = set()  # kinds that found no devices: these only get fewer
-        for one in in_order(self.order, cluster.waiting.values(), cluster):
-            kind = (one.job.gpus, one.job.pools)
-            devices = seats(free, one, node_gpus) if kind not in unseated else ()
+        blocked: list[JobState] = []
+        too_large: set[tuple[int, tuple[str, ...]]] = set()  # (size, pools) without devices: these only get fewer
+        for state in queue:
+            request = (state.job.gpus, state.job.pools)
+            devices = self._find_devices(free, state, cluster) if request not in too_large else ()
             if devices:
-                free = started(one, devices, free, starts, hosts)
+                free = add_start(state, devices, free, starts, hosts)
                 continue
-            unseated.add(kind)
-            if self.backfill:
-                blocked.append(one)
-                if not free and not shares:
-                    break
-            else:
-                joined = self.sharing.join([one], hosts, cluster) if self.sharing is not None and shares else []
-                if not joined:
-                    blocked.append(one)
-                    break
-                starts += joined
-                hosts = without(hosts, joined)
-        if not self.backfill or not blocked or self.sharing is None:
-            return Decision(starts=starts)
-        if shares:
-            starts += self.sharing.join(blocked, hosts, cluster)
-            if self.slice_s:
-                self._next_s = cluster.now_s + self.slice_s
-        return Decision(starts=starts, wake_s=self._next_s if self.slice_s else math.inf)
+            if not self.drop:  # else another job of this size may still meet its deadline here
+                too_large.add(request)
+            blocked.append(state)
+            if not free and sharing is None:
+                break
+        if sharing is not None and blocked:
+            starts += sharing.join(blocked, hosts, cluster)
+        return starts, blocked
 
+    def _start_in_strict_order(
+        self, queue: list[JobState], cluster: Cluster, sharing: Sharing | None
+    ) -> tuple[list[Start], list[JobState]]:
+        """Starts, and the jobs that found no free devices: `sharing` was offered these one by one, until one stayed."""
+        free = cluster.free_devices()
+        hosts: list[Host] = running_hosts(cluster) if sharing is not None else []
+        starts: list[Start] = []
+        blocked: list[JobState] = []
+        for state in queue:
+            if devices := self._find_devices(free, state, cluster):
+                free = add_start(state, devices, free, starts, hosts)
+                continue
+            blocked.append(state)
+            joined = sharing.join([state], hosts, cluster) if sharing is not None else []
+            if not joined:
+                break
+            starts += joined
+            hosts = unjoined_hosts(hosts, joined)
+        return starts, blocked
 
-def in_order(order: Order, jobs: Iterable[Progress], cluster: Cluster) -> list[Progress]:
-    """By key, then by arrival."""
-    return sorted(jobs, key=lambda one: (order.key(one, cluster), one.order))
-
-
-def without(hosts: Sequence[Host], starts: Sequence[Start]) -> list[Host]:
-    """Hosts that nobody has joined."""
-    taken = {start.device_ids for start in starts}
-    return [host for host in hosts if host.device_ids not in taken]
-
-
-def hosts_of(cluster: Cluster) -> list[Host]:
-    """Who runs alone."""
-    return [
-        Host(one=one, device_ids=one.device_ids, device_type=one.devices[0].device.type) for one in cluster.sharable()
-    ]
-
-
-def started(
-    one: Progress, devices: Sequence[Device], free: Sequence[Device], starts: list[Start], hosts: list[Host]
-) -> list[Device]:
-    """Add its start, and itself as a host; what is free then."""
-    names = tuple(device.id for device in devices)
-    starts.append(Start(job_id=one.job.id, device_ids=names))
-    hosts.append(Host(one=one, device_ids=names, device_type=devices[0].type))
-    taken = set(names)
-    return [device for device in free if device.id not in taken]
+    def _find_devices(self, free: list[Device], state: JobState, cluster: Cluster) -> tuple[Device, ...]:
+        node_gpus = cluster.node_gpus if self.whole_nodes else 0
+        if self.drop:
+            return find_timely_devices(free, state, cluster, node_gpus)
+        return find_devices(free, state, node_gpus)

@@ -1,30 +1,44 @@
-"""Schedulers by name: `order[+backfill][+greedy or +matching]`, or `policy`.
+"""Every scheduler by its name; each name works for every world, with deadlines and edge devices or without.
 
+A name is words joined by `+`:
+  ORDER[+backfill][+drop][+greedy or +matching]   a queue, or a preemptive scheduler for the orders in `PREEMPTIVE`
+  slots[+greedy or +matching]                     admission of deadlines by slots
+  policy, policy-deadlines, policy-no-promises    the server decides everything: by slowdowns, by deadlines that it
+                                                  promises, by deadlines that it does not promise
+  policy-alone, ...-alone                         the same where no job may share
 Orders: fifo; sjf and srtf by the true duration; qssf by an estimate from history, times the devices; tiresias by
-attained service. srtf and tiresias stop running jobs, the others never do. `policy` decides everything by the policy
-room, its queue by sjf, on whatever devices are free; `policy-alone` is the same where nobody may share.
-Law: the reference of a policy that shares has the same order, estimates and rights to stop.
+attained service; edf by deadline; laxity by deadline less the true duration. `drop` gives up jobs whose deadline is
+infeasible. greedy shares by first fit, matching by the server's decision.
+Law: the reference of a scheduler that shares has the same order, estimates and rights to preempt and drop.
 """
 
 import math
 from dataclasses import dataclass, replace
+from itertools import product
 
 from interfere.errors import InvalidInputError
 from interfere.protocols import Predictor
+from interfere.records import ObjectiveKind
+from interfere.records.cluster import DEFAULT_RISK
 from interfere.sim.beliefs import Profiles
 from interfere.sim.cluster import Scheduler
 from interfere.sim.schedulers.duration_estimates import Estimate, History, Oracle
-from interfere.sim.schedulers.greedy_sharing import GreedyPacking
-from interfere.sim.schedulers.orders import Fifo, LeastAttained, Order, ShortestFirst
-from interfere.sim.schedulers.planner import PlannedScheduler, PlannedSharing, Planner
+from interfere.sim.schedulers.greedy_sharing import GreedySharing
+from interfere.sim.schedulers.orders import EarliestDeadline, Fifo, LeastAttained, LeastLaxity, Order, ShortestFirst
+from interfere.sim.schedulers.placement import Sharing
+from interfere.sim.schedulers.planner import DeadlinePlanner, PlannedScheduler, PlannedSharing, ServerPlanner
 from interfere.sim.schedulers.preemptive import PreemptiveScheduler
-from interfere.sim.schedulers.queue import QueueScheduler, Sharing
+from interfere.sim.schedulers.queue import QueueScheduler
+from interfere.sim.schedulers.slot_admission import SlotAdmission
 
-ORDERS = ("fifo", "sjf", "qssf", "tiresias", "srtf")
-PREEMPTIVE = ("tiresias", "srtf")  # stop jobs that run
-ORACLES = ("sjf", "srtf", "policy", "policy-alone")  # know how long jobs will run, as no scheduler does
-BACKFILL, GREEDY, MATCHING = "backfill", "greedy", "matching"
-POLICY, POLICY_ALONE = "policy", "policy-alone"
+ORDERS = ("fifo", "sjf", "qssf", "tiresias", "srtf", "edf", "laxity")
+PREEMPTIVE = ("tiresias", "srtf")  # orders whose schedulers stop running jobs
+ORACLE_ORDERS = ("sjf", "srtf", "laxity")  # know how long jobs will run, as no real scheduler does
+BACKFILL, DROP, GREEDY, MATCHING, SLOTS = "backfill", "drop", "greedy", "matching", "slots"
+POLICY, POLICY_DEADLINES, POLICY_NO_PROMISES = "policy", "policy-deadlines", "policy-no-promises"
+POLICIES = (POLICY, POLICY_DEADLINES, POLICY_NO_PROMISES)
+ALONE = "-alone"
+
 DEFAULT = (
     "fifo",
     "fifo+backfill",
@@ -38,104 +52,231 @@ DEFAULT = (
     "srtf+backfill",
     "srtf+backfill+matching",
 )
+DEADLINE_BASELINE = "edf+backfill+drop"  # the one to beat: what others are compared with where jobs have deadlines
+DEADLINE_DEFAULT = tuple(
+    name
+    for pair in (
+        *(
+            (name, f"{name}+{GREEDY}")
+            for name in (
+                "fifo+backfill",
+                "sjf+backfill",
+                "edf+backfill",
+                "laxity+backfill",
+                DEADLINE_BASELINE,
+                SLOTS,
+            )
+        ),
+        (POLICY_DEADLINES + ALONE, POLICY_DEADLINES),
+        (POLICY_NO_PROMISES + ALONE, POLICY_NO_PROMISES),
+    )
+    for name in pair
+)
+_FORMER_NAMES = {
+    "FIFO": "fifo+backfill",
+    "SJF": "sjf+backfill",
+    "EDF": "edf+backfill",
+    "least laxity": "laxity+backfill",
+    "EDF that drops": DEADLINE_BASELINE,
+    "slot admission": SLOTS,
+    "plan": POLICY_DEADLINES + ALONE,
+    "plan without promises": POLICY_NO_PROMISES + ALONE,
+}
 # On predicted slowdowns. Of 1.25, 1.4, 1.5, 2 and none it ends jobs soonest on Gavel's Philly traces (`make bench`); on
 # Venus, not tuned to, 1.25, 1.5 and 2 lie within a point of each other.
 DEFAULT_CAP = 1.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Beliefs:
-    """What sharing decides by."""
+class SchedulerSettings:
+    """What a scheduler is told beside its name."""
 
     predictor: Predictor
     profiles: Profiles
     mode: str
     max_slowdown: float = DEFAULT_CAP  # NaN: none
-    most_shared_gpus: int | None = None
-    guest_ends_first: bool = True  # where nobody is stopped: a scheduler that stops jobs gets its devices back anyway
+    max_shared_gpus: int | None = None  # larger jobs never share
+    guest_ends_first: bool = True  # only where no job is preempted: a preemptive scheduler gets its devices back anyway
+    whole_nodes: bool = True  # a job waits for as few nodes as it can do with; else it takes any free devices
+    slice_s: float = 0.0  # a queue decides about sharing at most this often
+    risk: float = DEFAULT_RISK  # of the server: probability with which a slowdown may pass its cap
 
 
-def reference_of(policy: str) -> str:
-    """The same policy without sharing; empty for one that shares nothing."""
-    head, _, last = policy.rpartition("+")
-    return head if last in (GREEDY, MATCHING) else POLICY_ALONE if policy == POLICY else ""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParsedName:
+    """The words of a scheduler's name."""
+
+    head: str  # an order, `slots` or one of `POLICIES`
+    backfill: bool = False
+    drop: bool = False
+    sharing: str = ""  # greedy, matching or empty
+
+    @property
+    def is_policy(self) -> bool:
+        """Does the server decide everything?"""
+        return self.head in POLICIES
+
+    @property
+    def is_preemptive(self) -> bool:
+        """Does it stop running jobs?"""
+        return self.head in PREEMPTIVE
+
+    @property
+    def knows_durations(self) -> bool:
+        """Does it know how long jobs will run, as no real scheduler does?"""
+        return self.drop or self.is_policy or self.head in (*ORACLE_ORDERS, SLOTS)
+
+    @property
+    def uses_slices(self) -> bool:
+        """Does `slice_s` change what it decides?"""
+        return self.head in ORDERS and not self.is_preemptive and bool(self.sharing)
+
+    @property
+    def uses_whole_nodes(self) -> bool:
+        """Does `whole_nodes` change what it decides?"""
+        return not self.is_policy
+
+    @property
+    def uses_guest_ends_first(self) -> bool:
+        """Does `guest_ends_first` change what it decides?"""
+        return bool(self.sharing) and not self.is_preemptive
 
 
-def first_word(policy: str) -> str:
-    """The order, or `policy`."""
-    return policy.partition("+")[0]
-
-
-def check_policy(policy: str) -> None:
-    """Raises InvalidInputError for a name that means nothing."""
-    parts = policy.split("+")
-    rest = parts[1:]
-    if rest[:1] == [BACKFILL]:
-        rest = rest[1:]
-    if policy not in (POLICY, POLICY_ALONE) and (parts[0] not in ORDERS or rest not in ([], [GREEDY], [MATCHING])):
-        raise InvalidInputError(
-            "no such policy",
-            value=policy,
-            remedy=f"{POLICY}, {POLICY_ALONE}, or ORDER[+{BACKFILL}][+{GREEDY} or +{MATCHING}] with ORDER one of "
-            f"{', '.join(ORDERS)}",
-        )
-
-
-def scheduler_of(policy: str, beliefs: Beliefs, *, whole_nodes: bool = True, slice_s: float = 0.0) -> Scheduler:
-    """A fresh scheduler. Raises InvalidInputError for a name that means nothing."""
-    check_policy(policy)
-    name, *rest = policy.split("+")
-    if policy in (POLICY, POLICY_ALONE):
-        planner = _planner(beliefs, Oracle())
-        return PlannedScheduler(planner=planner, order=ShortestFirst(), share=policy == POLICY)
-    if name in PREEMPTIVE:
-        beliefs = replace(beliefs, guest_ends_first=False)
-    order, estimate = _order(name)
-    sharing = _sharing(rest[-1] if rest else "", beliefs, estimate)
-    if name in PREEMPTIVE:
-        return PreemptiveScheduler(
-            order=order, backfill=BACKFILL in rest, sharing=sharing, whole_nodes=whole_nodes, estimate=estimate
-        )
-    return QueueScheduler(
-        order=order, backfill=BACKFILL in rest, sharing=sharing, whole_nodes=whole_nodes, slice_s=slice_s
+def parse_name(name: str) -> ParsedName:
+    """The parts of a scheduler's name. Raises InvalidInputError for a name that is not in the registry."""
+    canonical = canonical_name(name)
+    if parsed := _REGISTRY.get(canonical):
+        return parsed
+    raise InvalidInputError(
+        "no such policy",
+        value=name,
+        remedy=f"{', '.join(f'{policy}[{ALONE}]' for policy in POLICIES)}, {SLOTS}[+{GREEDY} or +{MATCHING}], or "
+        f"ORDER[+{BACKFILL}][+{DROP}][+{GREEDY} or +{MATCHING}] with ORDER one of {', '.join(ORDERS)} "
+        f"({', '.join(PREEMPTIVE)} without +{DROP})",
     )
 
 
-def _order(name: str) -> tuple[Order, Estimate]:
-    """The order, and what it and its sharing know of durations."""
-    estimate: Estimate = Oracle() if name in ORACLES else History()
+def canonical_name(name: str) -> str:
+    """The name in the registry; former names of schedulers of deadlines ("EDF that drops + sharing") are translated."""
+    former, _, sharing = name.partition(" + ")
+    if former not in _FORMER_NAMES or sharing not in ("", "sharing"):
+        return name
+    canonical = _FORMER_NAMES[former]
+    if not sharing:
+        return canonical
+    return canonical.removesuffix(ALONE) if canonical.endswith(ALONE) else f"{canonical}+{GREEDY}"
+
+
+def registered_names() -> tuple[str, ...]:
+    """All names of schedulers."""
+    return tuple(_REGISTRY)
+
+
+def reference_of(name: str) -> str:
+    """The same scheduler without sharing; empty for one that shares nothing."""
+    parsed = parse_name(name)
+    if not parsed.sharing:
+        return ""
+    return parsed.head + ALONE if parsed.is_policy else canonical_name(name).rpartition("+")[0]
+
+
+def deadline_baseline_of(name: str) -> str:
+    """The scheduler of deadlines that another is compared with: one that shares with one that shares."""
+    return f"{DEADLINE_BASELINE}+{GREEDY}" if parse_name(name).sharing else DEADLINE_BASELINE
+
+
+def make_scheduler(name: str, settings: SchedulerSettings) -> Scheduler:
+    """A new scheduler. Raises InvalidInputError for a name that is not in the registry."""
+    parsed = parse_name(name)
+    if parsed.is_policy:
+        return _policy(parsed, settings)
+    if parsed.is_preemptive:
+        settings = replace(settings, guest_ends_first=False)
+    estimate: Estimate = Oracle() if parsed.head in (*ORACLE_ORDERS, SLOTS) else History()
+    sharing = _sharing(parsed.sharing, settings, estimate)
+    if parsed.head == SLOTS:
+        return SlotAdmission(sharing=sharing, whole_nodes=settings.whole_nodes)
+    order = _order(parsed.head, estimate)
+    if parsed.is_preemptive:
+        return PreemptiveScheduler(
+            order=order,
+            backfill=parsed.backfill,
+            sharing=sharing,
+            whole_nodes=settings.whole_nodes,
+            estimate=estimate,
+        )
+    return QueueScheduler(
+        order=order,
+        backfill=parsed.backfill,
+        drop=parsed.drop,
+        sharing=sharing,
+        whole_nodes=settings.whole_nodes,
+        slice_s=settings.slice_s,
+    )
+
+
+def _policy(parsed: ParsedName, settings: SchedulerSettings) -> Scheduler:
+    planner = _server_planner(settings, Oracle())
+    share = bool(parsed.sharing)
+    if parsed.head == POLICY:
+        return PlannedScheduler(planner=planner, order=ShortestFirst(), share=share)
+    planner.objective = ObjectiveKind.DEADLINE_MISSES
+    return DeadlinePlanner(planner=planner, share=share, promise=parsed.head == POLICY_DEADLINES)
+
+
+def _order(name: str, estimate: Estimate) -> Order:
     orders: dict[str, Order] = {
         "fifo": Fifo(),
         "sjf": ShortestFirst(estimate=estimate),
         "qssf": ShortestFirst(estimate=estimate, per_gpu=True),
         "tiresias": LeastAttained(),
         "srtf": ShortestFirst(estimate=estimate, remaining=True),
+        "edf": EarliestDeadline(),
+        "laxity": LeastLaxity(estimate=estimate),
     }
-    return orders[name], estimate
+    return orders[name]
 
 
-def _planner(beliefs: Beliefs, estimate: Estimate) -> Planner:
-    return Planner(
-        predictor=beliefs.predictor,
-        profiles=beliefs.profiles,
-        mode=beliefs.mode,
+def _server_planner(settings: SchedulerSettings, estimate: Estimate) -> ServerPlanner:
+    return ServerPlanner(
+        predictor=settings.predictor,
+        profiles=settings.profiles,
+        mode=settings.mode,
         estimate=estimate,
-        max_slowdown=beliefs.max_slowdown,
-        most_shared_gpus=beliefs.most_shared_gpus,
-        guest_ends_first=beliefs.guest_ends_first,
+        max_slowdown=settings.max_slowdown,
+        max_shared_gpus=settings.max_shared_gpus,
+        guest_ends_first=settings.guest_ends_first,
+        risk=settings.risk,
     )
 
 
-def _sharing(name: str, beliefs: Beliefs, estimate: Estimate) -> Sharing | None:
+def _sharing(name: str, settings: SchedulerSettings, estimate: Estimate) -> Sharing | None:
     if name == GREEDY:
-        cap = math.inf if math.isnan(beliefs.max_slowdown) else beliefs.max_slowdown
-        return GreedyPacking(
-            predictor=beliefs.predictor,
-            profiles=beliefs.profiles,
-            mode=beliefs.mode,
-            max_slowdown=cap,
-            most_shared_gpus=beliefs.most_shared_gpus,
-            guest_ends_first=beliefs.guest_ends_first,
+        return GreedySharing(
+            predictor=settings.predictor,
+            profiles=settings.profiles,
+            mode=settings.mode,
+            max_slowdown=math.inf if math.isnan(settings.max_slowdown) else settings.max_slowdown,
+            max_shared_gpus=settings.max_shared_gpus,
+            guest_ends_first=settings.guest_ends_first,
             estimate=estimate,
         )
-    return PlannedSharing(planner=_planner(beliefs, estimate)) if name == MATCHING else None
+    return PlannedSharing(planner=_server_planner(settings, estimate)) if name == MATCHING else None
+
+
+def _registry() -> dict[str, ParsedName]:
+    names: dict[str, ParsedName] = {}
+    sharings = ("", GREEDY, MATCHING)
+    for head, backfill, drop, sharing in product(ORDERS, (False, True), (False, True), sharings):
+        if not (drop and head in PREEMPTIVE):
+            words = (head, BACKFILL if backfill else "", DROP if drop else "", sharing)
+            names["+".join(filter(None, words))] = ParsedName(head=head, backfill=backfill, drop=drop, sharing=sharing)
+    for sharing in sharings:
+        names["+".join(filter(None, (SLOTS, sharing)))] = ParsedName(head=SLOTS, backfill=True, sharing=sharing)
+    for head in POLICIES:
+        names[head] = ParsedName(head=head, backfill=True, sharing=MATCHING)
+        names[head + ALONE] = ParsedName(head=head, backfill=True)
+    return names
+
+
+_REGISTRY = _registry()

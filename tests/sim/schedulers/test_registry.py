@@ -1,10 +1,10 @@
-"""Names of policies, what they do, and studies of several."""
+"""Names of schedulers, and what the schedulers of slowdowns do."""
 
 import pytest
 
 from interfere.errors import InvalidInputError
 from interfere.predict.residual import OnlineModel
-from interfere.sim.beliefs import knowing
+from interfere.sim.beliefs import true_beliefs
 from interfere.sim.cluster import Cluster, Decision
 from interfere.sim.replay import replay
 from interfere.sim.schedulers.duration_estimates import History
@@ -12,37 +12,61 @@ from interfere.sim.schedulers.learning import LearningScheduler
 from interfere.sim.schedulers.orders import Fifo, LeastAttained
 from interfere.sim.schedulers.preemptive import PreemptiveScheduler
 from interfere.sim.schedulers.queue import QueueScheduler
-from interfere.sim.schedulers.registry import DEFAULT, Beliefs, check_policy, reference_of, scheduler_of
-from interfere.sim.study import study
+from interfere.sim.schedulers.registry import (
+    SchedulerSettings,
+    canonical_name,
+    make_scheduler,
+    parse_name,
+    reference_of,
+    registered_names,
+)
 from interfere.sim.truth import TableTruth
 from interfere.sim.world import World
-from tests.sim.small import MODE, USUAL, devices, job, sharings, truth, world
+from tests.sim.small_worlds import MODE, USUAL, job, sharings, truth, world
 
-KNOWN = knowing(USUAL)
-BELIEFS = Beliefs(predictor=KNOWN, profiles=KNOWN.profiles, mode=MODE)
-
-
-def ends(made: World, policy: str, beliefs: Beliefs = BELIEFS) -> list[float]:
-    return replay(made, TableTruth([USUAL]), scheduler_of(policy, beliefs)).ended_s.tolist()
+KNOWN = true_beliefs(USUAL)
+SETTINGS = SchedulerSettings(predictor=KNOWN, profiles=KNOWN.profiles, mode=MODE)
 
 
-@pytest.mark.parametrize("policy", ["fifo", *DEFAULT, "policy", "policy-alone", "sjf+greedy", "srtf+backfill+greedy"])
-def test_every_name_replays(policy: str) -> None:
-    made = world(job("a", 0, 10), job("b", 1, 5, "heavy"), job("c", 2, 1, gpus=2), job("d", 3, 2), count=2)
-    assert len(ends(made, policy)) == 4
-    assert reference_of(reference_of(policy)) == ""
+def ends(made: World, policy: str, settings: SchedulerSettings = SETTINGS) -> list[float]:
+    return replay(made, TableTruth([USUAL]), make_scheduler(policy, settings)).ended_s.tolist()
+
+
+@pytest.mark.parametrize("policy", registered_names())
+def test_the_reference_shares_nothing_and_is_registered(policy: str) -> None:
+    reference = reference_of(policy)
+    assert bool(reference) is bool(parse_name(policy).sharing)
+    if reference:
+        assert reference_of(reference) == ""
 
 
 @pytest.mark.parametrize(
-    "policy", ["", "lifo", "fifo+greedy+backfill", "sjf+backfil", "policy+greedy", "sjf+greedy+matching"]
+    ("former", "name"),
+    [
+        ("FIFO", "fifo+backfill"),
+        ("EDF that drops + sharing", "edf+backfill+drop+greedy"),
+        ("least laxity", "laxity+backfill"),
+        ("slot admission + sharing", "slots+greedy"),
+        ("plan", "policy-deadlines-alone"),
+        ("plan + sharing", "policy-deadlines"),
+        ("plan without promises + sharing", "policy-no-promises"),
+        ("EDF + magic", "EDF + magic"),
+    ],
 )
-def test_names_that_mean_nothing(policy: str) -> None:
+def test_former_names_of_schedulers_of_deadlines(former: str, name: str) -> None:
+    assert canonical_name(former) == name
+
+
+@pytest.mark.parametrize(
+    "policy", ["", "lifo", "fifo+greedy+backfill", "sjf+backfil", "policy+greedy", "sjf+greedy+matching", "srtf+drop"]
+)
+def test_unknown_names_are_refused(policy: str) -> None:
     with pytest.raises(InvalidInputError, match="no such policy") as raised:
-        check_policy(policy)
+        parse_name(policy)
     assert "fifo, sjf" in str(raised.value)
 
 
-def test_shortest_remaining_stops_who_runs() -> None:
+def test_shortest_remaining_preempts() -> None:
     made = world(job("long", 0, 10, checkpoint_s=2.0), job("short", 4, 3))
     assert ends(made, "srtf") == [15, 7]  # 4 done, stopped, 6 + 2 left from 7 on
     assert ends(made, "sjf") == [10, 13]
@@ -53,12 +77,12 @@ def test_shortest_remaining_stops_who_runs() -> None:
 def test_checkpoints_count_as_time_left() -> None:
     """Of its 3 s the long one has done 2.5 at 4.5 s, when 4 s of checkpoints are left to pay: the 2.9 s go first."""
     made = world(job("long", 0, 3, checkpoint_s=2.0), job("b", 1, 1), job("c", 3, 1), job("d", 4.5, 2.9))
-    done = replay(made, TableTruth([USUAL]), scheduler_of("srtf", BELIEFS))
+    done = replay(made, TableTruth([USUAL]), make_scheduler("srtf", SETTINGS))
     assert done.ended_s == pytest.approx([13.9, 2, 4, 7.4])
     assert done.stops.tolist() == [3, 0, 0, 0]
 
 
-def test_least_attained_lets_newcomers_in() -> None:
+def test_least_attained_preempts_for_new_jobs() -> None:
     made = world(job("old", 0, 100), job("new", 50, 10))
     done = replay(made, TableTruth([USUAL]), PreemptiveScheduler(order=LeastAttained(threshold_s=60.0)))
     assert done.ended_s.tolist() == [110, 70]  # in the first queue until 60, then it gives way
@@ -74,7 +98,7 @@ def test_a_guest_joins_the_cheaper_host() -> None:
     assert done.ended_s == pytest.approx([100, 13, 73 - 13 / 1.2])
 
 
-def test_parting_must_pay_twice_the_checkpoint() -> None:
+def test_separating_a_pair_must_save_twice_the_checkpoint() -> None:
     """Two heavy ones share from 1 on, 2.5 times slower; at 10 the other device comes free."""
 
     def stops(checkpoint_s: float) -> int:
@@ -95,7 +119,7 @@ def test_estimates_from_history() -> None:
 
     class Asking(QueueScheduler):
         def decide(self, cluster: Cluster) -> Decision:
-            told.update({name: history.whole_s(one, cluster) for name, one in cluster.jobs.items()})
+            told.update({name: history.total_s(state, cluster) for name, state in cluster.jobs.items()})
             return QueueScheduler.decide(self, cluster)
 
     made = world(
@@ -109,17 +133,17 @@ def test_estimates_from_history() -> None:
     assert told == {"a": 3600, "b": 3600, "c": 10, "d": 20, "e": 30}  # same user and workload, same size, same user
 
 
-def test_what_is_learned_moves_the_next_decision() -> None:
+def test_observations_change_the_next_decision() -> None:
     """Believed harmless, truly 3 times slower: after one pair was seen, the next such pair stays apart."""
     bad = truth((3.0, 3.0, 3.0), (3.0, 3.0, 3.0), (3.0, 3.0, 3.0))
-    hopeful = knowing(truth((1.1, 1.1, 1.1), (1.1, 1.1, 1.1), (1.1, 1.1, 1.1)))
+    hopeful = true_beliefs(truth((1.1, 1.1, 1.1), (1.1, 1.1, 1.1), (1.1, 1.1, 1.1)))
     jobs = [job(f"j{k}", 2000.0 * (k // 2), 500, "heavy" if k % 2 else "light") for k in range(8)]
     made = world(*jobs)
 
     def slow(learn: bool) -> float:
         predictor = OnlineModel(hopeful) if learn else hopeful
-        beliefs = Beliefs(predictor=predictor, profiles=hopeful.profiles, mode=MODE, max_slowdown=1.5)
-        scheduler = scheduler_of("fifo+backfill+greedy", beliefs)
+        settings = SchedulerSettings(predictor=predictor, profiles=hopeful.profiles, mode=MODE, max_slowdown=1.5)
+        scheduler = make_scheduler("fifo+backfill+greedy", settings)
         if isinstance(predictor, OnlineModel):
             scheduler = LearningScheduler(scheduler, predictor, hopeful.profiles, MODE)
         done = replay(made, TableTruth([bad]), scheduler)
@@ -128,26 +152,3 @@ def test_what_is_learned_moves_the_next_decision() -> None:
         return float(done.completion_s.mean())
 
     assert slow(learn=True) < slow(learn=False) - 100
-
-
-def test_a_study_pairs_traces() -> None:
-    def make(policy: str) -> QueueScheduler:
-        return scheduler_of(policy, BELIEFS)  # type: ignore[return-value]
-
-    day = 86_400.0
-    busy = world(*(job(f"j{k}", k * day / 40, day / 50, "light") for k in range(120)))
-    flood = World(name="flood", jobs=tuple(job(f"f{k}", float(k), 100) for k in range(20)), devices=devices(1))
-    said: list[str] = []
-    found = study([busy, flood], TableTruth([USUAL]), ["sjf+backfill+greedy"], make, draws=2, report=said.append)
-    assert [line.policy for line in found.stable] == ["sjf+backfill", "sjf+backfill+greedy"]
-    assert [line.policy for line in found.overloaded] == ["sjf+backfill", "sjf+backfill+greedy"]
-    assert len(found.runs) == len(said) == 2 * 3 * 2
-    change = found.overloaded[1].change
-    assert change is not None
-    assert change.traces == 3
-    assert change.share < -0.2  # two light ones at 1.1 do 1.8 times the work
-    assert found.stable[0].change is None
-    loaded = study([busy], TableTruth([USUAL]), ["fifo"], make, draws=1, load=0.5)
-    assert [run.load for run in loaded.runs] == pytest.approx([0.5, 0.5])
-    with pytest.raises(InvalidInputError, match="no policy"):
-        study([busy], TableTruth([USUAL]), [], make)

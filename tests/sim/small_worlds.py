@@ -1,4 +1,4 @@
-"""Small worlds, made by hand or drawn, and schedulers of every kind over them."""
+"""Small worlds, made by hand or drawn, and schedulers of every kind for them."""
 
 import math
 from collections.abc import Callable
@@ -8,14 +8,15 @@ import numpy as np
 from hypothesis import strategies as st
 
 from interfere.records import Device, ObjectiveKind
-from interfere.sim.beliefs import knowing
+from interfere.sim.beliefs import true_beliefs
 from interfere.sim.cluster import Scheduler
 from interfere.sim.schedulers.duration_estimates import History
-from interfere.sim.schedulers.greedy_sharing import GreedyPacking
+from interfere.sim.schedulers.greedy_sharing import GreedySharing
 from interfere.sim.schedulers.orders import Fifo, LeastAttained, ShortestFirst
-from interfere.sim.schedulers.planner import PlannedScheduler, PlannedSharing, Planner
+from interfere.sim.schedulers.placement import Sharing
+from interfere.sim.schedulers.planner import PlannedScheduler, PlannedSharing, ServerPlanner
 from interfere.sim.schedulers.preemptive import PreemptiveScheduler
-from interfere.sim.schedulers.queue import QueueScheduler, Sharing
+from interfere.sim.schedulers.queue import QueueScheduler
 from interfere.sim.truth import TruthTable
 from interfere.sim.world import SimDevice, SimJob, World
 
@@ -24,67 +25,69 @@ NAMES = ("heavy", "light", "medium")
 
 
 def truth(*rows: tuple[float, ...], names: tuple[str, ...] = NAMES) -> TruthTable:
-    """Slowdowns, victims down."""
+    """A truth of these slowdowns, one row a victim."""
     table = np.array(rows, dtype=np.float64)
     return TruthTable(device_type=TYPE, mode=MODE, workloads=names[: len(table)], table=table)
 
 
 USUAL = truth((2.5, 1.2, 1.5), (1.3, 1.1, 1.2), (1.8, 1.1, 1.4))
-NONE = truth((1.0, 1.0, 1.0), (1.0, 1.0, 1.0), (1.0, 1.0, 1.0))
+NO_SLOWDOWN = truth((1.0, 1.0, 1.0), (1.0, 1.0, 1.0), (1.0, 1.0, 1.0))
 
 
-def devices(count: int, *, per_node: int = 4, **rest: Any) -> tuple[SimDevice, ...]:
+def devices(count: int, *, per_node: int = 4, **options: Any) -> tuple[SimDevice, ...]:
     """All of one type, in one pool."""
     return tuple(
-        SimDevice(device=Device(id=f"d{k}", type=TYPE, node=f"n{k // per_node}", mode=MODE), **rest)
+        SimDevice(device=Device(id=f"d{k}", type=TYPE, node=f"n{k // per_node}", mode=MODE), **options)
         for k in range(count)
     )
 
 
-def job(name: str, arrival_s: float, duration_s: float, workload: str = "light", gpus: int = 1, **rest: Any) -> SimJob:
+def job(
+    name: str, arrival_s: float, duration_s: float, workload: str = "light", gpus: int = 1, **options: Any
+) -> SimJob:
     """One submission."""
-    return SimJob(id=name, workload=workload, arrival_s=arrival_s, gpus=gpus, duration_s=duration_s, **rest)
+    return SimJob(id=name, workload=workload, arrival_s=arrival_s, gpus=gpus, duration_s=duration_s, **options)
 
 
-def world(*jobs: SimJob, count: int = 1, **rest: Any) -> World:
-    """Jobs on `count` devices."""
-    return World(name="w", jobs=jobs, devices=devices(count, **rest))
+def world(*jobs: SimJob, count: int = 1, clock_s: float = 0.0, **options: Any) -> World:
+    """Jobs on `count` devices; `clock_s`: time of day at second 0."""
+    return World(name="w", jobs=jobs, devices=devices(count, **options), clock_s=clock_s)
 
 
 def sharings(table: TruthTable, *, ends_first: bool = False) -> list[Sharing | None]:
-    """None, and each way to share, with and without a cap; may guests outlast their hosts?"""
-    known = knowing(table)
+    """No sharing, and each way to share, with and without a cap. `ends_first`: must guests end before their hosts?"""
+    known = true_beliefs(table)
     common = {"predictor": known, "profiles": known.profiles, "mode": MODE, "guest_ends_first": ends_first}
     return [
         None,
-        GreedyPacking(**common),
-        GreedyPacking(**common, max_slowdown=1.3, most_shared_gpus=1),
-        PlannedSharing(planner=Planner(**common)),
-        PlannedSharing(planner=Planner(**common, max_slowdown=1.3)),
+        GreedySharing(**common),
+        GreedySharing(**common, max_slowdown=1.3, max_shared_gpus=1),
+        PlannedSharing(planner=ServerPlanner(**common)),
+        PlannedSharing(planner=ServerPlanner(**common, max_slowdown=1.3)),
     ]
 
 
 def schedulers(table: TruthTable) -> list[Callable[[], Scheduler]]:
     """Makers of schedulers of every kind."""
-    known, everybody = knowing(table), range(len(sharings(table)))
-    queueing = [
+    known, ways = true_beliefs(table), range(len(sharings(table)))
+    queues = [
         lambda order=order, fill=fill, k=k, slice_s=slice_s: QueueScheduler(
             order=order, backfill=fill, sharing=sharings(table)[k], slice_s=slice_s
         )
         for order in (Fifo(), ShortestFirst())
         for fill in (False, True)
-        for k in everybody
+        for k in ways
         for slice_s in ((0.0, 7.0) if k else (0.0,))
     ]
-    preempting = [
+    preemptive = [
         lambda order=order, fill=fill, k=k: PreemptiveScheduler(order=order, backfill=fill, sharing=sharings(table)[k])
         for order in (ShortestFirst(remaining=True), LeastAttained(threshold_s=8.0))
         for fill in (False, True)
-        for k in everybody
+        for k in ways
     ]
-    planning = [
+    planned = [
         lambda share=share, objective=objective: PlannedScheduler(
-            planner=Planner(predictor=known, profiles=known.profiles, mode=MODE, objective=objective),
+            planner=ServerPlanner(predictor=known, profiles=known.profiles, mode=MODE, objective=objective),
             order=ShortestFirst(),
             share=share,
         )
@@ -92,7 +95,7 @@ def schedulers(table: TruthTable) -> list[Callable[[], Scheduler]]:
         for objective in (ObjectiveKind.TOTAL_SLOWDOWN, ObjectiveKind.COMPLETION_TIME)
     ]
     history = [lambda: QueueScheduler(order=ShortestFirst(estimate=History(), per_gpu=True))]
-    return [*queueing, *preempting, *planning, *history]
+    return [*queues, *preemptive, *planned, *history]
 
 
 slowdowns = st.floats(1.0, 3.0).map(lambda value: round(value, 3)) | st.just(math.nan)
@@ -109,18 +112,18 @@ def worlds(draw: st.DrawFn, *, gangs: bool = True, windows: bool = False, strang
     jobs = [
         job(
             f"j{k}",
-            float(at),
+            float(arrival_s),
             draw(st.integers(0, 60)) / 2,
             draw(st.sampled_from(names)),
             draw(st.integers(1, count)) if gangs else 1,
             checkpoint_s=draw(st.sampled_from([0.0, 1.5])),
         )
-        for k, at in enumerate(arrivals)
+        for k, arrival_s in enumerate(arrivals)
     ]
-    there = devices(count, per_node=draw(st.integers(1, 4)))
+    present = devices(count, per_node=draw(st.integers(1, 4)))
     if windows:
-        there = (
-            SimDevice(device=there[0].device, windows=((0.0, draw(st.integers(1, 40))), (50.0, math.inf))),
-            *there[1:],
+        present = (
+            SimDevice(device=present[0].device, windows=((0.0, draw(st.integers(1, 40))), (50.0, math.inf))),
+            *present[1:],
         )
-    return World(name="drawn", jobs=tuple(jobs), devices=there)
+    return World(name="drawn", jobs=tuple(jobs), devices=present)

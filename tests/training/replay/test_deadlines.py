@@ -1,11 +1,13 @@
-"""`interfere replay --deadlines`: scores by scheduler, draws that are saved and read, and input that will not do."""
+"""`interfere replay --deadlines`: scores by scheduler, draws that are saved and read, a report, and invalid input."""
 
+import csv
 import json
 import math
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
@@ -46,21 +48,53 @@ def run(*arguments: object) -> dict[str, object]:
 
 
 def test_scores_and_the_same_ones_from_saved_draws(trace_folder: Path, small_folder: Path, tmp_path: Path) -> None:
-    names = ("EDF", "EDF that drops + sharing", "plan + sharing")
-    asked = [trace_folder, "--truth", small_folder, *(word for name in names for word in ("--policy", name))]
-    first = run(*asked, "--deadlines", "loose", "--seed", 3, "--out", tmp_path)
+    names = ("edf+backfill", "edf+backfill+drop+greedy", "policy-deadlines")
+    words = [trace_folder, "--truth", small_folder, *(word for name in names for word in ("--policy", name))]
+    first = run(*words, "--deadlines", "loose", "--seed", 3, "--out", tmp_path)
     assert list(first["schedulers"]) == list(names)
     assert first["draws_file"] == str(tmp_path / "deadlines.json")
     for (score,) in first["schedulers"].values():
         assert score["with_deadline"] == 32
         assert score["satisfaction"] == pytest.approx(score["met"] / 32)
-    again = run(*asked, "--deadlines", tmp_path / "deadlines.json")
+    again = run(*words, "--deadlines", tmp_path / "deadlines.json")
     assert again["schedulers"] == first["schedulers"]
-    more = run(*asked, "--deadlines", tmp_path / "deadlines.json", "--added")
-    other = run(*asked, "--deadlines", tmp_path / "deadlines.json", "--added", "--taken")
-    met = [sum(score["met"] for (score,) in one["schedulers"].values()) for one in (first, other, more)]
-    assert met[0] < met[2]
+    former = [trace_folder, "--truth", small_folder, "--policy", "EDF", "--policy", "plan + sharing"]
+    renamed = run(*former, "--deadlines", tmp_path / "deadlines.json")
+    assert renamed["schedulers"] == {name: first["schedulers"][name] for name in (names[0], names[2])}
+    more = run(*words, "--deadlines", tmp_path / "deadlines.json", "--added")
+    other = run(*words, "--deadlines", tmp_path / "deadlines.json", "--added", "--taken")
+    met = [sum(score["met"] for (score,) in one["schedulers"].values()) for one in (first, more)]
+    assert met[0] < met[1]
     assert other["schedulers"] != more["schedulers"]
+
+
+def test_a_report_with_tables_and_plots(trace_folder: Path, small_folder: Path, tmp_path: Path) -> None:
+    names = ("edf+backfill", "edf+backfill+drop", "slots")
+    policies = [word for name in names for word in ("--policy", name)]
+    words = [trace_folder, "--truth", small_folder, "--deadlines", "usual", "--draws", 2, "--out", tmp_path, *policies]
+    document = run(*words)
+    written = ["deadlines.json", "jobs.parquet", "report.html", "runs.csv"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == written
+    assert sorted(Path(path).name for path in document["files"]) == written
+    page = (tmp_path / "report.html").read_text()
+    assert page.count("data:image/png;base64,") == 3
+    assert "Deadline satisfaction, 95 % interval over 3 traces" in page
+    assert "Worlds with deadlines and edge devices" in page
+    with (tmp_path / "runs.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 3 * 3
+    jobs = pq.read_table(tmp_path / "jobs.parquet").to_pandas()
+    for line in document["deadlines"]:
+        own = jobs[jobs.policy == line["policy"]]
+        assert len(own) == 40
+        met = (own.ended_s <= own.deadline_s + 1e-6)[own.deadline_s.notna()]
+        assert met.sum() == line["score"]["met"]
+        assert own.promised_s.notna().sum() == line["score"]["promised"]
+        satisfaction = [float(row["satisfaction"]) for row in rows if row["policy"] == line["policy"]]
+        assert line["satisfaction"]["mean"] == pytest.approx(np.mean(satisfaction))
+        assert line["satisfaction"]["traces"] == 3
+    assert document["verdicts"][0].startswith("most deadlines met of all: ")
+    assert document["stable"] == document["overloaded"] == []
 
 
 def test_a_trace_that_does_not_say_when_it_began_begins_at_midnight(
@@ -68,29 +102,30 @@ def test_a_trace_that_does_not_say_when_it_began_begins_at_midnight(
 ) -> None:
     timeless = replace(read_trace(trace_folder), start_s=math.nan)
     write_trace(tmp_path / "timeless", timeless)
-    words = ["--truth", small_folder, "--deadlines", "usual", "--policy", "FIFO"]
+    words = ["--truth", small_folder, "--deadlines", "usual", "--policy", "fifo+backfill"]
     assert any("midnight" in note for note in run(tmp_path / "timeless", *words)["notes"])
     assert not any("midnight" in note for note in run(trace_folder, *words)["notes"])
 
 
 def test_a_table_for_people(trace_folder: Path, small_folder: Path) -> None:
-    words = [str(trace_folder), "--truth", str(small_folder), "--deadlines", "tight", "--policy", "slot admission"]
+    words = [str(trace_folder), "--truth", str(small_folder), "--deadlines", "tight", "--policy", "slots"]
     ran = CliRunner().invoke(app, words)
     assert ran.exit_code == 0, ran.output
-    assert "satisfaction" in ran.stdout
-    assert "slot admission" in ran.stdout
+    assert "deadlines met" in ran.stdout
+    assert "slots" in ran.stdout
+    assert max(map(len, ran.stdout.splitlines())) <= 80
 
 
 @pytest.mark.parametrize(
     ("words", "what"),
     [
         (("--deadlines", "never"), "unknown family"),
-        (("--deadlines", "usual", "--policy", "sjf"), "unknown scheduler"),
+        (("--deadlines", "usual", "--policy", "EDF that shares"), "no such policy"),
         (("--deadlines", "{tmp}/other.json"), "no deadlines of world vc"),
         (("--deadlines", "{tmp}/none.json"), "not a file of deadlines"),
     ],
 )
-def test_input_that_will_not_do(
+def test_invalid_input_is_refused(
     words: tuple[str, ...], what: str, trace_folder: Path, small_folder: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "other.json").write_text('{"draws": []}')

@@ -12,15 +12,15 @@ from interfere.sim.schedulers.orders import Fifo
 from interfere.sim.schedulers.queue import QueueScheduler
 from interfere.sim.truth import TableTruth, TruthTable
 from interfere.sim.world import World
-from tests.sim.small import NONE, devices, job, schedulers, sharings, tables, worlds
-from tests.sim.small import world as made
+from tests.sim.small_worlds import NO_SLOWDOWN, devices, job, schedulers, sharings, tables, worlds
+from tests.sim.small_worlds import world as made
 
 SMALL = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 
 
 @settings(SMALL, max_examples=150)
 @given(st.data(), worlds(windows=True), tables)
-def test_whatever_decides(data: st.DataObject, world: World, table: TruthTable) -> None:
+def test_work_is_conserved_under_every_scheduler(data: st.DataObject, world: World, table: TruthTable) -> None:
     makers = schedulers(table)
     make = makers[data.draw(st.integers(0, len(makers) - 1))]
     truth = TableTruth([table])
@@ -51,7 +51,7 @@ def _nobody_is_third(done: Replayed) -> None:
     for span in done.spans:
         for name in span.device_ids:
             by_device.setdefault(name, []).append((span.start_s, span.end_s))
-            assert there[name].until_s(span.start_s) >= span.end_s
+            assert there[name].present_until_s(span.start_s) >= span.end_s
     for spans in by_device.values():
         moments = sorted({time for span in spans for time in span})
         for earlier, later in itertools.pairwise(moments):
@@ -72,9 +72,9 @@ def _slowdowns_are_the_truth(done: Replayed, truth: TableTruth) -> None:
 @given(worlds(gangs=False, strangers=False))
 def test_sharing_that_costs_nothing_ends_nothing_later(world: World) -> None:
     """First come, first served on one device a job: twice the places start everybody no later."""
-    alone = replay(world, TableTruth([NONE]), QueueScheduler(order=Fifo()))
-    for sharing in sharings(NONE)[1::2]:
-        shared = replay(world, TableTruth([NONE]), QueueScheduler(order=Fifo(), sharing=sharing))
+    alone = replay(world, TableTruth([NO_SLOWDOWN]), QueueScheduler(order=Fifo()))
+    for sharing in sharings(NO_SLOWDOWN)[1::2]:
+        shared = replay(world, TableTruth([NO_SLOWDOWN]), QueueScheduler(order=Fifo(), sharing=sharing))
         assert (shared.ended_s <= alone.ended_s + 1e-6).all()
 
 
@@ -83,8 +83,8 @@ def test_sharing_that_costs_nothing_ends_nothing_later(world: World) -> None:
 def test_an_idle_cluster_runs_everything_at_once(world: World) -> None:
     count = sum(one.gpus for one in world.jobs)
     roomy = World(name="roomy", jobs=world.jobs, devices=devices(count, per_node=count))
-    for make in schedulers(NONE):
-        done = replay(roomy, TableTruth([NONE]), make())
+    for make in schedulers(NO_SLOWDOWN):
+        done = replay(roomy, TableTruth([NO_SLOWDOWN]), make())
         assert done.completion_s == pytest.approx([one.duration_s for one in world.jobs], abs=1e-6)
 
 
@@ -93,7 +93,7 @@ def test_one_server_waits_as_the_formula_says() -> None:
     rng = np.random.default_rng(0)
     arrivals = np.cumsum(rng.exponential(1 / 0.6, 10_000))
     jobs = [job(f"j{k}", at, rng.exponential(1.0)) for k, at in enumerate(arrivals.tolist())]
-    done = replay(made(*jobs), TableTruth([NONE]), QueueScheduler(order=Fifo()))
+    done = replay(made(*jobs), TableTruth([NO_SLOWDOWN]), QueueScheduler(order=Fifo()))
     assert done.completion_s.mean() == pytest.approx(1 / (1 - 0.6), rel=0.08)
     busy = np.diff(done.at_s, append=done.at_s[-1]) @ done.busy / done.at_s[-1]
     assert busy == pytest.approx(0.6, rel=0.03)

@@ -12,9 +12,9 @@ from interfere.sim.schedulers.orders import Fifo, ShortestFirst
 from interfere.sim.schedulers.queue import QueueScheduler
 from interfere.sim.truth import TableTruth
 from interfere.sim.world import SimDevice, World
-from tests.sim.small import USUAL, devices, job, sharings, truth, world
+from tests.sim.small_worlds import USUAL, devices, job, sharings, truth, world
 
-GREEDY, CAPPED, PLANNED, PLANNED_CAPPED = (k for k in range(1, 5))
+GREEDY, CAPPED, PLANNED, PLANNED_CAPPED = range(1, 5)  # places in `sharings`
 
 
 def ends(made: World, scheduler: QueueScheduler) -> dict[str, float]:
@@ -78,19 +78,19 @@ def test_gangs_share_with_gangs_of_their_size(how: int) -> None:
 
 
 @pytest.mark.parametrize("how", [GREEDY, PLANNED])
-def test_nobody_shares_without_truth(how: int) -> None:
+def test_workloads_without_truth_never_share(how: int) -> None:
     made = world(job("host", 0, 10, "stranger"), job("guest", 2, 5))
     assert ends(made, QueueScheduler(order=Fifo(), sharing=sharings(USUAL)[how])) == {"host": 10, "guest": 15}
 
 
-def test_a_slice_puts_sharing_off() -> None:
+def test_a_slice_postpones_sharing() -> None:
     made = world(job("first", 0, 100), job("a", 1, 1), job("b", 2.5, 1))
     found = ends(made, QueueScheduler(order=Fifo(), sharing=sharings(USUAL)[GREEDY], slice_s=10))
     assert found["a"] == pytest.approx(1 + 1.1)  # the first decision needs no wait
     assert found["b"] == pytest.approx(11 + 1.1)
 
 
-def test_a_device_that_goes_stops_its_job() -> None:
+def test_a_device_that_leaves_stops_its_job() -> None:
     there = SimDevice(device=devices(1)[0].device, windows=((0.0, 10.0), (20.0, math.inf)))
     done = _one(World(name="w", jobs=(job("a", 0, 15, checkpoint_s=1.0),), devices=(there,)))
     assert done.ended_s.tolist() == [26]  # 10 done, 5 and the checkpoint left from 20 on
@@ -118,18 +118,18 @@ def _one(made: World) -> Replayed:
     return replay(made, TableTruth([USUAL]), QueueScheduler(order=Fifo()))
 
 
-class Doing:
-    """A scheduler that does as told at the first moment, and nothing later."""
+class FixedDecision:
+    """A scheduler that makes a given decision at the first moment, and none later."""
 
     def __init__(self, *starts: Start, stops: tuple[str, ...] = ()) -> None:
-        self.left = Decision(starts=starts, stops=stops)
+        self.decision = Decision(starts=starts, stops=stops)
 
     def decide(self, cluster: Cluster) -> Decision:
-        told, self.left = self.left, Decision()
-        return told
+        decision, self.decision = self.decision, Decision()
+        return decision
 
 
-def test_what_a_scheduler_may_not_do() -> None:
+def test_decisions_that_are_not_allowed_raise() -> None:
     jobs = (job("a", 0, 1), job("b", 0, 1, "heavy"), job("c", 0, 1), job("d", 0, 1, "stranger"))
     bound = job("e", 0, 1, pools=("x",))
     there = (*devices(2), SimDevice(device=Device(id="x", type="v100", pool="x")))
@@ -137,11 +137,11 @@ def test_what_a_scheduler_may_not_do() -> None:
     def asked(names: str, *places: str, stops: tuple[str, ...] = ()) -> None:
         starts = [Start(job_id=name, device_ids=(place,)) for name, place in zip(names, places, strict=True)]
         made = World(name="w", jobs=(*jobs, bound), devices=there)
-        replay(made, TableTruth([USUAL]), Doing(*starts, stops=stops))
+        replay(made, TableTruth([USUAL]), FixedDecision(*starts, stops=stops))
 
     with pytest.raises(ValueError, match="does not wait"):
         asked("aa", "d0", "d1")
-    with pytest.raises(ValueError, match="neither empty"):
+    with pytest.raises(ValueError, match="neither free"):
         asked("abc", "d0", "d0", "d0")
     with pytest.raises(ValueError, match="must not share"):
         asked("ad", "d0", "d0")
@@ -150,10 +150,29 @@ def test_what_a_scheduler_may_not_do() -> None:
     with pytest.raises(ValueError, match="does not run"):
         asked("", stops=("a",))
     with pytest.raises(ValueError, match="takes 1 devices"):
-        replay(world(job("a", 0, 1), count=2), TableTruth([USUAL]), Doing(Start(job_id="a", device_ids=("d0", "d1"))))
+        replay(
+            world(job("a", 0, 1), count=2),
+            TableTruth([USUAL]),
+            FixedDecision(Start(job_id="a", device_ids=("d0", "d1"))),
+        )
 
 
-def test_a_world_that_is_none() -> None:
+def test_a_dropped_job_never_runs_and_only_a_waiting_job_can_be_dropped() -> None:
+    class DropsAllButA:
+        def decide(self, cluster: Cluster) -> Decision:
+            others = [name for name in cluster.waiting if name != "a"]
+            free = cluster.free_devices()
+            starts = [Start(job_id="a", device_ids=(free[0].id,))] if free and "a" in cluster.waiting else []
+            return Decision(starts=starts, drops=others)
+
+    done = replay(world(job("a", 0, 5), job("b", 1, 5)), TableTruth([USUAL]), DropsAllButA())
+    assert done.ended_s.tolist() == [5.0, math.inf]
+    cluster = Cluster(world(job("a", 0, 5)), TableTruth([USUAL]))
+    with pytest.raises(ValueError, match="does not wait"):
+        cluster.drop("a")
+
+
+def test_worlds_that_are_not_valid() -> None:
     with pytest.raises(InvalidInputError, match="more devices than there are"):
         world(job("a", 0, 1, gpus=2))
     with pytest.raises(InvalidInputError, match="order of arrival"):
@@ -162,9 +181,9 @@ def test_a_world_that_is_none() -> None:
         world(job("a", 0, 1), job("a", 0, 1))
     with pytest.raises(InvalidInputError, match="device is in the world twice"):
         World(name="w", jobs=(), devices=devices(1) * 2)
-    with pytest.raises(InvalidInputError, match="in order and apart"):
+    with pytest.raises(InvalidInputError, match="in order and disjoint"):
         devices(1, windows=((5.0, 3.0),))
-    with pytest.raises(InvalidInputError, match="needs a speed"):
+    with pytest.raises(InvalidInputError, match="must be positive"):
         devices(1, speed=0.0)
 
 
@@ -172,7 +191,7 @@ def test_load() -> None:
     assert world(job("a", 0, 10), job("b", 20, 10), count=2).load == 0.5
 
 
-def test_truth_that_is_silent_forbids() -> None:
+def test_a_pair_without_truth_has_no_slowdown() -> None:
     assert math.isnan(TableTruth([truth((1.0,), names=("only",))]).slowdown("only", "other", "v100"))
 
 

@@ -7,7 +7,7 @@ from features.pair import FeatureEncoder
 from interfere.predict.intervals import WIDENING, Intervals
 from tests.training.worlds import table_of
 from training.dataset import build_dataset
-from training.models.interval_calibration import LEVELS, MIN_RESIDUALS, fit_intervals, partner_counts
+from training.interval_calibration import LEVELS, MIN_RESIDUALS, fit_intervals, partner_counts
 
 RNG = np.random.default_rng(0)
 

@@ -1,0 +1,206 @@
+"""Deadlines and edge devices, drawn onto a world; the draws of deadlines can be saved and read back.
+
+A job's deadline is its arrival + λ · its duration, λ uniform in a range; a share of jobs has none. The cloud pool is
+always present; the edge pool is present at night only, is slower, and may be taken back at random at short notice.
+Law: draws that are read back are the draws that were saved; a world with other jobs refuses them.
+"""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from interfere.errors import InvalidInputError
+from interfere.records import Device
+from interfere.sim.beliefs import MatrixPredictor, extend_beliefs
+from interfere.sim.truth import TruthTable
+from interfere.sim.world import DAY_S, HOUR_S, SimDevice, SimJob, Windows, World
+
+BEST_EFFORT_SHARE = 0.2  # of jobs have no deadline: a choice of this scenario, like all constants that follow
+FAMILIES = {"tight": (1.05, 1.5), "usual": (1.05, 2.0), "loose": (1.2, 3.0)}  # ranges of λ
+EDGE_SHARE = 0.5  # of the nodes of a world
+EDGE_SPEED = 0.7
+CHECKPOINT_S = 60.0  # usual cost of a stop in worlds with deadlines
+NIGHT_H = (22.0, 8.0)
+NOTICE_S = 300.0  # before a device is taken back
+# Mean time until an edge node is taken back, and for how long: a night of ten hours has two or three such breaks.
+REVOKED_EVERY_S, REVOKED_FOR_S = 4 * HOUR_S, HOUR_S
+MAX_NIGHTS = 200  # half a year after a trace of a month: its longest job is over within a year
+CLOUD, EDGE = "cloud", "edge"  # names of the pools
+
+
+# --- deadlines --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadlineDraws:
+    """Deadlines drawn for the jobs of one world."""
+
+    world: str
+    family: str
+    seed: int
+    deadline_s: Mapping[str, float]  # job id -> deadline; a job that is not in it has none
+    jobs: int  # in the world
+
+
+def draw_deadlines(world: World, family: str, seed: int, best_effort_share: float = BEST_EFFORT_SHARE) -> DeadlineDraws:
+    """Draw deadlines of one of the `FAMILIES`. Raises InvalidInputError for an unknown family."""
+    if family not in FAMILIES:
+        raise InvalidInputError("unknown family of deadlines", value=family, remedy=f"one of {', '.join(FAMILIES)}")
+    rng = np.random.default_rng(seed)
+    factors = rng.uniform(*FAMILIES[family], len(world.jobs)).tolist()
+    shares = rng.random(len(world.jobs)).tolist()
+    deadline_s = {
+        job.id: job.arrival_s + factor * job.duration_s
+        for job, factor, share in zip(world.jobs, factors, shares, strict=True)
+        if share >= best_effort_share
+    }
+    return DeadlineDraws(world=world.name, family=family, seed=seed, deadline_s=deadline_s, jobs=len(world.jobs))
+
+
+def with_deadlines(world: World, draws: DeadlineDraws) -> World:
+    """The world with these deadlines. Raises InvalidInputError where they were drawn for another world."""
+    unknown = set(draws.deadline_s) - {job.id for job in world.jobs}
+    if unknown or draws.jobs != len(world.jobs) or draws.world != world.name:
+        raise InvalidInputError(
+            f"these deadlines are of another world than {world.name} with {len(world.jobs)} jobs",
+            value=f"{draws.world} with {draws.jobs} jobs",
+            remedy="draw them anew, or replay the world they are of",
+        )
+    jobs = tuple(replace(job, deadline_s=draws.deadline_s.get(job.id, math.inf)) for job in world.jobs)
+    return replace(world, jobs=jobs)
+
+
+def save_draws(path: Path, draws: Sequence[DeadlineDraws]) -> None:
+    """Write the draws of the worlds of one trace as one JSON document."""
+    documents = [{**asdict(draw), "deadline_s": dict(draw.deadline_s)} for draw in draws]
+    path.write_text(json.dumps({"draws": documents}, indent=0), encoding="utf-8")
+
+
+def read_draws(path: Path) -> tuple[DeadlineDraws, ...]:
+    """Inverse of `save_draws`. Raises InvalidInputError that names the file."""
+    try:
+        return tuple(
+            DeadlineDraws(
+                world=str(document["world"]),
+                family=str(document["family"]),
+                seed=int(document["seed"]),
+                jobs=int(document["jobs"]),
+                deadline_s={str(k): float(v) for k, v in document["deadline_s"].items()},
+            )
+            for document in json.loads(path.read_text(encoding="utf-8"))["draws"]
+        )
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise InvalidInputError(
+            f"not a file of deadlines ({type(error).__name__}: {error})",
+            value=str(path),
+            remedy="give one that `interfere replay --deadlines` wrote",
+        ) from None
+
+
+# --- edge devices -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EdgeSetting:
+    """What the edge of a world is like."""
+
+    added: bool = False  # edge nodes are added to the cloud's; else they are some of the world's nodes
+    revoked: bool = False  # edge nodes are taken back at random, at `NOTICE_S` notice
+    seed: int = 0  # of the revocations
+
+    def apply(self, world: World) -> World:
+        """The world with such an edge."""
+        return with_edge(world, added=self.added, revocation_seed=self.seed if self.revoked else None)
+
+
+def with_edge(
+    world: World, *, added: bool = True, share: float = EDGE_SHARE, revocation_seed: int | None = None
+) -> World:
+    """The world with a pool of edge devices that are present at night, by the world's time of day.
+
+    `added`: copies of `share` of the nodes are the edge, beside the whole world as the cloud. Else these nodes
+    themselves are the edge, the others the cloud, and jobs that are larger than the cloud are left out.
+    `revocation_seed`: seed of the times at which edge nodes are taken back; None: never before morning. Raises
+    InvalidInputError where no cloud is left.
+    """
+    nodes = list(dict.fromkeys(device.device.node for device in world.devices))
+    edge_nodes = nodes[len(nodes) - max(1, round(share * len(nodes))) :]
+    last_arrival_s = world.jobs[-1].arrival_s if world.jobs else 0.0
+    nights = _nights(world.clock_s, last_arrival_s + sum(job.duration_s for job in world.jobs))
+    rng = None if revocation_seed is None else np.random.default_rng(revocation_seed)
+    windows = {node: nights if rng is None else _with_revocations(nights, rng) for node in edge_nodes}
+    cloud = tuple(
+        replace(device, device=replace(device.device, pool=CLOUD))
+        for device in world.devices
+        if added or device.device.node not in windows
+    )
+    if not cloud:
+        raise InvalidInputError(
+            f"{world.name}: no node is left for the cloud",
+            value=f"{len(nodes)} nodes, {share:.0%} of them edge",
+            remedy="give more nodes, or an edge beside them (--added)",
+        )
+    edge = tuple(
+        SimDevice(
+            device=_edge_device(device.device),
+            speed=EDGE_SPEED,
+            windows=windows[device.device.node],
+            announced=nights,
+            notice_s=NOTICE_S,
+        )
+        for device in world.devices
+        if device.device.node in windows
+    )
+    jobs: tuple[SimJob, ...] = tuple(job for job in world.jobs if job.gpus <= len(cloud))
+    return replace(world, devices=(*cloud, *edge), jobs=jobs)
+
+
+def edge_type(device_type: str) -> str:
+    """The name of a device type at the edge, where it is slower."""
+    return f"{device_type}-{EDGE}"
+
+
+def edge_truth(truth: TruthTable) -> tuple[TruthTable, TruthTable]:
+    """The truth in the cloud and at the edge: slowdowns are the same at both."""
+    return truth, replace(truth, device_type=edge_type(truth.device_type))
+
+
+def edge_beliefs(beliefs: MatrixPredictor, workloads: Sequence[str]) -> MatrixPredictor:
+    """The same beliefs at the edge too, for these workloads. `beliefs` must be of one device type."""
+    (device_type,) = beliefs.device_types
+    return extend_beliefs(beliefs, workloads, {device_type: 1.0, edge_type(device_type): EDGE_SPEED})
+
+
+def _edge_device(device: Device) -> Device:
+    return replace(
+        device,
+        id=f"{EDGE}-{device.id}",
+        node=f"{EDGE}-{device.node}",
+        pool=EDGE,
+        type=edge_type(device.type),
+    )
+
+
+def _nights(clock_s: float, last_s: float) -> Windows:
+    """The nights from second 0 until `last_s`, at most `MAX_NIGHTS` of them."""
+    days = min(int(last_s // DAY_S) + 2, MAX_NIGHTS)
+    opens_s, closes_s = (hour * HOUR_S - clock_s for hour in NIGHT_H)
+    nights = ((day * DAY_S + opens_s, (day + 1) * DAY_S + closes_s) for day in range(-1, days))
+    return tuple((max(0.0, from_s), until_s) for from_s, until_s in nights if until_s > 0)
+
+
+def _with_revocations(nights: Windows, rng: np.random.Generator) -> Windows:
+    """The nights, interrupted by revocations at exponentially distributed times."""
+    windows = []
+    for from_s, until_s in nights:
+        present_s = from_s
+        while present_s < until_s:
+            leaves_s = min(until_s, present_s + float(rng.exponential(REVOKED_EVERY_S)))
+            if leaves_s > present_s:
+                windows.append((present_s, leaves_s))
+            present_s = leaves_s + REVOKED_FOR_S
+    return tuple(windows)

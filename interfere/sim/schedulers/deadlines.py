@@ -1,0 +1,45 @@
+"""What schedulers of deadlines ask: can a waiting job still meet its deadline, and on which devices?
+
+They know durations and speeds, and the windows of devices as far as these are announced.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+
+from interfere.records import Device
+from interfere.sim.cluster import Cluster, JobState
+from interfere.sim.schedulers.placement import find_devices
+from interfere.sim.world import ALWAYS, LATE_S, SimDevice, Windows
+
+
+def is_infeasible(state: JobState, cluster: Cluster) -> bool:
+    """Would a waiting job miss its deadline even if it started now on a device of speed 1?"""
+    return cluster.now_s + state.remaining_s > state.job.deadline_s + LATE_S
+
+
+def next_infeasible_s(states: Iterable[JobState], cluster: Cluster) -> float:
+    """When the next of these waiting jobs becomes infeasible; inf where none does."""
+    moments_s = (state.job.deadline_s - state.remaining_s + 2 * LATE_S for state in states)
+    return min((moment_s for moment_s in moments_s if moment_s > cluster.now_s), default=math.inf)
+
+
+def find_timely_devices(
+    free: Sequence[Device], state: JobState, cluster: Cluster, node_gpus: int
+) -> tuple[Device, ...]:
+    """Free devices on which a job meets its deadline before they leave; any free devices for a job without a deadline.
+    Empty where there are not enough."""
+    if not state.job.has_deadline:
+        return find_devices(free, state, node_gpus)
+    timely = []
+    for device in free:
+        sim_device = cluster.devices[device.id]
+        end_s = cluster.now_s + state.remaining_s / sim_device.speed - LATE_S
+        until_s = windows_from(sim_device, cluster.now_s)[0][1]
+        if end_s <= min(state.job.deadline_s, until_s):
+            timely.append(device)
+    return find_devices(timely, state, node_gpus)
+
+
+def windows_from(device: SimDevice, now_s: float) -> Windows:
+    """The windows of a device from now on as far as they are known; at least one."""
+    return device.known_windows(now_s) or ALWAYS

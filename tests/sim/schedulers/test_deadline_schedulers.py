@@ -1,0 +1,155 @@
+"""Schedulers of deadlines on a cluster with idle edge devices, worked out by hand, and laws for all of them."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from interfere.sim.beliefs import true_beliefs
+from interfere.sim.cluster import Scheduler
+from interfere.sim.edge_world import CHECKPOINT_S, draw_deadlines, edge_beliefs, edge_truth, with_deadlines, with_edge
+from interfere.sim.replay import Replayed, replay
+from interfere.sim.schedulers.registry import SchedulerSettings, make_scheduler, parse_name
+from interfere.sim.score import score
+from interfere.sim.truth import TableTruth, TruthTable
+from interfere.sim.world import HOUR_S, SimJob, World
+from tests.sim.small_worlds import MODE, NAMES, USUAL, devices, job, world
+
+NOON_S = 12 * HOUR_S
+EDF, EDF_DROP, SLOTS, PLAN = "edf+backfill", "edf+backfill+drop", "slots", "policy-deadlines-alone"
+OF_DEADLINES = (EDF_DROP, SLOTS, PLAN)  # heed deadlines when they start jobs
+
+
+def scheduler(name: str, edge: World, table: TruthTable = USUAL) -> Scheduler:
+    """Without cap, on any nodes."""
+    beliefs = edge_beliefs(true_beliefs(table), [one.workload for one in edge.jobs])
+    settings = SchedulerSettings(
+        predictor=beliefs,
+        profiles=beliefs.profiles,
+        mode=MODE,
+        max_slowdown=math.nan,
+        guest_ends_first=False,
+        whole_nodes=False,
+    )
+    return make_scheduler(name, settings)
+
+
+def run(edge: World, name: str, table: TruthTable = USUAL) -> Replayed:
+    return replay(edge, TableTruth(edge_truth(table)), scheduler(name, edge, table))
+
+
+def at_noon(*jobs: SimJob, count: int = 1) -> World:
+    """The edge opens ten hours from now."""
+    return with_edge(world(*jobs, count=count, clock_s=NOON_S))
+
+
+def ends(replayed: Replayed) -> dict[str, float]:
+    return dict(zip((one.id for one in replayed.world.jobs), replayed.ended_s.tolist(), strict=True))
+
+
+def test_edf_runs_infeasible_jobs_first_and_schedulers_that_drop_do_not() -> None:
+    """One device, taken until 10. At 10, a (20 s) can no longer make 25; b (10 s) can make 30."""
+    jobs = (job("first", 0, 10), job("a", 1, 20, deadline_s=25.0), job("b", 1, 10, deadline_s=30.0))
+    edge = at_noon(*jobs)
+    assert ends(run(edge, EDF)) == {"first": 10, "a": 30, "b": 40}
+    for name in OF_DEADLINES:
+        replayed = run(edge, name)
+        assert ends(replayed) == {"first": 10, "a": math.inf, "b": 20}
+        found = score([replayed], cap=1.5)
+        assert (found.with_deadline, found.met, found.satisfaction, found.dropped) == (2, 1, 0.5, 1)
+        assert found.wasted_gpu_h == 0.0
+        assert found.best_effort_jct_s == 10.0
+        assert found.mean_completion_s == pytest.approx((10 + 19) / 2)  # of jobs that end
+
+
+def test_orders_of_laxity_and_deadline() -> None:
+    jobs = (job("first", 0, 10), job("long", 1, 50, deadline_s=65.0), job("short", 1, 5, deadline_s=60.0))
+    edge = at_noon(*jobs)
+    assert ends(run(edge, EDF))["short"] == 15
+    assert ends(run(edge, "laxity+backfill"))["long"] == 60
+
+
+def test_nothing_is_started_at_the_edge_that_would_be_late_there() -> None:
+    """In the night both devices are free; 70 s become 100 at the edge."""
+    busy, tight = job("busy", 0, 100, deadline_s=110.0), job("tight", 0, 70, deadline_s=95.0)
+    edge = with_edge(world(busy, tight, job("easy", 0, 70)))
+    for name in OF_DEADLINES:
+        found = ends(run(edge, name))
+        assert found["easy"] == pytest.approx(100.0)
+        assert sorted(found.values())[1:] in ([100.0, math.inf], [pytest.approx(100.0), math.inf]) or (
+            found["tight"] == 70.0
+        )
+    late = ends(run(edge, "fifo+backfill"))
+    assert late["tight"] == pytest.approx(100.0)
+
+
+def test_in_the_morning_the_edge_leaves_and_a_checkpoint_is_paid() -> None:
+    """Seven hours of work begin at the edge at one: 4.9 h are done at eight, when the cloud is free again."""
+    jobs = (job(name, 0, 7 * HOUR_S, checkpoint_s=CHECKPOINT_S) for name in ("cloud", "edge"))
+    edge = with_edge(world(*jobs, clock_s=HOUR_S))
+    for name in ("fifo+backfill", SLOTS, PLAN):
+        replayed = run(edge, name)
+        assert max(ends(replayed).values()) == pytest.approx((7 + 7 - 4.9) * HOUR_S + CHECKPOINT_S)
+        assert replayed.stops.sum() == 1
+        assert score([replayed], cap=1.5).wasted_gpu_h == pytest.approx(CHECKPOINT_S / HOUR_S)
+
+
+def test_the_server_shares_where_both_jobs_meet_their_deadlines_and_only_there() -> None:
+    for deadline_s, shares in ((59.0, False), (60.0, True)):  # two heavies: 2.5 times as long
+        jobs = (
+            job("a", 0, 24, workload="heavy", deadline_s=deadline_s + 1),
+            job("b", 0, 24, workload="heavy", deadline_s=deadline_s),
+        )
+        assert bool(run(at_noon(*jobs), "policy-deadlines").shared.max()) is shares
+    tight = at_noon(*(replace(one, deadline_s=30.0) for one in jobs))
+    assert score([run(tight, "edf+backfill+drop+greedy")], cap=1.5).met == 0
+    assert score([run(tight, "policy-deadlines")], cap=1.5).met == 1
+
+
+def test_an_admitted_job_keeps_its_slot() -> None:
+    """b fits in before a must start; c would make a late."""
+    jobs = (
+        job("first", 0, 10),
+        job("a", 1, 50, deadline_s=80.0),
+        job("b", 1, 20, deadline_s=40.0),
+        job("c", 2, 20, deadline_s=60.0),
+    )
+    for name in (SLOTS, PLAN):
+        replayed = run(at_noon(*jobs), name)
+        assert ends(replayed) == {"first": 10, "a": 80, "b": 30, "c": math.inf}
+        found = score([replayed], cap=1.5)
+        assert (found.promised, found.broken) == (2, 0)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_no_promised_deadline_is_missed_without_sharing_and_revocations(seed: int) -> None:
+    """Twenty-five jobs and gangs on four cloud and four edge devices through two nights."""
+    rng = np.random.default_rng(seed)
+    arrivals = np.sort(rng.uniform(0, 30 * HOUR_S, 25)).tolist()
+    jobs = tuple(
+        job(
+            f"j{k}",
+            arrival_s,
+            float(rng.exponential(5 * HOUR_S)),
+            str(rng.choice([*NAMES, "stranger"])),
+            int(rng.integers(1, 4)),
+            checkpoint_s=CHECKPOINT_S,
+        )
+        for k, arrival_s in enumerate(arrivals)
+    )
+    plain = World(name="w", jobs=jobs, devices=devices(4), clock_s=NOON_S)
+    dated = with_deadlines(plain, draw_deadlines(plain, "usual", seed))
+    edge = with_edge(dated, revocation_seed=seed if seed % 2 else None)
+    orders = [f"{order}+backfill" for order in ("fifo", "sjf", "edf", "laxity")]
+    queues = [order + drop for order in orders for drop in ("", "+drop")]
+    names = [name + sharing for name in (*queues, SLOTS) for sharing in ("", "+greedy")]
+    for name in (*names, PLAN, "policy-deadlines"):
+        replayed = run(edge, name)
+        found = score([replayed], cap=1.5)
+        dropped = np.isinf(replayed.ended_s)
+        assert all(one.has_deadline for one, is_dropped in zip(edge.jobs, dropped, strict=True) if is_dropped)
+        assert found.met <= found.with_deadline
+        assert 0 <= found.wasted_gpu_h <= found.used_gpu_h + found.stops * 3 * CHECKPOINT_S / HOUR_S
+        if seed % 2 == 0 and not parse_name(name).sharing:
+            assert found.broken == 0

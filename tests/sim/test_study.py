@@ -1,0 +1,109 @@
+"""Studies of several schedulers: traces are paired, overload and deadlines are groups of their own."""
+
+import math
+
+import numpy as np
+import pytest
+
+from interfere.errors import InvalidInputError
+from interfere.sim.beliefs import true_beliefs
+from interfere.sim.cluster import Scheduler
+from interfere.sim.edge_world import EdgeSetting, draw_deadlines, edge_beliefs, edge_truth, with_deadlines
+from interfere.sim.schedulers.registry import SchedulerSettings, make_scheduler
+from interfere.sim.study import study
+from interfere.sim.trace_worlds import stretches
+from interfere.sim.truth import TableTruth
+from interfere.sim.world import HOUR_S, World
+from tests.sim.small_worlds import MODE, USUAL, devices, job, world
+
+KNOWN = true_beliefs(USUAL)
+SETTINGS = SchedulerSettings(predictor=KNOWN, profiles=KNOWN.profiles, mode=MODE)
+EDGE_KNOWN = edge_beliefs(KNOWN, ["heavy"])
+EDGE_SETTINGS = SchedulerSettings(
+    predictor=EDGE_KNOWN,
+    profiles=EDGE_KNOWN.profiles,
+    mode=MODE,
+    max_slowdown=math.nan,
+    guest_ends_first=False,
+    whole_nodes=False,
+)
+
+
+def test_sharing_is_compared_trace_by_trace() -> None:
+    def make(policy: str) -> Scheduler:
+        return make_scheduler(policy, SETTINGS)
+
+    day = 86_400.0
+    busy = world(*(job(f"j{k}", k * day / 40, day / 50, "light") for k in range(120)))
+    flood = World(name="flood", jobs=tuple(job(f"f{k}", float(k), 100) for k in range(20)), devices=devices(1))
+    progress: list[str] = []
+    found = study([busy, flood], TableTruth([USUAL]), ["sjf+backfill+greedy"], make, draws=2, report=progress.append)
+    assert [line.policy for line in found.stable] == ["sjf+backfill", "sjf+backfill+greedy"]
+    assert [line.policy for line in found.overloaded] == ["sjf+backfill", "sjf+backfill+greedy"]
+    assert len(found.runs) == len(progress) == 2 * 3 * 2
+    change = found.overloaded[1].change
+    assert change is not None
+    assert change.traces == 3
+    assert change.share < -0.2  # two light ones at 1.1 do 1.8 times the work
+    assert found.stable[0].change is None
+    loaded = study([busy], TableTruth([USUAL]), ["fifo"], make, draws=1, load=0.5)
+    assert [run.load for run in loaded.runs] == pytest.approx([0.5, 0.5])
+    with pytest.raises(InvalidInputError, match="no policy"):
+        study([busy], TableTruth([USUAL]), [], make)
+
+
+def month() -> World:
+    """Sixty gangs of two within ninety hours, from six in the morning on."""
+    rng = np.random.default_rng(0)
+    arrivals = np.sort(rng.uniform(0, 90 * HOUR_S, 60)).tolist()
+    jobs = (job(f"j{k}", at, float(rng.exponential(4 * HOUR_S)), "heavy", 2) for k, at in enumerate(arrivals))
+    return World(name="w", devices=devices(8), jobs=tuple(jobs), clock_s=6 * HOUR_S)
+
+
+def test_stretches_begin_at_their_time_of_day() -> None:
+    whole = month()
+    parts = stretches(whole, max_jobs=15)
+    assert [part.name for part in parts] == ["w/1", "w/2", "w/3"]
+    assert all(len(part.jobs) <= 15 and 0 <= part.jobs[0].arrival_s < 30 * HOUR_S for part in parts)
+    third_s = (whole.jobs[-1].arrival_s / 3 + 6 * HOUR_S) % (24 * HOUR_S)
+    assert [part.clock_s for part in parts] == pytest.approx(
+        [6 * HOUR_S, third_s, (2 * third_s - 6 * HOUR_S) % 86400], abs=1
+    )
+
+
+def test_schedulers_of_deadlines_are_compared_with_edf_that_drops() -> None:
+    worlds = [with_deadlines(part, draw_deadlines(part, "usual", 0)) for part in stretches(month(), max_jobs=15)]
+    names = ("edf+backfill", "edf+backfill+drop", "policy-deadlines")
+    result = study(
+        worlds,
+        TableTruth(edge_truth(USUAL)),
+        names,
+        lambda name: make_scheduler(name, EDGE_SETTINGS),
+        prepare=EdgeSetting().apply,
+        references=False,
+    )
+    assert result.stable == result.overloaded == ()
+    edf, baseline, server = result.deadlines
+    assert [line.policy for line in result.deadlines] == list(names)
+    satisfaction = {name: [run.score.satisfaction for run in result.runs if run.policy == name] for name in names}
+    for line in result.deadlines:
+        assert line.satisfaction is not None
+        assert line.satisfaction.mean == pytest.approx(np.mean(satisfaction[line.policy]))
+        assert line.satisfaction.traces == 3
+    assert edf.satisfaction_change is not None
+    differences = np.subtract(satisfaction["edf+backfill"], satisfaction["edf+backfill+drop"])
+    assert edf.satisfaction_change.mean == pytest.approx(differences.mean())
+    assert edf.deadlines_against == "edf+backfill+drop"
+    assert baseline.satisfaction_change is None  # it is the baseline
+    assert server.satisfaction_change is None  # its baseline, which shares, was not replayed
+    assert edf.best_effort_s is not None
+    assert edf.score.with_deadline == sum(run.score.with_deadline for run in result.runs if run.policy == names[0])
+    assert edf.change is None  # nothing shares
+
+
+def test_completion_times_are_not_compared_where_jobs_are_dropped() -> None:
+    late = world(job("a", 0, 10), job("b", 0, 10, deadline_s=12.0), job("c", 5, 10), job("d", 90, 1))
+    result = study([late], TableTruth([USUAL]), ["fifo+drop+greedy"], lambda name: make_scheduler(name, SETTINGS))
+    assert [line.policy for line in result.deadlines] == ["fifo+drop", "fifo+drop+greedy"]
+    assert result.deadlines[0].score.dropped == 1
+    assert result.deadlines[1].change is None

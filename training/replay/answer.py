@@ -1,0 +1,215 @@
+"""Answers a question of `interfere replay`: reads a trace and a truth, replays schedulers, and returns their study."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from interfere.data.tables import Table, read_table
+from interfere.data.traces import JobTrace, VirtualCluster, read_trace
+from interfere.errors import InvalidInputError
+from interfere.predict.residual import OnlineModel
+from interfere.sim.beliefs import MatrixPredictor, mean_beliefs, noisy_beliefs, true_beliefs
+from interfere.sim.cluster import Scheduler
+from interfere.sim.edge_world import (
+    FAMILIES,
+    DeadlineDraws,
+    EdgeSetting,
+    draw_deadlines,
+    edge_beliefs,
+    edge_truth,
+    read_draws,
+    with_deadlines,
+)
+from interfere.sim.schedulers.learning import LearningScheduler
+from interfere.sim.schedulers.registry import (
+    DEFAULT_CAP,
+    SchedulerSettings,
+    make_scheduler,
+)
+from interfere.sim.study import Study, study
+from interfere.sim.trace_worlds import TraceWorlds, worlds_of
+from interfere.sim.truth import TableTruth, TruthTable, truth_of
+from interfere.sim.world import World
+from training.replay.question import Question, check_options
+
+GUESTS_END_FIRST = (
+    "guests end first, where no job is preempted: devices that pass from guest to guest never come free for gangs; "
+    "without gangs the rule would only cost"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """The study, and what is to be known about it."""
+
+    question: Question  # resolved
+    study: Study
+    notes: tuple[str, ...]  # truth, trace, predictions: what was clipped, filled, left out
+    deadline_draws: tuple[DeadlineDraws, ...] = ()  # one a world; empty without deadlines
+
+
+def answer_question(question: Question, *, report: Callable[[str], None] | None = None) -> Answer:
+    """Read, replay and score. Raises TableError for files that break their schema, InvalidInputError for options that
+    make no sense together or would change nothing, UnfitError for jobs that could never run."""
+    check_options(question)
+    notes: list[str] = []
+
+    def note(text: str) -> None:
+        if text:
+            notes.append(text)
+            if report is not None:
+                report(text)
+
+    # 1. The truth, the worlds and what is believed.
+    table, trace = read_table(question.truth), read_trace(question.trace)
+    truth = _truth(question, table)
+    trace_worlds = _worlds(question, trace, truth)
+    has_gangs = any(job.gpus > 1 for world in trace_worlds.worlds for job in world.jobs)
+    question = question.resolved(has_gangs=has_gangs)
+    note(truth.note())
+    note(trace_worlds.note())
+    if not question.guest_may_stay:
+        note(GUESTS_END_FIRST)
+    belief, measured, belief_note = _beliefs(question, table, truth)
+    note(belief_note)
+    # 2. Deadlines and edge devices.
+    worlds: Sequence[World] = trace_worlds.worlds
+    truths: tuple[TruthTable, ...] = (truth,)
+    edge: EdgeSetting | None = None
+    deadline_draws: tuple[DeadlineDraws, ...] = ()
+    if question.deadlines is not None:
+        deadline_draws = _deadline_draws(worlds, question.deadlines, question.seed)
+        worlds = [with_deadlines(world, draws) for world, draws in zip(worlds, deadline_draws, strict=True)]
+        edge = EdgeSetting(added=question.added, revoked=question.taken, seed=question.seed)
+        truths = edge_truth(truth)
+        belief = edge_beliefs(belief, [job.workload for world in worlds for job in world.jobs])
+        measured = tuple((*pair[:2], device_type, pair[3]) for pair in measured for device_type in belief.device_types)
+        note("the trace does not say when it began: it begins at midnight" if math.isnan(trace.start_s) else "")
+        note(_left_out_note(worlds, edge))
+    # 3. Replay every scheduler on every trace.
+    assert question.cap is not None
+    result = study(
+        worlds,
+        TableTruth(truths),
+        question.policies,
+        _maker(question, belief, truth.mode, measured),
+        draws=question.draws,
+        load=question.load,
+        prepare=edge.apply if edge is not None else None,
+        cap=question.cap if math.isfinite(question.cap) else DEFAULT_CAP,
+        seed=question.seed,
+        references=question.deadlines is None,
+        report=report,
+    )
+    if result.dropped:
+        notes.append(f"draws with an offered load of 1 or more count nowhere: {', '.join(result.dropped)}")
+    return Answer(question=question, study=result, notes=tuple(notes), deadline_draws=deadline_draws)
+
+
+def _truth(question: Question, table: Table) -> TruthTable:
+    """The truth of the replay; where asked for, a model fills what the table lacks."""
+    truth = truth_of(table, device_type=question.device_type, mode=question.mode)
+    if question.fill:
+        from training.replay.model_beliefs import fill_truth
+
+        truth = fill_truth(table, truth, seed=question.seed)
+    return truth
+
+
+def _worlds(question: Question, trace: JobTrace, truth: TruthTable) -> TraceWorlds:
+    """One world per virtual cluster."""
+    settings = question.resolved()
+    assert settings.per_node is not None
+    assert settings.checkpoint_s is not None
+    clusters: tuple[VirtualCluster, ...] = ()
+    if question.gpus is not None:
+        if trace.clusters:
+            raise InvalidInputError(
+                "the trace says which devices there are", value=f"--gpus {question.gpus}", remedy="leave --gpus out"
+            )
+        per_node = min(settings.per_node, question.gpus)
+        if question.gpus % per_node:
+            raise InvalidInputError(
+                "devices do not fill their nodes",
+                value=f"--gpus {question.gpus} --per-node {per_node}",
+                remedy="give a multiple",
+            )
+        clusters = (VirtualCluster(vc="all", nodes=question.gpus // per_node, gpus_per_node=per_node),)
+    return worlds_of(
+        trace,
+        device_type=truth.device_type,
+        mode=truth.mode,
+        clusters=clusters,
+        checkpoint_s=settings.checkpoint_s,
+        tie_seed=question.seed if question.shuffle_ties else None,
+    )
+
+
+MeasuredPairs = tuple[tuple[str, str, str, str], ...]
+"""(victim, neighbour, device type, mode) of the pairs whose prediction is a measurement."""
+
+
+def _beliefs(question: Question, table: Table, truth: TruthTable) -> tuple[MatrixPredictor, MeasuredPairs, str]:
+    """What sharing is decided by, which pairs of it are measurements, and a note about it."""
+    if question.predict == "mean":
+        return mean_beliefs(truth), (), "predictions: the mean of all pairs, for every pair"
+    if question.predict == "truth":
+        exact = true_beliefs(truth)
+        return (noisy_beliefs(truth, question.error, question.seed) if question.error else exact), (), ""
+    from training.replay.model_beliefs import fit_beliefs
+
+    assert question.hide is not None
+    fitted = fit_beliefs(table, truth, hide=question.hide, seed=question.seed)
+    note = (
+        f"predictions: {len(fitted.hidden)} pairs hidden ({question.hide:.0%}), on these the model's mean error of "
+        f"speed is {fitted.error:.3f}; the others by their measurement"
+    )
+    return fitted.predictor, fitted.measured, note
+
+
+def _deadline_draws(worlds: Sequence[World], deadlines: str, seed: int) -> tuple[DeadlineDraws, ...]:
+    """Deadlines in the order of the worlds: drawn from a family, or read from a file of draws."""
+    if deadlines in FAMILIES or not Path(deadlines).exists():
+        return tuple(draw_deadlines(world, deadlines, seed) for world in worlds)
+    draws = {draw.world: draw for draw in read_draws(Path(deadlines))}
+    missing = [world.name for world in worlds if world.name not in draws]
+    if missing:
+        raise InvalidInputError(
+            f"no deadlines of world {missing[0]} in the file",
+            value=deadlines,
+            remedy=f"it has {', '.join(draws) or 'none'}; draw anew with one of {', '.join(FAMILIES)}",
+        )
+    return tuple(draws[world.name] for world in worlds)
+
+
+def _left_out_note(worlds: Sequence[World], edge: EdgeSetting) -> str:
+    jobs = sum(len(world.jobs) - len(edge.apply(world).jobs) for world in worlds)
+    return f"left out: {jobs} larger than the cloud of their virtual cluster" if jobs else ""
+
+
+def _maker(
+    question: Question, belief: MatrixPredictor, mode: str, measured: MeasuredPairs
+) -> Callable[[str], Scheduler]:
+    """Makes schedulers by name, each with an online model of its own where learning was asked for."""
+    assert question.cap is not None
+    assert question.whole_nodes is not None
+    settings = SchedulerSettings(
+        predictor=belief,
+        profiles=belief.profiles,
+        mode=mode,
+        max_slowdown=question.cap if math.isfinite(question.cap) else math.nan,
+        max_shared_gpus=question.most_shared_gpus,
+        guest_ends_first=not question.guest_may_stay,
+        whole_nodes=question.whole_nodes,
+        slice_s=question.slice_s,
+    )
+
+    def make(name: str) -> Scheduler:
+        if not question.online:
+            return make_scheduler(name, settings)
+        online = OnlineModel(belief, measured=measured)
+        scheduler = make_scheduler(name, replace(settings, predictor=online))
+        return LearningScheduler(scheduler, online, belief.profiles, mode)
+
+    return make

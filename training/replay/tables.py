@@ -1,0 +1,189 @@
+"""Tables of a replay, one for each group of traces, and the verdicts that people read first."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from interfere.data.html_page.html_builder import Html, tag
+from interfere.sim.schedulers.registry import DEADLINE_BASELINE, parse_name
+from interfere.sim.score import Difference, Score, TraceMean
+from interfere.sim.study import Line, Study
+from training.replay.answer import Answer
+
+
+def _hours(time_s: float) -> str:
+    return f"{time_s / 3600:,.2f}"
+
+
+def _change(change: Difference | None) -> str:
+    if change is None:
+        return ""
+    interval = "" if math.isnan(change.low) else f" [{100 * change.low:+.1f}, {100 * change.high:+.1f}]"
+    return f"{100 * change.share:+.1f} %{interval}"
+
+
+def _satisfaction(line: Line) -> float:
+    return line.satisfaction.mean if line.satisfaction is not None else 0.0
+
+
+def _percent(share: TraceMean | None) -> str:
+    if share is None:
+        return ""
+    interval = "" if math.isnan(share.low) else f" [{100 * share.low:.0f}, {100 * share.high:.0f}]"
+    return f"{100 * share.mean:.1f}{interval}"
+
+
+def _points(change: TraceMean | None) -> str:
+    if change is None:
+        return ""
+    interval = "" if math.isnan(change.low) else f" [{100 * change.low:+.1f}, {100 * change.high:+.1f}]"
+    return f"{100 * change.mean:+.1f}{interval}"
+
+
+def _wasted(score: Score) -> str:
+    return f"{100 * score.wasted_gpu_h / score.used_gpu_h:.1f}" if score.used_gpu_h else ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """A column of a table of policies."""
+
+    title: str
+    cell: Callable[[Line], str]
+    is_short: bool = False  # is it in the table of 80 characters?
+    is_full: bool = True  # is it on the page?
+
+
+COLUMNS = (
+    Column(title="mean (h)", cell=lambda line: _hours(line.score.mean_completion_s), is_short=True),
+    Column(title="against none", cell=lambda line: _change(line.change), is_short=True),
+    Column(title="median (h)", cell=lambda line: _hours(line.score.median_completion_s)),
+    Column(title="p99 (h)", cell=lambda line: _hours(line.score.p99_completion_s), is_short=True),
+    Column(title="slowdown", cell=lambda line: f"{line.score.mean_slowdown:.2f}", is_short=True),
+    Column(title="waiting (h)", cell=lambda line: _hours(line.score.mean_waiting_s)),
+    Column(title="in use", cell=lambda line: f"{line.score.utilisation:.0%}"),
+    Column(title="shared", cell=lambda line: f"{line.score.shared:.0%}"),
+    Column(title="past cap", cell=lambda line: f"{line.score.past_cap:.1%}" if line.score.pairs else ""),
+    Column(title="replay (s)", cell=lambda line: f"{line.seconds:.1f}"),
+)
+LEGEND = (
+    "mean, median, p99: completion time of all jobs, from arrival to end; against none: change of the mean against the "
+    "same policy without sharing, 95 % interval over traces; slowdown: completion time over run time without sharing; "
+    "in use, shared: of device time; past cap: pairs that truly slowed a side beyond the cap"
+)
+DEADLINE_COLUMNS = (
+    Column(title="met (%)", cell=lambda line: f"{100 * _satisfaction(line):.1f}", is_short=True, is_full=False),
+    Column(title="met (%)", cell=lambda line: _percent(line.satisfaction)),
+    Column(title="against drop", cell=lambda line: _points(line.satisfaction_change), is_short=True),
+    Column(
+        title="effort (h)",
+        cell=lambda line: _hours(line.best_effort_s.mean) if line.best_effort_s is not None else "",
+        is_short=True,
+    ),
+    Column(title="waste", cell=lambda line: _wasted(line.score), is_short=True),
+    Column(
+        title="broken",
+        cell=lambda line: f"{line.score.broken}/{line.score.promised}" if line.score.promised else "",
+        is_short=True,
+    ),
+    Column(title="dropped", cell=lambda line: f"{line.score.dropped}"),
+    Column(title="in use (%)", cell=lambda line: f"{100 * line.score.utilisation:.0f}"),
+    Column(title="shared (%)", cell=lambda line: f"{100 * line.score.shared:.0f}"),
+    Column(title="stops", cell=lambda line: f"{line.score.stops}"),
+    Column(title="replay (s)", cell=lambda line: f"{line.seconds:.1f}"),
+)
+DEADLINE_LEGEND = (
+    "met: deadlines met over all submitted jobs that have one, mean of the traces and its 95 % interval; against drop: "
+    f"difference in points, trace by trace, to {DEADLINE_BASELINE} (with +greedy, where the policy shares); effort: "
+    "mean completion time of jobs without a deadline; waste: percentage of device time spent on jobs that missed their "
+    "deadline, and on checkpoints; broken: promised deadlines that were missed, of all promised"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Section:
+    """The policies on one group of traces."""
+
+    title: str
+    lines: tuple[Line, ...]
+    columns: tuple[Column, ...]
+    legend: str
+
+    def table(self) -> Table:
+        """For a terminal of 80 characters."""
+        table = Table(title=self.title, box=SIMPLE_HEAD, pad_edge=False, padding=0, title_justify="left")
+        table.add_column("policy", no_wrap=True)
+        columns = [column for column in self.columns if column.is_short]
+        for column in columns:
+            table.add_column(column.title, justify="right", no_wrap=True)
+        for line in self.lines:
+            table.add_row(line.policy, *(column.cell(line) for column in columns))
+        return table
+
+    def html(self) -> Html:
+        """For the page."""
+        columns = [column for column in self.columns if column.is_full]
+        head = tag("tr", tag("th", "policy"), *(tag("th", column.title, class_="number") for column in columns))
+        rows = [
+            tag(
+                "tr",
+                tag("th", line.policy),
+                *(tag("td", column.cell(line), class_="number") for column in columns),
+            )
+            for line in self.lines
+        ]
+        return tag("div", tag("table", tag("thead", head), tag("tbody", *rows), class_="plain"), class_="scroll")
+
+
+STABLE = "Worlds with stable load"
+OVERLOADED = "Overloaded worlds: gains there grow with the length of the trace"
+DEADLINES = "Worlds with deadlines and edge devices"
+
+
+def sections(study: Study) -> list[Section]:
+    """One section for each group of traces that there is; schedulers of deadlines best first."""
+    best_first = sorted(study.deadlines, key=lambda line: -_satisfaction(line))
+    groups = [
+        Section(title=STABLE, lines=study.stable, columns=COLUMNS, legend=LEGEND),
+        Section(title=OVERLOADED, lines=study.overloaded, columns=COLUMNS, legend=LEGEND),
+        Section(title=DEADLINES, lines=tuple(best_first), columns=DEADLINE_COLUMNS, legend=DEADLINE_LEGEND),
+    ]
+    return [group for group in groups if group.lines]
+
+
+def summary(answer: Answer) -> Group:
+    """Notes, verdicts, and a table of each group of traces."""
+    parts: list[Text | Table] = [Text(note) for note in answer.notes]
+    parts += [Text(verdict, style="bold") for verdict in verdicts(answer.study)]
+    groups = sections(answer.study)
+    parts += [group.table() for group in groups]
+    parts += [Text(legend, style="dim") for legend in dict.fromkeys(group.legend for group in groups)]
+    return Group(*parts)
+
+
+def verdicts(study: Study) -> list[str]:
+    """Which policy ends jobs soonest on average, or meets most deadlines: of all policies, and of those that could be
+    run in practice."""
+    unknown = [line for line in study.stable if not parse_name(line.policy).knows_durations]
+    nonpreemptive = [line for line in unknown if not parse_name(line.policy).is_preemptive]
+    texts = []
+    for description, lines in (
+        ("of all", study.stable),
+        ("without knowing durations beforehand", unknown),
+        ("of those, without stopping jobs", nonpreemptive),
+    ):
+        if lines:
+            best = min(lines, key=lambda line: line.score.mean_completion_s)
+            by_sharing = f", by sharing {_change(best.change)}" if best.change else ", which shares nothing"
+            texts.append(f"soonest {description}: {best.policy}, {_hours(best.score.mean_completion_s)} h{by_sharing}")
+    unshared = [line for line in study.deadlines if not parse_name(line.policy).sharing]
+    for description, lines in (("of all", study.deadlines), ("without sharing", unshared)):
+        if lines:
+            best = max(lines, key=_satisfaction)
+            texts.append(f"most deadlines met {description}: {best.policy}, {_percent(best.satisfaction)} %")
+    return texts
