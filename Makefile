@@ -28,8 +28,9 @@ check: install          ## style, types, the arrows of the house, the wire contr
 	@$(BIN)/ruff format --check --quiet .
 	@$(BIN)/mypy
 	@PYTHONPATH=. $(BIN)/lint-imports --no-cache
-	@if command -v npm >/dev/null; then cd serving/proto && npm ci --silent --no-audit --no-fund && npx --no-install buf lint; \
-	 else echo "buf lint left out: npm is missing"; fi
+	@if command -v npm >/dev/null; then cd serving/proto && npm ci --silent --no-audit --no-fund && npx --no-install buf lint \
+	   && npx --no-install buf breaking --against contract-0.1.binpb; \
+	 else echo "buf lint and buf breaking left out: npm is missing"; fi
 	@$(BIN)/python -m tests.generated
 	@$(BIN)/python -m tests.install_lines
 
