@@ -4,7 +4,7 @@ PYTHON ?= python3
 TORCH ?= torch==2.13.0
 BIN := .venv/bin
 
-.PHONY: install run test check gen bench soak model clean
+.PHONY: install run test journeys check gen bench soak model clean
 
 install: .venv/installed
 
@@ -15,21 +15,27 @@ install: .venv/installed
 	@$(BIN)/pip --disable-pip-version-check install --quiet --editable '.[dev]'
 	@touch $@
 
-run: install            ## the whole idea on this machine, without a GPU, in a few minutes
+run: install            ## profile, train, serve, match and measure on this machine, in a few minutes
 	@$(BIN)/interfere quickstart
 
-test: install           ## behaviour and laws; the shipped table is checked against its manifest too
-	@$(BIN)/pytest -q -m 'not bench and not slow and not measuring' --numprocesses 2 --dist loadfile
-	@$(BIN)/pytest -q -m 'not bench and not slow and measuring and not slurm'
-	@$(BIN)/pytest -q -m 'not bench and not slow and slurm' --numprocesses 3 --dist load # they mostly wait
+test: install           ## behaviour and laws; under six minutes on two cores
+	@$(BIN)/pytest -q -m 'not bench and not journey and not measuring' --numprocesses 2 --dist loadfile
+	@$(BIN)/pytest -q -m 'not bench and not journey and measuring'
 
-check: install          ## style, types, the arrows of the house, the wire contract
+journeys: install       ## slow tests that every landing needs: whole commands, trainings, real servers, Slurm, docs
+	@$(BIN)/pytest -q -m 'not bench and journey and not measuring' --numprocesses 2 --dist loadfile
+	@$(BIN)/pytest -q -m 'not bench and journey and measuring and not slurm'
+	@$(BIN)/pytest -q -m 'not bench and journey and slurm' --numprocesses 3 --dist load # they mostly wait
+	@RULE_LAW_SNAPSHOTS=10000 $(BIN)/pytest -q --timeout 900 tests/policy/rules/test_mask_and_rule.py
+
+check: install          ## style, types, import rules, wire contract, install lines
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check --quiet .
 	@$(BIN)/mypy
 	@PYTHONPATH=. $(BIN)/lint-imports --no-cache
-	@if command -v npm >/dev/null; then cd serving/proto && npm ci --silent --no-audit --no-fund && npx --no-install buf lint; \
-	 else echo "buf lint left out: npm is missing"; fi
+	@if command -v npm >/dev/null; then cd serving/proto && npm ci --silent --no-audit --no-fund && npx --no-install buf lint \
+	   && npx --no-install buf breaking --against contract-0.1.binpb; \
+	 else echo "buf lint and buf breaking left out: npm is missing"; fi
 	@$(BIN)/python -m tests.generated
 	@$(BIN)/python -m tests.install_lines
 

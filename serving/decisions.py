@@ -80,10 +80,10 @@ class DecisionMaker:
             return None
         if not has_clock and stored:
             self._decisions.put(stored)
-        self._metrics.matched(time.perf_counter() - start_s, decision.plan.gap)
+        self._metrics.count_decision(decision.plan, time.perf_counter() - start_s)
         if has_clock:
             self._report_granules(decision.ledger)
-        self._metrics.deadlines(len(decision.deadlines.met), len(decision.deadlines.broken))
+        self._metrics.count_deadlines(len(decision.deadlines.met), len(decision.deadlines.broken))
         return decision.plan
 
     def promises(self, scope: str) -> tuple[Promise, ...]:
@@ -102,7 +102,7 @@ class DecisionMaker:
         """Count granted and free granules of a scope in the metrics."""
         if ledger.slots:
             granted = sum(granule_account(ledger).taken.values())
-            self._metrics.granted(ledger.scope, granted, sum(slots.granules for slots in ledger.slots) - granted)
+            self._metrics.set_granules(ledger.scope, granted, sum(slots.granules for slots in ledger.slots) - granted)
 
     def apply_outcome(self, outcome: Outcome) -> None:
         """Release the promise of an action that will not happen. An outcome without a decision id releases nothing."""

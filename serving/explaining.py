@@ -1,6 +1,7 @@
-"""Why a job got what it got: a stored decision looked at again with what is known now.
+"""Explains what one job got in a stored decision: what moves its predictions, its alternatives, what it may not have.
 
-The core's lock is held while costs are predicted, which a decision does too, not while alternatives are solved for.
+Predictions and costs are made anew with what is known now. The service's lock is held while costs are predicted, as for
+a decision, but not while alternatives are solved for.
 """
 
 import contextlib
@@ -13,7 +14,7 @@ import numpy as np
 
 from interfere.errors import NotFoundError, UnavailableError
 from interfere.policy.answer.alternatives import alternatives, refusals
-from interfere.policy.answer.subproblem import part_of
+from interfere.policy.answer.subproblem import subproblem_of
 from interfere.policy.context import JobCatalogue, PlanningContext
 from interfere.policy.costs.candidates import Candidates, find_candidates
 from interfere.policy.deadlines.infeasible import find_infeasible_deadlines
@@ -26,7 +27,6 @@ from interfere.records import (
     Contribution,
     Device,
     Explanation,
-    Job,
     JobProfile,
     PairBatch,
     PairExplanation,
@@ -42,37 +42,40 @@ from interfere.wire.cluster import snapshot_from_proto
 from interfere.wire.messages import ExplainQuery
 from interfere.wire.plans import plan_from_proto
 
-MOST_CONTRIBUTIONS = 10  # of one prediction
-TIME_S = 3.0  # for alternatives, a third of what a client waits; ten of 1,000 jobs take 0.5 s
-LEAST_CHANGE = 1e-6  # of a log slowdown: smaller ones are rounding of the graph's float32
+MAX_CONTRIBUTIONS = 10  # of one prediction
+ALTERNATIVES_BUDGET_S = 3.0  # a third of what a client waits; ten alternatives of 1,000 jobs take 0.5 s
+MIN_LOG_CHANGE = 1e-6  # of a log slowdown: smaller ones are rounding of the graph's float32
 MEASURED, LEARNED = "this very pair was measured", "what was observed since the training"
 
 
 class Knowledge(NamedTuple):
-    """What a decision was made from besides its snapshot. Taken before the decision: it may know more, never less."""
+    """What a decision is made from besides its snapshot.
+
+    It is taken before the decision, which may know more, never less.
+    """
 
     model_version: str
     learned_upto: int  # last entry of the log
     facts: str  # digest of the newest profiles
 
-    def since(self, account: DecisionAudit) -> tuple[str, ...]:
-        """What is known now and was not then, in words."""
-        found = []
-        if account.model_version != self.model_version:
-            found.append(f"another model: {account.model_version} decided, {self.model_version} explains")
-        if account.learned_up_to != self.learned_upto:
-            found.append(f"log entries: {self.learned_upto - account.learned_up_to}")
-        if account.facts_digest != self.facts:
-            found.append("newer profiles")
-        return tuple(found)
+    def since(self, audit: DecisionAudit) -> tuple[str, ...]:
+        """What is known now and was not when the audited decision was made, in words."""
+        changes = []
+        if audit.model_version != self.model_version:
+            changes.append(f"another model: {audit.model_version} decided, {self.model_version} explains")
+        if audit.learned_up_to != self.learned_upto:
+            changes.append(f"log entries: {self.learned_upto - audit.learned_up_to}")
+        if audit.facts_digest != self.facts:
+            changes.append("newer profiles")
+        return tuple(changes)
 
 
 class Explainer:
-    """Reads decisions of a book; `online` gives the model with what was learned, `inner` is the same without."""
+    """Explains the decisions whose audits are kept."""
 
     def __init__(
         self,
-        book: DecisionAuditRepository,
+        audits: DecisionAuditRepository,
         occlusion: Occlusion,
         inner: Predictor,
         online: Callable[[], Predictor],
@@ -80,13 +83,16 @@ class Explainer:
         lock: AbstractContextManager[object],
         with_grants: Callable[[Snapshot], Snapshot],
     ) -> None:
-        """`with_grants`: a snapshot with the memory that its residents hold."""
-        self._book, self._occlusion, self._inner = book, occlusion, inner
+        """`inner` is the published model, `online` gives it with the learned corrections.
+
+        `with_grants` adds to a snapshot the memory that its residents hold.
+        """
+        self._audits, self._occlusion, self._inner = audits, occlusion, inner
         self._online, self._catalogue, self._lock, self._with_grants = online, catalogue, lock, with_grants
 
     def remember(self, decision_id: str, scope: str, knowledge: Knowledge, request: bytes, answer: bytes) -> None:
-        """Keep what a decision was made from. On a full disk it is only not explained."""
-        account = DecisionAudit(
+        """Keep what a decision was made from. Where it cannot be stored, the decision stands and is not explained."""
+        audit = DecisionAudit(
             decision_id=decision_id,
             scope=scope,
             request=request,
@@ -96,27 +102,32 @@ class Explainer:
             facts_digest=knowledge.facts,
         )
         with contextlib.suppress(UnavailableError):
-            self._book.put(account)
+            self._audits.put(audit)
 
     def explain(self, query: ExplainQuery, now: Knowledge) -> Explanation:
-        """Raises NotFoundError for a decision or job nobody knows."""
-        account, decided, action = self._find(query)
-        request = snapshot_from_proto(pb.MatchRequest.FromString(account.request))
+        """What one job got in a stored decision, and why. Raises NotFoundError for an unknown decision or job."""
+        audit, decided, action = self._find(query)
+        request = snapshot_from_proto(pb.MatchRequest.FromString(audit.request))
         context = PlanningContext(snapshot=request, predictor=self._inner, catalogue=self._catalogue())
         snapshot = find_infeasible_deadlines(context).snapshot
-        jobs = {job.id: job for job in (*snapshot.pending, *(r for d in snapshot.devices for r in d.residents))}
-        devices = {device.id: device for device in snapshot.devices}
-        part, types = part_of(snapshot, decided, query.job_id), [device.type for device in snapshot.devices]
-        where = DeviceClass.of(devices[action.device_id], snapshot.now_s) if action.device_id in devices else None
+        # 1. The subproblem in which the job was decided, and the class of the device that it got.
+        context = context.with_snapshot(snapshot)
+        device = context.devices.get(action.device_id)
+        device_class = None if device is None else DeviceClass.of(device, snapshot.now_s)
+        subproblem = subproblem_of(snapshot, decided, query.job_id)
+        # 2. Predictions and costs, as known now.
         with self._lock:
-            pairs = tuple(self._pairs(action, jobs, devices))
-            candidates = self._candidates(part, types) if part else None
+            pairs = tuple(self._explain_pairs(action, context))
+            candidates = self._candidates(subproblem, context.device_types) if subproblem else None
+        # 3. What the job may not have, and what else it could have got.
         refused, refused_total = refusals(candidates, action) if candidates else ((), 0)
-        solved, left_out = alternatives(candidates, action, where, TimeBudget(TIME_S)) if candidates else ((), 0)
+        solved, left_out = (
+            alternatives(candidates, action, device_class, TimeBudget(ALTERNATIVES_BUDGET_S)) if candidates else ((), 0)
+        )
         return Explanation(
             decision_id=query.decision_id,
-            scope=account.scope,
-            workload=jobs[query.job_id].workload if query.job_id in jobs else "",
+            scope=audit.scope,
+            workload=context.jobs[query.job_id].workload if query.job_id in context.jobs else "",
             action=action,
             pairs=pairs,
             alternatives=solved,
@@ -124,33 +135,33 @@ class Explainer:
             refused=refused,
             refused_total=refused_total,
             model_version=self._inner.version,
-            changed=now.since(account),
+            changed=now.since(audit),
         )
 
-    def _candidates(self, part: Snapshot, types: Sequence[str]) -> Candidates:
-        """Costs of everything that could happen in a subproblem, with what is known now."""
+    def _candidates(self, subproblem: Snapshot, device_types: Sequence[str]) -> Candidates:
+        """Every start that was possible in a subproblem, at the costs as known now."""
         return find_candidates(
             PlanningContext(
-                snapshot=self._with_grants(part),
+                snapshot=self._with_grants(subproblem),
                 predictor=self._online(),
                 catalogue=self._catalogue(),
-                other_device_types=tuple(types),
+                other_device_types=tuple(device_types),
             )
         )
 
     def _find(self, query: ExplainQuery) -> tuple[DecisionAudit, Plan, Action]:
-        account = self._book.find(query.decision_id)
-        if account is None or query.scope not in ("", account.scope):
+        audit = self._audits.find(query.decision_id)
+        if audit is None or query.scope not in ("", audit.scope):
             where = f" of scope {query.scope!r}" if query.scope else ""
             raise NotFoundError(
                 f"no such decision{where}",
                 value=query.decision_id,
                 remedy="decision ids come with the answers of Match; the newest are kept, the others forgotten",
             )
-        decided = plan_from_proto(pb.MatchResponse.FromString(account.answer))
+        decided = plan_from_proto(pb.MatchResponse.FromString(audit.answer))
         for action in decided.actions:
             if action.job_id == query.job_id:
-                return account, decided, action
+                return audit, decided, action
         some = ", ".join(action.job_id for action in decided.actions[:5]) or "none"
         raise NotFoundError(
             f"decision {query.decision_id} decided nothing about this job",
@@ -160,49 +171,59 @@ class Explainer:
 
     # --- predictions ------------------------------------------------------------------------------------------------
 
-    def _pairs(self, action: Action, jobs: dict[str, Job], devices: dict[str, Device]) -> Iterator[PairExplanation]:
+    def _explain_pairs(self, action: Action, context: PlanningContext) -> Iterator[PairExplanation]:
         """The job beside its partner, and the partner beside the job; none without a partner."""
-        job, partner, device = jobs.get(action.job_id), jobs.get(action.partner_id), devices.get(action.device_id)
+        job, partner = context.jobs.get(action.job_id), context.jobs.get(action.partner_id)
+        device = context.devices.get(action.device_id)
         if job is None or partner is None or device is None:
             return
         for victim, neighbour in ((job, partner), (partner, job)):
-            own, other = (self._catalogue().profile(one, device.type) for one in (victim, neighbour))
-            if own is not None and other is not None:
-                yield self._pair((victim.id, neighbour.id), (own, other), device)
+            profiles = (context.profile(victim, device.type), context.profile(neighbour, device.type))
+            if profiles[0] is not None and profiles[1] is not None:
+                yield self._explain_pair((victim.id, neighbour.id), (profiles[0], profiles[1]), device)
 
-    def _pair(self, names: tuple[str, str], facts: tuple[JobProfile, JobProfile], device: Device) -> PairExplanation:
+    def _explain_pair(
+        self, names: tuple[str, str], profiles: tuple[JobProfile, JobProfile], device: Device
+    ) -> PairExplanation:
+        """The prediction for one ordered pair, and what moves it; `names` and `profiles`: victim, neighbour."""
         batch = PairBatch(
-            jobs=facts,
+            jobs=profiles,
             victim=np.array([0]),
             neighbour=np.array([1]),
             device_type=device.type,
             mode=device.mode,
             allow_extrapolation=True,
         )
-        said, before = self._online().predict_pairs(batch), self._inner.predict_pairs(batch)
-        alone = self._occlusion.log_slowdown(*facts, device.type, device.mode)
-        table, now = (math.log(float(answer.median[0])) for answer in (before, said))
-        cold = UNPROFILED in (facts[0].source, facts[1].source)
-        contributions = [] if cold else self._facts(names, facts, device)
-        if before.source[0] is Source.MEASURED:
-            contributions.append(Contribution(job_id="", name=MEASURED, log_change=table - alone))
-        if now != table and not cold:
-            contributions.append(Contribution(job_id="", name=LEARNED, log_change=now - table))
-        moved = [one for one in contributions if abs(one.log_change) > LEAST_CHANGE]
+        # 1. The log slowdown from facts alone, with measured pairs, and with what was learned since.
+        corrected, published = self._online().predict_pairs(batch), self._inner.predict_pairs(batch)
+        from_facts = self._occlusion.log_slowdown(*profiles, device.type, device.mode)
+        published_log, corrected_log = (math.log(float(answer.median[0])) for answer in (published, corrected))
+        # 2. What each of them contributes.
+        unprofiled = UNPROFILED in (profiles[0].source, profiles[1].source)
+        contributions = [] if unprofiled else self._fact_contributions(names, profiles, device)
+        if published.source[0] is Source.MEASURED:
+            change = published_log - from_facts
+            contributions.append(Contribution(job_id="", name=MEASURED, log_change=change))
+        if corrected_log != published_log and not unprofiled:
+            change = corrected_log - published_log
+            contributions.append(Contribution(job_id="", name=LEARNED, log_change=change))
+        noticeable = [contribution for contribution in contributions if abs(contribution.log_change) > MIN_LOG_CHANGE]
+        noticeable.sort(key=lambda contribution: -abs(contribution.log_change))
         return PairExplanation(
             victim_id=names[0],
             neighbour_id=names[1],
-            median=float(said.median[0]),
-            lower=float(said.lower[0]),
-            upper=float(said.upper[0]),
-            source=said.source[0],
-            note=_note(before, cold=cold, alone=math.exp(alone)),
-            contributions=tuple(sorted(moved, key=lambda one: -abs(one.log_change))[:MOST_CONTRIBUTIONS]),
+            median=float(corrected.median[0]),
+            lower=float(corrected.lower[0]),
+            upper=float(corrected.upper[0]),
+            source=corrected.source[0],
+            note=_note(published, unprofiled=unprofiled, fact_slowdown=math.exp(from_facts)),
+            contributions=tuple(noticeable[:MAX_CONTRIBUTIONS]),
         )
 
-    def _facts(
-        self, names: tuple[str, str], facts: tuple[JobProfile, JobProfile], device: Device
+    def _fact_contributions(
+        self, names: tuple[str, str], profiles: tuple[JobProfile, JobProfile], device: Device
     ) -> list[Contribution]:
+        """What each fact of the two profiles contributes, compared with its reference value."""
         return [
             Contribution(
                 job_id=names[0 if effect.of_victim else 1],
@@ -212,13 +233,14 @@ class Explainer:
                 reference=effect.reference,
                 unit=effect.unit,
             )
-            for effect in self._occlusion.effects(*facts, device.type, device.mode)
+            for effect in self._occlusion.effects(*profiles, device.type, device.mode)
         ]
 
 
-def _note(before: Prediction, *, cold: bool, alone: float) -> str:
-    if cold:
+def _note(published: Prediction, *, unprofiled: bool, fact_slowdown: float) -> str:
+    """What a prediction rests on, where that is not the facts of both profiles."""
+    if unprofiled:
         return "no profile of one of the two: the number rests on what was observed of them, not on facts"
-    if before.source[0] is Source.MEASURED:
-        return f"measured; from the facts alone the model would say {alone:.2f} ×, and the facts below moved that"
+    if published.source[0] is Source.MEASURED:
+        return f"measured; from facts alone the model would say {fact_slowdown:.2f} ×, and the facts below moved that"
     return ""

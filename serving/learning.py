@@ -57,7 +57,7 @@ class ObservationLedger:
         self._last_sequence = max((entry.sequence for entry in book.newest(1)), default=0)
         self.model, self._state_sequence = self._fold_log(self._last_sequence)
         self._alarms = self.model.alarm_count
-        metrics.drifting(len(self.model.drifting_workloads()))
+        metrics.set_drifting_workloads(len(self.model.drifting_workloads()))
 
     @property
     def last_sequence(self) -> int:
@@ -165,19 +165,19 @@ class ObservationLedger:
 
     def _record_metrics(self, answers: Sequence[ObservationAnswer], errors: Sequence[float]) -> None:
         for answer in answers:
-            self._metrics.observed(answer.result)
+            self._metrics.count_observation(answer.result)
         for error in errors:
             if not math.isnan(error):
-                self._metrics.predicted(error)
+                self._metrics.observe_prediction_error(error)
         frozen = self.model.drifting_workloads()
         if (alarms := self.model.alarm_count) > self._alarms:
             _log.warning(
                 "drift alarm: learning is suspended until they are stable again, for %s",
                 ", ".join(frozen) or "all jobs",
             )
-            self._metrics.drift_alarm(alarms - self._alarms)
+            self._metrics.count_drift_alarms(alarms - self._alarms)
         self._alarms = alarms
-        self._metrics.drifting(len(frozen))
+        self._metrics.set_drifting_workloads(len(frozen))
 
     def _observe_one(self, observation: Reported, known: Mapping[str, Observation]) -> tuple[ObservationAnswer, float]:
         """The answer, and the relative error of the prediction before the observation."""

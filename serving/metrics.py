@@ -1,11 +1,11 @@
-"""What the server counts: gRPC calls under their usual names, and what its decisions and predictions were like.
+"""Prometheus metrics of one server: gRPC calls under their usual names, its decisions and its predictions.
 
 Each server has a registry of its own, so that two servers in one process do not share counters.
 """
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from interfere.records import ObservationResult
+from interfere.records import ObservationResult, Plan
 
 # Buckets, seconds: a pair takes about a millisecond, a matrix of 1,000 jobs about one second.
 _SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
@@ -14,7 +14,7 @@ _RATIOS = (0.0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 1.0, 2.0)
 
 
 class Metrics:
-    """All counters of one server."""
+    """All metrics of one server. The labels of rules and actions are the words of RuleKind and ActionKind."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -33,9 +33,21 @@ class Metrics:
         self._gap = Histogram(
             "interfere_match_gap_ratio", "Proved optimality gap of a decision.", buckets=_RATIOS, registry=self.registry
         )
+        self._refusals = Counter(
+            "interfere_refusals",
+            "Refused pairs that decisions listed, by the first rule that forbids them.",
+            ("rule",),
+            registry=self.registry,
+        )
+        self._actions = Counter(
+            "interfere_actions",
+            "Actions of decisions, by the rule behind them.",
+            ("action", "rule"),
+            registry=self.registry,
+        )
         self._deadlines = Counter(
             "interfere_accepted_deadlines",
-            "Deadlines that were accepted, once their job is over, or late.",
+            "Accepted deadlines that were kept or broken.",
             ("result",),
             registry=self.registry,
         )
@@ -51,7 +63,7 @@ class Metrics:
         self._alarms = Counter("interfere_drift_alarms", "Drift alarms.", registry=self.registry)
         self._drifting = Gauge(
             "interfere_drifting_workloads",
-            "Workloads of which nothing is learned until they settle.",
+            "Workloads that drift: nothing is learned of them until they are stable again.",
             registry=self.registry,
         )
         self._granules = Gauge(
@@ -75,38 +87,44 @@ class Metrics:
         self._handled.labels("unary", service, method, code).inc()
         self._handling.labels("unary", service, method).observe(seconds)
 
-    def matched(self, seconds: float, gap: float) -> None:
-        """A decision was made."""
+    def count_decision(self, plan: Plan, seconds: float) -> None:
+        """A new decision was made in so many seconds."""
         self._solve.observe(seconds)
-        self._gap.observe(gap)
+        self._gap.observe(plan.gap)
+        for refusal in plan.refused:
+            if refusal.rule is not None:
+                self._refusals.labels(refusal.rule.kind.value).inc()
+        for action in plan.actions:
+            if action.rule is not None:
+                self._actions.labels(action.kind.value, action.rule.kind.value).inc()
 
-    def granted(self, scope: str, granted: int, free: int) -> None:
-        """So many granules are granted and free in a scope now."""
+    def set_granules(self, scope: str, granted: int, free: int) -> None:
+        """So many granules of a scope are granted and free now."""
         self._granules.labels(scope, "granted").set(granted)
         self._granules.labels(scope, "free").set(free)
 
-    def deadlines(self, kept: int, broken: int) -> None:
-        """Jobs with an accepted deadline are over, or late."""
+    def count_deadlines(self, kept: int, broken: int) -> None:
+        """So many accepted deadlines were kept, and so many broken."""
         self._deadlines.labels("kept").inc(kept)
         self._deadlines.labels("broken").inc(broken)
 
-    def observed(self, result: ObservationResult) -> None:
+    def count_observation(self, result: ObservationResult) -> None:
         """An observation was answered."""
         self._observations.labels(result.value).inc()
 
-    def predicted(self, error_ratio: float) -> None:
-        """A prediction met its measurement."""
+    def observe_prediction_error(self, error_ratio: float) -> None:
+        """A prediction was compared with its measurement."""
         self._error.observe(error_ratio)
 
-    def drift_alarm(self, count: int) -> None:
-        """Jobs began to drift."""
+    def count_drift_alarms(self, count: int) -> None:
+        """So many workloads began to drift."""
         self._alarms.inc(count)
 
-    def drifting(self, workloads: int) -> None:
-        """So many drift now."""
-        self._drifting.set(workloads)
+    def set_drifting_workloads(self, count: int) -> None:
+        """So many workloads drift now."""
+        self._drifting.set(count)
 
-    def serving(self, version: str) -> None:
-        """A model is served from now on."""
+    def set_model_version(self, version: str) -> None:
+        """This model is served from now on."""
         self._model.clear()
         self._model.labels(version).set(1)

@@ -96,7 +96,7 @@ class PolicyCore:
             self._lock,
             lambda snapshot: snapshot if math.isnan(snapshot.now_s) else self._decisions.with_grants(snapshot),
         )
-        metrics.serving(predictor.version)
+        metrics.set_model_version(predictor.version)
 
     # --- predictions ------------------------------------------------------------------------------------------------
 

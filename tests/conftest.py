@@ -1,21 +1,41 @@
-"""Which tests watch the clock: they run by themselves, the others on two workers (`make test`)."""
+"""The tiers of the tests: which belong to `make test`, which to `make journeys`, and which watch the clock."""
 
 import signal
 from pathlib import Path
 
 import pytest
 
-# They pin cores, measure and compare times: a second worker would be the noise that they refuse.
-MEASURING = ("profiling/programs/", "profiling/test_", "soak/")
 HERE = Path(__file__).parent
+# Tests that pin cores, measure and compare times: another worker would disturb them, so they run one after another.
+MEASURING = ("profiling/programs/", "profiling/test_", "soak/")
+# Slow tests that every landing needs: whole commands, real trainings and servers, what README and docs show.
+JOURNEYS = (
+    "commands/quickstart/test_command.py",
+    "docs/",
+    "examples/",
+    "profiling/programs/test_campaign.py",
+    "profiling/test_campaign.py",
+    "profiling/test_command.py",
+    "profiling/static/test_static_profiler.py",
+    "soak/",
+    "training/publishing/test_mlflow_ui.py",
+    "training/replay/test_options.py",
+    "training/test_pipeline.py",
+    "training/test_retrain.py",
+    "training/test_server.py",
+)
 
 
 def pytest_configure() -> None:
-    # A shell starts what runs in its background deaf to Ctrl-C, and children inherit that: tests send it to theirs.
+    # A shell starts background jobs with Ctrl-C ignored, and children inherit that: tests send it to theirs.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if item.path.relative_to(HERE).as_posix().startswith(MEASURING) or item.get_closest_marker("slurm"):
+        path = item.path.relative_to(HERE).as_posix()
+        on_slurm = item.get_closest_marker("slurm") is not None
+        if path.startswith(MEASURING) or on_slurm:
             item.add_marker(pytest.mark.measuring)
+        if path.startswith(JOURNEYS) or on_slurm:
+            item.add_marker(pytest.mark.journey)

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from interfere.policy.costs.objectives import Objective, objective_of, relative_times
 from interfere.policy.device_class import DeviceClass, DeviceClassMembers, group_devices
-from interfere.policy.rules.memory import Demand, demand
+from interfere.policy.rules.memory import memory_demand
 from interfere.protocols import Predictor
-from interfere.records import NAN, Device, Job, JobProfile, Limits, Snapshot
+from interfere.records import NAN, Device, Job, JobProfile, Limits, MemoryDemand, Snapshot
 
 Floats = NDArray[np.float64]
 
@@ -135,8 +135,8 @@ class PlanningContext:
         """float64[n]: τ of n jobs on one of `device_types`."""
         return self.relative_times(jobs)[:, self.device_types.index(device_type)]
 
-    def demand(self, job: Job, device_class: DeviceClass) -> Demand:
+    def demand(self, job: Job, device_class: DeviceClass) -> MemoryDemand:
         """Memory that a job needs on such a device; measured use counts only where the device grants memory."""
         device_type = device_class.type
-        used_bytes = self.catalogue.measured_bytes(job, device_type) if device_class.room.hands_out else NAN
-        return demand(job, self.profile(job, device_type), used_bytes)
+        measured_bytes = self.catalogue.measured_bytes(job, device_type) if device_class.memory.grants_memory else NAN
+        return memory_demand(job, self.profile(job, device_type), measured_bytes)

@@ -6,7 +6,7 @@ same plan and ledger; the clock is the snapshot's.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from interfere.errors import InvalidInputError
@@ -42,10 +42,11 @@ from interfere.policy.residents.actions import (
     keep_actions,
     with_migrations,
 )
+from interfere.policy.rules.text import render
 from interfere.policy.slowdowns import predicted_slowdowns
 from interfere.policy.solve.gangs import plan_all_sizes
 from interfere.policy.validate import validate_clock, validate_snapshot
-from interfere.records import Pairing, Plan, Promise, ScopeLedger, Snapshot
+from interfere.records import ActionKind, Pairing, Plan, Promise, Rule, RuleKind, ScopeLedger, Snapshot
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +91,7 @@ def decide(
     # 9. Attach grants and expiry times.
     new_plan = _with_expiry(replace(new_plan, actions=with_grants(new_plan.actions, context)), context)
     # 10. Merge with what is promised, held back and declined; predict the slowdowns that result.
-    plan = _merge(new_plan, promises, unpromised.held_back | dict.fromkeys(declined_jobs, ""), context)
+    plan = _merge(new_plan, promises, {**unpromised.held_back, **dict.fromkeys(declined_jobs)}, context)
     changes = (*plan.actions, *end_actions(overuse))
     slowdown_of = predicted_slowdowns(context, changes)
     # 11. Accept new deadlines, and write the ledger.
@@ -139,7 +140,7 @@ class _UnpromisedPlan:
 
     plan: Plan
     snapshot: Snapshot  # what the plan was made for
-    held_back: dict[str, str]  # pending jobs that are not in it, by id, with the reason
+    held_back: dict[str, Rule]  # pending jobs that are not in it, by id, with the rule
 
 
 def _plan_around_deadlines(
@@ -155,14 +156,14 @@ def _plan_around_deadlines(
     """
     accepted_jobs = {accepted.job_id for accepted in deadlines.standing}
     promised_starts = [promise.action for promise in promises.kept if not promise.from_device_id]
-    held_back: dict[str, str] = {}
+    held_back: dict[str, Rule] = {}
     snapshot = without_promised(context.snapshot, promises.kept)
     snapshot = remaining_snapshot(snapshot, declined_jobs, overuse.ending_devices)
     while True:
         if snapshot.devices:
             plan = plan_all_sizes(context.subproblem(snapshot))
         else:
-            plan = all_waiting([job.id for job in snapshot.pending], context, _no_device_reason(overuse))
+            plan = all_waiting([job.id for job in snapshot.pending], context, _no_device_rule(overuse))
         breaking = starts_breaking_deadlines(plan, context, accepted_jobs, promised_starts)
         if not breaking:
             return _UnpromisedPlan(plan=plan, snapshot=snapshot, held_back=held_back)
@@ -170,8 +171,9 @@ def _plan_around_deadlines(
         snapshot = remaining_snapshot(snapshot, breaking, ())
 
 
-def _no_device_reason(overuse: OveruseReview) -> str:
-    return "every device is promised to others" + (", or has a job that is to end" if overuse.ending else "")
+def _no_device_rule(overuse: OveruseReview) -> Rule:
+    """Why a job waits where no device is left to plan with."""
+    return Rule(kind=RuleKind.DEVICES_PROMISED, action=ActionKind.END if overuse.ending else None)
 
 
 def _with_expiry(plan: Plan, context: PlanningContext) -> Plan:
@@ -184,14 +186,16 @@ def _with_expiry(plan: Plan, context: PlanningContext) -> Plan:
 
 
 def _merge(
-    new_plan: Plan, promises: ReconciledPromises, waiting_reasons: dict[str, str], context: PlanningContext
+    new_plan: Plan, promises: ReconciledPromises, waiting_rules: Mapping[str, Rule | None], context: PlanningContext
 ) -> Plan:
     """One plan of all pending jobs in the order of the queue, then of the residents that leave their device.
 
-    `waiting_reasons`: the jobs that neither the new plan nor a promise is about, by id, and why they wait.
+    `waiting_rules`: the jobs that neither the new plan nor a promise is about, by id, and why they wait
+    unless they are declined.
     """
-    waiting = all_waiting(waiting_reasons, context, "")
-    reasoned = tuple(replace(action, reason=waiting_reasons[action.job_id]) for action in waiting.actions)
+    waiting = all_waiting(waiting_rules, context)
+    rules = ((action, waiting_rules[action.job_id]) for action in waiting.actions)
+    reasoned = tuple(replace(action, reason=render(rule), rule=rule) if rule else action for action, rule in rules)
     waiting = replace(waiting, actions=reasoned)
     plan = merge_plans([new_plan, _promised_plan(promises.kept, context), waiting], context)
     leaving = [action for action in new_plan.actions if action.kind in LEAVING_KINDS]
@@ -223,7 +227,7 @@ def _promised_plan(kept: Sequence[Promise], context: PlanningContext) -> Plan:
     cost = sum(costs.values(), 0.0)
     value = max_cost if context.objective.is_min_max else cost
     return replace(
-        all_waiting((), context, ""),
+        all_waiting((), context),
         actions=tuple(map(repeat_action, listed)),
         pairs=tuple(pairs.values()),
         cost=cost,

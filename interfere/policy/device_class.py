@@ -4,9 +4,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from interfere.policy.rules.memory import Room
-from interfere.policy.rules.runtime import opening, said
-from interfere.records import NAN, Device, Job, Window
+from interfere.policy.rules.memory import DeviceMemory
+from interfere.policy.rules.runtime import opening_times
+from interfere.records import NAN, Device, Window
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,7 +15,7 @@ class DeviceClass:
 
     type: str
     mode: str
-    room: Room
+    memory: DeviceMemory
     pool: str = ""
     open_s: float = math.inf  # seconds that it stays open from now; 0: it is closed
     opens_s: float = 0.0  # seconds until it opens
@@ -23,24 +23,14 @@ class DeviceClass:
     @classmethod
     def of(cls, device: Device, now_s: float = NAN) -> "DeviceClass":
         """Class of a device at a time."""
-        open_s, opens_s = opening(device, now_s)
+        open_s, opens_s = opening_times(device, now_s)
         return cls(
             open_s=open_s,
             opens_s=opens_s,
             type=device.type,
             mode=device.mode,
-            room=Room.of(device),
+            memory=DeviceMemory.of(device),
             pool=device.pool,
-        )
-
-    def shut_to(self, job: Job) -> str:
-        """Why no start of a job is allowed on such a device now, alone or shared; empty where one is."""
-        if job.pools and self.pool not in job.pools:
-            return f"pool: {job.id} allows [{', '.join(job.pools)}], the device is in {self.pool or 'none'}"
-        if self.open_s > 0:
-            return ""
-        return f"window: {self.name} is closed" + (
-            f", and opens in {said(self.opens_s)}" if math.isfinite(self.opens_s) else ""
         )
 
     @property
@@ -62,7 +52,7 @@ def group_devices(devices: Sequence[Device], now_s: float) -> tuple[DeviceClassM
     """The devices by class and windows, in the order in which each class first occurs."""
     groups: dict[object, list[Device]] = {}
     for device in devices:
-        key = (device.type, device.mode, Room.of(device), device.pool, device.windows)
+        key = (device.type, device.mode, DeviceMemory.of(device), device.pool, device.windows)
         groups.setdefault(key, []).append(device)
     return tuple(
         DeviceClassMembers(

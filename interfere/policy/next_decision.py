@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from interfere.policy.context import PlanningContext
-from interfere.policy.rules.runtime import remaining_s
+from interfere.policy.rules.runtime import remaining_quantile_s
 from interfere.policy.slowdowns import SlowdownOfJob
 from interfere.records import Action, ActionKind, Promise
 from interfere.records.windows import spans
@@ -27,7 +27,7 @@ def next_decision_s(
     snapshot = context.snapshot
     started = {action.job_id for action in actions if action.places}
     last_starts_s = [
-        job.deadline_s - remaining_s(job, snapshot.limits.slowdown.risk)
+        job.deadline_s - remaining_quantile_s(job, snapshot.limits.slowdown.risk)
         for job in snapshot.pending
         if job.id not in started
     ]

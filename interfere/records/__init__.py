@@ -7,7 +7,6 @@ Letters: `n` jobs, `p` ordered pairs, `f` features. SI seconds and bytes. Absent
 from interfere.records.blocks import BlockRequest, BlockSide, PairBlock, SoloMeasurement, StepChunk, WorkloadPair
 from interfere.records.checks import MAX_SLOWDOWN, METRICS, MIN_SLOWDOWN, MODES, NAN
 from interfere.records.cluster import (
-    Action,
     ActionKind,
     Device,
     Job,
@@ -15,13 +14,8 @@ from interfere.records.cluster import (
     MemoryLimits,
     ObjectiveKind,
     ObjectiveTerm,
-    Pairing,
-    Plan,
-    Ranking,
-    Refusal,
     SlowdownLimits,
     Snapshot,
-    SolveStatus,
     TimeLimits,
 )
 from interfere.records.explanations import Alternative, Contribution, Explanation, PairExplanation
@@ -35,8 +29,10 @@ from interfere.records.observations import (
     Progress,
     Rollback,
 )
+from interfere.records.plans import Action, Pairing, Plan, Ranking, Refusal, SolveStatus
 from interfere.records.predictions import MatrixBatch, MatrixPrediction, PairBatch, Prediction, Source
 from interfere.records.promises import AcceptedDeadline, DeviceSlots, Grant, Promise, ScopeLedger
+from interfere.records.rules import MemoryBasis, MemoryDemand, Rule, RuleKind
 from interfere.records.windows import Window
 
 __all__ = [
@@ -63,6 +59,8 @@ __all__ = [
     "Limits",
     "MatrixBatch",
     "MatrixPrediction",
+    "MemoryBasis",
+    "MemoryDemand",
     "MemoryLimits",
     "MemoryUsage",
     "ObjectiveKind",
@@ -84,6 +82,8 @@ __all__ = [
     "Ranking",
     "Refusal",
     "Rollback",
+    "Rule",
+    "RuleKind",
     "ScopeLedger",
     "SlowdownLimits",
     "Snapshot",

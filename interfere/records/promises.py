@@ -7,7 +7,7 @@ import math
 from dataclasses import dataclass
 
 from interfere.records.checks import NAN
-from interfere.records.cluster import Action
+from interfere.records.plans import Action
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

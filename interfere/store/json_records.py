@@ -2,6 +2,7 @@
 
 import json
 import math
+from typing import Any
 
 from interfere.records import (
     AcceptedDeadline,
@@ -10,6 +11,8 @@ from interfere.records import (
     DeviceSlots,
     Grant,
     JobProfile,
+    MemoryBasis,
+    MemoryDemand,
     MemoryUsage,
     Observation,
     Outcome,
@@ -17,6 +20,8 @@ from interfere.records import (
     Progress,
     Promise,
     Rollback,
+    Rule,
+    RuleKind,
 )
 
 
@@ -80,6 +85,8 @@ def promise_from_json(text: str) -> Promise:
     content = json.loads(text)
     action = content["action"]
     action["kind"], action["device_ids"] = ActionKind(action["kind"]), tuple(action["device_ids"])
+    if "rule" in action:  # rows of earlier versions have none
+        action["rule"] = _rule_from_fields(action["rule"])
     return Promise(
         action=Action(**action),
         decision_ids=tuple(content["decision_ids"]),
@@ -137,7 +144,24 @@ def slots_from_json(text: str) -> DeviceSlots:
     return DeviceSlots(**json.loads(text))
 
 
-def _known_fields(record: Observation | Action | Grant | DeviceSlots) -> dict[str, object]:
-    """The fields of a record by name, without those that are NaN."""
+def _rule_from_fields(fields: dict[str, Any]) -> Rule:
+    """Inverse of `_known_fields` for a rule."""
+    fields["kind"], fields["pools"] = RuleKind(fields["kind"]), tuple(fields["pools"])
+    if "action" in fields:
+        fields["action"] = ActionKind(fields["action"])
+    for name in ("demand", "partner_demand"):
+        if name in fields:
+            demand = fields[name]
+            bases = {basis: MemoryBasis(demand[basis]) for basis in ("basis", "known_basis")}
+            fields[name] = MemoryDemand(**demand | bases)
+    return Rule(**fields)
+
+
+def _known_fields(record: Observation | Action | Grant | DeviceSlots | Rule | MemoryDemand) -> dict[str, object]:
+    """The fields of a record by name, without those that are NaN or None."""
     values = {name: getattr(record, name) for name in record.__dataclass_fields__}
-    return {name: value for name, value in values.items() if not (isinstance(value, float) and math.isnan(value))}
+    return {
+        name: _known_fields(value) if isinstance(value, Rule | MemoryDemand) else value
+        for name, value in values.items()
+        if value is not None and not (isinstance(value, float) and math.isnan(value))
+    }

@@ -56,6 +56,54 @@ class SolveStatus(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     SOLVE_STATUS_HEURISTIC: _ClassVar[SolveStatus]
     SOLVE_STATUS_INFEASIBLE: _ClassVar[SolveStatus]
 
+class RuleKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    RULE_KIND_UNSPECIFIED: _ClassVar[RuleKind]
+    RULE_KIND_POOL: _ClassVar[RuleKind]
+    RULE_KIND_DEVICE_CLOSED: _ClassVar[RuleKind]
+    RULE_KIND_WINDOW: _ClassVar[RuleKind]
+    RULE_KIND_DEADLINE: _ClassVar[RuleKind]
+    RULE_KIND_MEMORY: _ClassVar[RuleKind]
+    RULE_KIND_GRANT: _ClassVar[RuleKind]
+    RULE_KIND_WORKING_SET: _ClassVar[RuleKind]
+    RULE_KIND_ACTION_NOT_ALLOWED: _ClassVar[RuleKind]
+    RULE_KIND_UNPROFILED_WORKLOAD: _ClassVar[RuleKind]
+    RULE_KIND_UNKNOWN_DEVICE_TYPE: _ClassVar[RuleKind]
+    RULE_KIND_NOVEL_PAIR: _ClassVar[RuleKind]
+    RULE_KIND_MISFIT_RISK: _ClassVar[RuleKind]
+    RULE_KIND_JOB_SLOWDOWN_CAP: _ClassVar[RuleKind]
+    RULE_KIND_REQUEST_SLOWDOWN_CAP: _ClassVar[RuleKind]
+    RULE_KIND_PROTECTED_SLOWDOWN: _ClassVar[RuleKind]
+    RULE_KIND_LATENCY_TARGET: _ClassVar[RuleKind]
+    RULE_KIND_GUEST_ENDS_FIRST: _ClassVar[RuleKind]
+    RULE_KIND_NO_FREE_SEAT: _ClassVar[RuleKind]
+    RULE_KIND_GANG: _ClassVar[RuleKind]
+    RULE_KIND_MULTI_DEVICE_JOB: _ClassVar[RuleKind]
+    RULE_KIND_MAX_DEVICES: _ClassVar[RuleKind]
+    RULE_KIND_LOWER_COST_ELSEWHERE: _ClassVar[RuleKind]
+    RULE_KIND_DEVICES_PROMISED: _ClassVar[RuleKind]
+    RULE_KIND_PROMISED_TO_OTHER_JOB: _ClassVar[RuleKind]
+    RULE_KIND_ACCEPTED_DEADLINE: _ClassVar[RuleKind]
+    RULE_KIND_INFEASIBLE_DEADLINE: _ClassVar[RuleKind]
+    RULE_KIND_NO_ALLOWED_ACTION: _ClassVar[RuleKind]
+    RULE_KIND_DEVICE_FREE: _ClassVar[RuleKind]
+    RULE_KIND_LEAST_COST: _ClassVar[RuleKind]
+    RULE_KIND_PROMISED: _ClassVar[RuleKind]
+    RULE_KIND_MIGRATION_GAIN: _ClassVar[RuleKind]
+    RULE_KIND_PREEMPTED: _ClassVar[RuleKind]
+    RULE_KIND_DEVICE_VACATED: _ClassVar[RuleKind]
+    RULE_KIND_RESIDENT_STAYS: _ClassVar[RuleKind]
+    RULE_KIND_GRANT_EXCEEDED: _ClassVar[RuleKind]
+
+class MemoryBasis(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    MEMORY_BASIS_UNSPECIFIED: _ClassVar[MemoryBasis]
+    MEMORY_BASIS_PEAK: _ClassVar[MemoryBasis]
+    MEMORY_BASIS_GRANT: _ClassVar[MemoryBasis]
+    MEMORY_BASIS_WORKING_SET: _ClassVar[MemoryBasis]
+    MEMORY_BASIS_STATIC_TRACE: _ClassVar[MemoryBasis]
+    MEMORY_BASIS_MEASURED_USE: _ClassVar[MemoryBasis]
+
 class ObservationResult(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     OBSERVATION_RESULT_UNSPECIFIED: _ClassVar[ObservationResult]
@@ -106,6 +154,48 @@ SOLVE_STATUS_OPTIMAL: SolveStatus
 SOLVE_STATUS_BOUNDED: SolveStatus
 SOLVE_STATUS_HEURISTIC: SolveStatus
 SOLVE_STATUS_INFEASIBLE: SolveStatus
+RULE_KIND_UNSPECIFIED: RuleKind
+RULE_KIND_POOL: RuleKind
+RULE_KIND_DEVICE_CLOSED: RuleKind
+RULE_KIND_WINDOW: RuleKind
+RULE_KIND_DEADLINE: RuleKind
+RULE_KIND_MEMORY: RuleKind
+RULE_KIND_GRANT: RuleKind
+RULE_KIND_WORKING_SET: RuleKind
+RULE_KIND_ACTION_NOT_ALLOWED: RuleKind
+RULE_KIND_UNPROFILED_WORKLOAD: RuleKind
+RULE_KIND_UNKNOWN_DEVICE_TYPE: RuleKind
+RULE_KIND_NOVEL_PAIR: RuleKind
+RULE_KIND_MISFIT_RISK: RuleKind
+RULE_KIND_JOB_SLOWDOWN_CAP: RuleKind
+RULE_KIND_REQUEST_SLOWDOWN_CAP: RuleKind
+RULE_KIND_PROTECTED_SLOWDOWN: RuleKind
+RULE_KIND_LATENCY_TARGET: RuleKind
+RULE_KIND_GUEST_ENDS_FIRST: RuleKind
+RULE_KIND_NO_FREE_SEAT: RuleKind
+RULE_KIND_GANG: RuleKind
+RULE_KIND_MULTI_DEVICE_JOB: RuleKind
+RULE_KIND_MAX_DEVICES: RuleKind
+RULE_KIND_LOWER_COST_ELSEWHERE: RuleKind
+RULE_KIND_DEVICES_PROMISED: RuleKind
+RULE_KIND_PROMISED_TO_OTHER_JOB: RuleKind
+RULE_KIND_ACCEPTED_DEADLINE: RuleKind
+RULE_KIND_INFEASIBLE_DEADLINE: RuleKind
+RULE_KIND_NO_ALLOWED_ACTION: RuleKind
+RULE_KIND_DEVICE_FREE: RuleKind
+RULE_KIND_LEAST_COST: RuleKind
+RULE_KIND_PROMISED: RuleKind
+RULE_KIND_MIGRATION_GAIN: RuleKind
+RULE_KIND_PREEMPTED: RuleKind
+RULE_KIND_DEVICE_VACATED: RuleKind
+RULE_KIND_RESIDENT_STAYS: RuleKind
+RULE_KIND_GRANT_EXCEEDED: RuleKind
+MEMORY_BASIS_UNSPECIFIED: MemoryBasis
+MEMORY_BASIS_PEAK: MemoryBasis
+MEMORY_BASIS_GRANT: MemoryBasis
+MEMORY_BASIS_WORKING_SET: MemoryBasis
+MEMORY_BASIS_STATIC_TRACE: MemoryBasis
+MEMORY_BASIS_MEASURED_USE: MemoryBasis
 OBSERVATION_RESULT_UNSPECIFIED: ObservationResult
 OBSERVATION_RESULT_APPLIED: ObservationResult
 OBSERVATION_RESULT_DUPLICATE: ObservationResult
@@ -460,8 +550,126 @@ class MatchRequest(_message.Message):
     objective_terms: _containers.RepeatedCompositeFieldContainer[ObjectiveTerm]
     def __init__(self, scope: _Optional[str] = ..., snapshot_id: _Optional[str] = ..., pending: _Optional[_Iterable[_Union[Job, _Mapping]]] = ..., devices: _Optional[_Iterable[_Union[Device, _Mapping]]] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., validate_only: _Optional[bool] = ..., objective: _Optional[_Union[ObjectiveKind, str]] = ..., now_s: _Optional[float] = ..., partial: _Optional[bool] = ..., objective_terms: _Optional[_Iterable[_Union[ObjectiveTerm, _Mapping]]] = ...) -> None: ...
 
+class MemoryDemand(_message.Message):
+    __slots__ = ("needed_bytes", "basis", "known_bytes", "known_basis", "working_set_bytes")
+    NEEDED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    BASIS_FIELD_NUMBER: _ClassVar[int]
+    KNOWN_BYTES_FIELD_NUMBER: _ClassVar[int]
+    KNOWN_BASIS_FIELD_NUMBER: _ClassVar[int]
+    WORKING_SET_BYTES_FIELD_NUMBER: _ClassVar[int]
+    needed_bytes: float
+    basis: MemoryBasis
+    known_bytes: float
+    known_basis: MemoryBasis
+    working_set_bytes: float
+    def __init__(self, needed_bytes: _Optional[float] = ..., basis: _Optional[_Union[MemoryBasis, str]] = ..., known_bytes: _Optional[float] = ..., known_basis: _Optional[_Union[MemoryBasis, str]] = ..., working_set_bytes: _Optional[float] = ...) -> None: ...
+
+class Rule(_message.Message):
+    __slots__ = ("kind", "job_id", "partner_id", "workload", "partner_workload", "device_type", "sharing_mode", "pool", "pools", "action", "decision_id", "detail", "demand", "partner_demand", "capacity_bytes", "device_memory_bytes", "memory_headroom", "oversubscription_ratio", "granule_bytes", "needed_granules", "partner_needed_granules", "capacity_granules", "misfit_probability", "max_misfit_probability", "slowdown", "partner_slowdown", "slowdown_cap", "risk", "priority", "partner_priority", "latency_target_s", "step_time_s", "runtime_s", "partner_runtime_s", "time_left_s", "closes_in_s", "opens_in_s", "checkpoint_s", "gpus", "residents", "max_shared_gpus", "max_devices", "kept_devices", "refused_pairs", "saved_s", "paid_s", "granted_bytes", "used_bytes", "device_used_bytes", "duration_s")
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    PARTNER_ID_FIELD_NUMBER: _ClassVar[int]
+    WORKLOAD_FIELD_NUMBER: _ClassVar[int]
+    PARTNER_WORKLOAD_FIELD_NUMBER: _ClassVar[int]
+    DEVICE_TYPE_FIELD_NUMBER: _ClassVar[int]
+    SHARING_MODE_FIELD_NUMBER: _ClassVar[int]
+    POOL_FIELD_NUMBER: _ClassVar[int]
+    POOLS_FIELD_NUMBER: _ClassVar[int]
+    ACTION_FIELD_NUMBER: _ClassVar[int]
+    DECISION_ID_FIELD_NUMBER: _ClassVar[int]
+    DETAIL_FIELD_NUMBER: _ClassVar[int]
+    DEMAND_FIELD_NUMBER: _ClassVar[int]
+    PARTNER_DEMAND_FIELD_NUMBER: _ClassVar[int]
+    CAPACITY_BYTES_FIELD_NUMBER: _ClassVar[int]
+    DEVICE_MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_HEADROOM_FIELD_NUMBER: _ClassVar[int]
+    OVERSUBSCRIPTION_RATIO_FIELD_NUMBER: _ClassVar[int]
+    GRANULE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    NEEDED_GRANULES_FIELD_NUMBER: _ClassVar[int]
+    PARTNER_NEEDED_GRANULES_FIELD_NUMBER: _ClassVar[int]
+    CAPACITY_GRANULES_FIELD_NUMBER: _ClassVar[int]
+    MISFIT_PROBABILITY_FIELD_NUMBER: _ClassVar[int]
+    MAX_MISFIT_PROBABILITY_FIELD_NUMBER: _ClassVar[int]
+    SLOWDOWN_FIELD_NUMBER: _ClassVar[int]
+    PARTNER_SLOWDOWN_FIELD_NUMBER: _ClassVar[int]
+    SLOWDOWN_CAP_FIELD_NUMBER: _ClassVar[int]
+    RISK_FIELD_NUMBER: _ClassVar[int]
+    PRIORITY_FIELD_NUMBER: _ClassVar[int]
+    PARTNER_PRIORITY_FIELD_NUMBER: _ClassVar[int]
+    LATENCY_TARGET_S_FIELD_NUMBER: _ClassVar[int]
+    STEP_TIME_S_FIELD_NUMBER: _ClassVar[int]
+    RUNTIME_S_FIELD_NUMBER: _ClassVar[int]
+    PARTNER_RUNTIME_S_FIELD_NUMBER: _ClassVar[int]
+    TIME_LEFT_S_FIELD_NUMBER: _ClassVar[int]
+    CLOSES_IN_S_FIELD_NUMBER: _ClassVar[int]
+    OPENS_IN_S_FIELD_NUMBER: _ClassVar[int]
+    CHECKPOINT_S_FIELD_NUMBER: _ClassVar[int]
+    GPUS_FIELD_NUMBER: _ClassVar[int]
+    RESIDENTS_FIELD_NUMBER: _ClassVar[int]
+    MAX_SHARED_GPUS_FIELD_NUMBER: _ClassVar[int]
+    MAX_DEVICES_FIELD_NUMBER: _ClassVar[int]
+    KEPT_DEVICES_FIELD_NUMBER: _ClassVar[int]
+    REFUSED_PAIRS_FIELD_NUMBER: _ClassVar[int]
+    SAVED_S_FIELD_NUMBER: _ClassVar[int]
+    PAID_S_FIELD_NUMBER: _ClassVar[int]
+    GRANTED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    USED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    DEVICE_USED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    DURATION_S_FIELD_NUMBER: _ClassVar[int]
+    kind: RuleKind
+    job_id: str
+    partner_id: str
+    workload: str
+    partner_workload: str
+    device_type: str
+    sharing_mode: SharingMode
+    pool: str
+    pools: _containers.RepeatedScalarFieldContainer[str]
+    action: ActionKind
+    decision_id: str
+    detail: str
+    demand: MemoryDemand
+    partner_demand: MemoryDemand
+    capacity_bytes: float
+    device_memory_bytes: float
+    memory_headroom: float
+    oversubscription_ratio: float
+    granule_bytes: float
+    needed_granules: int
+    partner_needed_granules: int
+    capacity_granules: int
+    misfit_probability: float
+    max_misfit_probability: float
+    slowdown: float
+    partner_slowdown: float
+    slowdown_cap: float
+    risk: float
+    priority: int
+    partner_priority: int
+    latency_target_s: float
+    step_time_s: float
+    runtime_s: float
+    partner_runtime_s: float
+    time_left_s: float
+    closes_in_s: float
+    opens_in_s: float
+    checkpoint_s: float
+    gpus: int
+    residents: int
+    max_shared_gpus: int
+    max_devices: int
+    kept_devices: int
+    refused_pairs: int
+    saved_s: float
+    paid_s: float
+    granted_bytes: float
+    used_bytes: float
+    device_used_bytes: float
+    duration_s: float
+    def __init__(self, kind: _Optional[_Union[RuleKind, str]] = ..., job_id: _Optional[str] = ..., partner_id: _Optional[str] = ..., workload: _Optional[str] = ..., partner_workload: _Optional[str] = ..., device_type: _Optional[str] = ..., sharing_mode: _Optional[_Union[SharingMode, str]] = ..., pool: _Optional[str] = ..., pools: _Optional[_Iterable[str]] = ..., action: _Optional[_Union[ActionKind, str]] = ..., decision_id: _Optional[str] = ..., detail: _Optional[str] = ..., demand: _Optional[_Union[MemoryDemand, _Mapping]] = ..., partner_demand: _Optional[_Union[MemoryDemand, _Mapping]] = ..., capacity_bytes: _Optional[float] = ..., device_memory_bytes: _Optional[float] = ..., memory_headroom: _Optional[float] = ..., oversubscription_ratio: _Optional[float] = ..., granule_bytes: _Optional[float] = ..., needed_granules: _Optional[int] = ..., partner_needed_granules: _Optional[int] = ..., capacity_granules: _Optional[int] = ..., misfit_probability: _Optional[float] = ..., max_misfit_probability: _Optional[float] = ..., slowdown: _Optional[float] = ..., partner_slowdown: _Optional[float] = ..., slowdown_cap: _Optional[float] = ..., risk: _Optional[float] = ..., priority: _Optional[int] = ..., partner_priority: _Optional[int] = ..., latency_target_s: _Optional[float] = ..., step_time_s: _Optional[float] = ..., runtime_s: _Optional[float] = ..., partner_runtime_s: _Optional[float] = ..., time_left_s: _Optional[float] = ..., closes_in_s: _Optional[float] = ..., opens_in_s: _Optional[float] = ..., checkpoint_s: _Optional[float] = ..., gpus: _Optional[int] = ..., residents: _Optional[int] = ..., max_shared_gpus: _Optional[int] = ..., max_devices: _Optional[int] = ..., kept_devices: _Optional[int] = ..., refused_pairs: _Optional[int] = ..., saved_s: _Optional[float] = ..., paid_s: _Optional[float] = ..., granted_bytes: _Optional[float] = ..., used_bytes: _Optional[float] = ..., device_used_bytes: _Optional[float] = ..., duration_s: _Optional[float] = ...) -> None: ...
+
 class Action(_message.Message):
-    __slots__ = ("kind", "job_id", "device_id", "partner_id", "slowdown", "slowdown_lower", "slowdown_upper", "partner_slowdown", "cost", "reason", "promised_by_s", "device_ids", "grant_bytes", "accepted")
+    __slots__ = ("kind", "job_id", "device_id", "partner_id", "slowdown", "slowdown_lower", "slowdown_upper", "partner_slowdown", "cost", "reason", "promised_by_s", "device_ids", "grant_bytes", "accepted", "rule")
     KIND_FIELD_NUMBER: _ClassVar[int]
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     DEVICE_ID_FIELD_NUMBER: _ClassVar[int]
@@ -476,6 +684,7 @@ class Action(_message.Message):
     DEVICE_IDS_FIELD_NUMBER: _ClassVar[int]
     GRANT_BYTES_FIELD_NUMBER: _ClassVar[int]
     ACCEPTED_FIELD_NUMBER: _ClassVar[int]
+    RULE_FIELD_NUMBER: _ClassVar[int]
     kind: ActionKind
     job_id: str
     device_id: str
@@ -490,7 +699,8 @@ class Action(_message.Message):
     device_ids: _containers.RepeatedScalarFieldContainer[str]
     grant_bytes: float
     accepted: bool
-    def __init__(self, kind: _Optional[_Union[ActionKind, str]] = ..., job_id: _Optional[str] = ..., device_id: _Optional[str] = ..., partner_id: _Optional[str] = ..., slowdown: _Optional[float] = ..., slowdown_lower: _Optional[float] = ..., slowdown_upper: _Optional[float] = ..., partner_slowdown: _Optional[float] = ..., cost: _Optional[float] = ..., reason: _Optional[str] = ..., promised_by_s: _Optional[float] = ..., device_ids: _Optional[_Iterable[str]] = ..., grant_bytes: _Optional[float] = ..., accepted: _Optional[bool] = ...) -> None: ...
+    rule: Rule
+    def __init__(self, kind: _Optional[_Union[ActionKind, str]] = ..., job_id: _Optional[str] = ..., device_id: _Optional[str] = ..., partner_id: _Optional[str] = ..., slowdown: _Optional[float] = ..., slowdown_lower: _Optional[float] = ..., slowdown_upper: _Optional[float] = ..., partner_slowdown: _Optional[float] = ..., cost: _Optional[float] = ..., reason: _Optional[str] = ..., promised_by_s: _Optional[float] = ..., device_ids: _Optional[_Iterable[str]] = ..., grant_bytes: _Optional[float] = ..., accepted: _Optional[bool] = ..., rule: _Optional[_Union[Rule, _Mapping]] = ...) -> None: ...
 
 class Pairing(_message.Message):
     __slots__ = ("job_id", "partner_id", "device_id", "weight")
@@ -505,14 +715,16 @@ class Pairing(_message.Message):
     def __init__(self, job_id: _Optional[str] = ..., partner_id: _Optional[str] = ..., device_id: _Optional[str] = ..., weight: _Optional[float] = ...) -> None: ...
 
 class Refusal(_message.Message):
-    __slots__ = ("job_id", "partner_id", "reason")
+    __slots__ = ("job_id", "partner_id", "reason", "rule")
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     PARTNER_ID_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
+    RULE_FIELD_NUMBER: _ClassVar[int]
     job_id: str
     partner_id: str
     reason: str
-    def __init__(self, job_id: _Optional[str] = ..., partner_id: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
+    rule: Rule
+    def __init__(self, job_id: _Optional[str] = ..., partner_id: _Optional[str] = ..., reason: _Optional[str] = ..., rule: _Optional[_Union[Rule, _Mapping]] = ...) -> None: ...
 
 class MatchResponse(_message.Message):
     __slots__ = ("decision_id", "model_version", "actions", "pairs", "refused", "refused_total", "cost", "greedy_cost", "greedy_waiting", "lower_bound", "gap", "status", "resolve_at_s", "objective_value")
@@ -717,7 +929,7 @@ class RankPlacementsRequest(_message.Message):
     def __init__(self, job: _Optional[_Union[Job, _Mapping]] = ..., devices: _Optional[_Iterable[_Union[Device, _Mapping]]] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., objective: _Optional[_Union[ObjectiveKind, str]] = ..., scope: _Optional[str] = ...) -> None: ...
 
 class Ranking(_message.Message):
-    __slots__ = ("device_id", "feasible", "slowdown", "worst_resident_slowdown", "cost", "reason", "planned")
+    __slots__ = ("device_id", "feasible", "slowdown", "worst_resident_slowdown", "cost", "reason", "planned", "rule")
     DEVICE_ID_FIELD_NUMBER: _ClassVar[int]
     FEASIBLE_FIELD_NUMBER: _ClassVar[int]
     SLOWDOWN_FIELD_NUMBER: _ClassVar[int]
@@ -725,6 +937,7 @@ class Ranking(_message.Message):
     COST_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
     PLANNED_FIELD_NUMBER: _ClassVar[int]
+    RULE_FIELD_NUMBER: _ClassVar[int]
     device_id: str
     feasible: bool
     slowdown: float
@@ -732,7 +945,8 @@ class Ranking(_message.Message):
     cost: float
     reason: str
     planned: bool
-    def __init__(self, device_id: _Optional[str] = ..., feasible: _Optional[bool] = ..., slowdown: _Optional[float] = ..., worst_resident_slowdown: _Optional[float] = ..., cost: _Optional[float] = ..., reason: _Optional[str] = ..., planned: _Optional[bool] = ...) -> None: ...
+    rule: Rule
+    def __init__(self, device_id: _Optional[str] = ..., feasible: _Optional[bool] = ..., slowdown: _Optional[float] = ..., worst_resident_slowdown: _Optional[float] = ..., cost: _Optional[float] = ..., reason: _Optional[str] = ..., planned: _Optional[bool] = ..., rule: _Optional[_Union[Rule, _Mapping]] = ...) -> None: ...
 
 class RankPlacementsResponse(_message.Message):
     __slots__ = ("rankings", "model_version")

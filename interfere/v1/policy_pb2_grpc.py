@@ -102,7 +102,7 @@ class PolicyServiceServicer:
     """
 
     def PredictSlowdowns(self, request, context):
-        """Slowdowns of ordered pairs, with intervals. A pair that cannot be predicted abstains; it is never an error.
+        """Slowdowns of ordered pairs, with intervals. A pair that cannot be predicted abstains; that is never an error.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -116,7 +116,8 @@ class PolicyServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Match(self, request, context):
-        """Which pending job starts where, alone or beside whom. Same scope, snapshot id and bytes: the stored decision.
+        """Which pending job starts where, alone or beside which other job. The same scope, snapshot id and bytes give the
+        stored decision.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -137,7 +138,7 @@ class PolicyServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ListGrants(self, request, context):
-        """Who holds how much memory in a scope, as of its last decision with a clock.
+        """The memory grants of a scope, as of its last decision with a clock.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -151,7 +152,7 @@ class PolicyServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def RegisterProfiles(self, request, context):
-        """Stores what workloads do alone. All or none; the newest profile of a workload and device type is used.
+        """Stores profiles of workloads, all or none. The newest profile of a workload and device type is used.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -165,21 +166,21 @@ class PolicyServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ListProfiles(self, request, context):
-        """Which profiles there are.
+        """Summaries of the profiles.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetObservationLog(self, request, context):
-        """The log of observations, newest first, and what was known at a point of it.
+        """The log of observations, newest first, and the learned state at a point of it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetModel(self, request, context):
-        """What is served, what it was trained on, what it can answer for, and what it has learned since.
+        """The served model, what it was trained on, what it can answer for, and what it has learned since.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -1,6 +1,7 @@
 """Converters of what a scheduler sends: jobs, devices, limits, snapshots; and of the ranking of devices for one job."""
 
 from dataclasses import fields
+from typing import Any
 
 from interfere.records import (
     NAN,
@@ -17,6 +18,7 @@ from interfere.records import (
 from interfere.records.cluster import DEFAULT_ALLOWED, DEFAULT_MOVE_FACTOR, LIMIT_GROUPS
 from interfere.v1 import policy_pb2 as pb
 from interfere.wire.messages import RankAnswer, RankQuery
+from interfere.wire.rules import rule_from_proto, rule_to_proto
 from interfere.wire.scalars import ACTION, MODE, OBJECTIVE, Inspection, number, numbers, set_numbers
 
 _JOB_OPTIONAL = (
@@ -254,26 +256,33 @@ def rank_answer_to_proto(answer: RankAnswer) -> pb.RankPlacementsResponse:
     rankings = []
     for ranking in answer.rankings:
         message = pb.Ranking(
-            device_id=ranking.device_id, feasible=ranking.feasible, reason=ranking.reason, planned=ranking.planned
+            device_id=ranking.device_id,
+            feasible=ranking.feasible,
+            reason=ranking.reason,
+            planned=ranking.planned,
+            rule=rule_to_proto(ranking.rule),
         )
         set_numbers(message, ranking, "slowdown", "worst_resident_slowdown", "cost")
         rankings.append(message)
     return pb.RankPlacementsResponse(rankings=rankings, model_version=answer.model_version)
 
 
+def _ranking_from_proto(message: pb.Ranking) -> Ranking:
+    present: dict[str, Any] = {**numbers(message, "slowdown", "worst_resident_slowdown")}
+    return Ranking(
+        device_id=message.device_id,
+        feasible=message.feasible,
+        cost=number(message, "cost", float("inf")),
+        reason=message.reason,
+        rule=rule_from_proto(message),
+        planned=message.planned,
+        **present,
+    )
+
+
 def rank_answer_from_proto(message: pb.RankPlacementsResponse) -> RankAnswer:
     """Rankings of devices, the best first; the cost of an infeasible device is infinite."""
     return RankAnswer(
-        rankings=tuple(
-            Ranking(
-                device_id=ranking.device_id,
-                feasible=ranking.feasible,
-                cost=number(ranking, "cost", float("inf")),
-                reason=ranking.reason,
-                planned=ranking.planned,
-                **numbers(ranking, "slowdown", "worst_resident_slowdown"),
-            )
-            for ranking in message.rankings
-        ),
+        rankings=tuple(map(_ranking_from_proto, message.rankings)),
         model_version=message.model_version,
     )

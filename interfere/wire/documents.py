@@ -88,8 +88,11 @@ def read_observations(document: object) -> tuple[Observation, ...]:
 
 
 def plan_document(plan: Plan) -> dict[str, Any]:
-    """A plan as a document."""
-    return asdict(plan)
+    """All of a plan, under the names of its fields; of rules only the parameters that their kind carries."""
+    document = asdict(plan)
+    for part in (*document["actions"], *document["refused"]):
+        part["rule"] = _present_parameters(part["rule"])
+    return document
 
 
 def grants_document(tables: GrantTables) -> dict[str, Any]:
@@ -98,8 +101,23 @@ def grants_document(tables: GrantTables) -> dict[str, Any]:
 
 
 def explanation_document(explanation: Explanation) -> dict[str, Any]:
-    """An explanation as a document."""
-    return asdict(explanation)
+    """All of an explanation, under the names of its fields; of rules only the parameters that their kind carries."""
+    document = asdict(explanation)
+    for part in (document["action"], *document["refused"]):
+        part["rule"] = _present_parameters(part["rule"])
+    return document
+
+
+def _present_parameters(rule: dict[str, Any] | None) -> dict[str, Any] | None:
+    """A rule, or the memory demand in one, without the parameters that are absent."""
+    if rule is None:
+        return None
+    values = {name: _present_parameters(value) if isinstance(value, dict) else value for name, value in rule.items()}
+    return {
+        name: value
+        for name, value in values.items()
+        if value not in (None, "", ()) and not (isinstance(value, float) and math.isnan(value))
+    }
 
 
 def snapshot_document(snapshot: Snapshot) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Explanations on the wire."""
+"""Explanations on the wire: what moves the predictions for a job, and what else it could have got."""
 
 from interfere.records import (
     ActionKind,
@@ -6,12 +6,11 @@ from interfere.records import (
     Contribution,
     Explanation,
     PairExplanation,
-    Refusal,
     Source,
 )
 from interfere.v1 import policy_pb2 as pb
 from interfere.wire.messages import ExplainQuery
-from interfere.wire.plans import action_from_proto, action_to_proto
+from interfere.wire.plans import action_from_proto, action_to_proto, refusal_from_proto, refusal_to_proto
 from interfere.wire.scalars import ACTION, SOURCE, numbers, set_numbers
 
 _FACT = ("value", "reference")
@@ -29,20 +28,20 @@ def explain_query_from_proto(message: pb.ExplainRequest) -> ExplainQuery:
     return ExplainQuery(decision_id=message.decision_id, job_id=message.job_id, scope=message.scope)
 
 
-def explanation_to_proto(said: Explanation) -> pb.ExplainResponse:
+def explanation_to_proto(explanation: Explanation) -> pb.ExplainResponse:
     """Why one job got what it got."""
     return pb.ExplainResponse(
-        decision_id=said.decision_id,
-        scope=said.scope,
-        workload=said.workload,
-        action=action_to_proto(said.action),
-        pairs=[_pair_to_proto(pair) for pair in said.pairs],
-        alternatives=[_alternative_to_proto(one) for one in said.alternatives],
-        left_out=said.left_out,
-        refused=[pb.Refusal(job_id=r.job_id, partner_id=r.partner_id, reason=r.reason) for r in said.refused],
-        refused_total=said.refused_total,
-        model_version=said.model_version,
-        changed=said.changed,
+        decision_id=explanation.decision_id,
+        scope=explanation.scope,
+        workload=explanation.workload,
+        action=action_to_proto(explanation.action),
+        pairs=[_pair_to_proto(pair) for pair in explanation.pairs],
+        alternatives=[_alternative_to_proto(alternative) for alternative in explanation.alternatives],
+        left_out=explanation.left_out,
+        refused=[refusal_to_proto(refusal) for refusal in explanation.refused],
+        refused_total=explanation.refused_total,
+        model_version=explanation.model_version,
+        changed=explanation.changed,
     )
 
 
@@ -56,7 +55,7 @@ def explanation_from_proto(message: pb.ExplainResponse) -> Explanation:
         pairs=tuple(map(_pair_from_proto, message.pairs)),
         alternatives=tuple(map(_alternative_from_proto, message.alternatives)),
         left_out=message.left_out,
-        refused=tuple(Refusal(job_id=r.job_id, partner_id=r.partner_id, reason=r.reason) for r in message.refused),
+        refused=tuple(refusal_from_proto(refusal) for refusal in message.refused),
         refused_total=message.refused_total,
         model_version=message.model_version,
         changed=tuple(message.changed),
@@ -68,9 +67,14 @@ def _pair_to_proto(pair: PairExplanation) -> pb.PairExplanation:
         victim_id=pair.victim_id, neighbour_id=pair.neighbour_id, source=SOURCE[pair.source], note=pair.note
     )
     set_numbers(message, pair, *_SLOWDOWN)
-    for one in pair.contributions:
-        fact = message.contributions.add(job_id=one.job_id, name=one.name, log_change=one.log_change, unit=one.unit)
-        set_numbers(fact, one, *_FACT)
+    for contribution in pair.contributions:
+        fact = message.contributions.add(
+            job_id=contribution.job_id,
+            name=contribution.name,
+            log_change=contribution.log_change,
+            unit=contribution.unit,
+        )
+        set_numbers(fact, contribution, *_FACT)
     return message
 
 
@@ -80,29 +84,34 @@ def _pair_from_proto(message: pb.PairExplanation) -> PairExplanation:
         neighbour_id=message.neighbour_id,
         source=Source(SOURCE.word(message.source, "source")),
         note=message.note,
-        contributions=tuple(
-            Contribution(
-                job_id=one.job_id, name=one.name, log_change=one.log_change, unit=one.unit, **numbers(one, *_FACT)
-            )
-            for one in message.contributions
-        ),
+        contributions=tuple(map(_contribution_from_proto, message.contributions)),
         **{name: float("nan") for name in _SLOWDOWN} | numbers(message, *_SLOWDOWN),
     )
 
 
-def _alternative_to_proto(one: Alternative) -> pb.Alternative:
-    message = pb.Alternative(
-        kind=ACTION[one.kind],
-        device_id=one.device_id,
-        partner_id=one.partner_id,
-        partner_workload=one.partner_workload,
-        cost=one.cost,
-        waiting=one.waiting,
-        waiting_weight=one.waiting_weight,
-        chosen=one.chosen,
-        proven=one.proven,
+def _contribution_from_proto(message: pb.Contribution) -> Contribution:
+    return Contribution(
+        job_id=message.job_id,
+        name=message.name,
+        log_change=message.log_change,
+        unit=message.unit,
+        **numbers(message, *_FACT),
     )
-    set_numbers(message, one, *_GROUP)
+
+
+def _alternative_to_proto(alternative: Alternative) -> pb.Alternative:
+    message = pb.Alternative(
+        kind=ACTION[alternative.kind],
+        device_id=alternative.device_id,
+        partner_id=alternative.partner_id,
+        partner_workload=alternative.partner_workload,
+        cost=alternative.cost,
+        waiting=alternative.waiting,
+        waiting_weight=alternative.waiting_weight,
+        chosen=alternative.chosen,
+        proven=alternative.proven,
+    )
+    set_numbers(message, alternative, *_GROUP)
     return message
 
 

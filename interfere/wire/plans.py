@@ -1,7 +1,10 @@
-"""Decisions on the wire."""
+"""Decisions on the wire: plans with their actions, pairs and refusals."""
+
+from typing import Any
 
 from interfere.records import Action, ActionKind, Pairing, Plan, Refusal, SolveStatus
 from interfere.v1 import policy_pb2 as pb
+from interfere.wire.rules import rule_from_proto, rule_to_proto
 from interfere.wire.scalars import ACTION, STATUS, numbers, set_numbers
 
 _ACTION_OPTIONAL = (
@@ -16,7 +19,7 @@ _ACTION_OPTIONAL = (
 
 
 def action_to_proto(action: Action) -> pb.Action:
-    """What to do with one pending job."""
+    """What to do with one job."""
     message = pb.Action(
         kind=ACTION[action.kind],
         job_id=action.job_id,
@@ -25,13 +28,15 @@ def action_to_proto(action: Action) -> pb.Action:
         reason=action.reason,
         device_ids=action.device_ids,
         accepted=action.accepted,
+        rule=rule_to_proto(action.rule),
     )
     set_numbers(message, action, *_ACTION_OPTIONAL)
     return message
 
 
 def action_from_proto(message: pb.Action) -> Action:
-    """What to do with one pending job."""
+    """What to do with one job."""
+    present: dict[str, Any] = {**numbers(message, *_ACTION_OPTIONAL)}
     return Action(
         kind=ActionKind(ACTION.word(message.kind, "kind")),
         job_id=message.job_id,
@@ -40,7 +45,28 @@ def action_from_proto(message: pb.Action) -> Action:
         reason=message.reason,
         device_ids=tuple(message.device_ids),
         accepted=message.accepted,
-        **numbers(message, *_ACTION_OPTIONAL),
+        rule=rule_from_proto(message),
+        **present,
+    )
+
+
+def refusal_to_proto(refusal: Refusal) -> pb.Refusal:
+    """A pair that is not allowed."""
+    return pb.Refusal(
+        job_id=refusal.job_id,
+        partner_id=refusal.partner_id,
+        reason=refusal.reason,
+        rule=rule_to_proto(refusal.rule),
+    )
+
+
+def refusal_from_proto(message: pb.Refusal) -> Refusal:
+    """A pair that is not allowed."""
+    return Refusal(
+        job_id=message.job_id,
+        partner_id=message.partner_id,
+        reason=message.reason,
+        rule=rule_from_proto(message),
     )
 
 
@@ -54,7 +80,7 @@ def plan_to_proto(plan: Plan) -> pb.MatchResponse:
             pb.Pairing(job_id=p.job_id, partner_id=p.partner_id, device_id=p.device_id, weight=p.weight)
             for p in plan.pairs
         ],
-        refused=[pb.Refusal(job_id=r.job_id, partner_id=r.partner_id, reason=r.reason) for r in plan.refused],
+        refused=[refusal_to_proto(refusal) for refusal in plan.refused],
         refused_total=plan.refused_total,
         cost=plan.cost,
         greedy_cost=plan.greedy_cost,
@@ -77,7 +103,7 @@ def plan_from_proto(message: pb.MatchResponse) -> Plan:
             Pairing(job_id=p.job_id, partner_id=p.partner_id, device_id=p.device_id, weight=p.weight)
             for p in message.pairs
         ),
-        refused=tuple(Refusal(job_id=r.job_id, partner_id=r.partner_id, reason=r.reason) for r in message.refused),
+        refused=tuple(refusal_from_proto(refusal) for refusal in message.refused),
         refused_total=message.refused_total,
         cost=message.cost,
         greedy_cost=message.greedy_cost,

@@ -1,7 +1,7 @@
 """Building blocks of the converters: optional numbers, enumerations, and the paths of broken rules."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from enum import StrEnum
 from functools import partial
@@ -100,6 +100,11 @@ class Words(Mapping[str, Any]):
 
     def __len__(self) -> int:
         return len(self._number)
+
+    @property
+    def numbers(self) -> Collection[int]:
+        """The numbers that have a word."""
+        return self._word.keys()
 
     def word(self, number_: int, field: str) -> str:
         """The word of a number; a number nobody defined is a violation of `field`."""

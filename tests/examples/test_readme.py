@@ -14,7 +14,6 @@ from interfere.client import PolicyClient
 from interfere.config import Settings
 from serving.server import SHIPPED, RunningServer, start_server
 
-pytestmark = pytest.mark.slow
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = Path(__file__).parent / "node"
 ADDRESS = "127.0.0.1:50051"  # in the text

@@ -1,6 +1,6 @@
 """Random valid records for the laws of conversion."""
 
-from dataclasses import replace
+from dataclasses import Field, fields, replace
 
 from hypothesis import strategies as st
 
@@ -21,6 +21,8 @@ from interfere.records import (
     JobProfile,
     KernelStat,
     Limits,
+    MemoryBasis,
+    MemoryDemand,
     MemoryUsage,
     ObjectiveKind,
     ObjectiveTerm,
@@ -36,6 +38,8 @@ from interfere.records import (
     Ranking,
     Refusal,
     Rollback,
+    Rule,
+    RuleKind,
     Snapshot,
     SolveStatus,
     Source,
@@ -192,6 +196,41 @@ limits = st.builds(
     grant_patience_s=numbers(),
     grant_tolerance=numbers(),
 )
+bases = st.sampled_from(MemoryBasis)
+demands = st.builds(
+    MemoryDemand,
+    needed_bytes=optional(),
+    basis=bases,
+    known_bytes=optional(),
+    known_basis=bases,
+    working_set_bytes=optional(),
+)
+
+
+def _parameter(field: Field) -> st.SearchStrategy:
+    """Values of one field of a rule by its type, so that a field that the wire leaves out is found."""
+    name = field.type.__name__ if isinstance(field.type, type) else str(field.type).rpartition(".")[2]
+    return {
+        "str": words,
+        "float": optional(),
+        "int | None": st.none() | counts,
+        "MemoryDemand | None": st.none() | demands,
+        "ActionKind | None": st.none() | st.sampled_from(ActionKind),
+        "]": tuples(names),
+    }[name]
+
+
+@st.composite
+def rules(draw: st.DrawFn) -> Rule:
+    """A kind with some of all parameters."""
+    given = {"kind": draw(st.sampled_from(RuleKind)), "sharing_mode": draw(st.just("") | modes)}
+    for field in fields(Rule):
+        if field.name not in given and draw(st.integers(0, 3)) == 0:
+            given[field.name] = draw(_parameter(field))
+    return Rule(**given)
+
+
+optional_rules = st.none() | rules()
 snapshots = st.builds(
     Snapshot,
     pending=tuples(jobs),
@@ -219,6 +258,7 @@ rank_answers = st.builds(
             cost=numbers() | st.just(float("inf")),
             reason=words,
             planned=st.booleans(),
+            rule=optional_rules,
         )
     ),
     model_version=words,
@@ -238,6 +278,7 @@ actions = st.builds(
     promised_by_s=optional(),
     device_ids=tuples(names),
     grant_bytes=optional(1.0),
+    rule=optional_rules,
 )
 promises = st.builds(Promise, action=actions, decision_ids=tuples(names), from_device_id=words, since_s=optional())
 grants = st.builds(
@@ -293,7 +334,7 @@ plans = st.builds(
     model_version=words,
     actions=tuples(actions),
     pairs=tuples(st.builds(Pairing, job_id=names, partner_id=names, device_id=names, weight=numbers())),
-    refused=tuples(st.builds(Refusal, job_id=names, partner_id=names, reason=words)),
+    refused=tuples(st.builds(Refusal, job_id=names, partner_id=names, reason=words, rule=optional_rules)),
     refused_total=counts,
     cost=numbers(),
     greedy_cost=numbers(),
@@ -357,7 +398,7 @@ explanations = st.builds(
         ),
         2,
     ),
-    refused=tuples(st.builds(Refusal, job_id=names, partner_id=names, reason=words), 2),
+    refused=tuples(st.builds(Refusal, job_id=names, partner_id=names, reason=words, rule=optional_rules), 2),
     refused_total=counts,
 )
 

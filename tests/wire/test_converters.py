@@ -183,3 +183,20 @@ def test_absent_numbers_are_not_sent() -> None:
     message = predictions.pair_answer_to_proto(answer)
     assert not message.predictions[0].HasField("median")
     assert same(predictions.pair_answer_from_proto(message), answer)
+
+
+def test_a_decision_that_was_stored_before_there_were_rules_is_read() -> None:
+    stored = pb.MatchResponse(
+        actions=[pb.Action(kind=pb.ACTION_KIND_WAIT, job_id="a", reason="no device has a free seat")],
+        refused=[pb.Refusal(job_id="a", partner_id="b", reason="memory: 50 GiB + 50 GiB > 80 GiB")],
+        status=pb.SOLVE_STATUS_OPTIMAL,
+    )
+    plan = plans.plan_from_proto(pb.MatchResponse.FromString(stored.SerializeToString()))
+    assert (plan.actions[0].rule, plan.refused[0].rule) == (None, None)
+    assert (plan.actions[0].reason, plan.refused[0].reason) == (stored.actions[0].reason, stored.refused[0].reason)
+
+
+def test_a_rule_of_a_kind_that_a_newer_server_added_leaves_its_reason() -> None:
+    newer = pb.Refusal(job_id="a", partner_id="b", reason="a new rule", rule=pb.Rule(kind=9999, job_id="a"))
+    refusal = plans.refusal_from_proto(newer)
+    assert (refusal.rule, refusal.reason) == (None, "a new rule")

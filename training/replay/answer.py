@@ -5,6 +5,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
+
 from interfere.data.tables import Table, read_table
 from interfere.data.traces import JobTrace, VirtualCluster, read_trace
 from interfere.errors import InvalidInputError
@@ -30,7 +32,7 @@ from interfere.sim.schedulers.registry import (
 from interfere.sim.study import Study, study
 from interfere.sim.trace_worlds import TraceWorlds, worlds_of
 from interfere.sim.truth import TableTruth, TruthTable, truth_of
-from interfere.sim.world import World
+from interfere.sim.world import HOUR_S, World
 from training.replay.question import Question, check_options
 
 GUESTS_END_FIRST = (
@@ -69,6 +71,7 @@ def answer_question(question: Question, *, report: Callable[[str], None] | None 
     question = question.resolved(has_gangs=has_gangs)
     note(truth.note())
     note(trace_worlds.note())
+    note(coverage_note(truth, trace_worlds.worlds))
     if not question.guest_may_stay:
         note(GUESTS_END_FIRST)
     belief, measured, belief_note = _beliefs(question, table, truth)
@@ -105,6 +108,24 @@ def answer_question(question: Question, *, report: Callable[[str], None] | None 
     if result.dropped:
         notes.append(f"draws with an offered load of 1 or more count nowhere: {', '.join(result.dropped)}")
     return Answer(question=question, study=result, notes=tuple(notes), deadline_draws=deadline_draws)
+
+
+def coverage_note(truth: TruthTable, worlds: Sequence[World]) -> str:
+    """How much of the trace the truth knows, in GPU hours, and how much of that is jobs on several GPUs."""
+    known = {truth.workloads[k] for k in np.flatnonzero(np.isfinite(truth.table).any(axis=1))}
+    gpu_h = {False: 0.0, True: 0.0}  # by: does the truth know a pair of the workload?
+    gang_gpu_h = 0.0
+    for job in (job for world in worlds for job in world.jobs):
+        job_gpu_h = job.gpus * job.duration_s / HOUR_S
+        gpu_h[job.workload in known] += job_gpu_h
+        gang_gpu_h += job_gpu_h if job.workload in known and job.gpus > 1 else 0.0
+    note = f"truth covers {gpu_h[True] / max(sum(gpu_h.values()), 1e-12):.1%} of the trace's GPU hours"
+    if not gang_gpu_h:
+        return note
+    return (
+        f"{note}; {gang_gpu_h / gpu_h[True]:.1%} of these are jobs on several GPUs, which no table measured in pairs: "
+        "they are assumed to slow down as on one GPU (--most-shared-gpus 1 leaves them out)"
+    )
 
 
 def _truth(question: Question, table: Table) -> TruthTable:

@@ -8,7 +8,8 @@ from dataclasses import replace
 
 from interfere.policy.answer.actions import MAX_REFUSALS
 from interfere.policy.context import PlanningContext
-from interfere.records import Action, ActionKind, Job, Plan, SolveStatus
+from interfere.policy.rules.text import render
+from interfere.records import Action, ActionKind, Job, Plan, Rule, SolveStatus
 
 
 def merge_plans(plans: Sequence[Plan], context: PlanningContext) -> Plan:
@@ -40,9 +41,18 @@ def merge_plans(plans: Sequence[Plan], context: PlanningContext) -> Plan:
     )
 
 
-def all_waiting(job_ids: Iterable[str], context: PlanningContext, reason: str) -> Plan:
-    """The plan in which every one of these jobs waits, for one and the same reason."""
-    actions = tuple(Action(kind=ActionKind.WAIT, job_id=job_id, reason=reason) for job_id in job_ids)
+def all_waiting(job_ids: Iterable[str], context: PlanningContext, rule: Rule | None = None) -> Plan:
+    """The plan in which every one of these jobs waits, by one and the same rule."""
+    reason = "" if rule is None else render(rule)
+    actions = tuple(
+        Action(
+            kind=ActionKind.WAIT,
+            job_id=job_id,
+            reason=reason,
+            rule=None if rule is None else replace(rule, job_id=job_id),
+        )
+        for job_id in job_ids
+    )
     return Plan(
         decision_id=context.decision_id,
         model_version=context.predictor.version,

@@ -13,9 +13,22 @@ from interfere.errors import InvalidInputError
 from interfere.policy.context import JobCatalogue, PlanningContext
 from interfere.policy.costs.candidates import Candidates, Start, find_candidates
 from interfere.policy.device_class import DeviceClass
+from interfere.policy.rules.text import render
 from interfere.policy.validate import validate_snapshot
 from interfere.protocols import Predictor
-from interfere.records import NAN, ActionKind, Device, Job, Limits, ObjectiveKind, Promise, Ranking, Snapshot
+from interfere.records import (
+    NAN,
+    ActionKind,
+    Device,
+    Job,
+    Limits,
+    ObjectiveKind,
+    Promise,
+    Ranking,
+    Rule,
+    RuleKind,
+    Snapshot,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,16 +67,13 @@ def rank(
     ranked = []
     for device in devices:
         if job.gpus > 1:
-            reason = f"it takes {job.gpus} devices at once: ask Match"
-            ranked.append(_infeasible(device, reason))
+            ranked.append(_infeasible(device, Rule(kind=RuleKind.MULTI_DEVICE_JOB, job_id=job.id, gpus=job.gpus)))
         elif device.id in empty_place:
             ranked.append(_on_empty_device(candidates, limits, device, empty_place[device.id]))
         elif device.id in seat_place:
             ranked.append(_beside_resident(candidates, device, seat_place[device.id]))
         else:
-            has_gang = any(resident.gpus > 1 for resident in device.residents)
-            residents = "a gang runs there" if has_gang else f"{len(device.residents)} residents"
-            ranked.append(_infeasible(device, f"no free seat: {residents}"))
+            ranked.append(_infeasible(device, _full_rule(job, device)))
     # 3. Respect promises, then sort.
     promise_of = _standing_promises(job, devices, promises)
     ranked = [_with_promise(entry, job, promise_of.get(entry.ranking.device_id)) for entry in ranked]
@@ -96,57 +106,84 @@ def _with_promise(entry: _RankedDevice, job: Job, promise: Promise | None) -> _R
     ranking = entry.ranking
     if promise is None or not ranking.feasible:
         return entry
-    reason = f"promised to {promise.action.job_id} by decision {promise.decision_ids[0]}"
-    if promise.action.job_id != job.id:
-        return replace(entry, ranking=replace(ranking, feasible=False, cost=np.inf, reason=reason))
-    action = promise.action
+    action, decision_id = promise.action, promise.decision_ids[0]
+    if action.job_id != job.id:
+        rule = Rule(
+            kind=RuleKind.PROMISED_TO_OTHER_JOB, job_id=job.id, partner_id=action.job_id, decision_id=decision_id
+        )
+        refused = replace(ranking, feasible=False, cost=np.inf, reason=render(rule), rule=rule)
+        return replace(entry, ranking=refused)
+    rule = Rule(kind=RuleKind.PROMISED, job_id=job.id, decision_id=decision_id)
     promised = replace(
         ranking,
-        reason=reason,
+        reason=render(rule),
+        rule=rule,
         slowdown=action.slowdown,
         worst_resident_slowdown=action.partner_slowdown,
     )
     return replace(entry, ranking=promised)
 
 
+def _full_rule(job: Job, device: Device) -> Rule:
+    """Why a device that runs several jobs or a gang takes no other."""
+    gang_gpus = next((resident.gpus for resident in device.residents if resident.gpus > 1), None)
+    return Rule(kind=RuleKind.NO_FREE_SEAT, job_id=job.id, residents=len(device.residents), gpus=gang_gpus)
+
+
 def _on_empty_device(candidates: Candidates, limits: Limits, device: Device, place: int) -> _RankedDevice:
-    device_class, reason = DeviceClass.of(device), ""
+    device_class, job_id = DeviceClass.of(device), candidates.pending[0].id
+    rule = None
     if not np.isfinite(candidates.solo_cost[device_class][0]):
-        blocked = candidates.pair_tables[device_class].kept_out(0)
-        reason = blocked or "start_alone is not an allowed action"
-        if ActionKind.START_ALONE in limits.allowed and not blocked:
-            reason = candidates.pair_tables[device_class].too_large(0)
+        rows = candidates.pair_tables[device_class].rows
+        not_allowed = Rule(kind=RuleKind.ACTION_NOT_ALLOWED, job_id=job_id, action=ActionKind.START_ALONE)
+        rule = rows.start_rules[0]
+        if rule is None:
+            rule = rows.memory_rule(0) if ActionKind.START_ALONE in limits.allowed else not_allowed
     elif not candidates.max_new_devices:
-        reason = f"max_devices: {limits.max_devices} empty devices may be taken"
+        rule = Rule(kind=RuleKind.MAX_DEVICES, job_id=job_id, max_devices=limits.max_devices)
     start = Start(members=(0,), device=place)
-    return _ranked(candidates, device, reason, start, slowdown=1.0, resident_slowdown=NAN)
+    return _ranked(candidates, device, rule, start, slowdown=1.0, resident_slowdown=NAN)
 
 
 def _beside_resident(candidates: Candidates, device: Device, seat: int) -> _RankedDevice:
     table, column = candidates.seat_columns[seat]
-    slowdown, resident_slowdown = float(table.row_slowdown[0, column]), float(table.column_slowdown[0, column])
-    start, reason = Start(members=(0,), seat=seat), table.reason(0, column)
-    return _ranked(candidates, device, reason, start, slowdown=slowdown, resident_slowdown=resident_slowdown)
+    slowdown = float(table.predictions.row_slowdown[0, column])
+    resident_slowdown = float(table.predictions.column_slowdown[0, column])
+    start, rule = Start(members=(0,), seat=seat), table.blocking_rule(0, column)
+    return _ranked(candidates, device, rule, start, slowdown=slowdown, resident_slowdown=resident_slowdown)
 
 
-def _infeasible(device: Device, reason: str) -> _RankedDevice:
+def _infeasible(device: Device, rule: Rule) -> _RankedDevice:
     ranking = Ranking(
-        device_id=device.id, feasible=False, slowdown=NAN, worst_resident_slowdown=NAN, cost=np.inf, reason=reason
+        device_id=device.id,
+        feasible=False,
+        slowdown=NAN,
+        worst_resident_slowdown=NAN,
+        cost=np.inf,
+        reason=render(rule),
+        rule=rule,
     )
     return _RankedDevice(ranking=ranking, added_cost=np.inf)
 
 
 def _ranked(
-    candidates: Candidates, device: Device, reason: str, start: Start, *, slowdown: float, resident_slowdown: float
+    candidates: Candidates,
+    device: Device,
+    rule: Rule | None,
+    start: Start,
+    *,
+    slowdown: float,
+    resident_slowdown: float,
 ) -> _RankedDevice:
-    """The ranking of a device; an empty reason says that the start is allowed."""
-    added_cost, largest_cost = (np.inf, np.inf) if reason else candidates.cost_of(start)
+    """The ranking of a device; a rule is what forbids the start."""
+    added_cost, largest_cost = candidates.cost_of(start) if rule is None else (np.inf, np.inf)
     ranking = Ranking(
         device_id=device.id,
-        feasible=not reason,
+        feasible=rule is None,
         slowdown=slowdown,
         worst_resident_slowdown=resident_slowdown,
         cost=max(candidates.resident_floor, largest_cost) if candidates.is_min_max else added_cost,
-        reason=reason or "allowed",
+        reason="allowed" if rule is None else render(rule),
+        rule=rule,
     )
     return _RankedDevice(ranking=ranking, added_cost=added_cost)

@@ -1,57 +1,65 @@
-"""The part of a decision in which one job was decided: with the jobs planned together with it, all else as it was.
+"""The subproblem of a decision in which one job was decided: with the jobs planned together with it, all else fixed.
 
-Jobs of other sizes, those whose start had been promised before, and residents that move keep what they got; a decision
-is made size by size around promises, moves come after the starts (`scope`, `gangs`).
+Jobs of other sizes, jobs whose start had been promised before, and residents that move keep what they got: a decision
+is made size by size around promises, and moves come after the starts (`decide`, `gangs`).
 """
 
 import math
 from collections.abc import Mapping
 
-from interfere.policy.deadlines.guarantees import HELD_BACK
 from interfere.policy.remaining import remaining_snapshot
 from interfere.policy.solve.gangs import subproblem_of_size
-from interfere.records import Action, ActionKind, Plan, Snapshot
+from interfere.records import Action, ActionKind, Plan, RuleKind, Snapshot
 
 
-def part_of(snapshot: Snapshot, decided: Plan, job_id: str) -> Snapshot | None:
-    """That part as jobs on one device each, a gang's set being one. None where nothing was planned for the job: it runs
-    already, its start was told again, or no device was left for it."""
-    size = {job.id: job.gpus for job in snapshot.pending}
-    told = {action.job_id: action for action in decided.actions}
-    if job_id not in size or job_id not in told or told_again(told[job_id], snapshot):
+def subproblem_of(snapshot: Snapshot, decided: Plan, job_id: str) -> Snapshot | None:
+    """The subproblem as jobs on one device each, the device set of a gang being one.
+
+    None where nothing was planned for the job: it runs already, its start was repeated, or no device was left for it.
+    """
+    size_of = {job.id: job.gpus for job in snapshot.pending}
+    action_of = {action.job_id: action for action in decided.actions}
+    if job_id not in size_of or job_id not in action_of:
         return None
-    if _left_out(told[job_id]):
+    if is_repeated(action_of[job_id], snapshot) or _is_left_out(action_of[job_id]):
         return None
-    others = [a for name, a in told.items() if name in size and _apart(a, size[name] != size[job_id], snapshot)]
-    gone, places = {a.job_id for a in others}, {name for a in others for name in a.places} | _moving(told, snapshot)
-    left = remaining_snapshot(snapshot, gone, places)
-    sizes = {job.gpus for job in (*left.pending, *(r for device in left.devices for r in device.residents))}
-    part = left if sizes == {1} else subproblem_of_size(left, size[job_id])[0]
-    return part if part.devices else None
+    # 1. Take out the jobs that were decided apart, with their devices, and the devices of residents that move or end.
+    apart = [
+        action
+        for name, action in action_of.items()
+        if name in size_of
+        and (size_of[name] != size_of[job_id] or _is_left_out(action) or is_repeated(action, snapshot))
+    ]
+    taken = {name for action in apart for name in action.places} | _changing_devices(action_of, snapshot)
+    remaining = remaining_snapshot(snapshot, {action.job_id for action in apart}, taken)
+    # 2. Of gangs, make each set of devices one.
+    residents = (resident for device in remaining.devices for resident in device.residents)
+    sizes = {job.gpus for job in (*remaining.pending, *residents)}
+    subproblem = remaining if sizes == {1} else subproblem_of_size(remaining, size_of[job_id])[0]
+    return subproblem if subproblem.devices else None
 
 
-def _apart(action: Action, other_size: bool, snapshot: Snapshot) -> bool:
-    """Was a pending job decided without the others?"""
-    return other_size or _left_out(action) or told_again(action, snapshot)
-
-
-def _left_out(action: Action) -> bool:
-    """Was nothing planned for a pending job at all?"""
-    return action.kind is ActionKind.DECLINE or action.reason.startswith(HELD_BACK)
-
-
-def _moving(told: Mapping[str, Action], snapshot: Snapshot) -> set[str]:
-    """Devices that residents leave, those that they move to, and those where one is to end."""
-    here: dict[str, set[str]] = {}
-    for device in snapshot.devices:
-        for job in device.residents:
-            here.setdefault(job.id, set()).add(device.id)
-    moved = [(at, set(told[name].places)) for name, at in here.items() if name in told]
-    ending = {name for action in told.values() if action.kind is ActionKind.END for name in action.places}
-    return ending | {name for at, to in moved if to and to != at for name in at | to}
-
-
-def told_again(action: Action, snapshot: Snapshot) -> bool:
-    """Whether a start was promised by an earlier decision: those of this one expire a whole time to live from now."""
+def is_repeated(action: Action, snapshot: Snapshot) -> bool:
+    """Was a start promised by an earlier decision? Promises of this decision expire a whole time to live from now."""
     by_s = action.promised_by_s
     return not math.isnan(by_s) and by_s < snapshot.now_s + snapshot.limits.timing.promise_ttl_s
+
+
+def _is_left_out(action: Action) -> bool:
+    """Was nothing planned for a pending job at all?"""
+    held_back = action.rule is not None and action.rule.kind is RuleKind.ACCEPTED_DEADLINE
+    return held_back or action.kind is ActionKind.DECLINE
+
+
+def _changing_devices(action_of: Mapping[str, Action], snapshot: Snapshot) -> set[str]:
+    """Devices that residents leave, those that they move to, and those where one is to end."""
+    devices_of: dict[str, set[str]] = {}
+    for device in snapshot.devices:
+        for resident in device.residents:
+            devices_of.setdefault(resident.id, set()).add(device.id)
+    changing = {name for action in action_of.values() if action.kind is ActionKind.END for name in action.places}
+    for job_id, current in devices_of.items():
+        planned = set(action_of[job_id].places) if job_id in action_of else set()
+        if planned and planned != current:
+            changing |= current | planned
+    return changing

@@ -11,8 +11,7 @@ from interfere.policy.costs.miss_probability import solo_miss_probabilities
 from interfere.policy.costs.objectives import weights
 from interfere.policy.costs.pair_costs import PairCosts, pair_costs
 from interfere.policy.device_class import DeviceClass
-from interfere.policy.rules.memory import too_large
-from interfere.policy.rules.runtime import lost_times, slowdowns_to_miss, start_weights
+from interfere.policy.rules.runtime import relative_checkpoint_losses, slowdowns_to_miss, start_weights
 from interfere.records import ActionKind, Device, Job
 
 Floats = NDArray[np.float64]
@@ -71,19 +70,19 @@ class Candidates:
         i, j = start.members[0], start.members[-1]
         if start.seat >= 0:
             table, column = self.seat_columns[start.seat]
-            return float(table.cost[i, column]), float(table.worst[i, column])
+            return float(table.cost[i, column]), float(table.max_job_cost[i, column])
         device_class = self.empty_classes[start.device]
         if i == j:
             solo_cost = float(self.solo_cost[device_class][i])
             return solo_cost, solo_cost
         table = self.pair_tables[device_class]
-        return float(table.cost[i, j]), float(table.worst[i, j])
+        return float(table.cost[i, j]), float(table.max_job_cost[i, j])
 
     def capped_at(self, threshold: float) -> "Candidates":
         """Without the starts in which a job costs more than the threshold."""
 
         def capped(table: PairCosts) -> PairCosts:
-            return replace(table, cost=np.where(table.worst <= threshold, table.cost, np.inf))
+            return replace(table, cost=np.where(table.max_job_cost <= threshold, table.cost, np.inf))
 
         return replace(
             self,
@@ -119,11 +118,11 @@ def find_candidates(context: PlanningContext) -> Candidates:
             context,
             row_times=times[device_class.type],
             column_times=times[device_class.type],
-        ).either_way()
+        ).symmetric()
         for device_class in dict.fromkeys(empty_classes)
     }
     solo_cost = {
-        device_class: _solo_cost(device_class, table, times[device_class.type], context)
+        device_class: _solo_cost(table, times[device_class.type], context)
         for device_class, table in pair_tables.items()
     }
     # 3. Pending jobs beside residents.
@@ -145,14 +144,12 @@ def find_candidates(context: PlanningContext) -> Candidates:
     )
 
 
-def _solo_cost(device_class: DeviceClass, table: PairCosts, times: Floats, context: PlanningContext) -> Floats:
-    """float64[n]: cost of each pending job alone on an empty device of a class; inf where it may not start there."""
+def _solo_cost(table: PairCosts, times: Floats, context: PlanningContext) -> Floats:
+    """float64[n]: cost of each pending job alone on a device of the table's class; inf where it may not start."""
     pending, objective = context.snapshot.pending, context.objective
-    demands = [context.demand(job, device_class) for job in pending]
-    allowed = np.array([not too_large(demand, device_class.room) for demand in demands], dtype=bool)
+    allowed = np.array([table.rows.solo_rule(i) is None for i in range(len(pending))], dtype=bool)
     allowed &= ActionKind.START_ALONE in context.limits.allowed
-    allowed &= np.array([not table.kept_out(i) for i in range(len(pending))], dtype=bool)
-    stretch = times + lost_times(pending, table.row_stays)
+    stretch = times + relative_checkpoint_losses(pending, table.rows.runtimes)
     cost = objective.constant(pending) + objective.rate(pending) * stretch
     if objective.deadline_miss_price:
         limits = slowdowns_to_miss(pending, times, context.now_s)

@@ -1,12 +1,12 @@
-"""What sharing would cost, and whether it is allowed: one table of predicted slowdowns per device class.
+"""What sharing a device would cost, and which rule forbids it: one table of pairs for each device class.
 
-A pair (i, j) costs f_i(τ_i s_ij) + f_j(τ_j s_ji) with predicted medians s; see `objectives` for f and τ. Of a resident
-j, which has paid f_j(τ_j) whatever is decided, only the rest counts.
-A cap holds on the quantile 1 - risk of the prediction. Every forbidden pair knows the rule that binds.
+A pair (i, j) costs f_i(τ_i s_ij) + f_j(τ_j s_ji) with predicted medians s; see `objectives` for f and τ. A resident has
+paid f_j(τ_j) whatever is decided: only what the pair adds to that counts. A cap holds on the quantile 1 - risk of the
+prediction. Law: a cost is infinite exactly where a rule forbids the pair.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -16,253 +16,341 @@ from interfere.policy.context import PlanningContext
 from interfere.policy.costs.miss_probability import deadline_miss_probabilities, soft_cap_probabilities
 from interfere.policy.costs.objectives import weights
 from interfere.policy.device_class import DeviceClass
-from interfere.policy.rules.guest_ends_first import lasting_s, outlasts, why_not
-from interfere.policy.rules.memory import Demand, do_not_fit, misfits, too_large
-from interfere.policy.rules.runtime import FREE, Stay, left_s, lost_times, slowdowns_to_miss, stays
-from interfere.policy.rules.slowdown_caps import caps_of, past_cap, protected_caps, time_caps
-from interfere.protocols import Predictor
-from interfere.records import NAN, ActionKind, Job, JobProfile, Limits, MatrixBatch
+from interfere.policy.rules.availability import AvailabilityRule
+from interfere.policy.rules.guest_ends_first import expected_runtimes_s, guest_rule
+from interfere.policy.rules.jobs_on_class import JobsOnClass
+from interfere.policy.rules.memory import pair_memory_rules
+from interfere.policy.rules.pair_rules import PairRule, PairRules, UniformRule
+from interfere.policy.rules.predictability import predictability_rules
+from interfere.policy.rules.runtime import median_runtimes_s, relative_checkpoint_losses, slowdowns_to_miss
+from interfere.policy.rules.slowdown_caps import SlowdownCapRule, SlowdownCaps, time_caps
+from interfere.records import NAN, ActionKind, Job, JobProfile, Limits, MatrixBatch, Rule, RuleKind
 
 Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PairPredictions:
+    """Predicted slowdowns of r row jobs beside c column jobs, float64[r, c] each; NaN where nothing is predicted."""
+
+    row_slowdown: Floats  # median, of the row job
+    column_slowdown: Floats  # median, of the column job
+    row_upper: Floats  # quantile 1 - risk; NaN where no cap is set
+    column_upper: Floats
+    fit_probability: Floats  # that both fit the memory of the device; NaN where no misfit risk is set
+
+    @classmethod
+    def unknown(cls, shape: tuple[int, int]) -> "PairPredictions":
+        """Nothing is predicted."""
+        ahead, back, row_upper, column_upper, fits = (np.full(shape, np.nan) for _ in range(5))
+        return cls(
+            row_slowdown=ahead,
+            column_slowdown=back,
+            row_upper=row_upper,
+            column_upper=column_upper,
+            fit_probability=fits,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PairCosts:
-    """r row jobs beside c column jobs on one device class. `cost` is inf where `reason` is not empty."""
+    """r row jobs beside c column jobs on one device class: who, what is predicted, what it costs, what forbids it."""
 
-    cost: NDArray[np.float64]  # float64[r, c], of the pair; beside a resident what is added
-    worst: NDArray[np.float64]  # float64[r, c], the larger cost of the two jobs
-    row_slowdown: NDArray[np.float64]  # float64[r, c]
-    column_slowdown: NDArray[np.float64]  # float64[r, c]
-    rows: tuple[Job, ...]
-    columns: tuple[Job, ...]
-    row_profiles: tuple[JobProfile | None, ...]
-    column_profiles: tuple[JobProfile | None, ...]
-    where: DeviceClass
-    limits: Limits
-    row_demands: tuple[Demand, ...]
-    column_demands: tuple[Demand, ...]
-    fits: NDArray[np.float64]  # float64[r, c], probability that both fit; NaN where nobody asks or knows
-    row_upper: NDArray[np.float64]
-    column_upper: NDArray[np.float64]
-    row_known: NDArray[np.bool_]
-    column_known: NDArray[np.bool_]
-    domain_reason: str
-    row_stays: tuple[Stay, ...]
-    column_stays: tuple[Stay, ...]
-    row_time: NDArray[np.float64]  # float64[r, c], caps of deadlines and windows; NaN for none
-    column_time: NDArray[np.float64]
-    lasting_s: tuple[Floats, Floats]  # float64[r, c] each: row here beside the column, column beside the row
-    running: bool = False  # are the columns residents already?
+    rows: JobsOnClass
+    columns: JobsOnClass
+    predictions: PairPredictions
+    cost: Floats  # float64[r, c], of the pair, beside a resident what is added; inf where a rule forbids it
+    max_job_cost: Floats  # float64[r, c], the larger cost of the two jobs
+    rules: PairRules
 
-    def either_way(self) -> "PairCosts":
-        """Of jobs among themselves: what is forbidden one way is forbidden, and rounding makes no difference."""
-        return replace(self, cost=np.maximum(self.cost, self.cost.T), worst=np.maximum(self.worst, self.worst.T))
+    @property
+    def device_class(self) -> DeviceClass:
+        """The class of the devices."""
+        return self.rows.device_class
 
-    def reason(self, i: int, j: int) -> str:
-        """The rule that forbids row i beside column j; empty when allowed."""
-        return self._one_way(i, j) or (self._one_way(j, i) if self.rows is self.columns else "")
+    def symmetric(self) -> "PairCosts":
+        """The costs of jobs among themselves: a pair that is forbidden one way is forbidden, and costs the same."""
+        return replace(
+            self,
+            cost=np.maximum(self.cost, self.cost.T),
+            max_job_cost=np.maximum(self.max_job_cost, self.max_job_cost.T),
+            rules=replace(self.rules, symmetric=True),
+        )
 
-    def _one_way(self, i: int, j: int) -> str:
-        if ActionKind.START_SHARED not in self.limits.allowed:
-            most = self.limits.most_shared_gpus
-            size = "" if most is None else f", or the job takes more devices than most_shared_gpus = {most}"
-            return f"start_shared is not an allowed action{size}"
-        if shut := self.kept_out(i) or ("" if self.running else self._shut(self.columns[j], self.column_stays[j])):
-            return shut
-        if unknown := self._unknown(i, j):
-            return unknown
-        one, other = self.row_demands[i], self.column_demands[j]
-        if why := do_not_fit(one, other, float(self.fits[i, j]), self.where.room, self.limits):
-            return why
-        row, column = self.rows[i], self.columns[j]
-        upper, time_cap = float(self.row_upper[i, j]), float(self.row_time[i, j])
-        why = past_cap(row, column, self.row_profiles[i], upper, self.limits, self.row_stays[i], time_cap)
-        upper, time_cap = float(self.column_upper[i, j]), float(self.column_time[i, j])
-        why = why or past_cap(column, row, self.column_profiles[j], upper, self.limits, self.column_stays[j], time_cap)
-        guest_s, host_s = (float(one[i, j]) for one in self.lasting_s)
-        stays = self.running and self.limits.guest_ends_first and outlasts(guest_s, host_s)
-        return why or (why_not(row, column, guest_s, host_s) if stays else "")
+    def blocking_rule(self, row: int, column: int) -> Rule | None:
+        """The rule that forbids a pair; None where it is allowed."""
+        return self.rules.blocking_rule(row, column)
 
-    def kept_out(self, i: int) -> str:
-        """Why row i may not start there whoever else does, as long as it runs; empty where it may."""
-        return self._shut(self.rows[i], self.row_stays[i])
-
-    def _shut(self, job: Job, stay: Stay) -> str:
-        return self.where.shut_to(job) or stay.shut(job.id, self.where.name)
-
-    def too_large(self, i: int) -> str:
-        """Why row i does not fit there even alone; empty when it does."""
-        return too_large(self.row_demands[i], self.where.room)
-
-    def _unknown(self, i: int, j: int) -> str:
-        """Why nothing is predicted for the two; empty when something is."""
-        row, column = self.rows[i], self.columns[j]
-        for job, known in ((row, self.row_known[i]), (column, self.column_known[j])):
-            if not known:
-                return f"no profile of workload {job.workload!r} on {self.where.type}: it runs alone first"
-        if not self.domain_reason and np.isnan(self.row_slowdown[i, j] + self.column_slowdown[i, j]):
-            return (
-                f"{row.workload} beside {column.workload} is unlike all that the model learned from: measure this "
-                "pair first, or set allow_extrapolation"
-            )
-        return self.domain_reason
+    def subset(self, rows: Sequence[int], columns: Sequence[int]) -> "PairCosts":
+        """The costs of some rows and columns, to be solved: without predictions and rules."""
+        at = np.ix_(rows, columns)
+        return PairCosts(
+            rows=self.rows.subset(rows),
+            columns=self.columns.subset(columns),
+            predictions=PairPredictions.unknown((0, 0)),
+            cost=self.cost[at],
+            max_job_cost=self.max_job_cost[at],
+            rules=PairRules(),
+        )
 
 
 def pair_costs(
     rows: Sequence[Job],
     columns: Sequence[Job],
-    where: DeviceClass,
+    device_class: DeviceClass,
     context: PlanningContext,
     *,
-    row_times: NDArray[np.float64],
-    column_times: NDArray[np.float64],
+    row_times: Floats,
+    column_times: Floats,
     running: bool = False,
 ) -> PairCosts:
     """Costs of every row job beside every column job on one device class; the columns are `running` already or not.
 
     `row_times` float64[r] and `column_times` float64[c]: τ of the jobs on this device type.
     """
-    predictor, limits, objective, now_s = context.predictor, context.limits, context.objective, context.now_s
-    row_profiles = [context.profile(job, where.type) for job in rows]
-    column_profiles = [context.profile(job, where.type) for job in columns]
-    r, c = len(rows), len(columns)
-    domain = "" if limits.allow_extrapolation else predictor.knows(where.type, where.mode)
-    ahead, back = np.full((r, c), np.nan), np.full((r, c), np.nan)
-    row_upper, column_upper = ahead.copy(), back.copy()
-    row_known, column_known = (
-        np.array([p is not None for p in x], dtype=bool) for x in (row_profiles, column_profiles)
-    )
-    timed = math.isfinite(where.open_s) or any(not math.isnan(job.deadline_s) for job in (*rows, *columns))
-    row_stays, column_stays = (
-        stays(jobs, times, where.open_s, now_s, limits.slowdown.risk) if timed else (FREE,) * len(jobs)
-        for jobs, times in ((rows, row_times), (columns, column_times))
-    )
-    row_cap = np.minimum(caps_of(rows, row_profiles, limits)[:, None], protected_caps(rows, columns, limits))
-    column_cap = np.minimum(caps_of(columns, column_profiles, limits)[:, None], protected_caps(columns, rows, limits)).T
-    capped = timed or np.isfinite(row_cap).any() or np.isfinite(column_cap).any()
-    fits = np.full((r, c), np.nan)
-    some = np.ix_(row_known, column_known)
-    if not domain and row_known.any() and column_known.any() and ActionKind.START_SHARED in limits.allowed:
-        ahead[some], back[some], likely = _predict(row_profiles, column_profiles, where, predictor, 0.5, limits)
-        if likely is not None:
-            fits[some] = likely
-        if capped:
-            row_upper[some], column_upper[some], _ = _predict(
-                row_profiles, column_profiles, where, predictor, 1 - limits.slowdown.risk, limits
-            )
-    row_time, column_time = (
-        time_caps(one, other, upper) if timed else np.full(upper.shape, np.nan)
-        for one, other, upper in ((row_stays, column_stays, column_upper), (column_stays, row_stays, row_upper.T))
-    )
-    of_rows = objective.constant(rows)[:, None] + (objective.rate(rows) * row_times)[:, None] * ahead
-    of_columns = objective.constant(columns) + objective.rate(columns) * column_times * back
-    of_rows += (objective.rate(rows) * lost_times(rows, row_stays))[:, None]
-    if not running:
-        of_columns += objective.rate(columns) * lost_times(columns, column_stays)
-    if objective.deadline_miss_price and timed and not np.isnan(ahead).all():
-        row_cases = slowdowns_to_miss(rows, row_times, now_s, left_s(columns, column_times) * back)
-        column_cases = slowdowns_to_miss(columns, column_times, now_s, left_s(rows, row_times) * ahead.T)
-        miss, other = deadline_miss_probabilities(
-            lambda level: _predict(row_profiles, column_profiles, where, predictor, level, limits)[:2],
-            row_cases[:, some[0], some[1]],
-            column_cases[:, some[1], some[0]],
-            running=running,
-        )
-        of_rows[some] += objective.deadline_miss_price * weights(rows)[row_known][:, None] * miss
-        of_columns[some] += objective.deadline_miss_price * weights(columns)[column_known] * other
-    cost = of_rows + of_columns
-    if running:
-        cost -= objective.constant(columns) + objective.rate(columns) * column_times
-    if objective.soft_cap_price and not np.isnan(cost).all():
-        past = soft_cap_probabilities(
-            lambda level: _predict(row_profiles, column_profiles, where, predictor, level, limits)[:2],
-            limits.slowdown.soft_cap,
-        )
-        cost[some] += objective.soft_cap_price * past
-    row_demands, column_demands = ([context.demand(job, where) for job in jobs] for jobs in (rows, columns))
-    forbidden = np.isnan(cost) | (row_upper > np.fmin(row_cap, row_time))
-    forbidden |= (column_upper > np.fmin(column_cap, column_time.T)) | misfits(
-        row_demands, column_demands, fits, where.room, limits
-    )
-    lasting = lasting_s(rows, row_times, ahead), lasting_s(columns, column_times, back.T).T
-    if running and limits.guest_ends_first:
-        forbidden |= outlasts(*lasting)
-    cost[forbidden] = np.inf
-    cost[_shut(rows, row_stays, where), :] = np.inf
-    if not running:
-        cost[:, _shut(columns, column_stays, where)] = np.inf
+    # 1. Look the jobs up.
+    deadlines = any(not math.isnan(job.deadline_s) for job in (*rows, *columns))
+    timed = math.isfinite(device_class.open_s) or deadlines
+    row_jobs = JobsOnClass.of(rows, device_class, context, row_times, timed=timed)
+    column_jobs = JobsOnClass.of(columns, device_class, context, column_times, timed=timed)
+    table = _PairTable(rows=row_jobs, columns=column_jobs, context=context, running=running, timed=timed)
+    # 2. Predict medians, and upper quantiles where a cap may bind.
+    caps = table.slowdown_caps()
+    capped = timed or any(np.isfinite(cap.tightest()).any() for cap in caps)
+    predictions = table.predict(capped=capped)
+    # 3. Cost each job, then each pair.
+    row_cost, column_cost = table.job_costs(predictions)
+    cost = table.pair_cost(row_cost, column_cost)
+    # 4. Collect the rules, and forbid what any of them forbids.
+    rules = PairRules(rules=tuple(table.rules(predictions, caps, np.isnan(cost))))
+    cost[rules.forbidden(cost.shape)] = np.inf
     return PairCosts(
-        row_stays=row_stays,
-        column_stays=column_stays,
-        row_time=row_time,
-        column_time=column_time.T,
-        lasting_s=lasting,
+        rows=row_jobs,
+        columns=column_jobs,
+        predictions=predictions,
         cost=cost,
-        worst=np.maximum(of_rows, of_columns),
-        row_slowdown=ahead,
-        column_slowdown=back,
-        rows=tuple(rows),
-        columns=tuple(columns),
-        where=where,
-        limits=limits,
-        row_profiles=tuple(row_profiles),
-        column_profiles=tuple(column_profiles),
-        row_demands=tuple(row_demands),
-        column_demands=tuple(column_demands),
-        fits=fits,
-        row_upper=row_upper,
-        column_upper=column_upper,
-        row_known=row_known,
-        column_known=column_known,
-        domain_reason=domain,
-        running=running,
+        max_job_cost=np.maximum(row_cost, column_cost),
+        rules=rules,
     )
 
 
-def _shut(jobs: Sequence[Job], found: Sequence[Stay], where: DeviceClass) -> list[bool]:
-    return [bool(where.shut_to(job) or one.shut(job.id, where.name)) for job, one in zip(jobs, found, strict=True)]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _PairTable:
+    """The stages of `pair_costs` for one table."""
 
+    rows: JobsOnClass
+    columns: JobsOnClass
+    context: PlanningContext
+    running: bool  # are the columns residents already?
+    timed: bool  # does a deadline or a window play a part?
 
-def _predict(
-    rows: Sequence[JobProfile | None],
-    columns: Sequence[JobProfile | None],
-    where: DeviceClass,
-    predictor: Predictor,
-    quantile: float,
-    limits: Limits,
-) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64] | None]:
-    """Both directions for the known jobs, and how likely they fit; each distinct profile is predicted once."""
-    row_kinds, row_of = _distinct(rows)
-    column_kinds, column_of = _distinct(columns)
-    answer = predictor.predict_matrix(
-        MatrixBatch(
-            victims=row_kinds,
-            neighbours=column_kinds,
-            device_type=where.type,
-            mode=where.mode,
-            device_memory_bytes=where.room.most_bytes if where.room.memory_bytes >= 0 else NAN,
-            allow_extrapolation=limits.allow_extrapolation,
-        ),
-        quantile=quantile,
-    )
-    spread = np.ix_(row_of, column_of)
-    fits = None
-    if answer.feasibility is not None and not math.isnan(limits.memory.misfit_risk):
-        fits = answer.feasibility[spread].astype(np.float64)
-    ahead, back = answer.victim_slowdown[spread], answer.neighbour_slowdown[spread]
-    return ahead.astype(np.float64), back.astype(np.float64), fits
+    @property
+    def _limits(self) -> Limits:
+        return self.context.limits
+
+    @property
+    def _shape(self) -> tuple[int, int]:
+        return len(self.rows.jobs), len(self.columns.jobs)
+
+    @property
+    def _unknown_domain(self) -> str:
+        """Why the model knows nothing of the device type and sharing mode; empty where it does."""
+        device_class = self.rows.device_class
+        extrapolate = self._limits.allow_extrapolation
+        return "" if extrapolate else self.context.predictor.knows(device_class.type, device_class.mode)
+
+    @property
+    def _profiled(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Index of the pairs of which both workloads are profiled."""
+        return np.ix_(self.rows.profiled, self.columns.profiled)  # type: ignore[return-value]
+
+    # --- predictions ------------------------------------------------------------------------------------------------
+
+    def slowdown_caps(self) -> tuple[SlowdownCaps, SlowdownCaps]:
+        """The caps of the row jobs against the column jobs, and the other way round."""
+        rows, columns = self.rows, self.columns
+        return (
+            SlowdownCaps.of(rows.jobs, rows.profiles, columns.jobs, self._limits),
+            SlowdownCaps.of(columns.jobs, columns.profiles, rows.jobs, self._limits),
+        )
+
+    def predict(self, *, capped: bool) -> PairPredictions:
+        """Medians and how likely pairs fit, and where a cap may bind the quantile 1 - risk."""
+        found, profiled = PairPredictions.unknown(self._shape), self._profiled
+        sharing = ActionKind.START_SHARED in self._limits.allowed
+        if self._unknown_domain or not sharing or not self.rows.profiled.any() or not self.columns.profiled.any():
+            return found
+        found.row_slowdown[profiled], found.column_slowdown[profiled], fits = self._quantile(0.5)
+        if fits is not None:
+            found.fit_probability[profiled] = fits
+        if capped:
+            upper = self._quantile(1 - self._limits.slowdown.risk)
+            found.row_upper[profiled], found.column_upper[profiled], _ = upper
+        return found
+
+    def _quantile(self, level: float) -> tuple[Floats, Floats, Floats | None]:
+        """A quantile of both slowdowns for the profiled jobs, and how likely they fit; each profile is asked once."""
+        row_profiles, row_of = _distinct(self.rows.profiles)
+        column_profiles, column_of = _distinct(self.columns.profiles)
+        device_class = self.rows.device_class
+        memory = device_class.memory
+        answer = self.context.predictor.predict_matrix(
+            MatrixBatch(
+                victims=row_profiles,
+                neighbours=column_profiles,
+                device_type=device_class.type,
+                mode=device_class.mode,
+                device_memory_bytes=memory.allocatable_bytes if memory.memory_bytes >= 0 else NAN,
+                allow_extrapolation=self._limits.allow_extrapolation,
+            ),
+            quantile=level,
+        )
+        spread = np.ix_(row_of, column_of)
+        fits = None
+        if answer.feasibility is not None and not math.isnan(self._limits.memory.misfit_risk):
+            fits = answer.feasibility[spread].astype(np.float64)
+        ahead, back = answer.victim_slowdown[spread], answer.neighbour_slowdown[spread]
+        return ahead.astype(np.float64), back.astype(np.float64), fits
+
+    def _slowdowns(self, level: float) -> tuple[Floats, Floats]:
+        ahead, back, _ = self._quantile(level)
+        return ahead, back
+
+    # --- costs ------------------------------------------------------------------------------------------------------
+
+    def job_costs(self, predictions: PairPredictions) -> tuple[Floats, Floats]:
+        """float64[r, c] each: what the row job costs beside the column job, and the column job beside the row job."""
+        objective, rows, columns = self.context.objective, self.rows, self.columns
+        ahead, back = predictions.row_slowdown, predictions.column_slowdown
+        row_rate, column_rate = objective.rate(rows.jobs), objective.rate(columns.jobs)
+        row_cost = objective.constant(rows.jobs)[:, None] + (row_rate * rows.relative_times)[:, None] * ahead
+        column_cost = objective.constant(columns.jobs) + column_rate * columns.relative_times * back
+        row_cost += (row_rate * relative_checkpoint_losses(rows.jobs, rows.runtimes))[:, None]
+        if not self.running:
+            column_cost += column_rate * relative_checkpoint_losses(columns.jobs, columns.runtimes)
+        if objective.deadline_miss_price and self.timed and not np.isnan(ahead).all():
+            profiled = self._profiled
+            row_misses, column_misses = self._miss_probabilities(predictions)
+            row_weights, column_weights = weights(rows.jobs)[rows.profiled], weights(columns.jobs)[columns.profiled]
+            row_cost[profiled] += objective.deadline_miss_price * row_weights[:, None] * row_misses
+            column_cost[profiled] += objective.deadline_miss_price * column_weights * column_misses
+        return row_cost, column_cost
+
+    def _miss_probabilities(self, predictions: PairPredictions) -> tuple[Floats, Floats]:
+        """P(the job misses its deadline beside the other) for the profiled pairs: of row jobs, of column jobs."""
+        rows, columns, now_s, at = self.rows, self.columns, self.context.now_s, self._profiled
+        row_median_s = median_runtimes_s(rows.jobs, rows.relative_times)
+        column_median_s = median_runtimes_s(columns.jobs, columns.relative_times)
+        row_partner_s = column_median_s * predictions.column_slowdown
+        column_partner_s = row_median_s * predictions.row_slowdown.T
+        row_cases = slowdowns_to_miss(rows.jobs, rows.relative_times, now_s, row_partner_s)
+        column_cases = slowdowns_to_miss(columns.jobs, columns.relative_times, now_s, column_partner_s)
+        return deadline_miss_probabilities(
+            self._slowdowns,
+            row_cases[:, at[0], at[1]],
+            column_cases[:, at[1], at[0]],
+            running=self.running,
+        )
+
+    def pair_cost(self, row_cost: Floats, column_cost: Floats) -> Floats:
+        """float64[r, c]: what the pair costs, beside residents what it adds; NaN where nothing is predicted."""
+        objective, columns = self.context.objective, self.columns
+        cost = row_cost + column_cost
+        if self.running:
+            cost -= objective.constant(columns.jobs) + objective.rate(columns.jobs) * columns.relative_times
+        if objective.soft_cap_price and not np.isnan(cost).all():
+            past = soft_cap_probabilities(self._slowdowns, self._limits.slowdown.soft_cap)
+            cost[self._profiled] += objective.soft_cap_price * past
+        return cost
+
+    # --- rules ------------------------------------------------------------------------------------------------------
+
+    def rules(
+        self, predictions: PairPredictions, caps: tuple[SlowdownCaps, SlowdownCaps], abstained: NDArray[np.bool_]
+    ) -> Iterator[PairRule]:
+        """Every rule on these pairs, in the order in which they bind. `abstained` bool[r, c]: is there no cost?"""
+        rows, columns, limits = self.rows, self.columns, self._limits
+        if ActionKind.START_SHARED not in limits.allowed:
+            yield self._not_allowed()
+        resident_rules = (None,) * len(columns.jobs)
+        yield AvailabilityRule(rows.start_rules, resident_rules if self.running else columns.start_rules)
+        yield from predictability_rules(
+            rows.jobs,
+            columns.jobs,
+            rows.profiled,
+            columns.profiled,
+            abstained,
+            rows.device_class,
+            self._unknown_domain,
+        )
+        yield from pair_memory_rules(
+            rows.ids,
+            columns.ids,
+            rows.demands,
+            columns.demands,
+            predictions.fit_probability,
+            rows.device_class.memory,
+            limits,
+        )
+        row_upper, column_upper = predictions.row_upper, predictions.column_upper.T
+        yield self._cap_rule(rows, columns, caps[0], row_upper, column_upper.T, of_columns=False)
+        yield self._cap_rule(columns, rows, caps[1], column_upper, row_upper.T, of_columns=True)
+        if self.running and limits.guest_ends_first:
+            guest_s = expected_runtimes_s(rows.jobs, rows.relative_times, predictions.row_slowdown)
+            host_s = expected_runtimes_s(columns.jobs, columns.relative_times, predictions.column_slowdown.T).T
+            yield guest_rule(rows.jobs, columns.jobs, guest_s, host_s)
+
+    def _not_allowed(self) -> UniformRule:
+        rows, columns, limits = self.rows, self.columns, self._limits
+        return UniformRule(
+            kind=RuleKind.ACTION_NOT_ALLOWED,
+            mask=np.broadcast_to(np.True_, self._shape),
+            rule_of=lambda i, j: Rule(
+                kind=RuleKind.ACTION_NOT_ALLOWED,
+                job_id=rows.jobs[i].id,
+                partner_id=columns.jobs[j].id,
+                action=ActionKind.START_SHARED,
+                max_shared_gpus=limits.most_shared_gpus,
+            ),
+        )
+
+    def _cap_rule(
+        self,
+        jobs: JobsOnClass,
+        partners: JobsOnClass,
+        caps: SlowdownCaps,
+        upper: Floats,
+        partner_upper: Floats,
+        *,
+        of_columns: bool,
+    ) -> SlowdownCapRule:
+        """The caps of one side; `upper` and `partner_upper` have its jobs in their rows."""
+        time_cap = np.full(upper.shape, np.nan)
+        if self.timed:
+            time_cap = time_caps(jobs.runtimes, partners.runtimes, partner_upper)
+        return SlowdownCapRule(
+            jobs=jobs.jobs,
+            partners=partners.jobs,
+            profiles=jobs.profiles,
+            runtimes=jobs.runtimes,
+            caps=caps,
+            time_cap=time_cap,
+            upper=upper,
+            risk=self._limits.slowdown.risk,
+            caps_columns=of_columns,
+        )
 
 
 def _distinct(profiles: Sequence[JobProfile | None]) -> tuple[tuple[JobProfile, ...], list[int]]:
-    kinds: dict[int, int] = {}
-    found: list[JobProfile] = []
-    place = []
+    """The distinct profiles, and for each job that has one its place among them."""
+    place_of: dict[int, int] = {}
+    distinct: list[JobProfile] = []
+    places = []
     for profile in profiles:
         if profile is None:
             continue
-        if id(profile) not in kinds:
-            kinds[id(profile)] = len(found)
-            found.append(profile)
-        place.append(kinds[id(profile)])
-    return tuple(found), place
+        if id(profile) not in place_of:
+            place_of[id(profile)] = len(distinct)
+            distinct.append(profile)
+        places.append(place_of[id(profile)])
+    return tuple(distinct), places

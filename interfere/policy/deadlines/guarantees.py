@@ -15,13 +15,12 @@ from dataclasses import dataclass, replace
 from interfere.policy.context import PlanningContext
 from interfere.policy.deadlines.admission import CapacityProfile, DeadlineDemand, reserve_earliest, schedule_all
 from interfere.policy.device_class import DeviceClass, DeviceClassMembers
-from interfere.policy.rules.memory import too_large
-from interfere.policy.rules.runtime import TICK_S, remaining_s, start_weights
+from interfere.policy.rules.memory import solo_memory_rule
+from interfere.policy.rules.runtime import TICK_S, remaining_quantile_s, start_weights
 from interfere.policy.slowdowns import SlowdownOfJob
-from interfere.records import NAN, AcceptedDeadline, Action, Job, Plan
+from interfere.records import NAN, AcceptedDeadline, Action, Job, Plan, Rule, RuleKind
 from interfere.records.windows import spans
 
-HELD_BACK = "accepted deadline"  # how the reason of a job begins whose start would break an accepted deadline
 MAX_RESCHEDULED_JOBS = 100  # rescheduled to fit in one more, 10 ms; with more it must fit into what they leave
 
 
@@ -51,8 +50,8 @@ def review_deadlines(accepted_deadlines: Sequence[AcceptedDeadline], context: Pl
 
 def starts_breaking_deadlines(
     plan: Plan, context: PlanningContext, accepted_jobs: Collection[str], promised_starts: Sequence[Action]
-) -> dict[str, str]:
-    """The starts of a plan that would break an accepted deadline: job id -> reason.
+) -> dict[str, Rule]:
+    """The starts of a plan that would break an accepted deadline: job id -> rule.
 
     `accepted_jobs` have an accepted deadline; `promised_starts` of earlier decisions are made in any case.
     """
@@ -72,7 +71,7 @@ def starts_breaking_deadlines(
     pending = context.pending
     weights = start_weights(context.snapshot.pending, context.now_s).tolist()
     weight_of = dict(zip(pending, weights, strict=True))
-    reasons: dict[str, str] = {}
+    rules: dict[str, Rule] = {}
     for start in sorted(starts, key=lambda start: (start.job_id not in accepted_jobs, -weight_of[start.job_id])):
         if start.job_id in decided_jobs:
             continue
@@ -82,14 +81,14 @@ def starts_breaking_deadlines(
         on_time = {job.id for job in _schedulable(protected, capacity_after.profiles, demands)}
         late_jobs = [job.id for job in protected if job.id not in on_time]
         if late_jobs:
-            reasons[start.job_id] = _held_back_reason(late_jobs[0])
+            rules[start.job_id] = _held_back_rule(start.job_id, late_jobs[0])
         else:
             capacity, waiting = capacity_after, still_waiting
-    return reasons
+    return rules
 
 
-def _held_back_reason(late_job: str) -> str:
-    return f"{HELD_BACK}: {late_job} would miss the one it was promised"
+def _held_back_rule(job_id: str, late_job: str) -> Rule:
+    return Rule(kind=RuleKind.ACCEPTED_DEADLINE, job_id=job_id, partner_id=late_job)
 
 
 def accept_deadlines(
@@ -170,7 +169,7 @@ class _DeadlineDemands:
     def end_s(self, job: Job, device_type: str, slowdown: float) -> float:
         """When a job ends that starts now on a device type; inf where its remaining time is unknown."""
         tau = float(self.context.relative_times_on(device_type, [job])[0])
-        runtime_s = remaining_s(job, 1 - self.context.limits.slowdown.risk) * tau * max(1.0, slowdown)
+        runtime_s = remaining_quantile_s(job, 1 - self.context.limits.slowdown.risk) * tau * max(1.0, slowdown)
         return math.inf if math.isnan(runtime_s) else self.context.now_s + runtime_s
 
     def ends_in_time(self, start: Action) -> bool:
@@ -184,7 +183,8 @@ class _DeadlineDemands:
     def _runtime_s(self, job: Job, device_class: DeviceClass) -> float:
         """Runtime alone on a device class; inf where the job may not run there."""
         is_other_pool = bool(job.pools) and device_class.pool not in job.pools
-        if is_other_pool or too_large(self.context.demand(job, device_class), device_class.room):
+        demand = self.context.demand(job, device_class)
+        if is_other_pool or solo_memory_rule(job.id, demand, device_class.memory) is not None:
             return math.inf
         return self.end_s(job, device_class.type, 1.0) - self.context.now_s
 

@@ -13,50 +13,53 @@ from dataclasses import dataclass, replace
 
 from interfere.policy.context import PlanningContext
 from interfere.policy.device_class import DeviceClassMembers
-from interfere.policy.rules.memory import too_large
-from interfere.policy.rules.runtime import TICK_S, remaining_s, said
-from interfere.records import NAN, Action, ActionKind, Job, Snapshot
+from interfere.policy.rules.memory import solo_memory_rule
+from interfere.policy.rules.runtime import TICK_S, remaining_quantile_s
+from interfere.policy.rules.text import render
+from interfere.records import NAN, Action, ActionKind, Job, Rule, RuleKind, Snapshot
 from interfere.records.windows import spans
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InfeasibleDeadlines:
-    """The snapshot without its infeasible deadlines, and the reason for each pending job that lost its own."""
+    """The snapshot without its infeasible deadlines, and the rule for each pending job that lost its own."""
 
     snapshot: Snapshot
-    reasons: Mapping[str, str]  # by job id
+    rules: Mapping[str, Rule]  # by job id
 
     def declined_jobs(self, promised_jobs: Collection[str]) -> tuple[str, ...]:
         """Pending jobs that are declined: every one with an infeasible deadline, unless its start is promised."""
         if ActionKind.DECLINE not in self.snapshot.limits.allowed:
             return ()
-        return tuple(job_id for job_id in self.reasons if job_id not in promised_jobs)
+        return tuple(job_id for job_id in self.rules if job_id not in promised_jobs)
 
     def annotate(self, actions: Sequence[Action], promised_jobs: Collection[str]) -> tuple[Action, ...]:
         """The actions, with jobs declined or demoted and reasons that name the infeasible deadline."""
         declined = self.declined_jobs(promised_jobs)
         return tuple(
-            self._annotate(action, is_declined=action.job_id in declined) if action.job_id in self.reasons else action
+            self._annotate(action, is_declined=action.job_id in declined) if action.job_id in self.rules else action
             for action in actions
         )
 
     def _annotate(self, action: Action, *, is_declined: bool) -> Action:
-        reason = self.reasons[action.job_id]
+        rule = self.rules[action.job_id]
+        reason = render(rule)
         if is_declined:
-            return Action(kind=ActionKind.DECLINE, job_id=action.job_id, reason=reason)
+            return Action(kind=ActionKind.DECLINE, job_id=action.job_id, reason=reason, rule=rule)
         if action.kind is not ActionKind.WAIT:
             return replace(action, reason=f"{action.reason}; {reason}")
-        kind = ActionKind.DEMOTE if ActionKind.DEMOTE in self.snapshot.limits.allowed else action.kind
-        return replace(action, kind=kind, reason=f"{reason}; {action.reason}")
+        if ActionKind.DEMOTE in self.snapshot.limits.allowed:
+            return replace(action, kind=ActionKind.DEMOTE, reason=f"{reason}; {action.reason}", rule=rule)
+        return replace(action, reason=f"{reason}; {action.reason}")
 
 
 def find_infeasible_deadlines(context: PlanningContext) -> InfeasibleDeadlines:
     """The infeasible deadlines of a valid snapshot, those of residents included."""
     snapshot = context.snapshot
-    reasons = {
-        job.id: reason
+    rules = {
+        job.id: rule
         for job in snapshot.pending
-        if not math.isnan(job.deadline_s) and (reason := _infeasible_reason(job, context))
+        if not math.isnan(job.deadline_s) and (rule := _infeasible_rule(job, context)) is not None
     }
     late_residents = {
         job.id
@@ -64,9 +67,9 @@ def find_infeasible_deadlines(context: PlanningContext) -> InfeasibleDeadlines:
         for job in device.residents
         if not math.isnan(job.deadline_s) and _optimistic_s(job, device.type, context) > _slack_s(job, context)
     }
-    if not reasons and not late_residents:
-        return InfeasibleDeadlines(snapshot=snapshot, reasons={})
-    pending = tuple(replace(job, deadline_s=NAN) if job.id in reasons else job for job in snapshot.pending)
+    if not rules and not late_residents:
+        return InfeasibleDeadlines(snapshot=snapshot, rules={})
+    pending = tuple(replace(job, deadline_s=NAN) if job.id in rules else job for job in snapshot.pending)
     devices = tuple(
         replace(
             device,
@@ -76,29 +79,26 @@ def find_infeasible_deadlines(context: PlanningContext) -> InfeasibleDeadlines:
         )
         for device in snapshot.devices
     )
-    return InfeasibleDeadlines(snapshot=replace(snapshot, pending=pending, devices=devices), reasons=reasons)
+    return InfeasibleDeadlines(snapshot=replace(snapshot, pending=pending, devices=devices), rules=rules)
 
 
-def _infeasible_reason(job: Job, context: PlanningContext) -> str:
-    """Why the deadline of a pending job is infeasible; empty where it is not."""
-    seconds_left = job.deadline_s - context.now_s
-    passed = f"deadline: {said(-seconds_left)} ago" if seconds_left < 0 else ""
+def _infeasible_rule(job: Job, context: PlanningContext) -> Rule | None:
+    """Why the deadline of a pending job is infeasible; None where it is not."""
+    rule = Rule(kind=RuleKind.INFEASIBLE_DEADLINE, job_id=job.id, time_left_s=job.deadline_s - context.now_s)
     if context.snapshot.partial:  # a device that is left out may be of the fastest type
-        earliest_s, place = remaining_s(job, context.limits.slowdown.risk), "the fastest type"
+        earliest_s, place = remaining_quantile_s(job, context.limits.slowdown.risk), ("", "")
     else:
         ends = [
-            (end_s, members.device_class.name)
+            (end_s, (members.device_class.pool, members.device_class.type))
             for members in context.device_classes
             if len(members.device_ids) >= job.gpus and (end_s := _earliest_end_s(job, members, context)) < math.inf
         ]
         if not ends:
-            return passed or f"deadline: no device can run it before, {said(seconds_left)} are left"
+            return rule
         earliest_s, place = min(ends)
     if earliest_s <= _slack_s(job, context):
-        return ""
-    return passed or (
-        f"deadline: {said(seconds_left)} are left, alone it ends in {said(earliest_s)} at the earliest, on {place}"
-    )
+        return None
+    return replace(rule, runtime_s=earliest_s, pool=place[0], device_type=place[1])
 
 
 def _slack_s(job: Job, context: PlanningContext) -> float:
@@ -111,7 +111,7 @@ def _earliest_end_s(job: Job, members: DeviceClassMembers, context: PlanningCont
     device_class = members.device_class
     if job.pools and device_class.pool not in job.pools:
         return math.inf
-    if too_large(context.demand(job, device_class), device_class.room):
+    if solo_memory_rule(job.id, context.demand(job, device_class), device_class.memory) is not None:
         return math.inf
     needed_s = _optimistic_s(job, device_class.type, context)
     can_be_checkpointed = job.preemptible and not math.isnan(job.checkpoint_s)
@@ -126,4 +126,4 @@ def _earliest_end_s(job: Job, members: DeviceClassMembers, context: PlanningCont
 def _optimistic_s(job: Job, device_type: str, context: PlanningContext) -> float:
     """Remaining seconds alone on a device type, at the quantile `risk`."""
     tau = float(context.relative_times_on(device_type, [job])[0])
-    return remaining_s(job, context.limits.slowdown.risk) * tau
+    return remaining_quantile_s(job, context.limits.slowdown.risk) * tau

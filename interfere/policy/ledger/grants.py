@@ -18,7 +18,8 @@ from interfere.policy.ledger.promises import (
     leaving_jobs,
     reconcile_promises,
 )
-from interfere.policy.rules.memory import gib, slots_of
+from interfere.policy.rules.memory import device_slots
+from interfere.policy.rules.text import format_bytes, format_demand
 from interfere.records import Action, ActionKind, Device, DeviceSlots, Grant, Job, Promise, ScopeLedger, Snapshot
 
 
@@ -182,15 +183,15 @@ def with_grants(actions: Sequence[Action], context: PlanningContext) -> tuple[Ac
 
 def _with_grant(action: Action, context: PlanningContext) -> Action:
     device = context.devices.get(action.device_id)
-    slots = slots_of(device) if device is not None else None
+    slots = device_slots(device) if device is not None else None
     if device is None or slots is None or action.kind not in PROMISED_KINDS or action.kind is ActionKind.PREEMPT:
         return action
     demand = context.demand(context.jobs[action.job_id], context.device_class(device))
-    if math.isnan(demand.bytes):
+    if math.isnan(demand.needed_bytes):
         return replace(action, reason=f"{action.reason}; no grant: nobody knows its memory")
-    granules = slots.needs(demand.bytes)
+    granules = slots.needs(demand.needed_bytes)
     grant_bytes = granules * slots.granule_bytes
-    reason = f"granted {gib(grant_bytes)} ({granules} granules) for {demand}"
+    reason = f"granted {format_bytes(grant_bytes)} ({granules} granules) for {format_demand(demand)}"
     return replace(action, grant_bytes=grant_bytes, reason=f"{action.reason}; {reason}")
 
 
@@ -198,7 +199,7 @@ def _device_slots(snapshot: Snapshot, ledger: ScopeLedger) -> dict[str, DeviceSl
     """The devices that grant memory, by id: those of the snapshot, and those that a partial one leaves out."""
     seen = {device.id for device in snapshot.devices}
     unseen = {slots.device_id: slots for slots in ledger.slots if snapshot.partial and slots.device_id not in seen}
-    return unseen | {slots.device_id: slots for slots in map(slots_of, snapshot.devices) if slots is not None}
+    return unseen | {slots.device_id: slots for slots in map(device_slots, snapshot.devices) if slots is not None}
 
 
 def _jobs_on_granting_devices(
@@ -250,9 +251,9 @@ def _wanted_grant(
 ) -> Grant:
     """The grant that a running job's demand needs, from now on; of NaN bytes where its demand is unknown."""
     sizes = [
-        slots[device.id].needs(demand.bytes) * slots[device.id].granule_bytes
+        slots[device.id].needs(demand.needed_bytes) * slots[device.id].granule_bytes
         for device in devices
-        if not math.isnan((demand := context.demand(job, context.device_class(device))).bytes)
+        if not math.isnan((demand := context.demand(job, context.device_class(device))).needed_bytes)
     ]
     return Grant(
         job_id=job.id,

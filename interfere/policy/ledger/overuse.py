@@ -17,8 +17,7 @@ from dataclasses import dataclass, replace
 
 from interfere.policy.context import PlanningContext
 from interfere.policy.ledger.grants import running_grants
-from interfere.policy.rules.memory import gib
-from interfere.records import ActionKind, Device, Grant, Job, Limits, MemoryUsage, ScopeLedger
+from interfere.records import NAN, ActionKind, Device, Grant, Job, Limits, MemoryUsage, Rule, RuleKind, ScopeLedger
 
 UsageLookup = Callable[[Grant], Iterable[MemoryUsage]]
 """The usage windows of a grant's job, those that end last first."""
@@ -40,11 +39,19 @@ class GrantOveruse:
         """Memory in use beyond the grant."""
         return self.used_bytes - self.granted_bytes
 
-    def __str__(self) -> str:
-        text = f"held {gib(self.used_bytes)} of {gib(self.granted_bytes)} granted for {self.covered_s:.4g} s"
-        if self.device_used_bytes > self.device.memory_bytes:
-            text += f", and all on its device {gib(self.device_used_bytes)} of {gib(self.device.memory_bytes)}"
-        return text
+    @property
+    def rule(self) -> Rule:
+        """The overuse as the rule for which the job ends, or is warned of."""
+        is_device_full = self.device_used_bytes > self.device.memory_bytes
+        return Rule(
+            kind=RuleKind.GRANT_EXCEEDED,
+            job_id=self.job.id,
+            used_bytes=self.used_bytes,
+            granted_bytes=self.granted_bytes,
+            duration_s=self.covered_s,
+            device_used_bytes=self.device_used_bytes if is_device_full else NAN,
+            device_memory_bytes=self.device.memory_bytes if is_device_full else NAN,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,9 @@ from dataclasses import dataclass, replace
 
 from interfere.policy.context import PlanningContext
 from interfere.policy.remaining import remaining_snapshot
-from interfere.records import NAN, Action, ActionKind, Device, Plan, Promise, Snapshot
+from interfere.policy.rules.availability import availability_rule
+from interfere.policy.rules.text import render
+from interfere.records import NAN, Action, ActionKind, Device, Plan, Promise, Rule, RuleKind, Snapshot
 
 PROMISED_KINDS = (ActionKind.START_ALONE, ActionKind.START_SHARED, ActionKind.MOVE, ActionKind.PREEMPT)
 
@@ -72,7 +74,9 @@ def _reconcile_once(
         empty_devices = kept_empty_devices | _empty_devices(promise, context)
         reason = _release_reason(promise, context, leaving)
         if not reason and max_devices is not None and len(empty_devices) > max_devices:
-            reason = f"max_devices: {len(kept_empty_devices)} of {max_devices} are kept for others"
+            reason = render(
+                Rule(kind=RuleKind.MAX_DEVICES, max_devices=max_devices, kept_devices=len(kept_empty_devices))
+            )
         if reason:
             released.append(ReleasedPromise(promise=promise, reason=reason))
         else:
@@ -126,11 +130,12 @@ def _blocked_reason(action: Action, context: PlanningContext, leaving: frozenset
     if len(devices) < len(action.places) and not context.snapshot.partial:
         return "the device is gone"
     if action.kind not in context.limits.allowed:
-        return f"{action.kind} is not an allowed action"
+        return render(Rule(kind=RuleKind.ACTION_NOT_ALLOWED, job_id=action.job_id, action=action.kind))
     if job is not None and job.gpus != len(action.places):
         return f"it takes {job.gpus} devices now"
-    rules = (context.device_class(device).shut_to(job) for device in devices if job is not None)
-    return next(filter(None, rules), "") or _occupied_reason(action, devices, leaving)
+    rules = (availability_rule(job, context.device_class(device)) for device in devices if job is not None)
+    rule = next((rule for rule in rules if rule is not None), None)
+    return _occupied_reason(action, devices, leaving) if rule is None else render(rule)
 
 
 def _occupied_reason(action: Action, devices: Sequence[Device], leaving: frozenset[str]) -> str:
@@ -218,4 +223,5 @@ def _leaves_device(job_id: str, context: PlanningContext) -> str:
 
 def repeat_action(promise: Promise) -> Action:
     """The promised action again."""
-    return replace(promise.action, reason=f"promised by decision {promise.decision_ids[0]}")
+    rule = Rule(kind=RuleKind.PROMISED, job_id=promise.action.job_id, decision_id=promise.decision_ids[0])
+    return replace(promise.action, reason=render(rule), rule=rule)

@@ -13,8 +13,9 @@ from interfere.policy.context import PlanningContext
 from interfere.policy.ledger.overuse import OveruseReview
 from interfere.policy.residents.migration import Migration, MigrationPlan, is_movable, plan_migrations
 from interfere.policy.rules.runtime import start_weights
+from interfere.policy.rules.text import render
 from interfere.policy.slowdowns import DEPARTURES, SlowdownOfJob
-from interfere.records import Action, ActionKind, Job, Plan, SolveStatus
+from interfere.records import Action, ActionKind, Job, Plan, Rule, RuleKind, SolveStatus
 
 LEAVING_KINDS = (ActionKind.MOVE, ActionKind.PREEMPT)  # promised actions after which a resident has left its device
 
@@ -47,18 +48,20 @@ def _leaving_actions(migration_plan: MigrationPlan) -> tuple[Action, ...]:
     """The moves and preemptions of a migration plan."""
     actions = []
     for migration in migration_plan.migrations:
-        reason = _migration_reason(migration)
         if migration.preempted:
+            rule = _gain_rule(RuleKind.PREEMPTED, migration.preempted, migration)
             actions.append(
                 Action(
                     kind=ActionKind.PREEMPT,
                     job_id=migration.preempted,
                     device_id=migration.device_id,
-                    reason=reason,
+                    reason=render(rule),
+                    rule=rule,
                 )
             )
         for job_id in migration.movers:
             destination = migration_plan.destinations[job_id]
+            rule = _gain_rule(RuleKind.MIGRATION_GAIN, job_id, migration)
             actions.append(
                 Action(
                     kind=ActionKind.MOVE,
@@ -67,26 +70,32 @@ def _leaving_actions(migration_plan: MigrationPlan) -> tuple[Action, ...]:
                     partner_id=destination.partner_id,
                     slowdown=destination.slowdown,
                     partner_slowdown=destination.partner_slowdown,
-                    reason=reason,
+                    reason=render(rule),
+                    rule=rule,
                 )
             )
     return tuple(actions)
 
 
-def _migration_reason(migration: Migration) -> str:
-    saved = f"saves {migration.saved_s:.4g} weighted s for {migration.cost_s:.4g}"
-    if migration.preempted:
-        return f"{migration.starts}, of higher priority, {saved}"
-    return f"{saved} of checkpoints" + (f", and {migration.starts} starts" if migration.starts else "")
+def _gain_rule(kind: RuleKind, job_id: str, migration: Migration) -> Rule:
+    """What moving or preempting a resident saves and costs, and the job that starts for it."""
+    return Rule(
+        kind=kind,
+        job_id=job_id,
+        partner_id=migration.starts,
+        saved_s=migration.saved_s,
+        paid_s=migration.cost_s,
+    )
 
 
 def _start_in_room(migration: Migration, context: PlanningContext) -> Action:
     """The start of the waiting job that a migration makes room for."""
     device = context.devices[migration.device_id]
-    reason = (
-        f"{migration.preempted} stops for it"
-        if migration.preempted
-        else f"{migration.movers[0]} moves and leaves its device"
+    rule = Rule(
+        kind=RuleKind.DEVICE_VACATED,
+        job_id=migration.starts,
+        partner_id=migration.preempted or migration.movers[0],
+        action=ActionKind.PREEMPT if migration.preempted else ActionKind.MOVE,
     )
     return Action(
         kind=ActionKind.START_ALONE,
@@ -96,7 +105,8 @@ def _start_in_room(migration: Migration, context: PlanningContext) -> Action:
         slowdown_lower=1.0,
         slowdown_upper=1.0,
         cost=job_objective_cost(context.pending[migration.starts], 1.0, device.type, context),
-        reason=reason,
+        reason=render(rule),
+        rule=rule,
     )
 
 
@@ -105,7 +115,7 @@ def _plan_of(starts: Sequence[Action], context: PlanningContext) -> Plan:
     costs = [action.cost for action in starts]
     value = max(costs) if context.objective.is_min_max else sum(costs)
     return replace(
-        all_waiting((), context, ""),
+        all_waiting((), context),
         actions=tuple(starts),
         cost=sum(costs),
         objective_value=value,
@@ -125,7 +135,8 @@ def end_actions(overuse: OveruseReview) -> tuple[Action, ...]:
                 kind=ActionKind.END,
                 job_id=job_id,
                 device_id=largest.device.id,
-                reason=str(largest),
+                reason=render(largest.rule),
+                rule=largest.rule,
                 device_ids=(largest.device.id, *other_devices) if largest.job.gpus > 1 else (),
                 grant_bytes=largest.granted_bytes,
             )
@@ -157,6 +168,7 @@ def keep_actions(
 
 def _keep(job: Job, context: PlanningContext, leaving: Collection[str], newcomer: str) -> Action:
     devices = context.resident_devices[job.id]
+    rule = Rule(kind=RuleKind.RESIDENT_STAYS, job_id=job.id)
     partners = [other.id for other in devices[0].residents if other.id != job.id and other.id not in leaving]
     partners += [newcomer] if newcomer else []
     return Action(
@@ -165,7 +177,8 @@ def _keep(job: Job, context: PlanningContext, leaving: Collection[str], newcomer
         device_id=devices[0].id,
         partner_id=partners[0] if len(partners) == 1 else "",
         device_ids=tuple(device.id for device in devices) if job.gpus > 1 else (),
-        reason="it stays where it is",
+        reason=render(rule),
+        rule=rule,
     )
 
 
@@ -174,5 +187,5 @@ def _with_grant_and_warning(keep: Action, overuse: OveruseReview) -> Action:
     if grant is None:
         return keep
     own_overuse = overuse.of_job(keep.job_id)
-    warning = f"; warning: it {own_overuse}" if own_overuse else ""
+    warning = f"; warning: it {render(own_overuse.rule)}" if own_overuse else ""
     return replace(keep, grant_bytes=grant.bytes, reason=keep.reason + warning)

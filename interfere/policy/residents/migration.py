@@ -28,8 +28,9 @@ from interfere.policy.costs.objectives import WEIGHTED_EXCESS, weights
 from interfere.policy.costs.pair_costs import pair_costs
 from interfere.policy.device_class import DeviceClass
 from interfere.policy.residents.migration_gain import MigrationCandidate, MigrationKind, ResidentPairs
-from interfere.policy.rules.memory import too_large
-from interfere.policy.rules.runtime import stays
+from interfere.policy.rules.availability import availability_rule, start_rule
+from interfere.policy.rules.memory import solo_memory_rule
+from interfere.policy.rules.runtime import runtimes
 from interfere.records import NAN, ActionKind, Device, Job, ObjectiveKind, Snapshot
 
 UNWEIGHTED = (ObjectiveKind.TOTAL_SLOWDOWN, ObjectiveKind.COMPLETION_TIME)  # every job counts the same there
@@ -142,7 +143,7 @@ def _pairs_of_class(device_class: DeviceClass, devices: Sequence[Device], contex
         running=True,
     )
     slowdown, allowed = np.ones((m + 1, m + 1)), np.ones((m + 1, m + 1), dtype=bool)
-    slowdown[:m, :m] = costs.row_slowdown
+    slowdown[:m, :m] = costs.predictions.row_slowdown
     allowed[:m, :m] = np.isfinite(costs.cost) & (ActionKind.START_SHARED in limits.allowed)
     partner = np.full(m + 1, m)
     index_of = {job.id: i for i, job in enumerate(jobs)}
@@ -151,7 +152,9 @@ def _pairs_of_class(device_class: DeviceClass, devices: Sequence[Device], contex
             i, j = (index_of[job.id] for job in device.residents)
             partner[i], partner[j] = j, i
     weight = np.array([job_weight(job, snapshot) for job in jobs] + [0.0])
-    may_move = [is_movable(job) and not device_class.shut_to(job) and math.isnan(job.deadline_s) for job in jobs]
+    may_move = [
+        is_movable(job) and availability_rule(job, device_class) is None and math.isnan(job.deadline_s) for job in jobs
+    ]
     checkpoint_s = [job.checkpoint_s if may else np.inf for job, may in zip(jobs, may_move, strict=True)]
     return ResidentPairs(
         jobs=jobs,
@@ -275,14 +278,13 @@ def _destinations(pairs: ResidentPairs, movers: Collection[str]) -> dict[str, De
 
 def _may_start_alone(job: Job, device_class: DeviceClass, context: PlanningContext) -> bool:
     """Whether a job may start alone on a device of a class."""
-    (stay,) = stays(
+    (runtime,) = runtimes(
         [job],
         context.relative_times_on(device_class.type, [job]),
         device_class.open_s,
         context.now_s,
         context.limits.slowdown.risk,
     )
-    if device_class.shut_to(job) or stay.shut(job.id, device_class.name):
+    if ActionKind.START_ALONE not in context.limits.allowed or start_rule(job, runtime, device_class) is not None:
         return False
-    fits_in_memory = not too_large(context.demand(job, device_class), device_class.room)
-    return ActionKind.START_ALONE in context.limits.allowed and fits_in_memory
+    return solo_memory_rule(job.id, context.demand(job, device_class), device_class.memory) is None

@@ -1,1 +1,4 @@
-"""The rules that forbid a placement: memory, slowdown caps, run time against deadlines and windows."""
+"""The rules that forbid a placement: availability, run time, memory, slowdown caps, and what the model can answer for.
+
+Each rule is written once: an array mask over all pairs, and for one pair the `Rule` with its numbers (`pair_rules`).
+"""

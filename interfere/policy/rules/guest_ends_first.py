@@ -1,4 +1,4 @@
-"""Who would still be on a device when its resident is over: with `guest_ends_first` such a job may not join it.
+"""The rule `guest_ends_first`: a job may join a resident only where it is expected to end no later than it.
 
 A guest that outlasts its host keeps the devices, the next guest keeps them after that, and a gang that waits for whole
 nodes may never see them empty. Replayed on a cluster of gangs of 128 devices, sharing without the rule nearly triples
@@ -11,24 +11,34 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from interfere.policy.rules.runtime import said
-from interfere.records import Job
+from interfere.policy.rules.pair_rules import Bools, UniformRule
+from interfere.records import Job, Rule, RuleKind
 
 Floats = NDArray[np.float64]
 EQUAL = 1e-9  # relative: two that end together
 
 
-def lasting_s(jobs: Sequence[Job], times: Floats, slowdown: Floats) -> Floats:
-    """float64[n, m]: seconds that job i runs on beside partner j; `times` float64[n] is τ. NaN where nobody knows."""
-    remaining = np.array([job.remaining_s for job in jobs], dtype=np.float64)
-    return np.asarray((remaining * times)[:, None] * slowdown)
+def expected_runtimes_s(jobs: Sequence[Job], relative_times: Floats, slowdown: Floats) -> Floats:
+    """float64[n, m]: seconds that job i runs on beside partner j; τ float64[n]. NaN where unknown."""
+    remaining_s = np.array([job.remaining_s for job in jobs], dtype=np.float64)
+    return np.asarray((remaining_s * relative_times)[:, None] * slowdown)
 
 
-def outlasts(guest_s: Floats | float, host_s: Floats | float) -> NDArray[np.bool_]:
+def outlasts(guest_s: Floats | float, host_s: Floats | float) -> Bools:
     """bool[r, c]: does guest i stay after host j? False where either is NaN."""
     return np.asarray(guest_s > host_s * (1 + EQUAL))
 
 
-def why_not(guest: Job, host: Job, guest_s: float, host_s: float) -> str:
-    """The rule in words."""
-    return f"guest_ends_first: {guest.id} would run {said(guest_s)} here, {host.id} ends after {said(host_s)}"
+def guest_rule(guests: Sequence[Job], hosts: Sequence[Job], guest_s: Floats, host_s: Floats) -> UniformRule:
+    """The rule on each guest beside each host; `guest_s` and `host_s` float64[r, c]: expected runtimes of the two."""
+    return UniformRule(
+        kind=RuleKind.GUEST_ENDS_FIRST,
+        mask=outlasts(guest_s, host_s),
+        rule_of=lambda i, j: Rule(
+            kind=RuleKind.GUEST_ENDS_FIRST,
+            job_id=guests[i].id,
+            partner_id=hosts[j].id,
+            runtime_s=float(guest_s[i, j]),
+            partner_runtime_s=float(host_s[i, j]),
+        ),
+    )

@@ -1,42 +1,46 @@
-"""What jobs hold in device memory, and why two do not fit.
+"""How much device memory jobs need, and why two do not fit on one device.
 
 Two fit when the sum of their peaks is at most capacity · (1 - headroom), and, where a misfit risk is given, when the
-predicted probability that they do not fit is at most that; it knows the memory that profiles measured, not what a job
-says of itself. Where nobody knows a peak, the peak that a static trace expects stands in, else the working set. Alone a
-job may use all of a device. Memory that nobody knows forbids nothing.
+predicted probability that they do not fit is at most that risk. The prediction knows the memory that profiles measured,
+not what a job says of itself. Where nobody knows a peak, the peak that a static trace expects stands in, else the
+working set. Alone a job may use all of a device. Memory that nobody knows forbids nothing.
 
-A device that hands out its memory has floor(ρ · capacity / granule) granules, and a job needs what it asks for, else
-its demand, in whole granules: alone and in company they must not come to more. With ρ > 1 this replaces the sum of
-peaks, and working sets must fit capacity · (1 - headroom) where they are known: what every step touches must not be
+A device that grants its memory has floor(ρ · capacity / granule) granules. A job needs what it asks for, else its
+demand, in whole granules: alone and with a co-located job they must not come to more. With ρ > 1 this replaces the sum
+of peaks, and working sets must fit capacity · (1 - headroom) where they are known: what every step touches must not be
 swapped.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from interfere.records import NAN, Device, DeviceSlots, Job, JobProfile, Limits
+from interfere.policy.rules.pair_rules import Bools, PairRule, UniformRule
+from interfere.records import NAN, Device, DeviceSlots, Job, JobProfile, Limits, MemoryBasis, MemoryDemand, Rule
 from interfere.records.promises import granules_for
+from interfere.records.rules import RuleKind
 
-GIB = float(2**30)
 # The driver of NVIDIA GPUs maps device memory in pages of 2 MiB (CUDA Driver API, cuMemGetAllocationGranularity).
 DEFAULT_GRANULE_BYTES = 2.0 * 2**20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Room:
-    """Memory of a device; a granule of 0 where it hands out none, a capacity that is NaN or below 0 where unknown."""
+class DeviceMemory:
+    """The memory of a device, and how it grants it to jobs.
+
+    `granule_bytes` is 0 where it grants none, `memory_bytes` is below 0 where the capacity is not known.
+    """
 
     memory_bytes: float
     oversubscription_ratio: float = 1.0
     granule_bytes: float = 0.0
 
     @classmethod
-    def of(cls, device: Device) -> "Room":
-        """Of a device; one that states a ratio alone has granules of the driver's pages."""
+    def of(cls, device: Device) -> "DeviceMemory":
+        """The memory of a device. One that states only a ratio above 1 grants pages of the driver."""
         granule = device.granule_bytes
         if math.isnan(granule):
             granule = DEFAULT_GRANULE_BYTES if device.oversubscription_ratio > 1 else 0.0
@@ -47,134 +51,175 @@ class Room:
         )
 
     @property
-    def hands_out(self) -> bool:
-        """Does every job on it hold a grant?"""
+    def grants_memory(self) -> bool:
+        """Does every job on the device hold a grant?"""
         return self.granule_bytes > 0 and self.memory_bytes >= 0
 
     @property
     def granules(self) -> int:
-        """In all. A millionth of one is rounding of the ratio."""
+        """Granules of the device in all. A millionth of one is rounding of the ratio."""
         return math.floor(self.memory_bytes * self.oversubscription_ratio / self.granule_bytes + 1e-6)
 
     @property
-    def most_bytes(self) -> float:
-        """What jobs may allocate on it."""
-        return self.granules * self.granule_bytes if self.hands_out else self.memory_bytes
+    def allocatable_bytes(self) -> float:
+        """What jobs may allocate on the device together."""
+        return self.granules * self.granule_bytes if self.grants_memory else self.memory_bytes
 
-    def needs(self, one: "Demand") -> int:
-        """Granules that it needs; none where nobody knows."""
-        return 0 if math.isnan(one.bytes) else granules_for(one.bytes, self.granule_bytes)
+    def granules_for(self, demand: MemoryDemand) -> int:
+        """Granules that a demand takes; 0 where the demand is not known."""
+        return 0 if math.isnan(demand.needed_bytes) else granules_for(demand.needed_bytes, self.granule_bytes)
 
-    def __str__(self) -> str:
-        return f"{self.granules} ({gib(self.memory_bytes)} × {self.oversubscription_ratio:g})"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Demand:
-    """Memory that a job holds, NaN where unknown."""
-
-    bytes: float
-    what: str = ""  # where it is not a peak that somebody measured
-    working_set_bytes: float = NAN  # what one step touches
-
-    def __str__(self) -> str:
-        return gib(self.bytes) + (f" ({self.what})" if self.what else "")
+    def shared_bytes(self, limits: Limits) -> float:
+        """What two co-located jobs may hold together: the capacity less the headroom."""
+        return self.memory_bytes * (1.0 - limits.memory.memory_headroom)
 
 
-def gib(memory_bytes: float) -> str:
-    """As people read it."""
-    return f"{memory_bytes / GIB:.3g} GiB"
-
-
-def slots_of(device: Device) -> DeviceSlots | None:
-    """What a device hands out; None where it hands out nothing."""
-    room = Room.of(device)
-    if not room.hands_out:
+def device_slots(device: Device) -> DeviceSlots | None:
+    """The granules that a device grants; None where it grants none."""
+    memory = DeviceMemory.of(device)
+    if not memory.grants_memory:
         return None
     return DeviceSlots(
         device_id=device.id,
         device_type=device.type,
-        granules=room.granules,
-        granule_bytes=room.granule_bytes,
-        oversubscription_ratio=room.oversubscription_ratio,
+        granules=memory.granules,
+        granule_bytes=memory.granule_bytes,
+        oversubscription_ratio=memory.oversubscription_ratio,
     )
 
 
-def demand(job: Job, profile: JobProfile | None, used_bytes: float = NAN) -> Demand:
-    """What the job asks for, else its own word before its profile's; a measured peak before an expected one before the
-    working set. What its workload was measured to hold counts where nobody knows, and where it was more."""
-    working_set = profile.memory_working_set_bytes if profile and _absent(job) else job.memory_working_set_bytes
+def memory_demand(job: Job, profile: JobProfile | None, measured_bytes: float = NAN) -> MemoryDemand:
+    """The memory that a job needs: what it asks for; else its measured peak, an expected one, or its working set.
+
+    What the job says of itself counts before its profile. `measured_bytes`, the most that its workload was seen to
+    hold, counts where nothing else is known and where it is more.
+    """
     known = [
-        (job.grant_bytes, "grant"),
-        (job.memory_peak_bytes, ""),
-        (profile.memory_peak_bytes if profile else NAN, ""),
-        (job.memory_working_set_bytes, "working set"),
-        (profile.static_memory_peak_bytes if profile else NAN, "static trace"),
-        (profile.memory_working_set_bytes if profile else NAN, "working set"),
+        (job.grant_bytes, MemoryBasis.GRANT),
+        (job.memory_peak_bytes, MemoryBasis.PEAK),
+        (profile.memory_peak_bytes if profile else NAN, MemoryBasis.PEAK),
+        (job.memory_working_set_bytes, MemoryBasis.WORKING_SET),
+        (profile.static_memory_peak_bytes if profile else NAN, MemoryBasis.STATIC_TRACE),
+        (profile.memory_working_set_bytes if profile else NAN, MemoryBasis.WORKING_SET),
     ]
-    size, what = next((one for one in known if not math.isnan(one[0])), (NAN, ""))
-    if what != "grant" and not math.isnan(used_bytes) and not used_bytes <= size:
-        more = "" if math.isnan(size) else f", more than the {gib(size)}{f' ({what})' if what else ''} known"
-        size, what = used_bytes, f"measured use{more}"
-    return Demand(bytes=size, what=what, working_set_bytes=working_set)
+    known_bytes, basis = next((source for source in known if not math.isnan(source[0])), (NAN, MemoryBasis.PEAK))
+    working_set_bytes = job.memory_working_set_bytes
+    if math.isnan(working_set_bytes) and profile is not None:
+        working_set_bytes = profile.memory_working_set_bytes
+    measured = not math.isnan(measured_bytes) and not measured_bytes <= known_bytes
+    if basis is MemoryBasis.GRANT or not measured:
+        return MemoryDemand(needed_bytes=known_bytes, basis=basis, working_set_bytes=working_set_bytes)
+    return MemoryDemand(
+        needed_bytes=measured_bytes,
+        basis=MemoryBasis.MEASURED_USE,
+        known_bytes=known_bytes,
+        known_basis=basis,
+        working_set_bytes=working_set_bytes,
+    )
 
 
-def _absent(job: Job) -> bool:
-    return math.isnan(job.memory_working_set_bytes)
-
-
-def too_large(one: Demand, room: Room) -> str:
-    """Why a job does not fit a device even alone; empty when it does. No capacity (NaN, or below 0) forbids nothing."""
-    if room.hands_out and room.needs(one) > room.granules:
-        return f"grant: {one} = {room.needs(one)} granules of {gib(room.granule_bytes)} > {room}"
-    if room.oversubscription_ratio > 1:
-        if 0 <= room.memory_bytes < one.working_set_bytes:
-            return f"working set: {gib(one.working_set_bytes)} > {gib(room.memory_bytes)}: it would be swapped"
-        return ""
-    if 0 <= room.memory_bytes < one.bytes:
-        return f"memory: {one} > {gib(room.memory_bytes)}"
-    return ""
-
-
-def room_bytes(memory_bytes: float, limits: Limits) -> float:
-    """What two jobs may hold together."""
-    return memory_bytes * (1.0 - limits.memory.memory_headroom)
-
-
-def do_not_fit(one: Demand, other: Demand, fits: float, room: Room, limits: Limits) -> str:
-    """Why two do not fit; empty when they do. `fits` is the predicted probability, NaN where unknown."""
-    most_bytes = room_bytes(room.memory_bytes, limits)
-    most = gib(most_bytes)
-    if limits.memory.memory_headroom:
-        most += f" ({gib(room.memory_bytes)} less {limits.memory.memory_headroom:.3g} of it as headroom)"
-    if room.hands_out and room.needs(one) + room.needs(other) > room.granules:
-        granules = f"{room.needs(one)} + {room.needs(other)} granules of {gib(room.granule_bytes)}"
-        return f"grants: {one} + {other} = {granules} > {room}"
-    if room.oversubscription_ratio > 1:
-        sets = [one.working_set_bytes, other.working_set_bytes]
-        if 0 <= most_bytes < np.nansum(sets):
-            return f"working sets: {' + '.join(gib(size) for size in sets if size > 0)} > {most}: they would be swapped"
-    elif 0 <= most_bytes < one.bytes + other.bytes:
-        return f"memory: {one} + {other} > {most}"
-    if 1.0 - fits > limits.memory.misfit_risk:
-        return (
-            f"misfit risk: {1.0 - fits:.2g} > {limits.memory.misfit_risk:g} that both do not fit {gib(room.most_bytes)}"
-        )
-    return ""
-
-
-def misfits(
-    rows: Sequence[Demand], columns: Sequence[Demand], fits: NDArray[np.float64], room: Room, limits: Limits
-) -> NDArray[np.bool_]:
-    """bool[r, c]: `do_not_fit` of all; `fits` float64[r, c] probabilities."""
-    if room.memory_bytes < 0:
-        return np.zeros((len(rows), len(columns)), dtype=bool)
-    over = 1.0 - fits > limits.memory.misfit_risk
-    if room.hands_out:
-        over |= np.add.outer([room.needs(one) for one in rows], [room.needs(one) for one in columns]) > room.granules
-    if room.oversubscription_ratio > 1:
-        sets = [np.nan_to_num([one.working_set_bytes for one in side]) for side in (rows, columns)]
+def solo_memory_rule(job_id: str, demand: MemoryDemand, memory: DeviceMemory) -> Rule | None:
+    """Why a job does not fit a device even alone; None where it does, or where sizes are not known."""
+    if memory.grants_memory and memory.granules_for(demand) > memory.granules:
+        return _grant_rule(memory, job_id, demand)
+    if memory.oversubscription_ratio > 1:
+        if not 0 <= memory.memory_bytes < demand.working_set_bytes:
+            return None
+        kind = RuleKind.WORKING_SET
+    elif 0 <= memory.memory_bytes < demand.needed_bytes:
+        kind = RuleKind.MEMORY
     else:
-        sets = [np.array([one.bytes for one in side]) for side in (rows, columns)]
-    over |= np.add.outer(*sets) > room_bytes(room.memory_bytes, limits)
-    return np.asarray(over)
+        return None
+    capacity = memory.memory_bytes
+    return Rule(kind=kind, job_id=job_id, demand=demand, capacity_bytes=capacity, device_memory_bytes=capacity)
+
+
+def pair_memory_rules(
+    row_ids: Sequence[str],
+    column_ids: Sequence[str],
+    row_demands: Sequence[MemoryDemand],
+    column_demands: Sequence[MemoryDemand],
+    fit_probability: NDArray[np.float64],
+    memory: DeviceMemory,
+    limits: Limits,
+) -> Iterator[PairRule]:
+    """Rules on the memory of two jobs on one device, in the order in which they bind.
+
+    `fit_probability` is float64[r, c], NaN where it is not predicted. A device of unknown capacity has no such rule.
+    """
+    if memory.memory_bytes < 0:
+        return
+    # 1. Grants of the two must not exceed the granules of the device.
+    if memory.grants_memory:
+        row_granules, column_granules = (
+            [memory.granules_for(demand) for demand in demands] for demands in (row_demands, column_demands)
+        )
+        yield UniformRule(
+            kind=RuleKind.GRANT,
+            mask=np.add.outer(row_granules, column_granules) > memory.granules,
+            rule_of=lambda i, j: _grant_rule(memory, row_ids[i], row_demands[i], column_ids[j], column_demands[j]),
+        )
+    # 2. Their peaks, or with oversubscription their working sets, must leave the headroom free.
+    oversubscribed = memory.oversubscription_ratio > 1
+    kind = RuleKind.WORKING_SET if oversubscribed else RuleKind.MEMORY
+    yield UniformRule(
+        kind=kind,
+        mask=_exceeds(row_demands, column_demands, memory.shared_bytes(limits), oversubscribed=oversubscribed),
+        rule_of=lambda i, j: Rule(
+            kind=kind,
+            job_id=row_ids[i],
+            partner_id=column_ids[j],
+            demand=row_demands[i],
+            partner_demand=column_demands[j],
+            capacity_bytes=memory.shared_bytes(limits),
+            device_memory_bytes=memory.memory_bytes,
+            memory_headroom=limits.memory.memory_headroom,
+        ),
+    )
+    # 3. The predicted probability that they do not fit must not exceed the risk.
+    if not math.isnan(limits.memory.misfit_risk):
+        yield UniformRule(
+            kind=RuleKind.MISFIT_RISK,
+            mask=1.0 - fit_probability > limits.memory.misfit_risk,
+            rule_of=lambda i, j: Rule(
+                kind=RuleKind.MISFIT_RISK,
+                job_id=row_ids[i],
+                partner_id=column_ids[j],
+                misfit_probability=1.0 - float(fit_probability[i, j]),
+                max_misfit_probability=limits.memory.misfit_risk,
+                capacity_bytes=memory.allocatable_bytes,
+            ),
+        )
+
+
+def _exceeds(
+    rows: Sequence[MemoryDemand], columns: Sequence[MemoryDemand], capacity_bytes: float, *, oversubscribed: bool
+) -> Bools:
+    """bool[r, c]: do the known peaks of two, or the working sets as far as they are known, exceed the capacity?"""
+    if oversubscribed:
+        sizes = [np.nan_to_num([demand.working_set_bytes for demand in side]) for side in (rows, columns)]
+    else:
+        sizes = [np.array([demand.needed_bytes for demand in side]) for side in (rows, columns)]
+    return np.asarray(np.add.outer(*sizes) > capacity_bytes)
+
+
+def _grant_rule(
+    memory: DeviceMemory,
+    job_id: str,
+    demand: MemoryDemand,
+    partner_id: str = "",
+    partner_demand: MemoryDemand | None = None,
+) -> Rule:
+    return Rule(
+        kind=RuleKind.GRANT,
+        job_id=job_id,
+        partner_id=partner_id,
+        demand=demand,
+        partner_demand=partner_demand,
+        needed_granules=memory.granules_for(demand),
+        partner_needed_granules=None if partner_demand is None else memory.granules_for(partner_demand),
+        capacity_granules=memory.granules,
+        granule_bytes=memory.granule_bytes,
+        device_memory_bytes=memory.memory_bytes,
+        oversubscription_ratio=memory.oversubscription_ratio,
+    )

@@ -19,7 +19,7 @@ from interfere.policy.device_class import DeviceClass
 from interfere.policy.remaining import remaining_snapshot
 from interfere.policy.rules.runtime import start_weights
 from interfere.policy.solve.planner import plan_single_device_jobs
-from interfere.records import Action, ActionKind, Device, Job, Plan, Snapshot, SolveStatus
+from interfere.records import Action, ActionKind, Device, Job, Plan, Rule, RuleKind, Snapshot, SolveStatus
 from interfere.records.cluster import MIN_TIME_BUDGET_S
 
 MAX_SIZES_PERMUTED = 3  # every order of so many sizes is tried: 6 orders; of more sizes three orders are
@@ -35,7 +35,7 @@ def plan_all_sizes(context: PlanningContext) -> Plan:
     orders = _size_orders(snapshot.pending, snapshot.now_s)
     sizes = orders[0]
     if not sizes:
-        return all_waiting((), context, "")
+        return all_waiting((), context)
     # 2. Each order gets an equal share of the time budget, and one share is left for the bounds.
     budget_s = snapshot.limits.timing.time_budget_s
     if len(sizes) > 1 and not math.isnan(budget_s):
@@ -171,8 +171,9 @@ def _plan_size(size: int, context: PlanningContext) -> Plan:
     """The plan for the jobs of one size, its actions on sets of devices."""
     subproblem, sets = subproblem_of_size(context.snapshot, size)
     if not sets:
-        reason = f"gang: no {size} free devices of one class" if size > 1 else "no device has a free seat"
-        return all_waiting([job.id for job in subproblem.pending], context, reason)
+        gang_rule = Rule(kind=RuleKind.GANG, gpus=size)
+        rule = gang_rule if size > 1 else Rule(kind=RuleKind.NO_FREE_SEAT)
+        return all_waiting([job.id for job in subproblem.pending], context, rule)
     plan = plan_single_device_jobs(context.subproblem(subproblem))
     if size == 1:
         return plan

@@ -86,6 +86,6 @@ def _thresholds(candidates: Candidates) -> Floats:
     floor = candidates.resident_floor
     tables = [*candidates.pair_tables.values(), *(table for table, _ in candidates.resident_tables.values())]
     costs = [cost[np.isfinite(cost)] for cost in candidates.solo_cost.values()]
-    costs += [table.worst[np.isfinite(table.cost)] for table in tables]
+    costs += [table.max_job_cost[np.isfinite(table.cost)] for table in tables]
     distinct = np.unique(np.concatenate([np.zeros(0), *costs]))
     return np.concatenate([[floor], distinct[distinct > floor]])

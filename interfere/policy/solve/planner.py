@@ -8,7 +8,7 @@ import math
 from dataclasses import dataclass, replace
 
 from interfere.errors import InvalidInputError
-from interfere.policy.answer.actions import Decision, groups_of
+from interfere.policy.answer.actions import AnswerBuilder, start_groups
 from interfere.policy.context import PlanningContext
 from interfere.policy.costs.candidates import Candidates, find_candidates
 from interfere.policy.deadlines.infeasible import find_infeasible_deadlines
@@ -49,14 +49,14 @@ def plan_single_device_jobs(context: PlanningContext) -> Plan:
     # 2. The greedy baseline, then the solver.
     greedy = place_greedily(candidates)
     solution = _solve(candidates, waiting_penalties(candidates), greedy, budget)
-    # 3. The placement in words.
-    decision = Decision(candidates, groups_of(candidates, solution.placement.starts), context)
-    refused, refused_total = decision.refusals()
+    # 3. The placement as actions, with the rules behind them.
+    answer = AnswerBuilder(candidates, start_groups(candidates, solution.placement.starts), context)
+    refused, refused_total = answer.refusals()
     return Plan(
         decision_id=context.decision_id,
         model_version=context.predictor.version,
-        actions=tuple(decision.action(i) for i in range(len(candidates.pending))),
-        pairs=decision.pairings(),
+        actions=tuple(answer.action(i) for i in range(len(candidates.pending))),
+        pairs=answer.pairings(),
         refused=refused,
         refused_total=refused_total,
         cost=solution.placement.cost,

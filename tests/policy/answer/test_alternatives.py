@@ -6,7 +6,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from interfere.policy.answer.alternatives import CLASSES, PARTNERS, REFUSALS_A_RULE, alternatives, choices, refusals
+from interfere.policy.answer.alternatives import (
+    MAX_CLASSES,
+    MAX_EXAMPLES,
+    MAX_PARTNERS,
+    alternatives,
+    choices,
+    refusals,
+)
 from interfere.policy.costs.candidates import Candidates, find_candidates
 from interfere.policy.costs.pair_costs import DeviceClass
 from interfere.policy.solve.planner import plan
@@ -19,6 +26,7 @@ from interfere.records import (
     Limits,
     ObjectiveKind,
     Plan,
+    RuleKind,
     Snapshot,
     SolveStatus,
 )
@@ -141,9 +149,9 @@ def test_a_few_partners_that_differ_are_solved_for_not_all() -> None:
     found = choices(candidates, Action(kind=ActionKind.WAIT, job_id="j0"), None)
     solved, left_out = alternatives(candidates, Action(kind=ActionKind.WAIT, job_id="j0"), None)
     assert (len(solved), left_out) == (len(found), 0)
-    partners = [one.partner_workload for one in found if one.partner]
-    assert partners == [f"w{k}" for k in range(1, PARTNERS + 1)]  # the cheapest, the twins as one
-    assert [one.kind for one in found if not one.partner] == [ActionKind.WAIT, ActionKind.START_ALONE]
+    partners = [one.partner_workload for one in found if one.partner_id]
+    assert partners == [f"w{k}" for k in range(1, MAX_PARTNERS + 1)]  # the cheapest, the twins as one
+    assert [one.kind for one in found if not one.partner_id] == [ActionKind.WAIT, ActionKind.START_ALONE]
 
 
 def test_a_device_of_every_kind_up_to_a_few() -> None:
@@ -159,7 +167,7 @@ def test_a_device_of_every_kind_up_to_a_few() -> None:
         if one.kind is ActionKind.START_ALONE
     ]
     assert [one.device_id for one in alone if one.chosen] == ["d6"]
-    assert len(alone) == 1 + CLASSES
+    assert len(alone) == 1 + MAX_CLASSES
 
 
 def _one_workload() -> tuple[TablePredictor, object]:
@@ -183,8 +191,8 @@ def test_refused_partners_are_counted_and_a_few_listed_for_each_rule() -> None:
         find_candidates(context(pending, predictor, resolve)), Action(kind=ActionKind.WAIT, job_id="j5")
     )  # type: ignore[arg-type]
     assert total == 15  # beside w6 to w19 past 1.1 ×, and beside nobody knows whom; w5 itself is no partner
-    rules = [one.reason.partition(":")[0] for one in listed]
-    assert rules.count("slowdown cap of the request") == REFUSALS_A_RULE
+    kinds = [one.rule.kind for one in listed if one.rule is not None]
+    assert kinds.count(RuleKind.REQUEST_SLOWDOWN_CAP) == MAX_EXAMPLES
     assert [one.partner_id for one in listed if one.reason.startswith("no profile")] == ["new"]
     assert {one.job_id for one in listed} == {"j5"}
 
@@ -212,7 +220,7 @@ def test_the_partner_it_was_given_is_listed_where_that_is_not_allowed_any_more()
     snapshot, predictor, resolve = crowd(20, 2, limits=Limits.of(max_slowdown=1.1))
     given = Action(kind=ActionKind.START_SHARED, job_id="j5", device_id="d0", partner_id="j19")
     listed, _ = refusals(find_candidates(context(snapshot, predictor, resolve)), given)  # type: ignore[arg-type]
-    assert len(listed) == REFUSALS_A_RULE + 1
+    assert len(listed) == MAX_EXAMPLES + 1
     assert listed[-1].partner_id == "j19"
 
 

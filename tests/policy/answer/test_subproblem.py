@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from interfere.policy.answer.alternatives import alternatives
-from interfere.policy.answer.subproblem import part_of
+from interfere.policy.answer.subproblem import subproblem_of
 from interfere.policy.costs.candidates import find_candidates
 from interfere.policy.costs.pair_costs import DeviceClass
 from interfere.policy.decide import decide
@@ -22,7 +22,7 @@ def test_of_gangs_nothing_is_better_than_what_was_decided(seed: int, sizes: tupl
     decided = world.plan()
     devices = {device.id: device for device in world.snapshot.devices}
     for action in decided.actions:
-        part = part_of(world.snapshot, decided, action.job_id)
+        part = subproblem_of(world.snapshot, decided, action.job_id)
         if part is None:  # no device for a gang of its size
             assert action.kind is ActionKind.WAIT
             continue
@@ -46,12 +46,12 @@ def test_what_was_promised_before_keeps_its_place_and_has_no_alternatives() -> N
     later = Snapshot(pending=(*early.pending, Job(id="b", workload="w")), devices=devices, now_s=10.0)
     second = decide(context(later, predictor, resolve, "second"), first.ledger).plan
     assert second.actions[0].device_id == promised.device_id
-    assert part_of(later, second, "a") is None
-    part = part_of(later, second, "b")
+    assert subproblem_of(later, second, "a") is None
+    part = subproblem_of(later, second, "b")
     assert part is not None
     assert [job.id for job in part.pending] == ["b"]
     assert [device.id for device in part.devices] == [second.actions[1].device_id] != [promised.device_id]
-    whole = part_of(early, first.plan, "a")
+    whole = subproblem_of(early, first.plan, "a")
     assert whole is not None
     assert len(whole.devices) == 2
 
@@ -72,8 +72,8 @@ def test_who_was_declined_or_held_back_is_in_no_part() -> None:
     second = decide(context(later, predictor, resolve, "second"), first.ledger).plan
     kinds = {action.job_id: action.kind for action in second.actions}
     assert kinds == {"gang": "wait", "long": "wait", "late": "decline", "short": "start_alone"}
-    assert [part_of(later, second, name) for name in ("long", "late")] == [None, None]
-    part = part_of(later, second, "short")
+    assert [subproblem_of(later, second, name) for name in ("long", "late")] == [None, None]
+    part = subproblem_of(later, second, "short")
     assert part is not None
     assert [job.id for job in part.pending] == ["short"]
 
@@ -90,8 +90,8 @@ def test_a_job_that_runs_or_that_nobody_knows_was_not_planned() -> None:
         ),
         ScopeLedger(scope="s"),
     ).plan
-    assert part_of(snapshot, decided, "r") is None
-    assert part_of(snapshot, decided, "x") is None
+    assert subproblem_of(snapshot, decided, "r") is None
+    assert subproblem_of(snapshot, decided, "x") is None
 
 
 def test_residents_that_stay_are_seats_and_those_that_move_are_none() -> None:
@@ -102,6 +102,6 @@ def test_residents_that_stay_are_seats_and_those_that_move_are_none() -> None:
     decided = plan(context(snapshot, TablePredictor({("w", "w"): 1.5}), resolver(profile("w")), "d"))
     stays = replace(decided.actions[0], job_id="r0", device_id="d0")
     moves = replace(decided.actions[0], job_id="r1", device_id="d3")
-    part = part_of(snapshot, replace(decided, actions=(*decided.actions, stays, moves)), "a")
+    part = subproblem_of(snapshot, replace(decided, actions=(*decided.actions, stays, moves)), "a")
     assert part is not None
     assert [device.id for device in part.devices] == ["d0", "d2"]

@@ -91,8 +91,8 @@ def test_sharing_must_not_keep_a_job_past_the_closing_time() -> None:
     closes = (Window(from_s=0.0, until_s=NOW_S + 200.0),)
     (refusal,) = decided((job("x"),), (device(job("r"), windows=closes),)).refused
     assert refusal.reason == (
-        "window: x, 1.67 min alone, could be slowed down 2.10 × by r, more than 2.00 × would outlast the device "
-        "at risk 0.05"
+        "window: x, 1.67 min alone, could be slowed down 2.10 × by r, more than 2.00 × would outlast the device, "
+        "which closes in 3.33 min, at risk 0.05"
     )
     later = (Window(from_s=0.0, until_s=NOW_S + 211.0),)
     (action,) = decided((job("x"),), (device(job("r"), windows=later),)).actions

@@ -8,11 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from interfere.errors import InvalidInputError
-from interfere.policy.rules.memory import Demand, Room
+from interfere.policy.rules.memory import DeviceMemory
 from interfere.records import (
     Device,
     Job,
     Limits,
+    MemoryDemand,
 )
 from tests.policy.grant_cases import (
     GIB,
@@ -92,11 +93,11 @@ def test_a_job_that_needs_no_memory_holds_one_granule() -> None:
 @given(st.integers(1, 10**6), st.floats(1.0, 4.0), st.floats(1.0, 1e12))
 @settings(max_examples=200, deadline=None)
 def test_a_grant_is_the_fewest_whole_granules(count: int, ratio: float, granule_bytes: float) -> None:
-    room = Room(memory_bytes=count * granule_bytes, oversubscription_ratio=ratio, granule_bytes=granule_bytes)
-    assert room.granules >= count
-    assert room.granules * granule_bytes <= ratio * room.memory_bytes * (1 + 1e-6)
-    assert room.needs(Demand(bytes=room.memory_bytes)) == count  # no rounding adds one
-    assert room.needs(Demand(bytes=room.memory_bytes + granule_bytes / 2)) == count + 1
+    memory = DeviceMemory(memory_bytes=count * granule_bytes, oversubscription_ratio=ratio, granule_bytes=granule_bytes)
+    assert memory.granules >= count
+    assert memory.granules * granule_bytes <= ratio * memory.memory_bytes * (1 + 1e-6)
+    assert memory.granules_for(MemoryDemand(needed_bytes=memory.memory_bytes)) == count  # no rounding adds one
+    assert memory.granules_for(MemoryDemand(needed_bytes=memory.memory_bytes + granule_bytes / 2)) == count + 1
 
 
 def test_devices_without_ratio_and_granule_grant_nothing() -> None:

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from interfere.policy.answer.subproblem import part_of
+from interfere.policy.answer.subproblem import subproblem_of
 from interfere.policy.context import ProfileLookup
 from interfere.policy.decide import decide
 from interfere.policy.ledger.grants import all_grants, granule_account, running_grants
@@ -143,7 +143,7 @@ def test_no_job_starts_beside_one_that_is_to_end() -> None:
     plan_ = decided(now, ledger, usages=lambda _: latest_first(PAST)).plan
     waits, end = plan_.actions
     assert (waits.kind, end.kind) == (WAIT, END)
-    assert part_of(now, plan_, "b") is None  # nor is it explained as if it might have
+    assert subproblem_of(now, plan_, "b") is None  # nor is it explained as if it might have
     assert waits.reason == "every device is promised to others, or has a job that is to end"
 
 

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from interfere.policy.ledger.overuse import GrantOveruse, find_overuse, find_overuses, jobs_to_end, latest_first
+from interfere.policy.rules.text import render
 from interfere.records import Device, Grant, Job, Limits, MemoryUsage
 
 GIB = 2.0**30
@@ -67,7 +68,9 @@ def test_overuse_is_being_over_the_grant_for_long_enough(
 
 
 def test_overuse_reads_in_gib_and_seconds() -> None:
-    assert str(judged(window(0, 60, 12), window(60, 130, 9.1))) == "held 9.1 GiB of 8 GiB granted for 130 s"
+    found = judged(window(0, 60, 12), window(60, 130, 9.1))
+    assert found is not None
+    assert render(found.rule) == "held 9.1 GiB of 8 GiB granted for 130 s"
 
 
 def test_tolerance_and_patience_come_from_the_request() -> None:
@@ -173,7 +176,7 @@ def test_overuse_names_a_device_that_holds_more_than_it_has() -> None:
     def said(other_gib: float) -> str:
         told = {"j": seen, "k": [window(0, 10, 99, job_id="k"), window(10, 20, other_gib, job_id="k")]}
         (one,) = find_overuses([both], grants, lambda grant: latest_first(told[grant.job_id]), Limits(), 200.0)
-        return str(one)
+        return render(one.rule)
 
     assert said(71) == "held 9 GiB of 8 GiB granted for 130 s"
     assert said(72) == "held 9 GiB of 8 GiB granted for 130 s, and all on its device 81 GiB of 80 GiB"

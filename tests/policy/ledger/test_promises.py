@@ -176,8 +176,8 @@ def test_the_next_decision_repeats_the_plan(seed: int) -> None:
     again = decide(
         context(replace(seen, now_s=seen.now_s + 1), cluster.predictor, cluster.resolve, "again"), first.ledger
     )
-    assert [replace(a, reason="") for a in again.plan.actions if a.kind is not WAIT] == [
-        replace(a, reason="") for a in first.plan.actions if a.kind is not WAIT
+    assert [replace(a, reason="", rule=None) for a in again.plan.actions if a.kind is not WAIT] == [
+        replace(a, reason="", rule=None) for a in first.plan.actions if a.kind is not WAIT
     ]
     assert again.plan.cost == pytest.approx(first.plan.cost)
     assert {frozenset((p.job_id, p.partner_id)) for p in again.plan.pairs} == {

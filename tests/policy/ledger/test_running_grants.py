@@ -6,7 +6,7 @@ from interfere.policy.context import ProfileLookup
 from interfere.policy.decide import ScopeDecision, decide
 from interfere.policy.ledger.grants import all_grants
 from interfere.policy.ledger.overuse import latest_first
-from interfere.policy.rules.memory import slots_of
+from interfere.policy.rules.memory import device_slots
 from interfere.records import (
     Action,
     ActionKind,
@@ -113,7 +113,7 @@ def test_a_mover_frees_its_granules_and_keeps_its_grant_should_it_stay() -> None
         Promise(action=told(ALONE, "c", "d"), decision_ids=("x",), since_s=9.0),
     )
     grant = Grant(job_id="a", workload="a", device_ids=("d",), bytes=60 * GIB, since_s=5.0)
-    slots = tuple(slots_of(device(name)) for name in "de")
+    slots = tuple(device_slots(device(name)) for name in "de")
     ledger = ScopeLedger(scope="default", now_s=9.0, promises=promises, grants=(grant,), slots=slots)
     still = decided(snapshot((job("c", 60),), device("d", job("a")), device("e")), ledger)
     assert (still.ledger.grants, free(still)) == ((grant,), {"d": 10, "e": 10})

@@ -7,7 +7,7 @@ import pytest
 
 from interfere.policy.answer.actions import MAX_REFUSALS
 from interfere.policy.answer.ranking import rank
-from interfere.policy.rules.guest_ends_first import lasting_s, outlasts
+from interfere.policy.rules.guest_ends_first import expected_runtimes_s, outlasts
 from interfere.policy.solve.planner import plan
 from interfere.records import Action, ActionKind, Device, Job, Limits, Snapshot
 from tests.tables import DEVICE, TablePredictor, catalogue, context, profile, resolver
@@ -44,7 +44,7 @@ def test_the_reason_has_the_numbers() -> None:
     device = Device(id="d", type=DEVICE, residents=(host,))
     found = plan(context(Snapshot(pending=(guest,), devices=(device,), limits=RULE), PREDICTOR, RESOLVE, "d"))
     assert found.refused[0].reason == "guest_ends_first: guest would run 1 h here, host ends after 2 min"
-    assert "guest_ends_first (1 pairs)" in found.actions[0].reason
+    assert "guest_ends_first (1 pair)" in found.actions[0].reason
     (ranked,) = rank(guest, [device], PREDICTOR, catalogue(RESOLVE), RULE)
     assert (ranked.feasible, ranked.reason) == (False, found.refused[0].reason)
     assert len(found.refused) <= MAX_REFUSALS
@@ -72,6 +72,6 @@ def test_a_gang_counts_as_one() -> None:
 
 def test_arrays() -> None:
     jobs = (Job(id="x", workload="a", remaining_s=10.0), Job(id="y", workload="a"))
-    found = lasting_s(jobs, np.array([2.0, 1.0]), np.array([[1.5, 2.0], [1.0, 1.0]]))
+    found = expected_runtimes_s(jobs, np.array([2.0, 1.0]), np.array([[1.5, 2.0], [1.0, 1.0]]))
     np.testing.assert_array_equal(found, [[30.0, 40.0], [np.nan, np.nan]])
     assert outlasts(np.array([1.0, 2.0, np.nan]), np.array([1.0, 1.0, 1.0])).tolist() == [False, True, False]

@@ -62,7 +62,7 @@ def test_alone_a_job_may_use_the_headroom() -> None:
     assert plan(context(snapshot, PREDICTOR, KNOWN, "d")).actions[0].kind is ActionKind.START_ALONE
     too_much = replace(job, memory_peak_bytes=math.nan, memory_working_set_bytes=90 * GIB)
     (action,) = plan(context(replace(snapshot, pending=(too_much,)), PREDICTOR, KNOWN, "d")).actions
-    assert action.reason == "memory: needs 90 GiB (working set), the largest device has 80 GiB"
+    assert action.reason == "memory: 90 GiB (working set) > 80 GiB on the largest device"
     (ranking,) = rank(too_much, devices, PREDICTOR, catalogue(KNOWN), Limits())
     assert ranking.reason == "memory: 90 GiB (working set) > 80 GiB"
 

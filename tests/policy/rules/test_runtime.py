@@ -1,4 +1,4 @@
-"""How long a job stays: quantiles of what remains, caps, windows, and who goes first, worked by hand."""
+"""How long a job runs: quantiles of what remains, caps, windows, and who goes first, worked by hand."""
 
 import math
 from dataclasses import replace
@@ -10,15 +10,15 @@ from hypothesis import strategies as st
 
 from interfere.errors import InvalidInputError
 from interfere.policy.rules.runtime import (
-    Stay,
-    bearable,
-    opening,
-    remaining_s,
-    said,
+    Runtime,
+    opening_times,
+    remaining_quantile_s,
+    runtimes,
     slowdowns_to_miss,
     start_weights,
-    stays,
+    tolerable_slowdown,
 )
+from interfere.policy.rules.text import render
 from interfere.records import Device, Job, Window
 from interfere.records.windows import spans
 
@@ -29,28 +29,36 @@ def job(**fields: object) -> Job:
     return Job(**{"id": "x", "workload": "a", "remaining_s": 100.0} | fields)
 
 
-def stay(one: Job, *, tau: float = 1.0, open_s: float = math.inf, now_s: float = 0.0, risk: float = 0.05) -> Stay:
-    (found,) = stays([one], ONE * tau, open_s, now_s, risk)
+def runtime(
+    one: Job, *, tau: float = 1.0, closes_in_s: float = math.inf, now_s: float = 0.0, risk: float = 0.05
+) -> Runtime:
+    (found,) = runtimes([one], ONE * tau, closes_in_s, now_s, risk)
     return found
+
+
+def blocked(found: Runtime, pool: str = "edge") -> str:
+    """The rule that forbids job x to start, in words; empty where none does."""
+    rule = found.blocking_rule("x", pool=pool, device_type="t")
+    return "" if rule is None else render(rule)
 
 
 def test_what_remains_is_log_normal_through_its_median_and_its_90_percent() -> None:
     one = job(remaining_p90_s=200.0)
-    assert [remaining_s(one, level) for level in (0.1, 0.5, 0.9)] == pytest.approx([50.0, 100.0, 200.0])
-    assert remaining_s(job(), 0.99) == 100.0
-    assert remaining_s(job(remaining_s=0.0, remaining_p90_s=5.0), 0.9) == 0.0
+    assert [remaining_quantile_s(one, level) for level in (0.1, 0.5, 0.9)] == pytest.approx([50.0, 100.0, 200.0])
+    assert remaining_quantile_s(job(), 0.99) == 100.0
+    assert remaining_quantile_s(job(remaining_s=0.0, remaining_p90_s=5.0), 0.9) == 0.0
 
 
 def test_a_job_must_end_before_its_deadline_and_before_the_device_closes() -> None:
-    assert stay(job(deadline_s=350.0), now_s=50.0).within_s == 300.0
-    assert stay(job(deadline_s=350.0), open_s=200.0).within_s == 200.0
-    assert stay(job(deadline_s=350.0), open_s=400.0).within_s == 350.0
-    assert math.isnan(stay(job()).within_s)
+    assert runtime(job(deadline_s=350.0), now_s=50.0).time_limit_s == 300.0
+    assert runtime(job(deadline_s=350.0), closes_in_s=200.0).time_limit_s == 200.0
+    assert runtime(job(deadline_s=350.0), closes_in_s=400.0).time_limit_s == 350.0
+    assert math.isnan(runtime(job()).time_limit_s)
 
 
 def test_company_is_borne_up_to_the_time_left_over_the_time_alone_and_further_where_it_goes() -> None:
     def cap(needs_s: float, left_s: float, beside_s: float = math.inf) -> float:
-        return float(bearable(np.array(needs_s), np.array(left_s), beside_s))
+        return float(tolerable_slowdown(np.array(needs_s), np.array(left_s), beside_s))
 
     assert cap(100.0, 150.0) == 1.5
     assert cap(100.0, 150.0, 100.0) == 2.0  # 100 s beside it at half speed: 50 s late
@@ -64,26 +72,26 @@ def test_company_is_borne_up_to_the_time_left_over_the_time_alone_and_further_wh
             assert (slowdown <= cap(100.0, 150.0, beside_s)) == (end_s <= 150.0)
 
 
-def test_a_stay_may_not_begin_where_even_little_work_comes_too_late() -> None:
-    late = stay(job(deadline_s=150.0), tau=2.0)
-    assert late.shut("x", "edge") == "deadline: x needs 3.33 min on edge, 2.5 min are left"
-    assert stay(job(deadline_s=150.0, remaining_p90_s=200.0), tau=2.0, risk=0.1).shut("x", "edge") == ""  # 100 s then
+def test_a_job_may_not_start_where_even_its_optimistic_run_time_misses_the_deadline() -> None:
+    late = runtime(job(deadline_s=150.0), tau=2.0)
+    assert blocked(late) == "deadline: x needs 3.33 min on edge, 2.5 min are left"
+    assert blocked(runtime(job(deadline_s=150.0, remaining_p90_s=200.0), tau=2.0, risk=0.1)) == ""  # 100 s then
 
 
 def test_a_closing_device_takes_who_ends_before_or_can_be_checkpointed() -> None:
-    assert stay(job(), open_s=100.0).shut("x", "edge") == ""
-    assert stay(job(), open_s=100.0).within_s == 100.0
-    closes = stay(job(remaining_s=6840.0), open_s=4320.0)
-    assert closes.shut("x", "edge-3") == "window: edge-3 closes in 1.2 h, x needs 1.9 h there"
-    assert math.isnan(closes.within_s)
-    unknown = stay(job(remaining_s=math.nan), open_s=60.0)
-    assert "nobody says how long x runs" in unknown.shut("x", "edge")
-    stopped = stay(job(preemptible=True, checkpoint_s=10.0, deadline_s=160.0), open_s=60.0)
-    assert (stopped.shut("x", "edge"), stopped.loses_s, stopped.within_s) == ("", 10.0, 150.0)
-    assert stay(job(preemptible=True, checkpoint_s=10.0), open_s=100.0).loses_s == 0.0
-    brief = stay(job(preemptible=True, checkpoint_s=60.0), open_s=30.0)
-    assert brief.shut("x", "edge") == "window: edge closes in 30 s, a checkpoint of x takes 1 min"
-    assert "closes" in stay(job(preemptible=True), open_s=30.0).shut("x", "edge")  # what a checkpoint costs is unknown
+    assert blocked(runtime(job(), closes_in_s=100.0)) == ""
+    assert runtime(job(), closes_in_s=100.0).time_limit_s == 100.0
+    closes = runtime(job(remaining_s=6840.0), closes_in_s=4320.0)
+    assert blocked(closes, "edge-3") == "window: edge-3 closes in 1.2 h, x needs 1.9 h there"
+    assert math.isnan(closes.time_limit_s)
+    unknown = runtime(job(remaining_s=math.nan), closes_in_s=60.0)
+    assert "nobody says how long x runs" in blocked(unknown)
+    stopped = runtime(job(preemptible=True, checkpoint_s=10.0, deadline_s=160.0), closes_in_s=60.0)
+    assert (blocked(stopped), stopped.checkpoint_loss_s, stopped.time_limit_s) == ("", 10.0, 150.0)
+    assert runtime(job(preemptible=True, checkpoint_s=10.0), closes_in_s=100.0).checkpoint_loss_s == 0.0
+    brief = runtime(job(preemptible=True, checkpoint_s=60.0), closes_in_s=30.0)
+    assert blocked(brief) == "window: edge closes in 30 s, a checkpoint of x takes 1 min"
+    assert "closes" in blocked(runtime(job(preemptible=True), closes_in_s=30.0))  # what a checkpoint costs is unknown
 
 
 @given(st.floats(0, 1e4), st.floats(0, 1e4), st.floats(1, 1e4), st.floats(1, 1e4), st.floats(1, 3), st.booleans())
@@ -91,13 +99,13 @@ def test_a_later_deadline_and_a_longer_window_never_forbid_more(
     deadline_s: float, more_s: float, open_s: float, longer_s: float, tau: float, stops: bool
 ) -> None:
     one = job(deadline_s=deadline_s, preemptible=stops, checkpoint_s=20.0, remaining_p90_s=130.0)
-    before = stay(one, tau=tau, open_s=open_s)
-    after = stay(replace(one, deadline_s=deadline_s + more_s), tau=tau, open_s=open_s + longer_s)
-    assert not after.shut("x", "d") or before.shut("x", "d")
-    needs_s = np.array(100.0)
-    assert bearable(needs_s, np.array(after.within_s), 70.0) >= bearable(needs_s, np.array(before.slack_s), 70.0) or (
-        after.within_s < after.slack_s
-    )
+    before = runtime(one, tau=tau, closes_in_s=open_s)
+    after = runtime(replace(one, deadline_s=deadline_s + more_s), tau=tau, closes_in_s=open_s + longer_s)
+    assert not blocked(after, "d") or blocked(before, "d")
+    runtime_s = np.array(100.0)
+    cap_before = tolerable_slowdown(runtime_s, np.array(before.deadline_in_s), 70.0)
+    cap_after = tolerable_slowdown(runtime_s, np.array(after.time_limit_s), 70.0)
+    assert cap_after >= cap_before or after.time_limit_s < after.deadline_in_s
 
 
 def test_cases_of_a_miss_spread_as_what_remains_does() -> None:
@@ -120,14 +128,10 @@ def test_who_can_still_make_it_and_has_the_least_slack_goes_first() -> None:
 def test_a_device_is_open_in_its_windows_and_touching_ones_are_one() -> None:
     always = Device(id="d", type="t")
     two = replace(always, windows=(Window(from_s=50.0, until_s=60.0), Window(from_s=10.0, until_s=50.0)))
-    assert opening(always, 5.0) == (math.inf, 0.0)
-    assert [opening(two, at_s) for at_s in (5.0, 10.0, 55.0, 60.0)] == [(0, 5), (50, 0), (5, 0), (0, math.inf)]
+    assert opening_times(always, 5.0) == (math.inf, 0.0)
+    assert [opening_times(two, at_s) for at_s in (5.0, 10.0, 55.0, 60.0)] == [(0, 5), (50, 0), (5, 0), (0, math.inf)]
     assert spans(two.windows) == [(10.0, 60.0)]
-    assert opening(replace(always, windows=(Window(from_s=10.0),)), 20.0) == (math.inf, 0.0)
-
-
-def test_times_in_words() -> None:
-    assert [said(s) for s in (5.0, 90.0, 6840.0, -7200.0)] == ["5 s", "1.5 min", "1.9 h", "-2 h"]
+    assert opening_times(replace(always, windows=(Window(from_s=10.0),)), 20.0) == (math.inf, 0.0)
 
 
 @pytest.mark.parametrize(

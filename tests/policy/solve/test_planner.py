@@ -200,7 +200,7 @@ def test_a_job_larger_than_every_device_waits_and_says_so() -> None:
     )
     (action,) = plan(context(snapshot, table, resolver(profile("a")), "d")).actions
     assert action.kind is ActionKind.WAIT
-    assert action.reason == "memory: needs 61 GiB, the largest device has 40 GiB"
+    assert action.reason == "memory: 61 GiB > 40 GiB on the largest device"
 
 
 def test_refused_pairs_name_the_rule_with_numbers() -> None:

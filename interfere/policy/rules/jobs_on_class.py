@@ -1,0 +1,86 @@
+"""Jobs on one device class: what is known of each there before anything is said of pairs."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from interfere.policy.context import PlanningContext
+from interfere.policy.device_class import DeviceClass
+from interfere.policy.rules.availability import start_rule
+from interfere.policy.rules.memory import solo_memory_rule
+from interfere.policy.rules.pair_rules import Bools
+from interfere.policy.rules.runtime import UNLIMITED, Runtime, runtimes
+from interfere.records import Job, JobProfile, MemoryDemand, Rule
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobsOnClass:
+    """n jobs, pending or running, and what each of them needs on one device class."""
+
+    device_class: DeviceClass
+    jobs: tuple[Job, ...]
+    profiles: tuple[JobProfile | None, ...]
+    relative_times: NDArray[np.float64]  # float64[n]: τ
+    demands: tuple[MemoryDemand, ...]
+    runtimes: tuple[Runtime, ...]  # UNLIMITED where no deadline and no window plays a part
+
+    @classmethod
+    def of(
+        cls,
+        jobs: Sequence[Job],
+        device_class: DeviceClass,
+        context: PlanningContext,
+        relative_times: NDArray[np.float64],
+        *,
+        timed: bool,
+    ) -> "JobsOnClass":
+        """Look the jobs up. `timed`: does a deadline or a window play a part?"""
+        risk = context.limits.slowdown.risk
+        return cls(
+            device_class=device_class,
+            jobs=tuple(jobs),
+            profiles=tuple(context.profile(job, device_class.type) for job in jobs),
+            relative_times=relative_times,
+            demands=tuple(context.demand(job, device_class) for job in jobs),
+            runtimes=runtimes(jobs, relative_times, device_class.open_s, context.now_s, risk)
+            if timed
+            else (UNLIMITED,) * len(jobs),
+        )
+
+    @cached_property
+    def ids(self) -> list[str]:
+        """The ids of the jobs."""
+        return [job.id for job in self.jobs]
+
+    @cached_property
+    def profiled(self) -> Bools:
+        """bool[n]: has the job a profile on the device type?"""
+        return np.array([profile is not None for profile in self.profiles], dtype=bool)
+
+    @cached_property
+    def start_rules(self) -> tuple[Rule | None, ...]:
+        """Why each job may not start there with or without co-located jobs, memory aside; None where it may."""
+        pairs = zip(self.jobs, self.runtimes, strict=True)
+        return tuple(start_rule(job, runtime, self.device_class) for job, runtime in pairs)
+
+    def memory_rule(self, i: int) -> Rule | None:
+        """Why job i does not fit there even alone; None where it does."""
+        return solo_memory_rule(self.jobs[i].id, self.demands[i], self.device_class.memory)
+
+    def solo_rule(self, i: int) -> Rule | None:
+        """Why job i may not start there even alone; None where it may."""
+        return self.start_rules[i] or self.memory_rule(i)
+
+    def subset(self, places: Sequence[int]) -> "JobsOnClass":
+        """Some of the jobs, in another order."""
+        return JobsOnClass(
+            device_class=self.device_class,
+            jobs=tuple(self.jobs[k] for k in places),
+            profiles=tuple(self.profiles[k] for k in places),
+            relative_times=self.relative_times[list(places)],
+            demands=tuple(self.demands[k] for k in places),
+            runtimes=tuple(self.runtimes[k] for k in places),
+        )

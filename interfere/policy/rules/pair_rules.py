@@ -1,0 +1,89 @@
+"""A rule on pairs of jobs: where it forbids them as one array, and for one pair the rule with its numbers.
+
+Law: a pair is forbidden exactly where `PairRules.blocking_rule` gives a rule; both read the same masks.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from interfere.records.rules import Rule, RuleKind
+
+Bools = NDArray[np.bool_]
+
+
+class RuleGroup(NamedTuple):
+    """What refusals that are counted together have in common: the kind, and for what the model lacks the workloads."""
+
+    kind: RuleKind
+    workload: str = ""
+    partner_workload: str = ""
+    device_type: str = ""
+
+
+class PairRule(Protocol):
+    """One rule on r row jobs beside c column jobs."""
+
+    @property
+    def mask(self) -> Bools:
+        """bool[r, c]: does the rule forbid the pair?"""
+
+    def rule(self, row: int, column: int) -> Rule:
+        """The rule with its numbers for a pair that it forbids."""
+
+    def groups(self, row: int, columns: Sequence[int]) -> Sequence[RuleGroup]:
+        """The group of each of the pairs of one row job that it forbids."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UniformRule:
+    """A rule of one kind for all pairs."""
+
+    kind: RuleKind
+    mask: Bools
+    rule_of: Callable[[int, int], Rule]
+
+    def rule(self, row: int, column: int) -> Rule:
+        """The rule with its numbers for a pair that it forbids."""
+        return self.rule_of(row, column)
+
+    def groups(self, row: int, columns: Sequence[int]) -> Sequence[RuleGroup]:  # noqa: ARG002 - the protocol's
+        """The one group of its kind."""
+        return [RuleGroup(self.kind)] * len(columns)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairRules:
+    """All rules on the pairs of one table, in the order in which they bind.
+
+    `symmetric`: the rows are the columns, and a pair is forbidden where it is forbidden either way.
+    """
+
+    rules: tuple[PairRule, ...] = ()
+    symmetric: bool = False
+
+    def forbidden(self, shape: tuple[int, int]) -> Bools:
+        """bool[r, c]: does any rule forbid the pair?"""
+        forbidden = np.zeros(shape, dtype=bool)
+        for rule in self.rules:
+            forbidden |= rule.mask
+        return forbidden | forbidden.T if self.symmetric else forbidden
+
+    def blocking_rule(self, row: int, column: int) -> Rule | None:
+        """The first rule that forbids the pair; None where it is allowed."""
+        pairs = ((row, column), (column, row)) if self.symmetric else ((row, column),)
+        return next((rule.rule(i, j) for i, j in pairs for rule in self.rules if rule.mask[i, j]), None)
+
+    def blocking_groups(self, row: int, columns: Sequence[int]) -> list[RuleGroup | None]:
+        """The group of the first rule that forbids each pair of one row; no `Rule` is built."""
+        groups: dict[int, RuleGroup] = {}
+        for rule in self.rules:
+            forbidden = [j for j in columns if j not in groups and rule.mask[row, j]]
+            groups.update(zip(forbidden, rule.groups(row, forbidden), strict=True))
+        for rule in self.rules if self.symmetric else ():
+            forbidden = [j for j in columns if j not in groups and rule.mask[j, row]]
+            groups.update((j, rule.groups(j, [row])[0]) for j in forbidden)
+        return [groups.get(j) for j in columns]

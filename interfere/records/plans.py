@@ -1,0 +1,117 @@
+"""The decision that a scheduler gets back: actions, pairs, refusals, and how good the plan is known to be."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from interfere.records.checks import NAN
+from interfere.records.cluster import ActionKind
+from interfere.records.rules import Rule
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Action:
+    """What to do with one job, and why: the rule behind it, and the same in words.
+
+    >>> from interfere import Action, ActionKind
+    >>> action = Action(kind=ActionKind.START_SHARED, job_id="j1", device_id="d0", partner_id="j2", slowdown=1.2)
+    >>> action.places
+    ('d0',)
+    """
+
+    kind: ActionKind
+    job_id: str
+    device_id: str = ""
+    partner_id: str = ""
+    slowdown: float = NAN  # predicted, of this job
+    slowdown_lower: float = NAN
+    slowdown_upper: float = NAN
+    partner_slowdown: float = NAN
+    cost: float = NAN  # of the group in the objective
+    reason: str = ""  # the rule in words, and what else is to be said of the action
+    promised_by_s: float = NAN  # the place is kept until then, on the caller's clock
+    device_ids: tuple[str, ...] = ()  # all devices of a gang, `device_id` first; empty for a job on one device
+    grant_bytes: float = NAN  # memory granted to it on each of its devices, in whole granules; absent without grants
+    accepted: bool = False  # its deadline is promised: no job of equal or lower priority starts at the cost of it
+    rule: Rule | None = None  # absent from decisions that were stored before there were rules, and from a fallback
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        """Every device that it is about; none when the job waits."""
+        return self.device_ids or ((self.device_id,) if self.device_id else ())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pairing:
+    """Two jobs that will share a device: a pending one and its partner, pending or resident."""
+
+    job_id: str
+    partner_id: str
+    device_id: str
+    weight: float  # cost of the pair in the objective: w_i (s_ij - 1) + w_j (s_ji - 1) by default
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """A pair that is not allowed, with the first rule that forbids it; without a partner: the job even alone."""
+
+    job_id: str
+    partner_id: str
+    reason: str  # the rule in words
+    rule: Rule | None = None  # absent from decisions that were stored before there were rules
+
+
+class SolveStatus(StrEnum):
+    """How good a matching is known to be."""
+
+    OPTIMAL = "OPTIMAL"
+    BOUNDED = "BOUNDED"
+    HEURISTIC = "HEURISTIC"
+    INFEASIBLE = "INFEASIBLE"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """One decision; waiting jobs are counted apart.
+
+    `cost` adds up what starts. `objective_value` is what the objective itself says: the same, or the largest cost of a
+    job for a min-max objective; `greedy_cost`, `lower_bound` and `gap` are on its scale.
+
+    A client answers with one, here in place of a server that is away:
+
+    >>> from interfere import Device, Job, PolicyClient, Snapshot
+    >>> from interfere.client import AloneFallback
+    >>> snapshot = Snapshot(pending=(Job(id="j1", workload="gemm"),), devices=(Device(id="d0", type="cpu-core"),))
+    >>> with PolicyClient("127.0.0.1:1", timeout_s=1.0, fallback=AloneFallback()) as client:
+    ...     plan = client.match(snapshot)
+    >>> [(action.job_id, action.kind.value, action.device_id) for action in plan.actions]
+    [('j1', 'start_alone', 'd0')]
+    """
+
+    decision_id: str
+    model_version: str
+    actions: tuple[Action, ...]  # one per pending job, in its order; then those of residents, where any are allowed
+    pairs: tuple[Pairing, ...]
+    refused: tuple[Refusal, ...]  # at most the first `MAX_REFUSALS` of them
+    refused_total: int
+    cost: float
+    greedy_cost: float
+    greedy_waiting: int  # jobs that greedy would leave waiting
+    lower_bound: float
+    gap: float
+    status: SolveStatus
+    resolve_at_s: float = NAN  # when to ask again, on the caller's clock
+    objective_value: float = NAN
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ranking:
+    """One candidate device for one job, as per-pod schedulers need it. Lower cost is better."""
+
+    device_id: str
+    feasible: bool
+    slowdown: float  # predicted, of the job; 1 on an empty device
+    worst_resident_slowdown: float
+    cost: float
+    reason: str  # the rule in words; "allowed" where none forbids it
+    rule: Rule | None = None  # what forbids it, or the promise that was made of it; None where it is just allowed
+    planned: bool = False  # where a plan for this job alone on these devices would start it

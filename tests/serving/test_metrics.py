@@ -1,0 +1,24 @@
+"""Metrics of decisions: refusals and actions are counted by the kind of their rule, a label of bounded words."""
+
+from prometheus_client import generate_latest
+
+from interfere.policy.solve.planner import plan
+from interfere.records import Device, Job, Limits, Snapshot
+from serving.metrics import Metrics
+from tests.tables import DEVICE, TablePredictor, context, profile, resolver
+
+
+def test_refusals_and_actions_are_counted_by_rule() -> None:
+    residents = (Job(id="r0", workload="a"), Job(id="r1", workload="module:factory"))
+    snapshot = Snapshot(
+        pending=(Job(id="x", workload="a"),),
+        devices=tuple(Device(id=f"d{k}", type=DEVICE, residents=(job,)) for k, job in enumerate(residents)),
+        limits=Limits.of(max_slowdown=1.5),
+    )
+    metrics = Metrics()
+    metrics.count_decision(plan(context(snapshot, TablePredictor({("a", "a"): 2.0}), resolver(profile("a")))), 0.1)
+    text = generate_latest(metrics.registry).decode()
+    assert 'interfere_refusals_total{rule="request_slowdown_cap"} 1.0' in text
+    assert 'interfere_refusals_total{rule="unprofiled_workload"} 1.0' in text
+    assert 'interfere_actions_total{action="wait",rule="request_slowdown_cap"} 1.0' in text
+    assert "module" not in text
