@@ -13,8 +13,10 @@ import pytest
 from features.pair import FeatureEncoder
 from interfere import PolicyClient, load_table
 from interfere.config import Settings
+from interfere.data.shipped_tables import shipped_table
 from interfere.errors import InvalidInputError, TableError
 from interfere.policy.solve.planner import plan
+from interfere.predict.onnx import load_model
 from interfere.records import Device, Job, ObjectiveKind, ObjectiveTerm, Snapshot
 from serving.server import SHIPPED, start_server
 from tests.docs.architecture_page import ROOT, example
@@ -22,7 +24,10 @@ from tests.tables import DEVICE, TablePredictor, context, profile, resolver
 from training.dataset import build_dataset
 from training.evaluation.cross_validation import evaluate_models
 from training.evaluation.selection import select_champion
+from training.models.additive import MeanModel
 from training.models.catalogue import select_models
+from training.models.protocols import ModelSettings
+from training.pipeline import train
 from training.publishing.export import export_pair_graph
 
 CSV = """job,neighbour,device,iterations_per_s
@@ -98,6 +103,19 @@ def test_a_model_is_exported_with_parity_and_may_become_the_champion() -> None:
     assert refitted.mean_log[1] == refitted.mean_log[0]  # a victim that no row shows is an unknown one
     evaluations = evaluate_models(dataset, (*select_models("mean"), model), splits=("pair",))
     assert select_champion(evaluations) == "victim-mean"
+
+
+def test_a_model_that_is_best_is_published_and_served(tmp_path: Path) -> None:
+    class MatrixModel(MeanModel):  # answers large matrices for champions that cannot, where the Gaussian process does
+        name = "gp"
+
+    models: dict[str, ModelSettings] = {
+        made.name: made for made in (MeanModel(), MatrixModel(), module("model").VictimMean())
+    }
+    trained = train([shipped_table("cpu")], tmp_path, models=models)
+    assert (trained.champion, trained.verdict.passed) == ("victim-mean", True)
+    assert load_model(trained.folder, FeatureEncoder()).manifest.model == "victim-mean"
+    assert "does not ship" in (trained.folder / "card.md").read_text(encoding="utf-8")
 
 
 def test_an_objective_changes_the_plan_in_the_expected_way(tmp_path: Path) -> None:
