@@ -277,7 +277,7 @@ class Limits:
         violations: list[Violation] = []
         grouped: dict[str, Any] = {}
         for group, record in LIMIT_GROUPS.items():
-            names = [one.name for one in fields(record) if one.name in values]
+            names = [limit.name for limit in fields(record) if limit.name in values]
             try:
                 grouped[group] = record(**{name: values.pop(name) for name in names})
             except InvalidInputError as error:
@@ -291,10 +291,10 @@ class Limits:
 
     def flat(self) -> dict[str, Any]:
         """Every limit by its own name; `Limits.of(**limits.flat())` gives the limits back."""
-        values = {one.name: getattr(self, one.name) for one in fields(self)}
+        values = {limit.name: getattr(self, limit.name) for limit in fields(self)}
         for group in LIMIT_GROUPS:
             record = values.pop(group)
-            values |= {one.name: getattr(record, one.name) for one in fields(record)}
+            values |= {limit.name: getattr(record, limit.name) for limit in fields(record)}
         return values
 
     def within(self, *, time_budget_s: float) -> "Limits":

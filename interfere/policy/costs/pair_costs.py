@@ -1,7 +1,7 @@
 """What sharing a device would cost, and which rule forbids it: one table of pairs for each device class.
 
-A pair (i, j) costs f_i(τ_i s_ij) + f_j(τ_j s_ji) with predicted medians s; see `objectives` for f and τ. A resident has
-paid f_j(τ_j) whatever is decided: only what the pair adds to that counts. A cap holds on the quantile 1 - risk of the
+A pair (i, j) costs f_i(τ_i s_ij) + f_j(τ_j s_ji) with predicted medians s; see `objectives` for f and τ. For a
+resident only the added cost counts. A cap holds on the quantile 1 - risk of the
 prediction. Law: a cost is infinite exactly where a rule forbids the pair.
 """
 
@@ -176,17 +176,17 @@ class _PairTable:
 
     def predict(self, *, capped: bool) -> PairPredictions:
         """Medians and how likely pairs fit, and where a cap may bind the quantile 1 - risk."""
-        found, profiled = PairPredictions.unknown(self._shape), self._profiled
+        predictions, profiled = PairPredictions.unknown(self._shape), self._profiled
         sharing = ActionKind.START_SHARED in self._limits.allowed
         if self._unknown_domain or not sharing or not self.rows.profiled.any() or not self.columns.profiled.any():
-            return found
-        found.row_slowdown[profiled], found.column_slowdown[profiled], fits = self._quantile(0.5)
+            return predictions
+        predictions.row_slowdown[profiled], predictions.column_slowdown[profiled], fits = self._quantile(0.5)
         if fits is not None:
-            found.fit_probability[profiled] = fits
+            predictions.fit_probability[profiled] = fits
         if capped:
             upper = self._quantile(1 - self._limits.slowdown.risk)
-            found.row_upper[profiled], found.column_upper[profiled], _ = upper
-        return found
+            predictions.row_upper[profiled], predictions.column_upper[profiled], _ = upper
+        return predictions
 
     def _quantile(self, level: float) -> tuple[Floats, Floats, Floats | None]:
         """A quantile of both slowdowns for the profiled jobs, and how likely they fit; each profile is asked once."""
