@@ -71,7 +71,7 @@ def test_every_path_and_function_in_the_text_exists() -> None:
     assert [path for path in paths if not (ROOT / path).exists()] == []
     functions = [text for text in quoted() if re.fullmatch(r"[A-Za-z]\w*(\.\w+)?", text) and "_" in text]
     unknown = [name for name in functions if name not in defined and not (ROOT / name).exists()]
-    assert unknown == ["now_s"]  # a field of the snapshot
+    assert unknown == []
 
 
 def test_the_stages_are_those_that_decide_numbers() -> None:
