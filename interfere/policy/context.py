@@ -52,6 +52,7 @@ class PlanningContext:
     catalogue: JobCatalogue
     decision_id: str = ""
     other_device_types: tuple[str, ...] = ()  # of the scope, where the snapshot is a subproblem of it
+    custom_objective: Objective | None = None  # in place of the one that the snapshot names
 
     def with_snapshot(self, snapshot: Snapshot) -> "PlanningContext":
         """The same decision about another snapshot of the whole scope."""
@@ -73,8 +74,8 @@ class PlanningContext:
 
     @cached_property
     def objective(self) -> Objective:
-        """What the decision minimises."""
-        return objective_of(self.snapshot)
+        """What the decision minimises: the custom objective, else the one that the snapshot names."""
+        return self.custom_objective or objective_of(self.snapshot)
 
     @cached_property
     def device_types(self) -> tuple[str, ...]:

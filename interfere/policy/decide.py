@@ -70,7 +70,7 @@ def decide(
     Raises InvalidInputError where the snapshot contradicts itself, or where the clock goes back.
     """
     # 1. Refuse a snapshot that contradicts itself or the ledger.
-    _raise_contradictions(context.snapshot, ledger)
+    _raise_contradictions(context, ledger)
     # 2. Set infeasible deadlines aside.
     infeasible = find_infeasible_deadlines(context)
     context = context.with_snapshot(infeasible.snapshot)
@@ -112,9 +112,10 @@ def decide(
     return ScopeDecision(plan=plan, ledger=ledger, promises=promises, deadlines=deadlines)
 
 
-def _raise_contradictions(snapshot: Snapshot, ledger: ScopeLedger) -> None:
+def _raise_contradictions(context: PlanningContext, ledger: ScopeLedger) -> None:
     """Raise InvalidInputError where the snapshot contradicts itself or the clock goes back."""
-    violations = validate_snapshot(snapshot) + validate_clock(snapshot, ledger)
+    violations = validate_snapshot(context.snapshot, context.custom_objective)
+    violations += validate_clock(context.snapshot, ledger)
     if violations:
         raise InvalidInputError.from_violations(violations)
 
@@ -196,7 +197,7 @@ def _merge(
     rules = ((action, waiting_rules[action.job_id]) for action in waiting.actions)
     reasoned = tuple(replace(action, reason=render(rule), rule=rule) if rule else action for action, rule in rules)
     waiting = replace(waiting, actions=reasoned)
-    plan = merge_plans([new_plan, _promised_plan(promises.kept, context), waiting], context.snapshot)
+    plan = merge_plans([new_plan, _promised_plan(promises.kept, context), waiting], context)
     leaving = [action for action in new_plan.actions if action.kind in LEAVING_KINDS]
     leaving += [
         repeat_action(promise)

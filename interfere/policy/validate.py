@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable, Sequence
 
 from interfere.errors import Violation
-from interfere.policy.costs.objectives import OBJECTIVES, objective_of
+from interfere.policy.costs.objectives import OBJECTIVES, Objective, objective_of
 from interfere.records import Job, ScopeLedger, Snapshot
 
 REQUIRED_FIELD_REMEDIES = {
@@ -17,8 +17,10 @@ JobAtPath = tuple[str, Job]
 """A job and its field path, such as `devices[0].residents[1]`."""
 
 
-def validate_snapshot(snapshot: Snapshot) -> list[Violation]:
+def validate_snapshot(snapshot: Snapshot, custom_objective: Objective | None = None) -> list[Violation]:
     """Every contradiction in a snapshot; an empty list where it is valid.
+
+    A `custom_objective` takes the place of the one that the snapshot names.
 
     There must be a device; device ids are unique; a job is pending or running, and running once (a gang: once on each
     of its devices); objectives, deadlines and windows have the fields they need; pools exist; no resident starts after
@@ -38,7 +40,7 @@ def validate_snapshot(snapshot: Snapshot) -> list[Violation]:
     for k, device in enumerate(snapshot.devices):
         jobs += [(f"devices[{k}].residents[{r}]", job) for r, job in enumerate(device.residents)]
     violations += _repeated_ids((f"devices[{k}].id", device.id) for k, device in enumerate(snapshot.devices))
-    violations += _objective_violations(snapshot, jobs)
+    violations += _objective_violations(snapshot, jobs, custom_objective)
     violations += _missing_clock_violations(snapshot, jobs)
     violations += _repeated_job_ids(snapshot)
     violations += _gang_violations(snapshot)
@@ -77,22 +79,18 @@ def _repeated_job_ids(snapshot: Snapshot) -> list[Violation]:
     return _repeated_ids(ids)
 
 
-def _objective_violations(snapshot: Snapshot, jobs: Sequence[JobAtPath]) -> list[Violation]:
+def _objective_violations(
+    snapshot: Snapshot, jobs: Sequence[JobAtPath], custom_objective: Objective | None
+) -> list[Violation]:
     """A weighted sum has no min-max objective among its terms; every job has the fields that the objective needs."""
-    violations = [
-        Violation(
-            field=f"objective_terms[{k}].kind",
-            what="is the largest cost of a job, which cannot be added to others",
-            value=term.kind,
-            remedy=f"one of {_summable_objectives()}, or use it alone",
-        )
-        for k, term in enumerate(snapshot.objective_terms)
-        if OBJECTIVES[term.kind].is_min_max
-    ]
-    if violations:
-        return violations
-    name = " + ".join(term.kind for term in snapshot.objective_terms) or snapshot.objective
-    objective = objective_of(snapshot)
+    if custom_objective is None:
+        if term_violations := _min_max_term_violations(snapshot):
+            return term_violations
+        name = " + ".join(term.kind for term in snapshot.objective_terms) or str(snapshot.objective)
+        objective = objective_of(snapshot)
+    else:
+        name, objective = "of the caller", custom_objective
+    violations: list[Violation] = []
     required_fields = objective.required_fields
     if objective.soft_cap_price and math.isnan(snapshot.limits.slowdown.soft_cap):
         violations.append(
@@ -108,7 +106,7 @@ def _objective_violations(snapshot: Snapshot, jobs: Sequence[JobAtPath]) -> list
             field=f"{path}.{required_field}",
             what=f"is needed by the objective {name}",
             value="absent",
-            remedy=f"{REQUIRED_FIELD_REMEDIES[required_field]}, or take another objective",
+            remedy=f"{REQUIRED_FIELD_REMEDIES.get(required_field, 'send it')}, or take another objective",
         )
         for path, job in jobs
         for required_field in required_fields
@@ -126,6 +124,19 @@ def _objective_violations(snapshot: Snapshot, jobs: Sequence[JobAtPath]) -> list
             if job.attained_s + job.remaining_s == 0
         ]
     return violations
+
+
+def _min_max_term_violations(snapshot: Snapshot) -> list[Violation]:
+    return [
+        Violation(
+            field=f"objective_terms[{k}].kind",
+            what="is the largest cost of a job, which cannot be added to others",
+            value=term.kind,
+            remedy=f"one of {_summable_objectives()}, or use it alone",
+        )
+        for k, term in enumerate(snapshot.objective_terms)
+        if OBJECTIVES[term.kind].is_min_max
+    ]
 
 
 def _summable_objectives() -> str:

@@ -24,11 +24,14 @@ INNER_FOLDS = 2  # of nested selection, which needs only the order of the models
 def select_champion(evaluations: Sequence[Evaluation]) -> str:
     """Name of the model with the lowest MAE, averaged over the splits; of equal models the simpler one.
 
+    A model that is not in the catalogue comes after those that are.
+
     The ensemble is selected unless another model is better by more than `ENSEMBLE_PREFERENCE`: it is the one whose
     weights adapt to jobs unlike those seen, which these splits hardly test, and smaller differences among six models
     are noise.
     """
-    names = [name for name in MODELS if any(e.model == name for e in evaluations)]
+    evaluated = dict.fromkeys(evaluation.model for evaluation in evaluations)
+    names = sorted(evaluated, key=lambda name: list(MODELS).index(name) if name in MODELS else len(MODELS))
     errors = {name: float(np.mean([e.scores.mae for e in evaluations if e.model == name])) for name in names}
     best = min(names, key=lambda name: errors[name])
     preferred = EnsembleModel.name

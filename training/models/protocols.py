@@ -18,7 +18,7 @@ class FittedModel(Protocol):
 
     @property
     def name(self) -> str:
-        """One of `training.models.catalogue.MODELS`."""
+        """Unique among the models that are compared; those that ship are in `training.models.catalogue`."""
 
     def predict(self, rows: PairRows) -> NDArray[np.float64]:
         """Predicted log slowdowns, float64[p]."""
@@ -43,7 +43,7 @@ class ModelSettings(Protocol):
 
     @property
     def name(self) -> str:
-        """One of `training.models.catalogue.MODELS`."""
+        """Unique among the models that are compared; those that ship are in `training.models.catalogue`."""
 
     def fit(self, dataset: Dataset, seed: int) -> FittedModel:
         """Fit on all rows of `dataset`."""

@@ -55,10 +55,10 @@ def model_card(
     matrix_line = (
         "Large matrices are answered by the same model."
         if matrix_model == champion
-        else f"Large matrices are answered by `{matrix_model}` ({DESCRIPTIONS[matrix_model]}); over all known "
+        else f"Large matrices are answered by `{matrix_model}` ({_description(matrix_model)}); over all known "
         f"workloads its speeds differ from the champion's by {matrix_mae:.4f} on average."
     )
-    description = DESCRIPTIONS[champion]
+    description = _description(champion)
     return f"""# Slowdown predictor: {champion}
 
 Predicts `slowdown[i, j]`: the metric of job i beside job j ÷ its metric alone. The champion is {description}.
@@ -87,3 +87,8 @@ MAE over `pair` and `job`; the ensemble is preferred within 5 %, else the simple
 - Exported graphs equal their models within {worst_parity:.0e} in log slowdown, also on split thresholds (gate 1e-5).
 - Seed {seed}; the same tables and seed give the same model.
 """
+
+
+def _description(model: str) -> str:
+    """What a model is, in a few words; of a model that is not in the catalogue, only that."""
+    return DESCRIPTIONS.get(model, "a model that does not ship with interfere")

@@ -8,15 +8,17 @@ from dataclasses import replace
 
 from interfere.policy.answer.actions import MAX_REFUSALS
 from interfere.policy.context import PlanningContext
-from interfere.policy.costs.objectives import objective_of
 from interfere.policy.rules.text import render
-from interfere.records import Action, ActionKind, Job, Plan, Rule, Snapshot, SolveStatus
+from interfere.records import Action, ActionKind, Job, Plan, Rule, SolveStatus
 
 
-def merge_plans(plans: Sequence[Plan], snapshot: Snapshot) -> Plan:
-    """One plan from those of subproblems (at least one) that share no job and no device; actions in queue order."""
+def merge_plans(plans: Sequence[Plan], context: PlanningContext) -> Plan:
+    """One plan from those of subproblems (at least one) that share no job and no device.
+
+    The actions are those of the context's pending jobs, in queue order.
+    """
     action_of = {action.job_id: action for plan in plans for action in plan.actions}
-    aggregate = max if objective_of(snapshot).is_min_max else sum
+    aggregate = max if context.objective.is_min_max else sum
 
     def combined(field: str) -> float:
         return float(aggregate(getattr(plan, field) for plan in plans))
@@ -25,7 +27,7 @@ def merge_plans(plans: Sequence[Plan], snapshot: Snapshot) -> Plan:
     is_optimal = all(plan.status is SolveStatus.OPTIMAL for plan in plans)
     return replace(
         plans[0],
-        actions=tuple(action_of[job.id] for job in snapshot.pending),
+        actions=tuple(action_of[job.id] for job in context.snapshot.pending),
         pairs=tuple(pair for plan in plans for pair in plan.pairs),
         refused=tuple(refusal for plan in plans for refusal in plan.refused)[:MAX_REFUSALS],
         refused_total=sum(plan.refused_total for plan in plans),

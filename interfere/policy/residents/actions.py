@@ -38,7 +38,7 @@ def with_migrations(plan: Plan, context: PlanningContext) -> Plan:
     migration_plan = plan_migrations(context, started_on, waiting, free_devices)
     starts = [_start_in_room(migration, context) for migration in migration_plan.migrations if migration.starts]
     if starts:
-        plan = merge_plans([plan, _plan_of(starts, context)], snapshot)
+        plan = merge_plans([plan, _plan_of(starts, context)], context)
     if any(is_movable(job) for device in snapshot.devices for job in device.residents):
         plan = replace(plan, status=SolveStatus.BOUNDED)  # other migrations might have gained more
     return replace(plan, actions=(*plan.actions, *_leaving_actions(migration_plan)))

@@ -44,11 +44,11 @@ def plan_all_sizes(context: PlanningContext) -> Plan:
     context = context.subproblem(snapshot)
     # 3. The best order; the first of equals.
     plans_by_order = [_plan_in_order(order, context) for order in orders]
-    best = min(plans_by_order, key=lambda plans: _rank_key(plans, snapshot))
+    best = min(plans_by_order, key=lambda plans: _rank_key(plans, context))
     # 4. A bound that holds for any order.
     if len(sizes) > 1:
         best = {size: _with_independent_bound(best[size], size, context) for size in best}
-    return merge_plans(list(best.values()), snapshot)
+    return merge_plans(list(best.values()), context)
 
 
 def _plan_in_order(order: Sequence[int], context: PlanningContext) -> dict[int, Plan]:
@@ -73,11 +73,12 @@ def _size_orders(pending: Sequence[Job], now_s: float) -> list[tuple[int, ...]]:
     return list(dict.fromkeys([tuple(by_weight), tuple(sorted(by_weight, reverse=True)), tuple(sorted(by_weight))]))
 
 
-def _rank_key(plans: Mapping[int, Plan], snapshot: Snapshot) -> tuple[float, float]:
+def _rank_key(plans: Mapping[int, Plan], context: PlanningContext) -> tuple[float, float]:
     """Weight that waits, then the objective's value: smaller is better."""
+    snapshot = context.snapshot
     weights = start_weights(snapshot.pending, snapshot.now_s).tolist()
     weight_of = dict(zip((job.id for job in snapshot.pending), weights, strict=True))
-    merged = merge_plans(list(plans.values()), snapshot)
+    merged = merge_plans(list(plans.values()), context)
     waiting = sum(weight_of[action.job_id] for action in merged.actions if action.kind is ActionKind.WAIT)
     return round(waiting, 9), merged.objective_value
 

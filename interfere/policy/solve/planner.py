@@ -30,7 +30,7 @@ from interfere.time_budget import TimeBudget
 
 def plan(context: PlanningContext) -> Plan:
     """The plan for one snapshot, without a ledger. Raises InvalidInputError when the snapshot contradicts itself."""
-    violations = validate_snapshot(context.snapshot)
+    violations = validate_snapshot(context.snapshot, context.custom_objective)
     if violations:
         raise InvalidInputError.from_violations(violations)
     infeasible = find_infeasible_deadlines(context)

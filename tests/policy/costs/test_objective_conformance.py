@@ -1,0 +1,192 @@
+"""The laws of every objective: those that ship, a weighted sum of them, and one that docs/architecture.md defines."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from interfere.policy.costs.objectives import (
+    DEADLINE_MISSES,
+    OBJECTIVES,
+    Aggregate,
+    Objective,
+    objective_of,
+    weighted_sum,
+)
+from interfere.policy.decide import decide
+from interfere.policy.validate import validate_snapshot
+from interfere.records import Device, Job, Limits, ObjectiveKind, ObjectiveTerm, ScopeLedger, Snapshot
+from tests.docs.architecture_page import example
+from tests.tables import DEVICE, TablePredictor, context, profile, resolver
+
+MIN_SUM = {kind: objective for kind, objective in OBJECTIVES.items() if not objective.is_min_max}
+MIN_MAX_KINDS = {ObjectiveKind.MAKESPAN, ObjectiveKind.FINISH_TIME_FAIRNESS}
+MAX_STRETCH = 100.0
+
+
+def documented_objective() -> Objective:
+    """The objective of a stranger: the example of the page, imported but not run."""
+    names: dict[str, object] = {"__name__": "objective_example"}
+    exec(compile(example("objective"), "objective_example", "exec"), names)
+    objective = names["LONGEST_WAIT"]
+    assert isinstance(objective, Objective)
+    return objective
+
+
+EVERY: Mapping[str, Objective] = {
+    **{str(kind): objective for kind, objective in OBJECTIVES.items()},
+    "weighted sum": weighted_sum([(float(k + 1) / 3, objective) for k, objective in enumerate(MIN_SUM.values())]),
+    "documented": documented_objective(),
+}
+
+
+@st.composite
+def jobs(draw: st.DrawFn, min_size: int = 0) -> tuple[Job, ...]:
+    """Jobs that send every field that some objective needs."""
+    seconds = st.floats(0.0, 1e6)
+    return tuple(
+        Job(
+            id=f"j{k}",
+            workload="w",
+            weight=draw(st.floats(1e-3, 1e3)),
+            priority=draw(st.integers(0, 4)),
+            remaining_s=draw(st.floats(1.0, 1e6)),
+            attained_s=draw(seconds),
+            elapsed_s=draw(seconds),
+        )
+        for k in range(draw(st.integers(min_size, 6)))
+    )
+
+
+@pytest.mark.parametrize("name", EVERY)
+class TestObjectiveLaws:
+    """What the solver relies on, whatever the objective."""
+
+    @given(queue=jobs())
+    @settings(max_examples=30, deadline=None)
+    def test_coefficients_are_one_finite_float64_a_job(self, name: str, queue: tuple[Job, ...]) -> None:
+        for coefficient in (EVERY[name].constant(queue), EVERY[name].rate(queue)):
+            assert (coefficient.shape, coefficient.dtype) == ((len(queue),), np.float64)
+            assert np.isfinite(coefficient).all()
+
+    @given(queue=jobs(min_size=1), stretches=st.tuples(*[st.floats(1.0, MAX_STRETCH)] * 2))
+    @settings(max_examples=30, deadline=None)
+    def test_a_jobs_cost_never_falls_as_its_slowdown_rises(
+        self, name: str, queue: tuple[Job, ...], stretches: tuple[float, float]
+    ) -> None:
+        constant, rate = EVERY[name].constant(queue), EVERY[name].rate(queue)
+        assert (rate >= 0).all()
+        assert (constant + rate * min(stretches) <= constant + rate * max(stretches)).all()
+
+    def test_events_are_never_rewarded(self, name: str) -> None:
+        assert EVERY[name].soft_cap_price >= 0
+        assert EVERY[name].deadline_miss_price >= 0
+
+    @given(queue=jobs(), data=st.data())
+    @settings(max_examples=30, deadline=None)
+    def test_a_jobs_coefficients_depend_on_that_job_alone(
+        self, name: str, queue: tuple[Job, ...], data: st.DataObject
+    ) -> None:
+        """Permuting jobs permutes coefficients; leaving some out changes no other."""
+        order = data.draw(st.permutations(range(len(queue))))[: data.draw(st.integers(0, len(queue)))]
+        chosen = [queue[k] for k in order]
+        for coefficient in (EVERY[name].constant, EVERY[name].rate):
+            assert coefficient(chosen).tolist() == coefficient(queue)[np.array(order, dtype=np.int64)].tolist()
+
+    def test_required_fields_are_fields_of_a_job_and_missing_ones_are_refused(self, name: str) -> None:
+        required_fields = EVERY[name].required_fields
+        assert set(required_fields) <= set(Job.__dataclass_fields__)
+        snapshot = Snapshot(
+            pending=(Job(id="j", workload="w"),),
+            devices=(Device(id="d", type="t"),),
+            limits=Limits.of(soft_cap=2.0),
+        )
+        fields = [violation.field for violation in validate_snapshot(snapshot, EVERY[name])]
+        assert fields == [f"pending[0].{field}" for field in required_fields]
+
+    def test_only_a_min_max_objective_takes_the_largest_cost(self, name: str) -> None:
+        assert EVERY[name].is_min_max == (EVERY[name].aggregate is Aggregate.MAX) == (name in MIN_MAX_KINDS)
+
+
+def test_every_kind_that_a_request_may_name_is_registered() -> None:
+    assert set(OBJECTIVES) == set(ObjectiveKind)
+    for kind in ObjectiveKind:
+        assert objective_of(Snapshot(pending=(), devices=(), objective=kind)) is OBJECTIVES[kind]
+
+
+@given(
+    queue=jobs(),
+    shares=st.lists(st.floats(0.0, 100.0), min_size=len(MIN_SUM), max_size=len(MIN_SUM)),
+    scale=st.floats(0.0, 10.0),
+)
+@settings(max_examples=50, deadline=None)
+def test_a_weighted_sum_is_linear_in_its_terms(queue: tuple[Job, ...], shares: list[float], scale: float) -> None:
+    terms = list(zip(shares, MIN_SUM.values(), strict=True))
+    total = weighted_sum(terms)
+    scaled = weighted_sum([(scale * share, objective) for share, objective in terms])
+    for of in ("constant", "rate"):
+        expected = np.zeros(len(queue))
+        for share, objective in terms:
+            expected = expected + share * getattr(objective, of)(queue)
+        assert getattr(total, of)(queue) == pytest.approx(expected, rel=1e-9, abs=1e-9)
+        assert getattr(scaled, of)(queue) == pytest.approx(scale * expected, rel=1e-9, abs=1e-9)
+    assert total.soft_cap_price == pytest.approx(sum(share * term.soft_cap_price for share, term in terms))
+    assert total.deadline_miss_price == pytest.approx(sum(share * term.deadline_miss_price for share, term in terms))
+    assert set(total.required_fields) == {field for _, term in terms for field in term.required_fields}
+
+
+def test_a_weighted_sum_of_one_term_is_that_term() -> None:
+    queue = (Job(id="j", workload="w", weight=3.0, priority=1),)
+    only = weighted_sum([(1.0, DEADLINE_MISSES)])
+    assert only.constant(queue).tolist() == DEADLINE_MISSES.constant(queue).tolist()
+    assert only.rate(queue).tolist() == DEADLINE_MISSES.rate(queue).tolist()
+    assert only.deadline_miss_price == DEADLINE_MISSES.deadline_miss_price
+
+
+@pytest.mark.parametrize("kind", ObjectiveKind)
+def test_a_min_max_objective_is_refused_as_a_term_and_no_other_is(kind: ObjectiveKind) -> None:
+    terms = (ObjectiveTerm(kind=ObjectiveKind.WEIGHTED_EXCESS), ObjectiveTerm(kind=kind))
+    snapshot = Snapshot(
+        pending=(),
+        devices=(Device(id="d", type="t"),),
+        objective_terms=terms,
+        limits=Limits.of(soft_cap=2.0),
+    )
+    refused = [violation.field for violation in validate_snapshot(snapshot)]
+    assert refused == (["objective_terms[1].kind"] if OBJECTIVES[kind].is_min_max else [])
+
+
+@pytest.mark.parametrize("kind", ObjectiveKind)
+@pytest.mark.parametrize("seed", range(3))
+def test_an_objective_of_the_caller_decides_as_the_same_one_named_by_the_request(
+    kind: ObjectiveKind, seed: int
+) -> None:
+    """With gangs and a resident, so that subproblems are planned and merged under it too."""
+    rng = np.random.default_rng(seed)
+    names = "abcdef"
+    table = {(victim, neighbour): float(rng.uniform(1, 2)) for victim in names for neighbour in names}
+    queue = [
+        Job(
+            id=name,
+            workload=name,
+            gpus=2 if name in "de" else 1,
+            remaining_s=float(rng.uniform(1, 100)),
+            attained_s=float(rng.uniform(0, 100)),
+            elapsed_s=float(rng.uniform(0, 200)),
+        )
+        for name in names
+    ]
+    devices = tuple(
+        Device(id=f"d{k}", type=DEVICE, residents=(queue[-1],) if k == 0 else (), node=f"n{k // 2}") for k in range(5)
+    )
+    limits = Limits.of(soft_cap=1.5)
+    snapshot = Snapshot(pending=tuple(queue[:-1]), devices=devices, limits=limits, now_s=0.0)
+    named = context(
+        replace(snapshot, objective=kind), TablePredictor(table), resolver(*(profile(name) for name in names))
+    )
+    given_by_caller = replace(named, snapshot=snapshot, custom_objective=OBJECTIVES[kind])
+    decisions = [decide(made, ScopeLedger(scope="default")) for made in (named, given_by_caller)]
+    assert repr(decisions[0].plan) == repr(decisions[1].plan)
