@@ -14,6 +14,7 @@ JOURNEYS = (
     "docs/",
     "examples/",
     "profiling/programs/test_campaign.py",
+    "profiling/programs/test_misbehaving_programs.py",
     "profiling/test_campaign.py",
     "profiling/test_command.py",
     "profiling/static/test_static_profiler.py",

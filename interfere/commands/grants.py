@@ -38,7 +38,7 @@ def grants(
 def _page(tables: "GrantTables") -> Group | str:
     """Return one table of the devices and one of the grants on them."""
     if not tables.devices:
-        return escape(f"scope {tables.scope}: no device hands out memory (granule_bytes, oversubscription_ratio)")
+        return escape(f"scope {tables.scope}: no device grants memory (granule_bytes, oversubscription_ratio)")
     title = escape(f"scope {tables.scope} at {tables.now_s:g} s: what devices hand out")
     device_headings = ("device", "granules", "granted", "free", "granule", "ratio")
     devices = Table(*device_headings, title=title, title_justify="left")

@@ -89,7 +89,7 @@ class Job:
 class Device:
     """A device and who runs on it now.
 
-    With a granule or a ratio above 1 it hands out its memory: every job on it holds a grant of whole granules, in all
+    With a granule or a ratio above 1 it grants its memory: every job on it holds a grant of whole granules, in all
     at most ratio * memory. A ratio above 1 promises more than there is: it needs unified memory, where pages that do
     not fit are swapped to the host, and jobs whose working sets together still fit.
 

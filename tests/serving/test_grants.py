@@ -230,7 +230,7 @@ def test_the_command_prints_both_tables(client: PolicyClient, server: RunningSer
         assert done.exit_code == 0, done.output
         return done.stdout
 
-    assert "no device hands out memory" in run()
+    assert "no device grants memory" in run()
     client.match(snapshot(5.0, job("b", 7), devices=(device("d", job("[a]", 3)),)))
     client.observe([used(5, 20, 3.5, "[a]")])
     page = run()

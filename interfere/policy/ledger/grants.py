@@ -108,7 +108,7 @@ def reconcile_ledger(ledger: ScopeLedger, context: PlanningContext) -> Reconcile
     void_jobs = {promise.action.job_id for promise in void}
     valid = [promise for promise in ledger.promises if promise.action.job_id not in void_jobs]
     reconciled = reconcile_promises(valid, context)
-    reason = "its device hands out less memory now"
+    reason = "its device grants less memory now"
     released = (*reconciled.released, *(ReleasedPromise(promise=promise, reason=reason) for promise in void))
     return replace(reconciled, released=released)
 

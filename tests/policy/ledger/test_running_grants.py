@@ -151,7 +151,7 @@ def test_a_device_with_fewer_granules_releases_planned_starts() -> None:
     ledger = decided(snapshot((job("a", 30),), device("d", job("b", 30)))).ledger
     found = decided(snapshot((job("a", 30),), device("d", job("b", 30), granule_gib=25), now_s=20.0), ledger)
     assert [(one.promise.action.job_id, one.reason) for one in found.promises.released] == [
-        ("a", "its device hands out less memory now")
+        ("a", "its device grants less memory now")
     ]
     assert found.plan.actions[0].kind is WAIT
     assert free(found) == {"d": 1}
