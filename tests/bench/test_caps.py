@@ -157,7 +157,7 @@ def worlds(table: Table, seed: int) -> dict[str, World]:
     rows = dataset.rows
     log_median, novelty = fitted.predict(rows), fitted.novelty(rows)
     partners = np.minimum(counts[rows.domain, rows.victim], counts[rows.domain, rows.neighbour])
-    fits = feasibility.probability(everything.share, rows.victim, rows.neighbour)
+    fits = feasibility.probability(everything.memory_sum, rows.victim, rows.neighbour)
     found = {}
     for k, domain in enumerate(dataset.domains):
         at = dataset.domain == k
