@@ -16,23 +16,23 @@ from interfere.records.checks import (
 from interfere.records.windows import Window
 
 DEFAULT_RISK = 0.05  # the interval of every prediction ends at the 5 % and 95 % quantiles
-MAX_HEADROOM = 0.99  # of a device; all of it would forbid every pair
-MIN_TIME_BUDGET_S = 0.001  # below, not even the costs could be laid out
+MAX_HEADROOM = 0.99  # share of a device's memory; a share of 1 would forbid every pair
+MIN_TIME_BUDGET_S = 0.001  # in less time not even the costs can be computed
 HIGHEST_PRIORITY = 4  # five levels, as many as schedulers of jobs usually name: best effort to urgent
-MIN_WEIGHT = 1e-6  # of a job, or of an objective in a sum: sums of a million such still tell them apart
-MIN_RISK, MAX_RISK = 0.001, 0.5  # below, no calibration has the rows to tell; at a half the median decides
+MIN_WEIGHT = 1e-6  # of a job, or of a term of an objective: smaller ones vanish in sums over a million jobs
+MIN_RISK, MAX_RISK = 0.001, 0.5  # smaller risks cannot be calibrated on the rows there are; at 0.5 the median decides
 # Two of Slurm's main scheduling cycles (sched_interval, 60 s by default; slurm.conf, SchedulerParameters): a scheduler
 # that has not started a job by then has decided otherwise.
 DEFAULT_PROMISE_TTL_S = 120.0
 MIN_SLICE_S = 1e-3  # shorter than any decision takes
-# Two of Prometheus' default scrape intervals (scrape_interval, 1 m): who is past its grant for that long was seen so in
-# two windows at least, whoever measures.
+# Two of Prometheus' default scrape intervals (scrape_interval, 1 m): a job above its grant for that long was measured
+# so in at least two windows.
 DEFAULT_GRANT_PATIENCE_S = 120.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """A job that waits or runs. Only `id` and `workload` are needed.
+    """A pending or running job. Only `id` and `workload` are required.
 
     >>> from interfere import Job
     >>> job = Job(id="j1", workload="resnet-train", remaining_s=3600.0, max_slowdown=1.5)
@@ -45,21 +45,21 @@ class Job:
     profile_id: str = ""
     memory_peak_bytes: float = NAN
     weight: float = 1.0
-    max_slowdown: float = NAN  # its own cap, at the quantile 1 - risk of the limits
-    remaining_s: float = NAN  # alone on its fastest device type; objectives of time need it
+    max_slowdown: float = NAN  # the job's own slowdown cap, on the quantile 1 - risk of the limits
+    remaining_s: float = NAN  # expected, alone on its fastest device type; objectives of time require it
     attained_s: float = NAN  # service so far, in seconds alone on its fastest device type
-    elapsed_s: float = NAN  # since it was submitted
+    elapsed_s: float = NAN  # since submission
     priority: int = 0  # 0 to 4; counts as weight · 10^priority
-    memory_working_set_bytes: float = NAN  # stands in where nobody knows the peak
-    latency_target_s: float = NAN  # of one request: its time alone × slowdown must stay below, at the same quantile
-    gpus: int = 1  # devices that it takes, all at once; one that runs is a resident of each of them
+    memory_working_set_bytes: float = NAN  # used where no peak is known
+    latency_target_s: float = NAN  # upper limit on the time of one request: time alone × slowdown, at that quantile
+    gpus: int = 1  # devices that it takes at once; a running job is a resident of each of them
     pools: tuple[str, ...] = ()  # of devices that it may start on; empty: any
-    preemptible: bool = False  # may be moved or stopped once it runs
-    checkpoint_s: float = NAN  # that moving or stopping it costs
-    since_s: float = NAN  # of a resident: on its devices since then, on the caller's clock
-    grant_bytes: float = NAN  # memory that it asks for on each of its devices; absent: what is known of it
+    preemptible: bool = False  # whether it may be moved or stopped while it runs
+    checkpoint_s: float = NAN  # cost of moving or stopping it
+    since_s: float = NAN  # when a resident started on its devices, on the caller's clock
+    grant_bytes: float = NAN  # memory that it asks for on each of its devices; absent: its known demand
     deadline_s: float = NAN  # on the caller's clock; needs remaining_s
-    remaining_p90_s: float = NAN  # remaining_s is its median then, and it runs longer than this once in ten times
+    remaining_p90_s: float = NAN  # 90 % quantile of the remaining time, of which remaining_s is then the median
 
     def __post_init__(self) -> None:
         bad = text_violations(self, "id", "workload") + number_violations(self, "memory_peak_bytes", "remaining_s")
@@ -87,7 +87,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Device:
-    """A device and who runs on it now.
+    """A device and the jobs that run on it now.
 
     With a granule or a ratio above 1 it grants its memory: every job on it holds a grant of whole granules, in all
     at most ratio * memory. A ratio above 1 promises more than there is: it needs unified memory, where pages that do
@@ -105,10 +105,10 @@ class Device:
     memory_bytes: float = NAN
     mode: str = "timeslice"
     residents: tuple[Job, ...] = ()
-    pool: str = ""  # a named part of the scope that jobs may be bound to
-    oversubscription_ratio: float = 1.0  # memory that grants may come to, over memory that there is
-    granule_bytes: float = NAN  # what grants are whole multiples of
-    windows: tuple[Window, ...] = ()  # in which it may be used; empty: always
+    pool: str = ""  # named part of the scope that jobs may be restricted to
+    oversubscription_ratio: float = 1.0  # memory that may be granted ÷ memory of the device
+    granule_bytes: float = NAN  # unit of grants; absent: memory is not granted in granules
+    windows: tuple[Window, ...] = ()  # times at which it may be used; empty: always
 
     def __post_init__(self) -> None:
         bad = text_violations(self, "id", "type") + number_violations(self, "memory_bytes", low=1.0)
@@ -120,7 +120,7 @@ class Device:
                     field="granule_bytes",
                     what=f"is more than memory_bytes, {self.memory_bytes!r}",
                     value=repr(self.granule_bytes),
-                    remedy="cut the memory into one granule at least",
+                    remedy="choose a granule of at most the device's memory",
                 )
             )
         check(bad)

@@ -1,4 +1,4 @@
-"""What was measured: kernels, a job alone, an ordered pair. Facts only, no derived features."""
+"""Measured facts: kernels, profiles of jobs alone, measurements of ordered pairs. No derived features."""
 
 import hashlib
 import json
@@ -45,7 +45,7 @@ class KernelStat:
     occupancy_frac: float = NAN  # achieved warps over the most a multiprocessor holds
     compute_frac: float = NAN  # throughput of the busiest compute pipe over its peak
     memory_frac: float = NAN  # throughput of device memory over its peak
-    compute_bound: float = NAN  # 1 compute-bound, 0 memory-bound, as whoever measured classed it
+    compute_bound: float = NAN  # 1 compute-bound, 0 memory-bound, as classed by the profiler
 
     def __post_init__(self) -> None:
         check(
@@ -162,7 +162,7 @@ class JobProfile:
 
     @property
     def expected_peak_bytes(self) -> float:
-        """The measured peak; where nobody measured it, what a static trace expects; else NaN."""
+        """The measured peak, else the peak that a static trace expects, else NaN."""
         return self.static_memory_peak_bytes if math.isnan(self.memory_peak_bytes) else self.memory_peak_bytes
 
     @property

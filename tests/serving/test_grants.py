@@ -143,7 +143,7 @@ def test_use_teaches_what_the_workload_needs_next_time_until_a_rollback(serve: C
 
     server = serve()
     with PolicyClient(server.address) as client:
-        assert granted(client, 0.0).reason.endswith("no grant: nobody knows its memory")
+        assert granted(client, 0.0).reason.endswith("no grant: its memory demand is unknown")
         client.observe([used(0, 60, 9.1, "x0", workload="new"), used(60, 120, 5, "x0", workload="new")])
         assert granted(client, 1.0).reason.endswith("granted 10 GiB (5 granules) for 9.1 GiB (measured use)")
         client.observe([used(0, 60, 15, "y", workload="new", device_type="other")])

@@ -1,6 +1,6 @@
 """Deadline guarantees: which accepted deadlines still stand, which starts would break one, and which can be accepted.
 
-A deadline is accepted once its job can be scheduled (`admission`) in device time that nobody holds, beside every job
+A deadline is accepted once its job can be scheduled (`admission`) in device time that is free, beside every job
 accepted before it and every one of higher priority. Its runtime is taken alone, at the quantile 1 - risk of what
 remains. The ledger keeps it until the job is over, and others wait for it. `Limits.promise_deadlines` turns guarantees
 off; tests/bench/test_deadlines.py measures what they cost. Law 1: no job of equal or lower priority starts on a device

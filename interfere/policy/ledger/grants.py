@@ -188,7 +188,7 @@ def _with_grant(action: Action, context: PlanningContext) -> Action:
         return action
     demand = context.demand(context.jobs[action.job_id], context.device_class(device))
     if math.isnan(demand.needed_bytes):
-        return replace(action, reason=f"{action.reason}; no grant: nobody knows its memory")
+        return replace(action, reason=f"{action.reason}; no grant: its memory demand is unknown")
     granules = slots.needs(demand.needed_bytes)
     grant_bytes = granules * slots.granule_bytes
     reason = f"granted {format_bytes(grant_bytes)} ({granules} granules) for {format_demand(demand)}"

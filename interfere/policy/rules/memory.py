@@ -2,8 +2,8 @@
 
 Two fit when the sum of their peaks is at most capacity · (1 - headroom), and, where a misfit risk is given, when the
 predicted probability that they do not fit is at most that risk. The prediction knows the memory that profiles measured,
-not what a job says of itself. Where nobody knows a peak, the peak that a static trace expects stands in, else the
-working set. Alone a job may use all of a device. Memory that nobody knows forbids nothing.
+not what a job says of itself. Where no peak is known, the peak that a static trace expects stands in, else the
+working set. Alone a job may use all of a device. Unknown memory forbids nothing.
 
 A device that grants its memory has floor(ρ · capacity / granule) granules. A job needs what it asks for, else its
 demand, in whole granules: alone and with a co-located job they must not come to more. With ρ > 1 this replaces the sum

@@ -60,7 +60,7 @@ def test_measured_use_is_the_demand_where_none_is_known_or_it_was_more() -> None
     assert more.reason.endswith("for 9.1 GiB (measured use, more than the 6 GiB known)")
     assert granted(job("a", 4), 9.1).grant_bytes == 4 * GIB  # who asks gets what it asks for
     nobody = decided(snapshot((job("b"),), device("d"))).plan.actions[0]
-    assert nobody.reason.endswith("no grant: nobody knows its memory")
+    assert nobody.reason.endswith("no grant: its memory demand is unknown")
 
 
 def test_measured_use_changes_nothing_on_a_device_that_grants_no_memory() -> None:

@@ -22,7 +22,7 @@ CREATE TABLE profile (
 CREATE TABLE promise (
     scope TEXT NOT NULL, place INTEGER NOT NULL, job_id TEXT NOT NULL, content TEXT NOT NULL,
     PRIMARY KEY (scope, place));
-INSERT INTO "promise" VALUES('default',0,'starts','{"action": {"accepted": false, "cost": 0.0, "device_id": "d1", "device_ids": [], "job_id": "starts", "kind": "start_alone", "partner_id": "", "promised_by_s": 1120.0, "reason": "a device is free; no grant: nobody knows its memory", "slowdown": 1.0, "slowdown_lower": 1.0, "slowdown_upper": 1.0}, "decision_ids": ["first"], "from_device_id": "", "since_s": 1000.0}');
+INSERT INTO "promise" VALUES('default',0,'starts','{"action": {"accepted": false, "cost": 0.0, "device_id": "d1", "device_ids": [], "job_id": "starts", "kind": "start_alone", "partner_id": "", "promised_by_s": 1120.0, "reason": "a device is free; no grant: its memory demand is unknown", "slowdown": 1.0, "slowdown_lower": 1.0, "slowdown_upper": 1.0}, "decision_ids": ["first"], "from_device_id": "", "since_s": 1000.0}');
 INSERT INTO "promise" VALUES('default',1,'starts','{"action": {"accepted": true, "device_id": "", "device_ids": [], "job_id": "starts", "kind": "wait", "partner_id": "", "promised_by_s": 1110.0, "reason": "deadline"}, "decision_ids": ["first"], "from_device_id": ""}');
 INSERT INTO "promise" VALUES('default',2,'waits','{"action": {"accepted": true, "device_id": "", "device_ids": [], "job_id": "waits", "kind": "wait", "partner_id": "", "promised_by_s": 1065.0, "reason": "deadline"}, "decision_ids": ["first"], "from_device_id": ""}');
 CREATE TABLE snapshot (
