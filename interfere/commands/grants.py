@@ -28,7 +28,7 @@ def grants(
     As of the last snapshot with now_s: devices that state granule_bytes or an oversubscription_ratio above 1 hand out
     their memory, and every job that runs or is planned there holds whole granules of it.
     """
-    from interfere.wire.documents import grants_document
+    from interfere.wire.json_output import grants_document
 
     with connect(target) as client:
         tables = client.grants(scope=scope)

@@ -33,7 +33,8 @@ def match(
     as_json: JsonFlag = False,
 ) -> None:
     """Ask a server which pending job starts where, and beside whom."""
-    from interfere.wire.documents import plan_document, read_json, read_snapshot, snapshot_document
+    from interfere.wire.json_input import read_json, read_snapshot
+    from interfere.wire.json_output import plan_document, snapshot_document
 
     if (snapshot is None) == (not example):
         raise typer.BadParameter("give one of FILE and --example", param_hint="FILE")

@@ -55,7 +55,7 @@ def report(
     "outcome" (kind, at_s, reason) it releases what was planned. Exit status 1 when any was rejected; the others are
     stored all the same.
     """
-    from interfere.wire.documents import read_json, read_observations
+    from interfere.wire.json_input import read_json, read_observations
 
     _send(read_observations(read_json(observations)), target, as_json=as_json)
 
@@ -68,7 +68,7 @@ def log(
     as_json: JsonFlag = False,
 ) -> None:
     """Show the log of observations, newest first, and what was known at its end, or at any point of it."""
-    from interfere.wire.documents import log_document
+    from interfere.wire.json_output import log_document
 
     with connect(target) as client:
         document = log_document(client.observation_log(at_sequence=at, limit=limit))
@@ -149,7 +149,7 @@ def _log_page(document: dict[str, Any]) -> Group:
 def _send(observations: "Sequence[Observation]", target: str | None, *, as_json: bool) -> None:
     """Report observations and print what became of each. Exit status 1 when any was rejected."""
     from interfere.records import ObservationResult
-    from interfere.wire.documents import answers_document
+    from interfere.wire.json_output import answers_document
 
     with connect(target) as client:
         answers = client.observe(observations)

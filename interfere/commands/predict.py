@@ -43,7 +43,7 @@ def predict(
 
 
 def _print(query: "PairQuery", answer: "PairAnswer", *, as_json: bool) -> None:
-    from interfere.wire.documents import pair_document
+    from interfere.wire.json_output import pair_document
 
     document = pair_document(answer, [job.name for job in query.jobs])
     table = Table("victim", "beside", "slowdown", "interval", "source", "why not")
@@ -59,7 +59,7 @@ def _query(
     victims: list[str], neighbours: list[str], request: str | None, device_type: str, mode: str, *, together: bool
 ) -> "PairQuery":
     """Return the query of --request, or that of every --victim beside each --neighbour (or beside all of them)."""
-    from interfere.wire.documents import read_json, read_pair_query
+    from interfere.wire.json_input import read_json, read_pair_query
     from interfere.wire.messages import JobRef, PairQuery
 
     if request is not None:

@@ -121,7 +121,7 @@ def _profiles(table: Path | None, profiles: Path | None) -> "tuple[JobProfile, .
     from interfere.data.tables import read_table
     from interfere.errors import InvalidInputError
     from interfere.records import JobProfile
-    from interfere.wire.documents import read_json
+    from interfere.wire.json_input import read_json
 
     if table is not None and profiles is not None:
         raise typer.BadParameter("give --table or --profiles, not both", param_hint="--profiles")

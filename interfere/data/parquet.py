@@ -57,7 +57,7 @@ def read_rows(path: Path, schema: Any) -> list[dict[str, Any]]:
         raise TableError(
             f"the table has no {path.name}",
             value=path,
-            remedy="give a folder that holds jobs.parquet and pairs.parquet",
+            remedy="give a folder that holds jobs.parquet and pairs.parquet (interfere data import makes one)",
         )
     try:
         file_schema = pq.read_schema(path)

@@ -155,10 +155,10 @@ def _parse_object(path: Path, text: str) -> dict[str, Any]:
 def _parse_block(path: Path, line: str) -> PairBlock:
     record = _parse_object(path, line)
     try:
-        sides = tuple(BlockSide(**side) for side in record.pop("sides"))
-        chunks = tuple(tuple(tuple(chunk) for chunk in side) for side in record.pop("chunks"))
-        return PairBlock(sides=sides, chunks=chunks, **record)  # type: ignore[arg-type]  # two of each, as written
-    except (KeyError, TypeError) as error:
+        first, second = (BlockSide(**side) for side in record.pop("sides"))
+        first_chunks, second_chunks = (tuple(tuple(chunk) for chunk in side) for side in record.pop("chunks"))
+        return PairBlock(sides=(first, second), chunks=(first_chunks, second_chunks), **record)
+    except (KeyError, TypeError, ValueError) as error:
         raise _foreign_line(path, error) from None
 
 

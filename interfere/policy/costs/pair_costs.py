@@ -1,8 +1,8 @@
 """What sharing a device would cost, and which rule forbids it: one table of pairs for each device class.
 
 A pair (i, j) costs f_i(τ_i s_ij) + f_j(τ_j s_ji) with predicted medians s; see `objectives` for f and τ. For a
-resident only the added cost counts. A cap holds on the quantile 1 - risk of the
-prediction. Law: a cost is infinite exactly where a rule forbids the pair.
+resident only the added cost counts. A cap holds on the quantile 1 - risk of the prediction.
+Law: a cost is infinite exactly where a rule forbids the pair.
 """
 
 import math
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from interfere.policy.context import PlanningContext
 from interfere.policy.costs.miss_probability import deadline_miss_probabilities, soft_cap_probabilities
 from interfere.policy.costs.objectives import weights
+from interfere.policy.costs.pair_predictions import PairPredictions, PairPredictor
 from interfere.policy.device_class import DeviceClass
 from interfere.policy.rules.availability import AvailabilityRule
 from interfere.policy.rules.guest_ends_first import expected_runtimes_s, guest_rule
@@ -24,32 +25,9 @@ from interfere.policy.rules.pair_rules import PairRule, PairRules, UniformRule
 from interfere.policy.rules.predictability import predictability_rules
 from interfere.policy.rules.runtime import median_runtimes_s, relative_checkpoint_losses, slowdowns_to_miss
 from interfere.policy.rules.slowdown_caps import SlowdownCapRule, SlowdownCaps, time_caps
-from interfere.records import NAN, ActionKind, Job, JobProfile, Limits, MatrixBatch, Rule, RuleKind
+from interfere.records import ActionKind, Job, Limits, Rule, RuleKind
 
 Floats = NDArray[np.float64]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PairPredictions:
-    """Predicted slowdowns of r row jobs beside c column jobs, float64[r, c] each; NaN where nothing is predicted."""
-
-    row_slowdown: Floats  # median, of the row job
-    column_slowdown: Floats  # median, of the column job
-    row_upper: Floats  # quantile 1 - risk; NaN where no cap is set
-    column_upper: Floats
-    fit_probability: Floats  # that both fit the memory of the device; NaN where no misfit risk is set
-
-    @classmethod
-    def unknown(cls, shape: tuple[int, int]) -> "PairPredictions":
-        """Nothing is predicted."""
-        ahead, back, row_upper, column_upper, fits = (np.full(shape, np.nan) for _ in range(5))
-        return cls(
-            row_slowdown=ahead,
-            column_slowdown=back,
-            row_upper=row_upper,
-            column_upper=column_upper,
-            fit_probability=fits,
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,11 +91,14 @@ def pair_costs(
     timed = math.isfinite(device_class.open_s) or deadlines
     row_jobs = JobsOnClass.of(rows, device_class, context, row_times, timed=timed)
     column_jobs = JobsOnClass.of(columns, device_class, context, column_times, timed=timed)
-    table = _PairTable(rows=row_jobs, columns=column_jobs, context=context, running=running, timed=timed)
+    predictor = PairPredictor(rows=row_jobs, columns=column_jobs, context=context)
+    table = _PairTable(
+        rows=row_jobs, columns=column_jobs, context=context, predictor=predictor, running=running, timed=timed
+    )
     # 2. Predict medians, and upper quantiles where a cap may bind.
     caps = table.slowdown_caps()
     capped = timed or any(np.isfinite(cap.tightest()).any() for cap in caps)
-    predictions = table.predict(capped=capped)
+    predictions = predictor.predict(capped=capped)
     # 3. Cost each job, then each pair.
     row_cost, column_cost = table.job_costs(predictions)
     cost = table.pair_cost(row_cost, column_cost)
@@ -141,6 +122,7 @@ class _PairTable:
     rows: JobsOnClass
     columns: JobsOnClass
     context: PlanningContext
+    predictor: PairPredictor
     running: bool  # are the columns residents already?
     timed: bool  # does a deadline or a window play a part?
 
@@ -152,20 +134,6 @@ class _PairTable:
     def _shape(self) -> tuple[int, int]:
         return len(self.rows.jobs), len(self.columns.jobs)
 
-    @property
-    def _unknown_domain(self) -> str:
-        """Why the model knows nothing of the device type and sharing mode; empty where it does."""
-        device_class = self.rows.device_class
-        extrapolate = self._limits.allow_extrapolation
-        return "" if extrapolate else self.context.predictor.knows(device_class.type, device_class.mode)
-
-    @property
-    def _profiled(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Index of the pairs of which both workloads are profiled."""
-        return np.ix_(self.rows.profiled, self.columns.profiled)  # type: ignore[return-value]
-
-    # --- predictions ------------------------------------------------------------------------------------------------
-
     def slowdown_caps(self) -> tuple[SlowdownCaps, SlowdownCaps]:
         """The caps of the row jobs against the column jobs, and the other way round."""
         rows, columns = self.rows, self.columns
@@ -173,48 +141,6 @@ class _PairTable:
             SlowdownCaps.of(rows.jobs, rows.profiles, columns.jobs, self._limits),
             SlowdownCaps.of(columns.jobs, columns.profiles, rows.jobs, self._limits),
         )
-
-    def predict(self, *, capped: bool) -> PairPredictions:
-        """Medians and how likely pairs fit, and where a cap may bind the quantile 1 - risk."""
-        predictions, profiled = PairPredictions.unknown(self._shape), self._profiled
-        sharing = ActionKind.START_SHARED in self._limits.allowed
-        if self._unknown_domain or not sharing or not self.rows.profiled.any() or not self.columns.profiled.any():
-            return predictions
-        predictions.row_slowdown[profiled], predictions.column_slowdown[profiled], fits = self._quantile(0.5)
-        if fits is not None:
-            predictions.fit_probability[profiled] = fits
-        if capped:
-            upper = self._quantile(1 - self._limits.slowdown.risk)
-            predictions.row_upper[profiled], predictions.column_upper[profiled], _ = upper
-        return predictions
-
-    def _quantile(self, level: float) -> tuple[Floats, Floats, Floats | None]:
-        """A quantile of both slowdowns for the profiled jobs, and how likely they fit; each profile is asked once."""
-        row_profiles, row_of = _distinct(self.rows.profiles)
-        column_profiles, column_of = _distinct(self.columns.profiles)
-        device_class = self.rows.device_class
-        memory = device_class.memory
-        answer = self.context.predictor.predict_matrix(
-            MatrixBatch(
-                victims=row_profiles,
-                neighbours=column_profiles,
-                device_type=device_class.type,
-                mode=device_class.mode,
-                device_memory_bytes=memory.allocatable_bytes if memory.memory_bytes >= 0 else NAN,
-                allow_extrapolation=self._limits.allow_extrapolation,
-            ),
-            quantile=level,
-        )
-        spread = np.ix_(row_of, column_of)
-        fits = None
-        if answer.feasibility is not None and not math.isnan(self._limits.memory.misfit_risk):
-            fits = answer.feasibility[spread].astype(np.float64)
-        ahead, back = answer.victim_slowdown[spread], answer.neighbour_slowdown[spread]
-        return ahead.astype(np.float64), back.astype(np.float64), fits
-
-    def _slowdowns(self, level: float) -> tuple[Floats, Floats]:
-        ahead, back, _ = self._quantile(level)
-        return ahead, back
 
     # --- costs ------------------------------------------------------------------------------------------------------
 
@@ -229,7 +155,7 @@ class _PairTable:
         if not self.running:
             column_cost += column_rate * relative_checkpoint_losses(columns.jobs, columns.runtimes)
         if objective.deadline_miss_price and self.timed and not np.isnan(ahead).all():
-            profiled = self._profiled
+            profiled = self.predictor.profiled
             row_misses, column_misses = self._miss_probabilities(predictions)
             row_weights, column_weights = weights(rows.jobs)[rows.profiled], weights(columns.jobs)[columns.profiled]
             row_cost[profiled] += objective.deadline_miss_price * row_weights[:, None] * row_misses
@@ -238,7 +164,7 @@ class _PairTable:
 
     def _miss_probabilities(self, predictions: PairPredictions) -> tuple[Floats, Floats]:
         """P(the job misses its deadline beside the other) for the profiled pairs: of row jobs, of column jobs."""
-        rows, columns, now_s, at = self.rows, self.columns, self.context.now_s, self._profiled
+        rows, columns, now_s, at = self.rows, self.columns, self.context.now_s, self.predictor.profiled
         row_median_s = median_runtimes_s(rows.jobs, rows.relative_times)
         column_median_s = median_runtimes_s(columns.jobs, columns.relative_times)
         row_partner_s = column_median_s * predictions.column_slowdown
@@ -246,7 +172,7 @@ class _PairTable:
         row_cases = slowdowns_to_miss(rows.jobs, rows.relative_times, now_s, row_partner_s)
         column_cases = slowdowns_to_miss(columns.jobs, columns.relative_times, now_s, column_partner_s)
         return deadline_miss_probabilities(
-            self._slowdowns,
+            self.predictor.slowdown_quantile,
             row_cases[:, at[0], at[1]],
             column_cases[:, at[1], at[0]],
             running=self.running,
@@ -259,8 +185,8 @@ class _PairTable:
         if self.running:
             cost -= objective.constant(columns.jobs) + objective.rate(columns.jobs) * columns.relative_times
         if objective.soft_cap_price and not np.isnan(cost).all():
-            past = soft_cap_probabilities(self._slowdowns, self._limits.slowdown.soft_cap)
-            cost[self._profiled] += objective.soft_cap_price * past
+            past = soft_cap_probabilities(self.predictor.slowdown_quantile, self._limits.slowdown.soft_cap)
+            cost[self.predictor.profiled] += objective.soft_cap_price * past
         return cost
 
     # --- rules ------------------------------------------------------------------------------------------------------
@@ -281,7 +207,7 @@ class _PairTable:
             columns.profiled,
             abstained,
             rows.device_class,
-            self._unknown_domain,
+            self.predictor.unknown_domain,
         )
         yield from pair_memory_rules(
             rows.ids,
@@ -339,18 +265,3 @@ class _PairTable:
             risk=self._limits.slowdown.risk,
             caps_columns=of_columns,
         )
-
-
-def _distinct(profiles: Sequence[JobProfile | None]) -> tuple[tuple[JobProfile, ...], list[int]]:
-    """The distinct profiles, and for each job that has one its place among them."""
-    place_of: dict[int, int] = {}
-    distinct: list[JobProfile] = []
-    places = []
-    for profile in profiles:
-        if profile is None:
-            continue
-        if id(profile) not in place_of:
-            place_of[id(profile)] = len(distinct)
-            distinct.append(profile)
-        places.append(place_of[id(profile)])
-    return tuple(distinct), places

@@ -9,7 +9,7 @@ Why processes are not stopped by SIGSTOP instead: it would save the start-ups, b
 and not the device. Kernels queued before it run on, memory stays taken, and watchdogs of collectives see a dead rank,
 so the other job would not be alone. Here the neighbour of a job that runs alone does not exist.
 
-Law: a command that does not do what a measurement needs is a RunFailure with its reason, never an endless wait.
+Law: a command that does not do what a measurement needs is a ProgramRunError with its reason, never an endless wait.
 """
 
 import math
@@ -56,7 +56,7 @@ class RunConditions:
     grace_s: float  # between SIGTERM and SIGKILL
 
 
-class RunFailure(Exception):  # noqa: N818 - not an error of ours: what the command did
+class ProgramRunError(Exception):
     """A command did not do what a measurement needs."""
 
     def __init__(self, run: ProgramRun, problem: str) -> None:
@@ -100,7 +100,7 @@ class ProgramProfiler:
         chunks: tuple[tuple[StepChunk, ...], tuple[StepChunk, ...]] = ((), ())
         try:
             runs = self._run_windows(self.commands[first_name], self.commands[second_name], windows)
-        except RunFailure as failure:
+        except ProgramRunError as failure:
             sides = (empty_side(first_name), empty_side(second_name))
             analysis = BlockAnalysis(sides=sides, steal_frac=NAN, reason=failure.reason)
         else:
@@ -145,7 +145,7 @@ class ProgramProfiler:
             with self._new_run(command) as run:
                 self._warm_up(run)
                 window = self._measure_window(Phase.FIRST_ALONE, run, may_end=True)
-        except RunFailure as failure:
+        except ProgramRunError as failure:
             raise UnfitError(
                 f"command {command.name} cannot be measured",
                 value=failure.reason,
@@ -187,7 +187,7 @@ class ProgramProfiler:
             if steps >= run.command.warm_steps and since_first_mark_s >= run.command.warm_s:
                 return
             if time.monotonic() - start_s > self.conditions.limit_s:
-                raise RunFailure(run, _warm_up_problem(run, steps, self.conditions.limit_s))
+                raise ProgramRunError(run, _warm_up_problem(run, steps, self.conditions.limit_s))
 
     def _measure_window(self, phase: Phase, *runs: ProgramRun, may_end: bool = False) -> MeasurementWindow:
         """Wait for at least `window_s`, and until each run has made enough steps.
@@ -198,7 +198,7 @@ class ProgramProfiler:
         while True:
             try:
                 _wait_and_refresh(runs)
-            except RunFailure as failure:
+            except ProgramRunError as failure:
                 program_exit = failure.run.exit
                 succeeded = program_exit is not None and program_exit.exit_code == 0
                 if may_end and program_exit and succeeded and _has_enough_steps(failure.run, start_s):
@@ -211,7 +211,7 @@ class ProgramProfiler:
             if now_s - start_s > limit_s:
                 steps, marks = unfinished[0].steps_since(start_s + EDGE_S)
                 problem = f"made {steps:g} steps with {marks} marks in a window of {limit_s:g} s"
-                raise RunFailure(unfinished[0], f"{problem}, {MIN_STEPS} and {MIN_MARKS} are needed")
+                raise ProgramRunError(unfinished[0], f"{problem}, {MIN_STEPS} and {MIN_MARKS} are needed")
 
     def _probe_clock_s(self) -> float:
         """CPU seconds of the clock probe on the measured core, while no command runs there; NaN without a core."""
@@ -238,14 +238,14 @@ def _has_enough_steps(run: ProgramRun, start_s: float) -> bool:
 
 
 def _wait_and_refresh(runs: Sequence[ProgramRun]) -> None:
-    """Wait a moment and read what the runs did. Raises RunFailure when one has ended."""
+    """Wait a moment and read what the runs did. Raises ProgramRunError when one has ended."""
     time.sleep(POLL_S)
     for run in runs:
         run.refresh()
         if run.exit:
             lifetime_s = run.exit.monotonic_s - run.started_s
             steps = run.marks[-1].steps if run.marks else 0
-            raise RunFailure(run, f"ended by itself after {lifetime_s:.1f} s and {steps:g} steps, {run.exit}")
+            raise ProgramRunError(run, f"ended by itself after {lifetime_s:.1f} s and {steps:g} steps, {run.exit}")
 
 
 def _recording(run: ProgramRun) -> RunRecording:

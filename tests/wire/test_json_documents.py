@@ -10,14 +10,8 @@ from hypothesis import given, settings
 from interfere.errors import InvalidInputError
 from interfere.records import ActionKind, Plan, Snapshot
 from interfere.strict_json import json_value
-from interfere.wire.documents import (
-    plan_document,
-    read_json,
-    read_observations,
-    read_pair_query,
-    read_snapshot,
-    snapshot_document,
-)
+from interfere.wire.json_input import read_json, read_observations, read_pair_query, read_snapshot
+from interfere.wire.json_output import plan_document, snapshot_document
 from tests.wire import strategies as some
 from tests.wire.test_converters import same
 
