@@ -156,7 +156,7 @@ class OnePair:
         return found
 
     def _exceeds(self, value: float, limit: float) -> bool:
-        self.is_near |= abs(value - limit) <= NEAR * max(abs(value), abs(limit))
+        self.is_near |= math.isfinite(limit) and abs(value - limit) <= NEAR * max(abs(value), abs(limit))
         return value > limit
 
     def _profile(self, job: Job) -> JobProfile | None:
