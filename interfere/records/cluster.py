@@ -15,6 +15,8 @@ from interfere.records.checks import (
 )
 from interfere.records.windows import Window
 
+# Two jobs that take turns get the work of one done: at a joint throughput of 1 sharing gains nothing.
+DEFAULT_MIN_JOINT_THROUGHPUT = 1.0
 DEFAULT_RISK = 0.05  # the interval of every prediction ends at the 5 % and 95 % quantiles
 MAX_HEADROOM = 0.99  # share of a device's memory; a share of 1 would forbid every pair
 MIN_TIME_BUDGET_S = 0.001  # in less time not even the costs can be computed
@@ -180,11 +182,13 @@ class SlowdownLimits:
 
     max_slowdown: float = NAN  # cap for every job; the tighter of this and the job's own holds
     protected_slowdown: float = NAN  # cap that a job holds against partners of lower priority
+    min_joint_throughput: float = DEFAULT_MIN_JOINT_THROUGHPUT  # a pair shares only above 1/s + 1/s'; 0: any pair may
     soft_cap: float = NAN  # the slowdown that the objective pairs_past_cap keeps pairs below; it forbids nothing
     risk: float = DEFAULT_RISK  # probability with which a slowdown may pass its cap
 
     def __post_init__(self) -> None:
         bad = number_violations(self, "max_slowdown", "protected_slowdown", "soft_cap", low=1.0)
+        bad += number_violations(self, "min_joint_throughput", nan=False)
         if not MIN_RISK <= self.risk <= MAX_RISK:
             bad.append(
                 Violation(

@@ -32,6 +32,7 @@ class RuleKind(StrEnum):
     REQUEST_SLOWDOWN_CAP = "request_slowdown_cap"  # the max_slowdown of the limits: slowdown, slowdown_cap, risk
     PROTECTED_SLOWDOWN = "protected_slowdown"  # against a partner of lower priority: priority, partner_priority
     LATENCY_TARGET = "latency_target"  # latency_target_s, step_time_s; slowdown, absent where it is missed even alone
+    JOINT_THROUGHPUT = "joint_throughput"  # one after the other does as much: slowdown, partner_slowdown
     GUEST_ENDS_FIRST = "guest_ends_first"  # the job would outlast the resident: runtime_s, partner_runtime_s
     # --- no device is left for the job --------------------------------------------------------------------------------
     NO_FREE_SEAT = "no_free_seat"  # residents and gpus of the job that is in the way, where one device was asked about
@@ -107,6 +108,7 @@ class Rule:
     slowdown: float = NAN  # predicted, of the job: the median of a chosen pair, the quantile 1 - risk against a cap
     partner_slowdown: float = NAN
     slowdown_cap: float = NAN
+    min_joint_throughput: float = NAN  # that 1/slowdown + 1/partner_slowdown has to exceed
     risk: float = NAN
     priority: int | None = None
     partner_priority: int | None = None

@@ -48,6 +48,7 @@ _NUMBERS = (
     "used_bytes",
     "device_used_bytes",
     "duration_s",
+    "min_joint_throughput",
 )
 _SIZES = ("needed_bytes", "known_bytes", "working_set_bytes")
 

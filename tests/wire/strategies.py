@@ -188,6 +188,7 @@ limits = st.builds(
     memory_headroom=numbers(0.0, 0.99),
     misfit_risk=optional(0.0, 1.0),
     protected_slowdown=optional(1.0),
+    min_joint_throughput=numbers(),
     time_budget_s=optional(0.001),
     soft_cap=optional(1.0),
     promise_ttl_s=numbers(),

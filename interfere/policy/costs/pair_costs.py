@@ -20,6 +20,7 @@ from interfere.policy.device_class import DeviceClass
 from interfere.policy.rules.availability import AvailabilityRule
 from interfere.policy.rules.guest_ends_first import expected_runtimes_s, guest_rule
 from interfere.policy.rules.jobs_on_class import JobsOnClass
+from interfere.policy.rules.joint_throughput import joint_throughput_rule
 from interfere.policy.rules.memory import pair_memory_rules
 from interfere.policy.rules.pair_rules import PairRule, PairRules, UniformRule
 from interfere.policy.rules.predictability import predictability_rules
@@ -221,6 +222,13 @@ class _PairTable:
         row_upper, column_upper = predictions.row_upper, predictions.column_upper.T
         yield self._cap_rule(rows, columns, caps[0], row_upper, column_upper.T, of_columns=False)
         yield self._cap_rule(columns, rows, caps[1], column_upper, row_upper.T, of_columns=True)
+        yield joint_throughput_rule(
+            rows.jobs,
+            columns.jobs,
+            predictions.row_slowdown,
+            predictions.column_slowdown,
+            limits.slowdown.min_joint_throughput,
+        )
         if self.running and limits.guest_ends_first:
             guest_s = expected_runtimes_s(rows.jobs, rows.relative_times, predictions.row_slowdown)
             host_s = expected_runtimes_s(columns.jobs, columns.relative_times, predictions.column_slowdown.T).T

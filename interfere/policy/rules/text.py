@@ -189,6 +189,15 @@ def _guest_ends_first(rule: Rule) -> str:
     return f"guest_ends_first: {rule.job_id} would run {guest} here, {rule.partner_id} ends after {host}"
 
 
+def _joint_throughput(rule: Rule) -> str:
+    together = 1 / rule.slowdown + 1 / rule.partner_slowdown
+    sides = f"{rule.slowdown:.2f} × for {rule.job_id}, {rule.partner_slowdown:.2f} × for {rule.partner_id}"
+    limit = "one after the other does 1"
+    if rule.min_joint_throughput != 1:
+        limit = f"not above {rule.min_joint_throughput:.3g}"
+    return f"joint throughput: together they do {together:.2f} ({sides}), {limit}"
+
+
 def _no_free_seat(rule: Rule) -> str:
     if rule.gpus is not None:
         return "no free seat: a gang runs there"
@@ -263,6 +272,7 @@ _HEADLINES = {
     RuleKind.REQUEST_SLOWDOWN_CAP: "slowdown cap of the request",
     RuleKind.PROTECTED_SLOWDOWN: "protected slowdown",
     RuleKind.LATENCY_TARGET: "latency target",
+    RuleKind.JOINT_THROUGHPUT: "joint throughput",
     RuleKind.GUEST_ENDS_FIRST: "guest_ends_first",
 }
 
@@ -283,6 +293,7 @@ _SENTENCES: dict[RuleKind, Callable[[Rule], str]] = {
     RuleKind.REQUEST_SLOWDOWN_CAP: _slowdown_cap,
     RuleKind.PROTECTED_SLOWDOWN: _protected_slowdown,
     RuleKind.LATENCY_TARGET: _latency_target,
+    RuleKind.JOINT_THROUGHPUT: _joint_throughput,
     RuleKind.GUEST_ENDS_FIRST: _guest_ends_first,
     RuleKind.NO_FREE_SEAT: _no_free_seat,
     RuleKind.GANG: _gang,

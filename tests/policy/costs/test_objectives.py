@@ -211,7 +211,8 @@ def test_as_good_as_trying_every_placement(objective: ObjectiveKind | None, seed
         value = worst if objective in WORST else added
         best = min(best, (waiting, round(value, 12), added))
     known = resolver(*(timed(name, kind, step[name, kind]) for name, kind in step))
-    snapshot = Snapshot(pending=pending, devices=devices, limits=Limits.of(soft_cap=SOFT_CAP))
+    limits = Limits.of(soft_cap=SOFT_CAP, min_joint_throughput=0.0)
+    snapshot = Snapshot(pending=pending, devices=devices, limits=limits)
     snapshot = replace(snapshot, objective=objective) if objective else replace(snapshot, objective_terms=terms)
     answer = plan(context(snapshot, TablePredictor(table, devices=kinds), known, "d"))
     waits = sum(j.weight for j, a in zip(pending, answer.actions, strict=True) if a.kind is ActionKind.WAIT)

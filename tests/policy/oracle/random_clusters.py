@@ -184,6 +184,7 @@ class RandomCluster(RandomSnapshot):
             soft_cap=1.5,
             max_slowdown=1.2 + 2 * rng.random() if self._restricted(0.4) else np.nan,
             protected_slowdown=1.1 + rng.random() if self._restricted(0.5) else np.nan,
+            min_joint_throughput=1.0 if not self._restricted(0.5) else float(rng.choice([0.0, rng.uniform(0.5, 1.9)])),
             risk=float(rng.choice([0.05, 0.2, 0.5])),
             memory_headroom=float(rng.choice([0.0, 0.1])),
             misfit_risk=float(rng.uniform(0.05, 0.4)) if self._restricted(0.3) else np.nan,

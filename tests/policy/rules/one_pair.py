@@ -112,6 +112,7 @@ class RandomSnapshot:
             soft_cap=1.5,
             max_slowdown=self.maybe(0.2, 1.2 + 2 * rng.random()),
             protected_slowdown=self.maybe(0.4, 1.1 + rng.random()),
+            min_joint_throughput=float(rng.choice([0.0, 1.0, rng.uniform(0.5, 1.9)])),
             risk=float(rng.choice([0.05, 0.2, 0.5])),
             memory_headroom=float(rng.choice([0.0, 0.1])),
             misfit_risk=self.maybe(0.2, float(rng.uniform(0.05, 0.4))),
@@ -150,6 +151,10 @@ class OnePair:
         found |= self._memory_violations(predicted=True)
         for one in (self.job, self.partner):
             found |= self._cap_violations(one)
+        together = 1 / self._slowdown(self.job) + 1 / self._slowdown(self.partner)
+        least = self.limits.slowdown.min_joint_throughput
+        if least > 0 and not self._exceeds(together, least) and not math.isnan(together):
+            found.add(RuleKind.JOINT_THROUGHPUT)
         guest_s, host_s = (self._median_runtime_s(one) * self._slowdown(one) for one in (self.job, self.partner))
         if self.running and self.limits.guest_ends_first and self._exceeds(guest_s, host_s):
             found.add(RuleKind.GUEST_ENDS_FIRST)

@@ -55,7 +55,7 @@ class World:
                 Device(id=name, type=kinds[name], node=name[:2], residents=tuple(jobs))
                 for name, jobs in self.company.items()
             ),
-            limits=Limits(max_devices=most),
+            limits=Limits.of(max_devices=most, min_joint_throughput=0.0),
             now_s=0.0,
         )
 

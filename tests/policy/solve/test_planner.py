@@ -57,7 +57,8 @@ class World:
             frozenset(ActionKind) if rng.random() < 0.7 else frozenset({ActionKind.WAIT, rng.choice(list(ActionKind))})
         )
         most = None if rng.random() < 0.7 else int(rng.integers(0, 3))
-        limits = Limits.of(allowed=allowed, max_slowdown=cap, max_devices=most)
+        least = float(rng.choice([0.0, 1.0]))
+        limits = Limits.of(allowed=allowed, max_slowdown=cap, max_devices=most, min_joint_throughput=least)
         self.snapshot = Snapshot(pending=pending, devices=tuple(devices), limits=limits)
 
     def plan(self, **changes: object) -> Plan:
@@ -69,6 +70,8 @@ class World:
         if max(ahead, back) * self.spread > cap or self.memory[i.workload] + self.memory[j.workload] > self.capacity:
             return math.inf
         if ActionKind.START_SHARED not in self.snapshot.limits.allowed:
+            return math.inf
+        if 0 < 1 / ahead + 1 / back <= self.snapshot.limits.slowdown.min_joint_throughput:
             return math.inf
         return i.weight * (np.float64(np.float32(ahead)) - 1) + j.weight * (np.float64(np.float32(back)) - 1)
 
