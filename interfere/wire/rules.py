@@ -49,6 +49,8 @@ _NUMBERS = (
     "device_used_bytes",
     "duration_s",
     "min_joint_throughput",
+    "mean_completion_s",
+    "other_mean_completion_s",
 )
 _SIZES = ("needed_bytes", "known_bytes", "working_set_bytes")
 
