@@ -36,6 +36,7 @@ from interfere.policy.ledger.promises import (
 )
 from interfere.policy.next_decision import next_decision_s
 from interfere.policy.remaining import remaining_snapshot
+from interfere.policy.reservation import Reservation, find_reservation
 from interfere.policy.residents.actions import (
     LEAVING_KINDS,
     end_actions,
@@ -152,18 +153,25 @@ def _plan_around_deadlines(
 ) -> _UnpromisedPlan:
     """Plan what is neither promised nor declined; jobs whose start would break an accepted deadline wait.
 
-    Each time some are held back the others are planned anew. No job starts on a device where one is to end.
+    Each time some are held back the others are planned anew. No job starts on a device where one is to end, nor on one
+    that is reserved for a job which has waited too long (`reservation`).
     """
     accepted_jobs = {accepted.job_id for accepted in deadlines.standing}
     promised_starts = [promise.action for promise in promises.kept if not promise.from_device_id]
     held_back: dict[str, Rule] = {}
     snapshot = without_promised(context.snapshot, promises.kept)
     snapshot = remaining_snapshot(snapshot, declined_jobs, overuse.ending_devices)
+    reservation: Reservation | None = None
     while True:
         if snapshot.devices:
             plan = plan_all_sizes(context.subproblem(snapshot))
         else:
-            plan = all_waiting([job.id for job in snapshot.pending], context, _no_device_rule(overuse))
+            plan = all_waiting([job.id for job in snapshot.pending], context, _no_device_rule(overuse, reservation))
+        if reservation is None:
+            reservation = find_reservation(context.subproblem(snapshot), plan)
+            if reservation is not None:
+                snapshot = remaining_snapshot(snapshot, (), reservation.device_ids)
+                continue
         breaking = starts_breaking_deadlines(plan, context, accepted_jobs, promised_starts)
         if not breaking:
             return _UnpromisedPlan(plan=plan, snapshot=snapshot, held_back=held_back)
@@ -171,8 +179,10 @@ def _plan_around_deadlines(
         snapshot = remaining_snapshot(snapshot, breaking, ())
 
 
-def _no_device_rule(overuse: OveruseReview) -> Rule:
+def _no_device_rule(overuse: OveruseReview, reservation: Reservation | None) -> Rule:
     """Why a job waits where no device is left to plan with."""
+    if reservation is not None:
+        return Rule(kind=RuleKind.DEVICES_RESERVED, partner_id=reservation.job_id)
     return Rule(kind=RuleKind.DEVICES_PROMISED, action=ActionKind.END if overuse.ending else None)
 
 

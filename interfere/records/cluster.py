@@ -27,6 +27,8 @@ MIN_RISK, MAX_RISK = 0.001, 0.5  # smaller risks cannot be calibrated on the row
 # that has not started a job by then has decided otherwise.
 DEFAULT_PROMISE_TTL_S = 120.0
 MIN_SLICE_S = 1e-3  # shorter than any decision takes
+# After that long a waiting job counts once more: five minutes, ten rounds of Slurm's backfill (bf_interval, 30 s).
+DEFAULT_AGEING_S = 300.0
 # Two of Prometheus' default scrape intervals (scrape_interval, 1 m): a job above its grant for that long was measured
 # so in at least two windows.
 DEFAULT_GRANT_PATIENCE_S = 120.0
@@ -50,7 +52,7 @@ class Job:
     max_slowdown: float = NAN  # the job's own slowdown cap, on the quantile 1 - risk of the limits
     remaining_s: float = NAN  # expected, alone on its fastest device type; objectives of time require it
     attained_s: float = NAN  # service so far, in seconds alone on its fastest device type
-    elapsed_s: float = NAN  # since submission
+    elapsed_s: float = NAN  # since submission; a pending job counts more the longer it has waited
     priority: int = 0  # 0 to 4; counts as weight · 10^priority
     memory_working_set_bytes: float = NAN  # used where no peak is known
     latency_target_s: float = NAN  # upper limit on the time of one request: time alone × slowdown, at that quantile
@@ -219,15 +221,16 @@ class MemoryLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimeLimits:
-    """How long a search may take, how long a promise lives, and how often to decide."""
+    """How long a search may take, how long a promise lives, how often to decide, and how waiting counts."""
 
     time_budget_s: float = NAN  # for the search; past it the best plan so far is answered as BOUNDED
     promise_ttl_s: float = DEFAULT_PROMISE_TTL_S  # how long a planned start keeps its place, on the caller's clock
     slice_s: float = NAN  # decide anew at least this often
+    ageing_s: float = DEFAULT_AGEING_S  # a job counts once more for each time that it has waited so long; 0: never
 
     def __post_init__(self) -> None:
         bad = number_violations(self, "time_budget_s", low=MIN_TIME_BUDGET_S)
-        bad += number_violations(self, "promise_ttl_s", nan=False)
+        bad += number_violations(self, "promise_ttl_s", "ageing_s", nan=False)
         bad += number_violations(self, "slice_s", low=MIN_SLICE_S)
         check(bad)
 

@@ -41,6 +41,7 @@ class RuleKind(StrEnum):
     MAX_DEVICES = "max_devices"  # the limits let the plan take no more empty devices: max_devices, kept_devices
     LOWER_COST_ELSEWHERE = "lower_cost_elsewhere"  # every seat it could take went where it costs less
     DEVICES_PROMISED = "devices_promised"  # all of them, to other jobs; with action end: or a resident is to end
+    DEVICES_RESERVED = "devices_reserved"  # the last of them are kept free for partner_id, which has waited longest
     PROMISED_TO_OTHER_JOB = "promised_to_other_job"  # this device, to partner_id by decision_id
     ACCEPTED_DEADLINE = "accepted_deadline"  # partner_id would miss the deadline that was guaranteed to it
     INFEASIBLE_DEADLINE = "infeasible_deadline"  # nothing can meet it even alone: time_left_s, runtime_s

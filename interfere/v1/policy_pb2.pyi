@@ -96,6 +96,7 @@ class RuleKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     RULE_KIND_GRANT_EXCEEDED: _ClassVar[RuleKind]
     RULE_KIND_JOINT_THROUGHPUT: _ClassVar[RuleKind]
     RULE_KIND_SUBMISSION_ORDER: _ClassVar[RuleKind]
+    RULE_KIND_DEVICES_RESERVED: _ClassVar[RuleKind]
 
 class MemoryBasis(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -194,6 +195,7 @@ RULE_KIND_RESIDENT_STAYS: RuleKind
 RULE_KIND_GRANT_EXCEEDED: RuleKind
 RULE_KIND_JOINT_THROUGHPUT: RuleKind
 RULE_KIND_SUBMISSION_ORDER: RuleKind
+RULE_KIND_DEVICES_RESERVED: RuleKind
 MEMORY_BASIS_UNSPECIFIED: MemoryBasis
 MEMORY_BASIS_PEAK: MemoryBasis
 MEMORY_BASIS_GRANT: MemoryBasis
@@ -483,7 +485,7 @@ class Device(_message.Message):
     def __init__(self, id: _Optional[str] = ..., type: _Optional[str] = ..., node: _Optional[str] = ..., memory_bytes: _Optional[float] = ..., mode: _Optional[_Union[SharingMode, str]] = ..., residents: _Optional[_Iterable[_Union[Job, _Mapping]]] = ..., pool: _Optional[str] = ..., oversubscription_ratio: _Optional[float] = ..., granule_bytes: _Optional[float] = ..., windows: _Optional[_Iterable[_Union[Window, _Mapping]]] = ...) -> None: ...
 
 class Limits(_message.Message):
-    __slots__ = ("allowed", "max_slowdown", "max_devices", "allow_extrapolation", "risk", "memory_headroom", "misfit_risk", "protected_slowdown", "time_budget_s", "soft_cap", "promise_ttl_s", "slice_s", "move_factor", "most_shared_gpus", "promise_deadlines", "grant_patience_s", "grant_tolerance", "guest_ends_first", "min_joint_throughput")
+    __slots__ = ("allowed", "max_slowdown", "max_devices", "allow_extrapolation", "risk", "memory_headroom", "misfit_risk", "protected_slowdown", "time_budget_s", "soft_cap", "promise_ttl_s", "slice_s", "move_factor", "most_shared_gpus", "promise_deadlines", "grant_patience_s", "grant_tolerance", "guest_ends_first", "min_joint_throughput", "ageing_s")
     ALLOWED_FIELD_NUMBER: _ClassVar[int]
     MAX_SLOWDOWN_FIELD_NUMBER: _ClassVar[int]
     MAX_DEVICES_FIELD_NUMBER: _ClassVar[int]
@@ -503,6 +505,7 @@ class Limits(_message.Message):
     GRANT_TOLERANCE_FIELD_NUMBER: _ClassVar[int]
     GUEST_ENDS_FIRST_FIELD_NUMBER: _ClassVar[int]
     MIN_JOINT_THROUGHPUT_FIELD_NUMBER: _ClassVar[int]
+    AGEING_S_FIELD_NUMBER: _ClassVar[int]
     allowed: _containers.RepeatedScalarFieldContainer[ActionKind]
     max_slowdown: float
     max_devices: int
@@ -522,7 +525,8 @@ class Limits(_message.Message):
     grant_tolerance: float
     guest_ends_first: bool
     min_joint_throughput: float
-    def __init__(self, allowed: _Optional[_Iterable[_Union[ActionKind, str]]] = ..., max_slowdown: _Optional[float] = ..., max_devices: _Optional[int] = ..., allow_extrapolation: _Optional[bool] = ..., risk: _Optional[float] = ..., memory_headroom: _Optional[float] = ..., misfit_risk: _Optional[float] = ..., protected_slowdown: _Optional[float] = ..., time_budget_s: _Optional[float] = ..., soft_cap: _Optional[float] = ..., promise_ttl_s: _Optional[float] = ..., slice_s: _Optional[float] = ..., move_factor: _Optional[float] = ..., most_shared_gpus: _Optional[int] = ..., promise_deadlines: _Optional[bool] = ..., grant_patience_s: _Optional[float] = ..., grant_tolerance: _Optional[float] = ..., guest_ends_first: _Optional[bool] = ..., min_joint_throughput: _Optional[float] = ...) -> None: ...
+    ageing_s: float
+    def __init__(self, allowed: _Optional[_Iterable[_Union[ActionKind, str]]] = ..., max_slowdown: _Optional[float] = ..., max_devices: _Optional[int] = ..., allow_extrapolation: _Optional[bool] = ..., risk: _Optional[float] = ..., memory_headroom: _Optional[float] = ..., misfit_risk: _Optional[float] = ..., protected_slowdown: _Optional[float] = ..., time_budget_s: _Optional[float] = ..., soft_cap: _Optional[float] = ..., promise_ttl_s: _Optional[float] = ..., slice_s: _Optional[float] = ..., move_factor: _Optional[float] = ..., most_shared_gpus: _Optional[int] = ..., promise_deadlines: _Optional[bool] = ..., grant_patience_s: _Optional[float] = ..., grant_tolerance: _Optional[float] = ..., guest_ends_first: _Optional[bool] = ..., min_joint_throughput: _Optional[float] = ..., ageing_s: _Optional[float] = ...) -> None: ...
 
 class ObjectiveTerm(_message.Message):
     __slots__ = ("kind", "weight")

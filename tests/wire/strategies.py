@@ -193,6 +193,7 @@ limits = st.builds(
     soft_cap=optional(1.0),
     promise_ttl_s=numbers(),
     slice_s=optional(1e-3),
+    ageing_s=numbers(),
     move_factor=numbers(1.0),
     grant_patience_s=numbers(),
     grant_tolerance=numbers(),

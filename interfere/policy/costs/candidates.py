@@ -129,7 +129,7 @@ def find_candidates(context: PlanningContext) -> Candidates:
     resident_tables, seat_columns = _resident_tables(seats, seat_classes, times, residents, resident_times, context)
     return Candidates(
         pending=snapshot.pending,
-        start_weight=start_weights(snapshot.pending, context.now_s),
+        start_weight=start_weights(snapshot.pending, context.now_s, context.limits.timing.ageing_s),
         empty_devices=empty_devices,
         empty_classes=empty_classes,
         max_new_devices=len(empty_devices) if max_devices is None else min(max_devices, len(empty_devices)),

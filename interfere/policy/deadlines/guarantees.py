@@ -69,7 +69,7 @@ def starts_breaking_deadlines(
     waiting = _schedulable([job for job in waiting if job.id not in decided_jobs], capacity.profiles, demands)
     # 3. Allow each start that leaves every waiting job of its priority or above schedulable.
     pending = context.pending
-    weights = start_weights(context.snapshot.pending, context.now_s).tolist()
+    weights = start_weights(context.snapshot.pending, context.now_s, context.limits.timing.ageing_s).tolist()
     weight_of = dict(zip(pending, weights, strict=True))
     rules: dict[str, Rule] = {}
     for start in sorted(starts, key=lambda start: (start.job_id not in accepted_jobs, -weight_of[start.job_id])):

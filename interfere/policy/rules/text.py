@@ -306,6 +306,7 @@ _SENTENCES: dict[RuleKind, Callable[[Rule], str]] = {
     RuleKind.MAX_DEVICES: _max_devices,
     RuleKind.LOWER_COST_ELSEWHERE: lambda _: "every seat it could take went where it costs less",
     RuleKind.DEVICES_PROMISED: _devices_promised,
+    RuleKind.DEVICES_RESERVED: lambda rule: f"devices are kept free for {rule.partner_id}, which has waited longest",
     RuleKind.PROMISED_TO_OTHER_JOB: lambda rule: f"promised to {rule.partner_id} by decision {rule.decision_id}",
     RuleKind.ACCEPTED_DEADLINE: lambda rule: f"accepted deadline: {rule.partner_id} would miss the one it was promised",
     RuleKind.INFEASIBLE_DEADLINE: _infeasible_deadline,

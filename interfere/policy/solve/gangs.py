@@ -19,7 +19,7 @@ from interfere.policy.device_class import DeviceClass
 from interfere.policy.remaining import remaining_snapshot
 from interfere.policy.rules.runtime import start_weights
 from interfere.policy.solve.planner import plan_single_device_jobs
-from interfere.records import Action, ActionKind, Device, Job, Plan, Rule, RuleKind, Snapshot, SolveStatus
+from interfere.records import Action, ActionKind, Device, Plan, Rule, RuleKind, Snapshot, SolveStatus
 from interfere.records.cluster import MIN_TIME_BUDGET_S
 
 MAX_SIZES_PERMUTED = 3  # every order of so many sizes is tried: 6 orders; of more sizes three orders are
@@ -32,7 +32,7 @@ def plan_all_sizes(context: PlanningContext) -> Plan:
     if all(job.gpus == 1 for job in (*snapshot.pending, *residents)):
         return plan_single_device_jobs(context)
     # 1. The orders in which sizes are decided.
-    orders = _size_orders(snapshot.pending, snapshot.now_s)
+    orders = _size_orders(snapshot)
     sizes = orders[0]
     if not sizes:
         return all_waiting((), context)
@@ -62,10 +62,11 @@ def _plan_in_order(order: Sequence[int], context: PlanningContext) -> dict[int, 
     return plans
 
 
-def _size_orders(pending: Sequence[Job], now_s: float) -> list[tuple[int, ...]]:
+def _size_orders(snapshot: Snapshot) -> list[tuple[int, ...]]:
     """Orders of the sizes that wait; first by the heaviest job of each, the larger size first at equal weight."""
     heaviest: dict[int, float] = {}
-    for job, weight in zip(pending, start_weights(pending, now_s).tolist(), strict=True):
+    weights = start_weights(snapshot.pending, snapshot.now_s, snapshot.limits.timing.ageing_s).tolist()
+    for job, weight in zip(snapshot.pending, weights, strict=True):
         heaviest[job.gpus] = max(heaviest.get(job.gpus, 0.0), weight)
     by_weight = sorted(heaviest, key=lambda size: (-heaviest[size], -size))
     if len(by_weight) <= MAX_SIZES_PERMUTED:
@@ -76,7 +77,7 @@ def _size_orders(pending: Sequence[Job], now_s: float) -> list[tuple[int, ...]]:
 def _rank_key(plans: Mapping[int, Plan], context: PlanningContext) -> tuple[float, float]:
     """Weight that waits, then the objective's value: smaller is better."""
     snapshot = context.snapshot
-    weights = start_weights(snapshot.pending, snapshot.now_s).tolist()
+    weights = start_weights(snapshot.pending, snapshot.now_s, snapshot.limits.timing.ageing_s).tolist()
     weight_of = dict(zip((job.id for job in snapshot.pending), weights, strict=True))
     merged = merge_plans(list(plans.values()), context)
     waiting = sum(weight_of[action.job_id] for action in merged.actions if action.kind is ActionKind.WAIT)

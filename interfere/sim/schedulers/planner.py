@@ -29,7 +29,7 @@ from interfere.records import (
     Snapshot,
     Window,
 )
-from interfere.records.cluster import DEFAULT_MIN_JOINT_THROUGHPUT, DEFAULT_RISK
+from interfere.records.cluster import DEFAULT_AGEING_S, DEFAULT_MIN_JOINT_THROUGHPUT, DEFAULT_RISK
 from interfere.sim.beliefs import Profiles
 from interfere.sim.cluster import Cluster, Decision, JobState, Start
 from interfere.sim.schedulers.deadlines import is_infeasible, next_infeasible_s
@@ -84,6 +84,7 @@ class ServerPlanner:
             guest_ends_first=self.guest_ends_first,
             promise_deadlines=promise_deadlines,
             promise_ttl_s=0.0,
+            ageing_s=0.0 if ledger is None else DEFAULT_AGEING_S,  # else the order of the queue says who goes first
             risk=self.risk,
         )
         snapshot = Snapshot(

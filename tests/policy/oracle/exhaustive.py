@@ -54,6 +54,7 @@ class Oracle:
     def __init__(self, drawn: RandomCluster) -> None:
         self.drawn, self.costs = drawn, ScalarCosts(drawn)
         self.pending = drawn.snapshot.pending
+        self._ageing_s = drawn.snapshot.limits.timing.ageing_s
         self._find_places()
         self.keys = self._level_keys()
         groups = list(self._groups())
@@ -140,7 +141,7 @@ class Oracle:
     def _waiting_parts(self, job: Job) -> dict[LevelKey, float]:
         if self.costs.prices_waiting:
             return {LevelKey(kind="cost"): self.costs.fifo_waits_s()[job.id] + job.remaining_s}
-        return {LevelKey(kind="waiting_weight", priority=job.priority): start_weight(job)}
+        return {LevelKey(kind="waiting_weight", priority=job.priority): start_weight(job, self._ageing_s)}
 
     def _units_of(self, all_parts: Sequence[dict[LevelKey, float]]) -> list[Fraction]:
         """The largest power of two of which every cost of a level is a multiple."""

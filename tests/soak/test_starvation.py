@@ -1,0 +1,32 @@
+"""A stream with jobs that share with none: no job waits twice as long as one after the other, at hardly any cost.
+
+Four and eight devices at nine tenths of what they do without sharing; equal weights, the limits by default.
+"""
+
+import pytest
+
+from interfere.records import Limits
+from tests.policy.streams import Stream
+
+JOBS = 800
+MAX_WAIT, MAX_LOSS = 2.0, 0.02  # times the longest wait in order of submission; of the mean without ageing
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(("devices", "seed"), [(4, 0), (4, 1), (8, 0)])
+def test_ageing_bounds_the_longest_wait_and_keeps_the_mean(devices: int, seed: int) -> None:
+    stream = Stream(seed, jobs=JOBS, devices=devices)
+    in_order, without, with_ageing = (
+        stream.in_order(),
+        stream.decided(Limits.of(ageing_s=0.0)),
+        stream.decided(Limits()),
+    )
+    wait = with_ageing.longest_s / in_order.longest_s
+    loss = with_ageing.mean_completion_s / without.mean_completion_s - 1
+    print(
+        f"{devices} devices, seed {seed}: longest wait in order {in_order.longest_s:.0f} s, without ageing "
+        f"{without.longest_s:.0f} s, with it {with_ageing.longest_s:.0f} s ({wait:.2f} ×); mean {loss:+.2%}"
+    )
+    assert wait <= MAX_WAIT
+    assert loss <= MAX_LOSS
+    assert without.longest_s > MAX_WAIT * in_order.longest_s  # the stream starves jobs where nothing ages
