@@ -12,7 +12,7 @@ from interfere.policy.costs.objectives import Objective, objective_of, relative_
 from interfere.policy.device_class import DeviceClass, DeviceClassMembers, group_devices
 from interfere.policy.rules.memory import memory_demand
 from interfere.protocols import Predictor
-from interfere.records import NAN, Device, Job, JobProfile, Limits, MemoryDemand, Snapshot
+from interfere.records import DEFAULT_MODE, MODES, NAN, Device, Job, JobProfile, Limits, MemoryDemand, Snapshot
 
 Floats = NDArray[np.float64]
 
@@ -43,6 +43,11 @@ class ProfileLookup:
         return self.used_bytes.get((job.workload, device_type), NAN)
 
 
+def assumed_mode(device_type: str, predictor: Predictor) -> str:
+    """The sharing mode of a device that names none: one that the model knows for its type, timeslice first."""
+    return next((mode for mode in MODES if not predictor.knows(device_type, mode)), DEFAULT_MODE)
+
+
 @dataclass(frozen=True, kw_only=True)
 class PlanningContext:
     """Everything that the stages of one decision read. A stage that changes the snapshot makes a new context."""
@@ -53,6 +58,18 @@ class PlanningContext:
     decision_id: str = ""
     other_device_types: tuple[str, ...] = ()  # of the scope, where the snapshot is a subproblem of it
     custom_objective: Objective | None = None  # in place of the one that the snapshot names
+    assumed_modes: Mapping[str, str] = field(default_factory=dict)  # sharing modes of devices that name none, by id
+
+    def __post_init__(self) -> None:
+        """Give every device that names no sharing mode the one that is assumed for its type."""
+        unnamed = [device for device in self.snapshot.devices if not device.mode]
+        if not unnamed:
+            return
+        mode_of = {kind: assumed_mode(kind, self.predictor) for kind in dict.fromkeys(each.type for each in unnamed)}
+        devices = (each if each.mode else replace(each, mode=mode_of[each.type]) for each in self.snapshot.devices)
+        assumed = {device.id: mode_of[device.type] for device in unnamed}
+        object.__setattr__(self, "snapshot", replace(self.snapshot, devices=tuple(devices)))
+        object.__setattr__(self, "assumed_modes", {**self.assumed_modes, **assumed})
 
     def with_snapshot(self, snapshot: Snapshot) -> "PlanningContext":
         """The same decision about another snapshot of the whole scope."""

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from interfere.errors import InvalidInputError
+from interfere.policy.answer.assumed_modes import tell_assumed_modes
 from interfere.policy.answer.merge import all_waiting, job_objective_cost, merge_plans
 from interfere.policy.context import PlanningContext
 from interfere.policy.deadlines.guarantees import (
@@ -107,7 +108,7 @@ def decide(
     actions = infeasible.annotate((*changes, *kept), promises.kept_jobs)
     plan = replace(
         plan,
-        actions=mark_accepted(actions, ledger.accepted_deadlines),
+        actions=mark_accepted(tell_assumed_modes(actions, context), ledger.accepted_deadlines),
         resolve_at_s=next_decision_s(context, changes, ledger.promises, slowdown_of),
     )
     return ScopeDecision(plan=plan, ledger=ledger, promises=promises, deadlines=deadlines)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from interfere.policy.rules.memory import DeviceMemory
 from interfere.policy.rules.runtime import opening_times
-from interfere.records import NAN, Device, Window
+from interfere.records import DEFAULT_MODE, NAN, Device, Window
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,13 +22,13 @@ class DeviceClass:
 
     @classmethod
     def of(cls, device: Device, now_s: float = NAN) -> "DeviceClass":
-        """Class of a device at a time."""
+        """Class of a device at a time. Devices of a `PlanningContext` name their sharing mode."""
         open_s, opens_s = opening_times(device, now_s)
         return cls(
             open_s=open_s,
             opens_s=opens_s,
             type=device.type,
-            mode=device.mode,
+            mode=device.mode or DEFAULT_MODE,
             memory=DeviceMemory.of(device),
             pool=device.pool,
         )

@@ -5,7 +5,7 @@ Letters: `n` jobs, `p` ordered pairs, `f` features. SI seconds and bytes. Absent
 """
 
 from interfere.records.blocks import BlockRequest, BlockSide, PairBlock, SoloMeasurement, StepChunk, WorkloadPair
-from interfere.records.checks import MAX_SLOWDOWN, METRICS, MIN_SLOWDOWN, MODES, NAN
+from interfere.records.checks import DEFAULT_MODE, MAX_SLOWDOWN, METRICS, MIN_SLOWDOWN, MODES, NAN
 from interfere.records.cluster import (
     ActionKind,
     Device,
@@ -37,6 +37,7 @@ from interfere.records.windows import Window
 
 __all__ = [
     "COUNTERS",
+    "DEFAULT_MODE",
     "MAX_SLOWDOWN",
     "METRICS",
     "MIN_SLOWDOWN",

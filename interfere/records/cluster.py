@@ -99,15 +99,15 @@ class Device:
 
     >>> from interfere import Device, Job
     >>> device = Device(id="d0", type="v100", memory_bytes=16e9, residents=(Job(id="j0", workload="gemm"),))
-    >>> device.mode, [resident.id for resident in device.residents]
-    ('timeslice', ['j0'])
+    >>> device.type, [resident.id for resident in device.residents]
+    ('v100', ['j0'])
     """
 
     id: str
     type: str
     node: str = ""
     memory_bytes: float = NAN
-    mode: str = "timeslice"
+    mode: str = ""  # sharing mode; empty: not named, the one that the model knows for the type, else timeslice
     residents: tuple[Job, ...] = ()
     pool: str = ""  # named part of the scope that jobs may be restricted to
     oversubscription_ratio: float = 1.0  # memory that may be granted ÷ memory of the device
@@ -116,7 +116,8 @@ class Device:
 
     def __post_init__(self) -> None:
         bad = text_violations(self, "id", "type") + number_violations(self, "memory_bytes", low=1.0)
-        bad += mode_violations(self.mode) + number_violations(self, "oversubscription_ratio", low=1.0, nan=False)
+        bad += mode_violations(self.mode) if self.mode else []
+        bad += number_violations(self, "oversubscription_ratio", low=1.0, nan=False)
         bad += number_violations(self, "granule_bytes", low=1.0)
         if self.granule_bytes > self.memory_bytes:
             bad.append(

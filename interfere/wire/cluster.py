@@ -95,7 +95,7 @@ def device_to_proto(device: Device) -> pb.Device:
         id=device.id,
         type=device.type,
         node=device.node,
-        mode=MODE[device.mode],
+        mode=MODE[device.mode] if device.mode else pb.SHARING_MODE_UNSPECIFIED,
         residents=[job_to_proto(job) for job in device.residents],
         pool=device.pool,
         windows=[window_to_proto(window) for window in device.windows],
@@ -111,7 +111,8 @@ def device_from_proto(message: pb.Device) -> Device:
     inspection = Inspection()
     residents = inspection.read_all("residents", message.residents, job_from_proto)
     windows = inspection.read_all("windows", message.windows, window_from_proto)
-    mode = inspection.read("", lambda: MODE.word(message.mode, "mode")) or "timeslice"
+    named = message.mode != pb.SHARING_MODE_UNSPECIFIED
+    mode = inspection.read("", lambda: MODE.word(message.mode, "mode") if named else "") or ""
     sizes = inspection.read("", lambda: numbers(message, "memory_bytes", "granule_bytes")) or {}
     ratio = inspection.read("", lambda: number(message, "oversubscription_ratio", 1.0))
     device = inspection.read(

@@ -131,7 +131,7 @@ def test_a_request_with_only_jobs_and_devices_is_valid() -> None:
     snapshot = cluster.snapshot_from_proto(
         pb.MatchRequest(pending=[pb.Job(id="a", workload="w")], devices=[pb.Device(id="d", type="t")])
     )
-    assert (snapshot.scope, snapshot.pending[0].weight, snapshot.devices[0].mode) == ("default", 1.0, "timeslice")
+    assert (snapshot.scope, snapshot.pending[0].weight, snapshot.devices[0].mode) == ("default", 1.0, "")
     assert snapshot.limits.max_devices is None
     assert len(snapshot.limits.allowed) == 3
 

@@ -61,11 +61,12 @@ def rank(
             [replace(v, field=v.field.replace("pending[0]", "job")) for v in violations]
         )
     # 2. Price every device.
-    candidates = find_candidates(PlanningContext(snapshot=snapshot, predictor=predictor, catalogue=catalogue))
+    context = PlanningContext(snapshot=snapshot, predictor=predictor, catalogue=catalogue)
+    candidates = find_candidates(context)
     empty_place = {device.id: k for k, device in enumerate(candidates.empty_devices)}
     seat_place = {device.id: k for k, device in enumerate(candidates.seats)}
     ranked = []
-    for device in devices:
+    for device in context.snapshot.devices:
         if job.gpus > 1:
             ranked.append(_infeasible(device, Rule(kind=RuleKind.MULTI_DEVICE_JOB, job_id=job.id, gpus=job.gpus)))
         elif device.id in empty_place:

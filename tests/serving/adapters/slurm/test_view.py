@@ -61,7 +61,9 @@ def test_the_map_says_which_gpus_are_ours() -> None:
     settings = replace(SETTINGS, devices=(rule,))
     seen = build("main", [pending(1)], [node(), node("n1")], settings, NOW)
     assert seen.snapshot is not None
-    assert seen.snapshot.devices[0] == Device(id="n1/g0", node="n1", type="cpu-core", memory_bytes=2.0 * 2**30)
+    assert seen.snapshot.devices[0] == Device(
+        id="n1/g0", node="n1", type="cpu-core", mode="timeslice", memory_bytes=2.0 * 2**30
+    )
 
 
 def test_the_first_of_the_queue_compete_and_nobody_when_all_is_full() -> None:
