@@ -83,7 +83,8 @@ class DecisionMaker:
         self._metrics.count_decision(decision.plan, time.perf_counter() - start_s)
         if has_clock:
             self._report_granules(decision.ledger)
-        self._metrics.count_deadlines(len(decision.deadlines.met), len(decision.deadlines.broken))
+        deadlines = decision.deadlines
+        self._metrics.count_deadlines(len(deadlines.met), len(deadlines.broken), len(deadlines.unknown))
         return decision.plan
 
     def promises(self, scope: str) -> tuple[Promise, ...]:
@@ -105,9 +106,13 @@ class DecisionMaker:
             self._metrics.set_granules(ledger.scope, granted, sum(slots.granules for slots in ledger.slots) - granted)
 
     def apply_outcome(self, outcome: Outcome) -> None:
-        """Release the promise of an action that will not happen. An outcome without a decision id releases nothing."""
+        """Release the promise of an action that will not happen. An outcome without a decision id releases nothing.
+
+        A start that did not happen withdraws no accepted deadline: the job still waits, and may still end in time.
+        """
         if outcome.kind in _RELEASING_OUTCOMES and outcome.decision_id:
-            self._ledgers.release_promises(outcome.job_id, outcome.decision_id)
+            is_over = outcome.kind is OutcomeKind.ENDED
+            self._ledgers.release_promises(outcome.job_id, outcome.decision_id, deadlines=is_over)
 
     def _stored_plan(self, snapshot: Snapshot, digest: str) -> Plan | None:
         """The plan stored under the snapshot's id. Raises ConflictError where the id was used for another snapshot."""

@@ -47,7 +47,7 @@ class Metrics:
         )
         self._deadlines = Counter(
             "interfere_accepted_deadlines",
-            "Accepted deadlines that were kept or broken.",
+            "Accepted deadlines that were kept or broken, or whose job was gone only after them: unknown.",
             ("result",),
             registry=self.registry,
         )
@@ -103,10 +103,11 @@ class Metrics:
         self._granules.labels(scope, "granted").set(granted)
         self._granules.labels(scope, "free").set(free)
 
-    def count_deadlines(self, kept: int, broken: int) -> None:
-        """So many accepted deadlines were kept, and so many broken."""
+    def count_deadlines(self, kept: int, broken: int, unknown: int) -> None:
+        """So many accepted deadlines were kept, so many broken; of the others nobody saw whether they were."""
         self._deadlines.labels("kept").inc(kept)
         self._deadlines.labels("broken").inc(broken)
+        self._deadlines.labels("unknown").inc(unknown)
 
     def count_observation(self, result: ObservationResult) -> None:
         """An observation was answered."""

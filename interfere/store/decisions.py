@@ -108,16 +108,30 @@ class SqliteLedgers:
                 self._decisions.put_within(connection, decision)
         return True
 
-    def release_promises(self, job_id: str, decision_id: str) -> int:
-        """Delete what this decision promised a job or repeated, an accepted deadline included; returns how many."""
+    def scopes(self) -> tuple[str, ...]:
+        """The scopes that have a ledger, by name."""
+        with self._file.read_connection() as connection:
+            return tuple(scope for (scope,) in connection.execute("SELECT scope FROM ledger ORDER BY scope"))
+
+    def reset(self, scope: str) -> ScopeLedger | None:
+        """Delete the ledger and the decisions of a scope; returns the ledger, None where there was none."""
+        ledger = self.read(scope)
+        with self._file.transaction() as connection:
+            for table in ("ledger", "promise", "granted", "decision"):
+                connection.execute(f"DELETE FROM {table} WHERE scope = ?", (scope,))  # noqa: S608 - names of ours
+        return ledger if ledger.revision else None
+
+    def release_promises(self, job_id: str, decision_id: str, *, deadlines: bool) -> int:
+        """Delete what this decision promised a job or repeated, with `deadlines` what it accepted; returns how many."""
         with self._file.transaction() as connection:
             rows = connection.execute(
                 "SELECT scope, place, content FROM promise WHERE job_id = ?", (job_id,)
             ).fetchall()
+            records = [(scope, place, promise_or_deadline_from_json(content)) for scope, place, content in rows]
             released = [
                 (scope, place)
-                for scope, place, content in rows
-                if decision_id in promise_or_deadline_from_json(content).decision_ids
+                for scope, place, record in records
+                if decision_id in record.decision_ids and (deadlines or isinstance(record, Promise))
             ]
             connection.executemany("DELETE FROM promise WHERE scope = ? AND place = ?", released)
             connection.executemany(

@@ -157,8 +157,11 @@ class LedgerRepository(Protocol):
         `ledger.revision` is the revision that was read. Returns False, and writes nothing, when there is a newer one.
         """
 
-    def release_promises(self, job_id: str, decision_id: str) -> int:
-        """Delete what this decision promised a job or repeated, an accepted deadline included; returns how many."""
+    def release_promises(self, job_id: str, decision_id: str, *, deadlines: bool) -> int:
+        """Delete what this decision promised a job or repeated, with `deadlines` what it accepted; returns how many."""
+
+    def reset(self, scope: str) -> ScopeLedger | None:
+        """Delete the ledger and the decisions of a scope; returns the ledger, None where there was none."""
 
 
 class Store(Protocol):

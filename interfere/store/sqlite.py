@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from interfere.errors import InterfereError, UnfitError
-from interfere.records import JobProfile
+from interfere.errors import InterfereError, NotFoundError, UnfitError
+from interfere.records import JobProfile, ScopeLedger
 from interfere.store.decision_audits import SqliteDecisionAudits
 from interfere.store.decisions import SqliteDecisions, SqliteLedgers
 from interfere.store.file_lock import FileLock
@@ -57,6 +57,26 @@ class SqliteStore:
         self._file.close()
         if self._lock:
             self._lock.release()
+
+
+def reset_scope(path: Path, scope: str) -> ScopeLedger:
+    """Forget all that was decided for a scope, also while a server has the file open; returns what its ledger held.
+
+    Raises NotFoundError where there is no such file, or where it knows of no such scope.
+    """
+    if not path.exists():
+        raise NotFoundError("no such store", value=path, remedy="name the server's: --store FILE, or --work FOLDER")
+    file = SqliteFile(path)
+    try:
+        file.prepare_schema()
+        ledgers = SqliteLedgers(file, SqliteDecisions(file, MAX_DECISIONS))
+        forgotten = ledgers.reset(scope)
+        known = ", ".join(ledgers.scopes()) or "none"
+    finally:
+        file.close()
+    if forgotten is None:
+        raise NotFoundError("no decision with a clock was made in this scope", value=scope, remedy=f"one of: {known}")
+    return forgotten
 
 
 class SqliteProfiles:

@@ -25,6 +25,7 @@ NAMES = (
     "quickstart",
     "replay",
     "retrain",
+    "scopes",
     "serve",
     "slurm",
     "timeline",

@@ -4,17 +4,17 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from interfere.policy.context import PlanningContext
-from interfere.records import Action, ActionKind
+from interfere.records import DEFAULT_MODE, Action, ActionKind
 
 
 def tell_assumed_modes(actions: Iterable[Action], context: PlanningContext) -> tuple[Action, ...]:
-    """The actions; a start beside another job names the mode that was assumed for its device, in rule and reason."""
+    """The actions; a start beside another job names the mode assumed for its device, unless that is timeslice."""
     return tuple(_told(action, context) for action in actions)
 
 
 def _told(action: Action, context: PlanningContext) -> Action:
     mode = context.assumed_modes.get(action.device_id, "")
-    if not mode or action.kind is not ActionKind.START_SHARED:
+    if mode in ("", DEFAULT_MODE) or action.kind is not ActionKind.START_SHARED:
         return action
     rule = None if action.rule is None else replace(action.rule, sharing_mode=mode)
     return replace(action, rule=rule, reason=f"{action.reason}; sharing mode {mode}, for its device names none")
