@@ -19,6 +19,8 @@ class DeviceClass:
     pool: str = ""
     open_s: float = math.inf  # seconds that it stays open from now; 0: it is closed
     opens_s: float = 0.0  # seconds until it opens
+    price_per_hour: float = 0.0  # 0 where it is not known
+    power_w: float = 0.0
 
     @classmethod
     def of(cls, device: Device, now_s: float = NAN) -> "DeviceClass":
@@ -31,6 +33,8 @@ class DeviceClass:
             mode=device.mode or DEFAULT_MODE,
             memory=DeviceMemory.of(device),
             pool=device.pool,
+            price_per_hour=0.0 if math.isnan(device.price_per_hour) else device.price_per_hour,
+            power_w=0.0 if math.isnan(device.power_w) else device.power_w,
         )
 
     @property
@@ -52,7 +56,8 @@ def group_devices(devices: Sequence[Device], now_s: float) -> tuple[DeviceClassM
     """The devices by class and windows, in the order in which each class first occurs."""
     groups: dict[object, list[Device]] = {}
     for device in devices:
-        key = (device.type, device.mode, DeviceMemory.of(device), device.pool, device.windows)
+        prices = (repr(device.price_per_hour), repr(device.power_w))  # NaN is not equal to itself
+        key = (device.type, device.mode, DeviceMemory.of(device), device.pool, device.windows, prices)
         groups.setdefault(key, []).append(device)
     return tuple(
         DeviceClassMembers(

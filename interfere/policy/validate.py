@@ -110,6 +110,18 @@ def _objective_violations(
                 remedy="send the slowdown that few pairs should pass, or take another objective",
             )
         )
+    prices = {"price_per_hour": objective.money_price, "power_w": objective.energy_price}
+    violations += [
+        Violation(
+            field=f"devices[{k}].{field}",
+            what=f"is needed by the objective {name}",
+            value="absent",
+            remedy="send it for every device, or take another objective",
+        )
+        for k, device in enumerate(snapshot.devices)
+        for field, price in prices.items()
+        if price and math.isnan(getattr(device, field))
+    ]
     violations += [
         Violation(
             field=f"{path}.{required_field}",

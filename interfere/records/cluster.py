@@ -113,12 +113,15 @@ class Device:
     oversubscription_ratio: float = 1.0  # memory that may be granted ÷ memory of the device
     granule_bytes: float = NAN  # unit of grants; absent: memory is not granted in granules
     windows: tuple[Window, ...] = ()  # times at which it may be used; empty: always
+    price_per_hour: float = NAN  # while jobs occupy it; the objective cost needs it
+    power_w: float = NAN  # while jobs occupy it; the objective energy needs it
 
     def __post_init__(self) -> None:
         bad = text_violations(self, "id", "type") + number_violations(self, "memory_bytes", low=1.0)
         bad += mode_violations(self.mode) if self.mode else []
         bad += number_violations(self, "oversubscription_ratio", low=1.0, nan=False)
         bad += number_violations(self, "granule_bytes", low=1.0)
+        bad += number_violations(self, "price_per_hour", "power_w")
         if self.granule_bytes > self.memory_bytes:
             bad.append(
                 Violation(
@@ -141,6 +144,8 @@ class ObjectiveKind(StrEnum):
     FINISH_TIME_FAIRNESS = "finish_time_fairness"
     PAIRS_PAST_CAP = "pairs_past_cap"
     DEADLINE_MISSES = "deadline_misses"
+    COST = "cost"
+    ENERGY = "energy"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

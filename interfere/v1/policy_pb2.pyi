@@ -26,6 +26,8 @@ class ObjectiveKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     OBJECTIVE_KIND_FINISH_TIME_FAIRNESS: _ClassVar[ObjectiveKind]
     OBJECTIVE_KIND_PAIRS_PAST_CAP: _ClassVar[ObjectiveKind]
     OBJECTIVE_KIND_DEADLINE_MISSES: _ClassVar[ObjectiveKind]
+    OBJECTIVE_KIND_COST: _ClassVar[ObjectiveKind]
+    OBJECTIVE_KIND_ENERGY: _ClassVar[ObjectiveKind]
 
 class ActionKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -137,6 +139,8 @@ OBJECTIVE_KIND_MAKESPAN: ObjectiveKind
 OBJECTIVE_KIND_FINISH_TIME_FAIRNESS: ObjectiveKind
 OBJECTIVE_KIND_PAIRS_PAST_CAP: ObjectiveKind
 OBJECTIVE_KIND_DEADLINE_MISSES: ObjectiveKind
+OBJECTIVE_KIND_COST: ObjectiveKind
+OBJECTIVE_KIND_ENERGY: ObjectiveKind
 ACTION_KIND_UNSPECIFIED: ActionKind
 ACTION_KIND_START_ALONE: ActionKind
 ACTION_KIND_START_SHARED: ActionKind
@@ -461,7 +465,7 @@ class Window(_message.Message):
     def __init__(self, from_s: _Optional[float] = ..., until_s: _Optional[float] = ...) -> None: ...
 
 class Device(_message.Message):
-    __slots__ = ("id", "type", "node", "memory_bytes", "mode", "residents", "pool", "oversubscription_ratio", "granule_bytes", "windows")
+    __slots__ = ("id", "type", "node", "memory_bytes", "mode", "residents", "pool", "oversubscription_ratio", "granule_bytes", "windows", "price_per_hour", "power_w")
     ID_FIELD_NUMBER: _ClassVar[int]
     TYPE_FIELD_NUMBER: _ClassVar[int]
     NODE_FIELD_NUMBER: _ClassVar[int]
@@ -472,6 +476,8 @@ class Device(_message.Message):
     OVERSUBSCRIPTION_RATIO_FIELD_NUMBER: _ClassVar[int]
     GRANULE_BYTES_FIELD_NUMBER: _ClassVar[int]
     WINDOWS_FIELD_NUMBER: _ClassVar[int]
+    PRICE_PER_HOUR_FIELD_NUMBER: _ClassVar[int]
+    POWER_W_FIELD_NUMBER: _ClassVar[int]
     id: str
     type: str
     node: str
@@ -482,7 +488,9 @@ class Device(_message.Message):
     oversubscription_ratio: float
     granule_bytes: float
     windows: _containers.RepeatedCompositeFieldContainer[Window]
-    def __init__(self, id: _Optional[str] = ..., type: _Optional[str] = ..., node: _Optional[str] = ..., memory_bytes: _Optional[float] = ..., mode: _Optional[_Union[SharingMode, str]] = ..., residents: _Optional[_Iterable[_Union[Job, _Mapping]]] = ..., pool: _Optional[str] = ..., oversubscription_ratio: _Optional[float] = ..., granule_bytes: _Optional[float] = ..., windows: _Optional[_Iterable[_Union[Window, _Mapping]]] = ...) -> None: ...
+    price_per_hour: float
+    power_w: float
+    def __init__(self, id: _Optional[str] = ..., type: _Optional[str] = ..., node: _Optional[str] = ..., memory_bytes: _Optional[float] = ..., mode: _Optional[_Union[SharingMode, str]] = ..., residents: _Optional[_Iterable[_Union[Job, _Mapping]]] = ..., pool: _Optional[str] = ..., oversubscription_ratio: _Optional[float] = ..., granule_bytes: _Optional[float] = ..., windows: _Optional[_Iterable[_Union[Window, _Mapping]]] = ..., price_per_hour: _Optional[float] = ..., power_w: _Optional[float] = ...) -> None: ...
 
 class Limits(_message.Message):
     __slots__ = ("allowed", "max_slowdown", "max_devices", "allow_extrapolation", "risk", "memory_headroom", "misfit_risk", "protected_slowdown", "time_budget_s", "soft_cap", "promise_ttl_s", "slice_s", "move_factor", "most_shared_gpus", "promise_deadlines", "grant_patience_s", "grant_tolerance", "guest_ends_first", "min_joint_throughput", "ageing_s")

@@ -37,6 +37,9 @@ _JOB_OPTIONAL = (
 )
 
 
+_DEVICE_OPTIONAL = ("memory_bytes", "granule_bytes", "price_per_hour", "power_w")
+
+
 def job_to_proto(job: Job) -> pb.Job:
     """A pending or running job."""
     message = pb.Job(
@@ -100,7 +103,7 @@ def device_to_proto(device: Device) -> pb.Device:
         pool=device.pool,
         windows=[window_to_proto(window) for window in device.windows],
     )
-    set_numbers(message, device, "memory_bytes", "granule_bytes")
+    set_numbers(message, device, *_DEVICE_OPTIONAL)
     if device.oversubscription_ratio != 1.0:
         message.oversubscription_ratio = device.oversubscription_ratio
     return message
@@ -113,7 +116,7 @@ def device_from_proto(message: pb.Device) -> Device:
     windows = inspection.read_all("windows", message.windows, window_from_proto)
     named = message.mode != pb.SHARING_MODE_UNSPECIFIED
     mode = inspection.read("", lambda: MODE.word(message.mode, "mode") if named else "") or ""
-    sizes = inspection.read("", lambda: numbers(message, "memory_bytes", "granule_bytes")) or {}
+    sizes = inspection.read("", lambda: numbers(message, *_DEVICE_OPTIONAL)) or {}
     ratio = inspection.read("", lambda: number(message, "oversubscription_ratio", 1.0))
     device = inspection.read(
         "",

@@ -48,6 +48,8 @@ class World:
                 id=f"d{k}",
                 type=str(self.rng.choice(list(TYPES))),
                 memory_bytes=float(self.rng.choice([12, 16])) * GIB,
+                price_per_hour=2.0,
+                power_w=300.0,
                 residents=tuple(self.job(f"r{k}.{r}") for r in range(int(self.rng.choice([0, 0, 1, 1, 2])))),
             )
             for k in range(int(self.rng.integers(1, 5)))

@@ -174,6 +174,8 @@ devices = st.builds(
     oversubscription_ratio=numbers(1.0, 100.0),
     granule_bytes=optional(1.0, 1e3),
     windows=tuples(windows),
+    price_per_hour=optional(),
+    power_w=optional(),
 )
 limits = st.builds(
     Limits.of,

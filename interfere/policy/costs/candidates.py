@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from interfere.policy.context import PlanningContext
 from interfere.policy.costs.miss_probability import solo_miss_probabilities
 from interfere.policy.costs.objectives import weights
+from interfere.policy.costs.occupancy import solo_occupancy_costs
 from interfere.policy.costs.pair_costs import PairCosts, pair_costs
 from interfere.policy.device_class import DeviceClass
 from interfere.policy.rules.runtime import relative_checkpoint_losses, slowdowns_to_miss, start_weights
@@ -154,7 +155,7 @@ def _solo_cost(table: PairCosts, times: Floats, context: PlanningContext) -> Flo
     if objective.deadline_miss_price:
         limits = slowdowns_to_miss(pending, times, context.now_s)
         cost += objective.deadline_miss_price * weights(pending) * solo_miss_probabilities(limits)
-    return np.where(allowed, cost, np.inf)
+    return np.where(allowed, cost + solo_occupancy_costs(table, objective), np.inf)
 
 
 def _resident_tables(

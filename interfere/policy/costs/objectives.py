@@ -26,6 +26,7 @@ Coefficient = Callable[[Sequence[Job]], Floats]
 PRIORITY_FACTOR = 10.0
 # A job may lose a thousand times its own length for one deadline more: more than MAX_SLOWDOWN for each of ten others.
 TIME_LOST_WEIGHT = 1e-3
+HOUR_S = 3600.0
 
 
 class Aggregate(StrEnum):
@@ -45,11 +46,22 @@ class Objective:
     required_fields: tuple[str, ...] = ()  # that every job must send
     soft_cap_price: float = 0.0  # of a pair in which a job exceeds the soft cap, times the probability of that
     deadline_miss_price: float = 0.0  # of a job that misses its deadline, times its weight and the probability of that
+    money_price: float = 0.0  # of one unit of money that occupied devices cost
+    energy_price: float = 0.0  # of one joule that occupied devices take
 
     @property
     def is_min_max(self) -> bool:
         """Whether the largest cost of a job is minimised, not their sum."""
         return self.aggregate is Aggregate.MAX
+
+    @property
+    def prices_occupancy(self) -> bool:
+        """Whether the time for which jobs occupy a device costs something, whatever they do in it."""
+        return self.money_price > 0 or self.energy_price > 0
+
+    def occupancy_price(self, price_per_hour: float, power_w: float) -> float:
+        """What one second costs for which jobs occupy a device of this price and power."""
+        return self.money_price * price_per_hour / HOUR_S + self.energy_price * power_w
 
 
 def weights(jobs: Sequence[Job]) -> Floats:
@@ -112,6 +124,11 @@ FINISH_TIME_FAIRNESS = Objective(
 PAIRS_PAST_CAP = Objective(constant=_zero, rate=_zero, soft_cap_price=1.0)
 # Σ w_i (P(i misses its deadline) + TIME_LOST_WEIGHT (x_i - 1)): expected misses of the jobs that run, then time lost.
 DEADLINE_MISSES = Objective(constant=_negative(_time_lost_weight), rate=_time_lost_weight, deadline_miss_price=1.0)
+# Σ over devices that jobs start on, price · time until the last job on it ends: expected money for the remaining work.
+# A pair pays for its device once; beside a resident only the time by which the device is occupied longer counts.
+COST = Objective(constant=_zero, rate=_zero, money_price=1.0, required_fields=("remaining_s",))
+# The same with power in place of price: expected joules.
+ENERGY = Objective(constant=_zero, rate=_zero, energy_price=1.0, required_fields=("remaining_s",))
 
 OBJECTIVES: dict[ObjectiveKind, Objective] = {
     ObjectiveKind.WEIGHTED_EXCESS: WEIGHTED_EXCESS,
@@ -121,6 +138,8 @@ OBJECTIVES: dict[ObjectiveKind, Objective] = {
     ObjectiveKind.FINISH_TIME_FAIRNESS: FINISH_TIME_FAIRNESS,
     ObjectiveKind.PAIRS_PAST_CAP: PAIRS_PAST_CAP,
     ObjectiveKind.DEADLINE_MISSES: DEADLINE_MISSES,
+    ObjectiveKind.COST: COST,
+    ObjectiveKind.ENERGY: ENERGY,
 }
 
 
@@ -138,6 +157,8 @@ def weighted_sum(terms: Sequence[tuple[float, Objective]]) -> Objective:
         required_fields=tuple(dict.fromkeys(name for _, term in terms for name in term.required_fields)),
         soft_cap_price=sum(share * term.soft_cap_price for share, term in terms),
         deadline_miss_price=sum(share * term.deadline_miss_price for share, term in terms),
+        money_price=sum(share * term.money_price for share, term in terms),
+        energy_price=sum(share * term.energy_price for share, term in terms),
     )
 
 

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from interfere.policy.context import PlanningContext
 from interfere.policy.costs.miss_probability import deadline_miss_probabilities, soft_cap_probabilities
 from interfere.policy.costs.objectives import weights
+from interfere.policy.costs.occupancy import pair_occupancy_costs
 from interfere.policy.costs.pair_predictions import PairPredictions, PairPredictor
 from interfere.policy.device_class import DeviceClass
 from interfere.policy.rules.availability import AvailabilityRule
@@ -102,7 +103,7 @@ def pair_costs(
     predictions = predictor.predict(capped=capped)
     # 3. Cost each job, then each pair.
     row_cost, column_cost = table.job_costs(predictions)
-    cost = table.pair_cost(row_cost, column_cost)
+    cost = table.pair_cost(row_cost, column_cost, predictions)
     # 4. Collect the rules, and forbid what any of them forbids.
     rules = PairRules(rules=tuple(table.rules(predictions, caps, np.isnan(cost))))
     cost[rules.forbidden(cost.shape)] = np.inf
@@ -179,7 +180,7 @@ class _PairTable:
             running=self.running,
         )
 
-    def pair_cost(self, row_cost: Floats, column_cost: Floats) -> Floats:
+    def pair_cost(self, row_cost: Floats, column_cost: Floats, predictions: PairPredictions) -> Floats:
         """float64[r, c]: what the pair costs, beside residents what it adds; NaN where nothing is predicted."""
         objective, columns = self.context.objective, self.columns
         cost = row_cost + column_cost
@@ -188,6 +189,8 @@ class _PairTable:
         if objective.soft_cap_price and not np.isnan(cost).all():
             past = soft_cap_probabilities(self.predictor.slowdown_quantile, self._limits.slowdown.soft_cap)
             cost[self.predictor.profiled] += objective.soft_cap_price * past
+        if objective.prices_occupancy:
+            cost += pair_occupancy_costs(self.rows, columns, predictions, objective, running=self.running)
         return cost
 
     # --- rules ------------------------------------------------------------------------------------------------------

@@ -99,7 +99,13 @@ class DeviceSet:
         """The set under the name of its first device; its residents count as jobs on one device."""
         first = devices[0]
         residents = tuple(replace(job, gpus=1) for job in first.residents)
-        return cls(device=replace(first, residents=residents), device_ids=tuple(device.id for device in devices))
+        whole = replace(
+            first,
+            residents=residents,
+            price_per_hour=first.price_per_hour * len(devices),
+            power_w=first.power_w * len(devices),
+        )
+        return cls(device=whole, device_ids=tuple(device.id for device in devices))
 
 
 def device_sets(empty: Sequence[Device], size: int, max_sets: int) -> list[tuple[Device, ...]]:

@@ -55,7 +55,7 @@ def test_a_refusal_says_what_match_says(seed: int) -> None:
 def test_costs_never_fall_as_slowdowns_rise(objective: ObjectiveKind) -> None:
     job = Job(id="x", workload="a", weight=3.0, remaining_s=20.0, attained_s=10.0, elapsed_s=40.0)
     resident = replace(job, id="r", workload="b", weight=1.0)
-    devices = (Device(id="d", type=DEVICE, residents=(resident,)),)
+    devices = (Device(id="d", type=DEVICE, residents=(resident,), price_per_hour=2.0, power_w=300.0),)
     for which in (("a", "b"), ("b", "a")):
         costs = []
         for slowdown in np.linspace(1.0, 4.0, 13):

@@ -33,6 +33,8 @@ from tests.policy.rules.one_pair import GIB, NOW_S, SPREAD, UNKNOWN_TYPE, WORKLO
 from tests.tables import TablePredictor, context, resolver
 
 TYPES = ("fast", "slow", "third")
+PRICES = {"fast": 3.0, "slow": 0.9, "third": 1.7, UNKNOWN_TYPE: 1.0}
+POWER_W = {"fast": 700.0, "slow": 250.0, "third": 300.0, UNKNOWN_TYPE: 400.0}
 SIZES = (1, 1, 1, 1, 2, 4)
 SUMMABLE = tuple(kind for kind in ObjectiveKind if not OBJECTIVES[kind].is_min_max)
 WEIGHTS = ("equal", "few", "decades", "near")
@@ -156,6 +158,8 @@ class RandomCluster(RandomSnapshot):
             granule_bytes=2 * GIB if grants else np.nan,
             oversubscription_ratio=1.5 if self.memory_known and rng.random() < 0.2 else 1.0,
             windows=windows,
+            price_per_hour=PRICES[kind],
+            power_w=POWER_W[kind],
         )
 
     def _with_residents(self, devices: list[Device]) -> list[Device]:

@@ -64,6 +64,7 @@ class ScalarCosts:
         if ActionKind.START_ALONE not in self.limits.allowed or not self.may_run_alone(job, where):
             return None
         cost = self._cost(job, where, 1.0) + self._miss_price(job) * self._solo_miss(job, where)
+        cost += self._second_price(job, where) * self.runtime_s(job, where)
         return GroupCost(parts=((job.priority, cost),), largest=cost)
 
     def _pair(self, job: Job, other: Job, where: DeviceClass) -> GroupCost | None:
@@ -71,7 +72,24 @@ class ScalarCosts:
         if self._is_shared_by_too_many(job) or self._violated(job, other, where) or self._violated(other, job, where):
             return None
         costs = [self._shared_cost(one, two, where) for one, two in ((job, other), (other, job))]
-        return self._group(job, other, where, [(job.priority, costs[0]), (other.priority, costs[1])], costs)
+        parts = [(job.priority, costs[0]), (other.priority, costs[1])]
+        price = self._second_price(job, where) * self._occupied_s(job, other, where)
+        parts.append((max(job.priority, other.priority), price))
+        return self._group(job, other, where, parts, costs)
+
+    def _second_price(self, job: Job, where: DeviceClass) -> float:
+        """Of one second for which the job's devices are occupied."""
+        money = sum(share for share, kind in self.terms if kind is ObjectiveKind.COST)
+        energy = sum(share for share, kind in self.terms if kind is ObjectiveKind.ENERGY)
+        return job.gpus * (money * where.price_per_hour / 3600 + energy * where.power_w)
+
+    def _occupied_s(self, job: Job, other: Job, where: DeviceClass) -> float:
+        """Until both have ended: together until one does, then the other alone."""
+        ahead, back = self.slowdown(job, other, where), self.slowdown(other, job, where)
+        job_s, other_s = self.runtime_s(job, where), self.runtime_s(other, where)
+        if job_s * ahead <= other_s * back:
+            return job_s * ahead + (other_s - job_s * ahead / back)
+        return other_s * back + (job_s - other_s * back / ahead)
 
     def _beside(self, job: Job, resident: Job, where: DeviceClass) -> GroupCost | None:
         """A pending job beside a resident of the same size; the resident counts with what is added."""
@@ -83,6 +101,8 @@ class ScalarCosts:
             alone, shared = self._solo_miss(resident, where), self._shared_miss(resident, job, where)
             others += self._miss_price(resident) * (max(0.0, shared - alone) - shared)
         parts = [(job.priority, own), (resident.priority, others - before)]
+        longer_s = self._occupied_s(job, resident, where) - self.runtime_s(resident, where)
+        parts.append((max(job.priority, resident.priority), self._second_price(job, where) * longer_s))
         return self._group(job, resident, where, parts, [own, others])
 
     def _group(
@@ -157,6 +177,8 @@ class ScalarCosts:
             ObjectiveKind.MAKESPAN: job.remaining_s,
             ObjectiveKind.FINISH_TIME_FAIRNESS: job.remaining_s / (job.attained_s + job.remaining_s),
             ObjectiveKind.PAIRS_PAST_CAP: 0.0,
+            ObjectiveKind.COST: 0.0,
+            ObjectiveKind.ENERGY: 0.0,
             ObjectiveKind.DEADLINE_MISSES: TIME_LOST * job.weight,
         }
         return sum(share * of_kind[kind] for share, kind in self.terms)

@@ -101,6 +101,8 @@ class RandomSnapshot:
             granule_bytes=2 * GIB if grants else math.nan,
             oversubscription_ratio=float(rng.choice([1.0, 1.5])) if self.memory_known else 1.0,
             windows=windows,
+            price_per_hour=2.0,
+            power_w=300.0,
             residents=tuple(replace(self.job(f"{name}.r{k}"), pools=()) for k in range(int(rng.integers(0, 2)))),
         )
 

@@ -15,6 +15,7 @@ from interfere.policy.solve.planner import plan
 from interfere.records import ActionKind, Device, Job, Limits, Plan, Snapshot, SolveStatus
 from tests.tables import DEVICE, TablePredictor, catalogue, context, profile, resolver
 
+PRICES = {"price_per_hour": 2.0, "power_w": 300.0}
 NAMES = tuple("abcdefgh")
 GIB = 2.0**30
 
@@ -51,7 +52,7 @@ class World:
                 for r in range(int(rng.choice([0, 0, 1, 2])))
             )
             kind = DEVICE if kinds == 1 or rng.random() < 0.5 else "other"
-            devices.append(Device(id=f"d{k}", type=kind, memory_bytes=self.capacity, residents=jobs))
+            devices.append(Device(id=f"d{k}", type=kind, memory_bytes=self.capacity, residents=jobs, **PRICES))
         cap = math.nan if rng.random() < 0.5 else float(1 + rng.random())
         allowed = (
             frozenset(ActionKind) if rng.random() < 0.7 else frozenset({ActionKind.WAIT, rng.choice(list(ActionKind))})
@@ -154,7 +155,7 @@ def test_no_rule_of_the_snapshot_is_broken(seed: int) -> None:
 def test_another_idle_device_never_makes_it_worse(seed: int) -> None:
     world = World(seed)
     before = world.plan()
-    more = (*world.snapshot.devices, Device(id="extra", type=DEVICE, memory_bytes=world.capacity))
+    more = (*world.snapshot.devices, Device(id="extra", type=DEVICE, memory_bytes=world.capacity, **PRICES))
     after = world.plan(devices=more)
 
     def score(found: Plan) -> tuple[float, float]:
