@@ -31,12 +31,17 @@ class Settings:
     time_budget_s: float = field(
         default=2.0, metadata={"help": "time budget of a decision whose limits name none, seconds"}
     )
-    threads: int = field(default=4, metadata={"help": "requests handled at once"})
-    max_concurrent_rpcs: int = field(default=64, metadata={"help": "requests accepted at once; more are refused"})
+    threads: int = field(default=4, metadata={"help": "predictions and other quick requests handled at once"})
+    decisions_at_once: int = field(default=2, metadata={"help": "decisions computed at once, of different scopes"})
+    max_concurrent_rpcs: int = field(
+        default=64,
+        metadata={"help": "requests of a kind (reads, writes, decisions) at once; more are refused"},
+    )
     message_mib: int = field(default=64, metadata={"help": "largest request and answer, MiB"})
     grace_s: float = field(
         default=5.0, metadata={"help": "time that running requests have to finish at shutdown, seconds"}
     )
+    slow_call_s: float = field(default=1.0, metadata={"help": "calls that take longer are logged, seconds"})
     target: str = field(default="127.0.0.1:50051", metadata={"help": "address of the server that client commands ask"})
     timeout_s: float = field(default=10.0, metadata={"help": "time a client command waits for an answer, seconds"})
 
@@ -46,6 +51,8 @@ class Settings:
             ("port", 0, 65535),
             ("metrics_port", 0, 65535),
             ("threads", 1, 256),
+            ("decisions_at_once", 1, 256),
+            ("slow_call_s", 0, 86_400),
             ("max_concurrent_rpcs", 1, 100_000),
             ("message_mib", 1, 1024),
             ("grace_s", 0, 3600),
@@ -78,6 +85,8 @@ _TYPES: dict[str, Any] = {
     "port": int,
     "metrics_port": int,
     "threads": int,
+    "decisions_at_once": int,
+    "slow_call_s": float,
     "max_concurrent_rpcs": int,
     "message_mib": int,
     "grace_s": float,

@@ -1,10 +1,31 @@
-"""How long a search may take: the one place where a decision reads the clock.
+"""How long a search may take, and whether anybody still waits for it: the one place where a decision reads the clock.
 
-Law: an unlimited budget never reads the clock, so a decision with one is a pure function of what it is given.
+Law: an unlimited budget never reads the clock, so a decision with one is a pure function of what it is given. An
+interrupted decision gives no answer at all.
 """
 
 import math
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+_interruption: ContextVar[Callable[[], None]] = ContextVar("interruption", default=lambda: None)
+
+
+@contextmanager
+def interruptible(check: Callable[[], None]) -> Iterator[None]:
+    """Let `check` be called often inside the block, by every search there; it raises where nobody waits any longer."""
+    token = _interruption.set(check)
+    try:
+        yield
+    finally:
+        _interruption.reset(token)
+
+
+def check_interruption() -> None:
+    """Raise what the innermost `interruptible` block raises; nothing outside of one."""
+    _interruption.get()()
 
 
 class TimeBudget:
@@ -24,7 +45,8 @@ class TimeBudget:
 
     @property
     def expired(self) -> bool:
-        """Whether no time is left."""
+        """Whether no time is left. Raises where the search is interrupted."""
+        check_interruption()
         return self._deadline_s < math.inf and time.perf_counter() > self._deadline_s
 
     @property

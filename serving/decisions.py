@@ -33,8 +33,8 @@ _RELEASING_OUTCOMES = (OutcomeKind.LOST_RACE, OutcomeKind.REFUSED, OutcomeKind.E
 class DecisionMaker:
     """Makes decisions, and stores each with the ledger that it leaves.
 
-    Not thread-safe: the caller holds one lock, and has validated the snapshot. The revision of the ledger keeps servers
-    on one database from overwriting each other.
+    Thread-safe. The caller has validated the snapshot and lets one decision at a time into a scope, so that none is
+    computed in vain; the revision of the ledger keeps threads and servers on one database from overwriting each other.
     """
 
     def __init__(self, store: Store, metrics: Metrics, *, time_budget_s: float) -> None:

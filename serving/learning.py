@@ -1,22 +1,26 @@
-"""The observation log and the online model: observations are learned, stored, then acknowledged.
+"""The observation log and the online model: observations are learned, stored, published, then acknowledged.
 
 Law: the online model is the fold of the stored entries that were not rolled back, in their order, also after a failed
 write and after a restart. The fold uses the current model and profiles: a new champion learns from every observation
-again, and a better one is corrected less. Stored states only shorten the fold.
+again, and a better one is corrected less. Stored states only shorten the fold. Readers see `published`, which never
+changes: one writer replaces it.
 """
 
 import logging
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from zipfile import BadZipFile
 
 from interfere.errors import NotFoundError, UnavailableError
 from interfere.predict.online import state as online_state
+from interfere.predict.online.snapshot import snapshot_of
 from interfere.predict.residual import LearningResult, OnlineModel
 from interfere.records import JobProfile, MemoryUsage, Observation, ObservationResult, Progress, Rollback
 from interfere.store.json_records import observation_kind, observation_to_json
 from interfere.store.protocols import CheckpointRepository, NewObservation, ObservationRepository, StateCheckpoint
+from interfere.time_budget import check_interruption
 from interfere.wire.messages import (
     Correction,
     LogEntry,
@@ -38,8 +42,25 @@ BATCH = 5_000  # entries folded with one question to the model inside
 MAX_CORRECTIONS = 20
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LearnedState:
+    """What was learned from the log up to one of its entries. Nothing in it changes: any thread may read it."""
+
+    model: OnlineModel
+    last_sequence: int  # of the log's newest entry; 0 without any
+    counts: Mapping[str, int]  # entries by kind
+    used_bytes: Mapping[tuple[str, str], float]  # largest measured memory by (workload, device type)
+
+    def summary(self) -> OnlineState:
+        """Counts: stored observations and what they taught."""
+        return _state(self.model, self.counts)
+
+
 class ObservationLedger:
-    """The log of observations and the model that learned from it. Not thread-safe: the caller holds one lock."""
+    """The log of observations and the model that learned from it.
+
+    Not thread-safe: one writer at a time reports and registers. `published` and `log` are for any thread.
+    """
 
     def __init__(
         self,
@@ -53,16 +74,21 @@ class ObservationLedger:
         self._new_model, self._book, self._checkpoints = new_model, book, checkpoints
         self._profiles, self._metrics = profiles, metrics
         self._counts = book.counts()
-        self.used_bytes = book.largest_memory_usages()  # by workload and device type
+        self._used_bytes = book.largest_memory_usages()
         self._last_sequence = max((entry.sequence for entry in book.newest(1)), default=0)
-        self.model, self._state_sequence = self._fold_log(self._last_sequence)
-        self._alarms = self.model.alarm_count
-        metrics.set_drifting_workloads(len(self.model.drifting_workloads()))
+        self._model, self._state_sequence = self._fold_log(self._last_sequence)
+        self._alarms = self._model.alarm_count
+        metrics.set_drifting_workloads(len(self._model.drifting_workloads()))
+        self.published = self._learned_state()
 
-    @property
-    def last_sequence(self) -> int:
-        """Sequence number of the newest entry of the log; 0 without any."""
-        return self._last_sequence
+    def _learned_state(self) -> LearnedState:
+        """A copy of what is known now, for readers."""
+        return LearnedState(
+            model=snapshot_of(self._model),
+            last_sequence=self._last_sequence,
+            counts=dict(self._counts),
+            used_bytes=dict(self._used_bytes),
+        )
 
     # --- folding ----------------------------------------------------------------------------------------------------
 
@@ -92,6 +118,7 @@ class ObservationLedger:
         return model, start
 
     def _fold(self, model: OnlineModel, windows: Sequence[Progress]) -> None:
+        check_interruption()
         model.prefetch(windows, self._profiles.of_workload)
         for window in windows:
             model.observe(window, self._profiles.of_workload)
@@ -100,18 +127,25 @@ class ObservationLedger:
         """What a stored state depends on besides the log."""
         return f"{online_state.FORMAT} {self._new_model().version} {self._profiles.digest()}"
 
-    def profiles_registered(self, profiles: Sequence[JobProfile]) -> None:
-        """Learn again what was observed of jobs that had no profile until now."""
-        unprofiled = {(workload, device_type) for workload, device_type, _ in self.model.effects.unprofiled}
-        if any((profile.workload, profile.device_type) in unprofiled for profile in profiles):
-            self.model, self._state_sequence = self._fold_log(self._last_sequence)
+    def use_profiles(self, profiles: ProfileCatalogue, *, changed: Sequence[JobProfile]) -> None:
+        """Resolve workloads with another catalogue; what was observed of jobs that it profiles first is learned again.
+
+        `changed`: the profiles that this catalogue has and the one before had not, or the other way round.
+        """
+        known_before = {profile.profile_id for profile in changed if self._profiles.knows(profile.profile_id)}
+        self._profiles = profiles
+        unprofiled = {(workload, device_type) for workload, device_type, _ in self._model.effects.unprofiled}
+        removed = any(not profiles.knows(profile_id) for profile_id in known_before)
+        if removed or any((profile.workload, profile.device_type) in unprofiled for profile in changed):
+            self._model, self._state_sequence = self._fold_log(self._last_sequence)
+            self.published = self._learned_state()
 
     def store_state(self) -> None:
         """Store the current state; on a full disk only the next start takes longer."""
         if self._last_sequence == self._state_sequence:
             return
         try:
-            content = online_state.dump_state(self.model)
+            content = online_state.dump_state(self._model)
             self._checkpoints.put(StateCheckpoint(sequence=self._last_sequence, key=self._key(), content=content))
             self._state_sequence = self._last_sequence
         except UnavailableError:
@@ -127,10 +161,10 @@ class ObservationLedger:
         errors: list[float] = []
         answers = []
         # 1. Learn each; the savepoint lets a failed write undo it.
-        self.model.set_savepoint()
+        self._model.set_savepoint()
         try:
             windows = [each for each in reported if isinstance(each, Progress) and each.observation_id not in known]
-            self.model.prefetch(windows, self._profiles.of_workload)
+            self._model.prefetch(windows, self._profiles.of_workload)
             for observation in reported:
                 answer, error = self._observe_one(observation, known)
                 answers.append(answer)
@@ -142,7 +176,7 @@ class ObservationLedger:
             if to_store:
                 self._last_sequence = self._book.append(to_store, time.time())
         except BaseException:
-            self.model.restore_savepoint()  # forget what was learned but not stored
+            self._model.restore_savepoint()  # forget what was learned but not stored
             raise
         # 3. Count them and update measured memory use.
         for stored in to_store:
@@ -153,15 +187,16 @@ class ObservationLedger:
         self._record_metrics(answers, errors)
         # 4. A rollback folds the log again; a long log gets a new stored state.
         if any(isinstance(stored.observation, Rollback) for stored in to_store):
-            self.model, self._state_sequence = self._fold_log(self._last_sequence)
-            self.used_bytes = self._book.largest_memory_usages()
+            self._model, self._state_sequence = self._fold_log(self._last_sequence)
+            self._used_bytes = self._book.largest_memory_usages()
+        self.published = self._learned_state()
         if self._last_sequence - self._state_sequence >= SNAPSHOT_EVERY:
             self.store_state()
         return tuple(answers)
 
     def _record_memory_use(self, usage: MemoryUsage) -> None:
         key = usage.workload, usage.device_type
-        self.used_bytes[key] = max(usage.bytes, self.used_bytes.get(key, 0.0))
+        self._used_bytes[key] = max(usage.bytes, self._used_bytes.get(key, 0.0))
 
     def _record_metrics(self, answers: Sequence[ObservationAnswer], errors: Sequence[float]) -> None:
         for answer in answers:
@@ -169,8 +204,8 @@ class ObservationLedger:
         for error in errors:
             if not math.isnan(error):
                 self._metrics.observe_prediction_error(error)
-        frozen = self.model.drifting_workloads()
-        if (alarms := self.model.alarm_count) > self._alarms:
+        frozen = self._model.drifting_workloads()
+        if (alarms := self._model.alarm_count) > self._alarms:
             _log.warning(
                 "drift alarm: learning is suspended until they are stable again, for %s",
                 ", ".join(frozen) or "all jobs",
@@ -192,7 +227,7 @@ class ObservationLedger:
                 reason = "this id was stored with other content; give every observation an id of its own"
                 learned = LearningResult(ObservationResult.REJECTED, reason)
         elif isinstance(observation, Progress):
-            learned = self.model.observe(observation, self._profiles.of_workload)
+            learned = self._model.observe(observation, self._profiles.of_workload)
         elif isinstance(observation, Rollback) and observation.to_sequence > self._last_sequence:
             reason = f"the log ends at {self._last_sequence}: nothing comes after {observation.to_sequence}"
             learned = LearningResult(ObservationResult.REJECTED, reason)
@@ -203,14 +238,11 @@ class ObservationLedger:
 
     # --- reading ----------------------------------------------------------------------------------------------------
 
-    def state(self) -> OnlineState:
-        """Counts: stored observations and what they taught."""
-        return _state(self.model, self._counts)
-
     def log(self, at: int | None, limit: int) -> ObservationLog:
         """The newest entries up to a point, and what was known there. Raises NotFoundError past the end."""
-        if at is not None and at > self._last_sequence:
-            raise NotFoundError("no such entry", value=at, remedy=f"the log ends at {self._last_sequence}")
+        learned = self.published
+        if at is not None and at > learned.last_sequence:
+            raise NotFoundError("no such entry", value=at, remedy=f"the log ends at {learned.last_sequence}")
         rollbacks = self._book.rollbacks(up_to=at)
         entries = tuple(
             LogEntry(
@@ -223,8 +255,8 @@ class ObservationLedger:
             )
             for stored in self._book.newest(limit or 20, up_to=at)
         )
-        model, counts = self.model, self._counts
-        if at is not None and at < self._last_sequence:
+        model, counts = learned.model, learned.counts
+        if at is not None and at < learned.last_sequence:
             (model, _), counts = self._fold_log(at), self._book.counts(up_to=at)
         return ObservationLog(entries=entries, online=_state(model, counts), corrections=_corrections(model))
 

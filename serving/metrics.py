@@ -87,6 +87,11 @@ class Metrics:
         self._handled.labels("unary", service, method, code).inc()
         self._handling.labels("unary", service, method).observe(seconds)
 
+    def count_call(self, kind: str, service: str, method: str, code: str) -> None:
+        """A call was refused before it was begun."""
+        self._started.labels(kind, service, method).inc()
+        self._handled.labels(kind, service, method, code).inc()
+
     def count_decision(self, plan: Plan, seconds: float) -> None:
         """A new decision was made in so many seconds."""
         self._solve.observe(seconds)

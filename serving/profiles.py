@@ -5,49 +5,55 @@ Law: the newest profile of a workload stays the same object, so that the predict
 
 import hashlib
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 
 from interfere.errors import NotFoundError
 from interfere.records import Job, JobProfile
-from interfere.store.protocols import ProfileRepository
 from interfere.wire.messages import JobRef, ProfileSummary
 
 
 class ProfileCatalogue:
-    """Profiles by id and the newest by workload and device type. Not thread-safe: the caller holds one lock."""
+    """Profiles by id and the newest by workload and device type. It never changes: any thread may read it."""
 
-    def __init__(self, book: ProfileRepository, shipped: Iterable[JobProfile]) -> None:
-        self._book = book
+    def __init__(self, shipped: Iterable[JobProfile], registered: Iterable[JobProfile] = ()) -> None:
+        """`shipped` with the model; `registered` by clients, oldest first."""
         self._by_id: dict[str, JobProfile] = {}  # oldest first
-        self._newest: dict[tuple[str, str], JobProfile] = {}
         self._newest_id: dict[tuple[str, str], str] = {}
-        self._registered: set[str] = set()
-        self._digest = ""
-        for profile in shipped:
-            self._index(profile.profile_id, profile)
-        for profile in book.all():
-            self._index(profile.profile_id, profile)
-            self._registered.add(profile.profile_id)
+        self._registered: frozenset[str] = frozenset()
+        self._index({profile.profile_id: profile for profile in shipped})
+        by_id = {profile.profile_id: profile for profile in registered}
+        self._index(by_id)
+        self._registered = frozenset(by_id)
 
-    def add(self, profiles: Sequence[JobProfile]) -> tuple[str, ...]:
-        """Store profiles, all or none, then use them; their ids."""
-        ids = self._book.put(profiles)
-        for profile_id, profile in zip(ids, profiles, strict=True):
-            self._index(profile_id, profile)
-        self._registered.update(ids)
-        return ids
+    def _index(self, profiles: dict[str, JobProfile]) -> None:
+        for profile_id, profile in profiles.items():
+            kept = self._by_id.pop(profile_id, profile)
+            self._by_id[profile_id] = kept
+            self._newest_id[kept.workload, kept.device_type] = profile_id
 
-    def _index(self, profile_id: str, profile: JobProfile) -> None:
-        kept = self._by_id.pop(profile_id, profile)
-        self._by_id[profile_id] = kept
-        self._newest[kept.workload, kept.device_type] = kept
-        self._newest_id[kept.workload, kept.device_type] = profile_id
-        self._digest = ""
+    def with_registered(self, profiles: Sequence[JobProfile]) -> "ProfileCatalogue":
+        """The catalogue after these profiles were registered too."""
+        by_id = {profile.profile_id: profile for profile in profiles}
+        catalogue = ProfileCatalogue(())
+        catalogue._by_id, catalogue._newest_id = dict(self._by_id), dict(self._newest_id)
+        catalogue._index(by_id)
+        catalogue._registered = self._registered | by_id.keys()
+        return catalogue
+
+    def registered(self) -> list[JobProfile]:
+        """What clients registered, oldest first."""
+        return [profile for profile_id, profile in self._by_id.items() if profile_id in self._registered]
+
+    def _newest(self, workload: str, device_type: str) -> JobProfile | None:
+        return self._by_id.get(self._newest_id.get((workload, device_type), ""))
+
+    @cached_property
+    def _digest(self) -> str:
+        newest = sorted(self._newest_id.items())
+        return hashlib.sha256(repr(newest).encode()).hexdigest()[:16]
 
     def digest(self) -> str:
         """A digest that changes whenever the newest profile of a workload does."""
-        if not self._digest:
-            newest = sorted(self._newest_id.items())
-            self._digest = hashlib.sha256(repr(newest).encode()).hexdigest()[:16]
         return self._digest
 
     def get(self, profile_id: str) -> JobProfile:
@@ -64,7 +70,7 @@ class ProfileCatalogue:
 
     def of_workload(self, workload: str, device_type: str) -> JobProfile | None:
         """The newest profile of a workload on a device type."""
-        return self._newest.get((workload, device_type))
+        return self._newest(workload, device_type)
 
     def of_job(self, job: Job, device_type: str) -> JobProfile | None:
         """The profile that a job names, if it is of this device type, else the newest of its workload."""
@@ -97,7 +103,7 @@ class ProfileCatalogue:
                 device_type=profile.device_type,
                 source=profile.source,
                 step_time_s=profile.step_time_s,
-                newest=self._newest[profile.workload, profile.device_type] is profile,
+                newest=self._newest_id[profile.workload, profile.device_type] == profile_id,
                 registered=profile_id in self._registered,
             )
             for profile_id, profile in self._by_id.items()

@@ -1,9 +1,9 @@
 """Composes the server from its settings: the only place where encoder, model, store and gRPC meet."""
 
+import faulthandler
 import logging
 import signal
 import threading
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,24 +14,24 @@ from grpc_reflection.v1alpha import reflection
 from prometheus_client import start_http_server
 
 import interfere.predict
-from features.pair import FeatureEncoder
 from interfere.config import Settings
 from interfere.errors import ModelError, UnfitError
-from interfere.predict.measured import MeasuredPredictor, read_measured_table
-from interfere.predict.occlusion import Occlusion
-from interfere.predict.online.prior import read_prior
-from interfere.predict.onnx import load_model
 from interfere.store.sqlite import SqliteStore
 from interfere.v1 import policy_pb2 as pb
 from interfere.v1 import policy_pb2_grpc as rpc
-from serving.interceptors import CallInterceptor
+from serving.calls.executors import Executors
+from serving.calls.interceptor import CallInterceptor
 from serving.metrics import Metrics
 from serving.service import PolicyCore
 from serving.servicer import PolicyServicer
+from serving.state import load_served_model
+from serving.turns import DecisionTurns
 
 _log = logging.getLogger(__name__)
 SERVICE = pb.DESCRIPTOR.services_by_name["PolicyService"].full_name
 SHIPPED = Path(interfere.predict.__file__).parent / "default"
+INTERRUPTION_S = 0.3  # after the grace, until what still runs is interrupted
+HARD_STOP_S = 0.8  # after the grace, until the process is ended by force
 _LOOPBACK = ("127.0.0.1", "localhost", "::1", "[::1]")
 
 
@@ -47,6 +47,7 @@ class RunningServer:
     store_path: Path
     _grace_s: float
     _server: grpc.Server
+    _stopping: threading.Event
     _health: health.HealthServicer
     _resources: ExitStack
 
@@ -56,17 +57,27 @@ class RunningServer:
         return f"{self.host}:{self.port}"
 
     def stop(self) -> None:
-        """Report NOT_SERVING, let running requests end, close the store. May be called twice."""
+        """Report NOT_SERVING, let running requests end, interrupt what is left at grace, close the store.
+
+        May be called twice.
+        """
         self._health.enter_graceful_shutdown()
-        self._server.stop(self._grace_s).wait()
+        self._server.stop(self._grace_s).wait(self._grace_s + INTERRUPTION_S)
+        self._stopping.set()
         self._resources.close()
 
     def run_until_signal(self) -> None:
-        """Block until SIGTERM or SIGINT, then stop. Call it in the main thread."""
+        """Block until SIGTERM or SIGINT, then stop. Call it in the main thread.
+
+        The process ends within the grace and one second, whatever its threads are doing then.
+        """
         stop_requested = threading.Event()
         for name in (signal.SIGTERM, signal.SIGINT):
             signal.signal(name, lambda *_: stop_requested.set())
         stop_requested.wait()
+        # A thread of C, which needs no lock of the interpreter: it prints what hangs and ends the process. The store
+        # loses nothing by that: what was acknowledged is on disk.
+        faulthandler.dump_traceback_later(self._grace_s + HARD_STOP_S, exit=True)
         self.stop()
 
 
@@ -74,28 +85,26 @@ def start_server(settings: Settings) -> RunningServer:
     """A server that listens. Raises ModelError, UnfitError or UnavailableError, and then leaves nothing open."""
     # 1. The model.
     folder = model_folder(settings)
-    model = load_model(folder, FeatureEncoder())
+    model = load_served_model(folder)
     metrics = Metrics()
     with ExitStack() as resources:
         # 2. The store and the core over both.
         store = SqliteStore(settings.store_path)
         resources.callback(store.close)
-        measured = read_measured_table(folder, model.manifest)
         core = PolicyCore(
-            predictor=MeasuredPredictor(model, measured),
-            manifest=model.manifest,
-            shipped=model.profiles,
+            model=model,
             store=store,
             metrics=metrics,
-            occlusion=Occlusion(model, model.profiles.values()),
             time_budget_s=settings.time_budget_s,
-            prior=read_prior(folder),
-            measured=measured,
+            turns=DecisionTurns(
+                at_once=settings.decisions_at_once, max_waiting=max(1, 3 * settings.max_concurrent_rpcs // 4)
+            ),
         )
         resources.callback(core.close)
         # 3. gRPC and metrics.
-        server, health_service = _grpc_server(settings, core, metrics)
-        resources.callback(lambda: server.stop(None).wait())
+        stopping = threading.Event()
+        server, health_service = _grpc_server(settings, core, metrics, stopping)
+        resources.callback(lambda: server.stop(None).wait(INTERRUPTION_S))
         port = _bind(server, settings.host, settings.port)
         metrics_port = _serve_metrics(settings, metrics, resources)
         server.start()
@@ -110,10 +119,11 @@ def start_server(settings: Settings) -> RunningServer:
             port=port,
             metrics_port=metrics_port,
             model_path=folder,
-            model_version=model.version,
+            model_version=model.predictor.version,
             store_path=settings.store_path,
             _grace_s=settings.grace_s,
             _server=server,
+            _stopping=stopping,
             _health=health_service,
             _resources=resources.pop_all(),
         )
@@ -129,12 +139,14 @@ def model_folder(settings: Settings) -> Path:
     raise ModelError("there is no model yet", value=settings.champion_path, remedy="train one: interfere train")
 
 
-def _grpc_server(settings: Settings, core: PolicyCore, metrics: Metrics) -> tuple[grpc.Server, health.HealthServicer]:
+def _grpc_server(
+    settings: Settings, core: PolicyCore, metrics: Metrics, stopping: threading.Event
+) -> tuple[grpc.Server, health.HealthServicer]:
     max_message_bytes = settings.message_mib * 2**20
+    executors = Executors(settings)
     server = grpc.server(
-        ThreadPoolExecutor(max_workers=settings.threads, thread_name_prefix="rpc"),
-        interceptors=[CallInterceptor(metrics)],
-        maximum_concurrent_rpcs=settings.max_concurrent_rpcs,
+        executors.control,
+        interceptors=[CallInterceptor(metrics, executors, stopping, slow_call_s=settings.slow_call_s)],
         options=[
             ("grpc.max_receive_message_length", max_message_bytes),
             ("grpc.max_send_message_length", max_message_bytes),

@@ -28,10 +28,10 @@ class PolicyServicer(rpc.PolicyServiceServicer):  # type: ignore[misc]  # protoc
 
     def Match(self, request: pb.MatchRequest, context: Context) -> pb.MatchResponse:
         """One decision."""
-        knowledge = self._core.knowledge()
-        plan = self._core.match(cluster.snapshot_from_proto(request), validate_only=request.validate_only)
-        if plan is None:
+        decided = self._core.match(cluster.snapshot_from_proto(request), validate_only=request.validate_only)
+        if decided is None:
             return pb.MatchResponse()
+        plan, knowledge = decided
         answer = plans.plan_to_proto(plan)
         scope = request.scope or "default"
         self._core.remember(plan.decision_id, scope, knowledge, request.SerializeToString(), answer.SerializeToString())

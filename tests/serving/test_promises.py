@@ -7,12 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from features.pair import FeatureEncoder
 from interfere.client import PolicyClient
 from interfere.config import Settings
 from interfere.errors import InvalidInputError
-from interfere.predict.occlusion import Occlusion
-from interfere.predict.onnx import load_model
 from interfere.records import (
     Action,
     ActionKind,
@@ -30,6 +27,7 @@ from interfere.v1 import policy_pb2 as pb
 from serving.metrics import Metrics
 from serving.server import RunningServer
 from serving.service import PolicyCore
+from serving.state import load_served_model
 from tests.models import DEVICE_TYPE
 from tests.serving.test_server import scrape
 
@@ -259,27 +257,16 @@ def test_a_device_that_vanished_releases_its_promise(client: PolicyClient) -> No
 
 
 def test_two_servers_on_one_store_promise_no_seat_twice(model_folder: Path, tmp_path: Path) -> None:
-    model = load_model(model_folder, FeatureEncoder())
+    model = load_served_model(model_folder)
     store = SqliteStore(tmp_path / "store.db")
-    cores = [
-        PolicyCore(
-            predictor=model,
-            manifest=model.manifest,
-            shipped=model.profiles,
-            store=store,
-            metrics=Metrics(),
-            occlusion=Occlusion(model, model.profiles.values()),
-            time_budget_s=2.0,
-        )
-        for _ in range(2)
-    ]
+    cores = [PolicyCore(model=model, store=store, metrics=Metrics(), time_budget_s=2.0) for _ in range(2)]
     names = [f"j{k}" for k in range(6)]
 
     def ask(k: int) -> tuple[Action, ...]:
         some = names[k % 4 :] + names[: k % 4]
-        plan = cores[k % 2].match(snapshot(0.0, *some, devices="de", snapshot_id=str(k)))
-        assert plan is not None
-        return plan.actions
+        decided = cores[k % 2].match(snapshot(0.0, *some, devices="de", snapshot_id=str(k)))
+        assert decided is not None
+        return decided[0].actions
 
     with ThreadPoolExecutor(8) as pool:
         told = [started(actions) for actions in pool.map(ask, range(24))]

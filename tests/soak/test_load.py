@@ -73,7 +73,7 @@ def test_a_restart_with_a_long_log(model_folder: Path, tmp_path: Path) -> None:
     store.profiles.put([profile(name) for name in names])
     model = load_model(model_folder, FeatureEncoder())
     predictor = MeasuredPredictor(model, {})
-    catalogue = ProfileCatalogue(store.profiles, model.profiles.values())
+    catalogue = ProfileCatalogue(model.profiles.values(), store.profiles.all())
     ledger = ObservationLedger(
         lambda: OnlineModel(predictor), store.observations, store.checkpoints, catalogue, Metrics()
     )

@@ -1,6 +1,7 @@
 """What nobody foresaw: INTERNAL with an id that the log repeats, and nothing of the cause on the wire."""
 
 import re
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -9,7 +10,9 @@ import grpc
 import pytest
 from prometheus_client import generate_latest
 
-from serving.interceptors import CallInterceptor
+from interfere.config import Settings
+from serving.calls.executors import Executors
+from serving.calls.interceptor import CallInterceptor
 from serving.metrics import Metrics
 
 
@@ -32,7 +35,8 @@ def channel(metrics: Metrics) -> Iterator[grpc.Channel]:
         "Divide": grpc.unary_unary_rpc_method_handler(divide),
         "Count": grpc.unary_stream_rpc_method_handler(count),
     }
-    server = grpc.server(ThreadPoolExecutor(2), interceptors=[CallInterceptor(metrics)])
+    interceptor = CallInterceptor(metrics, Executors(Settings()), threading.Event(), slow_call_s=1.0)
+    server = grpc.server(ThreadPoolExecutor(2), interceptors=[interceptor])
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("t.S", handlers),))
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()

@@ -1,0 +1,117 @@
+"""What every answer is made from: one model, one catalogue of profiles, one state of learning. Nothing in it changes.
+
+Law: a call reads one `ServedState` once and answers from it alone, so that no answer mixes two models or two states.
+One writer replaces the state as a whole; readers never wait for it.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from features.pair import FeatureEncoder
+from interfere.policy.context import ProfileLookup
+from interfere.predict.manifest import Manifest
+from interfere.predict.measured import MeasuredPredictor, read_measured_table
+from interfere.predict.occlusion import Occlusion
+from interfere.predict.online.prior import ResidualPrior, read_prior
+from interfere.predict.onnx import load_model
+from interfere.predict.residual import OnlineModel
+from interfere.protocols import Predictor
+from interfere.records import Job, JobProfile
+from interfere.store.protocols import DecisionAudit
+from interfere.wire.messages import JobRef
+from serving.learning import LearnedState
+from serving.profiles import ProfileCatalogue
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServedModel:
+    """A published model with everything of its folder that the server uses."""
+
+    predictor: Predictor
+    manifest: Manifest
+    shipped: Mapping[tuple[str, str], JobProfile]  # its own profiles
+    occlusion: Occlusion  # explains the model inside `predictor`
+    prior: ResidualPrior | None = None  # of the online correction
+    measured: Iterable[tuple[str, str, str, str]] = ()  # pairs answered by their measurement
+    folder: Path | None = None
+
+    def untaught(self) -> OnlineModel:
+        """The model with an online correction that has learned nothing."""
+        return OnlineModel(self.predictor, self.prior, measured=self.measured)
+
+
+def load_served_model(folder: Path) -> ServedModel:
+    """The model of a published folder. Raises ModelError where the folder must not be served."""
+    model = load_model(folder, FeatureEncoder())
+    measured = read_measured_table(folder, model.manifest)
+    return ServedModel(
+        predictor=MeasuredPredictor(model, measured),
+        manifest=model.manifest,
+        shipped=model.profiles,
+        occlusion=Occlusion(model, model.profiles.values()),
+        prior=read_prior(folder),
+        measured=tuple(measured),
+        folder=folder,
+    )
+
+
+class Knowledge(NamedTuple):
+    """What a decision is made from besides its snapshot."""
+
+    model_version: str
+    learned_upto: int  # last entry of the log
+    facts: str  # digest of the newest profiles
+
+    def since(self, audit: DecisionAudit) -> tuple[str, ...]:
+        """What is known now and was not when the audited decision was made, in words."""
+        changes = []
+        if audit.model_version != self.model_version:
+            changes.append(f"another model: {audit.model_version} decided, {self.model_version} explains")
+        if audit.learned_up_to != self.learned_upto:
+            changes.append(f"log entries: {self.learned_upto - audit.learned_up_to}")
+        if audit.facts_digest != self.facts:
+            changes.append("newer profiles")
+        return tuple(changes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServedState:
+    """The model that is served, the profiles that jobs are predicted from, and what was learned since the training."""
+
+    model: ServedModel
+    profiles: ProfileCatalogue
+    learned: LearnedState
+
+    @property
+    def predictor(self) -> OnlineModel:
+        """The model with what was learned."""
+        return self.learned.model
+
+    @property
+    def version(self) -> str:
+        """Version of the model."""
+        return self.model.predictor.version
+
+    @property
+    def knowledge(self) -> Knowledge:
+        """What decisions are made from."""
+        return Knowledge(self.version, self.learned.last_sequence, self.profiles.digest())
+
+    def catalogue(self) -> ProfileLookup:
+        """Profiles and measured memory of jobs, as decisions read them."""
+        return ProfileLookup(profiles=self.profile_of_job, used_bytes=self.learned.used_bytes)
+
+    def profile_of_job(self, job: Job, device_type: str) -> JobProfile | None:
+        """The profile of a job; without one, a stand-in that carries what was learned of its workload."""
+        profile = self.profiles.of_job(job, device_type)
+        return profile or self.predictor.unprofiled.profile(job.workload, device_type)
+
+    def profile_of_ref(self, ref: JobRef, device_type: str, *, extrapolate: bool) -> tuple[JobProfile | None, str]:
+        """The profile to predict from, or why there is none."""
+        profile, reason = self.profiles.of_ref(ref, device_type, extrapolate=extrapolate)
+        if profile is not None or not ref.workload:
+            return profile, reason
+        stand_in = self.predictor.unprofiled.profile(ref.workload, device_type)
+        return (stand_in, "") if stand_in else (None, reason)
