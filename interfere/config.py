@@ -33,6 +33,12 @@ class Settings:
     )
     threads: int = field(default=4, metadata={"help": "predictions and other quick requests handled at once"})
     decisions_at_once: int = field(default=2, metadata={"help": "decisions computed at once, of different scopes"})
+    decision_workers: int | None = field(
+        default=None,
+        metadata={
+            "help": "processes that compute decisions; default: decisions_at_once, 0 where there is one processor"
+        },
+    )
     max_concurrent_rpcs: int = field(
         default=64,
         metadata={"help": "requests of a kind (reads, writes, decisions) at once; more are refused"},
@@ -52,6 +58,7 @@ class Settings:
             ("metrics_port", 0, 65535),
             ("threads", 1, 256),
             ("decisions_at_once", 1, 256),
+            ("decision_workers", 0, 256),
             ("slow_call_s", 0, 86_400),
             ("max_concurrent_rpcs", 1, 100_000),
             ("message_mib", 1, 1024),
@@ -86,6 +93,7 @@ _TYPES: dict[str, Any] = {
     "metrics_port": int,
     "threads": int,
     "decisions_at_once": int,
+    "decision_workers": int,
     "slow_call_s": float,
     "max_concurrent_rpcs": int,
     "message_mib": int,

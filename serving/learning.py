@@ -73,9 +73,9 @@ class ObservationLedger:
         """`new_model` makes a model that has learned nothing."""
         self._new_model, self._book, self._checkpoints = new_model, book, checkpoints
         self._profiles, self._metrics = profiles, metrics
-        self._counts = book.counts()
-        self._used_bytes = book.largest_memory_usages()
         self._last_sequence = max((entry.sequence for entry in book.newest(1)), default=0)
+        self._counts = book.counts(up_to=self._last_sequence)
+        self._used_bytes = book.largest_memory_usages()
         self._model, self._state_sequence = self._fold_log(self._last_sequence)
         self._alarms = self._model.alarm_count
         metrics.set_drifting_workloads(len(self._model.drifting_workloads()))
@@ -116,6 +116,20 @@ class ObservationLedger:
                 batch = []
         self._fold(model, batch)
         return model, start
+
+    def catch_up(self) -> None:
+        """Learn what others appended to the log since."""
+        after, newest = self._last_sequence, max((entry.sequence for entry in self._book.newest(1)), default=0)
+        if newest == after:
+            return
+        if any(at > after for at, _ in self._book.rollbacks(up_to=newest)):
+            self._model, self._state_sequence = self._fold_log(newest)
+        else:
+            entries = self._book.entries(after=after, up_to=newest)
+            self._fold(self._model, [e.observation for e in entries if isinstance(e.observation, Progress)])
+        self._last_sequence = newest
+        self._counts, self._used_bytes = self._book.counts(up_to=newest), self._book.largest_memory_usages()
+        self.published = self._learned_state()
 
     def _fold(self, model: OnlineModel, windows: Sequence[Progress]) -> None:
         check_interruption()

@@ -3,6 +3,9 @@
 Each server has a registry of its own, so that two servers in one process do not share counters.
 """
 
+from collections import Counter as Counts
+from collections.abc import Mapping
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from interfere.records import ObservationResult, Plan
@@ -94,14 +97,20 @@ class Metrics:
 
     def count_decision(self, plan: Plan, seconds: float) -> None:
         """A new decision was made in so many seconds."""
+        refusals = Counts(refusal.rule.kind.value for refusal in plan.refused if refusal.rule is not None)
+        actions = Counts((a.kind.value, a.rule.kind.value) for a in plan.actions if a.rule is not None)
+        self.count_made_decision(seconds, plan.gap, refusals, actions)
+
+    def count_made_decision(
+        self, seconds: float, gap: float, refusals: Mapping[str, int], actions: Mapping[tuple[str, str], int]
+    ) -> None:
+        """The same for a decision that another process made: `refusals` by rule, `actions` by action and rule."""
         self._solve.observe(seconds)
-        self._gap.observe(plan.gap)
-        for refusal in plan.refused:
-            if refusal.rule is not None:
-                self._refusals.labels(refusal.rule.kind.value).inc()
-        for action in plan.actions:
-            if action.rule is not None:
-                self._actions.labels(action.kind.value, action.rule.kind.value).inc()
+        self._gap.observe(gap)
+        for rule, count in refusals.items():
+            self._refusals.labels(rule).inc(count)
+        for labels, count in actions.items():
+            self._actions.labels(*labels).inc(count)
 
     def set_granules(self, scope: str, granted: int, free: int) -> None:
         """So many granules of a scope are granted and free now."""

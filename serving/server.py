@@ -2,6 +2,7 @@
 
 import faulthandler
 import logging
+import os
 import signal
 import threading
 from contextlib import ExitStack
@@ -9,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import grpc
-from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 from prometheus_client import start_http_server
 
@@ -20,15 +21,21 @@ from interfere.store.sqlite import SqliteStore
 from interfere.v1 import policy_pb2 as pb
 from interfere.v1 import policy_pb2_grpc as rpc
 from serving.calls.executors import Executors
+from serving.calls.health import NOT_SERVING, SERVING, HealthService
 from serving.calls.interceptor import CallInterceptor
 from serving.metrics import Metrics
+from serving.routing import RoutedServicer
 from serving.service import PolicyCore
 from serving.servicer import PolicyServicer
 from serving.state import load_served_model
 from serving.turns import DecisionTurns
+from serving.workers.frames import Knowing
+from serving.workers.pool import WorkerPool
 
 _log = logging.getLogger(__name__)
 SERVICE = pb.DESCRIPTOR.services_by_name["PolicyService"].full_name
+HEALTH = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
+HEALTH_NAMES = ("", SERVICE)  # alive, ready
 SHIPPED = Path(interfere.predict.__file__).parent / "default"
 INTERRUPTION_S = 0.3  # after the grace, until what still runs is interrupted
 HARD_STOP_S = 0.8  # after the grace, until the process is ended by force
@@ -48,7 +55,8 @@ class RunningServer:
     _grace_s: float
     _server: grpc.Server
     _stopping: threading.Event
-    _health: health.HealthServicer
+    workers: WorkerPool | None
+    _health: HealthService
     _resources: ExitStack
 
     @property
@@ -61,7 +69,8 @@ class RunningServer:
 
         May be called twice.
         """
-        self._health.enter_graceful_shutdown()
+        for name in HEALTH_NAMES:
+            self._health.set(name, NOT_SERVING)
         self._server.stop(self._grace_s).wait(self._grace_s + INTERRUPTION_S)
         self._stopping.set()
         self._resources.close()
@@ -91,25 +100,18 @@ def start_server(settings: Settings) -> RunningServer:
         # 2. The store and the core over both.
         store = SqliteStore(settings.store_path)
         resources.callback(store.close)
-        core = PolicyCore(
-            model=model,
-            store=store,
-            metrics=metrics,
-            time_budget_s=settings.time_budget_s,
-            turns=DecisionTurns(
-                at_once=settings.decisions_at_once, max_waiting=max(1, 3 * settings.max_concurrent_rpcs // 4)
-            ),
-        )
+        core = PolicyCore(model=model, store=store, metrics=metrics, time_budget_s=settings.time_budget_s)
         resources.callback(core.close)
+        workers = _start_workers(settings, core, metrics, resources)
         # 3. gRPC and metrics.
         stopping = threading.Event()
-        server, health_service = _grpc_server(settings, core, metrics, stopping)
+        server, health_service = _grpc_server(settings, _servicer(settings, core, workers), metrics, stopping)
         resources.callback(lambda: server.stop(None).wait(INTERRUPTION_S))
         port = _bind(server, settings.host, settings.port)
         metrics_port = _serve_metrics(settings, metrics, resources)
         server.start()
-        for name in ("", SERVICE):
-            health_service.set(name, health_pb2.HealthCheckResponse.SERVING)
+        for name in HEALTH_NAMES:
+            health_service.set(name, SERVING)
         if settings.host not in _LOOPBACK:
             _log.warning(
                 "no TLS and no authentication: anybody who reaches %s:%d may send requests", settings.host, port
@@ -124,6 +126,7 @@ def start_server(settings: Settings) -> RunningServer:
             _grace_s=settings.grace_s,
             _server=server,
             _stopping=stopping,
+            workers=workers,
             _health=health_service,
             _resources=resources.pop_all(),
         )
@@ -139,9 +142,42 @@ def model_folder(settings: Settings) -> Path:
     raise ModelError("there is no model yet", value=settings.champion_path, remedy="train one: interfere train")
 
 
+def _start_workers(settings: Settings, core: PolicyCore, metrics: Metrics, resources: ExitStack) -> WorkerPool | None:
+    """The processes that compute decisions; None where the server computes them."""
+    count = settings.decision_workers
+    if count is None:
+        count = settings.decisions_at_once if len(os.sched_getaffinity(0)) > 1 else 0
+    if count == 0:
+        return None
+
+    def knowing() -> Knowing:
+        state = core.state
+        return Knowing(
+            model_folder=state.model.folder,
+            model_version=state.version,
+            last_sequence=state.learned.last_sequence,
+            profiles_digest=state.profiles.digest(),
+        )
+
+    workers = WorkerPool(
+        count,
+        store_path=settings.store_path,
+        time_budget_s=settings.time_budget_s,
+        knowing=knowing,
+        metrics=metrics,
+    )
+    resources.callback(workers.close)
+    return workers
+
+
+def _servicer(settings: Settings, core: PolicyCore, workers: WorkerPool | None) -> PolicyServicer:
+    max_waiting = max(1, 3 * settings.max_concurrent_rpcs // 4)  # the last quarter is for other scopes
+    return RoutedServicer(core, DecisionTurns(at_once=settings.decisions_at_once, max_waiting=max_waiting), workers)
+
+
 def _grpc_server(
-    settings: Settings, core: PolicyCore, metrics: Metrics, stopping: threading.Event
-) -> tuple[grpc.Server, health.HealthServicer]:
+    settings: Settings, servicer: PolicyServicer, metrics: Metrics, stopping: threading.Event
+) -> tuple[grpc.Server, HealthService]:
     max_message_bytes = settings.message_mib * 2**20
     executors = Executors(settings)
     server = grpc.server(
@@ -153,10 +189,10 @@ def _grpc_server(
             ("grpc.so_reuseport", 0),  # a second server on the port must fail, not take half of the calls
         ],
     )
-    health_service = health.HealthServicer()
-    rpc.add_PolicyServiceServicer_to_server(PolicyServicer(core), server)
+    health_service = HealthService()
+    rpc.add_PolicyServiceServicer_to_server(servicer, server)
     health_pb2_grpc.add_HealthServicer_to_server(health_service, server)
-    reflection.enable_server_reflection((SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
+    reflection.enable_server_reflection((SERVICE, HEALTH, reflection.SERVICE_NAME), server)
     return server, health_service
 
 

@@ -7,7 +7,7 @@ by the revision of its scope's ledger.
 """
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -50,7 +50,6 @@ from serving.limits import MAX_CELLS, MAX_ENTRIES, MAX_PAIRS, check_size
 from serving.metrics import Metrics
 from serving.profiles import ProfileCatalogue
 from serving.state import Knowledge, ServedModel, ServedState
-from serving.turns import DecisionTurns
 
 CLOSE_S = 0.3  # how long a server that stops waits for its writer; the state is then folded from the log again
 
@@ -65,15 +64,14 @@ class PolicyCore:
         store: Store,
         metrics: Metrics,
         time_budget_s: float,
-        turns: DecisionTurns | None = None,
     ) -> None:
         """`time_budget_s`: of decisions that name none."""
         self._store, self._metrics = store, metrics
         self._writer = threading.Lock()  # held by whoever changes profiles, the log or the model
-        profiles = ProfileCatalogue(model.shipped.values(), store.profiles.all())
-        self._observed = ObservationLedger(model.untaught, store.observations, store.checkpoints, profiles, metrics)
+        registered = list(store.profiles.all())
+        self._observed = self._learned_by(model, registered)
+        profiles = ProfileCatalogue(model.shipped.values(), registered)
         self._state = ServedState(model=model, profiles=profiles, learned=self._observed.published)
-        self._turns = turns or DecisionTurns()
         self._decisions = DecisionMaker(store, metrics, time_budget_s=time_budget_s)
         self._explainer = Explainer(store.audits, self._decisions)
         metrics.set_model_version(self._state.version)
@@ -82,6 +80,38 @@ class PolicyCore:
     def state(self) -> ServedState:
         """What answers are made from now."""
         return self._state
+
+    # --- model and state ---------------------------------------------------------------------------------------------
+
+    def use_model(self, model: ServedModel) -> None:
+        """Serve another model from the next call on. What was observed is learned again beside, while calls go on."""
+        observed = self._learned_by(model, self._state.profiles.registered())
+        with self._writer:
+            profiles = ProfileCatalogue(model.shipped.values(), self._state.profiles.registered())
+            observed.use_profiles(profiles, changed=())
+            observed.catch_up()
+            self._observed = observed
+            self._state = ServedState(model=model, profiles=profiles, learned=observed.published)
+        self._metrics.set_model_version(self._state.version)
+
+    def _learned_by(self, model: ServedModel, registered: Iterable[JobProfile]) -> ObservationLedger:
+        """What a model learns from the log, with profiles that clients registered."""
+        profiles = ProfileCatalogue(model.shipped.values(), registered)
+        store = self._store
+        return ObservationLedger(model.untaught, store.observations, store.checkpoints, profiles, self._metrics)
+
+    def catch_up(self, last_sequence: int, profiles_digest: str) -> None:
+        """Learn what another process wrote to the store, at least up to an entry of the log."""
+        with self._writer:
+            state = self._state
+            if state.profiles.digest() != profiles_digest:
+                profiles = ProfileCatalogue(state.model.shipped.values(), self._store.profiles.all())
+                changed = [job for job in profiles.registered() if not state.profiles.knows(job.profile_id)]
+                self._observed.use_profiles(profiles, changed=changed)
+                state = replace(state, profiles=profiles)
+            if self._observed.published.last_sequence < last_sequence:
+                self._observed.catch_up()
+            self._state = replace(state, learned=self._observed.published)
 
     # --- predictions ------------------------------------------------------------------------------------------------
 
@@ -165,9 +195,8 @@ class PolicyCore:
         if validate_only:
             self._decisions.check_clock(snapshot)
             return None
-        with self._turns.of_scope(snapshot.scope):
-            state = self._state
-            return self._decisions.decide(snapshot, state.predictor, state.catalogue()), state.knowledge
+        state = self._state
+        return self._decisions.decide(snapshot, state.predictor, state.catalogue()), state.knowledge
 
     def remember(self, decision_id: str, scope: str, knowledge: Knowledge, request: bytes, answer: bytes) -> None:
         """Store what a decision was made from, for explanations: bytes of a MatchRequest and of its answer."""
@@ -175,8 +204,7 @@ class PolicyCore:
 
     def explain(self, query: ExplainQuery) -> Explanation:
         """Why one job got its action, with current knowledge. Raises NotFoundError."""
-        with self._turns.of_anybody():
-            return self._explainer.explain(query, self._state)
+        return self._explainer.explain(query, self._state)
 
     def rank(self, query: RankQuery) -> RankAnswer:
         """Every device for one job, best first."""
@@ -188,10 +216,7 @@ class PolicyCore:
         if query.scope:
             residents = Snapshot(scope=query.scope, pending=(), devices=devices)
             devices = self._decisions.with_grants(residents).devices
-        with self._turns.of_anybody():
-            rankings = rank(
-                query.job, devices, state.predictor, state.catalogue(), query.limits, query.objective, promises
-            )
+        rankings = rank(query.job, devices, state.predictor, state.catalogue(), query.limits, query.objective, promises)
         return RankAnswer(rankings=rankings, model_version=state.version)
 
     def grants(self, scope: str) -> GrantTables:

@@ -35,7 +35,7 @@ class ServedModel:
     occlusion: Occlusion  # explains the model inside `predictor`
     prior: ResidualPrior | None = None  # of the online correction
     measured: Iterable[tuple[str, str, str, str]] = ()  # pairs answered by their measurement
-    folder: Path | None = None
+    folder: Path
 
     def untaught(self) -> OnlineModel:
         """The model with an online correction that has learned nothing."""

@@ -18,14 +18,18 @@ MAX_DECISIONS = 10_000  # a retry comes within minutes; at one decision a second
 class SqliteStore:
     """Implements `interfere.store.protocols.Store`. Thread-safe; one process per file may write."""
 
-    def __init__(self, path: Path, *, max_decisions: int = MAX_DECISIONS, read_only: bool = False) -> None:
+    def __init__(
+        self, path: Path, *, max_decisions: int = MAX_DECISIONS, read_only: bool = False, shared: bool = False
+    ) -> None:
         """Open the file, or create it; `read_only` opens it while a server holds it.
+
+        `shared` is for the processes of the server that holds it: they may write, and take no lock of their own.
 
         Raises UnfitError when the file is in use, not an interfere store, damaged, or cannot be written.
         """
         self._lock: FileLock | None = None
-        if read_only:
-            self._open(path, max_decisions, read_only=True)
+        if read_only or shared:
+            self._open(path, max_decisions, read_only=read_only)
             return
         try:
             path.parent.mkdir(parents=True, exist_ok=True)

@@ -15,10 +15,12 @@ from interfere.records import (
     Rollback,
 )
 from interfere.v1 import policy_pb2 as pb
+from interfere.wire.bounds import check_bounds, shortened
 from interfere.wire.messages import Correction, LogEntry, ObservationAnswer, ObservationLog, Reported, Unreadable
 from interfere.wire.model import online_from_proto, online_to_proto
 from interfere.wire.scalars import MODE, OUTCOME, RESULT, Inspection, numbers, set_numbers
 
+MAX_REASON = 1_000  # characters that say why an observation was rejected
 _PROGRESS = ("job_id", "workload", "device_type", "start_s", "end_s", "device_id")
 _MEMORY = ("job_id", "workload", "device_type", "bytes", "start_s", "end_s", "device_id")
 _OUTCOME = ("job_id", "at_s", "decision_id", "device_id", "reason")
@@ -47,6 +49,7 @@ def observation_to_proto(observation: Observation) -> pb.Observation:
 
 def observation_from_proto(message: pb.Observation) -> Observation:
     """One observation; raises InvalidInputError with the path of every broken rule."""
+    check_bounds(message)
     kind = message.WhichOneof("what")
     if kind is None:
         raise InvalidInputError(
@@ -110,8 +113,9 @@ def _read(k: int, message: pb.Observation) -> Reported:
     try:
         return observation_from_proto(message)
     except InvalidInputError as error:
-        reason = "; ".join(str(violation) for violation in error.violations) or f"{error.what}; {error.remedy}"
-        return Unreadable(observation_id=message.observation_id, reason=f"observations[{k}]: {reason}")
+        reason = "; ".join(map(str, error.violations[:5])) or f"{error.what}; {error.remedy}"
+        observation_id, reason = shortened((message.observation_id, f"observations[{k}]: {reason}"), MAX_REASON)
+        return Unreadable(observation_id=observation_id, reason=reason)
 
 
 def _set(message: Any, record: object, *names: str) -> None:

@@ -14,6 +14,7 @@ from interfere.config import Settings
 CONTROL_THREADS = 2  # health checks and refusals: microseconds each
 STREAM_THREADS = 4  # a client that resolves names by reflection holds one for some milliseconds
 WRITE_THREADS = 2  # one writes, one reads the next request
+WATCH_THREADS = 2  # send the first status of a health watch; a client that does not read holds one
 MAX_WATCHES = 1_000  # open health watches; they hold no thread
 _WRITES = frozenset({"ReportObservations", "RegisterProfiles"})
 # Calls that may compute for long; the others answer in milliseconds.
@@ -53,6 +54,7 @@ class Executors:
         capacity = settings.max_concurrent_rpcs
         self.control = BoundedExecutor("control", threads=CONTROL_THREADS)
         self.streams = BoundedExecutor("stream", threads=STREAM_THREADS, capacity=STREAM_THREADS)
+        self.watches = BoundedExecutor("watch", threads=WATCH_THREADS, capacity=MAX_WATCHES)
         self._reads = BoundedExecutor("read", threads=settings.threads, capacity=capacity)
         self._writes = BoundedExecutor("write", threads=WRITE_THREADS, capacity=capacity)
         # Most of these threads wait for their scope's turn, see `serving.turns`.

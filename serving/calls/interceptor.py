@@ -18,6 +18,7 @@ from google.protobuf.message import DecodeError
 
 from interfere.errors import CancelledError, InterfereError, InvalidInputError, LimitError
 from interfere.time_budget import interruptible
+from interfere.wire.bounds import check_bounds
 from interfere.wire.errors import status_of
 from serving.calls.executors import MAX_WATCHES, BoundedExecutor, Executors
 from serving.calls.interruption import CallInterruption
@@ -59,7 +60,7 @@ class CallInterceptor(grpc.ServerInterceptor):  # type: ignore[type-arg]  # gene
                 return self._refusal(service, method)
             call = self._unary(handler, service, method, deserialize=handler.request_deserializer)
             return grpc.unary_unary_rpc_method_handler(
-                _on(executor, call), request_deserializer=None, response_serializer=handler.response_serializer
+                _on(executor, call), request_deserializer=None, response_serializer=_serializer(handler)
             )
         if handler_call_details.method == HEALTH_WATCH:
             return self._watch(handler, service, method)
@@ -102,9 +103,11 @@ class CallInterceptor(grpc.ServerInterceptor):  # type: ignore[type-arg]  # gene
         return call
 
     def _parse(self, content: bytes, deserialize: Callable[[bytes], Any] | None, method: str) -> Any:
-        """The request. Raises InvalidInputError for bytes that are no such message."""
+        """The request. Raises InvalidInputError for bytes that are no such message, or one that is out of bounds."""
+        if deserialize is None:
+            return content
         try:
-            return deserialize(content) if deserialize else content
+            request = deserialize(content)
         except DecodeError:
             self._malformed.note(method)
             raise InvalidInputError(
@@ -112,6 +115,8 @@ class CallInterceptor(grpc.ServerInterceptor):  # type: ignore[type-arg]  # gene
                 value=f"{len(content)} bytes",
                 remedy="send the message of policy.proto",
             ) from None
+        check_bounds(request)
+        return request
 
     def _refusal(self, service: str, method: str) -> Any:
         """A handler that refuses the call at once, unread, with a hint when to retry."""
@@ -142,7 +147,7 @@ class CallInterceptor(grpc.ServerInterceptor):  # type: ignore[type-arg]  # gene
             context.add_callback(ended)
             return handler.unary_stream(request, context, send)
 
-        behaviour: Any = _on(self._executors.control, watch)
+        behaviour: Any = _on(self._executors.watches, watch)
         behaviour.experimental_non_blocking = True
         return _stream_handler(handler, behaviour)
 
@@ -167,6 +172,16 @@ def _stream_handler(handler: Handler, behaviour: Callable[..., Any]) -> Any:
         request_deserializer=handler.request_deserializer,
         response_serializer=handler.response_serializer,
     )
+
+
+def _serializer(handler: Handler) -> Callable[[Any], Any]:
+    """Serializes messages, and leaves the bytes of an answer that another process made."""
+    serialize = handler.response_serializer
+
+    def serialized(answer: Any) -> Any:
+        return answer if isinstance(answer, bytes) or serialize is None else serialize(answer)
+
+    return serialized
 
 
 def _on(executor: BoundedExecutor, behaviour: Callable[..., Any]) -> Callable[..., Any]:
