@@ -75,6 +75,11 @@ class Metrics:
             ("scope", "state"),
             registry=self.registry,
         )
+        self._quarantined = Gauge(
+            "interfere_quarantined_profiles",
+            "Stored profiles that the model cannot be asked about; `interfere profiles list` shows them.",
+            registry=self.registry,
+        )
         self._model = Gauge(
             "interfere_model_info", "1 for the model that is served.", ("version",), registry=self.registry
         )
@@ -137,6 +142,10 @@ class Metrics:
     def set_drifting_workloads(self, count: int) -> None:
         """So many workloads drift now."""
         self._drifting.set(count)
+
+    def set_quarantined_profiles(self, count: int) -> None:
+        """So many stored profiles are set aside."""
+        self._quarantined.set(count)
 
     def set_model_version(self, version: str) -> None:
         """This model is served from now on."""

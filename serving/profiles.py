@@ -4,19 +4,25 @@ Law: the newest profile of a workload stays the same object, so that the predict
 """
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 
 from interfere.errors import NotFoundError
-from interfere.records import Job, JobProfile
+from interfere.records import NAN, Job, JobProfile
 from interfere.wire.messages import JobRef, ProfileSummary
 
 
 class ProfileCatalogue:
     """Profiles by id and the newest by workload and device type. It never changes: any thread may read it."""
 
-    def __init__(self, shipped: Iterable[JobProfile], registered: Iterable[JobProfile] = ()) -> None:
-        """`shipped` with the model; `registered` by clients, oldest first."""
+    def __init__(
+        self,
+        shipped: Iterable[JobProfile],
+        registered: Iterable[JobProfile] = (),
+        problems: Mapping[str, str] | None = None,
+    ) -> None:
+        """`shipped` with the model; `registered` by clients, oldest first; `problems` of those that are set aside."""
+        self.problems = dict(problems or {})
         self._by_id: dict[str, JobProfile] = {}  # oldest first
         self._newest_id: dict[tuple[str, str], str] = {}
         self._registered: frozenset[str] = frozenset()
@@ -38,6 +44,7 @@ class ProfileCatalogue:
         catalogue._by_id, catalogue._newest_id = dict(self._by_id), dict(self._newest_id)
         catalogue._index(by_id)
         catalogue._registered = self._registered | by_id.keys()
+        catalogue.problems = self.problems
         return catalogue
 
     def registered(self) -> list[JobProfile]:
@@ -95,8 +102,22 @@ class ProfileCatalogue:
         return named, ""
 
     def summaries(self, workload: str, device_type: str) -> tuple[ProfileSummary, ...]:
-        """A summary of each profile, oldest first; empty filters match all."""
-        return tuple(
+        """A summary of each profile, oldest first; empty filters match all. Those set aside come last."""
+        set_aside = (
+            ProfileSummary(
+                profile_id=profile_id,
+                workload="",
+                device_type="",
+                source="",
+                step_time_s=NAN,
+                newest=False,
+                registered=True,
+                problem=problem,
+            )
+            for profile_id, problem in self.problems.items()
+            if not workload and not device_type
+        )
+        usable = (
             ProfileSummary(
                 profile_id=profile_id,
                 workload=profile.workload,
@@ -109,3 +130,4 @@ class ProfileCatalogue:
             for profile_id, profile in self._by_id.items()
             if workload in ("", profile.workload) and device_type in ("", profile.device_type)
         )
+        return (*usable, *set_aside)

@@ -6,9 +6,11 @@ from the one it read first, and no reader waits for the writer. A decision is co
 by the revision of its scope's ledger.
 """
 
+import logging
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -42,6 +44,7 @@ from interfere.wire.messages import (
     RankQuery,
     Reported,
 )
+from interfere.wire.scalars import Inspection
 from serving.answers import model_info, predict_known
 from serving.decisions import DecisionMaker
 from serving.explaining import Explainer
@@ -51,6 +54,7 @@ from serving.metrics import Metrics
 from serving.profiles import ProfileCatalogue
 from serving.state import Knowledge, ServedModel, ServedState
 
+_log = logging.getLogger(__name__)
 CLOSE_S = 0.3  # how long a server that stops waits for its writer; the state is then folded from the log again
 
 
@@ -68,9 +72,8 @@ class PolicyCore:
         """`time_budget_s`: of decisions that name none."""
         self._store, self._metrics = store, metrics
         self._writer = threading.Lock()  # held by whoever changes profiles, the log or the model
-        registered = list(store.profiles.all())
-        self._observed = self._learned_by(model, registered)
-        profiles = ProfileCatalogue(model.shipped.values(), registered)
+        profiles = self._stored_catalogue(model)
+        self._observed = self._learned_by(model, profiles)
         self._state = ServedState(model=model, profiles=profiles, learned=self._observed.published)
         self._decisions = DecisionMaker(store, metrics, time_budget_s=time_budget_s)
         self._explainer = Explainer(store.audits, self._decisions)
@@ -85,18 +88,29 @@ class PolicyCore:
 
     def use_model(self, model: ServedModel) -> None:
         """Serve another model from the next call on. What was observed is learned again beside, while calls go on."""
-        observed = self._learned_by(model, self._state.profiles.registered())
+        known = self._state.profiles
+        profiles = self._stored_catalogue(model)
+        observed = self._learned_by(model, profiles)
         with self._writer:
-            profiles = ProfileCatalogue(model.shipped.values(), self._state.profiles.registered())
-            observed.use_profiles(profiles, changed=())
+            if self._state.profiles is not known:  # a profile was registered meanwhile
+                profiles = self._stored_catalogue(model)
+                observed.use_profiles(profiles, changed=profiles.registered())
             observed.catch_up()
             self._observed = observed
             self._state = ServedState(model=model, profiles=profiles, learned=observed.published)
         self._metrics.set_model_version(self._state.version)
 
-    def _learned_by(self, model: ServedModel, registered: Iterable[JobProfile]) -> ObservationLedger:
-        """What a model learns from the log, with profiles that clients registered."""
-        profiles = ProfileCatalogue(model.shipped.values(), registered)
+    def _stored_catalogue(self, model: ServedModel) -> ProfileCatalogue:
+        """The profiles of a model and those that are stored."""
+        stored = self._store.profiles
+        catalogue = model.catalogue(stored.all(), stored.unreadable())
+        self._metrics.set_quarantined_profiles(len(catalogue.problems))
+        for profile_id, problem in catalogue.problems.items():
+            _log.warning("profile %s is set aside, nothing is predicted from it: %s", profile_id, problem)
+        return catalogue
+
+    def _learned_by(self, model: ServedModel, profiles: ProfileCatalogue) -> ObservationLedger:
+        """What a model learns from the log."""
         store = self._store
         return ObservationLedger(model.untaught, store.observations, store.checkpoints, profiles, self._metrics)
 
@@ -105,7 +119,7 @@ class PolicyCore:
         with self._writer:
             state = self._state
             if state.profiles.digest() != profiles_digest:
-                profiles = ProfileCatalogue(state.model.shipped.values(), self._store.profiles.all())
+                profiles = self._stored_catalogue(state.model)
                 changed = [job for job in profiles.registered() if not state.profiles.knows(job.profile_id)]
                 self._observed.use_profiles(profiles, changed=changed)
                 state = replace(state, profiles=profiles)
@@ -250,13 +264,32 @@ class PolicyCore:
                 self._writer.release()
 
     def register(self, profiles: Sequence[JobProfile]) -> tuple[str, ...]:
-        """Store profiles, all or none; they are used from now on."""
+        """Store profiles, all or none; they are used from now on.
+
+        Raises InvalidInputError for one that the model cannot be asked about.
+        """
+        check_encodable = self._state.model.check_encodable
+        inspection = Inspection()
+        for k, profile in enumerate(profiles):
+            inspection.read(f"profiles[{k}]", partial(check_encodable, profile))
+        inspection.done()
         with self._writer:
             ids = self._store.profiles.put(profiles)
             catalogue = self._state.profiles.with_registered(profiles)
             self._observed.use_profiles(catalogue, changed=profiles)
             self._state = replace(self._state, profiles=catalogue, learned=self._observed.published)
             return ids
+
+    def remove_profiles(self, profile_ids: Sequence[str]) -> tuple[str, ...]:
+        """Remove registered profiles, those set aside too; the ids that were there."""
+        with self._writer:
+            removed = self._store.profiles.remove(profile_ids)
+            if removed:
+                before, profiles = self._state.profiles, self._stored_catalogue(self._state.model)
+                changed = [before.get(profile_id) for profile_id in removed if before.knows(profile_id)]
+                self._observed.use_profiles(profiles, changed=changed)
+                self._state = replace(self._state, profiles=profiles, learned=self._observed.published)
+            return removed
 
     def profile(self, profile_id: str) -> JobProfile:
         """One profile; raises NotFoundError."""

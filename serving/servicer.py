@@ -68,6 +68,10 @@ class PolicyServicer(rpc.PolicyServiceServicer):  # type: ignore[misc]  # protoc
         inspection.done()
         return pb.RegisterProfilesResponse(profile_ids=self._core.register(facts))
 
+    def RemoveProfiles(self, request: pb.RemoveProfilesRequest, context: Context) -> pb.RemoveProfilesResponse:
+        """Remove registered profiles."""
+        return pb.RemoveProfilesResponse(removed_ids=self._core.remove_profiles(request.profile_ids))
+
     def GetProfile(self, request: pb.GetProfileRequest, context: Context) -> pb.GetProfileResponse:
         """One profile."""
         return pb.GetProfileResponse(profile=profiles.profile_to_proto(self._core.profile(request.profile_id)))

@@ -4,12 +4,13 @@ Law: a call reads one `ServedState` once and answers from it alone, so that no a
 One writer replaces the state as a whole; readers never wait for it.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 from features.pair import FeatureEncoder
+from interfere.errors import InvalidInputError
 from interfere.policy.context import ProfileLookup
 from interfere.predict.manifest import Manifest
 from interfere.predict.measured import MeasuredPredictor, read_measured_table
@@ -36,10 +37,22 @@ class ServedModel:
     prior: ResidualPrior | None = None  # of the online correction
     measured: Iterable[tuple[str, str, str, str]] = ()  # pairs answered by their measurement
     folder: Path
+    check_encodable: Callable[[JobProfile], None]  # raises InvalidInputError
 
     def untaught(self) -> OnlineModel:
         """The model with an online correction that has learned nothing."""
         return OnlineModel(self.predictor, self.prior, measured=self.measured)
+
+    def catalogue(self, registered: Iterable[JobProfile], unreadable: Mapping[str, str]) -> ProfileCatalogue:
+        """Its own profiles and those that clients registered; the ones it cannot be asked about are set aside."""
+        usable, problems = [], dict(unreadable)
+        for profile in registered:
+            try:
+                self.check_encodable(profile)
+                usable.append(profile)
+            except InvalidInputError as error:
+                problems[profile.profile_id] = error.what
+        return ProfileCatalogue(self.shipped.values(), usable, problems)
 
 
 def load_served_model(folder: Path) -> ServedModel:
@@ -54,6 +67,7 @@ def load_served_model(folder: Path) -> ServedModel:
         prior=read_prior(folder),
         measured=tuple(measured),
         folder=folder,
+        check_encodable=model.check_encodable,
     )
 
 

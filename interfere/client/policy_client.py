@@ -226,6 +226,11 @@ class PolicyClient:
         answer = self._call(self._stub.GetProfile, pb.GetProfileRequest(profile_id=profile_id))
         return profiles.profile_from_proto(answer.profile)
 
+    def remove_profiles(self, profile_ids: Sequence[str]) -> tuple[str, ...]:
+        """Remove registered profiles; the ids that were there."""
+        request = pb.RemoveProfilesRequest(profile_ids=profile_ids)
+        return tuple(self._call(self._stub.RemoveProfiles, request).removed_ids)
+
     def list_profiles(self, *, workload: str = "", device_type: str = "") -> tuple[ProfileSummary, ...]:
         """A summary of each profile, oldest first."""
         request = pb.ListProfilesRequest(workload=workload, device_type=device_type)

@@ -45,7 +45,13 @@ class ProfileRepository(Protocol):
         """Store all profiles or none, and return their ids in order. One that is stored again becomes the newest."""
 
     def all(self) -> Iterator[JobProfile]:
-        """Every profile, oldest first."""
+        """Every profile that can be read, oldest first."""
+
+    def unreadable(self) -> dict[str, str]:
+        """The ids of profiles that cannot be read, each with the reason."""
+
+    def remove(self, profile_ids: Sequence[str]) -> tuple[str, ...]:
+        """Remove profiles; the ids of those that were stored."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

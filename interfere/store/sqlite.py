@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from interfere.errors import InterfereError, UnfitError
+from interfere.errors import InterfereError, InvalidInputError, UnfitError
 from interfere.records import JobProfile
 from interfere.store.decision_audits import SqliteDecisionAudits
 from interfere.store.decisions import SqliteDecisions, SqliteLedgers
@@ -77,7 +77,28 @@ class SqliteProfiles:
         return tuple(profile_id for profile_id, _ in rows)
 
     def all(self) -> Iterator[JobProfile]:
-        """Every profile, oldest first."""
+        """Every profile that can be read, oldest first."""
+        return (profile for _, profile in self._read() if isinstance(profile, JobProfile))
+
+    def unreadable(self) -> dict[str, str]:
+        """The ids of profiles that cannot be read, each with the reason."""
+        return {profile_id: reason for profile_id, reason in self._read() if isinstance(reason, str)}
+
+    def remove(self, profile_ids: Sequence[str]) -> tuple[str, ...]:
+        """Remove profiles; the ids of those that were stored."""
+        with self._file.transaction() as connection:
+            return tuple(
+                profile_id
+                for profile_id in profile_ids
+                if connection.execute("DELETE FROM profile WHERE id = ?", (profile_id,)).rowcount
+            )
+
+    def _read(self) -> Iterator[tuple[str, JobProfile | str]]:
+        """Every profile with its id, oldest first; the reason in place of one that cannot be read."""
         with self._file.read_connection() as connection:
-            rows = connection.execute("SELECT content FROM profile ORDER BY seq").fetchall()
-        return (profile_from_json(content) for (content,) in rows)
+            rows = connection.execute("SELECT id, content FROM profile ORDER BY seq").fetchall()
+        for profile_id, content in rows:
+            try:
+                yield profile_id, profile_from_json(content)
+            except (InvalidInputError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+                yield profile_id, f"cannot be read ({' '.join(str(error).split())[:200]})"

@@ -1141,7 +1141,7 @@ class ListProfilesRequest(_message.Message):
     def __init__(self, workload: _Optional[str] = ..., device_type: _Optional[str] = ...) -> None: ...
 
 class ProfileSummary(_message.Message):
-    __slots__ = ("profile_id", "workload", "device_type", "source", "step_time_s", "newest", "registered")
+    __slots__ = ("profile_id", "workload", "device_type", "source", "step_time_s", "newest", "registered", "problem")
     PROFILE_ID_FIELD_NUMBER: _ClassVar[int]
     WORKLOAD_FIELD_NUMBER: _ClassVar[int]
     DEVICE_TYPE_FIELD_NUMBER: _ClassVar[int]
@@ -1149,6 +1149,7 @@ class ProfileSummary(_message.Message):
     STEP_TIME_S_FIELD_NUMBER: _ClassVar[int]
     NEWEST_FIELD_NUMBER: _ClassVar[int]
     REGISTERED_FIELD_NUMBER: _ClassVar[int]
+    PROBLEM_FIELD_NUMBER: _ClassVar[int]
     profile_id: str
     workload: str
     device_type: str
@@ -1156,7 +1157,20 @@ class ProfileSummary(_message.Message):
     step_time_s: float
     newest: bool
     registered: bool
-    def __init__(self, profile_id: _Optional[str] = ..., workload: _Optional[str] = ..., device_type: _Optional[str] = ..., source: _Optional[str] = ..., step_time_s: _Optional[float] = ..., newest: _Optional[bool] = ..., registered: _Optional[bool] = ...) -> None: ...
+    problem: str
+    def __init__(self, profile_id: _Optional[str] = ..., workload: _Optional[str] = ..., device_type: _Optional[str] = ..., source: _Optional[str] = ..., step_time_s: _Optional[float] = ..., newest: _Optional[bool] = ..., registered: _Optional[bool] = ..., problem: _Optional[str] = ...) -> None: ...
+
+class RemoveProfilesRequest(_message.Message):
+    __slots__ = ("profile_ids",)
+    PROFILE_IDS_FIELD_NUMBER: _ClassVar[int]
+    profile_ids: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, profile_ids: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class RemoveProfilesResponse(_message.Message):
+    __slots__ = ("removed_ids",)
+    REMOVED_IDS_FIELD_NUMBER: _ClassVar[int]
+    removed_ids: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, removed_ids: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class ListProfilesResponse(_message.Message):
     __slots__ = ("profiles",)
@@ -1167,6 +1181,76 @@ class ListProfilesResponse(_message.Message):
 class GetModelRequest(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
+
+class ListModelsRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ModelSummary(_message.Message):
+    __slots__ = ("version", "model", "created_at", "served", "taken_s")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    CREATED_AT_FIELD_NUMBER: _ClassVar[int]
+    SERVED_FIELD_NUMBER: _ClassVar[int]
+    TAKEN_S_FIELD_NUMBER: _ClassVar[int]
+    version: str
+    model: str
+    created_at: str
+    served: bool
+    taken_s: float
+    def __init__(self, version: _Optional[str] = ..., model: _Optional[str] = ..., created_at: _Optional[str] = ..., served: _Optional[bool] = ..., taken_s: _Optional[float] = ...) -> None: ...
+
+class ListModelsResponse(_message.Message):
+    __slots__ = ("models", "pinned", "watched_folder", "refused")
+    MODELS_FIELD_NUMBER: _ClassVar[int]
+    PINNED_FIELD_NUMBER: _ClassVar[int]
+    WATCHED_FOLDER_FIELD_NUMBER: _ClassVar[int]
+    REFUSED_FIELD_NUMBER: _ClassVar[int]
+    models: _containers.RepeatedCompositeFieldContainer[ModelSummary]
+    pinned: bool
+    watched_folder: str
+    refused: str
+    def __init__(self, models: _Optional[_Iterable[_Union[ModelSummary, _Mapping]]] = ..., pinned: _Optional[bool] = ..., watched_folder: _Optional[str] = ..., refused: _Optional[str] = ...) -> None: ...
+
+class LoadModelRequest(_message.Message):
+    __slots__ = ("version",)
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    version: str
+    def __init__(self, version: _Optional[str] = ...) -> None: ...
+
+class LoadModelResponse(_message.Message):
+    __slots__ = ("version", "previous_version")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    PREVIOUS_VERSION_FIELD_NUMBER: _ClassVar[int]
+    version: str
+    previous_version: str
+    def __init__(self, version: _Optional[str] = ..., previous_version: _Optional[str] = ...) -> None: ...
+
+class RollbackModelRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class RollbackModelResponse(_message.Message):
+    __slots__ = ("version", "previous_version")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    PREVIOUS_VERSION_FIELD_NUMBER: _ClassVar[int]
+    version: str
+    previous_version: str
+    def __init__(self, version: _Optional[str] = ..., previous_version: _Optional[str] = ...) -> None: ...
+
+class PinModelRequest(_message.Message):
+    __slots__ = ("release",)
+    RELEASE_FIELD_NUMBER: _ClassVar[int]
+    release: bool
+    def __init__(self, release: _Optional[bool] = ...) -> None: ...
+
+class PinModelResponse(_message.Message):
+    __slots__ = ("version", "pinned")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    PINNED_FIELD_NUMBER: _ClassVar[int]
+    version: str
+    pinned: bool
+    def __init__(self, version: _Optional[str] = ..., pinned: _Optional[bool] = ...) -> None: ...
 
 class Domain(_message.Message):
     __slots__ = ("device_type", "mode", "metric")

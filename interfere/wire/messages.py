@@ -235,6 +235,7 @@ class ProfileSummary:
     step_time_s: float
     newest: bool
     registered: bool  # by a client; else it came with the model
+    problem: str = ""  # why nothing is predicted from it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,7 @@ STREAM_THREADS = 4  # a client that resolves names by reflection holds one for s
 WRITE_THREADS = 2  # one writes, one reads the next request
 WATCH_THREADS = 2  # send the first status of a health watch; a client that does not read holds one
 MAX_WATCHES = 1_000  # open health watches; they hold no thread
-_WRITES = frozenset({"ReportObservations", "RegisterProfiles"})
+_WRITES = frozenset({"ReportObservations", "RegisterProfiles", "RemoveProfiles"})
 # Calls that may compute for long; the others answer in milliseconds.
 _DECISIONS = frozenset({"Match", "RankPlacements", "Explain", "GetObservationLog"})
 
