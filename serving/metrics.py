@@ -14,6 +14,7 @@ from interfere.records import ObservationResult, Plan
 _SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 # Relative error |measured / predicted - 1| and relative optimality gap.
 _RATIOS = (0.0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 1.0, 2.0)
+MAX_SCOPES = 1_000  # whose granules are told
 
 
 class Metrics:
@@ -69,6 +70,7 @@ class Metrics:
             "Workloads that drift: nothing is learned of them until they are stable again.",
             registry=self.registry,
         )
+        self._granule_scopes: dict[str, None] = {}  # the one decided for longest ago first
         self._granules = Gauge(
             "interfere_granules",
             "Granules of memory after the last decision of a scope.",
@@ -119,6 +121,13 @@ class Metrics:
 
     def set_granules(self, scope: str, granted: int, free: int) -> None:
         """So many granules of a scope are granted and free now."""
+        self._granule_scopes.pop(scope, None)
+        self._granule_scopes[scope] = None
+        if len(self._granule_scopes) > MAX_SCOPES:
+            oldest = next(iter(self._granule_scopes))
+            del self._granule_scopes[oldest]
+            for state in ("granted", "free"):
+                self._granules.remove(oldest, state)
         self._granules.labels(scope, "granted").set(granted)
         self._granules.labels(scope, "free").set(free)
 

@@ -11,6 +11,9 @@ from interfere.errors import NotFoundError
 from interfere.records import NAN, Job, JobProfile
 from interfere.wire.messages import JobRef, ProfileSummary
 
+# Profiles of one workload on one device type that are kept: jobs may still name the ids of older ones.
+MAX_VERSIONS = 8
+
 
 class ProfileCatalogue:
     """Profiles by id and the newest by workload and device type. It never changes: any thread may read it."""
@@ -25,25 +28,31 @@ class ProfileCatalogue:
         self.problems = dict(problems or {})
         self._by_id: dict[str, JobProfile] = {}  # oldest first
         self._newest_id: dict[tuple[str, str], str] = {}
+        self._versions: dict[tuple[str, str], list[str]] = {}  # oldest first, as the store keeps them
         self._registered: frozenset[str] = frozenset()
         self._index({profile.profile_id: profile for profile in shipped})
         by_id = {profile.profile_id: profile for profile in registered}
         self._index(by_id)
-        self._registered = frozenset(by_id)
+        self._registered = frozenset(by_id.keys() & self._by_id.keys())
 
     def _index(self, profiles: dict[str, JobProfile]) -> None:
         for profile_id, profile in profiles.items():
             kept = self._by_id.pop(profile_id, profile)
             self._by_id[profile_id] = kept
             self._newest_id[kept.workload, kept.device_type] = profile_id
+            older = [id_ for id_ in self._versions.get((kept.workload, kept.device_type), ()) if id_ != profile_id]
+            self._versions[kept.workload, kept.device_type] = [*older[-(MAX_VERSIONS - 1) :], profile_id]
+            for superseded in older[: -(MAX_VERSIONS - 1)]:
+                self._by_id.pop(superseded, None)
 
     def with_registered(self, profiles: Sequence[JobProfile]) -> "ProfileCatalogue":
         """The catalogue after these profiles were registered too."""
         by_id = {profile.profile_id: profile for profile in profiles}
         catalogue = ProfileCatalogue(())
         catalogue._by_id, catalogue._newest_id = dict(self._by_id), dict(self._newest_id)
+        catalogue._versions = dict(self._versions)
         catalogue._index(by_id)
-        catalogue._registered = self._registered | by_id.keys()
+        catalogue._registered = (self._registered | by_id.keys()) & catalogue._by_id.keys()
         catalogue.problems = self.problems
         return catalogue
 

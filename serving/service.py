@@ -275,7 +275,10 @@ class PolicyCore:
         inspection.done()
         with self._writer:
             ids = self._store.profiles.put(profiles)
-            catalogue = self._state.profiles.with_registered(profiles)
+            before, catalogue = self._state.profiles, self._state.profiles.with_registered(profiles)
+            known = (profile.profile_id for profile in (*before.registered(), *profiles))
+            if superseded := [profile_id for profile_id in known if not catalogue.knows(profile_id)]:
+                self._store.profiles.remove(superseded)
             self._observed.use_profiles(catalogue, changed=profiles)
             self._state = replace(self._state, profiles=catalogue, learned=self._observed.published)
             return ids

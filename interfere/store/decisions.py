@@ -13,14 +13,19 @@ from interfere.store.json_records import (
     slots_to_json,
 )
 from interfere.store.protocols import StoredDecision
+from interfere.store.retention import NewestRows
 from interfere.store.sqlite_file import SqliteFile
+
+MAX_BYTES = 256 * 2**20  # of the answers of all stored decisions
+MAX_SCOPES = 10_000  # ledgers; those that were decided for longest ago are forgotten beyond that
 
 
 class SqliteDecisions:
     """Implements `DecisionRepository`."""
 
-    def __init__(self, file: SqliteFile, max_decisions: int) -> None:
-        self._file, self._max_decisions = file, max_decisions
+    def __init__(self, file: SqliteFile, max_decisions: int, max_bytes: int = MAX_BYTES) -> None:
+        self._file = file
+        self._newest = NewestRows("decision", ("content",), max_rows=max_decisions, max_bytes=max_bytes)
 
     def put(self, decision: StoredDecision) -> None:
         """Store one decision and delete the oldest beyond the limit."""
@@ -31,9 +36,7 @@ class SqliteDecisions:
         """Do the same inside a transaction that another repository has opened."""
         row = (decision.scope, decision.snapshot_id, decision.digest, decision.content)
         connection.execute("INSERT INTO decision (scope, snapshot_id, digest, content) VALUES (?, ?, ?, ?)", row)
-        connection.execute(
-            "DELETE FROM decision WHERE seq <= (SELECT max(seq) FROM decision) - ?", (self._max_decisions,)
-        )
+        self._newest.apply(connection, len(decision.content))
 
     def find(self, scope: str, snapshot_id: str) -> StoredDecision | None:
         """The decision of a snapshot."""
@@ -47,8 +50,8 @@ class SqliteDecisions:
 class SqliteLedgers:
     """Implements `LedgerRepository`."""
 
-    def __init__(self, file: SqliteFile, decisions: SqliteDecisions) -> None:
-        self._file, self._decisions = file, decisions
+    def __init__(self, file: SqliteFile, decisions: SqliteDecisions, max_scopes: int = MAX_SCOPES) -> None:
+        self._file, self._decisions, self._max_scopes = file, decisions, max_scopes
 
     def read(self, scope: str) -> ScopeLedger:
         """The ledger of a scope, its promises, grants and slots in the order in which they were written."""
@@ -106,6 +109,8 @@ class SqliteLedgers:
             )
             if decision is not None:
                 self._decisions.put_within(connection, decision)
+            if ledger.revision == 0:
+                _delete_oldest_scopes(connection, self._max_scopes)
         return True
 
     def release_promises(self, job_id: str, decision_id: str) -> int:
@@ -124,3 +129,11 @@ class SqliteLedgers:
                 "UPDATE ledger SET revision = revision + 1 WHERE scope = ?", {(scope,) for scope, _ in released}
             )
         return len(released)
+
+
+def _delete_oldest_scopes(connection: sqlite3.Connection, max_scopes: int) -> None:
+    """Forget the ledgers beyond a number. A replaced row gets a new rowid, so the smallest belong to the oldest."""
+    beyond = "SELECT scope FROM ledger ORDER BY rowid DESC LIMIT -1 OFFSET ?"
+    rows = connection.execute(beyond, (max_scopes,)).fetchall()
+    for table in ("ledger", "promise", "granted"):
+        connection.executemany(f"DELETE FROM {table} WHERE scope = ?", rows)  # noqa: S608 - our own names

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from interfere.errors import InterfereError, InvalidInputError, UnfitError
+from interfere.errors import InterfereError, InvalidInputError, LimitError, UnfitError
 from interfere.records import JobProfile
 from interfere.store.decision_audits import SqliteDecisionAudits
 from interfere.store.decisions import SqliteDecisions, SqliteLedgers
@@ -12,6 +12,7 @@ from interfere.store.json_records import profile_from_json, profile_to_json
 from interfere.store.observations import SqliteCheckpoints, SqliteObservations
 from interfere.store.sqlite_file import SqliteFile
 
+MAX_PROFILES = 20_000  # a site's workloads on its device types
 MAX_DECISIONS = 10_000  # a retry comes within minutes; at one decision a second this is almost three hours
 
 
@@ -74,6 +75,11 @@ class SqliteProfiles:
         rows = [(profile.profile_id, profile_to_json(profile)) for profile in profiles]
         with self._file.transaction() as connection:
             connection.executemany("REPLACE INTO profile (id, content) VALUES (?, ?)", rows)
+            count = connection.execute("SELECT count(*) FROM profile").fetchone()[0]
+            if count > MAX_PROFILES:
+                raise LimitError(
+                    "too many profiles", value=count, remedy=f"at most {MAX_PROFILES:,}: interfere profiles remove"
+                )
         return tuple(profile_id for profile_id, _ in rows)
 
     def all(self) -> Iterator[JobProfile]:

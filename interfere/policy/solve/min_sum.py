@@ -62,7 +62,7 @@ def solve_min_sum(candidates: Candidates, penalties: Floats, budget: TimeBudget 
     far."""
     matching = _match(candidates, penalties, budget)
     placement = _placement_of_matching(candidates, penalties, matching)
-    if placement.is_optimal or len(candidates.pair_tables) < 2 or budget.expired:
+    if placement.is_optimal or not candidates.pending or len(candidates.pair_tables) < 2 or budget.expired:
         return placement
     program = place_by_integer_program(candidates, penalties, budget)
     if program is None:
