@@ -47,6 +47,9 @@ class Settings:
     grace_s: float = field(
         default=5.0, metadata={"help": "time that running requests have to finish at shutdown, seconds"}
     )
+    model_poll_s: float = field(
+        default=2.0, metadata={"help": "how often the server looks for a newly published model, seconds"}
+    )
     slow_call_s: float = field(default=1.0, metadata={"help": "calls that take longer are logged, seconds"})
     target: str = field(default="127.0.0.1:50051", metadata={"help": "address of the server that client commands ask"})
     timeout_s: float = field(default=10.0, metadata={"help": "time a client command waits for an answer, seconds"})
@@ -60,6 +63,7 @@ class Settings:
             ("decisions_at_once", 1, 256),
             ("decision_workers", 0, 256),
             ("slow_call_s", 0, 86_400),
+            ("model_poll_s", 0.01, 86_400),
             ("max_concurrent_rpcs", 1, 100_000),
             ("message_mib", 1, 1024),
             ("grace_s", 0, 3600),
@@ -79,6 +83,11 @@ class Settings:
         return self.store or self.work / "store.db"
 
     @property
+    def served_models_path(self) -> Path:
+        """Return the folder in which the server keeps the models that it has served."""
+        return self.work / "models" / "served"
+
+    @property
     def champion_path(self) -> Path:
         """Return the folder into which training publishes the champion."""
         return self.work / "models" / "champion"
@@ -95,6 +104,7 @@ _TYPES: dict[str, Any] = {
     "decisions_at_once": int,
     "decision_workers": int,
     "slow_call_s": float,
+    "model_poll_s": float,
     "max_concurrent_rpcs": int,
     "message_mib": int,
     "grace_s": float,

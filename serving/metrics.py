@@ -82,6 +82,9 @@ class Metrics:
             "Stored profiles that the model cannot be asked about; `interfere profiles list` shows them.",
             registry=self.registry,
         )
+        self._model_changes = Counter(
+            "interfere_model_changes", "Models that were taken or refused.", ("result",), registry=self.registry
+        )
         self._model = Gauge(
             "interfere_model_info", "1 for the model that is served.", ("version",), registry=self.registry
         )
@@ -151,6 +154,10 @@ class Metrics:
     def set_drifting_workloads(self, count: int) -> None:
         """So many workloads drift now."""
         self._drifting.set(count)
+
+    def count_model_change(self, result: str) -> None:
+        """A model was taken or refused."""
+        self._model_changes.labels(result).inc()
 
     def set_quarantined_profiles(self, count: int) -> None:
         """So many stored profiles are set aside."""

@@ -7,6 +7,7 @@ import signal
 import threading
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import grpc
@@ -16,7 +17,7 @@ from prometheus_client import start_http_server
 
 import interfere.predict
 from interfere.config import Settings
-from interfere.errors import ModelError, UnfitError
+from interfere.errors import InterfereError, ModelError, UnfitError
 from interfere.store.sqlite import SqliteStore
 from interfere.v1 import policy_pb2 as pb
 from interfere.v1 import policy_pb2_grpc as rpc
@@ -24,12 +25,16 @@ from serving.calls.executors import Executors
 from serving.calls.health import NOT_SERVING, SERVING, HealthService
 from serving.calls.interceptor import CallInterceptor
 from serving.metrics import Metrics
+from serving.models.archive import ModelArchive
+from serving.models.host import ModelHost
+from serving.models.watch import ModelWatch
 from serving.routing import RoutedServicer
 from serving.service import PolicyCore
 from serving.servicer import PolicyServicer
-from serving.state import load_served_model
+from serving.state import ServedModel, load_served_model
 from serving.turns import DecisionTurns
 from serving.workers.frames import Knowing
+from serving.workers.learning import learn_in_process
 from serving.workers.pool import WorkerPool
 
 _log = logging.getLogger(__name__)
@@ -56,6 +61,7 @@ class RunningServer:
     _server: grpc.Server
     _stopping: threading.Event
     workers: WorkerPool | None
+    _watch: ModelWatch
     _health: HealthService
     _resources: ExitStack
 
@@ -76,13 +82,14 @@ class RunningServer:
         self._resources.close()
 
     def run_until_signal(self) -> None:
-        """Block until SIGTERM or SIGINT, then stop. Call it in the main thread.
+        """Block until SIGTERM or SIGINT, then stop; SIGHUP looks for a new model. Call it in the main thread.
 
         The process ends within the grace and one second, whatever its threads are doing then.
         """
         stop_requested = threading.Event()
         for name in (signal.SIGTERM, signal.SIGINT):
             signal.signal(name, lambda *_: stop_requested.set())
+        signal.signal(signal.SIGHUP, lambda *_: self._watch.look_now())
         stop_requested.wait()
         # A thread of C, which needs no lock of the interpreter: it prints what hangs and ends the process. The store
         # loses nothing by that: what was acknowledged is on disk.
@@ -92,23 +99,30 @@ class RunningServer:
 
 def start_server(settings: Settings) -> RunningServer:
     """A server that listens. Raises ModelError, UnfitError or UnavailableError, and then leaves nothing open."""
-    # 1. The model.
+    # 1. The model: a copy of the published one, that stays whatever is published later.
     folder = model_folder(settings)
-    model = load_served_model(folder)
+    published = load_served_model(folder)
+    archive = ModelArchive(settings.served_models_path)
+    model = _archived(published, archive)
     metrics = Metrics()
     with ExitStack() as resources:
         # 2. The store and the core over both.
         store = SqliteStore(settings.store_path)
         resources.callback(store.close)
         core = PolicyCore(model=model, store=store, metrics=metrics, time_budget_s=settings.time_budget_s)
-        resources.callback(core.close)
+        resources.callback(core.store_state)
+        watched = settings.model or settings.champion_path
+        learn = partial(learn_in_process, settings.store_path)
+        models = ModelHost(core, archive, watched, metrics, learn)
         workers = _start_workers(settings, core, metrics, resources)
         # 3. gRPC and metrics.
         stopping = threading.Event()
-        server, health_service = _grpc_server(settings, _servicer(settings, core, workers), metrics, stopping)
+        server, health_service = _grpc_server(settings, _servicer(settings, core, models, workers), metrics, stopping)
         resources.callback(lambda: server.stop(None).wait(INTERRUPTION_S))
         port = _bind(server, settings.host, settings.port)
         metrics_port = _serve_metrics(settings, metrics, resources)
+        watch = ModelWatch(models, settings.model_poll_s)
+        resources.callback(watch.close)
         server.start()
         for name in HEALTH_NAMES:
             health_service.set(name, SERVING)
@@ -127,6 +141,7 @@ def start_server(settings: Settings) -> RunningServer:
             _server=server,
             _stopping=stopping,
             workers=workers,
+            _watch=watch,
             _health=health_service,
             _resources=resources.pop_all(),
         )
@@ -140,6 +155,18 @@ def model_folder(settings: Settings) -> Path:
         if (folder / "manifest.json").is_file():
             return folder
     raise ModelError("there is no model yet", value=settings.champion_path, remedy="train one: interfere train")
+
+
+def _archived(published: ServedModel, archive: ModelArchive) -> ServedModel:
+    """The model to start with: the pinned one of the last run, else the published one; from its copy in the archive."""
+    pinned = archive.state.served[-1] if archive.state.pinned and archive.state.served else ""
+    if pinned:
+        try:
+            return load_served_model(archive.find(pinned))
+        except InterfereError as error:
+            _log.warning("the pinned model cannot be served, the published one is: %s", " ".join(str(error).split()))
+    version = published.predictor.version
+    return load_served_model(archive.keep(archive.copy(published.folder), version))
 
 
 def _start_workers(settings: Settings, core: PolicyCore, metrics: Metrics, resources: ExitStack) -> WorkerPool | None:
@@ -170,9 +197,10 @@ def _start_workers(settings: Settings, core: PolicyCore, metrics: Metrics, resou
     return workers
 
 
-def _servicer(settings: Settings, core: PolicyCore, workers: WorkerPool | None) -> PolicyServicer:
+def _servicer(settings: Settings, core: PolicyCore, models: ModelHost, workers: WorkerPool | None) -> PolicyServicer:
     max_waiting = max(1, 3 * settings.max_concurrent_rpcs // 4)  # the last quarter is for other scopes
-    return RoutedServicer(core, DecisionTurns(at_once=settings.decisions_at_once, max_waiting=max_waiting), workers)
+    turns = DecisionTurns(at_once=settings.decisions_at_once, max_waiting=max_waiting)
+    return RoutedServicer(core, turns, models, workers)
 
 
 def _grpc_server(

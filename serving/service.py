@@ -255,7 +255,7 @@ class PolicyCore:
             raise LimitError("too many entries", value=limit, remedy=f"at most {MAX_ENTRIES}; go on from the last one")
         return self._observed.log(at, limit)
 
-    def close(self) -> None:
+    def store_state(self) -> None:
         """Store the online state, so that the next start is quick; not where a writer does not end."""
         if self._writer.acquire(timeout=CLOSE_S):
             try:

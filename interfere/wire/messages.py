@@ -333,6 +333,35 @@ class ModelInfo:
     server_version: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServedModelSummary:
+    """A model that a server can serve."""
+
+    version: str
+    model: str
+    created_at: str
+    served: bool  # now
+    taken_s: float  # when the server first took it, unix seconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServedModels:
+    """The models that a server can serve, the one taken last first."""
+
+    models: tuple[ServedModelSummary, ...]
+    pinned: bool  # whether what is published does not replace the served one
+    watched_folder: str
+    refused: str  # why the newest publication was refused; empty where it was not
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelChange:
+    """The version that answers from now on, and the one that answered before."""
+
+    version: str
+    previous_version: str
+
+
 def scores_of(nested: Mapping[str, Mapping[str, Mapping[str, float | None]]]) -> tuple[Score, ...]:
     """Flat scores of a manifest's {split: {model: {metric: value}}}; values that are absent are left out."""
     return tuple(

@@ -18,7 +18,7 @@ WATCH_THREADS = 2  # send the first status of a health watch; a client that does
 MAX_WATCHES = 1_000  # open health watches; they hold no thread
 _WRITES = frozenset({"ReportObservations", "RegisterProfiles", "RemoveProfiles"})
 # Calls that may compute for long; the others answer in milliseconds.
-_DECISIONS = frozenset({"Match", "RankPlacements", "Explain", "GetObservationLog"})
+_DECISIONS = frozenset({"Match", "RankPlacements", "Explain", "GetObservationLog", "LoadModel", "RollbackModel"})
 
 
 class BoundedExecutor(ThreadPoolExecutor):
