@@ -125,7 +125,7 @@ class ModelHost:
         except InterfereError as error:
             if scratch is not None:
                 shutil.rmtree(scratch, ignore_errors=True)
-            self._refused = " ".join(str(error).split())
+            self._refused = f"{published_version(self._watched) or 'unknown'}: {' '.join(str(error).split())}"
             self._metrics.count_model_change("refused")
             _log.error("the published model is refused, %s goes on: %s", self._core.state.version, self._refused)
             raise

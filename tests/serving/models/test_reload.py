@@ -236,10 +236,10 @@ def test_whoever_publishes_hears_whether_the_server_took_it(
     server = serve(replace(settings, model=published, model_poll_s=0.05))
     assert served_note(server.address, put(published, 1), published).endswith("serves it now")
     refused = served_note(server.address, put(published, 2, damage=truncate), published)
-    assert "refused it and still serves version001" in refused
+    assert "serves version001: it refused version002: " in refused
     with PolicyClient(server.address) as client:
         client.pin_model()
-    assert "holds on to version001" in served_note(server.address, put(published, 3), published)
+    assert "serves version001: that one is pinned" in served_note(server.address, put(published, 3), published)
     assert "watches another folder" in served_note(server.address, "other", tmp_path)
     server.stop()
     assert "no server answers" in served_note(server.address, "other", published)
