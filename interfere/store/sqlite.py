@@ -10,7 +10,7 @@ from interfere.store.decisions import SqliteDecisions, SqliteLedgers
 from interfere.store.file_lock import FileLock
 from interfere.store.json_records import profile_from_json, profile_to_json
 from interfere.store.observations import SqliteCheckpoints, SqliteObservations
-from interfere.store.sqlite_file import SqliteFile
+from interfere.store.sqlite_file import SqliteFile, require_sound_wal
 
 MAX_PROFILES = 20_000  # a site's workloads on its device types
 MAX_DECISIONS = 10_000  # a retry comes within minutes; at one decision a second this is almost three hours
@@ -34,13 +34,18 @@ class SqliteStore:
             return
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            self._lock = FileLock(path.with_name(path.name + ".lock"))
+            self._lock = FileLock(path)
+            require_sound_wal(path)
         except OSError as error:
             raise UnfitError(
                 f"the store cannot be created ({error.strerror})",
                 value=path,
                 remedy="give a writable place: --store FILE",
             ) from None
+        except UnfitError:
+            if self._lock:
+                self._lock.release()
+            raise
         self._open(path, max_decisions, read_only=False)
 
     def _open(self, path: Path, max_decisions: int, *, read_only: bool) -> None:

@@ -28,7 +28,7 @@ from interfere.records import (
 from interfere.store.observations import SqliteCheckpoints
 from serving import learning
 from serving.server import RunningServer
-from tests.models import DEVICE_TYPE, expected, profile, publish
+from tests.models import DEVICE_TYPE, add_file, expected, profile, publish
 from tests.serving.test_observations import APPLIED, DUPLICATE, PENDING, REJECTED, median, results, window
 from training.publishing.residual_prior import residual_prior_file
 
@@ -272,7 +272,7 @@ def test_a_job_without_facts_is_served_from_what_was_observed_until_its_facts_co
     serve: Callable[..., RunningServer], settings: Settings, tmp_path: Path
 ) -> None:
     folder = publish(tmp_path / "with-means")
-    (folder / PRIOR_FILE).write_bytes(residual_prior_file(cold_prior()))
+    add_file(folder, PRIOR_FILE, residual_prior_file(cold_prior()))
     with PolicyClient(serve(replace(settings, model=folder)).address) as client:
         (before,) = client.predict(["nobody", "gemm"], pairs=[(0, 1)]).prediction.source
         assert before is Source.ABSTAINED
