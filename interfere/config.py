@@ -51,6 +51,7 @@ class Settings:
         default=2.0, metadata={"help": "how often the server looks for a newly published model, seconds"}
     )
     slow_call_s: float = field(default=1.0, metadata={"help": "calls that take longer are logged, seconds"})
+    log_format: str = field(default="text", metadata={"help": "log lines of the server: text or json"})
     target: str = field(default="127.0.0.1:50051", metadata={"help": "address of the server that client commands ask"})
     timeout_s: float = field(default=10.0, metadata={"help": "time a client command waits for an answer, seconds"})
 
@@ -74,6 +75,9 @@ class Settings:
             if value is not None and not min_value <= value <= max_value:
                 remedy = f"a number from {min_value} to {max_value}"
                 violations.append(Violation(field=name, what="out of range", value=repr(value), remedy=remedy))
+        if self.log_format not in ("text", "json"):
+            value, remedy = repr(self.log_format), "text or json"
+            violations.append(Violation(field="log_format", what="unknown format", value=value, remedy=remedy))
         if violations:
             raise InvalidInputError.from_violations(violations)
 
@@ -105,6 +109,7 @@ _TYPES: dict[str, Any] = {
     "decision_workers": int,
     "slow_call_s": float,
     "model_poll_s": float,
+    "log_format": str,
     "max_concurrent_rpcs": int,
     "message_mib": int,
     "grace_s": float,

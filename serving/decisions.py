@@ -4,6 +4,7 @@ Law: a request is answered with the stored decision, or with a new one that is s
 """
 
 import hashlib
+import logging
 import math
 import secrets
 import time
@@ -24,6 +25,7 @@ from interfere.wire.plans import plan_from_proto, plan_to_proto
 from serving.grant_tables import UsageReader, grant_tables
 from serving.metrics import Metrics
 
+_log = logging.getLogger(__name__)
 # Tries to write a ledger that another server writes too. Each loss means that the other was served; of two servers that
 # write without a pause each loses every second try, so this many in a row once in a million.
 MAX_TRIES = 20
@@ -80,7 +82,18 @@ class DecisionMaker:
             return None
         if not has_clock and stored:
             self._decisions.put(stored)
-        self._metrics.count_decision(decision.plan, time.perf_counter() - start_s)
+        seconds = time.perf_counter() - start_s
+        self._metrics.count_decision(decision.plan, seconds)
+        fields = {
+            "decision_id": context.decision_id,
+            "scope": scope,
+            "pending": len(context.snapshot.pending),
+            "devices": len(context.snapshot.devices),
+            "seconds": round(seconds, 4),
+            "gap": round(decision.plan.gap, 6),
+            "model": context.predictor.version,
+        }
+        _log.debug("decided: %s", fields, extra={"fields": fields})
         if has_clock:
             self._report_granules(decision.ledger)
         self._metrics.count_deadlines(len(decision.deadlines.met), len(decision.deadlines.broken))

@@ -5,6 +5,7 @@ import logging
 import os
 import signal
 import threading
+import time
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -99,6 +100,7 @@ class RunningServer:
 
 def start_server(settings: Settings) -> RunningServer:
     """A server that listens. Raises ModelError, UnfitError or UnavailableError, and then leaves nothing open."""
+    start_s = time.perf_counter()
     # 1. The model: a copy of the published one, that stays whatever is published later.
     folder = model_folder(settings)
     published = load_served_model(folder)
@@ -126,6 +128,15 @@ def start_server(settings: Settings) -> RunningServer:
         server.start()
         for name in HEALTH_NAMES:
             health_service.set(name, SERVING)
+        fields = {
+            "address": f"{settings.host}:{port}",
+            "model": core.state.version,
+            "store": str(settings.store_path),
+            "observations": sum(core.state.learned.counts.values()),
+            "profiles": len(core.state.profiles.registered()),
+            "seconds": round(time.perf_counter() - start_s, 3),
+        }
+        _log.info("started: %s", ", ".join(f"{k} {v}" for k, v in fields.items()), extra={"fields": fields})
         if settings.host not in _LOOPBACK:
             _log.warning(
                 "no TLS and no authentication: anybody who reaches %s:%d may send requests", settings.host, port

@@ -28,7 +28,7 @@ from interfere.records import MODES, JobProfile, MatrixBatch, MatrixPrediction, 
 MAX_CHAMPION_PAIRS = 4096
 VICTIMS_PER_CALL = 64  # of matrix.onnx: bounds memory, and keeps a block in the CPU's cache
 MAX_CACHED_JOBS = 20_000  # encoded jobs
-MAX_CACHED_BYTES = 64 * 2**20  # of the profiles that were encoded, which the cache keeps alive
+MAX_CACHED_BYTES = 32 * 2**20  # of the profiles that were encoded, which the cache keeps alive
 PROFILE_BYTES, KERNEL_BYTES, STRETCH_BYTES = 2_000, 800, 32  # of a profile in memory, roughly (sys.getsizeof)
 LOWER_LEVEL, UPPER_LEVEL = 0.05, 0.95
 MIN_FIT_PROBABILITY = 0.5  # a matrix calls a pair infeasible below this probability

@@ -18,6 +18,7 @@ from google.protobuf.message import DecodeError
 
 from interfere.errors import CancelledError, InterfereError, InvalidInputError, LimitError
 from interfere.time_budget import interruptible
+from interfere.v1 import policy_pb2 as pb
 from interfere.wire.bounds import check_bounds
 from interfere.wire.errors import status_of
 from serving.calls.executors import MAX_WATCHES, BoundedExecutor, Executors
@@ -76,7 +77,7 @@ class CallInterceptor(grpc.ServerInterceptor):  # type: ignore[type-arg]  # gene
     ) -> Callable[[bytes, grpc.ServicerContext], Any]:
         def call(content: bytes, context: grpc.ServicerContext) -> Any:
             self._metrics.call_started(service, method)
-            start_s, code = time.perf_counter(), "OK"
+            start_s, code, answer = time.perf_counter(), "OK", None
             try:
                 request = self._parse(content, deserialize, method)
                 with interruptible(CallInterruption(context, self._stopping)):
@@ -96,8 +97,7 @@ class CallInterceptor(grpc.ServerInterceptor):  # type: ignore[type-arg]  # gene
                 seconds = time.perf_counter() - start_s
                 self._metrics.call_ended(service, method, code, seconds)
                 if seconds > self._slow_call_s:
-                    fields = {"method": method, "code": code, "seconds": round(seconds, 3)}
-                    _log.info("slow call: %s took %.2f s, %s", method, seconds, code, extra={"fields": fields})
+                    _log_slow_call(method, code, seconds, answer)
             return answer
 
         return call
@@ -188,6 +188,15 @@ def _on(executor: BoundedExecutor, behaviour: Callable[..., Any]) -> Callable[..
     """The behaviour, to be run by an executor: grpcio reads it from this attribute."""
     behaviour.experimental_thread_pool = executor  # type: ignore[attr-defined]
     return behaviour
+
+
+def _log_slow_call(method: str, code: str, seconds: float, answer: Any) -> None:
+    fields = {"method": method, "code": code, "seconds": round(seconds, 3)}
+    if method == "Match" and answer is not None:
+        plan = pb.MatchResponse.FromString(answer) if isinstance(answer, bytes) else answer
+        fields["decision_id"] = plan.decision_id
+    text = ", ".join(f"{name} {value}" for name, value in fields.items())
+    _log.info("slow call: %s", text, extra={"fields": fields})
 
 
 def _busy(method: str) -> LimitError:
