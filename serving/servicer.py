@@ -19,7 +19,8 @@ class PolicyServicer(rpc.PolicyServiceServicer):  # type: ignore[misc]  # protoc
 
     def PredictSlowdowns(self, request: pb.PredictSlowdownsRequest, context: Context) -> pb.PredictSlowdownsResponse:
         """Slowdowns of ordered pairs."""
-        return predictions.pair_answer_to_proto(self._core.predict(predictions.pair_query_from_proto(request)))
+        answer = self._core.predict(predictions.pair_query_from_proto(request))
+        return predictions.pair_answer_to_proto(answer, columnar=request.columnar)
 
     def PredictMatrix(self, request: pb.PredictMatrixRequest, context: Context) -> pb.PredictMatrixResponse:
         """Slowdowns of all victims beside all neighbours."""

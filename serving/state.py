@@ -60,7 +60,7 @@ def load_served_model(folder: Path) -> ServedModel:
     model = load_model(folder, FeatureEncoder())
     measured = read_measured_table(folder, model.manifest)
     return ServedModel(
-        predictor=MeasuredPredictor(model, measured),
+        predictor=MeasuredPredictor(model, measured, model.feasibility),
         manifest=model.manifest,
         shipped=model.profiles,
         occlusion=Occlusion(model, model.profiles.values()),

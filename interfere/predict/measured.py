@@ -1,11 +1,12 @@
 """Measured pairs are answered by their measurement, all others by the wrapped model."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from interfere.predict.manifest import Manifest
 from interfere.protocols import Predictor
@@ -62,8 +63,15 @@ def read_measured_table(folder: Path, manifest: Manifest) -> dict[PairKey, Measu
 class MeasuredPredictor:
     """Wraps a `Predictor`: pairs of workloads that were measured are answered by the table, whatever their profiles."""
 
-    def __init__(self, inner: Predictor, table: Mapping[PairKey, MeasuredSlowdown]) -> None:
-        self._inner, self._table = inner, table
+    def __init__(
+        self,
+        inner: Predictor,
+        table: Mapping[PairKey, MeasuredSlowdown],
+        feasibility: Callable[[PairBatch], NDArray[np.float64]] | None = None,
+    ) -> None:
+        """`feasibility`: float64[p] of `inner` without its predictions: what was measured then needs no model."""
+        self._inner, self._table, self._feasibility = inner, table, feasibility
+        self._needs_no_model = {tuple(key): row for key, row in table.items() if row.has_interval}
 
     @property
     def version(self) -> str:
@@ -79,6 +87,8 @@ class MeasuredPredictor:
 
         A pair measured once gets the relative interval of the model's answer around its measurement.
         """
+        if (measured := self._all_measured(batch)) is not None:
+            return measured
         answer = self._inner.predict_pairs(batch)
         median, lower, upper = answer.median.copy(), answer.lower.copy(), answer.upper.copy()
         source, reason = list(answer.source), list(answer.reason)
@@ -93,6 +103,27 @@ class MeasuredPredictor:
                 lower[k], upper[k] = row.slowdown * lower[k] / median[k], row.slowdown * upper[k] / median[k]
             median[k], source[k], reason[k] = row.slowdown, Source.MEASURED, ""
         return replace(answer, median=median, lower=lower, upper=upper, source=tuple(source), reason=tuple(reason))
+
+    def _all_measured(self, batch: PairBatch) -> Prediction | None:
+        """The answer to a batch of which every pair has a measured interval; None for any other."""
+        if self._feasibility is None or not len(batch):
+            return None
+        names, place = [job.workload for job in batch.jobs], (batch.device_type, batch.mode)
+        find, rows = self._needs_no_model.get, []
+        for i, j in zip(batch.victim.tolist(), batch.neighbour.tolist(), strict=True):
+            row = find((names[i], names[j], *place))
+            if row is None:
+                return None
+            rows.append(row)
+        lower, median, upper = np.array([(row.lower, row.slowdown, row.upper) for row in rows]).T.copy()
+        return Prediction(
+            median=median,
+            lower=lower,
+            upper=upper,
+            feasibility=self._feasibility(batch),
+            source=(Source.MEASURED,) * len(rows),
+            reason=("",) * len(rows),
+        )
 
     def predict_matrix(self, batch: MatrixBatch, *, quantile: float = 0.5) -> MatrixPrediction:
         """Answers of the wrapped model, in which measured values replace its own, both ways and at every quantile."""

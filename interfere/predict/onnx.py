@@ -125,6 +125,11 @@ class OnnxPredictor:
             return answer
         return _abstain_from_novel_pairs(answer, batch, job_novelty, too_novel)
 
+    def feasibility(self, batch: PairBatch) -> NDArray[np.float64]:
+        """float64[p]: the feasibility of `predict_pairs`, without asking a graph."""
+        shares, identities = _memory_shares(batch.jobs, batch.device_memory_bytes), self._identities(batch.jobs)
+        return self._fit_probability(shares, identities, batch.victim, batch.neighbour)
+
     def predict_matrix(self, batch: MatrixBatch, *, quantile: float = 0.5) -> MatrixPrediction:
         """Both directions, float32[v, n] each; NaN where a pair is too novel and the batch allows no extrapolation.
 
@@ -264,7 +269,7 @@ def load_model(folder: Path, encoder: PairEncoder) -> OnnxPredictor:
 
 def _memory_shares(jobs: Sequence[JobProfile], device_memory_bytes: float) -> NDArray[np.float64]:
     """float64[n]: each job's peak ÷ the device's memory; NaN where either is unknown."""
-    return np.array([job.expected_peak_bytes for job in jobs], dtype=np.float64) / device_memory_bytes
+    return np.array([job.expected_peak_bytes for job in jobs], dtype=np.float64) / max(device_memory_bytes, 1.0)
 
 
 def _profile_bytes(job: JobProfile) -> int:

@@ -319,20 +319,22 @@ class OrderedPair(_message.Message):
     def __init__(self, victim: _Optional[int] = ..., neighbour: _Optional[int] = ..., further: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class PredictSlowdownsRequest(_message.Message):
-    __slots__ = ("jobs", "pairs", "device_type", "mode", "device_memory_bytes", "allow_extrapolation")
+    __slots__ = ("jobs", "pairs", "device_type", "mode", "device_memory_bytes", "allow_extrapolation", "columnar")
     JOBS_FIELD_NUMBER: _ClassVar[int]
     PAIRS_FIELD_NUMBER: _ClassVar[int]
     DEVICE_TYPE_FIELD_NUMBER: _ClassVar[int]
     MODE_FIELD_NUMBER: _ClassVar[int]
     DEVICE_MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
     ALLOW_EXTRAPOLATION_FIELD_NUMBER: _ClassVar[int]
+    COLUMNAR_FIELD_NUMBER: _ClassVar[int]
     jobs: _containers.RepeatedCompositeFieldContainer[JobRef]
     pairs: _containers.RepeatedCompositeFieldContainer[OrderedPair]
     device_type: str
     mode: SharingMode
     device_memory_bytes: float
     allow_extrapolation: bool
-    def __init__(self, jobs: _Optional[_Iterable[_Union[JobRef, _Mapping]]] = ..., pairs: _Optional[_Iterable[_Union[OrderedPair, _Mapping]]] = ..., device_type: _Optional[str] = ..., mode: _Optional[_Union[SharingMode, str]] = ..., device_memory_bytes: _Optional[float] = ..., allow_extrapolation: _Optional[bool] = ...) -> None: ...
+    columnar: bool
+    def __init__(self, jobs: _Optional[_Iterable[_Union[JobRef, _Mapping]]] = ..., pairs: _Optional[_Iterable[_Union[OrderedPair, _Mapping]]] = ..., device_type: _Optional[str] = ..., mode: _Optional[_Union[SharingMode, str]] = ..., device_memory_bytes: _Optional[float] = ..., allow_extrapolation: _Optional[bool] = ..., columnar: _Optional[bool] = ...) -> None: ...
 
 class PairPrediction(_message.Message):
     __slots__ = ("victim", "neighbour", "median", "lower", "upper", "feasibility", "source", "reason", "further")
@@ -356,15 +358,37 @@ class PairPrediction(_message.Message):
     further: _containers.RepeatedScalarFieldContainer[int]
     def __init__(self, victim: _Optional[int] = ..., neighbour: _Optional[int] = ..., median: _Optional[float] = ..., lower: _Optional[float] = ..., upper: _Optional[float] = ..., feasibility: _Optional[float] = ..., source: _Optional[_Union[PredictionSource, str]] = ..., reason: _Optional[str] = ..., further: _Optional[_Iterable[int]] = ...) -> None: ...
 
+class PairColumns(_message.Message):
+    __slots__ = ("victim", "neighbour", "median", "lower", "upper", "feasibility", "source", "reason")
+    VICTIM_FIELD_NUMBER: _ClassVar[int]
+    NEIGHBOUR_FIELD_NUMBER: _ClassVar[int]
+    MEDIAN_FIELD_NUMBER: _ClassVar[int]
+    LOWER_FIELD_NUMBER: _ClassVar[int]
+    UPPER_FIELD_NUMBER: _ClassVar[int]
+    FEASIBILITY_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    victim: bytes
+    neighbour: bytes
+    median: bytes
+    lower: bytes
+    upper: bytes
+    feasibility: bytes
+    source: bytes
+    reason: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, victim: _Optional[bytes] = ..., neighbour: _Optional[bytes] = ..., median: _Optional[bytes] = ..., lower: _Optional[bytes] = ..., upper: _Optional[bytes] = ..., feasibility: _Optional[bytes] = ..., source: _Optional[bytes] = ..., reason: _Optional[_Iterable[str]] = ...) -> None: ...
+
 class PredictSlowdownsResponse(_message.Message):
-    __slots__ = ("predictions", "model_version", "device_type")
+    __slots__ = ("predictions", "columns", "model_version", "device_type")
     PREDICTIONS_FIELD_NUMBER: _ClassVar[int]
+    COLUMNS_FIELD_NUMBER: _ClassVar[int]
     MODEL_VERSION_FIELD_NUMBER: _ClassVar[int]
     DEVICE_TYPE_FIELD_NUMBER: _ClassVar[int]
     predictions: _containers.RepeatedCompositeFieldContainer[PairPrediction]
+    columns: PairColumns
     model_version: str
     device_type: str
-    def __init__(self, predictions: _Optional[_Iterable[_Union[PairPrediction, _Mapping]]] = ..., model_version: _Optional[str] = ..., device_type: _Optional[str] = ...) -> None: ...
+    def __init__(self, predictions: _Optional[_Iterable[_Union[PairPrediction, _Mapping]]] = ..., columns: _Optional[_Union[PairColumns, _Mapping]] = ..., model_version: _Optional[str] = ..., device_type: _Optional[str] = ...) -> None: ...
 
 class PredictMatrixRequest(_message.Message):
     __slots__ = ("victims", "neighbours", "device_type", "mode", "quantile", "device_memory_bytes", "allow_extrapolation")

@@ -63,7 +63,10 @@ class PairQuery:
 
     def __post_init__(self) -> None:
         bad = mode_violations(self.mode) + _memory_violations(self.device_memory_bytes)
+        jobs = range(len(self.jobs))
         for k, indices in enumerate(self.pairs):
+            if len(indices) == 2 and indices[0] in jobs and indices[1] in jobs:
+                continue
             if len(indices) < 2 or len(set(indices)) < len(indices) > 2:
                 bad.append(
                     Violation(

@@ -183,6 +183,9 @@ def test_absent_numbers_are_not_sent() -> None:
     message = predictions.pair_answer_to_proto(answer)
     assert not message.predictions[0].HasField("median")
     assert same(predictions.pair_answer_from_proto(message), answer)
+    columnar = predictions.pair_answer_to_proto(answer, columnar=True)
+    assert columnar.HasField("columns") == (not answer.further)
+    assert same(predictions.pair_answer_from_proto(columnar), answer)
 
 
 def test_a_decision_that_was_stored_before_there_were_rules_is_read() -> None:
