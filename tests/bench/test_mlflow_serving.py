@@ -14,6 +14,7 @@ import sys
 import time
 import urllib.request
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -97,9 +98,8 @@ def test_beside_mlflow(mlflow_address: str, tmp_path: Path, rows: int) -> None:
     domain = model.manifest.domains[0]
     rng = np.random.default_rng(0)
     i, j = rng.integers(0, len(names), rows), rng.integers(0, len(names), rows)
-    encoded = encoder.encode_jobs(
-        [model.profiles[name, domain.device_type] for name in names], domain.device_type, domain.mode
-    )
+    profiles = [model.profiles[name, domain.device_type] for name in names]
+    encoded = encoder.encode_jobs(profiles, domain.device_type, domain.mode)
     feeds = {
         "pairs": encoder.encode_pairs(encoded[i], encoded[j]),
         "victim": i + 1,
@@ -122,16 +122,21 @@ def test_beside_mlflow(mlflow_address: str, tmp_path: Path, rows: int) -> None:
         with PolicyClient(server.address) as client:
             pairs = list(zip(i.tolist(), j.tolist(), strict=True))
             ours = times_s(lambda: client.predict(names, pairs=pairs), 400)
-            unmeasured = [client.get_profile(p.profile_id) for p in client.list_profiles()][: len(names)]
-            by_model = times_s(lambda: client.predict(unmeasured, pairs=pairs), 100)
+            unmeasured = [replace(profile, workload=f"new-{profile.workload}") for profile in profiles]
+            client.register_profiles(unmeasured)
+            new = [profile.workload for profile in unmeasured]
+            by_model = times_s(lambda: client.predict(new, pairs=pairs, allow_extrapolation=True), 400)
         theirs = times_s(ask_mlflow, 100)
     finally:
         server.stop()
     figures = {
         "p50_s": float(np.quantile(ours, 0.5)),
-        "inline_p50_s": float(np.quantile(by_model, 0.5)),
+        "unmeasured_p50_s": float(np.quantile(by_model, 0.5)),
         "mlflow_p50_s": float(np.quantile(theirs, 0.5)),
     }
-    ratio = figures["mlflow_p50_s"] / figures["p50_s"]
-    print(rows, figures, f"{ratio:.1f} ×")
-    record(f"serving beside mlflow {rows} rows", figures | {"times_faster": ratio})
+    ratios = {
+        "times_faster": figures["mlflow_p50_s"] / figures["p50_s"],
+        "unmeasured_times_faster": figures["mlflow_p50_s"] / figures["unmeasured_p50_s"],
+    }
+    print(rows, figures, ratios)
+    record(f"serving beside mlflow {rows} rows", figures | ratios)
