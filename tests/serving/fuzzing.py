@@ -165,7 +165,8 @@ class Fuzzer:
             self._set(message, field, depth)
         for fields in oneofs.values():
             if rng.random() > self._share:
-                self._set(message, rng.choice(fields), depth)
+                weights = [1 if field.name == "rollback" else 20 for field in fields]  # each learns the log again
+                self._set(message, rng.choices(fields, weights)[0], depth)
         if rng.random() >= 2 * self._share and (repair := _REPAIRS.get(message.DESCRIPTOR.name)):
             repair(message, rng)
 
