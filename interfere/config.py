@@ -50,6 +50,9 @@ class Settings:
     model_poll_s: float = field(
         default=2.0, metadata={"help": "how often the server looks for a newly published model, seconds"}
     )
+    max_log_entries: int = field(
+        default=10_000_000, metadata={"help": "observations that the log keeps; the oldest are forgotten beyond"}
+    )
     slow_call_s: float = field(default=1.0, metadata={"help": "calls that take longer are logged, seconds"})
     log_format: str = field(default="text", metadata={"help": "log lines of the server: text or json"})
     target: str = field(default="127.0.0.1:50051", metadata={"help": "address of the server that client commands ask"})
@@ -64,6 +67,7 @@ class Settings:
             ("decisions_at_once", 1, 256),
             ("decision_workers", 0, 256),
             ("slow_call_s", 0, 86_400),
+            ("max_log_entries", 100_000, 1_000_000_000),
             ("model_poll_s", 0.01, 86_400),
             ("max_concurrent_rpcs", 1, 100_000),
             ("message_mib", 1, 1024),
@@ -109,6 +113,7 @@ _TYPES: dict[str, Any] = {
     "decision_workers": int,
     "slow_call_s": float,
     "model_poll_s": float,
+    "max_log_entries": int,
     "log_format": str,
     "max_concurrent_rpcs": int,
     "message_mib": int,

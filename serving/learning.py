@@ -6,6 +6,7 @@ again, and a better one is corrected less. Stored states only shorten the fold. 
 changes: one writer replaces it.
 """
 
+import contextlib
 import logging
 import math
 import time
@@ -38,6 +39,7 @@ _STORED = (ObservationResult.APPLIED, ObservationResult.PENDING_SOLO, Observatio
 # Entries between stored states: 25,000 are folded in 2.5 s of one core; the state of 10,000 jobs in a million different
 # pairs, the largest possible, is written in 2 s.
 SNAPSHOT_EVERY = 25_000
+MAX_ENTRIES = 10_000_000  # of the log: 4 GB; beyond, the oldest are forgotten, and a new model learns from the others
 BATCH = 5_000  # entries folded with one question to the model inside
 MAX_CORRECTIONS = 20
 
@@ -69,8 +71,10 @@ class ObservationLedger:
         checkpoints: CheckpointRepository,
         profiles: ProfileCatalogue,
         metrics: Metrics,
+        max_entries: int = MAX_ENTRIES,
     ) -> None:
-        """`new_model` makes a model that has learned nothing."""
+        """`new_model` makes a model that has learned nothing; `max_entries` of the log are kept."""
+        self._max_entries = max_entries
         self._new_model, self._book, self._checkpoints = new_model, book, checkpoints
         self._profiles, self._metrics = profiles, metrics
         self._last_sequence = max((entry.sequence for entry in book.newest(1)), default=0)
@@ -122,10 +126,11 @@ class ObservationLedger:
         after, newest = self._last_sequence, max((entry.sequence for entry in self._book.newest(1)), default=0)
         if newest == after:
             return
-        if any(at > after for at, _ in self._book.rollbacks(up_to=newest)):
+        entries = list(self._book.entries(after=after, up_to=newest))
+        forgotten = entries[0].sequence > after + 1
+        if forgotten or any(isinstance(entry.observation, Rollback) for entry in entries):
             self._model, self._state_sequence = self._fold_log(newest)
         else:
-            entries = self._book.entries(after=after, up_to=newest)
             self._fold(self._model, [e.observation for e in entries if isinstance(e.observation, Progress)])
         self._last_sequence = newest
         self._counts, self._used_bytes = self._book.counts(up_to=newest), self._book.largest_memory_usages()
@@ -206,7 +211,18 @@ class ObservationLedger:
         self.published = self._learned_state()
         if self._last_sequence - self._state_sequence >= SNAPSHOT_EVERY:
             self.store_state()
+            self._prune()
         return tuple(answers)
+
+    def _prune(self) -> None:
+        """Forget the oldest entries of a log that is too long; what they taught is in the stored state."""
+        if sum(self._counts.values()) <= self._max_entries:
+            return
+        with contextlib.suppress(UnavailableError):
+            pruned = self._book.prune(self._max_entries, up_to=self._state_sequence)
+            self._counts = self._book.counts()
+            self.published = self._learned_state()
+            _log.info("the log is longer than %d entries: the oldest %d are forgotten", self._max_entries, pruned)
 
     def _record_memory_use(self, usage: MemoryUsage) -> None:
         key = usage.workload, usage.device_type

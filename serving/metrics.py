@@ -4,7 +4,8 @@ Each server has a registry of its own, so that two servers in one process do not
 """
 
 from collections import Counter as Counts
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from pathlib import Path
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
@@ -82,6 +83,8 @@ class Metrics:
             "Stored profiles that the model cannot be asked about; `interfere profiles list` shows them.",
             registry=self.registry,
         )
+        self._store_bytes = Gauge("interfere_store_bytes", "Size of the store on disk.", registry=self.registry)
+        self._log_entries = Gauge("interfere_log_entries", "Observations in the log.", registry=self.registry)
         self._model_changes = Counter(
             "interfere_model_changes", "Models that were taken or refused.", ("result",), registry=self.registry
         )
@@ -158,6 +161,16 @@ class Metrics:
     def count_model_change(self, result: str) -> None:
         """A model was taken or refused."""
         self._model_changes.labels(result).inc()
+
+    def watch_sizes(self, store: Path, log_entries: Callable[[], int]) -> None:
+        """Tell the size of the store and of its log whenever somebody reads the metrics."""
+
+        def store_bytes() -> float:
+            files = (store.with_name(store.name + ending) for ending in ("", "-wal"))
+            return float(sum(file.stat().st_size for file in files if file.exists()))
+
+        self._store_bytes.set_function(store_bytes)
+        self._log_entries.set_function(log_entries)
 
     def set_quarantined_profiles(self, count: int) -> None:
         """So many stored profiles are set aside."""

@@ -111,7 +111,14 @@ def start_server(settings: Settings) -> RunningServer:
         # 2. The store and the core over both.
         store = SqliteStore(settings.store_path)
         resources.callback(store.close)
-        core = PolicyCore(model=model, store=store, metrics=metrics, time_budget_s=settings.time_budget_s)
+        core = PolicyCore(
+            model=model,
+            store=store,
+            metrics=metrics,
+            time_budget_s=settings.time_budget_s,
+            max_log_entries=settings.max_log_entries,
+        )
+        metrics.watch_sizes(settings.store_path, lambda: sum(core.state.learned.counts.values()))
         resources.callback(core.store_state)
         watched = settings.model or settings.champion_path
         learn = partial(learn_in_process, settings.store_path)

@@ -68,9 +68,10 @@ class PolicyCore:
         store: Store,
         metrics: Metrics,
         time_budget_s: float,
+        max_log_entries: int = 10_000_000,
     ) -> None:
-        """`time_budget_s`: of decisions that name none."""
-        self._store, self._metrics = store, metrics
+        """`time_budget_s`: of decisions that name none; `max_log_entries`: of the log that are kept."""
+        self._store, self._metrics, self._max_log_entries = store, metrics, max_log_entries
         self._writer = threading.Lock()  # held by whoever changes profiles, the log or the model
         profiles = self._stored_catalogue(model)
         self._observed = self._learned_by(model, profiles)
@@ -112,7 +113,9 @@ class PolicyCore:
     def _learned_by(self, model: ServedModel, profiles: ProfileCatalogue) -> ObservationLedger:
         """What a model learns from the log."""
         store = self._store
-        return ObservationLedger(model.untaught, store.observations, store.checkpoints, profiles, self._metrics)
+        return ObservationLedger(
+            model.untaught, store.observations, store.checkpoints, profiles, self._metrics, self._max_log_entries
+        )
 
     def catch_up(self, last_sequence: int, profiles_digest: str) -> None:
         """Learn what another process wrote to the store, at least up to an entry of the log."""

@@ -9,6 +9,7 @@ from interfere.store.protocols import NewObservation, StateCheckpoint, StoredObs
 from interfere.store.sqlite_file import SqliteFile
 
 PAGE_ENTRIES = 5_000  # entries in memory while the log is read
+PRUNED_AT_ONCE = 50_000  # a third of a second, while other writes wait
 MAX_CHECKPOINTS = 2  # the newest, and the one before it in case a rollback goes further back
 MAX_SEQUENCE = 2**62  # above every sequence number and every time in seconds
 # Memory usages of one job read at once: for most jobs the newest one already says that the job keeps to its grant.
@@ -58,6 +59,15 @@ class SqliteObservations:
                 rows,
             )
             return int(connection.execute("SELECT coalesce(max(seq), 0) FROM observation").fetchone()[0])
+
+    def prune(self, keep: int, *, up_to: int) -> int:
+        """Delete the oldest entries beyond `keep`, none after `up_to` and `PRUNED_AT_ONCE` at once; how many."""
+        with self._file.transaction() as connection:
+            first, last = connection.execute("SELECT min(seq), max(seq) FROM observation").fetchone()
+            if first is None:
+                return 0
+            end = min(last - keep, up_to, first + PRUNED_AT_ONCE - 1)
+            return connection.execute("DELETE FROM observation WHERE seq <= ?", (end,)).rowcount
 
     def find(self, observation_ids: Iterable[str]) -> dict[str, Observation]:
         """The stored observations among these ids, by id."""
@@ -133,7 +143,7 @@ class SqliteObservations:
     def counts(self, *, up_to: int | None = None) -> dict[str, int]:
         """Number of entries by kind.
 
-        Sequence numbers have no holes, so progress windows, by far the most, are counted as what the others leave.
+        Progress windows, by far the most, are counted as what the others leave.
         """
         end = MAX_SEQUENCE if up_to is None else up_to
         with self._file.read_connection() as connection:

@@ -75,7 +75,7 @@ class NewObservation:
 
 
 class ObservationRepository(Protocol):
-    """The append-only log of everything that was reported. A rollback is an entry too: nothing is ever deleted.
+    """The append-only log of everything that was reported. A rollback is an entry too: only `prune` deletes any.
 
     `up_to` is the sequence number of the last entry that is read; None reads the whole log.
     """
@@ -88,6 +88,9 @@ class ObservationRepository(Protocol):
 
     def find(self, observation_ids: Iterable[str]) -> dict[str, Observation]:
         """The stored observations among these ids, by id."""
+
+    def prune(self, keep: int, *, up_to: int) -> int:
+        """Delete the oldest entries beyond `keep`, none after `up_to` and some ten thousands at once; how many."""
 
     def entries(self, *, after: int = 0, up_to: int | None = None) -> Iterator[StoredObservation]:
         """Entries with a sequence number above `after`, in the order of arrival; few thousand in memory at once."""

@@ -32,11 +32,6 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Interrupt:
-    """Stop computing: nobody waits for the answer."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Ready:
     """The worker has loaded the model and may be asked."""
 

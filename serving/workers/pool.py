@@ -7,6 +7,7 @@ Law 2: whoever asks is released when its call is over: a worker that does not ob
 import logging
 import math
 import selectors
+import signal
 import subprocess
 import sys
 import threading
@@ -20,7 +21,7 @@ from interfere.errors import InterfereError, UnavailableError
 from interfere.time_budget import check_interruption
 from interfere.wire.errors import error_from_status
 from serving.metrics import Metrics
-from serving.workers.frames import Answered, Ask, Failed, Interrupt, Knowing, Ready, receive, send
+from serving.workers.frames import Answered, Ask, Failed, Knowing, Ready, receive, send
 
 _log = logging.getLogger(__name__)
 POLL_S = 0.02
@@ -161,7 +162,7 @@ def _exchange(worker: _Worker, ask: Ask) -> tuple[Any, InterfereError | None]:
                         check_interruption()
                     except InterfereError as error:
                         interruption, kill_at_s = error, time.monotonic() + OBEY_S
-                        send(outgoing, Interrupt())
+                        worker.send_signal(signal.SIGUSR1)
         return receive(incoming), interruption
     except OSError:
         return None, interruption

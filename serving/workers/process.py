@@ -5,6 +5,7 @@ ledger, as a second server would. It ends as soon as the server does, whatever i
 """
 
 import os
+import signal
 import sys
 import threading
 import traceback
@@ -15,14 +16,13 @@ from typing import IO, Any
 
 from interfere.errors import CancelledError, InterfereError
 from interfere.store.sqlite import SqliteStore
-from interfere.time_budget import interruptible
 from interfere.v1 import policy_pb2 as pb
 from interfere.wire.errors import status_of
 from serving.metrics import Metrics
 from serving.service import PolicyCore
 from serving.servicer import PolicyServicer
 from serving.state import load_served_model
-from serving.workers.frames import Answered, Ask, Failed, Interrupt, Knowing, Ready, receive, send
+from serving.workers.frames import Answered, Ask, Failed, Knowing, Ready, receive, send
 
 NICENESS = 5  # of workers, below the server itself: answers that clients wait for in milliseconds come first
 OOM_SCORE = 500  # where memory runs out, the kernel ends a worker, not the server
@@ -48,8 +48,8 @@ class _CountingMetrics(Metrics):
 class Worker:
     """Answers requests from the pipe."""
 
-    def __init__(self, store_path: Path, time_budget_s: float, first: Knowing) -> None:
-        self._metrics = _CountingMetrics()
+    def __init__(self, store_path: Path, time_budget_s: float, first: Knowing, computation: "_Computation") -> None:
+        self._metrics, self._computation = _CountingMetrics(), computation
         self._core = PolicyCore(
             model=load_served_model(first.model_folder),
             store=SqliteStore(store_path, shared=True),
@@ -65,11 +65,15 @@ class Worker:
             self._catch_up(ask.knowing)
             request = pb.DESCRIPTOR.services_by_name["PolicyService"].methods_by_name[ask.method].input_type.name
             message = getattr(pb, request).FromString(ask.request)
+            self._computation.running = True  # only now: what was learned half would be learned twice
             answer = getattr(self._servicer, ask.method)(message, None).SerializeToString()
+            self._computation.running = False
         except InterfereError as error:
             return Failed(code=error.code, status=status_of(error).SerializeToString())
         except Exception:
             return Failed(traceback=traceback.format_exc())
+        finally:
+            self._computation.running = False
         return Answered(answer=answer, counts=tuple(self._metrics.counts))
 
     def _catch_up(self, knowing: Knowing) -> None:
@@ -78,43 +82,36 @@ class Worker:
         self._core.catch_up(knowing.last_sequence, knowing.profiles_digest)
 
 
-class _Interruption:
-    """Set by the thread that reads the pipe, asked by the searches of the main thread."""
+class _Computation:
+    """What SIGUSR1 interrupts: the server sends it where nobody waits for the answer any longer."""
 
     def __init__(self) -> None:
-        self.requested = threading.Event()
+        self.running = False
+        signal.signal(signal.SIGUSR1, self._interrupt)
 
-    def __call__(self) -> None:
-        if self.requested.is_set():
+    def _interrupt(self, *_: object) -> None:
+        if self.running:
             raise CancelledError("nobody waits for this answer any longer")
 
 
 def run(store_path: Path, time_budget_s: float, incoming: IO[bytes], outgoing: IO[bytes]) -> None:
     """Answer until the pipe is closed."""
-    interruption, asks = _Interruption(), _Mailbox()
+    computation, asks = _Computation(), _Mailbox()
     first = receive(incoming)
     if not isinstance(first, Knowing):
         return
-    worker = Worker(store_path, time_budget_s, first)
-    threading.Thread(target=_read, args=(incoming, asks.put, interruption), daemon=True).start()
+    worker = Worker(store_path, time_budget_s, first, computation)
+    threading.Thread(target=_read, args=(incoming, asks.put), daemon=True).start()
     send(outgoing, Ready())
     while True:
-        ask = asks.take()
-        with interruptible(interruption):
-            result = worker.answer(ask)
-        interruption.requested.clear()
-        send(outgoing, result)
+        send(outgoing, worker.answer(asks.take()))
 
 
-def _read(incoming: IO[bytes], put: Callable[[Ask], None], interruption: _Interruption) -> None:
-    """Take records from the server; end the process at once where the server is gone."""
+def _read(incoming: IO[bytes], put: Callable[[Ask], None]) -> None:
+    """Take requests from the server; end the process at once where the server is gone."""
     with suppress(Exception):
-        while (record := receive(incoming)) is not None:
-            if isinstance(record, Interrupt):
-                interruption.requested.set()
-            else:
-                interruption.requested.clear()
-                put(record)
+        while (ask := receive(incoming)) is not None:
+            put(ask)
     os._exit(0)
 
 

@@ -26,8 +26,13 @@ from interfere.records import (
     Source,
 )
 from interfere.store.observations import SqliteCheckpoints
+from interfere.store.sqlite import SqliteStore
+from interfere.wire.messages import JobRef, PairQuery
 from serving import learning
+from serving.metrics import Metrics
 from serving.server import RunningServer
+from serving.service import PolicyCore
+from serving.state import load_served_model
 from tests.models import DEVICE_TYPE, add_file, expected, profile, publish
 from tests.serving.test_observations import APPLIED, DUPLICATE, PENDING, REJECTED, median, results, window
 from training.publishing.residual_prior import residual_prior_file
@@ -297,3 +302,24 @@ def cold_prior() -> ResidualPrior:
         victim_effect=dict.fromkeys(homes, 0.1),
         neighbour_effect=dict.fromkeys(homes, 0.0),
     )
+
+
+def test_a_log_that_is_too_long_forgets_its_oldest_entries_and_nothing_it_learned(
+    model_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(learning, "SNAPSHOT_EVERY", 20)
+    model, path = load_served_model(model_folder), tmp_path / "store.db"
+    store = SqliteStore(path)
+    core = PolicyCore(model=model, store=store, metrics=Metrics(), time_budget_s=1.0, max_log_entries=50)
+    for k in range(120):
+        core.observe([window(str(k), "infer", "stream", slowdown=2.5)])
+    assert next(entry.sequence for entry in store.observations.entries()) > 40
+    assert sum(core.state.learned.counts.values()) < 75
+    query = PairQuery(jobs=(JobRef(workload="infer"), JobRef(workload="stream")), pairs=((0, 1),))
+    before = core.predict(query).prediction.median
+    core.store_state()
+    store.close()
+    store = SqliteStore(path)
+    core = PolicyCore(model=model, store=store, metrics=Metrics(), time_budget_s=1.0, max_log_entries=50)
+    assert core.predict(query).prediction.median == before
+    store.close()
