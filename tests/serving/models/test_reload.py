@@ -156,9 +156,10 @@ def test_swaps_refusals_and_rollbacks_under_load(
             for _ in range(ROLLBACKS):
                 change = client.rollback_model()
                 assert change.previous_version != change.version == client.model().version
-            answered = [load.answered for load in loads]
-            time.sleep(0.3)
-            assert all(load.answered > before for load, before in zip(loads, answered, strict=True))
+            answered, deadline_s = [load.answered for load in loads], time.monotonic() + 30.0
+            while not all(load.answered > before for load, before in zip(loads, answered, strict=True)):
+                assert time.monotonic() < deadline_s, "the load stands still"
+                time.sleep(0.05)
         finally:
             for load in loads:
                 load.over.set()
