@@ -8,6 +8,7 @@ import logging
 import math
 import secrets
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 
 from interfere.errors import ConflictError, InvalidInputError, UnavailableError
@@ -16,7 +17,7 @@ from interfere.policy.decide import decide
 from interfere.policy.ledger.grants import granule_account, with_running_grants
 from interfere.policy.validate import validate_clock
 from interfere.protocols import Predictor
-from interfere.records import Outcome, OutcomeKind, Plan, Promise, ScopeLedger, Snapshot
+from interfere.records import Device, Job, Outcome, OutcomeKind, Plan, Promise, ScopeLedger, Snapshot
 from interfere.store.protocols import Store, StoredDecision
 from interfere.v1 import policy_pb2 as pb
 from interfere.wire.cluster import snapshot_to_proto
@@ -29,6 +30,7 @@ _log = logging.getLogger(__name__)
 # Tries to write a ledger that another server writes too. Each loss means that the other was served; of two servers that
 # write without a pause each loses every second try, so this many in a row once in a million.
 MAX_TRIES = 20
+MAX_TIME_BUDGET_S = 30.0  # of any decision: other scopes wait for their turn meanwhile
 _RELEASING_OUTCOMES = (OutcomeKind.LOST_RACE, OutcomeKind.REFUSED, OutcomeKind.ENDED)
 
 
@@ -57,8 +59,9 @@ class DecisionMaker:
         writing the ledger of the scope.
         """
         digest = _digest(snapshot) if snapshot.snapshot_id else ""
-        if math.isnan(snapshot.limits.timing.time_budget_s):
-            snapshot = replace(snapshot, limits=snapshot.limits.within(time_budget_s=self._time_budget_s))
+        requested_s = snapshot.limits.timing.time_budget_s
+        budget_s = self._time_budget_s if math.isnan(requested_s) else min(requested_s, MAX_TIME_BUDGET_S)
+        snapshot = replace(snapshot, limits=snapshot.limits.within(time_budget_s=budget_s))
         for _ in range(MAX_TRIES):
             if stored_plan := self._stored_plan(snapshot, digest):
                 return stored_plan
@@ -70,6 +73,13 @@ class DecisionMaker:
         raise UnavailableError(
             "other servers write this scope all the time", value=snapshot.scope, remedy="retry; one at a time is best"
         )
+
+    @staticmethod
+    def warm_up(predictor: Predictor, catalogue: JobCatalogue, workloads: Sequence[str], device_type: str) -> None:
+        """Decide once about nobody's jobs, so that libraries are loaded before the first budget runs."""
+        pending = tuple(Job(id=f"job-{k}", workload=name) for k, name in enumerate(workloads))
+        snapshot = Snapshot(pending=pending, devices=(Device(id="device", type=device_type),))
+        decide(PlanningContext(snapshot=snapshot, predictor=predictor, catalogue=catalogue), ScopeLedger(scope=""))
 
     def _decide_and_store(self, context: PlanningContext, digest: str) -> Plan | None:
         """A new decision; None where another server wrote the ledger meanwhile. Without a clock no ledger is kept."""

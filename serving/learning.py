@@ -10,7 +10,7 @@ import contextlib
 import logging
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from zipfile import BadZipFile
 
@@ -112,12 +112,13 @@ class ObservationLedger:
                 start = stored.sequence
                 break
         batch: list[Progress] = []
-        for entry in self._book.entries(after=start, up_to=upto):
-            if isinstance(entry.observation, Progress) and not _rolled_back(entry.sequence, rollbacks):
-                batch.append(entry.observation)
-            if len(batch) >= BATCH:
-                self._fold(model, batch)
-                batch = []
+        for after, last in _valid_spans(start, upto, rollbacks):
+            for entry in self._book.entries(after=after, up_to=last):
+                if isinstance(entry.observation, Progress):
+                    batch.append(entry.observation)
+                if len(batch) >= BATCH:
+                    self._fold(model, batch)
+                    batch = []
         self._fold(model, batch)
         return model, start
 
@@ -289,6 +290,16 @@ class ObservationLedger:
         if at is not None and at < learned.last_sequence:
             (model, _), counts = self._fold_log(at), self._book.counts(up_to=at)
         return ObservationLog(entries=entries, online=_state(model, counts), corrections=_corrections(model))
+
+
+def _valid_spans(after: int, upto: int, rollbacks: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """The parts (above, up to) of the log that no rollback has made invalid; the others need not be read."""
+    for at, last_valid in sorted(rollbacks, key=lambda rollback: rollback[1]):
+        if last_valid > after:
+            yield after, min(last_valid, upto)
+        after = max(after, at - 1)
+    if after < upto:
+        yield after, upto
 
 
 def _rolled_back(sequence: int, rollbacks: Sequence[tuple[int, int]]) -> bool:

@@ -193,6 +193,7 @@ def _start_workers(settings: Settings, core: PolicyCore, metrics: Metrics, resou
     if count is None:
         count = settings.decisions_at_once if len(os.sched_getaffinity(0)) > 1 else 0
     if count == 0:
+        core.warm_up()
         return None
 
     def knowing() -> Knowing:

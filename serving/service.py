@@ -85,6 +85,15 @@ class PolicyCore:
         """What answers are made from now."""
         return self._state
 
+    def warm_up(self) -> None:
+        """Decide once about known jobs, so that the first request finds everything loaded."""
+        state = self._state
+        by_type: dict[str, list[str]] = {}
+        for workload, device_type in state.model.shipped:
+            by_type.setdefault(device_type, []).append(workload)
+        for device_type, workloads in list(by_type.items())[:1]:
+            self._decisions.warm_up(state.predictor, state.catalogue(), sorted(workloads)[:4], device_type)
+
     # --- model and state ---------------------------------------------------------------------------------------------
 
     def use_model(self, model: ServedModel) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 from pathlib import Path
 from typing import Annotated
 
@@ -47,6 +48,7 @@ def serve(
         log_format=log_format,
     )
     configure(settings.log_format)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until the server listens to it
     server = start_server(settings)
     ready = {
         "address": server.address,

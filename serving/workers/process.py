@@ -57,6 +57,7 @@ class Worker:
             time_budget_s=time_budget_s,
         )
         self._servicer = PolicyServicer(self._core)
+        self._core.warm_up()
 
     def answer(self, ask: Ask) -> Answered | Failed:
         """The answer to one request."""

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from interfere.client import PolicyClient
 from interfere.config import Settings
@@ -323,3 +325,16 @@ def test_a_log_that_is_too_long_forgets_its_oldest_entries_and_nothing_it_learne
     core = PolicyCore(model=model, store=store, metrics=Metrics(), time_budget_s=1.0, max_log_entries=50)
     assert core.predict(query).prediction.median == before
     store.close()
+
+
+@given(st.lists(st.tuples(st.integers(2, 40), st.integers(0, 40)), max_size=5), st.integers(0, 40), st.integers(0, 40))
+def test_what_is_read_of_a_log_is_what_no_rollback_made_invalid(
+    drawn: list[tuple[int, int]], after: int, upto: int
+) -> None:
+    rollbacks = [(at, to) for at, to in drawn if to < at]
+    spans = list(learning._valid_spans(after, upto, rollbacks))
+    read = [sequence for above, last in spans for sequence in range(above + 1, last + 1)]
+    assert len(read) == len(set(read))
+    is_rollback = {at for at, _ in rollbacks}
+    valid = {k for k in range(after + 1, upto + 1) if not learning._rolled_back(k, rollbacks)}
+    assert set(read) - is_rollback == valid - is_rollback
