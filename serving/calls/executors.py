@@ -11,7 +11,7 @@ from typing import Any
 
 from interfere.config import Settings
 
-CONTROL_THREADS = 2  # health checks and refusals: microseconds each
+CONTROL_THREADS = 2  # health checks: microseconds each; refusals have a thread of their own, as they come in floods
 STREAM_THREADS = 4  # a client that resolves names by reflection holds one for some milliseconds
 WRITE_THREADS = 2  # one writes, one reads the next request
 WATCH_THREADS = 2  # send the first status of a health watch; a client that does not read holds one
@@ -53,6 +53,7 @@ class Executors:
     def __init__(self, settings: Settings) -> None:
         capacity = settings.max_concurrent_rpcs
         self.control = BoundedExecutor("control", threads=CONTROL_THREADS)
+        self.refusals = BoundedExecutor("refusal", threads=1)
         self.streams = BoundedExecutor("stream", threads=STREAM_THREADS, capacity=STREAM_THREADS)
         self.watches = BoundedExecutor("watch", threads=WATCH_THREADS, capacity=MAX_WATCHES)
         self._reads = BoundedExecutor("read", threads=settings.threads, capacity=capacity)

@@ -126,7 +126,7 @@ class CallInterceptor(grpc.ServerInterceptor):  # type: ignore[type-arg]  # gene
             self._metrics.count_call("unary", service, method, "RESOURCE_EXHAUSTED")
             _abort_with(_busy(method), context)
 
-        return grpc.unary_unary_rpc_method_handler(_on(self._executors.control, refuse))
+        return grpc.unary_unary_rpc_method_handler(_on(self._executors.refusals, refuse))
 
     # --- streams ----------------------------------------------------------------------------------------------------
 
@@ -157,7 +157,7 @@ class CallInterceptor(grpc.ServerInterceptor):  # type: ignore[type-arg]  # gene
             self._metrics.count_call("stream", service, method, "RESOURCE_EXHAUSTED")
             _abort_with(_busy(method), context)
 
-        return _stream_handler(handler, _on(self._executors.control, refuse))
+        return _stream_handler(handler, _on(self._executors.refusals, refuse))
 
 
 def _stream_handler(handler: Handler, behaviour: Callable[..., Any]) -> Any:

@@ -41,7 +41,7 @@ class WorkerPool:
         self, count: int, *, store_path: Path, time_budget_s: float, knowing: Callable[[], Knowing], metrics: Metrics
     ) -> None:
         """Start the workers; they are ready a second later. `knowing`: what they have to know now."""
-        self._command = [sys.executable, "-m", "serving.workers.process", str(store_path), str(time_budget_s)]
+        self._command = [sys.executable, "-P", "-m", "serving.workers.process", str(store_path), str(time_budget_s)]
         self._knowing, self._metrics = knowing, metrics
         self._condition = threading.Condition()
         self._idle: list[_Worker] = []
