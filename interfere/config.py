@@ -92,8 +92,8 @@ class Settings:
 
     @property
     def served_models_path(self) -> Path:
-        """Return the folder in which the server keeps the models that it has served."""
-        return self.work / "models" / "served"
+        """Return the folder in which the server keeps the models that it has served: beside its store, as its lock."""
+        return self.store_path.with_name(f"{self.store_path.name}.models")
 
     @property
     def champion_path(self) -> Path:

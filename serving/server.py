@@ -82,15 +82,18 @@ class RunningServer:
         self._stopping.set()
         self._resources.close()
 
+    def look_for_model(self) -> None:
+        """Look for a newly published model now. Safe in a signal handler."""
+        self._watch.look_now()
+
     def run_until_signal(self) -> None:
-        """Block until SIGTERM or SIGINT, then stop; SIGHUP looks for a new model. Call it in the main thread.
+        """Block until SIGTERM or SIGINT, then stop. Call it in the main thread.
 
         The process ends within the grace and one second, whatever its threads are doing then.
         """
         stop_requested = threading.Event()
         for name in (signal.SIGTERM, signal.SIGINT):
             signal.signal(name, lambda *_: stop_requested.set())
-        signal.signal(signal.SIGHUP, lambda *_: self._watch.look_now())
         stop_requested.wait()
         # A thread of C, which needs no lock of the interpreter: it prints what hangs and ends the process. The store
         # loses nothing by that: what was acknowledged is on disk.
@@ -101,16 +104,16 @@ class RunningServer:
 def start_server(settings: Settings) -> RunningServer:
     """A server that listens. Raises ModelError, UnfitError or UnavailableError, and then leaves nothing open."""
     start_s = time.perf_counter()
-    # 1. The model: a copy of the published one, that stays whatever is published later.
+    # 1. The published model.
     folder = model_folder(settings)
     published = load_served_model(folder)
-    archive = ModelArchive(settings.served_models_path)
-    model = _archived(published, archive)
     metrics = Metrics()
     with ExitStack() as resources:
-        # 2. The store and the core over both.
+        # 2. The store, a copy of the model that stays whatever is published later, and the core over both.
         store = SqliteStore(settings.store_path)
         resources.callback(store.close)
+        archive = ModelArchive(settings.served_models_path)
+        model = _archived(published, archive)
         core = PolicyCore(
             model=model,
             store=store,
@@ -183,8 +186,11 @@ def _archived(published: ServedModel, archive: ModelArchive) -> ServedModel:
             return load_served_model(archive.find(pinned))
         except InterfereError as error:
             _log.warning("the pinned model cannot be served, the published one is: %s", " ".join(str(error).split()))
-    version = published.predictor.version
-    return load_served_model(archive.keep(archive.copy(published.folder), version))
+    try:
+        return load_served_model(archive.keep(archive.copy(published.folder), published.predictor.version))
+    except InterfereError as error:  # a full disk
+        _log.warning("the model cannot be copied and is served from its folder: %s", " ".join(str(error).split()))
+        return published
 
 
 def _start_workers(settings: Settings, core: PolicyCore, metrics: Metrics, resources: ExitStack) -> WorkerPool | None:

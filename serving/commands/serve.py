@@ -48,8 +48,9 @@ def serve(
         log_format=log_format,
     )
     configure(settings.log_format)
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until the server listens to it
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until there is a server to look for a model
     server = start_server(settings)
+    signal.signal(signal.SIGHUP, lambda *_: server.look_for_model())
     ready = {
         "address": server.address,
         "port": server.port,
