@@ -158,6 +158,7 @@ class PolicyCore:
         extrapolate = query.allow_extrapolation
         lookups = [state.profile_of_ref(ref, device_type, extrapolate=extrapolate) for ref in query.jobs]
         prediction = predict_known(state.predictor, query, device_type, lookups, victim, neighbour)
+        state.model.forget((ref.profile for ref in query.jobs if ref.profile), device_type, query.mode)
         has_groups = len(entries) < len(victim)
         if has_groups:
             memory_bytes = query.device_memory_bytes
@@ -207,6 +208,8 @@ class PolicyCore:
             ),
             quantile=query.quantile,
         )
+        for refs in sides.values():
+            state.model.forget((ref.profile for ref in refs if ref.profile), device_type, query.mode)
         return MatrixAnswer(matrix=matrix, model_version=state.version, device_type=device_type)
 
     # --- decisions --------------------------------------------------------------------------------------------------

@@ -38,6 +38,7 @@ class ServedModel:
     measured: Iterable[tuple[str, str, str, str]] = ()  # pairs answered by their measurement
     folder: Path
     check_encodable: Callable[[JobProfile], None]  # raises InvalidInputError
+    forget: Callable[[Iterable[JobProfile], str, str], None]  # profiles that came with a request: device type, mode
 
     def untaught(self) -> OnlineModel:
         """The model with an online correction that has learned nothing."""
@@ -68,6 +69,7 @@ def load_served_model(folder: Path) -> ServedModel:
         measured=tuple(measured),
         folder=folder,
         check_encodable=model.check_encodable,
+        forget=model.forget,
     )
 
 

@@ -8,7 +8,7 @@ answers.
 import json
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -64,7 +64,7 @@ class OnnxPredictor:
         # Keyed by object identity, because hashing a profile walks its timeline. The value holds the profile, so that
         # no other object gets its id.
         self._cache: OrderedDict[tuple[int, str, str], tuple[JobProfile, NDArray[np.float32]]] = OrderedDict()
-        self._cached_bytes = 0
+        self._cached_bytes, self._row_bytes = 0, 4 * len(encoder.job_names)
         self._cache_lock = threading.Lock()
 
     @property
@@ -174,6 +174,13 @@ class OnnxPredictor:
         if np.isinf(row).any() or np.isinf(self._encoder.encode_pairs(row, row)).any():
             raise _not_encodable(profile, "a number is too large")
 
+    def forget(self, jobs: Iterable[JobProfile], device_type: str, mode: str) -> None:
+        """Drop jobs from the cache that nobody will ask about again, because they came with a request."""
+        with self._cache_lock:
+            for job in jobs:
+                if self._cache.pop((id(job), device_type, mode), None) is not None:
+                    self._cached_bytes -= _profile_bytes(job) + self._row_bytes
+
     def _encode(self, jobs: Sequence[JobProfile], device_type: str, mode: str) -> NDArray[np.float32]:
         """float32[n, F]; every distinct profile is encoded once, and outside of the lock: others encode meanwhile."""
         distinct = {id(job): job for job in jobs}
@@ -203,11 +210,11 @@ class OnnxPredictor:
         key = id(job), device_type, mode
         if key in self._cache:
             return
-        self._cached_bytes += _profile_bytes(job) + row.nbytes
+        self._cached_bytes += _profile_bytes(job) + self._row_bytes
         self._cache[key] = (job, row.copy())
         while len(self._cache) > MAX_CACHED_JOBS or self._cached_bytes > MAX_CACHED_BYTES:
-            _, (oldest, oldest_row) = self._cache.popitem(last=False)
-            self._cached_bytes -= _profile_bytes(oldest) + oldest_row.nbytes
+            _, (oldest, _) = self._cache.popitem(last=False)
+            self._cached_bytes -= _profile_bytes(oldest) + self._row_bytes
 
     def _identities(self, jobs: Sequence[JobProfile]) -> NDArray[np.int64]:
         return np.array([self._identity.get(job.workload, 0) for job in jobs], dtype=np.int64)
