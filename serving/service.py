@@ -8,7 +8,7 @@ by the revision of its scope's ledger.
 
 import logging
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -19,6 +19,7 @@ from interfere.policy.answer.ranking import rank
 from interfere.policy.validate import validate_snapshot
 from interfere.predict.groups import compose_groups, total_memory_share
 from interfere.records import (
+    MODES,
     Explanation,
     Job,
     JobProfile,
@@ -294,6 +295,7 @@ class PolicyCore:
             known = (profile.profile_id for profile in (*before.registered(), *profiles))
             if superseded := [profile_id for profile_id in known if not catalogue.knows(profile_id)]:
                 self._store.profiles.remove(superseded)
+                self._forget(before.get(profile_id) for profile_id in superseded if before.knows(profile_id))
             self._observed.use_profiles(catalogue, changed=profiles)
             self._state = replace(self._state, profiles=catalogue, learned=self._observed.published)
             return ids
@@ -307,7 +309,15 @@ class PolicyCore:
                 changed = [before.get(profile_id) for profile_id in removed if before.knows(profile_id)]
                 self._observed.use_profiles(profiles, changed=changed)
                 self._state = replace(self._state, profiles=profiles, learned=self._observed.published)
+                self._forget(changed)
             return removed
+
+    def _forget(self, profiles: Iterable[JobProfile]) -> None:
+        """Drop profiles that are no longer in the catalogue from the model's cache."""
+        gone = list(profiles)
+        for mode in MODES:
+            for profile in gone:
+                self._state.model.forget([profile], profile.device_type, mode)
 
     def profile(self, profile_id: str) -> JobProfile:
         """One profile; raises NotFoundError."""
