@@ -5,6 +5,7 @@ write and after a restart. The fold uses the current model and profiles: a new c
 again, and a better one is corrected less. Stored states only shorten the fold.
 """
 
+import heapq
 import logging
 import math
 import time
@@ -12,11 +13,26 @@ from collections.abc import Callable, Mapping, Sequence
 from zipfile import BadZipFile
 
 from interfere.errors import NotFoundError, UnavailableError
+from interfere.predict.memory_guard import impossible_usage
 from interfere.predict.online import state as online_state
 from interfere.predict.residual import LearningResult, OnlineModel
-from interfere.records import JobProfile, MemoryUsage, Observation, ObservationResult, Progress, Rollback
+from interfere.records import (
+    JobProfile,
+    MemoryUsage,
+    Observation,
+    ObservationResult,
+    Progress,
+    ReporterWeight,
+    Rollback,
+)
 from interfere.store.json_records import observation_kind, observation_to_json
-from interfere.store.protocols import CheckpointRepository, NewObservation, ObservationRepository, StateCheckpoint
+from interfere.store.protocols import (
+    CheckpointRepository,
+    NewObservation,
+    ObservationRepository,
+    RolledBackRange,
+    StateCheckpoint,
+)
 from interfere.wire.messages import (
     Correction,
     LogEntry,
@@ -24,6 +40,7 @@ from interfere.wire.messages import (
     ObservationLog,
     OnlineState,
     Reported,
+    ReporterState,
     Unreadable,
 )
 from serving.metrics import Metrics
@@ -68,11 +85,11 @@ class ObservationLedger:
 
     def _fold_log(self, upto: int) -> tuple[OnlineModel, int]:
         """The model after an entry of the log, and the entry of the stored state that the fold started from."""
-        rollbacks = self._book.rollbacks(up_to=upto)
+        rollbacks, rewrites = self._book.rollbacks(up_to=upto), self._book.rewrites(up_to=upto)
         model, start = self._new_model(), 0
         for stored in self._checkpoints.find(self._key(), up_to=upto):
-            # a later rollback to an earlier entry invalidates the state
-            if all(at <= stored.sequence or stored.sequence <= to for at, to in rollbacks):
+            # a later rollback to an earlier entry, or its undoing, invalidates the state
+            if all(at <= stored.sequence or stored.sequence <= to for at, to in rewrites):
                 try:
                     online_state.restore_state(model, stored.content)
                 except (ValueError, KeyError, IndexError, TypeError, OSError, BadZipFile) as error:
@@ -81,20 +98,27 @@ class ObservationLedger:
                     continue
                 start = stored.sequence
                 break
-        batch: list[Progress] = []
+        batch: list[Progress | ReporterWeight] = []
         for entry in self._book.entries(after=start, up_to=upto):
-            if isinstance(entry.observation, Progress) and not _rolled_back(entry.sequence, rollbacks):
-                batch.append(entry.observation)
+            observation = entry.observation
+            if isinstance(observation, Progress | ReporterWeight) and not _rolled_back(
+                entry.sequence, observation, rollbacks
+            ):
+                batch.append(observation)
             if len(batch) >= BATCH:
                 self._fold(model, batch)
                 batch = []
         self._fold(model, batch)
         return model, start
 
-    def _fold(self, model: OnlineModel, windows: Sequence[Progress]) -> None:
+    def _fold(self, model: OnlineModel, observations: Sequence[Progress | ReporterWeight]) -> None:
+        windows = [observation for observation in observations if isinstance(observation, Progress)]
         model.prefetch(windows, self._profiles.of_workload)
-        for window in windows:
-            model.observe(window, self._profiles.of_workload)
+        for observation in observations:
+            if isinstance(observation, Progress):
+                model.observe(observation, self._profiles.of_workload)
+            else:
+                model.weigh_reporter(observation)
 
     def _key(self) -> str:
         """What a stored state depends on besides the log."""
@@ -102,7 +126,7 @@ class ObservationLedger:
 
     def profiles_registered(self, profiles: Sequence[JobProfile]) -> None:
         """Learn again what was observed of jobs that had no profile until now."""
-        unprofiled = {(workload, device_type) for workload, device_type, _ in self.model.effects.unprofiled}
+        unprofiled = {(workload, device_type) for workload, device_type, _ in self.model.state.unprofiled}
         if any((profile.workload, profile.device_type) in unprofiled for profile in profiles):
             self.model, self._state_sequence = self._fold_log(self._last_sequence)
 
@@ -172,8 +196,7 @@ class ObservationLedger:
         frozen = self.model.drifting_workloads()
         if (alarms := self.model.alarm_count) > self._alarms:
             _log.warning(
-                "drift alarm: learning is suspended until they are stable again, for %s",
-                ", ".join(frozen) or "all jobs",
+                "change found: the levels of jobs are learned anew; undecided still: %s", ", ".join(frozen) or "none"
             )
             self._metrics.count_drift_alarms(alarms - self._alarms)
         self._alarms = alarms
@@ -193,13 +216,30 @@ class ObservationLedger:
                 learned = LearningResult(ObservationResult.REJECTED, reason)
         elif isinstance(observation, Progress):
             learned = self.model.observe(observation, self._profiles.of_workload)
-        elif isinstance(observation, Rollback) and observation.to_sequence > self._last_sequence:
-            reason = f"the log ends at {self._last_sequence}: nothing comes after {observation.to_sequence}"
+        elif reason := self._refusal(observation):
             learned = LearningResult(ObservationResult.REJECTED, reason)
         else:
             learned = LearningResult(ObservationResult.APPLIED)
-        answer = ObservationAnswer(observation_id=observation_id, result=learned.result, reason=learned.reason)
+            if isinstance(observation, ReporterWeight):
+                self.model.weigh_reporter(observation)
+        answer = ObservationAnswer(
+            observation_id=observation_id, result=learned.result, reason=learned.reason, weight=learned.weight
+        )
         return answer, learned.error_ratio
+
+    def _refusal(self, observation: Observation) -> str:
+        """Why a memory usage, a rollback or the undoing of one cannot be taken in; "" where it can."""
+        if isinstance(observation, MemoryUsage):
+            return impossible_usage(observation)
+        if not isinstance(observation, Rollback):
+            return ""
+        rollback = observation
+        if rollback.to_sequence > self._last_sequence:
+            return f"the log ends at {self._last_sequence}: nothing comes after {rollback.to_sequence}"
+        in_force = {each.sequence for each in self._book.rollbacks()}
+        if rollback.undoes and rollback.undoes not in in_force:
+            return f"entry {rollback.undoes} is no rollback in force: `interfere observe log` shows their numbers"
+        return ""
 
     # --- reading ----------------------------------------------------------------------------------------------------
 
@@ -219,7 +259,7 @@ class ObservationLedger:
                 result=stored.result,
                 reason=stored.reason,
                 received_s=stored.received_s,
-                rolled_back=_rolled_back(stored.sequence, rollbacks),
+                rolled_back=_rolled_back(stored.sequence, stored.observation, rollbacks),
             )
             for stored in self._book.newest(limit or 20, up_to=at)
         )
@@ -229,12 +269,22 @@ class ObservationLedger:
         return ObservationLog(entries=entries, online=_state(model, counts), corrections=_corrections(model))
 
 
-def _rolled_back(sequence: int, rollbacks: Sequence[tuple[int, int]]) -> bool:
-    return any(to < sequence < at for at, to in rollbacks)
+def _rolled_back(sequence: int, observation: Observation, rollbacks: Sequence[RolledBackRange]) -> bool:
+    return any(rollback.covers(sequence, observation) for rollback in rollbacks)
 
 
 def _state(model: OnlineModel, counts: Mapping[str, int]) -> OnlineState:
     summary = model.summary()
+    reporters = tuple(
+        ReporterState(
+            reporter=name,
+            windows=round(record.window_count),
+            trust=record.trust,
+            weight=model.state.reporter_weights.get(name, 1.0),
+        )
+        for name, record in sorted(model.state.reporters.items())
+        if name
+    )
     return OnlineState(
         observations=sum(counts.values()),
         pending_solo=summary["pending_solo"],
@@ -246,20 +296,27 @@ def _state(model: OnlineModel, counts: Mapping[str, int]) -> OnlineState:
         frozen=model.drifting_workloads(),
         outcomes=counts.get("outcome", 0),
         memory_usages=counts.get("memory_usage", 0),
+        reporters=reporters,
+        changed_domains=tuple(sorted("/".join(key) for key, domain in model.state.domains.items() if domain.epoch)),
     )
 
 
 def _corrections(model: OnlineModel) -> tuple[Correction, ...]:
     """The pairs that differ most from what the effects of their jobs alone predict."""
-    largest = sorted(model.effects.pairs.items(), key=lambda item: -abs(item[1][0]))[:MAX_CORRECTIONS]
+    pairs = (
+        (victim, neighbour, effect)
+        for victim, effects in model.state.pairs.items()
+        for neighbour, effect in effects.items()
+    )
+    largest = heapq.nlargest(MAX_CORRECTIONS, pairs, key=lambda item: abs(item[2].mean))
     return tuple(
         Correction(
             victim=victim,
             neighbour=neighbour,
             device_type=device_type,
             mode=mode,
-            log_factor=mean,
-            sd=math.sqrt(variance),
+            log_factor=effect.mean,
+            sd=math.sqrt(effect.variance),
         )
-        for ((victim, device_type, mode), neighbour), (mean, variance) in largest
+        for (victim, device_type, mode), neighbour, effect in largest
     )

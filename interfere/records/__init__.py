@@ -27,6 +27,7 @@ from interfere.records.observations import (
     Outcome,
     OutcomeKind,
     Progress,
+    ReporterWeight,
     Rollback,
 )
 from interfere.records.plans import Action, Pairing, Plan, Ranking, Refusal, SolveStatus
@@ -81,6 +82,7 @@ __all__ = [
     "Promise",
     "Ranking",
     "Refusal",
+    "ReporterWeight",
     "Rollback",
     "Rule",
     "RuleKind",

@@ -110,7 +110,7 @@ def _valid_windows(store: Store, up_to: int | None) -> tuple[list[Progress], int
         last_sequence = entry.sequence
         if entry.result is ObservationResult.QUARANTINED or not isinstance(entry.observation, Progress):
             continue
-        if not any(last_valid < entry.sequence < rollback for rollback, last_valid in rollbacks):
+        if not any(rollback.covers(entry.sequence, entry.observation) for rollback in rollbacks):
             windows.append(entry.observation)
     return windows, last_sequence
 

@@ -10,7 +10,7 @@ Every method raises UnavailableError when the disk is full or locked, and UnfitE
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from interfere.records import JobProfile, MemoryUsage, Observation, ObservationResult, ScopeLedger
 
@@ -68,6 +68,19 @@ class NewObservation:
     reason: str = ""
 
 
+class RolledBackRange(NamedTuple):
+    """The entries that one rollback takes out of what is learned."""
+
+    sequence: int  # of the rollback
+    last_valid: int  # sequence number of the last entry before it that stays valid
+    reporter: str = ""  # whose entries are rolled back; "" for those of all reporters
+
+    def covers(self, sequence: int, observation: Observation) -> bool:
+        """Whether an entry of the log is rolled back."""
+        in_range = self.last_valid < sequence < self.sequence
+        return in_range and self.reporter in ("", getattr(observation, "reporter", ""))
+
+
 class ObservationRepository(Protocol):
     """The append-only log of everything that was reported. A rollback is an entry too: nothing is ever deleted.
 
@@ -89,8 +102,14 @@ class ObservationRepository(Protocol):
     def newest(self, limit: int, *, up_to: int | None = None) -> tuple[StoredObservation, ...]:
         """The last `limit` entries, newest first."""
 
-    def rollbacks(self, *, up_to: int | None = None) -> tuple[tuple[int, int], ...]:
-        """Each rollback as (its sequence number, that of the last entry before it that stays valid), in order."""
+    def rollbacks(self, *, up_to: int | None = None) -> tuple[RolledBackRange, ...]:
+        """The rollbacks that no entry has undone, in order."""
+
+    def rewrites(self, *, up_to: int | None = None) -> tuple[tuple[int, int], ...]:
+        """(sequence number, last entry that it leaves as it was) of each rollback and of each undoing, in order.
+
+        A state that was learned before such an entry stays valid only if it ends at the entry left as it was.
+        """
 
     def memory_usages(self, job_id: str, *, after_s: float) -> Iterator[MemoryUsage]:
         """Memory usages of a job that end after `after_s` and are not rolled back, latest end first."""

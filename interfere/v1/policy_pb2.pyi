@@ -957,7 +957,7 @@ class RankPlacementsResponse(_message.Message):
     def __init__(self, rankings: _Optional[_Iterable[_Union[Ranking, _Mapping]]] = ..., model_version: _Optional[str] = ...) -> None: ...
 
 class Progress(_message.Message):
-    __slots__ = ("job_id", "workload", "device_type", "start_s", "end_s", "company", "steps", "slowdown", "device_id", "mode")
+    __slots__ = ("job_id", "workload", "device_type", "start_s", "end_s", "company", "steps", "slowdown", "device_id", "mode", "reporter", "campaign")
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     WORKLOAD_FIELD_NUMBER: _ClassVar[int]
     DEVICE_TYPE_FIELD_NUMBER: _ClassVar[int]
@@ -968,6 +968,8 @@ class Progress(_message.Message):
     SLOWDOWN_FIELD_NUMBER: _ClassVar[int]
     DEVICE_ID_FIELD_NUMBER: _ClassVar[int]
     MODE_FIELD_NUMBER: _ClassVar[int]
+    REPORTER_FIELD_NUMBER: _ClassVar[int]
+    CAMPAIGN_FIELD_NUMBER: _ClassVar[int]
     job_id: str
     workload: str
     device_type: str
@@ -978,24 +980,28 @@ class Progress(_message.Message):
     slowdown: float
     device_id: str
     mode: SharingMode
-    def __init__(self, job_id: _Optional[str] = ..., workload: _Optional[str] = ..., device_type: _Optional[str] = ..., start_s: _Optional[float] = ..., end_s: _Optional[float] = ..., company: _Optional[_Iterable[str]] = ..., steps: _Optional[float] = ..., slowdown: _Optional[float] = ..., device_id: _Optional[str] = ..., mode: _Optional[_Union[SharingMode, str]] = ...) -> None: ...
+    reporter: str
+    campaign: str
+    def __init__(self, job_id: _Optional[str] = ..., workload: _Optional[str] = ..., device_type: _Optional[str] = ..., start_s: _Optional[float] = ..., end_s: _Optional[float] = ..., company: _Optional[_Iterable[str]] = ..., steps: _Optional[float] = ..., slowdown: _Optional[float] = ..., device_id: _Optional[str] = ..., mode: _Optional[_Union[SharingMode, str]] = ..., reporter: _Optional[str] = ..., campaign: _Optional[str] = ...) -> None: ...
 
 class Observation(_message.Message):
-    __slots__ = ("observation_id", "progress", "memory_usage", "outcome", "rollback")
+    __slots__ = ("observation_id", "progress", "memory_usage", "outcome", "rollback", "reporter_weight")
     OBSERVATION_ID_FIELD_NUMBER: _ClassVar[int]
     PROGRESS_FIELD_NUMBER: _ClassVar[int]
     MEMORY_USAGE_FIELD_NUMBER: _ClassVar[int]
     OUTCOME_FIELD_NUMBER: _ClassVar[int]
     ROLLBACK_FIELD_NUMBER: _ClassVar[int]
+    REPORTER_WEIGHT_FIELD_NUMBER: _ClassVar[int]
     observation_id: str
     progress: Progress
     memory_usage: MemoryUsage
     outcome: Outcome
     rollback: Rollback
-    def __init__(self, observation_id: _Optional[str] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., memory_usage: _Optional[_Union[MemoryUsage, _Mapping]] = ..., outcome: _Optional[_Union[Outcome, _Mapping]] = ..., rollback: _Optional[_Union[Rollback, _Mapping]] = ...) -> None: ...
+    reporter_weight: ReporterWeight
+    def __init__(self, observation_id: _Optional[str] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., memory_usage: _Optional[_Union[MemoryUsage, _Mapping]] = ..., outcome: _Optional[_Union[Outcome, _Mapping]] = ..., rollback: _Optional[_Union[Rollback, _Mapping]] = ..., reporter_weight: _Optional[_Union[ReporterWeight, _Mapping]] = ...) -> None: ...
 
 class MemoryUsage(_message.Message):
-    __slots__ = ("job_id", "workload", "device_type", "bytes", "start_s", "end_s", "device_id")
+    __slots__ = ("job_id", "workload", "device_type", "bytes", "start_s", "end_s", "device_id", "min_bytes", "reporter")
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     WORKLOAD_FIELD_NUMBER: _ClassVar[int]
     DEVICE_TYPE_FIELD_NUMBER: _ClassVar[int]
@@ -1003,6 +1009,8 @@ class MemoryUsage(_message.Message):
     START_S_FIELD_NUMBER: _ClassVar[int]
     END_S_FIELD_NUMBER: _ClassVar[int]
     DEVICE_ID_FIELD_NUMBER: _ClassVar[int]
+    MIN_BYTES_FIELD_NUMBER: _ClassVar[int]
+    REPORTER_FIELD_NUMBER: _ClassVar[int]
     job_id: str
     workload: str
     device_type: str
@@ -1010,7 +1018,9 @@ class MemoryUsage(_message.Message):
     start_s: float
     end_s: float
     device_id: str
-    def __init__(self, job_id: _Optional[str] = ..., workload: _Optional[str] = ..., device_type: _Optional[str] = ..., bytes: _Optional[float] = ..., start_s: _Optional[float] = ..., end_s: _Optional[float] = ..., device_id: _Optional[str] = ...) -> None: ...
+    min_bytes: float
+    reporter: str
+    def __init__(self, job_id: _Optional[str] = ..., workload: _Optional[str] = ..., device_type: _Optional[str] = ..., bytes: _Optional[float] = ..., start_s: _Optional[float] = ..., end_s: _Optional[float] = ..., device_id: _Optional[str] = ..., min_bytes: _Optional[float] = ..., reporter: _Optional[str] = ...) -> None: ...
 
 class Outcome(_message.Message):
     __slots__ = ("job_id", "kind", "at_s", "decision_id", "device_id", "reason")
@@ -1029,12 +1039,26 @@ class Outcome(_message.Message):
     def __init__(self, job_id: _Optional[str] = ..., kind: _Optional[_Union[OutcomeKind, str]] = ..., at_s: _Optional[float] = ..., decision_id: _Optional[str] = ..., device_id: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class Rollback(_message.Message):
-    __slots__ = ("to_sequence", "reason")
+    __slots__ = ("to_sequence", "reason", "reporter", "undoes")
     TO_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
+    REPORTER_FIELD_NUMBER: _ClassVar[int]
+    UNDOES_FIELD_NUMBER: _ClassVar[int]
     to_sequence: int
     reason: str
-    def __init__(self, to_sequence: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
+    reporter: str
+    undoes: int
+    def __init__(self, to_sequence: _Optional[int] = ..., reason: _Optional[str] = ..., reporter: _Optional[str] = ..., undoes: _Optional[int] = ...) -> None: ...
+
+class ReporterWeight(_message.Message):
+    __slots__ = ("reporter", "weight", "reason")
+    REPORTER_FIELD_NUMBER: _ClassVar[int]
+    WEIGHT_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    reporter: str
+    weight: float
+    reason: str
+    def __init__(self, reporter: _Optional[str] = ..., weight: _Optional[float] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class ReportObservationsRequest(_message.Message):
     __slots__ = ("observations",)
@@ -1043,14 +1067,16 @@ class ReportObservationsRequest(_message.Message):
     def __init__(self, observations: _Optional[_Iterable[_Union[Observation, _Mapping]]] = ...) -> None: ...
 
 class ObservationAnswer(_message.Message):
-    __slots__ = ("observation_id", "result", "reason")
+    __slots__ = ("observation_id", "result", "reason", "weight")
     OBSERVATION_ID_FIELD_NUMBER: _ClassVar[int]
     RESULT_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
+    WEIGHT_FIELD_NUMBER: _ClassVar[int]
     observation_id: str
     result: ObservationResult
     reason: str
-    def __init__(self, observation_id: _Optional[str] = ..., result: _Optional[_Union[ObservationResult, str]] = ..., reason: _Optional[str] = ...) -> None: ...
+    weight: float
+    def __init__(self, observation_id: _Optional[str] = ..., result: _Optional[_Union[ObservationResult, str]] = ..., reason: _Optional[str] = ..., weight: _Optional[float] = ...) -> None: ...
 
 class ReportObservationsResponse(_message.Message):
     __slots__ = ("answers",)
@@ -1201,7 +1227,7 @@ class Score(_message.Message):
     def __init__(self, split: _Optional[str] = ..., model: _Optional[str] = ..., metric: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
 
 class OnlineState(_message.Message):
-    __slots__ = ("observations", "pending_solo", "solo_rates", "corrected_jobs", "corrected_pairs", "quarantined", "alarms", "frozen", "outcomes", "memory_usages")
+    __slots__ = ("observations", "pending_solo", "solo_rates", "corrected_jobs", "corrected_pairs", "quarantined", "alarms", "frozen", "outcomes", "memory_usages", "reporters", "changed_domains")
     OBSERVATIONS_FIELD_NUMBER: _ClassVar[int]
     PENDING_SOLO_FIELD_NUMBER: _ClassVar[int]
     SOLO_RATES_FIELD_NUMBER: _ClassVar[int]
@@ -1212,6 +1238,8 @@ class OnlineState(_message.Message):
     FROZEN_FIELD_NUMBER: _ClassVar[int]
     OUTCOMES_FIELD_NUMBER: _ClassVar[int]
     MEMORY_USAGES_FIELD_NUMBER: _ClassVar[int]
+    REPORTERS_FIELD_NUMBER: _ClassVar[int]
+    CHANGED_DOMAINS_FIELD_NUMBER: _ClassVar[int]
     observations: int
     pending_solo: int
     solo_rates: int
@@ -1222,7 +1250,21 @@ class OnlineState(_message.Message):
     frozen: _containers.RepeatedScalarFieldContainer[str]
     outcomes: int
     memory_usages: int
-    def __init__(self, observations: _Optional[int] = ..., pending_solo: _Optional[int] = ..., solo_rates: _Optional[int] = ..., corrected_jobs: _Optional[int] = ..., corrected_pairs: _Optional[int] = ..., quarantined: _Optional[int] = ..., alarms: _Optional[int] = ..., frozen: _Optional[_Iterable[str]] = ..., outcomes: _Optional[int] = ..., memory_usages: _Optional[int] = ...) -> None: ...
+    reporters: _containers.RepeatedCompositeFieldContainer[ReporterState]
+    changed_domains: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, observations: _Optional[int] = ..., pending_solo: _Optional[int] = ..., solo_rates: _Optional[int] = ..., corrected_jobs: _Optional[int] = ..., corrected_pairs: _Optional[int] = ..., quarantined: _Optional[int] = ..., alarms: _Optional[int] = ..., frozen: _Optional[_Iterable[str]] = ..., outcomes: _Optional[int] = ..., memory_usages: _Optional[int] = ..., reporters: _Optional[_Iterable[_Union[ReporterState, _Mapping]]] = ..., changed_domains: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class ReporterState(_message.Message):
+    __slots__ = ("reporter", "windows", "trust", "weight")
+    REPORTER_FIELD_NUMBER: _ClassVar[int]
+    WINDOWS_FIELD_NUMBER: _ClassVar[int]
+    TRUST_FIELD_NUMBER: _ClassVar[int]
+    WEIGHT_FIELD_NUMBER: _ClassVar[int]
+    reporter: str
+    windows: int
+    trust: float
+    weight: float
+    def __init__(self, reporter: _Optional[str] = ..., windows: _Optional[int] = ..., trust: _Optional[float] = ..., weight: _Optional[float] = ...) -> None: ...
 
 class GetModelResponse(_message.Message):
     __slots__ = ("version", "model", "matrix_model", "fingerprint", "created_at", "workloads", "domains", "calibrated", "trained_on", "scores", "online", "server_version")

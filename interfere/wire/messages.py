@@ -222,6 +222,7 @@ class ObservationAnswer:
     observation_id: str
     result: ObservationResult
     reason: str = ""
+    weight: float = NAN  # with which a window of a pair was learned, between 0 and 1; NaN for all others
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -279,6 +280,18 @@ class OnlineState:
     frozen: tuple[str, ...] = ()
     outcomes: int = 0
     memory_usages: int = 0
+    reporters: tuple["ReporterState", ...] = ()  # that gave their names, sorted
+    changed_domains: tuple[str, ...] = ()  # device type/mode whose software stack was found to have changed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReporterState:
+    """How far one reporter is trusted."""
+
+    reporter: str
+    windows: int  # of its windows of pairs that count; older ones fade
+    trust: float  # mean weight of its windows, between 0 and 1
+    weight: float = 1.0  # that an operator gave to it: 0 mutes it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,7 +3,7 @@
 from dataclasses import asdict
 
 from interfere.v1 import policy_pb2 as pb
-from interfere.wire.messages import ModelDomain, ModelInfo, OnlineState, Score, TrainingTable
+from interfere.wire.messages import ModelDomain, ModelInfo, OnlineState, ReporterState, Score, TrainingTable
 from interfere.wire.scalars import MODE
 
 
@@ -64,4 +64,9 @@ def online_from_proto(message: pb.OnlineState) -> OnlineState:
         frozen=tuple(message.frozen),
         outcomes=message.outcomes,
         memory_usages=message.memory_usages,
+        reporters=tuple(
+            ReporterState(reporter=r.reporter, windows=r.windows, trust=r.trust, weight=r.weight)
+            for r in message.reporters
+        ),
+        changed_domains=tuple(message.changed_domains),
     )

@@ -157,7 +157,9 @@ def test_observe_moves_the_next_prediction(served: dict[str, Any], folder: Path)
         "slowdown": 4.0,
     }
     told = ask(served, folder, "observe", "-", stdin=json.dumps([window]))
-    assert told == {"observations": [{"observation_id": "o1", "result": "applied", "reason": ""}]}
+    (answer,) = told["observations"]
+    assert (answer["observation_id"], answer["result"], answer["reason"]) == ("o1", "applied", "")
+    assert 0.1 < answer["weight"] < 1.0  # 2.4 × the prediction
     (said,) = ask(served, folder, "predict", "--victim", "stream", "--neighbour", "gemm")["predictions"]
     assert expected("stream", "gemm") < said["slowdown"] < 4.0
     broken = json.dumps([window | {"observation_id": "o2", "workload": "nobody"}])

@@ -48,7 +48,7 @@ def test_a_measured_slowdown_moves_its_pair_and_job_toward_it(client: PolicyClie
     assert other < median(client, "infer", "stream") < other * once / model
     assert median(client, "gemm", "infer") == pytest.approx(expected("gemm", "infer"), rel=1e-6)
     results(client, *(window(str(k), "infer", "gemm", slowdown=measured) for k in range(2, 40)))
-    assert once < median(client) < measured
+    assert once < median(client) <= measured * (1 + 1e-9)
     assert median(client) == pytest.approx(measured, rel=0.01)
 
 

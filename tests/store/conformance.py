@@ -161,7 +161,8 @@ class StoreLaws:
         assert {(e.result, e.reason, e.received_s) for e in found} == {(ObservationResult.QUARANTINED, "why", 7.0)}
         assert log.counts() == {"progress": 1, "memory_usage": 1, "outcome": 1, "rollback": 1}
         assert log.counts(up_to=2) == {"progress": 1, "memory_usage": 1}
-        assert (log.rollbacks(), log.rollbacks(up_to=3)) == (((4, 1),), ())
+        assert (log.rollbacks(), log.rollbacks(up_to=3)) == (((4, 1, ""),), ())
+        assert log.rewrites() == ((4, 1),)
 
     def test_a_long_log_is_read_in_parts(self, open_store: Callable[[], Store]) -> None:
         log = open_store().observations

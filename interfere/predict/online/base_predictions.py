@@ -26,6 +26,7 @@ class BasePrediction(NamedTuple):
 
     log_median: float
     measured: bool  # is it a measurement of this pair?
+    families: tuple[str, str] = ("", "")  # of victim and neighbour; "" where unknown
 
 
 _CacheKey = tuple[str, str, str, str]  # victim, neighbour, device type, mode
@@ -76,7 +77,8 @@ class BasePredictions:
             answer = self._inner.predict_pairs(batch)
             for k, (pair, profiles) in enumerate(missing):
                 measured = pair[1] in self.measured_neighbours.get((pair[0], device_type, mode), ())
-                base = BasePrediction(math.log(float(answer.median[k])), measured)
+                families = jobs[2 * k].family, jobs[2 * k + 1].family
+                base = BasePrediction(math.log(float(answer.median[k])), measured, families)
                 predictions[pair] = base
                 self._cache[*pair, device_type, mode] = (*profiles, base)
             while len(self._cache) > MAX_CACHED_PAIRS:
@@ -91,5 +93,5 @@ class BasePredictions:
         if not math.isnan(base.log_median):
             for workload, profile in zip(pair, profiles, strict=True):
                 if profile is None:
-                    self._effects.unprofiled.add((workload, device_type, mode))
+                    self._effects.state.unprofiled.add((workload, device_type, mode))
         return base

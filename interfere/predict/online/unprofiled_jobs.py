@@ -25,9 +25,7 @@ class UnprofiledJobs:
         """A profile without facts for an unprofiled workload, always the same object; None before it was observed."""
         effects = self._effects
         keys = [(workload, device_type, mode) for mode in MODES]
-        if not any(
-            key in effects.unprofiled and (key in effects.as_victim or key in effects.as_neighbour) for key in keys
-        ):
+        if not any(key in effects.state.unprofiled and any(effects.was_observed(key)) for key in keys):
             return None
         profile = JobProfile(workload=workload, device_type=device_type, step_time_s=NAN, source=UNPROFILED)
         return self._profiles.setdefault((workload, device_type), profile)
@@ -35,7 +33,10 @@ class UnprofiledJobs:
     def mask(self, keys: Sequence[WorkloadKey], jobs: Sequence[JobProfile]) -> NDArray[np.bool_]:
         """bool[k]: which jobs are unprofiled."""
         return np.array(
-            [job.source == UNPROFILED and key in self._effects.unprofiled for key, job in zip(keys, jobs, strict=True)],
+            [
+                job.source == UNPROFILED and key in self._effects.state.unprofiled
+                for key, job in zip(keys, jobs, strict=True)
+            ],
             dtype=bool,
         )
 
@@ -46,7 +47,7 @@ class UnprofiledJobs:
         variance += sum(
             effects.unprofiled_var[role]
             for role, key in (("victim", victim), ("neighbour", neighbour))
-            if key in effects.unprofiled
+            if key in effects.state.unprofiled
         )
         log_median = effects.prior.unprofiled_log_slowdown(victim[0], neighbour[0], victim[1], victim[2])
         return math.exp(log_median + NormalDist().inv_cdf(level) * math.sqrt(variance))

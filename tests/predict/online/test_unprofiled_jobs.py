@@ -88,6 +88,6 @@ def test_matrix_pairs_and_a_restored_state_agree_about_it() -> None:
 
 def test_without_means_it_is_rejected_with_the_remedy() -> None:
     model = OnlineModel(TablePredictor(TABLE))
-    result, why, _ = model.observe(window(0, "unprofiled", ("b",), slowdown=1.3), resolve)
+    result, why, *_ = model.observe(window(0, "unprofiled", ("b",), slowdown=1.3), resolve)
     assert result is ObservationResult.REJECTED
     assert "register profiles" in why
