@@ -204,7 +204,7 @@ class MemoryLimits:
     memory_headroom: float = 0.0  # share of a device's memory that two jobs must leave free
     misfit_risk: float = NAN  # largest predicted probability that two jobs do not fit; absent: sums alone decide
     grant_patience_s: float = DEFAULT_GRANT_PATIENCE_S  # a job above its grant for this long without a dip may be ended
-    grant_tolerance: float = 0.0  # share of its grant that a job may use beyond it
+    grant_tolerance: float = 0.05  # share of its grant that a job may use beyond it
 
     def __post_init__(self) -> None:
         bad = _share_violations(self, "memory_headroom", MAX_HEADROOM)

@@ -67,6 +67,7 @@ def used(start_s: float, end_s: float, gib: float, name: str = "a", **given: obj
         "job_id": name,
         "workload": "gemm",
         "bytes": gib * GIB,
+        "min_bytes": gib * GIB,
         "device_type": DEVICE_TYPE,
         "start_s": start_s,
         "end_s": end_s,
