@@ -12,8 +12,9 @@ import numpy as np
 from features.pair import FeatureEncoder
 from training.candidates import Candidates, SplitScore, train_candidates
 from training.dataset import Dataset, Pair, PairRows, build_dataset, hold_out, require_min_pairs
-from training.evaluation.champion_comparison import gate_verdict, read_champion
+from training.evaluation.champion_comparison import gate_verdict
 from training.evaluation.gate import Verdict
+from training.evaluation.published_champion import read_champion
 from training.evaluation.score_table import markdown_table
 from training.models.catalogue import MODELS
 from training.models.protocols import ModelSettings
