@@ -20,7 +20,7 @@ from interfere.policy.costs.candidates import Candidates, find_candidates
 from interfere.policy.deadlines.infeasible import find_infeasible_deadlines
 from interfere.policy.device_class import DeviceClass
 from interfere.predict.occlusion import Occlusion
-from interfere.predict.online.unprofiled_jobs import UNPROFILED
+from interfere.predict.online.stand_in_profiles import UNPROFILED
 from interfere.protocols import Predictor
 from interfere.records import (
     Action,

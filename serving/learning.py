@@ -126,8 +126,9 @@ class ObservationLedger:
 
     def profiles_registered(self, profiles: Sequence[JobProfile]) -> None:
         """Learn again what was observed of jobs that had no profile until now."""
-        unprofiled = {(workload, device_type) for workload, device_type, _ in self.model.state.unprofiled}
-        if any((profile.workload, profile.device_type) in unprofiled for profile in profiles):
+        state = self.model.state
+        unprofiled = {key[0] for key in (*state.unprofiled, *state.with_stand_in, *state.pending)}
+        if any(profile.workload in unprofiled for profile in profiles):
             self.model, self._state_sequence = self._fold_log(self._last_sequence)
 
     def store_state(self) -> None:

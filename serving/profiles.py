@@ -19,6 +19,7 @@ class ProfileCatalogue:
         self._book = book
         self._by_id: dict[str, JobProfile] = {}  # oldest first
         self._newest: dict[tuple[str, str], JobProfile] = {}
+        self._newest_anywhere: dict[str, JobProfile] = {}
         self._newest_id: dict[tuple[str, str], str] = {}
         self._registered: set[str] = set()
         self._digest = ""
@@ -40,6 +41,7 @@ class ProfileCatalogue:
         kept = self._by_id.pop(profile_id, profile)
         self._by_id[profile_id] = kept
         self._newest[kept.workload, kept.device_type] = kept
+        self._newest_anywhere[kept.workload] = kept
         self._newest_id[kept.workload, kept.device_type] = profile_id
         self._digest = ""
 
@@ -65,6 +67,10 @@ class ProfileCatalogue:
     def of_workload(self, workload: str, device_type: str) -> JobProfile | None:
         """The newest profile of a workload on a device type."""
         return self._newest.get((workload, device_type))
+
+    def of_any_device(self, workload: str) -> JobProfile | None:
+        """The newest profile of a workload on any device type."""
+        return self._newest_anywhere.get(workload)
 
     def of_job(self, job: Job, device_type: str) -> JobProfile | None:
         """The profile that a job names, if it is of this device type, else the newest of its workload."""

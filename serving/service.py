@@ -80,7 +80,7 @@ class PolicyCore:
         self._profiles = ProfileCatalogue(store.profiles, shipped.values())
         pairs = tuple(measured)
         self._observed = ObservationLedger(
-            lambda: OnlineModel(predictor, prior, measured=pairs),
+            lambda: OnlineModel(predictor, prior, measured=pairs, elsewhere=self._profiles.of_any_device),
             store.observations,
             store.checkpoints,
             self._profiles,
@@ -174,13 +174,13 @@ class PolicyCore:
     def _of_job(self, job: Job, device_type: str) -> JobProfile | None:
         """The profile of a job; without one, a stand-in that carries what was learned of its workload."""
         profile = self._profiles.of_job(job, device_type)
-        return profile or self._observed.model.unprofiled.profile(job.workload, device_type)
+        return profile or self._observed.model.stand_ins.profile(job.workload, device_type)
 
     def _of_ref(self, ref: JobRef, device_type: str, *, extrapolate: bool) -> tuple[JobProfile | None, str]:
         profile, reason = self._profiles.of_ref(ref, device_type, extrapolate=extrapolate)
         if profile is not None or not ref.workload:
             return profile, reason
-        stand_in = self._observed.model.unprofiled.profile(ref.workload, device_type)
+        stand_in = self._observed.model.stand_ins.profile(ref.workload, device_type)
         return (stand_in, "") if stand_in else (None, reason)
 
     def _device_type(self, requested: str) -> str:

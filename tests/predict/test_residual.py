@@ -133,8 +133,6 @@ def test_a_solo_window_teaches_the_rate_that_pending_windows_wait_for() -> None:
         ({"company": (), "slowdown": 1.5}, "send steps"),
         ({"company": (), "steps": 0.0}, "teaches no rate"),
         ({"company": ("b", "c"), "slowdown": 1.5}, "3 co-located jobs"),
-        ({"company": ("never seen",), "slowdown": 1.5}, "register profiles"),
-        ({"device_type": "tpu", "slowdown": 1.5}, "register profiles"),
     ],
 )
 def test_what_teaches_nothing_is_rejected_with_its_reason(more: dict, why: str) -> None:
@@ -143,6 +141,27 @@ def test_what_teaches_nothing_is_rejected_with_its_reason(more: dict, why: str) 
     assert result is ObservationResult.REJECTED
     assert why in reason
     assert model.summary()["corrected_jobs"] == 0
+
+
+@pytest.mark.parametrize("more", [{"company": ("never seen",)}, {"device_type": "tpu"}])
+def test_a_window_of_a_job_without_any_facts_is_kept(more: dict) -> None:
+    model = OnlineModel(TablePredictor(TABLE))
+    result, reason, *_ = model.observe(window(0, slowdown=1.5, **more), resolve)
+    assert result is ObservationResult.PENDING_SOLO
+    assert "kept until" in reason
+    assert model.summary()["pending_solo"] == 1
+
+
+def test_one_wrong_solo_window_moves_no_slowdown() -> None:
+    model = OnlineModel(TablePredictor(TABLE))
+    for k in range(5):
+        model.observe(window(k, company=(), steps=100.0), resolve)
+        model.observe(window(20 + k, steps=100.0 / TABLE["a", "b"]), resolve)
+    before = median(model, "a", "b")
+    model.observe(window(10, company=(), steps=100_000.0), resolve)
+    for k in range(20):
+        model.observe(window(30 + k, steps=100.0 / TABLE["a", "b"]), resolve)
+    assert median(model, "a", "b") == pytest.approx(before, rel=0.01)
 
 
 def test_a_job_without_a_step_is_rejected_not_learned() -> None:

@@ -304,7 +304,7 @@ def test_a_batch_that_is_half_bad(client: PolicyClient) -> None:
             window("3", "train", "gemm", steps=5.0),
             window("old", "infer", "gemm", slowdown=1.0),
             MEMORY,
-            window("4", "nobody", "gemm", slowdown=2.0),
+            window("4", "stream", "gemm", "infer", slowdown=2.0),
             window("1", "infer", "gemm", slowdown=2.0),
         ]
     )

@@ -8,6 +8,7 @@ Law: the state is the fold of its windows in their order; equal windows give equ
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from interfere.predict.online import shifts, stack_change
@@ -48,8 +49,11 @@ class LearnedWindow:
 class Belief:
     """Learns windows into a `BeliefState`. Not thread-safe; readers use a copy of the state."""
 
-    def __init__(self, prior: ResidualPrior, state: BeliefState) -> None:
-        self.prior, self.effects = prior, Effects(prior, state)
+    def __init__(
+        self, prior: ResidualPrior, state: BeliefState, knows: Callable[[str, str], bool] = lambda *_: True
+    ) -> None:
+        """`knows`: whether the wrapped model was trained on a device type and mode."""
+        self.prior, self.effects, self._knows = prior, Effects(prior, state), knows
 
     @property
     def state(self) -> BeliefState:
@@ -57,9 +61,15 @@ class Belief:
         return self.effects.state
 
     def domain(self, key: tuple[str, str]) -> DomainBelief:
-        """What is believed of a domain; of a new one, the prior."""
+        """What is believed of a domain; of a new one, the prior, as after a change where the model never saw it."""
         noise_var = self.prior.noise_var
-        return self.state.domains.get(key) or DomainBelief(noise_var=noise_var, usual_noise_var=noise_var)
+        if domain := self.state.domains.get(key):
+            return domain
+        if self._knows(*key):
+            return DomainBelief(noise_var=noise_var, usual_noise_var=noise_var)
+        return DomainBelief(
+            noise_var=noise_var, usual_noise_var=noise_var, epoch=1, covariance=shifts.UNKNOWN_DOMAIN_COVARIANCE
+        )
 
     def learn(self, observation: PairObservation) -> LearnedWindow:
         """Learn one window."""
@@ -149,7 +159,6 @@ class Belief:
         )
         variance = max(variance, test.variance, shifts.CHANGED_LEVEL_VAR)
         effects_of_victim = state.pairs.get(observation.victim, {})
-        state.pair_count += neighbour not in effects_of_victim
         state.pairs[observation.victim] = effects_of_victim | {
             neighbour: PairEffect(mean + change / root, variance, domain.epoch)
         }

@@ -96,6 +96,7 @@ class DomainBelief:
     mean: tuple[float, float] = (0.0, 0.0)  # constant, and factor of the predicted log slowdown
     covariance: tuple[float, float, float] = (0.0, 0.0, 0.0)  # variance, covariance, variance of the two
     window_count: int = 0
+    pair_count: int = 0  # ordered pairs with windows
     next_test: int = 0  # window count at which the next test for a change is due
     test_interval: int = 8
     is_suspect: bool = False  # did the last test find a change? The next one has to confirm it
@@ -131,6 +132,7 @@ class BeliefState:
     reporters: dict[str, ReporterRecord] = field(default_factory=dict)
     reporter_weights: dict[str, float] = field(default_factory=dict)  # that operators gave; 1 for all others
     unprofiled: set[WorkloadKey] = field(default_factory=set)  # jobs without facts
+    with_stand_in: set[SoloKey] = field(default_factory=set)  # jobs that were learned without a profile of their own
     solo_rates: dict[SoloKey, SoloRate] = field(default_factory=dict)
     pending: dict[SoloKey, tuple[Progress, ...]] = field(default_factory=dict)
     observation_count: int = 0

@@ -14,7 +14,7 @@ hundred windows fades. Law: the observed pair's prediction moves toward the obse
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -91,7 +91,9 @@ class Effects:
         scale = self.prior.variance_scale_of(observation.log_predicted)
         remaining = variance - update.shrink * scale * variance**2
         effects_of_victim = self.state.pairs.get(observation.victim, {})
-        self.state.pair_count += neighbour not in effects_of_victim
+        if neighbour not in effects_of_victim:
+            self.state.pair_count += 1
+            domain = replace(domain, pair_count=domain.pair_count + 1)
         self.state.pairs[observation.victim] = effects_of_victim | {
             neighbour: PairEffect(
                 mean + math.sqrt(scale) * variance * update.gain,

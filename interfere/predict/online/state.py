@@ -62,6 +62,7 @@ def dump_state(model: OnlineModel) -> bytes:
     texts = {
         "names": names.list(),
         "unprofiled": sorted(state.unprofiled),
+        "with_stand_in": sorted(state.with_stand_in),
         "histories": [
             [key, {name: astuple(test) for name, test in history.tests.items()}, history.window_counts]
             for key, history in state.histories.items()
@@ -96,6 +97,7 @@ def _read_state(effects: Effects, content: bytes) -> BeliefState:
         texts = json.loads(arrays["texts"].tobytes())
         names = texts["names"]
         state.unprofiled.update((workload, device_type, mode) for workload, device_type, mode in texts["unprofiled"])
+        state.with_stand_in.update((workload, device_type) for workload, device_type in texts["with_stand_in"])
 
         def keys_of(array: str) -> list[Any]:
             return [tuple(names[k] for k in row) for row in arrays[array].tolist()]

@@ -7,7 +7,7 @@ import pytest
 
 from interfere.predict.online import state
 from interfere.predict.online.prior import ResidualPrior, default_prior
-from interfere.predict.online.unprofiled_jobs import UNPROFILED
+from interfere.predict.online.stand_in_profiles import UNPROFILED
 from interfere.predict.residual import OnlineModel
 from interfere.records import JobProfile, ObservationResult, PairBatch, Prediction, Source
 from tests.predict.test_residual import resolve, window
@@ -38,18 +38,18 @@ def ask(model: OnlineModel, victim: JobProfile, neighbour: JobProfile) -> Predic
 
 
 def profile_of(model: OnlineModel, name: str = "unprofiled") -> JobProfile:
-    found = model.unprofiled.profile(name, DEVICE)
+    found = model.stand_ins.profile(name, DEVICE)
     assert found is not None
     return found
 
 
 def test_it_has_no_profile_before_something_was_observed_of_it() -> None:
     model = OnlineModel(TablePredictor(TABLE), prior())
-    assert model.unprofiled.profile("unprofiled", DEVICE) is None
+    assert model.stand_ins.profile("unprofiled", DEVICE) is None
     assert model.observe(window(0, "unprofiled", ("b",), slowdown=1.3), resolve).result is ObservationResult.APPLIED
     assert profile_of(model).source == UNPROFILED
     assert profile_of(model) is profile_of(model)
-    assert model.unprofiled.profile("other", DEVICE) is None
+    assert model.stand_ins.profile("other", DEVICE) is None
 
 
 def test_it_starts_from_the_means_of_its_neighbours_and_moves_to_what_is_measured() -> None:
@@ -86,8 +86,29 @@ def test_matrix_pairs_and_a_restored_state_agree_about_it() -> None:
                 assert getattr(ask(again, victim, neighbour), end)[0] == pytest.approx(said)
 
 
-def test_without_means_it_is_rejected_with_the_remedy() -> None:
+def test_without_means_and_facts_a_window_is_kept_until_something_is_known() -> None:
     model = OnlineModel(TablePredictor(TABLE))
     result, why, *_ = model.observe(window(0, "unprofiled", ("b",), slowdown=1.3), resolve)
-    assert result is ObservationResult.REJECTED
-    assert "register profiles" in why
+    assert result is ObservationResult.PENDING_SOLO
+    assert "nothing is known of unprofiled" in why
+    assert (model.summary()["pending_solo"], model.summary()["corrected_jobs"]) == (1, 0)
+    model.observe(window(1, "unprofiled", (), steps=100.0), resolve)  # 0.1 s a step
+    assert (model.summary()["pending_solo"], model.summary()["corrected_jobs"]) == (0, 1)
+    found = model.stand_ins.profile("unprofiled", DEVICE)
+    assert found is not None
+    assert (found.source, found.step_time_s) == ("observed", pytest.approx(0.1, rel=0.045))
+
+
+def test_a_profile_of_another_device_type_lends_the_facts_that_hold_on_any() -> None:
+    elsewhere = JobProfile(
+        workload="moved", device_type="other", step_time_s=0.5, busy_frac=0.7, flops_per_step=1e9, family="net"
+    )
+    model = OnlineModel(TablePredictor(TABLE), elsewhere={"moved": elsewhere}.get)
+    assert model.stand_ins.profile("moved", DEVICE) is None  # nothing was observed of it here
+    model.observe(window(1, "moved", (), steps=100.0), resolve)
+    found = model.stand_ins.profile("moved", DEVICE)
+    assert found is not None
+    assert (found.device_type, found.flops_per_step, found.family) == (DEVICE, 1e9, "net")
+    assert np.isnan(found.busy_frac)
+    assert found.step_time_s == pytest.approx(0.1, rel=0.045)
+    assert model.stand_ins.profile("moved", DEVICE) is found
