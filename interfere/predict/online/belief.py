@@ -29,6 +29,7 @@ from interfere.predict.online.prior import ResidualPrior
 # A window is told to its reporter as down-weighted where it is an outlier of its stream, or its stream has seven times
 # the noise of others.
 LOW_STUDENT_WEIGHT, LOW_WEIGHT = 0.1, 0.02
+MAX_ERROR_SD = 3.0  # deviations: a window counts for no larger error
 FIRST_VOTES = (4, 8, 16)  # windows of a domain after which its noise is voted on for the first times
 REPORTER_DECAY = 0.995  # per window of the reporter: its last two hundred windows count
 # A reporter may begin an epoch by itself when its windows usually agreed, or when it has reported this often.
@@ -98,11 +99,12 @@ class Belief:
         noise_var = stream.variance(domain.noise_var)
         total_var = expected.variance + expected.scale * noise_var
         student = student_weight(error, total_var)
+        bound = MAX_ERROR_SD * math.sqrt(total_var)
         information = student * min(1.0, domain.noise_var / noise_var)
         update = Update(
-            error=error,
-            variance=total_var,
-            weight=observation.weight * student,
+            error=min(max(error, -bound), bound),
+            variance=expected.variance + expected.scale * noise_var / student,
+            weight=observation.weight,
             forgetting=observation.weight * information,
         )
         domain = self.effects.learn(observation, domain, update)

@@ -17,6 +17,9 @@ from interfere.predict.online.effects import MEASURED_PAIR_VAR, NO_PAIRS, Effect
 from interfere.predict.online.prior import Floats, ResidualPrior, RolePrior, WorkloadKey
 
 Ints = NDArray[np.int64]
+# Of the variance that effects of jobs explain, the share that stays: jobs are no exact sums of effects. Chosen on new
+# jobs of two public tables, so that 90 % intervals cover .85 to .95 of own and others' slowdowns after 0 to 8 pairs.
+MISFIT_SHARE = 0.10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,8 +76,9 @@ class PairCorrections:
                 ]
             )
             mean += (features * self._posterior_means(posteriors, keys)[job]).sum(axis=1)
-            after += np.einsum("pd,pde,pe->p", features, covariances[job], features)
-            before += np.einsum("pd,pde,pe->p", features, priors[job], features)
+            products = (features[:, :, None] * features[:, None, :]).reshape(p, -1)
+            after += (products * covariances.reshape(len(keys), -1)[job]).sum(axis=1)
+            before += (products * priors.reshape(len(keys), -1)[job]).sum(axis=1)
         mean, after, before = (np.where(measured, 0.0, values) for values in (mean, after, before))
         # 2. Pairs, and shifts.
         observed = self._observed_roles(keys)
@@ -122,7 +126,8 @@ class PairCorrections:
         applies = observed | bool(domain and domain.epoch)
         noise_var = scale * self._prior.noise_var
         window_noise_var = scale * (domain.noise_var if domain else self._prior.noise_var)
-        sd_ratio = np.sqrt(np.minimum((after + noise_var) / (before + noise_var), 1.0))
+        misfit_var = MISFIT_SHARE * np.maximum(before - after, 0.0)
+        sd_ratio = np.sqrt(np.minimum((after + misfit_var + noise_var) / (before + noise_var), 1.0))
         beyond_model = np.maximum(after - before, 0.0) + np.maximum(shift_var - shifts.OWN_VAR - shifts.HARM_VAR, 0.0)
         beyond_model += np.maximum(window_noise_var - noise_var, 0.0)
         extra_var = np.where(measured, after + shift_var + window_noise_var, beyond_model)
