@@ -81,8 +81,9 @@ def start_server(settings: Settings) -> RunningServer:
         store = SqliteStore(settings.store_path)
         resources.callback(store.close)
         measured = read_measured_table(folder, model.manifest)
+        step_times = {key: profile.step_time_s for key, profile in model.profiles.items()}
         core = PolicyCore(
-            predictor=MeasuredPredictor(model, measured),
+            predictor=MeasuredPredictor(model, measured, step_times),
             manifest=model.manifest,
             shipped=model.profiles,
             store=store,
@@ -91,6 +92,7 @@ def start_server(settings: Settings) -> RunningServer:
             time_budget_s=settings.time_budget_s,
             prior=read_prior(folder),
             measured=measured,
+            step_times=step_times,
         )
         resources.callback(core.close)
         # 3. gRPC and metrics.

@@ -16,6 +16,7 @@ from interfere.policy.context import ProfileLookup
 from interfere.policy.validate import validate_snapshot
 from interfere.predict.groups import compose_groups, total_memory_share
 from interfere.predict.manifest import Manifest
+from interfere.predict.measured import StepTimes
 from interfere.predict.occlusion import Occlusion
 from interfere.predict.online.prior import ResidualPrior
 from interfere.predict.residual import OnlineModel
@@ -71,16 +72,23 @@ class PolicyCore:
         time_budget_s: float,
         prior: ResidualPrior | None = None,
         measured: Iterable[tuple[str, str, str, str]] = (),
+        step_times: StepTimes | None = None,
     ) -> None:
-        """`shipped`: profiles of the model folder. `measured`: pairs answered by their measurement. `prior`: of the
-        online correction. `occlusion`: explains the model inside `predictor`. `time_budget_s`: of decisions that name
-        none."""
+        """`shipped`: profiles of the model folder. `measured`: pairs answered by their measurement, of jobs with these
+        `step_times`. `prior`: of the online correction. `occlusion`: explains the model inside `predictor`.
+        `time_budget_s`: of decisions that name none."""
         self._predictor, self._manifest = predictor, manifest
         self._lock = threading.Lock()
         self._profiles = ProfileCatalogue(store.profiles, shipped.values())
         pairs = tuple(measured)
         self._observed = ObservationLedger(
-            lambda: OnlineModel(predictor, prior, measured=pairs, elsewhere=self._profiles.of_any_device),
+            lambda: OnlineModel(
+                predictor,
+                prior,
+                measured=pairs,
+                step_times=step_times,
+                elsewhere=self._profiles.of_any_device,
+            ),
             store.observations,
             store.checkpoints,
             self._profiles,

@@ -1,4 +1,7 @@
-"""Measured pairs are answered by their measurement, all others by the wrapped model."""
+"""Measured pairs are answered by their measurement, all others by the wrapped model.
+
+Law: a job whose profile contradicts the one it was measured with is another job, and no measurement answers for it.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -9,7 +12,12 @@ import numpy as np
 
 from interfere.predict.manifest import Manifest
 from interfere.protocols import Predictor
-from interfere.records import JobProfile, MatrixBatch, MatrixPrediction, PairBatch, Prediction, Source
+from interfere.records import NAN, JobProfile, MatrixBatch, MatrixPrediction, PairBatch, Prediction, Source
+
+MAX_STEP_TIME_RATIO = 1.25  # of a job that is still the measured one: repeated profiles of one job differ by a few %
+
+StepTimes = Mapping[tuple[str, str], float]
+"""Step time, s, with which each (workload, device type) was measured."""
 
 INTERVAL_LEVELS = (0.025, 0.5, 0.975)  # quantiles that lower, slowdown and upper of a measurement stand for
 
@@ -59,11 +67,21 @@ def read_measured_table(folder: Path, manifest: Manifest) -> dict[PairKey, Measu
         return table
 
 
-class MeasuredPredictor:
-    """Wraps a `Predictor`: pairs of workloads that were measured are answered by the table, whatever their profiles."""
+def contradicts(profile: JobProfile, step_times: StepTimes) -> bool:
+    """Whether a job takes so much more or less time a step than it was measured with that its measurements are void."""
+    measured = step_times.get((profile.workload, profile.device_type), NAN)
+    ratio = profile.step_time_s / measured
+    return ratio > MAX_STEP_TIME_RATIO or ratio < 1.0 / MAX_STEP_TIME_RATIO
 
-    def __init__(self, inner: Predictor, table: Mapping[PairKey, MeasuredSlowdown]) -> None:
-        self._inner, self._table = inner, table
+
+class MeasuredPredictor:
+    """Wraps a `Predictor`: pairs of workloads that were measured are answered by the table."""
+
+    def __init__(
+        self, inner: Predictor, table: Mapping[PairKey, MeasuredSlowdown], step_times: StepTimes | None = None
+    ) -> None:
+        """`step_times`: those of the measured jobs; a job whose profile contradicts them is answered by `inner`."""
+        self._inner, self._table, self._step_times = inner, table, step_times or {}
 
     @property
     def version(self) -> str:
@@ -82,7 +100,7 @@ class MeasuredPredictor:
         answer = self._inner.predict_pairs(batch)
         median, lower, upper = answer.median.copy(), answer.lower.copy(), answer.upper.copy()
         source, reason = list(answer.source), list(answer.reason)
-        workloads = [job.workload for job in batch.jobs]
+        workloads = ["" if contradicts(job, self._step_times) else job.workload for job in batch.jobs]
         for k, (i, j) in enumerate(zip(batch.victim.tolist(), batch.neighbour.tolist(), strict=True)):
             row = self._table.get(PairKey(workloads[i], workloads[j], batch.device_type, batch.mode))
             if row is None:
@@ -104,7 +122,7 @@ class MeasuredPredictor:
             victim_ratio = np.nan_to_num(answer.victim_slowdown / median.victim_slowdown, nan=1.0)
             neighbour_ratio = np.nan_to_num(answer.neighbour_slowdown / median.neighbour_slowdown, nan=1.0)
         # 2. Every measured pair of this domain replaces its cells, where it is a row's victim and where a column's.
-        row_indices, column_indices = _indices_by_workload(batch.victims), _indices_by_workload(batch.neighbours)
+        row_indices, column_indices = (self._indices_by_workload(jobs) for jobs in (batch.victims, batch.neighbours))
         for (victim, neighbour, device_type, mode), row in self._table.items():
             if (device_type, mode) != (batch.device_type, batch.mode):
                 continue
@@ -118,9 +136,10 @@ class MeasuredPredictor:
                     target[cells] = value if row.has_interval else row.slowdown * ratio[cells]
         return answer
 
-
-def _indices_by_workload(jobs: Sequence[JobProfile]) -> dict[str, list[int]]:
-    indices: dict[str, list[int]] = {}
-    for k, job in enumerate(jobs):
-        indices.setdefault(job.workload, []).append(k)
-    return indices
+    def _indices_by_workload(self, jobs: Sequence[JobProfile]) -> dict[str, list[int]]:
+        """Indices of the jobs that the measurements hold for, by workload."""
+        indices: dict[str, list[int]] = {}
+        for k, job in enumerate(jobs):
+            if not contradicts(job, self._step_times):
+                indices.setdefault(job.workload, []).append(k)
+        return indices

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from interfere.predict.measured import StepTimes, contradicts
 from interfere.predict.online.base_predictions import BasePredictions, ResolveProfile
 from interfere.predict.online.belief import Belief, LearnedWindow
 from interfere.predict.online.belief_state import BeliefState, PairObservation
@@ -69,19 +70,21 @@ class OnlineModel:
         prior: ResidualPrior | None = None,
         *,
         measured: Iterable[tuple[str, str, str, str]] = (),
+        step_times: StepTimes | None = None,
         elsewhere: ResolveElsewhere = lambda _: None,
     ) -> None:
         """Wrap `inner`, with nothing learned yet.
 
         `prior`: of the errors of `inner`; None for the default one. `measured`: (victim, neighbour, device type, mode)
-        of the pairs that `inner` answers by a measurement, to which the model's errors do not matter. `elsewhere` finds
-        the profile of a workload on any device type.
+        of the pairs that `inner` answers by a measurement, to which the model's errors do not matter, unless a profile
+        contradicts the `step_times` of the measured jobs. `elsewhere` finds a workload's profile on any device type.
         """
         self._inner = inner
         self._elsewhere = elsewhere
         self.belief = Belief(prior or default_prior(), BeliefState(), self._is_trained_on)
         self._saved: BeliefState | None = None
-        self._base_predictions = BasePredictions(inner, self.belief.effects, measured)
+        self._step_times = step_times or {}
+        self._base_predictions = BasePredictions(inner, self.belief.effects, measured, self._step_times)
         self._corrections = PairCorrections(self.belief.effects)
         self.stand_ins = StandInProfiles(self.belief.effects, elsewhere)
 
@@ -244,7 +247,7 @@ class OnlineModel:
         copied = OnlineModel.__new__(OnlineModel)
         copied._inner, copied._saved, copied._elsewhere = self._inner, None, self._elsewhere
         copied.belief = Belief(self.belief.prior, self.state.copy(), self._is_trained_on)
-        copied._base_predictions = self._base_predictions
+        copied._base_predictions, copied._step_times = self._base_predictions, self._step_times
         copied._corrections = PairCorrections(copied.belief.effects)
         copied.stand_ins = StandInProfiles(copied.belief.effects, self._elsewhere)
         return copied
@@ -285,9 +288,10 @@ class OnlineModel:
             source[k], reason[k] = Source.MODEL, ""
         # 2. The correction.
         measured_neighbours = self._base_predictions.measured_neighbours
+        is_current = [not contradicts(job, self._step_times) for job in batch.jobs]
         measured = np.array(
             [
-                keys[j][0] in measured_neighbours.get(keys[i], ())
+                is_current[i] and is_current[j] and keys[j][0] in measured_neighbours.get(keys[i], ())
                 for i, j in zip(batch.victim.tolist(), batch.neighbour.tolist(), strict=True)
             ]
         )
@@ -360,11 +364,12 @@ class OnlineModel:
     ) -> Corrections:
         """The corrections of victims beside neighbours, of which `median` is the prediction."""
         families = [job.family for job in jobs[0]], [job.family for job in jobs[1]]
+        rows, columns = (np.array([not contradicts(job, self._step_times) for job in side]) for side in jobs)
         return self._corrections.matrix_beliefs(
             *keys,
             families,
             np.log(median.astype(np.float64)),
-            measured_cells(self._base_predictions.measured_neighbours, *keys),
+            measured_cells(self._base_predictions.measured_neighbours, *keys) & rows[:, None] & columns,
             with_variances=quantile != 0.5,
         )
 

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from interfere.predict.measured import StepTimes, contradicts
 from interfere.predict.online.effects import Effects
 from interfere.predict.online.prior import WorkloadKey
 from interfere.protocols import Predictor
@@ -36,9 +37,16 @@ _Profiles = tuple[JobProfile | None, JobProfile | None]
 class BasePredictions:
     """Base predictions of pairs of workloads. Not thread-safe."""
 
-    def __init__(self, inner: Predictor, effects: Effects, measured: Iterable[tuple[str, str, str, str]]) -> None:
-        """`measured`: (victim, neighbour, device type, mode) of the pairs that `inner` answers by a measurement."""
-        self._inner, self._effects = inner, effects
+    def __init__(
+        self,
+        inner: Predictor,
+        effects: Effects,
+        measured: Iterable[tuple[str, str, str, str]],
+        step_times: StepTimes,
+    ) -> None:
+        """`measured`: (victim, neighbour, device type, mode) of the pairs that `inner` answers by a measurement, unless
+        a profile contradicts these `step_times`."""
+        self._inner, self._effects, self._step_times = inner, effects, step_times
         self.measured_neighbours: dict[WorkloadKey, set[str]] = {}
         for victim, neighbour, device_type, mode in measured:
             self.measured_neighbours.setdefault((victim, device_type, mode), set()).add(neighbour)
@@ -77,6 +85,7 @@ class BasePredictions:
             answer = self._inner.predict_pairs(batch)
             for k, (pair, profiles) in enumerate(missing):
                 measured = pair[1] in self.measured_neighbours.get((pair[0], device_type, mode), ())
+                measured &= not any(contradicts(job, self._step_times) for job in jobs[2 * k : 2 * k + 2])
                 families = jobs[2 * k].family, jobs[2 * k + 1].family
                 base = BasePrediction(math.log(float(answer.median[k])), measured, families)
                 predictions[pair] = base
