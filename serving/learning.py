@@ -45,6 +45,7 @@ from interfere.wire.messages import (
 )
 from serving.metrics import Metrics
 from serving.profiles import ProfileCatalogue
+from serving.recent_states import RecentStates
 
 _log = logging.getLogger(__name__)
 _STORED = (ObservationResult.APPLIED, ObservationResult.PENDING_SOLO, ObservationResult.QUARANTINED)
@@ -70,6 +71,7 @@ class ObservationLedger:
         self._new_model, self._book, self._checkpoints = new_model, book, checkpoints
         self._profiles, self._metrics = profiles, metrics
         self._counts = book.counts()
+        self._recent = RecentStates()
         self.used_bytes = book.largest_memory_usages()  # by workload and device type
         self._last_sequence = max((entry.sequence for entry in book.newest(1)), default=0)
         self.model, self._state_sequence = self._fold_log(self._last_sequence)
@@ -87,16 +89,22 @@ class ObservationLedger:
         """The model after an entry of the log, and the entry of the stored state that the fold started from."""
         rollbacks, rewrites = self._book.rollbacks(up_to=upto), self._book.rewrites(up_to=upto)
         model, start = self._new_model(), 0
+        if recent := self._recent.find(upto, rewrites):
+            start, model.state = recent[0], recent[1].copy()
         for stored in self._checkpoints.find(self._key(), up_to=upto):
+            if stored.sequence <= start:
+                break
             # a later rollback to an earlier entry, or its undoing, invalidates the state
             if all(at <= stored.sequence or stored.sequence <= to for at, to in rewrites):
                 try:
-                    online_state.restore_state(model, stored.content)
+                    restored = self._new_model()
+                    facts = online_state.restore_state(restored, stored.content)
+                    if facts != self._facts(restored):
+                        continue
                 except (ValueError, KeyError, IndexError, TypeError, OSError, BadZipFile) as error:
                     _log.warning("a stored state cannot be read, the log is folded instead: %r", error)
-                    model = self._new_model()
                     continue
-                start = stored.sequence
+                model, start = restored, stored.sequence
                 break
         batch: list[Progress | ReporterWeight] = []
         for entry in self._book.entries(after=start, up_to=upto):
@@ -121,14 +129,19 @@ class ObservationLedger:
                 model.weigh_reporter(observation)
 
     def _key(self) -> str:
-        """What a stored state depends on besides the log."""
-        return f"{online_state.FORMAT} {self._new_model().version} {self._profiles.digest()}"
+        """What a stored state depends on besides the log and the profiles of its workloads."""
+        return f"{online_state.FORMAT} {self._new_model().version}"
+
+    def _facts(self, model: OnlineModel) -> str:
+        """A digest of the profiles that a state was learned with: another workload's profile leaves it valid."""
+        return self._profiles.digest_of(model.state.workloads())
 
     def profiles_registered(self, profiles: Sequence[JobProfile]) -> None:
         """Learn again what was observed of jobs that had no profile until now."""
         state = self.model.state
         unprofiled = {key[0] for key in (*state.unprofiled, *state.with_stand_in, *state.pending)}
         if any(profile.workload in unprofiled for profile in profiles):
+            self._recent.clear()
             self.model, self._state_sequence = self._fold_log(self._last_sequence)
 
     def store_state(self) -> None:
@@ -136,7 +149,7 @@ class ObservationLedger:
         if self._last_sequence == self._state_sequence:
             return
         try:
-            content = online_state.dump_state(self.model)
+            content = online_state.dump_state(self.model, facts=self._facts(self.model))
             self._checkpoints.put(StateCheckpoint(sequence=self._last_sequence, key=self._key(), content=content))
             self._state_sequence = self._last_sequence
         except UnavailableError:
@@ -180,6 +193,7 @@ class ObservationLedger:
         if any(isinstance(stored.observation, Rollback) for stored in to_store):
             self.model, self._state_sequence = self._fold_log(self._last_sequence)
             self.used_bytes = self._book.largest_memory_usages()
+        self._recent.add(self._last_sequence, self.model.state)
         if self._last_sequence - self._state_sequence >= SNAPSHOT_EVERY:
             self.store_state()
         return tuple(answers)

@@ -4,7 +4,7 @@ Law: the newest profile of a workload stays the same object, so that the predict
 """
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from interfere.errors import NotFoundError
 from interfere.records import Job, JobProfile
@@ -51,6 +51,11 @@ class ProfileCatalogue:
             newest = sorted(self._newest_id.items())
             self._digest = hashlib.sha256(repr(newest).encode()).hexdigest()[:16]
         return self._digest
+
+    def digest_of(self, workloads: Collection[str]) -> str:
+        """A digest that changes whenever the newest profile of one of these workloads does, on any device type."""
+        newest = sorted((key, found) for key, found in self._newest_id.items() if key[0] in workloads)
+        return hashlib.sha256(repr(newest).encode()).hexdigest()[:16]
 
     def get(self, profile_id: str) -> JobProfile:
         """One profile; raises NotFoundError."""

@@ -140,6 +140,11 @@ class BeliefState:
     alarm_count: int = 0  # changes of level that were found, of single jobs and of whole domains
     pair_count: int = 0
 
+    def workloads(self) -> set[str]:
+        """Names of all workloads that anything was learned of, or that pending windows are about."""
+        names = {key[0] for key in (*self.own_shift, *self.harm_shift, *self.pending, *self.solo_rates)}
+        return names | {name for windows in self.pending.values() for window in windows for name in window.company}
+
     def copy(self) -> Self:
         """A snapshot: later changes of either state do not reach the other."""
         copied = copy(self)

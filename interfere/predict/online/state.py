@@ -35,8 +35,8 @@ FORMAT = 3  # raised whenever learning or this layout changes: states of an olde
 _COUNTS = ("observation_count", "down_weighted_count", "alarm_count", "pair_count")
 
 
-def dump_state(model: OnlineModel) -> bytes:
-    """The learned state as one .npz file without pickles."""
+def dump_state(model: OnlineModel, *, facts: str = "") -> bytes:
+    """The learned state as one .npz file without pickles. `facts`: a digest of the profiles it was learned with."""
     state, names = model.state, _NameTable()
     arrays: dict[str, Any] = {}
     # 1. Jobs.
@@ -60,6 +60,7 @@ def dump_state(model: OnlineModel) -> bytes:
     arrays["streams"] = np.array([astuple(stream) for stream in state.streams.values()]).reshape(-1, 2)
     # 4. All else.
     texts = {
+        "facts": facts,
         "names": names.list(),
         "unprofiled": sorted(state.unprofiled),
         "with_stand_in": sorted(state.with_stand_in),
@@ -80,18 +81,19 @@ def dump_state(model: OnlineModel) -> bytes:
     return buffer.getvalue()
 
 
-def restore_state(model: OnlineModel, content: bytes) -> None:
-    """Load a learned state into a model with the same prior that has learned nothing yet."""
+def restore_state(model: OnlineModel, content: bytes) -> str:
+    """Load a learned state into a model with the same prior that has learned nothing yet; its `facts`."""
     was_enabled = gc.isenabled()
     gc.disable()  # none of the millions of small objects made here is garbage, and looking for it doubles the time
     try:
-        model.state = _read_state(model.belief.effects, content)
+        model.state, facts = _read_state(model.belief.effects, content)
     finally:
         if was_enabled:
             gc.enable()
+    return facts
 
 
-def _read_state(effects: Effects, content: bytes) -> BeliefState:
+def _read_state(effects: Effects, content: bytes) -> tuple[BeliefState, str]:
     state = BeliefState()
     with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
         texts = json.loads(arrays["texts"].tobytes())
@@ -144,7 +146,7 @@ def _read_state(effects: Effects, content: bytes) -> BeliefState:
         state.pending[solo_key] = (*state.pending.get(solo_key, ()), window)
     for name in _COUNTS:
         setattr(state, name, texts["counts"][name])
-    return state
+    return state, str(texts["facts"])
 
 
 def _domain_document(domain: DomainBelief) -> dict[str, Any]:
