@@ -197,7 +197,7 @@ class Belief:
                 due,
                 next_test=domain.window_count + domain.test_interval,
                 test_interval=min(2 * domain.test_interval, stack_change.MAX_INTERVAL),
-                usual_noise_var=max(domain.usual_noise_var, domain.noise_var),
+                usual_noise_var=min(max(domain.usual_noise_var, domain.noise_var), 2.0 * domain.usual_noise_var),
                 is_suspect=False,
             )
         elif not domain.is_suspect:
