@@ -68,7 +68,7 @@ def found_change(domain: DomainBelief, *, expected: bool) -> float:
         return math.nan
     of_all, noise_var = _likelihood_ratio(domain.recent, domain.usual_noise_var)
     of_kept, _ = _likelihood_ratio(kept, domain.usual_noise_var)
-    least = -math.inf if expected else 0.0 if by_reporter else KEPT_THRESHOLD
+    least = -math.inf if expected else KEPT_THRESHOLD
     if of_all <= (EXPECTED_THRESHOLD if expected else THRESHOLD) or of_kept <= least:
         return math.nan
     return noise_var if noise_var <= MAX_NOISE_FACTOR**2 * domain.usual_noise_var else math.nan
