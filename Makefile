@@ -46,8 +46,8 @@ gen: install            ## regenerate the protobuf code
 bench: install          ## speed, as figures and ratios of one run, appended to tests/bench/history.jsonl
 	@OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/pytest -q -m bench tests/bench
 
-soak: install           ## faults and loads for minutes: 50 × kill -9 under load, full disk, a million observations
-	@SOAK_ROUNDS=50 $(BIN)/pytest -q -m 'not bench' --timeout 1800 tests/soak
+soak: install           ## faults and loads for minutes: 50 × kill -9, full disk, 200,000 random requests, 20 models
+	@SOAK_ROUNDS=50 $(BIN)/pytest -q -m 'not bench' --timeout 3600 tests/soak tests/serving/models/test_reload.py
 
 model: install          ## the shipped default model, from the shipped table
 	@SOURCE_DATE_EPOCH=0 $(BIN)/interfere train --data cpu --work .venv/model-work --publish interfere/predict/default

@@ -29,14 +29,32 @@ class Settings:
     port: int = field(default=50051, metadata={"help": "port to listen on; 0 takes a free one"})
     metrics_port: int | None = field(default=None, metadata={"help": "port of Prometheus /metrics; default: none"})
     time_budget_s: float = field(
-        default=2.0, metadata={"help": "time budget of a decision whose limits name none, seconds"}
+        default=2.0, metadata={"help": "time budget of a decision whose limits name none, CPU seconds"}
     )
-    threads: int = field(default=4, metadata={"help": "requests handled at once"})
-    max_concurrent_rpcs: int = field(default=64, metadata={"help": "requests accepted at once; more are refused"})
+    threads: int = field(default=4, metadata={"help": "predictions and other quick requests handled at once"})
+    decisions_at_once: int = field(default=2, metadata={"help": "decisions computed at once, of different scopes"})
+    decision_workers: int | None = field(
+        default=None,
+        metadata={
+            "help": "processes that compute decisions; default: decisions_at_once, 0 where there is one processor"
+        },
+    )
+    max_concurrent_rpcs: int = field(
+        default=64,
+        metadata={"help": "requests of a kind (reads, writes, decisions) at once; more are refused"},
+    )
     message_mib: int = field(default=64, metadata={"help": "largest request and answer, MiB"})
     grace_s: float = field(
         default=5.0, metadata={"help": "time that running requests have to finish at shutdown, seconds"}
     )
+    model_poll_s: float = field(
+        default=2.0, metadata={"help": "how often the server looks for a newly published model, seconds"}
+    )
+    max_log_entries: int = field(
+        default=10_000_000, metadata={"help": "observations that the log keeps; the oldest are forgotten beyond"}
+    )
+    slow_call_s: float = field(default=1.0, metadata={"help": "calls that take longer are logged, seconds"})
+    log_format: str = field(default="text", metadata={"help": "log lines of the server: text or json"})
     target: str = field(default="127.0.0.1:50051", metadata={"help": "address of the server that client commands ask"})
     timeout_s: float = field(default=10.0, metadata={"help": "time a client command waits for an answer, seconds"})
 
@@ -46,6 +64,11 @@ class Settings:
             ("port", 0, 65535),
             ("metrics_port", 0, 65535),
             ("threads", 1, 256),
+            ("decisions_at_once", 1, 256),
+            ("decision_workers", 0, 256),
+            ("slow_call_s", 0, 86_400),
+            ("max_log_entries", 100_000, 1_000_000_000),
+            ("model_poll_s", 0.01, 86_400),
             ("max_concurrent_rpcs", 1, 100_000),
             ("message_mib", 1, 1024),
             ("grace_s", 0, 3600),
@@ -56,6 +79,9 @@ class Settings:
             if value is not None and not min_value <= value <= max_value:
                 remedy = f"a number from {min_value} to {max_value}"
                 violations.append(Violation(field=name, what="out of range", value=repr(value), remedy=remedy))
+        if self.log_format not in ("text", "json"):
+            value, remedy = repr(self.log_format), "text or json"
+            violations.append(Violation(field="log_format", what="unknown format", value=value, remedy=remedy))
         if violations:
             raise InvalidInputError.from_violations(violations)
 
@@ -63,6 +89,11 @@ class Settings:
     def store_path(self) -> Path:
         """Return the SQLite file of the store."""
         return self.store or self.work / "store.db"
+
+    @property
+    def served_models_path(self) -> Path:
+        """Return the folder in which the server keeps the models that it has served: beside its store, as its lock."""
+        return self.store_path.with_name(f"{self.store_path.name}.models")
 
     @property
     def champion_path(self) -> Path:
@@ -78,6 +109,12 @@ _TYPES: dict[str, Any] = {
     "port": int,
     "metrics_port": int,
     "threads": int,
+    "decisions_at_once": int,
+    "decision_workers": int,
+    "slow_call_s": float,
+    "model_poll_s": float,
+    "max_log_entries": int,
+    "log_format": str,
     "max_concurrent_rpcs": int,
     "message_mib": int,
     "grace_s": float,

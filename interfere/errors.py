@@ -10,7 +10,8 @@ The tree (neutral code in brackets; one interceptor maps it to a gRPC status, th
     ├── LimitError          [RESOURCE_EXHAUSTED]   a stated limit is exceeded
     ├── UnfitError          [FAILED_PRECONDITION]  this machine, folder or state does not allow it now
     │   └── ModelError      [FAILED_PRECONDITION]  the model folder must not be served
-    └── UnavailableError    [UNAVAILABLE]          a server or disk may come back: retry
+    ├── UnavailableError    [UNAVAILABLE]          a server or disk may come back: retry
+    └── CancelledError      [CANCELLED]            nobody waits for the answer any longer
 
 Expected refusals (a job that must wait, a pair that does not fit in memory) are data, never exceptions.
 """
@@ -87,9 +88,15 @@ class ConflictError(InterfereError):
 
 
 class LimitError(InterfereError):
-    """A stated limit is exceeded."""
+    """A stated limit is exceeded. With `retry_after_s`, only for now: the same request may pass that much later."""
 
     code = "RESOURCE_EXHAUSTED"
+
+    def __init__(
+        self, what: str, *, value: object = None, remedy: str = "", retry_after_s: float | None = None
+    ) -> None:
+        super().__init__(what, value=value, remedy=remedy)
+        self.retry_after_s = retry_after_s
 
 
 class UnfitError(InterfereError):
@@ -106,3 +113,9 @@ class UnavailableError(InterfereError):
     """A server or a disk is away and may come back; the caller retries."""
 
     code = "UNAVAILABLE"
+
+
+class CancelledError(InterfereError):
+    """Nobody waits for the answer any longer: the caller gave up, or its deadline passed."""
+
+    code = "CANCELLED"

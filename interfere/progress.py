@@ -168,6 +168,11 @@ def read(path: str | os.PathLike[str], offset: int = 0) -> Spool:
             content = file.read()
     except FileNotFoundError:
         return Spool([], offset, 0)
+    return read_marks(content, offset)
+
+
+def read_marks(content: bytes, offset: int = 0) -> Spool:
+    """Return the records of a part of a file that begins at `offset`; a line that is no record is skipped."""
     end = content.rfind(b"\n") + 1
     marks, skipped = [], 0
     for line in content[:end].split(b"\n"):
@@ -176,7 +181,7 @@ def read(path: str | os.PathLike[str], offset: int = 0) -> Spool:
         try:
             row = json.loads(line)
             marks.append(Mark(str(row["writer"]), float(row["unix_s"]), float(row["monotonic_s"]), float(row["steps"])))
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             skipped += 1
     return Spool(marks, offset + end, skipped)
 

@@ -4,9 +4,11 @@ Law: a request is answered with the stored decision, or with a new one that is s
 """
 
 import hashlib
+import logging
 import math
 import secrets
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 
 from interfere.errors import ConflictError, InvalidInputError, UnavailableError
@@ -15,7 +17,7 @@ from interfere.policy.decide import decide
 from interfere.policy.ledger.grants import granule_account, with_running_grants
 from interfere.policy.validate import validate_clock
 from interfere.protocols import Predictor
-from interfere.records import Outcome, OutcomeKind, Plan, Promise, ScopeLedger, Snapshot
+from interfere.records import Device, Job, Outcome, OutcomeKind, Plan, Promise, ScopeLedger, Snapshot
 from interfere.store.protocols import Store, StoredDecision
 from interfere.v1 import policy_pb2 as pb
 from interfere.wire.cluster import snapshot_to_proto
@@ -24,21 +26,23 @@ from interfere.wire.plans import plan_from_proto, plan_to_proto
 from serving.grant_tables import UsageReader, grant_tables
 from serving.metrics import Metrics
 
+_log = logging.getLogger(__name__)
 # Tries to write a ledger that another server writes too. Each loss means that the other was served; of two servers that
 # write without a pause each loses every second try, so this many in a row once in a million.
 MAX_TRIES = 20
+MAX_TIME_BUDGET_S = 30.0  # of any decision: other scopes wait for their turn meanwhile
 _RELEASING_OUTCOMES = (OutcomeKind.LOST_RACE, OutcomeKind.REFUSED, OutcomeKind.ENDED)
 
 
 class DecisionMaker:
     """Makes decisions, and stores each with the ledger that it leaves.
 
-    Not thread-safe: the caller holds one lock, and has validated the snapshot. The revision of the ledger keeps servers
-    on one database from overwriting each other.
+    Thread-safe. The caller has validated the snapshot and lets one decision at a time into a scope, so that none is
+    computed in vain; the revision of the ledger keeps threads and servers on one database from overwriting each other.
     """
 
     def __init__(self, store: Store, metrics: Metrics, *, time_budget_s: float) -> None:
-        """`time_budget_s` is for snapshots that name none; other requests wait for that long."""
+        """`time_budget_s` is for snapshots that name none; none gets more than `MAX_TIME_BUDGET_S`."""
         self._decisions, self._ledgers, self._metrics = store.decisions, store.ledgers, metrics
         self._usages = UsageReader(store.observations)
         self._time_budget_s = time_budget_s
@@ -55,8 +59,9 @@ class DecisionMaker:
         writing the ledger of the scope.
         """
         digest = _digest(snapshot) if snapshot.snapshot_id else ""
-        if math.isnan(snapshot.limits.timing.time_budget_s):
-            snapshot = replace(snapshot, limits=snapshot.limits.within(time_budget_s=self._time_budget_s))
+        requested_s = snapshot.limits.timing.time_budget_s
+        budget_s = self._time_budget_s if math.isnan(requested_s) else min(requested_s, MAX_TIME_BUDGET_S)
+        snapshot = replace(snapshot, limits=snapshot.limits.within(time_budget_s=budget_s))
         for _ in range(MAX_TRIES):
             if stored_plan := self._stored_plan(snapshot, digest):
                 return stored_plan
@@ -69,21 +74,42 @@ class DecisionMaker:
             "other servers write this scope all the time", value=snapshot.scope, remedy="retry; one at a time is best"
         )
 
+    @staticmethod
+    def warm_up(predictor: Predictor, catalogue: JobCatalogue, workloads: Sequence[str], device_type: str) -> None:
+        """Decide once about nobody's jobs, so that libraries are loaded before the first budget runs."""
+        pending = tuple(Job(id=f"job-{k}", workload=name) for k, name in enumerate(workloads))
+        snapshot = Snapshot(pending=pending, devices=(Device(id="device", type=device_type),))
+        decide(PlanningContext(snapshot=snapshot, predictor=predictor, catalogue=catalogue), ScopeLedger(scope=""))
+
     def _decide_and_store(self, context: PlanningContext, digest: str) -> Plan | None:
         """A new decision; None where another server wrote the ledger meanwhile. Without a clock no ledger is kept."""
-        start_s = time.perf_counter()
+        start_s, start_cpu_s = time.perf_counter(), time.thread_time()
         scope, has_clock = context.snapshot.scope, not math.isnan(context.now_s)
         ledger = self._ledgers.read(scope) if has_clock else ScopeLedger(scope=scope)
         decision = decide(context, ledger, self._usages.of)
+        cpu_s, wall_s = time.thread_time() - start_cpu_s, time.perf_counter() - start_s
+        decision = replace(decision, plan=replace(decision.plan, cpu_s=cpu_s, wall_s=wall_s))
         stored = _stored_decision(context.snapshot, digest, decision.plan)
         if has_clock and not self._ledgers.commit(decision.ledger, stored):
             return None
         if not has_clock and stored:
             self._decisions.put(stored)
-        self._metrics.count_decision(decision.plan, time.perf_counter() - start_s)
+        seconds = time.perf_counter() - start_s
+        self._metrics.count_decision(decision.plan, seconds)
+        fields = {
+            "decision_id": context.decision_id,
+            "scope": scope,
+            "pending": len(context.snapshot.pending),
+            "devices": len(context.snapshot.devices),
+            "seconds": round(seconds, 4),
+            "gap": round(decision.plan.gap, 6),
+            "model": context.predictor.version,
+        }
+        _log.debug("decided: %s", fields, extra={"fields": fields})
         if has_clock:
             self._report_granules(decision.ledger)
-        self._metrics.count_deadlines(len(decision.deadlines.met), len(decision.deadlines.broken))
+        deadlines = decision.deadlines
+        self._metrics.count_deadlines(len(deadlines.met), len(deadlines.broken), len(deadlines.unknown))
         return decision.plan
 
     def promises(self, scope: str) -> tuple[Promise, ...]:
@@ -105,9 +131,13 @@ class DecisionMaker:
             self._metrics.set_granules(ledger.scope, granted, sum(slots.granules for slots in ledger.slots) - granted)
 
     def apply_outcome(self, outcome: Outcome) -> None:
-        """Release the promise of an action that will not happen. An outcome without a decision id releases nothing."""
+        """Release the promise of an action that will not happen. An outcome without a decision id releases nothing.
+
+        A start that did not happen withdraws no accepted deadline: the job still waits, and may still end in time.
+        """
         if outcome.kind in _RELEASING_OUTCOMES and outcome.decision_id:
-            self._ledgers.release_promises(outcome.job_id, outcome.decision_id)
+            is_over = outcome.kind is OutcomeKind.ENDED
+            self._ledgers.release_promises(outcome.job_id, outcome.decision_id, deadlines=is_over)
 
     def _stored_plan(self, snapshot: Snapshot, digest: str) -> Plan | None:
         """The plan stored under the snapshot's id. Raises ConflictError where the id was used for another snapshot."""

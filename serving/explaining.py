@@ -1,27 +1,22 @@
 """Explains what one job got in a stored decision: what moves its predictions, its alternatives, what it may not have.
 
-Predictions and costs are made anew with what is known now. The service's lock is held while costs are predicted, as for
-a decision, but not while alternatives are solved for.
+Predictions and costs are made anew with what is known now.
 """
 
 import contextlib
 import math
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from interfere.errors import NotFoundError, UnavailableError
 from interfere.policy.answer.alternatives import alternatives, refusals
 from interfere.policy.answer.subproblem import subproblem_of
-from interfere.policy.context import JobCatalogue, PlanningContext
-from interfere.policy.costs.candidates import Candidates, find_candidates
+from interfere.policy.context import PlanningContext
+from interfere.policy.costs.candidates import find_candidates
 from interfere.policy.deadlines.infeasible import find_infeasible_deadlines
-from interfere.policy.device_class import DeviceClass
 from interfere.predict.occlusion import Occlusion
-from interfere.predict.online.unprofiled_jobs import UNPROFILED
-from interfere.protocols import Predictor
+from interfere.predict.online.stand_in_profiles import UNPROFILED
 from interfere.records import (
     Action,
     Contribution,
@@ -41,6 +36,8 @@ from interfere.v1 import policy_pb2 as pb
 from interfere.wire.cluster import snapshot_from_proto
 from interfere.wire.messages import ExplainQuery
 from interfere.wire.plans import plan_from_proto
+from serving.decisions import DecisionMaker
+from serving.state import Knowledge, ServedState
 
 MAX_CONTRIBUTIONS = 10  # of one prediction
 ALTERNATIVES_BUDGET_S = 3.0  # a third of what a client waits; ten alternatives of 1,000 jobs take 0.5 s
@@ -48,47 +45,11 @@ MIN_LOG_CHANGE = 1e-6  # of a log slowdown: smaller ones are rounding of the gra
 MEASURED, LEARNED = "this very pair was measured", "what was observed since the training"
 
 
-class Knowledge(NamedTuple):
-    """What a decision is made from besides its snapshot.
-
-    It is taken before the decision, which may know more, never less.
-    """
-
-    model_version: str
-    learned_upto: int  # last entry of the log
-    facts: str  # digest of the newest profiles
-
-    def since(self, audit: DecisionAudit) -> tuple[str, ...]:
-        """What is known now and was not when the audited decision was made, in words."""
-        changes = []
-        if audit.model_version != self.model_version:
-            changes.append(f"another model: {audit.model_version} decided, {self.model_version} explains")
-        if audit.learned_up_to != self.learned_upto:
-            changes.append(f"log entries: {self.learned_upto - audit.learned_up_to}")
-        if audit.facts_digest != self.facts:
-            changes.append("newer profiles")
-        return tuple(changes)
-
-
 class Explainer:
     """Explains the decisions whose audits are kept."""
 
-    def __init__(
-        self,
-        audits: DecisionAuditRepository,
-        occlusion: Occlusion,
-        inner: Predictor,
-        online: Callable[[], Predictor],
-        catalogue: Callable[[], JobCatalogue],
-        lock: AbstractContextManager[object],
-        with_grants: Callable[[Snapshot], Snapshot],
-    ) -> None:
-        """`inner` is the published model, `online` gives it with the learned corrections.
-
-        `with_grants` adds to a snapshot the memory that its residents hold.
-        """
-        self._audits, self._occlusion, self._inner = audits, occlusion, inner
-        self._online, self._catalogue, self._lock, self._with_grants = online, catalogue, lock, with_grants
+    def __init__(self, audits: DecisionAuditRepository, decisions: DecisionMaker) -> None:
+        self._audits, self._decisions = audits, decisions
 
     def remember(self, decision_id: str, scope: str, knowledge: Knowledge, request: bytes, answer: bytes) -> None:
         """Keep what a decision was made from. Where it cannot be stored, the decision stands and is not explained."""
@@ -104,26 +65,25 @@ class Explainer:
         with contextlib.suppress(UnavailableError):
             self._audits.put(audit)
 
-    def explain(self, query: ExplainQuery, now: Knowledge) -> Explanation:
+    def explain(self, query: ExplainQuery, state: ServedState) -> Explanation:
         """What one job got in a stored decision, and why. Raises NotFoundError for an unknown decision or job."""
         audit, decided, action = self._find(query)
         request = snapshot_from_proto(pb.MatchRequest.FromString(audit.request))
-        context = PlanningContext(snapshot=request, predictor=self._inner, catalogue=self._catalogue())
+        context = PlanningContext(snapshot=request, predictor=state.model.predictor, catalogue=state.catalogue())
         snapshot = find_infeasible_deadlines(context).snapshot
         # 1. The subproblem in which the job was decided, and the class of the device that it got.
         context = context.with_snapshot(snapshot)
         device = context.devices.get(action.device_id)
-        device_class = None if device is None else DeviceClass.of(device, snapshot.now_s)
+        device_class = None if device is None else context.device_class(device)
         subproblem = subproblem_of(snapshot, decided, query.job_id)
         # 2. Predictions and costs, as known now.
-        with self._lock:
-            pairs = tuple(self._explain_pairs(action, context))
-            candidates = self._candidates(subproblem, context.device_types) if subproblem else None
+        pairs = tuple(self._explain_pairs(action, context, state))
+        known = self._context(subproblem, context.device_types, state) if subproblem else None
+        candidates = find_candidates(known, context.jobs[query.job_id].gpus) if known else None
         # 3. What the job may not have, and what else it could have got.
         refused, refused_total = refusals(candidates, action) if candidates else ((), 0)
-        solved, left_out = (
-            alternatives(candidates, action, device_class, TimeBudget(ALTERNATIVES_BUDGET_S)) if candidates else ((), 0)
-        )
+        budget = TimeBudget(ALTERNATIVES_BUDGET_S)
+        solved, left_out = alternatives(candidates, action, device_class, budget) if candidates else ((), 0)
         return Explanation(
             decision_id=query.decision_id,
             scope=audit.scope,
@@ -134,19 +94,18 @@ class Explainer:
             left_out=left_out,
             refused=refused,
             refused_total=refused_total,
-            model_version=self._inner.version,
-            changed=now.since(audit),
+            model_version=state.version,
+            changed=state.knowledge.since(audit),
         )
 
-    def _candidates(self, subproblem: Snapshot, device_types: Sequence[str]) -> Candidates:
-        """Every start that was possible in a subproblem, at the costs as known now."""
-        return find_candidates(
-            PlanningContext(
-                snapshot=self._with_grants(subproblem),
-                predictor=self._online(),
-                catalogue=self._catalogue(),
-                other_device_types=tuple(device_types),
-            )
+    def _context(self, subproblem: Snapshot, device_types: Sequence[str], state: ServedState) -> PlanningContext:
+        """What a subproblem is planned from, as known now."""
+        has_clock = not math.isnan(subproblem.now_s)
+        return PlanningContext(
+            snapshot=self._decisions.with_grants(subproblem) if has_clock else subproblem,
+            predictor=state.predictor,
+            catalogue=state.catalogue(),
+            other_device_types=tuple(device_types),
         )
 
     def _find(self, query: ExplainQuery) -> tuple[DecisionAudit, Plan, Action]:
@@ -171,7 +130,7 @@ class Explainer:
 
     # --- predictions ------------------------------------------------------------------------------------------------
 
-    def _explain_pairs(self, action: Action, context: PlanningContext) -> Iterator[PairExplanation]:
+    def _explain_pairs(self, action: Action, context: PlanningContext, state: ServedState) -> Iterator[PairExplanation]:
         """The job beside its partner, and the partner beside the job; none without a partner."""
         job, partner = context.jobs.get(action.job_id), context.jobs.get(action.partner_id)
         device = context.devices.get(action.device_id)
@@ -180,10 +139,14 @@ class Explainer:
         for victim, neighbour in ((job, partner), (partner, job)):
             profiles = (context.profile(victim, device.type), context.profile(neighbour, device.type))
             if profiles[0] is not None and profiles[1] is not None:
-                yield self._explain_pair((victim.id, neighbour.id), (profiles[0], profiles[1]), device)
+                yield self._explain_pair((victim.id, neighbour.id), (profiles[0], profiles[1]), device, state)
 
     def _explain_pair(
-        self, names: tuple[str, str], profiles: tuple[JobProfile, JobProfile], device: Device
+        self,
+        names: tuple[str, str],
+        profiles: tuple[JobProfile, JobProfile],
+        device: Device,
+        state: ServedState,
     ) -> PairExplanation:
         """The prediction for one ordered pair, and what moves it; `names` and `profiles`: victim, neighbour."""
         batch = PairBatch(
@@ -195,12 +158,12 @@ class Explainer:
             allow_extrapolation=True,
         )
         # 1. The log slowdown from facts alone, with measured pairs, and with what was learned since.
-        corrected, published = self._online().predict_pairs(batch), self._inner.predict_pairs(batch)
-        from_facts = self._occlusion.log_slowdown(*profiles, device.type, device.mode)
+        corrected, published = state.predictor.predict_pairs(batch), state.model.predictor.predict_pairs(batch)
+        from_facts = state.model.occlusion.log_slowdown(*profiles, device.type, device.mode)
         published_log, corrected_log = (math.log(float(answer.median[0])) for answer in (published, corrected))
         # 2. What each of them contributes.
         unprofiled = UNPROFILED in (profiles[0].source, profiles[1].source)
-        contributions = [] if unprofiled else self._fact_contributions(names, profiles, device)
+        contributions = [] if unprofiled else self._fact_contributions(names, profiles, device, state.model.occlusion)
         if published.source[0] is Source.MEASURED:
             change = published_log - from_facts
             contributions.append(Contribution(job_id="", name=MEASURED, log_change=change))
@@ -221,7 +184,11 @@ class Explainer:
         )
 
     def _fact_contributions(
-        self, names: tuple[str, str], profiles: tuple[JobProfile, JobProfile], device: Device
+        self,
+        names: tuple[str, str],
+        profiles: tuple[JobProfile, JobProfile],
+        device: Device,
+        occlusion: Occlusion,
     ) -> list[Contribution]:
         """What each fact of the two profiles contributes, compared with its reference value."""
         return [
@@ -233,7 +200,7 @@ class Explainer:
                 reference=effect.reference,
                 unit=effect.unit,
             )
-            for effect in self._occlusion.effects(*profiles, device.type, device.mode)
+            for effect in occlusion.effects(*profiles, device.type, device.mode)
         ]
 
 

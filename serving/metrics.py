@@ -3,6 +3,10 @@
 Each server has a registry of its own, so that two servers in one process do not share counters.
 """
 
+from collections import Counter as Counts
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from interfere.records import ObservationResult, Plan
@@ -11,6 +15,7 @@ from interfere.records import ObservationResult, Plan
 _SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 # Relative error |measured / predicted - 1| and relative optimality gap.
 _RATIOS = (0.0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 1.0, 2.0)
+MAX_SCOPES = 1_000  # whose granules are told
 
 
 class Metrics:
@@ -47,7 +52,7 @@ class Metrics:
         )
         self._deadlines = Counter(
             "interfere_accepted_deadlines",
-            "Accepted deadlines that were kept or broken.",
+            "Accepted deadlines that were kept or broken, or whose job was gone only after them: unknown.",
             ("result",),
             registry=self.registry,
         )
@@ -66,11 +71,22 @@ class Metrics:
             "Workloads that drift: nothing is learned of them until they are stable again.",
             registry=self.registry,
         )
+        self._granule_scopes: dict[str, None] = {}  # the one decided for longest ago first
         self._granules = Gauge(
             "interfere_granules",
             "Granules of memory after the last decision of a scope.",
             ("scope", "state"),
             registry=self.registry,
+        )
+        self._quarantined = Gauge(
+            "interfere_quarantined_profiles",
+            "Stored profiles that the model cannot be asked about; `interfere profiles list` shows them.",
+            registry=self.registry,
+        )
+        self._store_bytes = Gauge("interfere_store_bytes", "Size of the store on disk.", registry=self.registry)
+        self._log_entries = Gauge("interfere_log_entries", "Observations in the log.", registry=self.registry)
+        self._model_changes = Counter(
+            "interfere_model_changes", "Models that were taken or refused.", ("result",), registry=self.registry
         )
         self._model = Gauge(
             "interfere_model_info", "1 for the model that is served.", ("version",), registry=self.registry
@@ -87,26 +103,45 @@ class Metrics:
         self._handled.labels("unary", service, method, code).inc()
         self._handling.labels("unary", service, method).observe(seconds)
 
+    def count_call(self, kind: str, service: str, method: str, code: str) -> None:
+        """A call was refused before it was begun."""
+        self._started.labels(kind, service, method).inc()
+        self._handled.labels(kind, service, method, code).inc()
+
     def count_decision(self, plan: Plan, seconds: float) -> None:
         """A new decision was made in so many seconds."""
+        refusals = Counts(refusal.rule.kind.value for refusal in plan.refused if refusal.rule is not None)
+        actions = Counts((a.kind.value, a.rule.kind.value) for a in plan.actions if a.rule is not None)
+        self.count_made_decision(seconds, plan.gap, refusals, actions)
+
+    def count_made_decision(
+        self, seconds: float, gap: float, refusals: Mapping[str, int], actions: Mapping[tuple[str, str], int]
+    ) -> None:
+        """The same for a decision that another process made: `refusals` by rule, `actions` by action and rule."""
         self._solve.observe(seconds)
-        self._gap.observe(plan.gap)
-        for refusal in plan.refused:
-            if refusal.rule is not None:
-                self._refusals.labels(refusal.rule.kind.value).inc()
-        for action in plan.actions:
-            if action.rule is not None:
-                self._actions.labels(action.kind.value, action.rule.kind.value).inc()
+        self._gap.observe(gap)
+        for rule, count in refusals.items():
+            self._refusals.labels(rule).inc(count)
+        for labels, count in actions.items():
+            self._actions.labels(*labels).inc(count)
 
     def set_granules(self, scope: str, granted: int, free: int) -> None:
         """So many granules of a scope are granted and free now."""
+        self._granule_scopes.pop(scope, None)
+        self._granule_scopes[scope] = None
+        if len(self._granule_scopes) > MAX_SCOPES:
+            oldest = next(iter(self._granule_scopes))
+            del self._granule_scopes[oldest]
+            for state in ("granted", "free"):
+                self._granules.remove(oldest, state)
         self._granules.labels(scope, "granted").set(granted)
         self._granules.labels(scope, "free").set(free)
 
-    def count_deadlines(self, kept: int, broken: int) -> None:
-        """So many accepted deadlines were kept, and so many broken."""
+    def count_deadlines(self, kept: int, broken: int, unknown: int) -> None:
+        """So many accepted deadlines were kept, so many broken; of the others nobody saw whether they were."""
         self._deadlines.labels("kept").inc(kept)
         self._deadlines.labels("broken").inc(broken)
+        self._deadlines.labels("unknown").inc(unknown)
 
     def count_observation(self, result: ObservationResult) -> None:
         """An observation was answered."""
@@ -123,6 +158,24 @@ class Metrics:
     def set_drifting_workloads(self, count: int) -> None:
         """So many workloads drift now."""
         self._drifting.set(count)
+
+    def count_model_change(self, result: str) -> None:
+        """A model was taken or refused."""
+        self._model_changes.labels(result).inc()
+
+    def watch_sizes(self, store: Path, log_entries: Callable[[], int]) -> None:
+        """Tell the size of the store and of its log whenever somebody reads the metrics."""
+
+        def store_bytes() -> float:
+            files = (store.with_name(store.name + ending) for ending in ("", "-wal"))
+            return float(sum(file.stat().st_size for file in files if file.exists()))
+
+        self._store_bytes.set_function(store_bytes)
+        self._log_entries.set_function(log_entries)
+
+    def set_quarantined_profiles(self, count: int) -> None:
+        """So many stored profiles are set aside."""
+        self._quarantined.set(count)
 
     def set_model_version(self, version: str) -> None:
         """This model is served from now on."""

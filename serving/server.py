@@ -1,37 +1,50 @@
 """Composes the server from its settings: the only place where encoder, model, store and gRPC meet."""
 
+import faulthandler
 import logging
+import os
 import signal
 import threading
-from concurrent.futures import ThreadPoolExecutor
+import time
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import grpc
-from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 from prometheus_client import start_http_server
 
 import interfere.predict
-from features.pair import FeatureEncoder
 from interfere.config import Settings
-from interfere.errors import ModelError, UnfitError
-from interfere.predict.measured import MeasuredPredictor, read_measured_table
-from interfere.predict.occlusion import Occlusion
-from interfere.predict.online.prior import read_prior
-from interfere.predict.onnx import load_model
+from interfere.errors import InterfereError, ModelError, UnfitError
 from interfere.store.sqlite import SqliteStore
 from interfere.v1 import policy_pb2 as pb
 from interfere.v1 import policy_pb2_grpc as rpc
-from serving.interceptors import CallInterceptor
+from serving.calls.executors import Executors
+from serving.calls.health import NOT_SERVING, SERVING, HealthService
+from serving.calls.interceptor import CallInterceptor
 from serving.metrics import Metrics
+from serving.models.archive import ModelArchive
+from serving.models.host import ModelHost
+from serving.models.watch import ModelWatch
+from serving.routing import RoutedServicer
 from serving.service import PolicyCore
 from serving.servicer import PolicyServicer
+from serving.state import ServedModel, load_served_model
+from serving.turns import DecisionTurns
+from serving.workers.frames import Knowing
+from serving.workers.learning import learn_in_process
+from serving.workers.pool import WorkerPool
 
 _log = logging.getLogger(__name__)
 SERVICE = pb.DESCRIPTOR.services_by_name["PolicyService"].full_name
+HEALTH = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
+HEALTH_NAMES = ("", SERVICE)  # alive, ready
 SHIPPED = Path(interfere.predict.__file__).parent / "default"
+INTERRUPTION_S = 0.3  # after the grace, until what still runs is interrupted
+HARD_STOP_S = 0.8  # after the grace, until the process is ended by force
 _LOOPBACK = ("127.0.0.1", "localhost", "::1", "[::1]")
 
 
@@ -47,7 +60,10 @@ class RunningServer:
     store_path: Path
     _grace_s: float
     _server: grpc.Server
-    _health: health.HealthServicer
+    _stopping: threading.Event
+    workers: WorkerPool | None
+    _watch: ModelWatch
+    _health: HealthService
     _resources: ExitStack
 
     @property
@@ -56,51 +72,81 @@ class RunningServer:
         return f"{self.host}:{self.port}"
 
     def stop(self) -> None:
-        """Report NOT_SERVING, let running requests end, close the store. May be called twice."""
-        self._health.enter_graceful_shutdown()
-        self._server.stop(self._grace_s).wait()
+        """Report NOT_SERVING, let running requests end, interrupt what is left at grace, close the store.
+
+        May be called twice.
+        """
+        for name in HEALTH_NAMES:
+            self._health.set(name, NOT_SERVING)
+        self._server.stop(self._grace_s).wait(self._grace_s + INTERRUPTION_S)
+        self._stopping.set()
         self._resources.close()
 
+    def look_for_model(self) -> None:
+        """Look for a newly published model now. Safe in a signal handler."""
+        self._watch.look_now()
+
     def run_until_signal(self) -> None:
-        """Block until SIGTERM or SIGINT, then stop. Call it in the main thread."""
+        """Block until SIGTERM or SIGINT, then stop. Call it in the main thread.
+
+        The process ends within the grace and one second, whatever its threads are doing then.
+        """
         stop_requested = threading.Event()
         for name in (signal.SIGTERM, signal.SIGINT):
             signal.signal(name, lambda *_: stop_requested.set())
         stop_requested.wait()
+        # A thread of C, which needs no lock of the interpreter: it prints what hangs and ends the process. The store
+        # loses nothing by that: what was acknowledged is on disk.
+        faulthandler.dump_traceback_later(self._grace_s + HARD_STOP_S, exit=True)
         self.stop()
 
 
 def start_server(settings: Settings) -> RunningServer:
     """A server that listens. Raises ModelError, UnfitError or UnavailableError, and then leaves nothing open."""
-    # 1. The model.
+    start_s = time.perf_counter()
+    # 1. The published model.
     folder = model_folder(settings)
-    model = load_model(folder, FeatureEncoder())
+    published = load_served_model(folder)
     metrics = Metrics()
     with ExitStack() as resources:
-        # 2. The store and the core over both.
+        # 2. The store, a copy of the model that stays whatever is published later, and the core over both.
         store = SqliteStore(settings.store_path)
         resources.callback(store.close)
-        measured = read_measured_table(folder, model.manifest)
+        archive = ModelArchive(settings.served_models_path)
+        model = _archived(published, archive)
         core = PolicyCore(
-            predictor=MeasuredPredictor(model, measured),
-            manifest=model.manifest,
-            shipped=model.profiles,
+            model=model,
             store=store,
             metrics=metrics,
-            occlusion=Occlusion(model, model.profiles.values()),
             time_budget_s=settings.time_budget_s,
-            prior=read_prior(folder),
-            measured=measured,
+            max_log_entries=settings.max_log_entries,
         )
-        resources.callback(core.close)
+        metrics.watch_sizes(settings.store_path, lambda: sum(core.state.learned.counts.values()))
+        resources.callback(core.store_state)
+        watched = settings.model or settings.champion_path
+        learn = partial(learn_in_process, settings.store_path)
+        models = ModelHost(core, archive, watched, metrics, learn)
+        workers = _start_workers(settings, core, metrics, resources)
         # 3. gRPC and metrics.
-        server, health_service = _grpc_server(settings, core, metrics)
-        resources.callback(lambda: server.stop(None).wait())
+        stopping = threading.Event()
+        server, health_service = _grpc_server(settings, _servicer(settings, core, models, workers), metrics, stopping)
+        resources.callback(lambda: server.stop(None).wait(INTERRUPTION_S))
         port = _bind(server, settings.host, settings.port)
         metrics_port = _serve_metrics(settings, metrics, resources)
+        watch = ModelWatch(models, settings.model_poll_s)
+        resources.callback(watch.close)
         server.start()
-        for name in ("", SERVICE):
-            health_service.set(name, health_pb2.HealthCheckResponse.SERVING)
+        for name in HEALTH_NAMES:
+            health_service.set(name, SERVING)
+        fields = {
+            "address": f"{settings.host}:{port}",
+            "model": core.state.version,
+            "store": str(settings.store_path),
+            "observations": sum(core.state.learned.counts.values()),
+            "profiles": len(core.state.profiles.registered()),
+            "seconds": round(time.perf_counter() - start_s, 3),
+        }
+        _log.info("started: %s", ", ".join(f"{k} {v}" for k, v in fields.items()), extra={"fields": fields})
         if settings.host not in _LOOPBACK:
             _log.warning(
                 "no TLS and no authentication: anybody who reaches %s:%d may send requests", settings.host, port
@@ -110,10 +156,13 @@ def start_server(settings: Settings) -> RunningServer:
             port=port,
             metrics_port=metrics_port,
             model_path=folder,
-            model_version=model.version,
+            model_version=model.predictor.version,
             store_path=settings.store_path,
             _grace_s=settings.grace_s,
             _server=server,
+            _stopping=stopping,
+            workers=workers,
+            _watch=watch,
             _health=health_service,
             _resources=resources.pop_all(),
         )
@@ -129,22 +178,74 @@ def model_folder(settings: Settings) -> Path:
     raise ModelError("there is no model yet", value=settings.champion_path, remedy="train one: interfere train")
 
 
-def _grpc_server(settings: Settings, core: PolicyCore, metrics: Metrics) -> tuple[grpc.Server, health.HealthServicer]:
+def _archived(published: ServedModel, archive: ModelArchive) -> ServedModel:
+    """The model to start with: the pinned one of the last run, else the published one; from its copy in the archive."""
+    pinned = archive.state.served[-1] if archive.state.pinned and archive.state.served else ""
+    if pinned:
+        try:
+            return load_served_model(archive.find(pinned))
+        except InterfereError as error:
+            _log.warning("the pinned model cannot be served, the published one is: %s", " ".join(str(error).split()))
+    try:
+        return load_served_model(archive.keep(archive.copy(published.folder), published.predictor.version))
+    except InterfereError as error:  # a full disk
+        _log.warning("the model cannot be copied and is served from its folder: %s", " ".join(str(error).split()))
+        return published
+
+
+def _start_workers(settings: Settings, core: PolicyCore, metrics: Metrics, resources: ExitStack) -> WorkerPool | None:
+    """The processes that compute decisions; None where the server computes them."""
+    count = settings.decision_workers
+    if count is None:
+        count = settings.decisions_at_once if len(os.sched_getaffinity(0)) > 1 else 0
+    if count == 0:
+        core.warm_up()
+        return None
+
+    def knowing() -> Knowing:
+        state = core.state
+        return Knowing(
+            model_folder=state.model.folder,
+            model_version=state.version,
+            last_sequence=state.learned.last_sequence,
+            profiles_digest=state.profiles.digest(),
+        )
+
+    workers = WorkerPool(
+        count,
+        store_path=settings.store_path,
+        time_budget_s=settings.time_budget_s,
+        knowing=knowing,
+        metrics=metrics,
+    )
+    resources.callback(workers.close)
+    return workers
+
+
+def _servicer(settings: Settings, core: PolicyCore, models: ModelHost, workers: WorkerPool | None) -> PolicyServicer:
+    max_waiting = max(1, 3 * settings.max_concurrent_rpcs // 4)  # the last quarter is for other scopes
+    turns = DecisionTurns(at_once=settings.decisions_at_once, max_waiting=max_waiting)
+    return RoutedServicer(core, turns, models, workers)
+
+
+def _grpc_server(
+    settings: Settings, servicer: PolicyServicer, metrics: Metrics, stopping: threading.Event
+) -> tuple[grpc.Server, HealthService]:
     max_message_bytes = settings.message_mib * 2**20
+    executors = Executors(settings)
     server = grpc.server(
-        ThreadPoolExecutor(max_workers=settings.threads, thread_name_prefix="rpc"),
-        interceptors=[CallInterceptor(metrics)],
-        maximum_concurrent_rpcs=settings.max_concurrent_rpcs,
+        executors.control,
+        interceptors=[CallInterceptor(metrics, executors, stopping, slow_call_s=settings.slow_call_s)],
         options=[
             ("grpc.max_receive_message_length", max_message_bytes),
             ("grpc.max_send_message_length", max_message_bytes),
             ("grpc.so_reuseport", 0),  # a second server on the port must fail, not take half of the calls
         ],
     )
-    health_service = health.HealthServicer()
-    rpc.add_PolicyServiceServicer_to_server(PolicyServicer(core), server)
+    health_service = HealthService()
+    rpc.add_PolicyServiceServicer_to_server(servicer, server)
     health_pb2_grpc.add_HealthServicer_to_server(health_service, server)
-    reflection.enable_server_reflection((SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
+    reflection.enable_server_reflection((SERVICE, HEALTH, reflection.SERVICE_NAME), server)
     return server, health_service
 
 

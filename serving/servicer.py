@@ -19,7 +19,8 @@ class PolicyServicer(rpc.PolicyServiceServicer):  # type: ignore[misc]  # protoc
 
     def PredictSlowdowns(self, request: pb.PredictSlowdownsRequest, context: Context) -> pb.PredictSlowdownsResponse:
         """Slowdowns of ordered pairs."""
-        return predictions.pair_answer_to_proto(self._core.predict(predictions.pair_query_from_proto(request)))
+        answer = self._core.predict(predictions.pair_query_from_proto(request))
+        return predictions.pair_answer_to_proto(answer, columnar=request.columnar)
 
     def PredictMatrix(self, request: pb.PredictMatrixRequest, context: Context) -> pb.PredictMatrixResponse:
         """Slowdowns of all victims beside all neighbours."""
@@ -28,10 +29,10 @@ class PolicyServicer(rpc.PolicyServiceServicer):  # type: ignore[misc]  # protoc
 
     def Match(self, request: pb.MatchRequest, context: Context) -> pb.MatchResponse:
         """One decision."""
-        knowledge = self._core.knowledge()
-        plan = self._core.match(cluster.snapshot_from_proto(request), validate_only=request.validate_only)
-        if plan is None:
+        decided = self._core.match(cluster.snapshot_from_proto(request), validate_only=request.validate_only)
+        if decided is None:
             return pb.MatchResponse()
+        plan, knowledge = decided
         answer = plans.plan_to_proto(plan)
         scope = request.scope or "default"
         self._core.remember(plan.decision_id, scope, knowledge, request.SerializeToString(), answer.SerializeToString())
@@ -67,6 +68,10 @@ class PolicyServicer(rpc.PolicyServiceServicer):  # type: ignore[misc]  # protoc
         facts = inspection.read_all("profiles", request.profiles, profiles.profile_from_proto)
         inspection.done()
         return pb.RegisterProfilesResponse(profile_ids=self._core.register(facts))
+
+    def RemoveProfiles(self, request: pb.RemoveProfilesRequest, context: Context) -> pb.RemoveProfilesResponse:
+        """Remove registered profiles."""
+        return pb.RemoveProfilesResponse(removed_ids=self._core.remove_profiles(request.profile_ids))
 
     def GetProfile(self, request: pb.GetProfileRequest, context: Context) -> pb.GetProfileResponse:
         """One profile."""

@@ -90,6 +90,14 @@ def publish(folder: Path, *, encoder: PairEncoder | None = None, version: str = 
     return folder
 
 
+def add_file(folder: Path, name: str, content: bytes) -> None:
+    """Add a file to a published folder, and to its manifest."""
+    (folder / name).write_bytes(content)
+    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest["files"][name] = hashlib.sha256(content).hexdigest()
+    (folder / "manifest.json").write_text(json.dumps(manifest, indent=1))
+
+
 def _weights() -> list[onnx.TensorProto]:
     return [
         numpy_helper.from_array(VICTIM.astype(np.float32), "victim_effect"),

@@ -12,8 +12,9 @@ import numpy as np
 from features.pair import FeatureEncoder
 from training.candidates import Candidates, SplitScore, train_candidates
 from training.dataset import Dataset, Pair, PairRows, build_dataset, hold_out, require_min_pairs
-from training.evaluation.champion_comparison import gate_verdict, read_champion
+from training.evaluation.champion_comparison import gate_verdict
 from training.evaluation.gate import Verdict
+from training.evaluation.published_champion import read_champion
 from training.evaluation.score_table import markdown_table
 from training.models.catalogue import MODELS
 from training.models.protocols import ModelSettings
@@ -25,6 +26,7 @@ from training.publishing.run_logging import log_training
 from training.publishing.tracking import Run, prepare_workspace, tracked_run
 from training.source_tables import SourceTables, read_source_tables
 
+MIN_DOMAIN_ROWS = 20  # ordered pairs of a device type and mode: as many calibrate a new device type
 EXAMPLE_ROWS = 2  # of the input example that is registered with the model
 
 
@@ -87,6 +89,8 @@ def train(
     # 3. Cross-validate and fit every model, and select the champion.
     pairs, workloads = len(training_set), len(training_set.workloads)
     report(f"{pairs} ordered pairs of {workloads} workloads, {len(held_out_set)} held out")
+    for warning in small_domain_warnings(training_set):
+        report(warning)
     candidates = train_candidates(training_set, held_out_set, models, seed=seed, report=report)
 
     # 4. Export the champion and check its parity.
@@ -123,6 +127,17 @@ def train(
         rows=len(training_set),
         worst_parity=publication.worst_parity,
     )
+
+
+def small_domain_warnings(training_set: Dataset) -> list[str]:
+    """One line for each device type and mode with so few rows that its intervals come from other domains."""
+    counts = np.bincount(training_set.domain, minlength=len(training_set.domains)).tolist()
+    return [
+        f"warning: only {count} ordered pairs of {domain.device_type}/{domain.mode}: predictions there rest on other "
+        f"domains, and their intervals are too narrow; measure at least {MIN_DOMAIN_ROWS}"
+        for domain, count in zip(training_set.domains, counts, strict=True)
+        if count < MIN_DOMAIN_ROWS and len(training_set.domains) > 1
+    ]
 
 
 def _judge(

@@ -29,6 +29,7 @@ from interfere.wire.messages import (
     JobRef,
     MatrixAnswer,
     MatrixQuery,
+    ModelChange,
     ModelInfo,
     ObservationAnswer,
     ObservationLog,
@@ -37,6 +38,7 @@ from interfere.wire.messages import (
     ProfileSummary,
     RankAnswer,
     RankQuery,
+    ServedModels,
 )
 
 MESSAGE_BYTES = 64 * 2**20  # both directions; gRPC's default of 4 MiB fails at a matrix of 700 jobs
@@ -226,6 +228,27 @@ class PolicyClient:
         answer = self._call(self._stub.GetProfile, pb.GetProfileRequest(profile_id=profile_id))
         return profiles.profile_from_proto(answer.profile)
 
+    def remove_profiles(self, profile_ids: Sequence[str]) -> tuple[str, ...]:
+        """Remove registered profiles; the ids that were there."""
+        request = pb.RemoveProfilesRequest(profile_ids=profile_ids)
+        return tuple(self._call(self._stub.RemoveProfiles, request).removed_ids)
+
+    def list_models(self) -> ServedModels:
+        """The models that the server can serve, and what became of the newest publication."""
+        return model.models_from_proto(self._call(self._stub.ListModels, pb.ListModelsRequest()))
+
+    def load_model(self, version: str = "") -> ModelChange:
+        """Serve a model that was served before, or the published one where no version is given."""
+        return _model_change(self._call(self._stub.LoadModel, pb.LoadModelRequest(version=version)))
+
+    def rollback_model(self) -> ModelChange:
+        """Serve the model that was served before the present one, and hold on to it."""
+        return _model_change(self._call(self._stub.RollbackModel, pb.RollbackModelRequest()))
+
+    def pin_model(self, *, release: bool = False) -> str:
+        """Hold on to the served model whatever is published, or release it; its version."""
+        return str(self._call(self._stub.PinModel, pb.PinModelRequest(release=release)).version)
+
     def list_profiles(self, *, workload: str = "", device_type: str = "") -> tuple[ProfileSummary, ...]:
         """A summary of each profile, oldest first."""
         request = pb.ListProfilesRequest(workload=workload, device_type=device_type)
@@ -260,3 +283,7 @@ def _refs(jobs: Sequence[AnyJob]) -> tuple[JobRef, ...]:
         JobRef(workload=job) if isinstance(job, str) else JobRef(profile=job) if isinstance(job, JobProfile) else job
         for job in jobs
     )
+
+
+def _model_change(message: pb.LoadModelResponse | pb.RollbackModelResponse) -> ModelChange:
+    return ModelChange(version=message.version, previous_version=message.previous_version)

@@ -23,7 +23,7 @@ DEFAULT_COMMAND = "report"
 
 
 class ReportByDefault(TyperGroup):
-    """`interfere observe FILE` reports the file; the other commands are named: log, rollback, export."""
+    """`interfere observe FILE` reports the file; the other commands are named: log, rollback, ...."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Put `report` before arguments that begin with no command's name."""
@@ -37,7 +37,7 @@ app = typer.Typer(add_completion=False, cls=ReportByDefault)
 
 @app.callback()
 def observe() -> None:
-    """Report what was measured (FILE), look at what was learned (log), go back (rollback), train on it (export)."""
+    """Report what was measured (FILE); see what was learned (log), from whom (reporters, weigh); rollback; export."""
 
 
 @app.command(DEFAULT_COMMAND)
@@ -77,17 +77,61 @@ def log(
 
 @app.command()
 def rollback(
-    to: Annotated[int, typer.Option(min=0, help="Sequence number of the last entry that still counts.")],
     reason: Annotated[str, typer.Option(help="Why; people read it in the log.")],
+    to: Annotated[int | None, typer.Option(min=0, help="Sequence number of the last entry that still counts.")] = None,
+    reporter: Annotated[str, typer.Option(help="Roll back the entries of this reporter only.")] = "",
+    undo: Annotated[int | None, typer.Option(min=1, help="Take back the rollback with this sequence number.")] = None,
     target: Target = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Forget what was learned after a point of the log. The entries stay in it; reporting goes on."""
+    """Forget what was learned after a point of the log, from all or from one reporter; or take that back.
+
+    The entries stay in the log; reporting goes on.
+    """
     import secrets
 
     from interfere.records import Rollback
 
-    entry = Rollback(observation_id=f"rollback-{secrets.token_hex(8)}", to_sequence=to, reason=reason)
+    if (to is None) == (undo is None):
+        raise typer.BadParameter("give either --to or --undo")
+    entry = Rollback(
+        observation_id=f"rollback-{secrets.token_hex(8)}",
+        to_sequence=to or 0,
+        reason=reason,
+        reporter=reporter,
+        undoes=undo or 0,
+    )
+    _send((entry,), target, as_json=as_json)
+
+
+@app.command()
+def reporters(target: Target = None, as_json: JsonFlag = False) -> None:
+    """List who reports: how many windows, how well they agree with all others, and their weight."""
+    from dataclasses import asdict
+
+    with connect(target) as client:
+        found = client.model().online.reporters
+    table = Table("reporter", "windows", "trust", "weight")
+    for one in found:
+        table.add_row(escape(one.reporter), str(one.windows), f"{one.trust:.2f}", f"{one.weight:g}")
+    emit({"reporters": [asdict(one) for one in found]}, table, as_json=as_json)
+
+
+@app.command()
+def weigh(
+    reporter: Annotated[str, typer.Argument(help="Name of the reporter.")],
+    weight: Annotated[float, typer.Option(min=0.0, max=1.0, help="0 mutes it, 1 trusts it as any.")],
+    reason: Annotated[str, typer.Option(help="Why; people read it in the log.")],
+    target: Target = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Learn less, or nothing, from the later windows of one reporter."""
+    import secrets
+
+    from interfere.records import ReporterWeight
+
+    identity = f"weight-{secrets.token_hex(8)}"
+    entry = ReporterWeight(observation_id=identity, reporter=reporter, weight=weight, reason=reason)
     _send((entry,), target, as_json=as_json)
 
 

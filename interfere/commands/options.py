@@ -24,10 +24,13 @@ def parse_pair(text: str) -> tuple[str, str]:
     return victim, neighbour
 
 
-def connect(target: str | None) -> "PolicyClient":
-    """Return a client of the server at `target`, else at the address of the settings (`INTERFERE_TARGET`)."""
+def connect(target: str | None, *, timeout_s: float | None = None) -> "PolicyClient":
+    """Return a client of the server at `target`, else at the address of the settings (`INTERFERE_TARGET`).
+
+    `timeout_s` takes the place of that of the settings.
+    """
     from interfere.client import PolicyClient
     from interfere.config import load_settings
 
     settings = load_settings(target=target)
-    return PolicyClient(settings.target, timeout_s=settings.timeout_s)
+    return PolicyClient(settings.target, timeout_s=timeout_s or settings.timeout_s)

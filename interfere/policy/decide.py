@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from interfere.errors import InvalidInputError
+from interfere.policy.answer.assumed_modes import tell_assumed_modes
 from interfere.policy.answer.merge import all_waiting, job_objective_cost, merge_plans
 from interfere.policy.context import PlanningContext
 from interfere.policy.deadlines.guarantees import (
@@ -36,6 +37,7 @@ from interfere.policy.ledger.promises import (
 )
 from interfere.policy.next_decision import next_decision_s
 from interfere.policy.remaining import remaining_snapshot
+from interfere.policy.reservation import Reservation, find_reservation
 from interfere.policy.residents.actions import (
     LEAVING_KINDS,
     end_actions,
@@ -44,9 +46,10 @@ from interfere.policy.residents.actions import (
 )
 from interfere.policy.rules.text import render
 from interfere.policy.slowdowns import predicted_slowdowns
-from interfere.policy.solve.gangs import plan_all_sizes
+from interfere.policy.solve.planner import plan_pending_jobs
 from interfere.policy.validate import validate_clock, validate_snapshot
 from interfere.records import ActionKind, Pairing, Plan, Promise, Rule, RuleKind, ScopeLedger, Snapshot
+from interfere.time_budget import TimeBudget
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +72,8 @@ def decide(
     `usages` gives the measured memory usage of a job that holds a grant.
     Raises InvalidInputError where the snapshot contradicts itself, or where the clock goes back.
     """
+    if context.budget.unlimited:
+        context = replace(context, budget=TimeBudget(context.limits.timing.time_budget_s))
     # 1. Refuse a snapshot that contradicts itself or the ledger.
     _raise_contradictions(context, ledger)
     # 2. Set infeasible deadlines aside.
@@ -87,7 +92,7 @@ def decide(
     declined_jobs = infeasible.declined_jobs(promises.kept_jobs)
     unpromised = _plan_around_deadlines(context, promises, deadlines, overuse, declined_jobs)
     # 8. Migrate residents where that gains.
-    new_plan = with_migrations(unpromised.plan, context.with_snapshot(unpromised.snapshot))
+    new_plan = with_migrations(unpromised.plan, context.subproblem(unpromised.snapshot))
     # 9. Attach grants and expiry times.
     new_plan = _with_expiry(replace(new_plan, actions=with_grants(new_plan.actions, context)), context)
     # 10. Merge with what is promised, held back and declined; predict the slowdowns that result.
@@ -106,7 +111,7 @@ def decide(
     actions = infeasible.annotate((*changes, *kept), promises.kept_jobs)
     plan = replace(
         plan,
-        actions=mark_accepted(actions, ledger.accepted_deadlines),
+        actions=mark_accepted(tell_assumed_modes(actions, context), ledger.accepted_deadlines),
         resolve_at_s=next_decision_s(context, changes, ledger.promises, slowdown_of),
     )
     return ScopeDecision(plan=plan, ledger=ledger, promises=promises, deadlines=deadlines)
@@ -152,18 +157,25 @@ def _plan_around_deadlines(
 ) -> _UnpromisedPlan:
     """Plan what is neither promised nor declined; jobs whose start would break an accepted deadline wait.
 
-    Each time some are held back the others are planned anew. No job starts on a device where one is to end.
+    Each time some are held back the others are planned anew. No job starts on a device where one is to end, nor on one
+    that is reserved for a job which has waited too long (`reservation`).
     """
     accepted_jobs = {accepted.job_id for accepted in deadlines.standing}
     promised_starts = [promise.action for promise in promises.kept if not promise.from_device_id]
     held_back: dict[str, Rule] = {}
     snapshot = without_promised(context.snapshot, promises.kept)
     snapshot = remaining_snapshot(snapshot, declined_jobs, overuse.ending_devices)
+    reservation: Reservation | None = None
     while True:
         if snapshot.devices:
-            plan = plan_all_sizes(context.subproblem(snapshot))
+            plan = plan_pending_jobs(context.subproblem(snapshot))
         else:
-            plan = all_waiting([job.id for job in snapshot.pending], context, _no_device_rule(overuse))
+            plan = all_waiting([job.id for job in snapshot.pending], context, _no_device_rule(overuse, reservation))
+        if reservation is None:
+            reservation = find_reservation(context.subproblem(snapshot), plan)
+            if reservation is not None:
+                snapshot = remaining_snapshot(snapshot, (), reservation.device_ids)
+                continue
         breaking = starts_breaking_deadlines(plan, context, accepted_jobs, promised_starts)
         if not breaking:
             return _UnpromisedPlan(plan=plan, snapshot=snapshot, held_back=held_back)
@@ -171,8 +183,10 @@ def _plan_around_deadlines(
         snapshot = remaining_snapshot(snapshot, breaking, ())
 
 
-def _no_device_rule(overuse: OveruseReview) -> Rule:
+def _no_device_rule(overuse: OveruseReview, reservation: Reservation | None) -> Rule:
     """Why a job waits where no device is left to plan with."""
+    if reservation is not None:
+        return Rule(kind=RuleKind.DEVICES_RESERVED, partner_id=reservation.job_id)
     return Rule(kind=RuleKind.DEVICES_PROMISED, action=ActionKind.END if overuse.ending else None)
 
 

@@ -1,12 +1,12 @@
 """Device classes: devices that the planner cannot tell apart."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from interfere.policy.rules.memory import DeviceMemory
 from interfere.policy.rules.runtime import opening_times
-from interfere.records import NAN, Device, Window
+from interfere.records import DEFAULT_MODE, NAN, Device, Window
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,18 +19,22 @@ class DeviceClass:
     pool: str = ""
     open_s: float = math.inf  # seconds that it stays open from now; 0: it is closed
     opens_s: float = 0.0  # seconds until it opens
+    price_per_hour: float = 0.0  # 0 where it is not known
+    power_w: float = 0.0
 
     @classmethod
     def of(cls, device: Device, now_s: float = NAN) -> "DeviceClass":
-        """Class of a device at a time."""
+        """Class of a device at a time. Devices of a `PlanningContext` name their sharing mode."""
         open_s, opens_s = opening_times(device, now_s)
         return cls(
             open_s=open_s,
             opens_s=opens_s,
             type=device.type,
-            mode=device.mode,
+            mode=device.mode or DEFAULT_MODE,
             memory=DeviceMemory.of(device),
             pool=device.pool,
+            price_per_hour=0.0 if math.isnan(device.price_per_hour) else device.price_per_hour,
+            power_w=0.0 if math.isnan(device.power_w) else device.power_w,
         )
 
     @property
@@ -48,17 +52,14 @@ class DeviceClassMembers:
     device_ids: tuple[str, ...]
 
 
-def group_devices(devices: Sequence[Device], now_s: float) -> tuple[DeviceClassMembers, ...]:
+def group_devices(
+    devices: Sequence[Device], class_of: Callable[[Device], DeviceClass]
+) -> tuple[DeviceClassMembers, ...]:
     """The devices by class and windows, in the order in which each class first occurs."""
-    groups: dict[object, list[Device]] = {}
+    groups: dict[tuple[DeviceClass, tuple[Window, ...]], list[str]] = {}
     for device in devices:
-        key = (device.type, device.mode, DeviceMemory.of(device), device.pool, device.windows)
-        groups.setdefault(key, []).append(device)
+        groups.setdefault((class_of(device), device.windows), []).append(device.id)
     return tuple(
-        DeviceClassMembers(
-            device_class=DeviceClass.of(members[0], now_s),
-            windows=members[0].windows,
-            device_ids=tuple(device.id for device in members),
-        )
-        for members in groups.values()
+        DeviceClassMembers(device_class=device_class, windows=windows, device_ids=tuple(device_ids))
+        for (device_class, windows), device_ids in groups.items()
     )

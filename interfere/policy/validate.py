@@ -13,6 +13,10 @@ REQUIRED_FIELD_REMEDIES = {
     "elapsed_s": "send the seconds since the job was submitted",
 }
 
+MAX_CLOCK_S = 1e11  # the year 5138 in seconds since 1970; milliseconds since 1970 lie above it since 1973
+MAX_CLOCK_JUMP_S = 30 * 86_400.0  # no scheduler is silent for longer; a clock in another unit or era is further away
+CLOCK_TOLERANCE_S = 0.5  # by which two hosts of one scheduler may differ, or a clock may be set back
+
 JobAtPath = tuple[str, Job]
 """A job and its field path, such as `devices[0].residents[1]`."""
 
@@ -50,17 +54,22 @@ def validate_snapshot(snapshot: Snapshot, custom_objective: Objective | None = N
 
 
 def validate_clock(snapshot: Snapshot, ledger: ScopeLedger) -> list[Violation]:
-    """One violation where the caller's clock is behind that of the scope's last decision."""
-    if math.isnan(snapshot.now_s) or snapshot.now_s >= ledger.now_s:
-        return []
-    return [
-        Violation(
-            field="now_s",
-            what=f"goes back: scope {snapshot.scope!r} was at {ledger.now_s!r}",
-            value=repr(snapshot.now_s),
-            remedy="send one clock that never goes back; another clock needs another scope",
-        )
-    ]
+    """One violation where the caller's clock cannot be that of the scope's last decision, or is not in seconds.
+
+    Any clock may begin a scope, a virtual one from 0 as well. A clock that is wrong once would else hold the scope: the
+    right time would be behind it.
+    """
+    what, reset = "", f"if {ledger.now_s!r} was wrong: interfere scopes reset {snapshot.scope}"
+    remedy = "another clock needs another scope"
+    if snapshot.now_s > MAX_CLOCK_S:
+        what, remedy = f"lies above {MAX_CLOCK_S:g}", "send seconds, not milliseconds"
+    elif snapshot.now_s < ledger.now_s - CLOCK_TOLERANCE_S:
+        what = f"goes back: scope {snapshot.scope!r} was at {ledger.now_s!r}"
+        remedy = f"send one clock that never goes back, {remedy}; {reset}"
+    elif ledger.revision and snapshot.now_s > ledger.now_s + MAX_CLOCK_JUMP_S:
+        what = f"jumps by more than 30 days: scope {snapshot.scope!r} was at {ledger.now_s!r}"
+        remedy = f"{remedy}; {reset}"
+    return [Violation(field="now_s", what=what, value=repr(snapshot.now_s), remedy=remedy)] if what else []
 
 
 def _repeated_job_ids(snapshot: Snapshot) -> list[Violation]:
@@ -101,6 +110,18 @@ def _objective_violations(
                 remedy="send the slowdown that few pairs should pass, or take another objective",
             )
         )
+    prices = {"price_per_hour": objective.money_price, "power_w": objective.energy_price}
+    violations += [
+        Violation(
+            field=f"devices[{k}].{field}",
+            what=f"is needed by the objective {name}",
+            value="absent",
+            remedy="send it for every device, or take another objective",
+        )
+        for k, device in enumerate(snapshot.devices)
+        for field, price in prices.items()
+        if price and math.isnan(getattr(device, field))
+    ]
     violations += [
         Violation(
             field=f"{path}.{required_field}",

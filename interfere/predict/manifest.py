@@ -69,6 +69,10 @@ def read_manifest(folder: Path, fingerprint: str) -> Manifest:
             value=f"{manifest.fingerprint}, this program encodes {fingerprint}",
             remedy="retrain with this version: interfere train",
         )
+    if unlisted := sorted(path.name for path in folder.glob("*.npz") if path.name not in hashes):
+        raise ModelError(
+            "the model folder holds arrays that its manifest does not list", value=", ".join(unlisted), remedy=REMEDY
+        )
     for name, expected in hashes.items():
         file = folder / name
         if not file.is_file():
@@ -78,6 +82,14 @@ def read_manifest(folder: Path, fingerprint: str) -> Manifest:
                 "a file of the model folder differs from its manifest (truncated or edited)", value=file, remedy=REMEDY
             )
     return manifest
+
+
+def published_version(folder: Path) -> str:
+    """The version that the manifest of a folder names; empty where there is none, or it cannot be read."""
+    try:
+        return str(json.loads((folder / "manifest.json").read_text(encoding="utf-8"))["version"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return ""
 
 
 def _parse(document: Mapping[str, Any]) -> Manifest:

@@ -1,15 +1,24 @@
-"""Measured pairs are answered by their measurement, all others by the wrapped model."""
+"""Measured pairs are answered by their measurement, all others by the wrapped model.
 
-from collections.abc import Mapping, Sequence
+Law: a job whose profile contradicts the one it was measured with is another job, and no measurement answers for it.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from interfere.predict.manifest import Manifest
 from interfere.protocols import Predictor
-from interfere.records import JobProfile, MatrixBatch, MatrixPrediction, PairBatch, Prediction, Source
+from interfere.records import NAN, JobProfile, MatrixBatch, MatrixPrediction, PairBatch, Prediction, Source
+
+MAX_STEP_TIME_RATIO = 1.25  # of a job that is still the measured one: repeated profiles of one job differ by a few %
+
+StepTimes = Mapping[tuple[str, str], float]
+"""Step time, s, with which each (workload, device type) was measured."""
 
 INTERVAL_LEVELS = (0.025, 0.5, 0.975)  # quantiles that lower, slowdown and upper of a measurement stand for
 
@@ -59,11 +68,29 @@ def read_measured_table(folder: Path, manifest: Manifest) -> dict[PairKey, Measu
         return table
 
 
-class MeasuredPredictor:
-    """Wraps a `Predictor`: pairs of workloads that were measured are answered by the table, whatever their profiles."""
+def contradicts(profile: JobProfile, step_times: StepTimes) -> bool:
+    """Whether a job takes so much more or less time a step than it was measured with that its measurements are void."""
+    measured = step_times.get((profile.workload, profile.device_type), NAN)
+    ratio = profile.step_time_s / measured
+    return ratio > MAX_STEP_TIME_RATIO or ratio < 1.0 / MAX_STEP_TIME_RATIO
 
-    def __init__(self, inner: Predictor, table: Mapping[PairKey, MeasuredSlowdown]) -> None:
-        self._inner, self._table = inner, table
+
+class MeasuredPredictor:
+    """Wraps a `Predictor`: pairs of workloads that were measured are answered by the table."""
+
+    def __init__(
+        self,
+        inner: Predictor,
+        table: Mapping[PairKey, MeasuredSlowdown],
+        step_times: StepTimes | None = None,
+        *,
+        feasibility: Callable[[PairBatch], NDArray[np.float64]] | None = None,
+    ) -> None:
+        """`step_times`: those of the measured jobs; a job whose profile contradicts them is answered by `inner`.
+        `feasibility`: float64[p] of `inner` without its predictions: what was measured then needs no model."""
+        self._inner, self._table, self._feasibility = inner, table, feasibility
+        self._step_times = step_times or {}
+        self._needs_no_model = {tuple(key): row for key, row in table.items() if row.has_interval}
 
     @property
     def version(self) -> str:
@@ -79,10 +106,12 @@ class MeasuredPredictor:
 
         A pair measured once gets the relative interval of the model's answer around its measurement.
         """
+        if (measured := self._all_measured(batch)) is not None:
+            return measured
         answer = self._inner.predict_pairs(batch)
         median, lower, upper = answer.median.copy(), answer.lower.copy(), answer.upper.copy()
         source, reason = list(answer.source), list(answer.reason)
-        workloads = [job.workload for job in batch.jobs]
+        workloads = self._measured_names(batch.jobs)
         for k, (i, j) in enumerate(zip(batch.victim.tolist(), batch.neighbour.tolist(), strict=True)):
             row = self._table.get(PairKey(workloads[i], workloads[j], batch.device_type, batch.mode))
             if row is None:
@@ -94,6 +123,27 @@ class MeasuredPredictor:
             median[k], source[k], reason[k] = row.slowdown, Source.MEASURED, ""
         return replace(answer, median=median, lower=lower, upper=upper, source=tuple(source), reason=tuple(reason))
 
+    def _all_measured(self, batch: PairBatch) -> Prediction | None:
+        """The answer to a batch of which every pair has a measured interval; None for any other."""
+        if self._feasibility is None or not len(batch):
+            return None
+        names, place = self._measured_names(batch.jobs), (batch.device_type, batch.mode)
+        find, rows = self._needs_no_model.get, []
+        for i, j in zip(batch.victim.tolist(), batch.neighbour.tolist(), strict=True):
+            row = find((names[i], names[j], *place))
+            if row is None:
+                return None
+            rows.append(row)
+        lower, median, upper = np.array([(row.lower, row.slowdown, row.upper) for row in rows]).T.copy()
+        return Prediction(
+            median=median,
+            lower=lower,
+            upper=upper,
+            feasibility=self._feasibility(batch),
+            source=(Source.MEASURED,) * len(rows),
+            reason=("",) * len(rows),
+        )
+
     def predict_matrix(self, batch: MatrixBatch, *, quantile: float = 0.5) -> MatrixPrediction:
         """Answers of the wrapped model, in which measured values replace its own, both ways and at every quantile."""
         answer = self._inner.predict_matrix(batch, quantile=quantile)
@@ -104,7 +154,7 @@ class MeasuredPredictor:
             victim_ratio = np.nan_to_num(answer.victim_slowdown / median.victim_slowdown, nan=1.0)
             neighbour_ratio = np.nan_to_num(answer.neighbour_slowdown / median.neighbour_slowdown, nan=1.0)
         # 2. Every measured pair of this domain replaces its cells, where it is a row's victim and where a column's.
-        row_indices, column_indices = _indices_by_workload(batch.victims), _indices_by_workload(batch.neighbours)
+        row_indices, column_indices = (self._indices_by_workload(jobs) for jobs in (batch.victims, batch.neighbours))
         for (victim, neighbour, device_type, mode), row in self._table.items():
             if (device_type, mode) != (batch.device_type, batch.mode):
                 continue
@@ -118,9 +168,14 @@ class MeasuredPredictor:
                     target[cells] = value if row.has_interval else row.slowdown * ratio[cells]
         return answer
 
+    def _measured_names(self, jobs: Sequence[JobProfile]) -> list[str]:
+        """Workloads of the jobs, "" for one whose profile contradicts its measurements."""
+        return ["" if contradicts(job, self._step_times) else job.workload for job in jobs]
 
-def _indices_by_workload(jobs: Sequence[JobProfile]) -> dict[str, list[int]]:
-    indices: dict[str, list[int]] = {}
-    for k, job in enumerate(jobs):
-        indices.setdefault(job.workload, []).append(k)
-    return indices
+    def _indices_by_workload(self, jobs: Sequence[JobProfile]) -> dict[str, list[int]]:
+        """Indices of the jobs that the measurements hold for, by workload."""
+        indices: dict[str, list[int]] = {}
+        for k, job in enumerate(jobs):
+            if not contradicts(job, self._step_times):
+                indices.setdefault(job.workload, []).append(k)
+        return indices

@@ -5,7 +5,7 @@ Letters: `n` jobs, `p` ordered pairs, `f` features. SI seconds and bytes. Absent
 """
 
 from interfere.records.blocks import BlockRequest, BlockSide, PairBlock, SoloMeasurement, StepChunk, WorkloadPair
-from interfere.records.checks import MAX_SLOWDOWN, METRICS, MIN_SLOWDOWN, MODES, NAN
+from interfere.records.checks import DEFAULT_MODE, MAX_SLOWDOWN, METRICS, MIN_SLOWDOWN, MODES, NAN
 from interfere.records.cluster import (
     ActionKind,
     Device,
@@ -27,9 +27,10 @@ from interfere.records.observations import (
     Outcome,
     OutcomeKind,
     Progress,
+    ReporterWeight,
     Rollback,
 )
-from interfere.records.plans import Action, Pairing, Plan, Ranking, Refusal, SolveStatus
+from interfere.records.plans import Action, LevelKind, Pairing, Plan, PlanLevel, Ranking, Refusal, SolveStatus
 from interfere.records.predictions import MatrixBatch, MatrixPrediction, PairBatch, Prediction, Source
 from interfere.records.promises import AcceptedDeadline, DeviceSlots, Grant, Promise, ScopeLedger
 from interfere.records.rules import MemoryBasis, MemoryDemand, Rule, RuleKind
@@ -37,6 +38,7 @@ from interfere.records.windows import Window
 
 __all__ = [
     "COUNTERS",
+    "DEFAULT_MODE",
     "MAX_SLOWDOWN",
     "METRICS",
     "MIN_SLOWDOWN",
@@ -56,6 +58,7 @@ __all__ = [
     "Job",
     "JobProfile",
     "KernelStat",
+    "LevelKind",
     "Limits",
     "MatrixBatch",
     "MatrixPrediction",
@@ -76,11 +79,13 @@ __all__ = [
     "PairStatus",
     "Pairing",
     "Plan",
+    "PlanLevel",
     "Prediction",
     "Progress",
     "Promise",
     "Ranking",
     "Refusal",
+    "ReporterWeight",
     "Rollback",
     "Rule",
     "RuleKind",

@@ -15,16 +15,20 @@ from interfere.records.checks import (
 )
 from interfere.records.windows import Window
 
+# Two jobs that take turns get the work of one done: at a joint throughput of 1 sharing gains nothing.
+DEFAULT_MIN_JOINT_THROUGHPUT = 1.0
 DEFAULT_RISK = 0.05  # the interval of every prediction ends at the 5 % and 95 % quantiles
 MAX_HEADROOM = 0.99  # share of a device's memory; a share of 1 would forbid every pair
 MIN_TIME_BUDGET_S = 0.001  # in less time not even the costs can be computed
-HIGHEST_PRIORITY = 4  # five levels, as many as schedulers of jobs usually name: best effort to urgent
+HIGHEST_PRIORITY = 9  # ten levels: the digits; Kubernetes and Slurm clusters rarely name more
 MIN_WEIGHT = 1e-6  # of a job, or of a term of an objective: smaller ones vanish in sums over a million jobs
 MIN_RISK, MAX_RISK = 0.001, 0.5  # smaller risks cannot be calibrated on the rows there are; at 0.5 the median decides
 # Two of Slurm's main scheduling cycles (sched_interval, 60 s by default; slurm.conf, SchedulerParameters): a scheduler
 # that has not started a job by then has decided otherwise.
 DEFAULT_PROMISE_TTL_S = 120.0
 MIN_SLICE_S = 1e-3  # shorter than any decision takes
+# After that long a waiting job counts once more: five minutes, ten rounds of Slurm's backfill (bf_interval, 30 s).
+DEFAULT_AGEING_S = 300.0
 # Two of Prometheus' default scrape intervals (scrape_interval, 1 m): a job above its grant for that long was measured
 # so in at least two windows.
 DEFAULT_GRANT_PATIENCE_S = 120.0
@@ -48,8 +52,8 @@ class Job:
     max_slowdown: float = NAN  # the job's own slowdown cap, on the quantile 1 - risk of the limits
     remaining_s: float = NAN  # expected, alone on its fastest device type; objectives of time require it
     attained_s: float = NAN  # service so far, in seconds alone on its fastest device type
-    elapsed_s: float = NAN  # since submission
-    priority: int = 0  # 0 to 4; counts as weight · 10^priority
+    elapsed_s: float = NAN  # since submission; a pending job counts more the longer it has waited
+    priority: int = 0  # 0 to 9; strict: nothing of a lower priority is weighed against a higher one
     memory_working_set_bytes: float = NAN  # used where no peak is known
     latency_target_s: float = NAN  # upper limit on the time of one request: time alone × slowdown, at that quantile
     gpus: int = 1  # devices that it takes at once; a running job is a resident of each of them
@@ -95,25 +99,29 @@ class Device:
 
     >>> from interfere import Device, Job
     >>> device = Device(id="d0", type="v100", memory_bytes=16e9, residents=(Job(id="j0", workload="gemm"),))
-    >>> device.mode, [resident.id for resident in device.residents]
-    ('timeslice', ['j0'])
+    >>> device.type, [resident.id for resident in device.residents]
+    ('v100', ['j0'])
     """
 
     id: str
     type: str
     node: str = ""
     memory_bytes: float = NAN
-    mode: str = "timeslice"
+    mode: str = ""  # sharing mode; empty: not named, the one that the model knows for the type, else timeslice
     residents: tuple[Job, ...] = ()
     pool: str = ""  # named part of the scope that jobs may be restricted to
     oversubscription_ratio: float = 1.0  # memory that may be granted ÷ memory of the device
     granule_bytes: float = NAN  # unit of grants; absent: memory is not granted in granules
     windows: tuple[Window, ...] = ()  # times at which it may be used; empty: always
+    price_per_hour: float = NAN  # while jobs occupy it; the objective cost needs it
+    power_w: float = NAN  # while jobs occupy it; the objective energy needs it
 
     def __post_init__(self) -> None:
         bad = text_violations(self, "id", "type") + number_violations(self, "memory_bytes", low=1.0)
-        bad += mode_violations(self.mode) + number_violations(self, "oversubscription_ratio", low=1.0, nan=False)
+        bad += mode_violations(self.mode) if self.mode else []
+        bad += number_violations(self, "oversubscription_ratio", low=1.0, nan=False)
         bad += number_violations(self, "granule_bytes", low=1.0)
+        bad += number_violations(self, "price_per_hour", "power_w")
         if self.granule_bytes > self.memory_bytes:
             bad.append(
                 Violation(
@@ -136,6 +144,8 @@ class ObjectiveKind(StrEnum):
     FINISH_TIME_FAIRNESS = "finish_time_fairness"
     PAIRS_PAST_CAP = "pairs_past_cap"
     DEADLINE_MISSES = "deadline_misses"
+    COST = "cost"
+    ENERGY = "energy"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,11 +190,13 @@ class SlowdownLimits:
 
     max_slowdown: float = NAN  # cap for every job; the tighter of this and the job's own holds
     protected_slowdown: float = NAN  # cap that a job holds against partners of lower priority
+    min_joint_throughput: float = DEFAULT_MIN_JOINT_THROUGHPUT  # a pair shares only above 1/s + 1/s'; 0: any pair may
     soft_cap: float = NAN  # the slowdown that the objective pairs_past_cap keeps pairs below; it forbids nothing
     risk: float = DEFAULT_RISK  # probability with which a slowdown may pass its cap
 
     def __post_init__(self) -> None:
         bad = number_violations(self, "max_slowdown", "protected_slowdown", "soft_cap", low=1.0)
+        bad += number_violations(self, "min_joint_throughput", nan=False)
         if not MIN_RISK <= self.risk <= MAX_RISK:
             bad.append(
                 Violation(
@@ -204,7 +216,7 @@ class MemoryLimits:
     memory_headroom: float = 0.0  # share of a device's memory that two jobs must leave free
     misfit_risk: float = NAN  # largest predicted probability that two jobs do not fit; absent: sums alone decide
     grant_patience_s: float = DEFAULT_GRANT_PATIENCE_S  # a job above its grant for this long without a dip may be ended
-    grant_tolerance: float = 0.0  # share of its grant that a job may use beyond it
+    grant_tolerance: float = 0.05  # share of its grant that a job may use beyond it
 
     def __post_init__(self) -> None:
         bad = _share_violations(self, "memory_headroom", MAX_HEADROOM)
@@ -215,15 +227,16 @@ class MemoryLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimeLimits:
-    """How long a search may take, how long a promise lives, and how often to decide."""
+    """How long a search may take, how long a promise lives, how often to decide, and how waiting counts."""
 
     time_budget_s: float = NAN  # for the search; past it the best plan so far is answered as BOUNDED
     promise_ttl_s: float = DEFAULT_PROMISE_TTL_S  # how long a planned start keeps its place, on the caller's clock
     slice_s: float = NAN  # decide anew at least this often
+    ageing_s: float = DEFAULT_AGEING_S  # a job counts once more for each time that it has waited so long; 0: never
 
     def __post_init__(self) -> None:
         bad = number_violations(self, "time_budget_s", low=MIN_TIME_BUDGET_S)
-        bad += number_violations(self, "promise_ttl_s", nan=False)
+        bad += number_violations(self, "promise_ttl_s", "ageing_s", nan=False)
         bad += number_violations(self, "slice_s", low=MIN_SLICE_S)
         check(bad)
 

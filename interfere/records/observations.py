@@ -37,9 +37,12 @@ class Progress:
     slowdown: float = NAN
     device_id: str = ""
     mode: str = "timeslice"
+    reporter: str = ""  # who reports; reporters are trusted, weighed and rolled back one by one
+    campaign: str = ""  # the software stack that it ran under (driver, framework, ...), as the site names it
 
     def __post_init__(self) -> None:
         bad = text_violations(self, "observation_id", "job_id", "workload", "device_type")
+        bad += _label_violations(self, "reporter", "campaign")
         bad += number_violations(self, "steps", low=0.0) + _span_violations(self.start_s, self.end_s)
         if math.isnan(self.steps) == math.isnan(self.slowdown):
             bad.append(
@@ -75,10 +78,22 @@ class MemoryUsage:
     start_s: float
     end_s: float
     device_id: str = ""
+    min_bytes: float = NAN  # least amount at any time of the window; NaN where it was not watched
+    reporter: str = ""
 
     def __post_init__(self) -> None:
         bad = text_violations(self, "observation_id", "job_id", "workload", "device_type")
-        bad += number_violations(self, "bytes", nan=False)
+        bad += _label_violations(self, "reporter")
+        bad += number_violations(self, "bytes", nan=False) + number_violations(self, "min_bytes")
+        if self.min_bytes > self.bytes:
+            bad.append(
+                Violation(
+                    field="min_bytes",
+                    what="must not exceed bytes, the largest amount of the window",
+                    value=f"{self.min_bytes:.0f} > {self.bytes:.0f}",
+                    remedy="swap the two, or leave min_bytes out",
+                )
+            )
         check(bad + _span_violations(self.start_s, self.end_s))
 
 
@@ -122,27 +137,56 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rollback:
-    """Go back to a point of the log: later entries stay in it, but nothing is learned from them."""
+    """Go back to a point of the log, for all reporters or for one; or take such a rollback back.
+
+    Later entries stay in the log, but nothing is learned from them.
+    """
 
     observation_id: str
     to_sequence: int  # the last entry that is still learned from
     reason: str
+    reporter: str = ""  # the only reporter whose entries are rolled back; "" for all
+    undoes: int = 0  # sequence number of the rollback that is taken back; 0 for a rollback
 
     def __post_init__(self) -> None:
-        bad = text_violations(self, "observation_id", "reason")
-        if self.to_sequence < 0:
+        bad = text_violations(self, "observation_id", "reason") + _label_violations(self, "reporter")
+        for name in ("to_sequence", "undoes"):
+            if getattr(self, name) < 0:
+                bad.append(
+                    Violation(
+                        field=name,
+                        what="must be 0 or more",
+                        value=repr(getattr(self, name)),
+                        remedy="a sequence number of `interfere observe log`",
+                    )
+                )
+        check(bad)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReporterWeight:
+    """How much is learned from the later windows of one reporter: 1 as from any, 0 nothing (muted)."""
+
+    observation_id: str
+    reporter: str
+    weight: float
+    reason: str
+
+    def __post_init__(self) -> None:
+        bad = text_violations(self, "observation_id", "reporter", "reason")
+        if not 0.0 <= self.weight <= 1.0:
             bad.append(
                 Violation(
-                    field="to_sequence",
-                    what="must be 0 or more",
-                    value=repr(self.to_sequence),
-                    remedy="a sequence number of `interfere observe log`",
+                    field="weight",
+                    what="must lie in [0, 1]",
+                    value=repr(self.weight),
+                    remedy="0 mutes the reporter, 1 trusts it as any",
                 )
             )
         check(bad)
 
 
-Observation = Progress | MemoryUsage | Outcome | Rollback
+Observation = Progress | MemoryUsage | Outcome | Rollback | ReporterWeight
 
 
 class ObservationResult(StrEnum):
@@ -152,7 +196,12 @@ class ObservationResult(StrEnum):
     DUPLICATE = "duplicate"
     PENDING_SOLO = "pending_solo"  # stored; applied without further request once the solo rate is known
     REJECTED = "rejected"
-    QUARANTINED = "quarantined"  # stored, but not learned from: absurd, or its job drifts
+    QUARANTINED = "quarantined"  # stored, and learned with a low weight: it contradicts what other windows say
+
+
+def _label_violations(record: object, *names: str) -> list[Violation]:
+    """Names that may be empty: printable and short."""
+    return text_violations(record, *(name for name in names if getattr(record, name)))
 
 
 def _span_violations(start_s: float, end_s: float) -> list[Violation]:

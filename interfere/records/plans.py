@@ -69,12 +69,32 @@ class SolveStatus(StrEnum):
     INFEASIBLE = "INFEASIBLE"
 
 
+class LevelKind(StrEnum):
+    """What one level of a decision adds up."""
+
+    WAITING_WEIGHT = "waiting_weight"  # start weights of the jobs of one priority that wait
+    COST = "cost"  # of the jobs of one priority, or of all
+    MAX_COST = "max_cost"  # the largest cost of a job, for a min-max objective
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanLevel:
+    """One level of a decision: each is minimised among the placements that are best at all levels before it."""
+
+    kind: LevelKind
+    value: float
+    lower_bound: float  # of every placement that is as good at the levels before
+    priority: int | None = None  # of the jobs that count; None where all do
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """One decision; waiting jobs are counted apart.
 
-    `cost` adds up what starts. `objective_value` is what the objective itself says: the same, or the largest cost of a
-    job for a min-max objective; `greedy_cost`, `lower_bound` and `gap` are on its scale.
+    `levels` says what was minimised one after the other, with a bound of each; the plan is OPTIMAL where every level is
+    within 1e-7 of its bound, relative. `cost` adds up what starts. `objective_value` is what the objective itself says:
+    the same, or the largest cost of a job for a min-max objective; `greedy_cost`, `lower_bound` (the sum of the cost
+    levels' bounds) and `gap` are on its scale.
 
     A client answers with one, here in place of a server that is away:
 
@@ -101,6 +121,9 @@ class Plan:
     status: SolveStatus
     resolve_at_s: float = NAN  # when to ask again, on the caller's clock
     objective_value: float = NAN
+    levels: tuple[PlanLevel, ...] = ()  # in the order in which they were minimised
+    cpu_s: float = NAN  # that the decision took
+    wall_s: float = NAN
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -32,14 +32,17 @@ class RuleKind(StrEnum):
     REQUEST_SLOWDOWN_CAP = "request_slowdown_cap"  # the max_slowdown of the limits: slowdown, slowdown_cap, risk
     PROTECTED_SLOWDOWN = "protected_slowdown"  # against a partner of lower priority: priority, partner_priority
     LATENCY_TARGET = "latency_target"  # latency_target_s, step_time_s; slowdown, absent where it is missed even alone
+    JOINT_THROUGHPUT = "joint_throughput"  # one after the other does as much: slowdown, partner_slowdown
     GUEST_ENDS_FIRST = "guest_ends_first"  # the job would outlast the resident: runtime_s, partner_runtime_s
     # --- no device is left for the job --------------------------------------------------------------------------------
     NO_FREE_SEAT = "no_free_seat"  # residents and gpus of the job that is in the way, where one device was asked about
     GANG = "gang"  # no set of gpus devices of one class is free
     MULTI_DEVICE_JOB = "multi_device_job"  # it takes gpus devices at once, single devices are not ranked for it
     MAX_DEVICES = "max_devices"  # the limits let the plan take no more empty devices: max_devices, kept_devices
-    LOWER_COST_ELSEWHERE = "lower_cost_elsewhere"  # every seat it could take went where it costs less
+    LOWER_COST_ELSEWHERE = "lower_cost_elsewhere"  # jobs of no more weight got the places it could take, at less cost
+    PLACES_TAKEN = "places_taken"  # jobs of more weight, or submitted before, got them
     DEVICES_PROMISED = "devices_promised"  # all of them, to other jobs; with action end: or a resident is to end
+    DEVICES_RESERVED = "devices_reserved"  # the last of them are kept free for partner_id, which has waited longest
     PROMISED_TO_OTHER_JOB = "promised_to_other_job"  # this device, to partner_id by decision_id
     ACCEPTED_DEADLINE = "accepted_deadline"  # partner_id would miss the deadline that was guaranteed to it
     INFEASIBLE_DEADLINE = "infeasible_deadline"  # nothing can meet it even alone: time_left_s, runtime_s
@@ -47,6 +50,7 @@ class RuleKind(StrEnum):
     # --- grounds on which an action was chosen ------------------------------------------------------------------------
     DEVICE_FREE = "device_free"  # it starts alone
     LEAST_COST = "least_cost"  # the plan with it costs least: slowdown, partner_slowdown, partner_workload
+    SUBMISSION_ORDER = "submission_order"  # jobs end sooner so: mean_completion_s, other_mean_completion_s of the plan
     PROMISED = "promised"  # by decision_id; said again until the promise is kept, released or expired
     MIGRATION_GAIN = "migration_gain"  # residents move: saved_s, paid_s; partner_id starts where one leaves
     PREEMPTED = "preempted"  # a resident stops for partner_id, of higher priority: saved_s, paid_s
@@ -107,6 +111,7 @@ class Rule:
     slowdown: float = NAN  # predicted, of the job: the median of a chosen pair, the quantile 1 - risk against a cap
     partner_slowdown: float = NAN
     slowdown_cap: float = NAN
+    min_joint_throughput: float = NAN  # that 1/slowdown + 1/partner_slowdown has to exceed
     risk: float = NAN
     priority: int | None = None
     partner_priority: int | None = None
@@ -130,3 +135,5 @@ class Rule:
     used_bytes: float = NAN
     device_used_bytes: float = NAN
     duration_s: float = NAN
+    mean_completion_s: float = NAN  # projected, of all jobs
+    other_mean_completion_s: float = NAN  # of the plan that was not chosen

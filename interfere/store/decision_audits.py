@@ -3,19 +3,25 @@
 import zlib
 
 from interfere.store.protocols import DecisionAudit
+from interfere.store.retention import NewestRows
 from interfere.store.sqlite_file import SqliteFile
 
 MAX_AUDITS = 1_000  # one of 1,000 jobs takes 32 KB, compressed in 0.6 ms; explanations are asked for within the hour
 
 
+MAX_BYTES = 256 * 2**20  # of all, compressed
+MAX_AUDIT_BYTES = 8 * 2**20  # of one, compressed: a request that is larger is no scheduler's
+
+
 class SqliteDecisionAudits:
     """Implements `DecisionAuditRepository`."""
 
-    def __init__(self, file: SqliteFile, max_audits: int = MAX_AUDITS) -> None:
-        self._file, self._max_audits = file, max_audits
+    def __init__(self, file: SqliteFile, max_audits: int = MAX_AUDITS, max_bytes: int = MAX_BYTES) -> None:
+        self._file = file
+        self._newest = NewestRows("account", ("request", "answer"), max_rows=max_audits, max_bytes=max_bytes)
 
     def put(self, audit: DecisionAudit) -> None:
-        """Store one audit and delete the oldest beyond the limit."""
+        """Store one audit and delete the oldest beyond the limits; one that is too large is not kept."""
         row = (
             audit.decision_id,
             audit.scope,
@@ -25,6 +31,9 @@ class SqliteDecisionAudits:
             audit.learned_up_to,
             audit.facts_digest,
         )
+        size = len(row[2]) + len(row[3])
+        if size > MAX_AUDIT_BYTES:
+            return
         with self._file.transaction() as connection:
             connection.execute(
                 "INSERT OR IGNORE INTO account"
@@ -32,9 +41,7 @@ class SqliteDecisionAudits:
                 " VALUES (?, ?, ?, ?, ?, ?, ?)",
                 row,
             )
-            connection.execute(
-                "DELETE FROM account WHERE seq <= (SELECT max(seq) FROM account) - ?", (self._max_audits,)
-            )
+            self._newest.apply(connection, size)
 
     def find(self, decision_id: str) -> DecisionAudit | None:
         """The audit of a decision; None where there is none."""

@@ -1,32 +1,46 @@
-"""An advisory lock on a file beside the store: one server a store; the system releases it when the holder dies."""
+"""An advisory lock on a store: one server a file, under whatever name; the system releases it when the holder dies.
+
+The lock is on the inode of the store itself, so that links to it are the same store. SQLite's own locks are of another
+kind (fcntl), which a process loses when it closes any descriptor of the file: so a descriptor of a store that is locked
+already stays open.
+"""
 
 import fcntl
 import os
+from contextlib import suppress
 from pathlib import Path
 
 from interfere.errors import UnfitError
+
+_kept_open: list[int] = []
 
 
 class FileLock:
     """Locked from construction until `release`. Raises UnfitError when another process holds the lock."""
 
     def __init__(self, path: Path) -> None:
-        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        """`path`: of the store, which is created empty, for its owner alone, where it is missing."""
+        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        holder = path.with_name(f"{path.name}.lock")  # names the process
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            holder_pid = os.read(self._descriptor, 32).decode(errors="replace").strip() or "unknown"
-            os.close(self._descriptor)
+            _kept_open.append(self._descriptor)
+            holder_pid = "unknown"
+            with suppress(OSError):
+                holder_pid = holder.read_text(encoding="utf-8", errors="replace")[:32].strip() or "unknown"
             raise UnfitError(
                 f"another server (process {holder_pid}) has this store open",
-                value=path.with_suffix(""),
+                value=path,
                 remedy="stop it, or give this one a store of its own: --store FILE",
             ) from None
-        os.ftruncate(self._descriptor, 0)
-        os.write(self._descriptor, str(os.getpid()).encode())
+        with suppress(OSError):
+            os.fchmod(self._descriptor, 0o600)
+        with suppress(OSError), open(os.open(holder, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+            file.write(str(os.getpid()))
 
     def release(self) -> None:
-        """Release the lock. May be called twice."""
+        """Release the lock, after the last connection to the store was closed. May be called twice."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1

@@ -19,6 +19,7 @@ from interfere.records import (
     OutcomeKind,
     Progress,
     Promise,
+    ReporterWeight,
     Rollback,
     Rule,
     RuleKind,
@@ -40,12 +41,13 @@ _OBSERVATION_TYPES: dict[str, type[Observation]] = {
     "memory_usage": MemoryUsage,
     "outcome": Outcome,
     "rollback": Rollback,
+    "reporter_weight": ReporterWeight,
 }
 _OBSERVATION_KINDS = {type_: kind for kind, type_ in _OBSERVATION_TYPES.items()}
 
 
 def observation_kind(observation: Observation) -> str:
-    """The name of an observation's kind, as on the wire: progress, memory_usage, outcome or rollback."""
+    """The name of an observation's kind, as on the wire: progress, memory_usage, outcome, ...."""
     return _OBSERVATION_KINDS[type(observation)]
 
 

@@ -3,24 +3,31 @@
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from interfere.records import MemoryUsage, Observation, ObservationResult
+from interfere.records import MemoryUsage, Observation, ObservationResult, Rollback
 from interfere.store.json_records import observation_from_json, observation_kind, observation_to_json
-from interfere.store.protocols import NewObservation, StateCheckpoint, StoredObservation
+from interfere.store.protocols import NewObservation, RolledBackRange, StateCheckpoint, StoredObservation
 from interfere.store.sqlite_file import SqliteFile
 
 PAGE_ENTRIES = 5_000  # entries in memory while the log is read
+PRUNED_AT_ONCE = 50_000  # a third of a second, while other writes wait
 MAX_CHECKPOINTS = 2  # the newest, and the one before it in case a rollback goes further back
 MAX_SEQUENCE = 2**62  # above every sequence number and every time in seconds
 # Memory usages of one job read at once: for most jobs the newest one already says that the job keeps to its grant.
 PAGE_MEMORY_USAGES = 8
 _COLUMNS = "seq, kind, content, result, reason, received_s"
-# Entries between a rollback and the last entry it keeps are rolled back. `kind <> 'progress'` makes SQLite use the
-# partial index on kinds.
+# Entries between a rollback and the last entry it keeps are rolled back, of all reporters or of the one it names, until
+# a later entry undoes it. `kind <> 'progress'` makes SQLite use the partial index on kinds.
 _WITH_ROLLBACKS = """
 WITH rollbacks AS MATERIALIZED (
-    SELECT seq AS rollback_seq, json_extract(content, '$.to_sequence') AS last_valid FROM observation
-    WHERE kind <> 'progress' AND kind = 'rollback')"""
-_NOT_ROLLED_BACK = "NOT EXISTS (SELECT 1 FROM rollbacks WHERE last_valid < seq AND seq < rollback_seq)"
+    SELECT seq AS rollback_seq, json_extract(content, '$.to_sequence') AS last_valid,
+        coalesce(json_extract(content, '$.reporter'), '') AS of_reporter
+    FROM observation
+    WHERE kind <> 'progress' AND kind = 'rollback' AND coalesce(json_extract(content, '$.undoes'), 0) = 0
+    AND seq NOT IN (
+        SELECT coalesce(json_extract(content, '$.undoes'), 0) FROM observation
+        WHERE kind <> 'progress' AND kind = 'rollback'))"""
+_NOT_ROLLED_BACK = """NOT EXISTS (SELECT 1 FROM rollbacks WHERE last_valid < seq AND seq < rollback_seq
+    AND of_reporter IN ('', coalesce(json_extract(content, '$.reporter'), '')))"""
 _END_S = "json_extract(content, '$.end_s')"
 _MEMORY_USAGES = f"""{_WITH_ROLLBACKS}
 SELECT seq, {_END_S}, content FROM observation
@@ -58,6 +65,15 @@ class SqliteObservations:
                 rows,
             )
             return int(connection.execute("SELECT coalesce(max(seq), 0) FROM observation").fetchone()[0])
+
+    def prune(self, keep: int, *, up_to: int) -> int:
+        """Delete the oldest entries beyond `keep`, none after `up_to` and `PRUNED_AT_ONCE` at once; how many."""
+        with self._file.transaction() as connection:
+            first, last = connection.execute("SELECT min(seq), max(seq) FROM observation").fetchone()
+            if first is None:
+                return 0
+            end = min(last - keep, up_to, first + PRUNED_AT_ONCE - 1)
+            return connection.execute("DELETE FROM observation WHERE seq <= ?", (end,)).rowcount
 
     def find(self, observation_ids: Iterable[str]) -> dict[str, Observation]:
         """The stored observations among these ids, by id."""
@@ -120,20 +136,43 @@ class SqliteObservations:
             rows = connection.execute(_LARGEST_MEMORY_USAGES).fetchall()
         return {(workload, device_type): size for workload, device_type, size in rows}
 
-    def rollbacks(self, *, up_to: int | None = None) -> tuple[tuple[int, int], ...]:
-        """Each rollback as (its sequence number, that of the last entry before it that stays valid), in order."""
+    def rollbacks(self, *, up_to: int | None = None) -> tuple[RolledBackRange, ...]:
+        """The rollbacks that no entry has undone, in order."""
+        entries = self._rollback_entries(up_to)
+        undone = {entry.undoes for _, entry in entries}
+        return tuple(
+            RolledBackRange(seq, entry.to_sequence, entry.reporter)
+            for seq, entry in entries
+            if not entry.undoes and seq not in undone
+        )
+
+    def rewrites(self, *, up_to: int | None = None) -> tuple[tuple[int, int], ...]:
+        """(sequence number, last entry that it leaves as it was) of each rollback and of each undoing, in order.
+
+        What was learned before a rollback that is undone is valid again: only what came between the two is not.
+        """
+        entries = self._rollback_entries(up_to)
+        undone = {entry.undoes for _, entry in entries}
+        return tuple(
+            (seq, entry.undoes - 1 if entry.undoes else entry.to_sequence)
+            for seq, entry in entries
+            if seq not in undone
+        )
+
+    def _rollback_entries(self, up_to: int | None) -> list[tuple[int, Rollback]]:
         with self._file.read_connection() as connection:
             rows = connection.execute(
-                "SELECT seq, json_extract(content, '$.to_sequence') FROM observation "
-                "WHERE kind = 'rollback' AND seq <= ? ORDER BY seq",
+                "SELECT seq, content FROM observation "
+                "WHERE kind <> 'progress' AND kind = 'rollback' AND seq <= ? ORDER BY seq",
                 (MAX_SEQUENCE if up_to is None else up_to,),
             ).fetchall()
-        return tuple((int(seq), int(last_valid)) for seq, last_valid in rows)
+        found = [(int(seq), observation_from_json("rollback", content)) for seq, content in rows]
+        return [(seq, entry) for seq, entry in found if isinstance(entry, Rollback)]
 
     def counts(self, *, up_to: int | None = None) -> dict[str, int]:
         """Number of entries by kind.
 
-        Sequence numbers have no holes, so progress windows, by far the most, are counted as what the others leave.
+        Progress windows, by far the most, are counted as what the others leave.
         """
         end = MAX_SEQUENCE if up_to is None else up_to
         with self._file.read_connection() as connection:

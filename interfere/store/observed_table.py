@@ -1,9 +1,10 @@
 """A measurement table built from the stored observations, ready to be trained on.
 
-One row per (victim, neighbour, device type, mode); every reported window is one pass of it. Provenance: source
-`observed`, campaign = the range of the log, time of the newest window. Windows that were quarantined or rolled back,
-and those without a solo rate to compare with, are left out. A job without a profile gets one from its solo rate, which
-holds nothing but its step time. Law: equal logs and profiles give equal tables.
+One row per (victim, neighbour, device type, mode); every reported window of the pair's present level is one pass of it.
+Provenance: source `observed`, campaign = the range of the log, time of the newest window. Windows of an earlier level,
+outliers, those of muted reporters or rolled back, and those without a solo rate to compare with are left out; windows
+that were told to be outliers count where others agree with them. A job without a profile gets one from its solo rate,
+which holds nothing but its step time. Law: equal logs and profiles give equal tables.
 """
 
 import math
@@ -21,11 +22,15 @@ from interfere.records import (
     PairMeasurement,
     PairStatus,
     Progress,
+    ReporterWeight,
 )
 from interfere.store.protocols import Store
 
 SOURCE = "observed"
 MAX_PASSES = 200  # newest windows of one row: more of them would not shrink the interval of its mean noticeably
+LEVEL_WINDOWS = 9  # newest windows whose median is the present level of a pair
+LEVEL_DEVIATIONS, MIN_LEVEL_DISTANCE = 4.0, 0.1  # of a window that still belongs to it: robust deviations; log slowdown
+MAX_OTHER_LEVEL = 3  # consecutive windows off on one side: what is older belongs to another level
 UNSTABLE_SD = 0.25  # of log slowdown between windows: above it, no single number describes the pair
 # 97.5 % quantile of Student's t by degrees of freedom (any table); beyond 20, the normal value is within 2 %.
 _T_QUANTILE_975 = {
@@ -54,11 +59,14 @@ class ObservedTable:
     table: Table
     without_facts: tuple[str, ...]
     windows: int  # number of windows that became passes
+    held_windows: int = 0  # windows of known pairs that became none: outliers, and those of earlier levels
 
 
 @dataclass(slots=True)
 class _PairPasses:
-    slowdowns: list[float] = field(default_factory=list)
+    log_slowdowns: list[float] = field(default_factory=list)
+    contradicting: list[bool] = field(default_factory=list)  # told to be outliers when they came
+    campaigns: list[str] = field(default_factory=list)
     newest_s: float = 0.0
 
 
@@ -74,19 +82,26 @@ def observed_table(
     solo_rates = _solo_rates(windows)
     # 2. Group the slowdowns of windows with one neighbour by pair.
     passes_by_pair: dict[_PairKey, _PairPasses] = {}
-    for window in windows:
+    for window, is_outlier in windows:
         slowdown = _window_slowdown(window, solo_rates)
         if len(window.company) == 1 and MIN_SLOWDOWN <= slowdown <= MAX_SLOWDOWN:
             key = (window.workload, window.company[0], window.device_type, window.mode)
             passes = passes_by_pair.setdefault(key, _PairPasses())
-            passes.slowdowns.append(slowdown)
+            passes.log_slowdowns.append(math.log(slowdown))
+            passes.contradicting.append(is_outlier)
+            passes.campaigns.append(window.campaign)
             passes.newest_s = max(passes.newest_s, window.end_s)
     # 3. Keep the pairs of which both jobs have a profile.
     known_profiles = {(job.workload, job.device_type): job for job in (*profiles, *store.profiles.all())}
     jobs: dict[_JobKey, JobProfile] = {}
     without_facts: set[str] = set()
     pairs = []
+    held_windows = 0
     for (victim, neighbour, device_type, mode), passes in passes_by_pair.items():
+        slowdowns = _present_level(passes)
+        held_windows += len(passes.log_slowdowns) - len(slowdowns)
+        if not slowdowns:
+            continue
         profile_of = {
             workload: _profile(workload, device_type, known_profiles, solo_rates) for workload in (victim, neighbour)
         }
@@ -94,38 +109,75 @@ def observed_table(
         without_facts |= {workload for workload, job in profile_of.items() if job is None}
         if len(pair_jobs) == len(profile_of):
             jobs.update({(job.workload, job.device_type): job for job in pair_jobs})
-            pairs.append(_measurement(victim, neighbour, device_type, mode, passes, f"log 1-{last_sequence}"))
+            campaign = passes.campaigns[-1] or f"log 1-{last_sequence}"
+            pairs.append(_measurement(victim, neighbour, device_type, mode, slowdowns, passes.newest_s, campaign))
     return ObservedTable(
         table=Table(name=name, jobs=tuple(jobs.values()), pairs=tuple(pairs)),
         without_facts=tuple(sorted(without_facts)),
         windows=sum(len(pair.passes) for pair in pairs),
+        held_windows=held_windows,
     )
 
 
-def _valid_windows(store: Store, up_to: int | None) -> tuple[list[Progress], int]:
-    """The windows of the log that are neither quarantined nor rolled back, and the log's last sequence number."""
+def _valid_windows(store: Store, up_to: int | None) -> tuple[list[tuple[Progress, bool]], int]:
+    """The windows of the log that count, each with whether it was told to be an outlier, and the log's last number."""
     rollbacks = store.observations.rollbacks(up_to=up_to)
-    windows, last_sequence = [], 0
+    windows: list[tuple[Progress, bool]] = []
+    muted: set[str] = set()
+    last_sequence = 0
     for entry in store.observations.entries(up_to=up_to):
-        last_sequence = entry.sequence
-        if entry.result is ObservationResult.QUARANTINED or not isinstance(entry.observation, Progress):
+        last_sequence, observation = entry.sequence, entry.observation
+        if any(rollback.covers(entry.sequence, observation) for rollback in rollbacks):
             continue
-        if not any(last_valid < entry.sequence < rollback for rollback, last_valid in rollbacks):
-            windows.append(entry.observation)
+        if isinstance(observation, ReporterWeight):
+            (muted.discard if observation.weight > 0 else muted.add)(observation.reporter)
+        elif isinstance(observation, Progress) and observation.reporter not in muted:
+            windows.append((observation, entry.result is ObservationResult.QUARANTINED))
     return windows, last_sequence
 
 
-def _solo_rates(windows: Iterable[Progress]) -> dict[_JobKey, float]:
-    """Steps per second of each job, over all windows in which it ran alone."""
-    totals: dict[_JobKey, tuple[float, float]] = {}
-    for window in windows:
+def _present_level(passes: _PairPasses) -> list[float]:
+    """Slowdowns of the newest windows that agree with one another; none where only one window speaks, an outlier.
+
+    Windows of another campaign than the newest, of an earlier level, and outliers are left out.
+    """
+    newest_campaign = passes.campaigns[-1]
+    of_campaign = [k for k, campaign in enumerate(passes.campaigns) if campaign == newest_campaign]
+    logs = np.array([passes.log_slowdowns[k] for k in of_campaign])
+    # 1. The present level, and how far its windows usually lie from it.
+    newest = logs[-LEVEL_WINDOWS:]
+    trusted = ~np.array([passes.contradicting[k] for k in of_campaign])[-LEVEL_WINDOWS:]
+    if 2 * trusted.sum() >= len(newest):
+        newest = newest[trusted]
+    level = float(np.median(newest))
+    deviation = 1.4826 * float(np.median(np.abs(newest - level)))
+    distance = max(LEVEL_DEVIATIONS * deviation, MIN_LEVEL_DISTANCE)
+    # 2. Go back from the newest window until several in a row lie off on one side.
+    kept: list[int] = []
+    off: list[float] = []
+    for k in range(len(logs) - 1, -1, -1):
+        difference = float(logs[k]) - level
+        if abs(difference) <= distance:
+            kept.append(k)
+            off = []
+            continue
+        off = [*off, difference] if off and off[-1] * difference > 0 else [difference]
+        if len(off) >= MAX_OTHER_LEVEL:
+            break
+    # 3. A single window that contradicted what was believed proves nothing.
+    if len(kept) == 1 and passes.contradicting[of_campaign[kept[0]]]:
+        return []
+    return [math.exp(logs[k]) for k in reversed(kept)]
+
+
+def _solo_rates(windows: Iterable[tuple[Progress, bool]]) -> dict[_JobKey, float]:
+    """Steps per second of each job: the median of the windows in which it ran alone."""
+    rates: dict[_JobKey, list[float]] = {}
+    for window, _ in windows:
         if not window.company and window.steps > 0:
-            steps, seconds = totals.get((window.workload, window.device_type), (0.0, 0.0))
-            totals[window.workload, window.device_type] = (
-                steps + window.steps,
-                seconds + window.end_s - window.start_s,
-            )
-    return {job: steps / seconds for job, (steps, seconds) in totals.items()}
+            rate = window.steps / (window.end_s - window.start_s)
+            rates.setdefault((window.workload, window.device_type), []).append(rate)
+    return {job: float(np.median(of_job)) for job, of_job in rates.items()}
 
 
 def _window_slowdown(window: Progress, solo_rates: dict[_JobKey, float]) -> float:
@@ -148,10 +200,16 @@ def _profile(
 
 
 def _measurement(
-    victim: str, neighbour: str, device_type: str, mode: str, passes: _PairPasses, campaign: str
+    victim: str,
+    neighbour: str,
+    device_type: str,
+    mode: str,
+    all_slowdowns: list[float],
+    newest_s: float,
+    campaign: str,
 ) -> PairMeasurement:
     """Geometric mean of the windows with its 95 % interval. Windows that disagree are kept, but marked unstable."""
-    slowdowns = passes.slowdowns[-MAX_PASSES:]
+    slowdowns = all_slowdowns[-MAX_PASSES:]
     logs = np.log(slowdowns)
     mean, n = float(logs.mean()), len(slowdowns)
     sd = float(logs.std(ddof=1)) if n > 1 else math.nan
@@ -170,7 +228,7 @@ def _measurement(
         reason=f"its windows disagree: standard deviation {sd:.2f} of log slowdown" if unstable else "",
         source=SOURCE,
         campaign=campaign,
-        measured_at_s=passes.newest_s,
+        measured_at_s=newest_s,
     )
 
 

@@ -10,7 +10,7 @@ Every method raises UnavailableError when the disk is full or locked, and UnfitE
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from interfere.records import JobProfile, MemoryUsage, Observation, ObservationResult, ScopeLedger
 
@@ -45,7 +45,13 @@ class ProfileRepository(Protocol):
         """Store all profiles or none, and return their ids in order. One that is stored again becomes the newest."""
 
     def all(self) -> Iterator[JobProfile]:
-        """Every profile, oldest first."""
+        """Every profile that can be read, oldest first."""
+
+    def unreadable(self) -> dict[str, str]:
+        """The ids of profiles that cannot be read, each with the reason."""
+
+    def remove(self, profile_ids: Sequence[str]) -> tuple[str, ...]:
+        """Remove profiles; the ids of those that were stored."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,8 +74,21 @@ class NewObservation:
     reason: str = ""
 
 
+class RolledBackRange(NamedTuple):
+    """The entries that one rollback takes out of what is learned."""
+
+    sequence: int  # of the rollback
+    last_valid: int  # sequence number of the last entry before it that stays valid
+    reporter: str = ""  # whose entries are rolled back; "" for those of all reporters
+
+    def covers(self, sequence: int, observation: Observation) -> bool:
+        """Whether an entry of the log is rolled back."""
+        in_range = self.last_valid < sequence < self.sequence
+        return in_range and self.reporter in ("", getattr(observation, "reporter", ""))
+
+
 class ObservationRepository(Protocol):
-    """The append-only log of everything that was reported. A rollback is an entry too: nothing is ever deleted.
+    """The append-only log of everything that was reported. A rollback is an entry too: only `prune` deletes any.
 
     `up_to` is the sequence number of the last entry that is read; None reads the whole log.
     """
@@ -83,14 +102,24 @@ class ObservationRepository(Protocol):
     def find(self, observation_ids: Iterable[str]) -> dict[str, Observation]:
         """The stored observations among these ids, by id."""
 
+    def prune(self, keep: int, *, up_to: int) -> int:
+        """Delete the oldest entries beyond `keep`, none after `up_to` and some ten thousands at once; how many."""
+
     def entries(self, *, after: int = 0, up_to: int | None = None) -> Iterator[StoredObservation]:
         """Entries with a sequence number above `after`, in the order of arrival; few thousand in memory at once."""
 
     def newest(self, limit: int, *, up_to: int | None = None) -> tuple[StoredObservation, ...]:
         """The last `limit` entries, newest first."""
 
-    def rollbacks(self, *, up_to: int | None = None) -> tuple[tuple[int, int], ...]:
-        """Each rollback as (its sequence number, that of the last entry before it that stays valid), in order."""
+    def rollbacks(self, *, up_to: int | None = None) -> tuple[RolledBackRange, ...]:
+        """The rollbacks that no entry has undone, in order."""
+
+    def rewrites(self, *, up_to: int | None = None) -> tuple[tuple[int, int], ...]:
+        """(sequence number, last entry that it leaves as it was) of each rollback and of each undoing, in order.
+
+        A state that was learned before such an entry stays valid only if it ends no later than what is left as it was.
+        An undone rollback is left out: its undoing leaves as it was all that came before the rollback.
+        """
 
     def memory_usages(self, job_id: str, *, after_s: float) -> Iterator[MemoryUsage]:
         """Memory usages of a job that end after `after_s` and are not rolled back, latest end first."""
@@ -157,8 +186,11 @@ class LedgerRepository(Protocol):
         `ledger.revision` is the revision that was read. Returns False, and writes nothing, when there is a newer one.
         """
 
-    def release_promises(self, job_id: str, decision_id: str) -> int:
-        """Delete what this decision promised a job or repeated, an accepted deadline included; returns how many."""
+    def release_promises(self, job_id: str, decision_id: str, *, deadlines: bool) -> int:
+        """Delete what this decision promised a job or repeated, with `deadlines` what it accepted; returns how many."""
+
+    def reset(self, scope: str) -> ScopeLedger | None:
+        """Delete the ledger and the decisions of a scope; returns the ledger, None where there was none."""
 
 
 class Store(Protocol):

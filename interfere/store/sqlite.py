@@ -3,39 +3,49 @@
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from interfere.errors import InterfereError, UnfitError
-from interfere.records import JobProfile
+from interfere.errors import InterfereError, InvalidInputError, LimitError, NotFoundError, UnfitError
+from interfere.records import JobProfile, ScopeLedger
 from interfere.store.decision_audits import SqliteDecisionAudits
 from interfere.store.decisions import SqliteDecisions, SqliteLedgers
 from interfere.store.file_lock import FileLock
 from interfere.store.json_records import profile_from_json, profile_to_json
 from interfere.store.observations import SqliteCheckpoints, SqliteObservations
-from interfere.store.sqlite_file import SqliteFile
+from interfere.store.sqlite_file import SqliteFile, require_sound_wal
 
+MAX_PROFILES = 20_000  # a site's workloads on its device types
 MAX_DECISIONS = 10_000  # a retry comes within minutes; at one decision a second this is almost three hours
 
 
 class SqliteStore:
     """Implements `interfere.store.protocols.Store`. Thread-safe; one process per file may write."""
 
-    def __init__(self, path: Path, *, max_decisions: int = MAX_DECISIONS, read_only: bool = False) -> None:
+    def __init__(
+        self, path: Path, *, max_decisions: int = MAX_DECISIONS, read_only: bool = False, shared: bool = False
+    ) -> None:
         """Open the file, or create it; `read_only` opens it while a server holds it.
+
+        `shared` is for the processes of the server that holds it: they may write, and take no lock of their own.
 
         Raises UnfitError when the file is in use, not an interfere store, damaged, or cannot be written.
         """
         self._lock: FileLock | None = None
-        if read_only:
-            self._open(path, max_decisions, read_only=True)
+        if read_only or shared:
+            self._open(path, max_decisions, read_only=read_only)
             return
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            self._lock = FileLock(path.with_name(path.name + ".lock"))
+            self._lock = FileLock(path)
+            require_sound_wal(path)
         except OSError as error:
             raise UnfitError(
                 f"the store cannot be created ({error.strerror})",
                 value=path,
                 remedy="give a writable place: --store FILE",
             ) from None
+        except UnfitError:
+            if self._lock:
+                self._lock.release()
+            raise
         self._open(path, max_decisions, read_only=False)
 
     def _open(self, path: Path, max_decisions: int, *, read_only: bool) -> None:
@@ -59,6 +69,26 @@ class SqliteStore:
             self._lock.release()
 
 
+def reset_scope(path: Path, scope: str) -> ScopeLedger:
+    """Forget all that was decided for a scope, also while a server has the file open; returns what its ledger held.
+
+    Raises NotFoundError where there is no such file, or where it knows of no such scope.
+    """
+    if not path.exists():
+        raise NotFoundError("no such store", value=path, remedy="name the server's: --store FILE, or --work FOLDER")
+    file = SqliteFile(path)
+    try:
+        file.prepare_schema()
+        ledgers = SqliteLedgers(file, SqliteDecisions(file, MAX_DECISIONS))
+        forgotten = ledgers.reset(scope)
+        known = ", ".join(ledgers.scopes()) or "none"
+    finally:
+        file.close()
+    if forgotten is None:
+        raise NotFoundError("no decision with a clock was made in this scope", value=scope, remedy=f"one of: {known}")
+    return forgotten
+
+
 class SqliteProfiles:
     """Implements `ProfileRepository`."""
 
@@ -70,10 +100,36 @@ class SqliteProfiles:
         rows = [(profile.profile_id, profile_to_json(profile)) for profile in profiles]
         with self._file.transaction() as connection:
             connection.executemany("REPLACE INTO profile (id, content) VALUES (?, ?)", rows)
+            count = connection.execute("SELECT count(*) FROM profile").fetchone()[0]
+            if count > MAX_PROFILES:
+                raise LimitError(
+                    "too many profiles", value=count, remedy=f"at most {MAX_PROFILES:,}: interfere profiles remove"
+                )
         return tuple(profile_id for profile_id, _ in rows)
 
     def all(self) -> Iterator[JobProfile]:
-        """Every profile, oldest first."""
+        """Every profile that can be read, oldest first."""
+        return (profile for _, profile in self._read() if isinstance(profile, JobProfile))
+
+    def unreadable(self) -> dict[str, str]:
+        """The ids of profiles that cannot be read, each with the reason."""
+        return {profile_id: reason for profile_id, reason in self._read() if isinstance(reason, str)}
+
+    def remove(self, profile_ids: Sequence[str]) -> tuple[str, ...]:
+        """Remove profiles; the ids of those that were stored."""
+        with self._file.transaction() as connection:
+            return tuple(
+                profile_id
+                for profile_id in profile_ids
+                if connection.execute("DELETE FROM profile WHERE id = ?", (profile_id,)).rowcount
+            )
+
+    def _read(self) -> Iterator[tuple[str, JobProfile | str]]:
+        """Every profile with its id, oldest first; the reason in place of one that cannot be read."""
         with self._file.read_connection() as connection:
-            rows = connection.execute("SELECT content FROM profile ORDER BY seq").fetchall()
-        return (profile_from_json(content) for (content,) in rows)
+            rows = connection.execute("SELECT id, content FROM profile ORDER BY seq").fetchall()
+        for profile_id, content in rows:
+            try:
+                yield profile_id, profile_from_json(content)
+            except (InvalidInputError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+                yield profile_id, f"cannot be read ({' '.join(str(error).split())[:200]})"

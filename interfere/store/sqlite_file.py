@@ -1,13 +1,17 @@
 """One SQLite file: its database schema and its upgrades, its transactions, and its errors as errors of ours."""
 
+import logging
+import os
 import sqlite3
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from interfere.errors import ConflictError, UnavailableError, UnfitError
+from interfere.store.wal import read_wal
 
+_log = logging.getLogger(__name__)
 FORMAT = 5  # the version of the schema, in PRAGMA user_version
 LOCK_TIMEOUT_S = 2.0  # a backup tool may hold the file this long
 _AUDITS = """
@@ -69,11 +73,15 @@ class SqliteFile:
 
     def __init__(self, path: Path, *, read_only: bool = False) -> None:
         self._path, self._mutex, self._read_only = path, threading.Lock(), read_only
+        self._is_open = False  # errors name the file to the operator who opens it, not to clients later
         uri = f"{path.absolute().as_uri()}?mode={'ro' if read_only else 'rwc'}"
+        if not read_only:
+            create_private(path)
         with self._translated_errors():
             self._connection = sqlite3.connect(
                 uri, uri=True, timeout=LOCK_TIMEOUT_S, check_same_thread=False, isolation_level=None
             )
+        self._inode = path.stat().st_ino
 
     def prepare_schema(self) -> None:
         """Create the tables in a new file, or upgrade those of an older format.
@@ -83,6 +91,7 @@ class SqliteFile:
         if self._read_only:
             with self.read_connection() as connection:
                 self._require_format(connection.execute("PRAGMA user_version").fetchone()[0])
+            self._is_open = True
             return
         with self.transaction() as connection:
             version = connection.execute("PRAGMA user_version").fetchone()[0]
@@ -97,12 +106,20 @@ class SqliteFile:
         with self._translated_errors():
             self._connection.execute("PRAGMA journal_mode = WAL")
             self._connection.execute("PRAGMA synchronous = FULL")
+        self._is_open = True
 
     def _require_format(self, version: int) -> None:
+        if version > FORMAT:
+            raise UnfitError(
+                "the store was written by a newer release",
+                value=f"{self._path}, format {version}, this release reads {FORMAT}",
+                remedy="upgrade interfere, which keeps everything; or restore a backup of this release "
+                "(interfere store restore), or start anew: --store FILE",
+            )
         if version != FORMAT:
             raise UnfitError(
-                "not a store of this version",
-                value=f"{self._path}, format {version}, this program writes {FORMAT}",
+                "not a store of interfere",
+                value=f"{self._path}, format {version}, this release writes {FORMAT}",
                 remedy="give another file: --store FILE",
             )
 
@@ -110,6 +127,7 @@ class SqliteFile:
     def transaction(self) -> Iterator[sqlite3.Connection]:
         """A connection inside one transaction: committed at the end, rolled back on any exception."""
         with self._mutex, self._translated_errors():
+            self._require_same_file()
             self._connection.execute("BEGIN IMMEDIATE")
             try:
                 yield self._connection
@@ -130,14 +148,28 @@ class SqliteFile:
         with self._mutex:
             self._connection.close()
 
+    def _require_same_file(self) -> None:
+        """Raise UnfitError where the file was removed or replaced: what is written would be gone with this process."""
+        try:
+            is_same = self._path.stat().st_ino == self._inode
+        except FileNotFoundError:
+            is_same = False
+        if not is_same:
+            _log.error("the store %s was removed or replaced while process %d has it open", self._path, os.getpid())
+            raise UnfitError(
+                "the file of the store was removed or replaced under the server",
+                remedy="restart it on this store or a backup (interfere store restore); nothing is stored until then",
+            )
+
     @contextmanager
     def _translated_errors(self) -> Iterator[None]:
         try:
             yield
         except sqlite3.OperationalError as error:
             if error.sqlite_errorname.startswith(("SQLITE_BUSY", "SQLITE_FULL", "SQLITE_IOERR", "SQLITE_LOCKED")):
+                value = None if self._is_open else self._path
                 raise UnavailableError(
-                    f"the store cannot be written now ({error})", value=self._path, remedy="free the disk, then retry"
+                    f"the store cannot be written now ({error})", value=value, remedy="free the disk, then retry"
                 ) from None
             raise self._unusable(error) from None
         except sqlite3.IntegrityError as error:
@@ -146,6 +178,33 @@ class SqliteFile:
             raise self._unusable(error) from None
 
     def _unusable(self, error: sqlite3.Error) -> UnfitError:
+        if self._is_open:
+            _log.error("the store %s cannot be used: %s", self._path, error)
+            return UnfitError(f"the store cannot be used ({error})", remedy="the operator: interfere store check")
         return UnfitError(
-            f"the store cannot be used ({error})", value=self._path, remedy="give another file: --store FILE"
+            f"the store cannot be used ({error})",
+            value=self._path,
+            remedy="interfere store check says what is wrong, interfere store repair keeps what can be read; "
+            "or give another file: --store FILE",
+        )
+
+
+def create_private(path: Path) -> None:
+    """Create an empty file for its owner alone, where there is none; SQLite gives its side files the same mode."""
+    with suppress(FileExistsError, OSError):
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+
+
+def require_sound_wal(path: Path) -> None:
+    """Raise UnfitError where SQLite would drop transactions that were acknowledged."""
+    try:
+        wal = read_wal(path)
+    except OSError:
+        return  # SQLite says why
+    if wal.lost_commits:
+        raise UnfitError(
+            f"the write-ahead log of the store is damaged: {wal.lost_commits} acknowledged transactions are behind it",
+            value=f"{path}-wal, byte {wal.damaged_at}",
+            remedy="restore a backup (interfere store restore), or keep what comes before the damage "
+            "(interfere store repair); the files are left as they are",
         )

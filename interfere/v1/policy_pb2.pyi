@@ -26,6 +26,8 @@ class ObjectiveKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     OBJECTIVE_KIND_FINISH_TIME_FAIRNESS: _ClassVar[ObjectiveKind]
     OBJECTIVE_KIND_PAIRS_PAST_CAP: _ClassVar[ObjectiveKind]
     OBJECTIVE_KIND_DEADLINE_MISSES: _ClassVar[ObjectiveKind]
+    OBJECTIVE_KIND_COST: _ClassVar[ObjectiveKind]
+    OBJECTIVE_KIND_ENERGY: _ClassVar[ObjectiveKind]
 
 class ActionKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -94,6 +96,10 @@ class RuleKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     RULE_KIND_DEVICE_VACATED: _ClassVar[RuleKind]
     RULE_KIND_RESIDENT_STAYS: _ClassVar[RuleKind]
     RULE_KIND_GRANT_EXCEEDED: _ClassVar[RuleKind]
+    RULE_KIND_PLACES_TAKEN: _ClassVar[RuleKind]
+    RULE_KIND_JOINT_THROUGHPUT: _ClassVar[RuleKind]
+    RULE_KIND_SUBMISSION_ORDER: _ClassVar[RuleKind]
+    RULE_KIND_DEVICES_RESERVED: _ClassVar[RuleKind]
 
 class MemoryBasis(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -112,6 +118,13 @@ class ObservationResult(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     OBSERVATION_RESULT_PENDING_SOLO: _ClassVar[ObservationResult]
     OBSERVATION_RESULT_REJECTED: _ClassVar[ObservationResult]
     OBSERVATION_RESULT_QUARANTINED: _ClassVar[ObservationResult]
+
+class LevelKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    LEVEL_KIND_UNSPECIFIED: _ClassVar[LevelKind]
+    LEVEL_KIND_WAITING_WEIGHT: _ClassVar[LevelKind]
+    LEVEL_KIND_COST: _ClassVar[LevelKind]
+    LEVEL_KIND_MAX_COST: _ClassVar[LevelKind]
 
 class OutcomeKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -134,6 +147,8 @@ OBJECTIVE_KIND_MAKESPAN: ObjectiveKind
 OBJECTIVE_KIND_FINISH_TIME_FAIRNESS: ObjectiveKind
 OBJECTIVE_KIND_PAIRS_PAST_CAP: ObjectiveKind
 OBJECTIVE_KIND_DEADLINE_MISSES: ObjectiveKind
+OBJECTIVE_KIND_COST: ObjectiveKind
+OBJECTIVE_KIND_ENERGY: ObjectiveKind
 ACTION_KIND_UNSPECIFIED: ActionKind
 ACTION_KIND_START_ALONE: ActionKind
 ACTION_KIND_START_SHARED: ActionKind
@@ -190,6 +205,10 @@ RULE_KIND_PREEMPTED: RuleKind
 RULE_KIND_DEVICE_VACATED: RuleKind
 RULE_KIND_RESIDENT_STAYS: RuleKind
 RULE_KIND_GRANT_EXCEEDED: RuleKind
+RULE_KIND_PLACES_TAKEN: RuleKind
+RULE_KIND_JOINT_THROUGHPUT: RuleKind
+RULE_KIND_SUBMISSION_ORDER: RuleKind
+RULE_KIND_DEVICES_RESERVED: RuleKind
 MEMORY_BASIS_UNSPECIFIED: MemoryBasis
 MEMORY_BASIS_PEAK: MemoryBasis
 MEMORY_BASIS_GRANT: MemoryBasis
@@ -202,6 +221,10 @@ OBSERVATION_RESULT_DUPLICATE: ObservationResult
 OBSERVATION_RESULT_PENDING_SOLO: ObservationResult
 OBSERVATION_RESULT_REJECTED: ObservationResult
 OBSERVATION_RESULT_QUARANTINED: ObservationResult
+LEVEL_KIND_UNSPECIFIED: LevelKind
+LEVEL_KIND_WAITING_WEIGHT: LevelKind
+LEVEL_KIND_COST: LevelKind
+LEVEL_KIND_MAX_COST: LevelKind
 OUTCOME_KIND_UNSPECIFIED: OutcomeKind
 OUTCOME_KIND_APPLIED: OutcomeKind
 OUTCOME_KIND_LOST_RACE: OutcomeKind
@@ -319,20 +342,22 @@ class OrderedPair(_message.Message):
     def __init__(self, victim: _Optional[int] = ..., neighbour: _Optional[int] = ..., further: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class PredictSlowdownsRequest(_message.Message):
-    __slots__ = ("jobs", "pairs", "device_type", "mode", "device_memory_bytes", "allow_extrapolation")
+    __slots__ = ("jobs", "pairs", "device_type", "mode", "device_memory_bytes", "allow_extrapolation", "columnar")
     JOBS_FIELD_NUMBER: _ClassVar[int]
     PAIRS_FIELD_NUMBER: _ClassVar[int]
     DEVICE_TYPE_FIELD_NUMBER: _ClassVar[int]
     MODE_FIELD_NUMBER: _ClassVar[int]
     DEVICE_MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
     ALLOW_EXTRAPOLATION_FIELD_NUMBER: _ClassVar[int]
+    COLUMNAR_FIELD_NUMBER: _ClassVar[int]
     jobs: _containers.RepeatedCompositeFieldContainer[JobRef]
     pairs: _containers.RepeatedCompositeFieldContainer[OrderedPair]
     device_type: str
     mode: SharingMode
     device_memory_bytes: float
     allow_extrapolation: bool
-    def __init__(self, jobs: _Optional[_Iterable[_Union[JobRef, _Mapping]]] = ..., pairs: _Optional[_Iterable[_Union[OrderedPair, _Mapping]]] = ..., device_type: _Optional[str] = ..., mode: _Optional[_Union[SharingMode, str]] = ..., device_memory_bytes: _Optional[float] = ..., allow_extrapolation: _Optional[bool] = ...) -> None: ...
+    columnar: bool
+    def __init__(self, jobs: _Optional[_Iterable[_Union[JobRef, _Mapping]]] = ..., pairs: _Optional[_Iterable[_Union[OrderedPair, _Mapping]]] = ..., device_type: _Optional[str] = ..., mode: _Optional[_Union[SharingMode, str]] = ..., device_memory_bytes: _Optional[float] = ..., allow_extrapolation: _Optional[bool] = ..., columnar: _Optional[bool] = ...) -> None: ...
 
 class PairPrediction(_message.Message):
     __slots__ = ("victim", "neighbour", "median", "lower", "upper", "feasibility", "source", "reason", "further")
@@ -356,15 +381,37 @@ class PairPrediction(_message.Message):
     further: _containers.RepeatedScalarFieldContainer[int]
     def __init__(self, victim: _Optional[int] = ..., neighbour: _Optional[int] = ..., median: _Optional[float] = ..., lower: _Optional[float] = ..., upper: _Optional[float] = ..., feasibility: _Optional[float] = ..., source: _Optional[_Union[PredictionSource, str]] = ..., reason: _Optional[str] = ..., further: _Optional[_Iterable[int]] = ...) -> None: ...
 
+class PairColumns(_message.Message):
+    __slots__ = ("victim", "neighbour", "median", "lower", "upper", "feasibility", "source", "reason")
+    VICTIM_FIELD_NUMBER: _ClassVar[int]
+    NEIGHBOUR_FIELD_NUMBER: _ClassVar[int]
+    MEDIAN_FIELD_NUMBER: _ClassVar[int]
+    LOWER_FIELD_NUMBER: _ClassVar[int]
+    UPPER_FIELD_NUMBER: _ClassVar[int]
+    FEASIBILITY_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    victim: bytes
+    neighbour: bytes
+    median: bytes
+    lower: bytes
+    upper: bytes
+    feasibility: bytes
+    source: bytes
+    reason: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, victim: _Optional[bytes] = ..., neighbour: _Optional[bytes] = ..., median: _Optional[bytes] = ..., lower: _Optional[bytes] = ..., upper: _Optional[bytes] = ..., feasibility: _Optional[bytes] = ..., source: _Optional[bytes] = ..., reason: _Optional[_Iterable[str]] = ...) -> None: ...
+
 class PredictSlowdownsResponse(_message.Message):
-    __slots__ = ("predictions", "model_version", "device_type")
+    __slots__ = ("predictions", "columns", "model_version", "device_type")
     PREDICTIONS_FIELD_NUMBER: _ClassVar[int]
+    COLUMNS_FIELD_NUMBER: _ClassVar[int]
     MODEL_VERSION_FIELD_NUMBER: _ClassVar[int]
     DEVICE_TYPE_FIELD_NUMBER: _ClassVar[int]
     predictions: _containers.RepeatedCompositeFieldContainer[PairPrediction]
+    columns: PairColumns
     model_version: str
     device_type: str
-    def __init__(self, predictions: _Optional[_Iterable[_Union[PairPrediction, _Mapping]]] = ..., model_version: _Optional[str] = ..., device_type: _Optional[str] = ...) -> None: ...
+    def __init__(self, predictions: _Optional[_Iterable[_Union[PairPrediction, _Mapping]]] = ..., columns: _Optional[_Union[PairColumns, _Mapping]] = ..., model_version: _Optional[str] = ..., device_type: _Optional[str] = ...) -> None: ...
 
 class PredictMatrixRequest(_message.Message):
     __slots__ = ("victims", "neighbours", "device_type", "mode", "quantile", "device_memory_bytes", "allow_extrapolation")
@@ -455,7 +502,7 @@ class Window(_message.Message):
     def __init__(self, from_s: _Optional[float] = ..., until_s: _Optional[float] = ...) -> None: ...
 
 class Device(_message.Message):
-    __slots__ = ("id", "type", "node", "memory_bytes", "mode", "residents", "pool", "oversubscription_ratio", "granule_bytes", "windows")
+    __slots__ = ("id", "type", "node", "memory_bytes", "mode", "residents", "pool", "oversubscription_ratio", "granule_bytes", "windows", "price_per_hour", "power_w")
     ID_FIELD_NUMBER: _ClassVar[int]
     TYPE_FIELD_NUMBER: _ClassVar[int]
     NODE_FIELD_NUMBER: _ClassVar[int]
@@ -466,6 +513,8 @@ class Device(_message.Message):
     OVERSUBSCRIPTION_RATIO_FIELD_NUMBER: _ClassVar[int]
     GRANULE_BYTES_FIELD_NUMBER: _ClassVar[int]
     WINDOWS_FIELD_NUMBER: _ClassVar[int]
+    PRICE_PER_HOUR_FIELD_NUMBER: _ClassVar[int]
+    POWER_W_FIELD_NUMBER: _ClassVar[int]
     id: str
     type: str
     node: str
@@ -476,10 +525,12 @@ class Device(_message.Message):
     oversubscription_ratio: float
     granule_bytes: float
     windows: _containers.RepeatedCompositeFieldContainer[Window]
-    def __init__(self, id: _Optional[str] = ..., type: _Optional[str] = ..., node: _Optional[str] = ..., memory_bytes: _Optional[float] = ..., mode: _Optional[_Union[SharingMode, str]] = ..., residents: _Optional[_Iterable[_Union[Job, _Mapping]]] = ..., pool: _Optional[str] = ..., oversubscription_ratio: _Optional[float] = ..., granule_bytes: _Optional[float] = ..., windows: _Optional[_Iterable[_Union[Window, _Mapping]]] = ...) -> None: ...
+    price_per_hour: float
+    power_w: float
+    def __init__(self, id: _Optional[str] = ..., type: _Optional[str] = ..., node: _Optional[str] = ..., memory_bytes: _Optional[float] = ..., mode: _Optional[_Union[SharingMode, str]] = ..., residents: _Optional[_Iterable[_Union[Job, _Mapping]]] = ..., pool: _Optional[str] = ..., oversubscription_ratio: _Optional[float] = ..., granule_bytes: _Optional[float] = ..., windows: _Optional[_Iterable[_Union[Window, _Mapping]]] = ..., price_per_hour: _Optional[float] = ..., power_w: _Optional[float] = ...) -> None: ...
 
 class Limits(_message.Message):
-    __slots__ = ("allowed", "max_slowdown", "max_devices", "allow_extrapolation", "risk", "memory_headroom", "misfit_risk", "protected_slowdown", "time_budget_s", "soft_cap", "promise_ttl_s", "slice_s", "move_factor", "most_shared_gpus", "promise_deadlines", "grant_patience_s", "grant_tolerance", "guest_ends_first")
+    __slots__ = ("allowed", "max_slowdown", "max_devices", "allow_extrapolation", "risk", "memory_headroom", "misfit_risk", "protected_slowdown", "time_budget_s", "soft_cap", "promise_ttl_s", "slice_s", "move_factor", "most_shared_gpus", "promise_deadlines", "grant_patience_s", "grant_tolerance", "guest_ends_first", "min_joint_throughput", "ageing_s")
     ALLOWED_FIELD_NUMBER: _ClassVar[int]
     MAX_SLOWDOWN_FIELD_NUMBER: _ClassVar[int]
     MAX_DEVICES_FIELD_NUMBER: _ClassVar[int]
@@ -498,6 +549,8 @@ class Limits(_message.Message):
     GRANT_PATIENCE_S_FIELD_NUMBER: _ClassVar[int]
     GRANT_TOLERANCE_FIELD_NUMBER: _ClassVar[int]
     GUEST_ENDS_FIRST_FIELD_NUMBER: _ClassVar[int]
+    MIN_JOINT_THROUGHPUT_FIELD_NUMBER: _ClassVar[int]
+    AGEING_S_FIELD_NUMBER: _ClassVar[int]
     allowed: _containers.RepeatedScalarFieldContainer[ActionKind]
     max_slowdown: float
     max_devices: int
@@ -516,7 +569,9 @@ class Limits(_message.Message):
     grant_patience_s: float
     grant_tolerance: float
     guest_ends_first: bool
-    def __init__(self, allowed: _Optional[_Iterable[_Union[ActionKind, str]]] = ..., max_slowdown: _Optional[float] = ..., max_devices: _Optional[int] = ..., allow_extrapolation: _Optional[bool] = ..., risk: _Optional[float] = ..., memory_headroom: _Optional[float] = ..., misfit_risk: _Optional[float] = ..., protected_slowdown: _Optional[float] = ..., time_budget_s: _Optional[float] = ..., soft_cap: _Optional[float] = ..., promise_ttl_s: _Optional[float] = ..., slice_s: _Optional[float] = ..., move_factor: _Optional[float] = ..., most_shared_gpus: _Optional[int] = ..., promise_deadlines: _Optional[bool] = ..., grant_patience_s: _Optional[float] = ..., grant_tolerance: _Optional[float] = ..., guest_ends_first: _Optional[bool] = ...) -> None: ...
+    min_joint_throughput: float
+    ageing_s: float
+    def __init__(self, allowed: _Optional[_Iterable[_Union[ActionKind, str]]] = ..., max_slowdown: _Optional[float] = ..., max_devices: _Optional[int] = ..., allow_extrapolation: _Optional[bool] = ..., risk: _Optional[float] = ..., memory_headroom: _Optional[float] = ..., misfit_risk: _Optional[float] = ..., protected_slowdown: _Optional[float] = ..., time_budget_s: _Optional[float] = ..., soft_cap: _Optional[float] = ..., promise_ttl_s: _Optional[float] = ..., slice_s: _Optional[float] = ..., move_factor: _Optional[float] = ..., most_shared_gpus: _Optional[int] = ..., promise_deadlines: _Optional[bool] = ..., grant_patience_s: _Optional[float] = ..., grant_tolerance: _Optional[float] = ..., guest_ends_first: _Optional[bool] = ..., min_joint_throughput: _Optional[float] = ..., ageing_s: _Optional[float] = ...) -> None: ...
 
 class ObjectiveTerm(_message.Message):
     __slots__ = ("kind", "weight")
@@ -565,7 +620,7 @@ class MemoryDemand(_message.Message):
     def __init__(self, needed_bytes: _Optional[float] = ..., basis: _Optional[_Union[MemoryBasis, str]] = ..., known_bytes: _Optional[float] = ..., known_basis: _Optional[_Union[MemoryBasis, str]] = ..., working_set_bytes: _Optional[float] = ...) -> None: ...
 
 class Rule(_message.Message):
-    __slots__ = ("kind", "job_id", "partner_id", "workload", "partner_workload", "device_type", "sharing_mode", "pool", "pools", "action", "decision_id", "detail", "demand", "partner_demand", "capacity_bytes", "device_memory_bytes", "memory_headroom", "oversubscription_ratio", "granule_bytes", "needed_granules", "partner_needed_granules", "capacity_granules", "misfit_probability", "max_misfit_probability", "slowdown", "partner_slowdown", "slowdown_cap", "risk", "priority", "partner_priority", "latency_target_s", "step_time_s", "runtime_s", "partner_runtime_s", "time_left_s", "closes_in_s", "opens_in_s", "checkpoint_s", "gpus", "residents", "max_shared_gpus", "max_devices", "kept_devices", "refused_pairs", "saved_s", "paid_s", "granted_bytes", "used_bytes", "device_used_bytes", "duration_s")
+    __slots__ = ("kind", "job_id", "partner_id", "workload", "partner_workload", "device_type", "sharing_mode", "pool", "pools", "action", "decision_id", "detail", "demand", "partner_demand", "capacity_bytes", "device_memory_bytes", "memory_headroom", "oversubscription_ratio", "granule_bytes", "needed_granules", "partner_needed_granules", "capacity_granules", "misfit_probability", "max_misfit_probability", "slowdown", "partner_slowdown", "slowdown_cap", "risk", "priority", "partner_priority", "latency_target_s", "step_time_s", "runtime_s", "partner_runtime_s", "time_left_s", "closes_in_s", "opens_in_s", "checkpoint_s", "gpus", "residents", "max_shared_gpus", "max_devices", "kept_devices", "refused_pairs", "saved_s", "paid_s", "granted_bytes", "used_bytes", "device_used_bytes", "duration_s", "min_joint_throughput", "mean_completion_s", "other_mean_completion_s")
     KIND_FIELD_NUMBER: _ClassVar[int]
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     PARTNER_ID_FIELD_NUMBER: _ClassVar[int]
@@ -616,6 +671,9 @@ class Rule(_message.Message):
     USED_BYTES_FIELD_NUMBER: _ClassVar[int]
     DEVICE_USED_BYTES_FIELD_NUMBER: _ClassVar[int]
     DURATION_S_FIELD_NUMBER: _ClassVar[int]
+    MIN_JOINT_THROUGHPUT_FIELD_NUMBER: _ClassVar[int]
+    MEAN_COMPLETION_S_FIELD_NUMBER: _ClassVar[int]
+    OTHER_MEAN_COMPLETION_S_FIELD_NUMBER: _ClassVar[int]
     kind: RuleKind
     job_id: str
     partner_id: str
@@ -666,7 +724,10 @@ class Rule(_message.Message):
     used_bytes: float
     device_used_bytes: float
     duration_s: float
-    def __init__(self, kind: _Optional[_Union[RuleKind, str]] = ..., job_id: _Optional[str] = ..., partner_id: _Optional[str] = ..., workload: _Optional[str] = ..., partner_workload: _Optional[str] = ..., device_type: _Optional[str] = ..., sharing_mode: _Optional[_Union[SharingMode, str]] = ..., pool: _Optional[str] = ..., pools: _Optional[_Iterable[str]] = ..., action: _Optional[_Union[ActionKind, str]] = ..., decision_id: _Optional[str] = ..., detail: _Optional[str] = ..., demand: _Optional[_Union[MemoryDemand, _Mapping]] = ..., partner_demand: _Optional[_Union[MemoryDemand, _Mapping]] = ..., capacity_bytes: _Optional[float] = ..., device_memory_bytes: _Optional[float] = ..., memory_headroom: _Optional[float] = ..., oversubscription_ratio: _Optional[float] = ..., granule_bytes: _Optional[float] = ..., needed_granules: _Optional[int] = ..., partner_needed_granules: _Optional[int] = ..., capacity_granules: _Optional[int] = ..., misfit_probability: _Optional[float] = ..., max_misfit_probability: _Optional[float] = ..., slowdown: _Optional[float] = ..., partner_slowdown: _Optional[float] = ..., slowdown_cap: _Optional[float] = ..., risk: _Optional[float] = ..., priority: _Optional[int] = ..., partner_priority: _Optional[int] = ..., latency_target_s: _Optional[float] = ..., step_time_s: _Optional[float] = ..., runtime_s: _Optional[float] = ..., partner_runtime_s: _Optional[float] = ..., time_left_s: _Optional[float] = ..., closes_in_s: _Optional[float] = ..., opens_in_s: _Optional[float] = ..., checkpoint_s: _Optional[float] = ..., gpus: _Optional[int] = ..., residents: _Optional[int] = ..., max_shared_gpus: _Optional[int] = ..., max_devices: _Optional[int] = ..., kept_devices: _Optional[int] = ..., refused_pairs: _Optional[int] = ..., saved_s: _Optional[float] = ..., paid_s: _Optional[float] = ..., granted_bytes: _Optional[float] = ..., used_bytes: _Optional[float] = ..., device_used_bytes: _Optional[float] = ..., duration_s: _Optional[float] = ...) -> None: ...
+    min_joint_throughput: float
+    mean_completion_s: float
+    other_mean_completion_s: float
+    def __init__(self, kind: _Optional[_Union[RuleKind, str]] = ..., job_id: _Optional[str] = ..., partner_id: _Optional[str] = ..., workload: _Optional[str] = ..., partner_workload: _Optional[str] = ..., device_type: _Optional[str] = ..., sharing_mode: _Optional[_Union[SharingMode, str]] = ..., pool: _Optional[str] = ..., pools: _Optional[_Iterable[str]] = ..., action: _Optional[_Union[ActionKind, str]] = ..., decision_id: _Optional[str] = ..., detail: _Optional[str] = ..., demand: _Optional[_Union[MemoryDemand, _Mapping]] = ..., partner_demand: _Optional[_Union[MemoryDemand, _Mapping]] = ..., capacity_bytes: _Optional[float] = ..., device_memory_bytes: _Optional[float] = ..., memory_headroom: _Optional[float] = ..., oversubscription_ratio: _Optional[float] = ..., granule_bytes: _Optional[float] = ..., needed_granules: _Optional[int] = ..., partner_needed_granules: _Optional[int] = ..., capacity_granules: _Optional[int] = ..., misfit_probability: _Optional[float] = ..., max_misfit_probability: _Optional[float] = ..., slowdown: _Optional[float] = ..., partner_slowdown: _Optional[float] = ..., slowdown_cap: _Optional[float] = ..., risk: _Optional[float] = ..., priority: _Optional[int] = ..., partner_priority: _Optional[int] = ..., latency_target_s: _Optional[float] = ..., step_time_s: _Optional[float] = ..., runtime_s: _Optional[float] = ..., partner_runtime_s: _Optional[float] = ..., time_left_s: _Optional[float] = ..., closes_in_s: _Optional[float] = ..., opens_in_s: _Optional[float] = ..., checkpoint_s: _Optional[float] = ..., gpus: _Optional[int] = ..., residents: _Optional[int] = ..., max_shared_gpus: _Optional[int] = ..., max_devices: _Optional[int] = ..., kept_devices: _Optional[int] = ..., refused_pairs: _Optional[int] = ..., saved_s: _Optional[float] = ..., paid_s: _Optional[float] = ..., granted_bytes: _Optional[float] = ..., used_bytes: _Optional[float] = ..., device_used_bytes: _Optional[float] = ..., duration_s: _Optional[float] = ..., min_joint_throughput: _Optional[float] = ..., mean_completion_s: _Optional[float] = ..., other_mean_completion_s: _Optional[float] = ...) -> None: ...
 
 class Action(_message.Message):
     __slots__ = ("kind", "job_id", "device_id", "partner_id", "slowdown", "slowdown_lower", "slowdown_upper", "partner_slowdown", "cost", "reason", "promised_by_s", "device_ids", "grant_bytes", "accepted", "rule")
@@ -727,7 +788,7 @@ class Refusal(_message.Message):
     def __init__(self, job_id: _Optional[str] = ..., partner_id: _Optional[str] = ..., reason: _Optional[str] = ..., rule: _Optional[_Union[Rule, _Mapping]] = ...) -> None: ...
 
 class MatchResponse(_message.Message):
-    __slots__ = ("decision_id", "model_version", "actions", "pairs", "refused", "refused_total", "cost", "greedy_cost", "greedy_waiting", "lower_bound", "gap", "status", "resolve_at_s", "objective_value")
+    __slots__ = ("decision_id", "model_version", "actions", "pairs", "refused", "refused_total", "cost", "greedy_cost", "greedy_waiting", "lower_bound", "gap", "status", "resolve_at_s", "objective_value", "levels", "cpu_s", "wall_s")
     DECISION_ID_FIELD_NUMBER: _ClassVar[int]
     MODEL_VERSION_FIELD_NUMBER: _ClassVar[int]
     ACTIONS_FIELD_NUMBER: _ClassVar[int]
@@ -742,6 +803,9 @@ class MatchResponse(_message.Message):
     STATUS_FIELD_NUMBER: _ClassVar[int]
     RESOLVE_AT_S_FIELD_NUMBER: _ClassVar[int]
     OBJECTIVE_VALUE_FIELD_NUMBER: _ClassVar[int]
+    LEVELS_FIELD_NUMBER: _ClassVar[int]
+    CPU_S_FIELD_NUMBER: _ClassVar[int]
+    WALL_S_FIELD_NUMBER: _ClassVar[int]
     decision_id: str
     model_version: str
     actions: _containers.RepeatedCompositeFieldContainer[Action]
@@ -756,7 +820,22 @@ class MatchResponse(_message.Message):
     status: SolveStatus
     resolve_at_s: float
     objective_value: float
-    def __init__(self, decision_id: _Optional[str] = ..., model_version: _Optional[str] = ..., actions: _Optional[_Iterable[_Union[Action, _Mapping]]] = ..., pairs: _Optional[_Iterable[_Union[Pairing, _Mapping]]] = ..., refused: _Optional[_Iterable[_Union[Refusal, _Mapping]]] = ..., refused_total: _Optional[int] = ..., cost: _Optional[float] = ..., greedy_cost: _Optional[float] = ..., greedy_waiting: _Optional[int] = ..., lower_bound: _Optional[float] = ..., gap: _Optional[float] = ..., status: _Optional[_Union[SolveStatus, str]] = ..., resolve_at_s: _Optional[float] = ..., objective_value: _Optional[float] = ...) -> None: ...
+    levels: _containers.RepeatedCompositeFieldContainer[PlanLevel]
+    cpu_s: float
+    wall_s: float
+    def __init__(self, decision_id: _Optional[str] = ..., model_version: _Optional[str] = ..., actions: _Optional[_Iterable[_Union[Action, _Mapping]]] = ..., pairs: _Optional[_Iterable[_Union[Pairing, _Mapping]]] = ..., refused: _Optional[_Iterable[_Union[Refusal, _Mapping]]] = ..., refused_total: _Optional[int] = ..., cost: _Optional[float] = ..., greedy_cost: _Optional[float] = ..., greedy_waiting: _Optional[int] = ..., lower_bound: _Optional[float] = ..., gap: _Optional[float] = ..., status: _Optional[_Union[SolveStatus, str]] = ..., resolve_at_s: _Optional[float] = ..., objective_value: _Optional[float] = ..., levels: _Optional[_Iterable[_Union[PlanLevel, _Mapping]]] = ..., cpu_s: _Optional[float] = ..., wall_s: _Optional[float] = ...) -> None: ...
+
+class PlanLevel(_message.Message):
+    __slots__ = ("kind", "priority", "value", "lower_bound")
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    PRIORITY_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    LOWER_BOUND_FIELD_NUMBER: _ClassVar[int]
+    kind: LevelKind
+    priority: int
+    value: float
+    lower_bound: float
+    def __init__(self, kind: _Optional[_Union[LevelKind, str]] = ..., priority: _Optional[int] = ..., value: _Optional[float] = ..., lower_bound: _Optional[float] = ...) -> None: ...
 
 class ExplainRequest(_message.Message):
     __slots__ = ("decision_id", "job_id", "scope")
@@ -957,7 +1036,7 @@ class RankPlacementsResponse(_message.Message):
     def __init__(self, rankings: _Optional[_Iterable[_Union[Ranking, _Mapping]]] = ..., model_version: _Optional[str] = ...) -> None: ...
 
 class Progress(_message.Message):
-    __slots__ = ("job_id", "workload", "device_type", "start_s", "end_s", "company", "steps", "slowdown", "device_id", "mode")
+    __slots__ = ("job_id", "workload", "device_type", "start_s", "end_s", "company", "steps", "slowdown", "device_id", "mode", "reporter", "campaign")
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     WORKLOAD_FIELD_NUMBER: _ClassVar[int]
     DEVICE_TYPE_FIELD_NUMBER: _ClassVar[int]
@@ -968,6 +1047,8 @@ class Progress(_message.Message):
     SLOWDOWN_FIELD_NUMBER: _ClassVar[int]
     DEVICE_ID_FIELD_NUMBER: _ClassVar[int]
     MODE_FIELD_NUMBER: _ClassVar[int]
+    REPORTER_FIELD_NUMBER: _ClassVar[int]
+    CAMPAIGN_FIELD_NUMBER: _ClassVar[int]
     job_id: str
     workload: str
     device_type: str
@@ -978,24 +1059,28 @@ class Progress(_message.Message):
     slowdown: float
     device_id: str
     mode: SharingMode
-    def __init__(self, job_id: _Optional[str] = ..., workload: _Optional[str] = ..., device_type: _Optional[str] = ..., start_s: _Optional[float] = ..., end_s: _Optional[float] = ..., company: _Optional[_Iterable[str]] = ..., steps: _Optional[float] = ..., slowdown: _Optional[float] = ..., device_id: _Optional[str] = ..., mode: _Optional[_Union[SharingMode, str]] = ...) -> None: ...
+    reporter: str
+    campaign: str
+    def __init__(self, job_id: _Optional[str] = ..., workload: _Optional[str] = ..., device_type: _Optional[str] = ..., start_s: _Optional[float] = ..., end_s: _Optional[float] = ..., company: _Optional[_Iterable[str]] = ..., steps: _Optional[float] = ..., slowdown: _Optional[float] = ..., device_id: _Optional[str] = ..., mode: _Optional[_Union[SharingMode, str]] = ..., reporter: _Optional[str] = ..., campaign: _Optional[str] = ...) -> None: ...
 
 class Observation(_message.Message):
-    __slots__ = ("observation_id", "progress", "memory_usage", "outcome", "rollback")
+    __slots__ = ("observation_id", "progress", "memory_usage", "outcome", "rollback", "reporter_weight")
     OBSERVATION_ID_FIELD_NUMBER: _ClassVar[int]
     PROGRESS_FIELD_NUMBER: _ClassVar[int]
     MEMORY_USAGE_FIELD_NUMBER: _ClassVar[int]
     OUTCOME_FIELD_NUMBER: _ClassVar[int]
     ROLLBACK_FIELD_NUMBER: _ClassVar[int]
+    REPORTER_WEIGHT_FIELD_NUMBER: _ClassVar[int]
     observation_id: str
     progress: Progress
     memory_usage: MemoryUsage
     outcome: Outcome
     rollback: Rollback
-    def __init__(self, observation_id: _Optional[str] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., memory_usage: _Optional[_Union[MemoryUsage, _Mapping]] = ..., outcome: _Optional[_Union[Outcome, _Mapping]] = ..., rollback: _Optional[_Union[Rollback, _Mapping]] = ...) -> None: ...
+    reporter_weight: ReporterWeight
+    def __init__(self, observation_id: _Optional[str] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., memory_usage: _Optional[_Union[MemoryUsage, _Mapping]] = ..., outcome: _Optional[_Union[Outcome, _Mapping]] = ..., rollback: _Optional[_Union[Rollback, _Mapping]] = ..., reporter_weight: _Optional[_Union[ReporterWeight, _Mapping]] = ...) -> None: ...
 
 class MemoryUsage(_message.Message):
-    __slots__ = ("job_id", "workload", "device_type", "bytes", "start_s", "end_s", "device_id")
+    __slots__ = ("job_id", "workload", "device_type", "bytes", "start_s", "end_s", "device_id", "min_bytes", "reporter")
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     WORKLOAD_FIELD_NUMBER: _ClassVar[int]
     DEVICE_TYPE_FIELD_NUMBER: _ClassVar[int]
@@ -1003,6 +1088,8 @@ class MemoryUsage(_message.Message):
     START_S_FIELD_NUMBER: _ClassVar[int]
     END_S_FIELD_NUMBER: _ClassVar[int]
     DEVICE_ID_FIELD_NUMBER: _ClassVar[int]
+    MIN_BYTES_FIELD_NUMBER: _ClassVar[int]
+    REPORTER_FIELD_NUMBER: _ClassVar[int]
     job_id: str
     workload: str
     device_type: str
@@ -1010,7 +1097,9 @@ class MemoryUsage(_message.Message):
     start_s: float
     end_s: float
     device_id: str
-    def __init__(self, job_id: _Optional[str] = ..., workload: _Optional[str] = ..., device_type: _Optional[str] = ..., bytes: _Optional[float] = ..., start_s: _Optional[float] = ..., end_s: _Optional[float] = ..., device_id: _Optional[str] = ...) -> None: ...
+    min_bytes: float
+    reporter: str
+    def __init__(self, job_id: _Optional[str] = ..., workload: _Optional[str] = ..., device_type: _Optional[str] = ..., bytes: _Optional[float] = ..., start_s: _Optional[float] = ..., end_s: _Optional[float] = ..., device_id: _Optional[str] = ..., min_bytes: _Optional[float] = ..., reporter: _Optional[str] = ...) -> None: ...
 
 class Outcome(_message.Message):
     __slots__ = ("job_id", "kind", "at_s", "decision_id", "device_id", "reason")
@@ -1029,12 +1118,26 @@ class Outcome(_message.Message):
     def __init__(self, job_id: _Optional[str] = ..., kind: _Optional[_Union[OutcomeKind, str]] = ..., at_s: _Optional[float] = ..., decision_id: _Optional[str] = ..., device_id: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class Rollback(_message.Message):
-    __slots__ = ("to_sequence", "reason")
+    __slots__ = ("to_sequence", "reason", "reporter", "undoes")
     TO_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
+    REPORTER_FIELD_NUMBER: _ClassVar[int]
+    UNDOES_FIELD_NUMBER: _ClassVar[int]
     to_sequence: int
     reason: str
-    def __init__(self, to_sequence: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
+    reporter: str
+    undoes: int
+    def __init__(self, to_sequence: _Optional[int] = ..., reason: _Optional[str] = ..., reporter: _Optional[str] = ..., undoes: _Optional[int] = ...) -> None: ...
+
+class ReporterWeight(_message.Message):
+    __slots__ = ("reporter", "weight", "reason")
+    REPORTER_FIELD_NUMBER: _ClassVar[int]
+    WEIGHT_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    reporter: str
+    weight: float
+    reason: str
+    def __init__(self, reporter: _Optional[str] = ..., weight: _Optional[float] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class ReportObservationsRequest(_message.Message):
     __slots__ = ("observations",)
@@ -1043,14 +1146,16 @@ class ReportObservationsRequest(_message.Message):
     def __init__(self, observations: _Optional[_Iterable[_Union[Observation, _Mapping]]] = ...) -> None: ...
 
 class ObservationAnswer(_message.Message):
-    __slots__ = ("observation_id", "result", "reason")
+    __slots__ = ("observation_id", "result", "reason", "weight")
     OBSERVATION_ID_FIELD_NUMBER: _ClassVar[int]
     RESULT_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
+    WEIGHT_FIELD_NUMBER: _ClassVar[int]
     observation_id: str
     result: ObservationResult
     reason: str
-    def __init__(self, observation_id: _Optional[str] = ..., result: _Optional[_Union[ObservationResult, str]] = ..., reason: _Optional[str] = ...) -> None: ...
+    weight: float
+    def __init__(self, observation_id: _Optional[str] = ..., result: _Optional[_Union[ObservationResult, str]] = ..., reason: _Optional[str] = ..., weight: _Optional[float] = ...) -> None: ...
 
 class ReportObservationsResponse(_message.Message):
     __slots__ = ("answers",)
@@ -1141,7 +1246,7 @@ class ListProfilesRequest(_message.Message):
     def __init__(self, workload: _Optional[str] = ..., device_type: _Optional[str] = ...) -> None: ...
 
 class ProfileSummary(_message.Message):
-    __slots__ = ("profile_id", "workload", "device_type", "source", "step_time_s", "newest", "registered")
+    __slots__ = ("profile_id", "workload", "device_type", "source", "step_time_s", "newest", "registered", "problem")
     PROFILE_ID_FIELD_NUMBER: _ClassVar[int]
     WORKLOAD_FIELD_NUMBER: _ClassVar[int]
     DEVICE_TYPE_FIELD_NUMBER: _ClassVar[int]
@@ -1149,6 +1254,7 @@ class ProfileSummary(_message.Message):
     STEP_TIME_S_FIELD_NUMBER: _ClassVar[int]
     NEWEST_FIELD_NUMBER: _ClassVar[int]
     REGISTERED_FIELD_NUMBER: _ClassVar[int]
+    PROBLEM_FIELD_NUMBER: _ClassVar[int]
     profile_id: str
     workload: str
     device_type: str
@@ -1156,7 +1262,20 @@ class ProfileSummary(_message.Message):
     step_time_s: float
     newest: bool
     registered: bool
-    def __init__(self, profile_id: _Optional[str] = ..., workload: _Optional[str] = ..., device_type: _Optional[str] = ..., source: _Optional[str] = ..., step_time_s: _Optional[float] = ..., newest: _Optional[bool] = ..., registered: _Optional[bool] = ...) -> None: ...
+    problem: str
+    def __init__(self, profile_id: _Optional[str] = ..., workload: _Optional[str] = ..., device_type: _Optional[str] = ..., source: _Optional[str] = ..., step_time_s: _Optional[float] = ..., newest: _Optional[bool] = ..., registered: _Optional[bool] = ..., problem: _Optional[str] = ...) -> None: ...
+
+class RemoveProfilesRequest(_message.Message):
+    __slots__ = ("profile_ids",)
+    PROFILE_IDS_FIELD_NUMBER: _ClassVar[int]
+    profile_ids: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, profile_ids: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class RemoveProfilesResponse(_message.Message):
+    __slots__ = ("removed_ids",)
+    REMOVED_IDS_FIELD_NUMBER: _ClassVar[int]
+    removed_ids: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, removed_ids: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class ListProfilesResponse(_message.Message):
     __slots__ = ("profiles",)
@@ -1167,6 +1286,76 @@ class ListProfilesResponse(_message.Message):
 class GetModelRequest(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
+
+class ListModelsRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ModelSummary(_message.Message):
+    __slots__ = ("version", "model", "created_at", "served", "taken_s")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    CREATED_AT_FIELD_NUMBER: _ClassVar[int]
+    SERVED_FIELD_NUMBER: _ClassVar[int]
+    TAKEN_S_FIELD_NUMBER: _ClassVar[int]
+    version: str
+    model: str
+    created_at: str
+    served: bool
+    taken_s: float
+    def __init__(self, version: _Optional[str] = ..., model: _Optional[str] = ..., created_at: _Optional[str] = ..., served: _Optional[bool] = ..., taken_s: _Optional[float] = ...) -> None: ...
+
+class ListModelsResponse(_message.Message):
+    __slots__ = ("models", "pinned", "watched_folder", "refused")
+    MODELS_FIELD_NUMBER: _ClassVar[int]
+    PINNED_FIELD_NUMBER: _ClassVar[int]
+    WATCHED_FOLDER_FIELD_NUMBER: _ClassVar[int]
+    REFUSED_FIELD_NUMBER: _ClassVar[int]
+    models: _containers.RepeatedCompositeFieldContainer[ModelSummary]
+    pinned: bool
+    watched_folder: str
+    refused: str
+    def __init__(self, models: _Optional[_Iterable[_Union[ModelSummary, _Mapping]]] = ..., pinned: _Optional[bool] = ..., watched_folder: _Optional[str] = ..., refused: _Optional[str] = ...) -> None: ...
+
+class LoadModelRequest(_message.Message):
+    __slots__ = ("version",)
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    version: str
+    def __init__(self, version: _Optional[str] = ...) -> None: ...
+
+class LoadModelResponse(_message.Message):
+    __slots__ = ("version", "previous_version")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    PREVIOUS_VERSION_FIELD_NUMBER: _ClassVar[int]
+    version: str
+    previous_version: str
+    def __init__(self, version: _Optional[str] = ..., previous_version: _Optional[str] = ...) -> None: ...
+
+class RollbackModelRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class RollbackModelResponse(_message.Message):
+    __slots__ = ("version", "previous_version")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    PREVIOUS_VERSION_FIELD_NUMBER: _ClassVar[int]
+    version: str
+    previous_version: str
+    def __init__(self, version: _Optional[str] = ..., previous_version: _Optional[str] = ...) -> None: ...
+
+class PinModelRequest(_message.Message):
+    __slots__ = ("release",)
+    RELEASE_FIELD_NUMBER: _ClassVar[int]
+    release: bool
+    def __init__(self, release: _Optional[bool] = ...) -> None: ...
+
+class PinModelResponse(_message.Message):
+    __slots__ = ("version", "pinned")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    PINNED_FIELD_NUMBER: _ClassVar[int]
+    version: str
+    pinned: bool
+    def __init__(self, version: _Optional[str] = ..., pinned: _Optional[bool] = ...) -> None: ...
 
 class Domain(_message.Message):
     __slots__ = ("device_type", "mode", "metric")
@@ -1201,7 +1390,7 @@ class Score(_message.Message):
     def __init__(self, split: _Optional[str] = ..., model: _Optional[str] = ..., metric: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
 
 class OnlineState(_message.Message):
-    __slots__ = ("observations", "pending_solo", "solo_rates", "corrected_jobs", "corrected_pairs", "quarantined", "alarms", "frozen", "outcomes", "memory_usages")
+    __slots__ = ("observations", "pending_solo", "solo_rates", "corrected_jobs", "corrected_pairs", "quarantined", "alarms", "frozen", "outcomes", "memory_usages", "reporters", "changed_domains")
     OBSERVATIONS_FIELD_NUMBER: _ClassVar[int]
     PENDING_SOLO_FIELD_NUMBER: _ClassVar[int]
     SOLO_RATES_FIELD_NUMBER: _ClassVar[int]
@@ -1212,6 +1401,8 @@ class OnlineState(_message.Message):
     FROZEN_FIELD_NUMBER: _ClassVar[int]
     OUTCOMES_FIELD_NUMBER: _ClassVar[int]
     MEMORY_USAGES_FIELD_NUMBER: _ClassVar[int]
+    REPORTERS_FIELD_NUMBER: _ClassVar[int]
+    CHANGED_DOMAINS_FIELD_NUMBER: _ClassVar[int]
     observations: int
     pending_solo: int
     solo_rates: int
@@ -1222,7 +1413,21 @@ class OnlineState(_message.Message):
     frozen: _containers.RepeatedScalarFieldContainer[str]
     outcomes: int
     memory_usages: int
-    def __init__(self, observations: _Optional[int] = ..., pending_solo: _Optional[int] = ..., solo_rates: _Optional[int] = ..., corrected_jobs: _Optional[int] = ..., corrected_pairs: _Optional[int] = ..., quarantined: _Optional[int] = ..., alarms: _Optional[int] = ..., frozen: _Optional[_Iterable[str]] = ..., outcomes: _Optional[int] = ..., memory_usages: _Optional[int] = ...) -> None: ...
+    reporters: _containers.RepeatedCompositeFieldContainer[ReporterState]
+    changed_domains: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, observations: _Optional[int] = ..., pending_solo: _Optional[int] = ..., solo_rates: _Optional[int] = ..., corrected_jobs: _Optional[int] = ..., corrected_pairs: _Optional[int] = ..., quarantined: _Optional[int] = ..., alarms: _Optional[int] = ..., frozen: _Optional[_Iterable[str]] = ..., outcomes: _Optional[int] = ..., memory_usages: _Optional[int] = ..., reporters: _Optional[_Iterable[_Union[ReporterState, _Mapping]]] = ..., changed_domains: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class ReporterState(_message.Message):
+    __slots__ = ("reporter", "windows", "trust", "weight")
+    REPORTER_FIELD_NUMBER: _ClassVar[int]
+    WINDOWS_FIELD_NUMBER: _ClassVar[int]
+    TRUST_FIELD_NUMBER: _ClassVar[int]
+    WEIGHT_FIELD_NUMBER: _ClassVar[int]
+    reporter: str
+    windows: int
+    trust: float
+    weight: float
+    def __init__(self, reporter: _Optional[str] = ..., windows: _Optional[int] = ..., trust: _Optional[float] = ..., weight: _Optional[float] = ...) -> None: ...
 
 class GetModelResponse(_message.Message):
     __slots__ = ("version", "model", "matrix_model", "fingerprint", "created_at", "workloads", "domains", "calibrated", "trained_on", "scores", "online", "server_version")

@@ -75,6 +75,11 @@ class PolicyServiceStub:
                 request_serializer=interfere_dot_v1_dot_policy__pb2.RegisterProfilesRequest.SerializeToString,
                 response_deserializer=interfere_dot_v1_dot_policy__pb2.RegisterProfilesResponse.FromString,
                 _registered_method=True)
+        self.RemoveProfiles = channel.unary_unary(
+                '/interfere.v1.PolicyService/RemoveProfiles',
+                request_serializer=interfere_dot_v1_dot_policy__pb2.RemoveProfilesRequest.SerializeToString,
+                response_deserializer=interfere_dot_v1_dot_policy__pb2.RemoveProfilesResponse.FromString,
+                _registered_method=True)
         self.GetProfile = channel.unary_unary(
                 '/interfere.v1.PolicyService/GetProfile',
                 request_serializer=interfere_dot_v1_dot_policy__pb2.GetProfileRequest.SerializeToString,
@@ -94,6 +99,26 @@ class PolicyServiceStub:
                 '/interfere.v1.PolicyService/GetModel',
                 request_serializer=interfere_dot_v1_dot_policy__pb2.GetModelRequest.SerializeToString,
                 response_deserializer=interfere_dot_v1_dot_policy__pb2.GetModelResponse.FromString,
+                _registered_method=True)
+        self.ListModels = channel.unary_unary(
+                '/interfere.v1.PolicyService/ListModels',
+                request_serializer=interfere_dot_v1_dot_policy__pb2.ListModelsRequest.SerializeToString,
+                response_deserializer=interfere_dot_v1_dot_policy__pb2.ListModelsResponse.FromString,
+                _registered_method=True)
+        self.LoadModel = channel.unary_unary(
+                '/interfere.v1.PolicyService/LoadModel',
+                request_serializer=interfere_dot_v1_dot_policy__pb2.LoadModelRequest.SerializeToString,
+                response_deserializer=interfere_dot_v1_dot_policy__pb2.LoadModelResponse.FromString,
+                _registered_method=True)
+        self.RollbackModel = channel.unary_unary(
+                '/interfere.v1.PolicyService/RollbackModel',
+                request_serializer=interfere_dot_v1_dot_policy__pb2.RollbackModelRequest.SerializeToString,
+                response_deserializer=interfere_dot_v1_dot_policy__pb2.RollbackModelResponse.FromString,
+                _registered_method=True)
+        self.PinModel = channel.unary_unary(
+                '/interfere.v1.PolicyService/PinModel',
+                request_serializer=interfere_dot_v1_dot_policy__pb2.PinModelRequest.SerializeToString,
+                response_deserializer=interfere_dot_v1_dot_policy__pb2.PinModelResponse.FromString,
                 _registered_method=True)
 
 
@@ -158,6 +183,13 @@ class PolicyServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def RemoveProfiles(self, request, context):
+        """Removes registered profiles; what was observed is learned again without them.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def GetProfile(self, request, context):
         """One profile, registered or shipped with the model.
         """
@@ -181,6 +213,35 @@ class PolicyServiceServicer:
 
     def GetModel(self, request, context):
         """The served model, what it was trained on, what it can answer for, and what it has learned since.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListModels(self, request, context):
+        """The models that the server has served and can serve again.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def LoadModel(self, request, context):
+        """Serves another model from the next call on: the published one, or an earlier one by its version. A model that must
+        not be served is refused, and the present one goes on.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RollbackModel(self, request, context):
+        """Serves the model that was served before the present one.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def PinModel(self, request, context):
+        """Holds on to the present model, whatever is published, until it is released.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -229,6 +290,11 @@ def add_PolicyServiceServicer_to_server(servicer, server):
                     request_deserializer=interfere_dot_v1_dot_policy__pb2.RegisterProfilesRequest.FromString,
                     response_serializer=interfere_dot_v1_dot_policy__pb2.RegisterProfilesResponse.SerializeToString,
             ),
+            'RemoveProfiles': grpc.unary_unary_rpc_method_handler(
+                    servicer.RemoveProfiles,
+                    request_deserializer=interfere_dot_v1_dot_policy__pb2.RemoveProfilesRequest.FromString,
+                    response_serializer=interfere_dot_v1_dot_policy__pb2.RemoveProfilesResponse.SerializeToString,
+            ),
             'GetProfile': grpc.unary_unary_rpc_method_handler(
                     servicer.GetProfile,
                     request_deserializer=interfere_dot_v1_dot_policy__pb2.GetProfileRequest.FromString,
@@ -248,6 +314,26 @@ def add_PolicyServiceServicer_to_server(servicer, server):
                     servicer.GetModel,
                     request_deserializer=interfere_dot_v1_dot_policy__pb2.GetModelRequest.FromString,
                     response_serializer=interfere_dot_v1_dot_policy__pb2.GetModelResponse.SerializeToString,
+            ),
+            'ListModels': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListModels,
+                    request_deserializer=interfere_dot_v1_dot_policy__pb2.ListModelsRequest.FromString,
+                    response_serializer=interfere_dot_v1_dot_policy__pb2.ListModelsResponse.SerializeToString,
+            ),
+            'LoadModel': grpc.unary_unary_rpc_method_handler(
+                    servicer.LoadModel,
+                    request_deserializer=interfere_dot_v1_dot_policy__pb2.LoadModelRequest.FromString,
+                    response_serializer=interfere_dot_v1_dot_policy__pb2.LoadModelResponse.SerializeToString,
+            ),
+            'RollbackModel': grpc.unary_unary_rpc_method_handler(
+                    servicer.RollbackModel,
+                    request_deserializer=interfere_dot_v1_dot_policy__pb2.RollbackModelRequest.FromString,
+                    response_serializer=interfere_dot_v1_dot_policy__pb2.RollbackModelResponse.SerializeToString,
+            ),
+            'PinModel': grpc.unary_unary_rpc_method_handler(
+                    servicer.PinModel,
+                    request_deserializer=interfere_dot_v1_dot_policy__pb2.PinModelRequest.FromString,
+                    response_serializer=interfere_dot_v1_dot_policy__pb2.PinModelResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -478,6 +564,33 @@ class PolicyService:
             _registered_method=True)
 
     @staticmethod
+    def RemoveProfiles(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/interfere.v1.PolicyService/RemoveProfiles',
+            interfere_dot_v1_dot_policy__pb2.RemoveProfilesRequest.SerializeToString,
+            interfere_dot_v1_dot_policy__pb2.RemoveProfilesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
     def GetProfile(request,
             target,
             options=(),
@@ -575,6 +688,114 @@ class PolicyService:
             '/interfere.v1.PolicyService/GetModel',
             interfere_dot_v1_dot_policy__pb2.GetModelRequest.SerializeToString,
             interfere_dot_v1_dot_policy__pb2.GetModelResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListModels(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/interfere.v1.PolicyService/ListModels',
+            interfere_dot_v1_dot_policy__pb2.ListModelsRequest.SerializeToString,
+            interfere_dot_v1_dot_policy__pb2.ListModelsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def LoadModel(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/interfere.v1.PolicyService/LoadModel',
+            interfere_dot_v1_dot_policy__pb2.LoadModelRequest.SerializeToString,
+            interfere_dot_v1_dot_policy__pb2.LoadModelResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RollbackModel(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/interfere.v1.PolicyService/RollbackModel',
+            interfere_dot_v1_dot_policy__pb2.RollbackModelRequest.SerializeToString,
+            interfere_dot_v1_dot_policy__pb2.RollbackModelResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PinModel(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/interfere.v1.PolicyService/PinModel',
+            interfere_dot_v1_dot_policy__pb2.PinModelRequest.SerializeToString,
+            interfere_dot_v1_dot_policy__pb2.PinModelResponse.FromString,
             options,
             channel_credentials,
             insecure,

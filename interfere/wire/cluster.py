@@ -37,6 +37,9 @@ _JOB_OPTIONAL = (
 )
 
 
+_DEVICE_OPTIONAL = ("memory_bytes", "granule_bytes", "price_per_hour", "power_w")
+
+
 def job_to_proto(job: Job) -> pb.Job:
     """A pending or running job."""
     message = pb.Job(
@@ -95,12 +98,12 @@ def device_to_proto(device: Device) -> pb.Device:
         id=device.id,
         type=device.type,
         node=device.node,
-        mode=MODE[device.mode],
+        mode=MODE[device.mode] if device.mode else pb.SHARING_MODE_UNSPECIFIED,
         residents=[job_to_proto(job) for job in device.residents],
         pool=device.pool,
         windows=[window_to_proto(window) for window in device.windows],
     )
-    set_numbers(message, device, "memory_bytes", "granule_bytes")
+    set_numbers(message, device, *_DEVICE_OPTIONAL)
     if device.oversubscription_ratio != 1.0:
         message.oversubscription_ratio = device.oversubscription_ratio
     return message
@@ -111,8 +114,9 @@ def device_from_proto(message: pb.Device) -> Device:
     inspection = Inspection()
     residents = inspection.read_all("residents", message.residents, job_from_proto)
     windows = inspection.read_all("windows", message.windows, window_from_proto)
-    mode = inspection.read("", lambda: MODE.word(message.mode, "mode")) or "timeslice"
-    sizes = inspection.read("", lambda: numbers(message, "memory_bytes", "granule_bytes")) or {}
+    named = message.mode != pb.SHARING_MODE_UNSPECIFIED
+    mode = inspection.read("", lambda: MODE.word(message.mode, "mode") if named else "") or ""
+    sizes = inspection.read("", lambda: numbers(message, *_DEVICE_OPTIONAL)) or {}
     ratio = inspection.read("", lambda: number(message, "oversubscription_ratio", 1.0))
     device = inspection.read(
         "",

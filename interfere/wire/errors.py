@@ -9,7 +9,7 @@ from google.protobuf.message import DecodeError
 from google.rpc import code_pb2, error_details_pb2, status_pb2
 
 from interfere import errors
-from interfere.errors import InterfereError, InvalidInputError, UnavailableError, Violation
+from interfere.errors import InterfereError, InvalidInputError, LimitError, UnavailableError, Violation
 from interfere.v1 import policy_pb2 as pb
 
 # Trailing metadata over 8 KiB is refused by gRPC's defaults. The details travel twice, in base64, beside the message.
@@ -59,20 +59,17 @@ def status_of(error: InterfereError) -> status_pb2.Status:
     if bad_request.field_violations:
         status.details.add().Pack(bad_request)
     status.details.add().Pack(detail)
+    if isinstance(error, LimitError) and error.retry_after_s is not None:
+        retry = error_details_pb2.RetryInfo()
+        retry.retry_delay.FromMilliseconds(round(1e3 * error.retry_after_s))
+        status.details.add().Pack(retry)
     return status
 
 
 def error_from_status(code: str, message: str, details: bytes | None, target: str) -> InterfereError:
     """The error that the server raised; without its details, an error of the class that fits the code."""
     if (detail := _our_detail(details)) is not None and detail.kind in _BY_CLASS_NAME:
-        error_class = _BY_CLASS_NAME[detail.kind]
-        value = detail.value or None
-        if issubclass(error_class, InvalidInputError):
-            violations = tuple(
-                Violation(field=v.field, what=v.what, value=v.value, remedy=v.remedy) for v in detail.violations
-            )
-            return error_class(detail.what, value=value, remedy=detail.remedy, violations=violations)
-        return error_class(detail.what, value=value, remedy=detail.remedy)
+        return _error_from_detail(detail, details or b"")
     if code == "DEADLINE_EXCEEDED":
         return UnavailableError("no answer in time", value=target, remedy="give more time (timeout_s), or ask for less")
     if code in ("UNAVAILABLE", "CANCELLED"):
@@ -87,6 +84,19 @@ def error_from_status(code: str, message: str, details: bytes | None, target: st
     return error_class(f"{code}: {_shortened(message)}", value=target, remedy="see the log of the server")
 
 
+def _error_from_detail(detail: pb.ErrorDetail, details: bytes) -> InterfereError:
+    error_class = _BY_CLASS_NAME[detail.kind]
+    value = detail.value or None
+    if issubclass(error_class, InvalidInputError):
+        violations = tuple(
+            Violation(field=v.field, what=v.what, value=v.value, remedy=v.remedy) for v in detail.violations
+        )
+        return error_class(detail.what, value=value, remedy=detail.remedy, violations=violations)
+    if issubclass(error_class, LimitError):
+        return error_class(detail.what, value=value, remedy=detail.remedy, retry_after_s=_retry_after_s(details))
+    return error_class(detail.what, value=value, remedy=detail.remedy)
+
+
 def _our_detail(details: bytes | None) -> pb.ErrorDetail | None:
     try:
         status = status_pb2.Status.FromString(details or b"")
@@ -96,6 +106,14 @@ def _our_detail(details: bytes | None) -> pb.ErrorDetail | None:
         detail = pb.ErrorDetail()
         if packed.Unpack(detail):
             return detail
+    return None
+
+
+def _retry_after_s(details: bytes) -> float | None:
+    retry = error_details_pb2.RetryInfo()
+    for packed in status_pb2.Status.FromString(details).details:
+        if packed.Unpack(retry):
+            return float(retry.retry_delay.ToMilliseconds() / 1e3)
     return None
 
 

@@ -28,6 +28,7 @@ from interfere.records import (
     Outcome,
     OutcomeKind,
     Progress,
+    ReporterWeight,
     Rollback,
     Snapshot,
     Window,
@@ -227,6 +228,7 @@ OBSERVATION_KINDS: dict[str, type[Observation]] = {
     "memory_usage": MemoryUsage,
     "outcome": Outcome,
     "rollback": Rollback,
+    "reporter_weight": ReporterWeight,
 }
 
 

@@ -11,6 +11,7 @@ from interfere.records import (
     Outcome,
     Plan,
     Progress,
+    ReporterWeight,
     Snapshot,
 )
 from interfere.wire.json_input import OBSERVATION_KINDS
@@ -132,4 +133,9 @@ def _about(observation: Observation) -> str:
         return f"{observation.workload} on {observation.device_type}: {observation.bytes / 2**30:.2f} GiB"
     if isinstance(observation, Outcome):
         return f"{observation.kind.value}: {observation.reason}"
-    return f"to {observation.to_sequence}: {observation.reason}"
+    if isinstance(observation, ReporterWeight):
+        return f"{observation.reporter} counts {observation.weight:g}: {observation.reason}"
+    if observation.undoes:
+        return f"undo {observation.undoes}: {observation.reason}"
+    of_reporter = f" of {observation.reporter}" if observation.reporter else ""
+    return f"to {observation.to_sequence}{of_reporter}: {observation.reason}"

@@ -63,7 +63,10 @@ class PairQuery:
 
     def __post_init__(self) -> None:
         bad = mode_violations(self.mode) + _memory_violations(self.device_memory_bytes)
+        jobs = range(len(self.jobs))
         for k, indices in enumerate(self.pairs):
+            if len(indices) == 2 and indices[0] in jobs and indices[1] in jobs:
+                continue
             if len(indices) < 2 or len(set(indices)) < len(indices) > 2:
                 bad.append(
                     Violation(
@@ -222,6 +225,7 @@ class ObservationAnswer:
     observation_id: str
     result: ObservationResult
     reason: str = ""
+    weight: float = NAN  # with which a window of a pair was learned, between 0 and 1; NaN for all others
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -235,6 +239,7 @@ class ProfileSummary:
     step_time_s: float
     newest: bool
     registered: bool  # by a client; else it came with the model
+    problem: str = ""  # why nothing is predicted from it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -279,6 +284,18 @@ class OnlineState:
     frozen: tuple[str, ...] = ()
     outcomes: int = 0
     memory_usages: int = 0
+    reporters: tuple["ReporterState", ...] = ()  # that gave their names, sorted
+    changed_domains: tuple[str, ...] = ()  # device type/mode whose software stack was found to have changed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReporterState:
+    """How far one reporter is trusted."""
+
+    reporter: str
+    windows: int  # of its windows of pairs that count; older ones fade
+    trust: float  # mean weight of its windows, between 0 and 1
+    weight: float = 1.0  # that an operator gave to it: 0 mutes it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -330,6 +347,35 @@ class ModelInfo:
     scores: tuple[Score, ...]
     online: OnlineState
     server_version: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServedModelSummary:
+    """A model that a server can serve."""
+
+    version: str
+    model: str
+    created_at: str
+    served: bool  # now
+    taken_s: float  # when the server first took it, unix seconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServedModels:
+    """The models that a server can serve, the one taken last first."""
+
+    models: tuple[ServedModelSummary, ...]
+    pinned: bool  # whether what is published does not replace the served one
+    watched_folder: str
+    refused: str  # why the newest publication was refused; empty where it was not
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelChange:
+    """The version that answers from now on, and the one that answered before."""
+
+    version: str
+    previous_version: str
 
 
 def scores_of(nested: Mapping[str, Mapping[str, Mapping[str, float | None]]]) -> tuple[Score, ...]:

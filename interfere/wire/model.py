@@ -3,7 +3,16 @@
 from dataclasses import asdict
 
 from interfere.v1 import policy_pb2 as pb
-from interfere.wire.messages import ModelDomain, ModelInfo, OnlineState, Score, TrainingTable
+from interfere.wire.messages import (
+    ModelDomain,
+    ModelInfo,
+    OnlineState,
+    ReporterState,
+    Score,
+    ServedModels,
+    ServedModelSummary,
+    TrainingTable,
+)
 from interfere.wire.scalars import MODE
 
 
@@ -64,4 +73,47 @@ def online_from_proto(message: pb.OnlineState) -> OnlineState:
         frozen=tuple(message.frozen),
         outcomes=message.outcomes,
         memory_usages=message.memory_usages,
+        reporters=tuple(
+            ReporterState(reporter=r.reporter, windows=r.windows, trust=r.trust, weight=r.weight)
+            for r in message.reporters
+        ),
+        changed_domains=tuple(message.changed_domains),
+    )
+
+
+def models_to_proto(models: ServedModels) -> pb.ListModelsResponse:
+    """The models that a server can serve."""
+    return pb.ListModelsResponse(
+        models=[
+            pb.ModelSummary(
+                version=each.version,
+                model=each.model,
+                created_at=each.created_at,
+                served=each.served,
+                taken_s=each.taken_s,
+            )
+            for each in models.models
+        ],
+        pinned=models.pinned,
+        watched_folder=models.watched_folder,
+        refused=models.refused,
+    )
+
+
+def models_from_proto(message: pb.ListModelsResponse) -> ServedModels:
+    """The models that a server can serve."""
+    return ServedModels(
+        models=tuple(
+            ServedModelSummary(
+                version=each.version,
+                model=each.model,
+                created_at=each.created_at,
+                served=each.served,
+                taken_s=each.taken_s,
+            )
+            for each in message.models
+        ),
+        pinned=message.pinned,
+        watched_folder=message.watched_folder,
+        refused=message.refused,
     )

@@ -12,17 +12,21 @@ from interfere.records import (
     Outcome,
     OutcomeKind,
     Progress,
+    ReporterWeight,
     Rollback,
 )
 from interfere.v1 import policy_pb2 as pb
+from interfere.wire.bounds import check_bounds, shortened
 from interfere.wire.messages import Correction, LogEntry, ObservationAnswer, ObservationLog, Reported, Unreadable
 from interfere.wire.model import online_from_proto, online_to_proto
 from interfere.wire.scalars import MODE, OUTCOME, RESULT, Inspection, numbers, set_numbers
 
-_PROGRESS = ("job_id", "workload", "device_type", "start_s", "end_s", "device_id")
-_MEMORY = ("job_id", "workload", "device_type", "bytes", "start_s", "end_s", "device_id")
+MAX_REASON = 1_000  # characters that say why an observation was rejected
+_PROGRESS = ("job_id", "workload", "device_type", "start_s", "end_s", "device_id", "reporter", "campaign")
+_MEMORY = ("job_id", "workload", "device_type", "bytes", "start_s", "end_s", "device_id", "reporter")
 _OUTCOME = ("job_id", "at_s", "decision_id", "device_id", "reason")
-_ROLLBACK = ("to_sequence", "reason")
+_ROLLBACK = ("to_sequence", "reason", "reporter", "undoes")
+_REPORTER_WEIGHT = ("reporter", "weight", "reason")
 _OPTIONAL = ("steps", "slowdown")
 
 
@@ -36,9 +40,12 @@ def observation_to_proto(observation: Observation) -> pb.Observation:
         set_numbers(message.progress, observation, *_OPTIONAL)
     elif isinstance(observation, MemoryUsage):
         _set(message.memory_usage, observation, *_MEMORY)
+        set_numbers(message.memory_usage, observation, "min_bytes")
     elif isinstance(observation, Outcome):
         _set(message.outcome, observation, *_OUTCOME)
         message.outcome.kind = OUTCOME[observation.kind]
+    elif isinstance(observation, ReporterWeight):
+        _set(message.reporter_weight, observation, *_REPORTER_WEIGHT)
     else:
         _set(message.rollback, observation, *_ROLLBACK)
         message.rollback.SetInParent()
@@ -47,12 +54,13 @@ def observation_to_proto(observation: Observation) -> pb.Observation:
 
 def observation_from_proto(message: pb.Observation) -> Observation:
     """One observation; raises InvalidInputError with the path of every broken rule."""
+    check_bounds(message)
     kind = message.WhichOneof("what")
     if kind is None:
         raise InvalidInputError(
             "an observation without content",
             value=message.observation_id,
-            remedy="send progress, memory_usage, outcome or rollback",
+            remedy="send progress, memory_usage, outcome, rollback or reporter_weight",
         )
     inspection = Inspection()
     observation = inspection.read(kind, lambda: _READERS[kind](message.observation_id, getattr(message, kind)))
@@ -76,7 +84,9 @@ def _progress(observation_id: str, message: pb.Progress) -> Progress:
 
 
 def _memory_usage(observation_id: str, message: pb.MemoryUsage) -> MemoryUsage:
-    return MemoryUsage(observation_id=observation_id, **_get(message, *_MEMORY))
+    return MemoryUsage(
+        observation_id=observation_id, **_get(message, *_MEMORY), **cast(dict[str, Any], numbers(message, "min_bytes"))
+    )
 
 
 def _outcome(observation_id: str, message: pb.Outcome) -> Outcome:
@@ -88,11 +98,16 @@ def _rollback(observation_id: str, message: pb.Rollback) -> Rollback:
     return Rollback(observation_id=observation_id, **_get(message, *_ROLLBACK))
 
 
+def _reporter_weight(observation_id: str, message: pb.ReporterWeight) -> ReporterWeight:
+    return ReporterWeight(observation_id=observation_id, **_get(message, *_REPORTER_WEIGHT))
+
+
 _READERS: dict[str, Callable[[str, Any], Observation]] = {
     "progress": _progress,
     "memory_usage": _memory_usage,
     "outcome": _outcome,
     "rollback": _rollback,
+    "reporter_weight": _reporter_weight,
 }
 
 
@@ -110,8 +125,9 @@ def _read(k: int, message: pb.Observation) -> Reported:
     try:
         return observation_from_proto(message)
     except InvalidInputError as error:
-        reason = "; ".join(str(violation) for violation in error.violations) or f"{error.what}; {error.remedy}"
-        return Unreadable(observation_id=message.observation_id, reason=f"observations[{k}]: {reason}")
+        reason = "; ".join(map(str, error.violations[:5])) or f"{error.what}; {error.remedy}"
+        observation_id, reason = shortened((message.observation_id, f"observations[{k}]: {reason}"), MAX_REASON)
+        return Unreadable(observation_id=observation_id, reason=reason)
 
 
 def _set(message: Any, record: object, *names: str) -> None:
@@ -173,12 +189,15 @@ def log_from_proto(message: pb.GetObservationLogResponse) -> ObservationLog:
 
 def answers_to_proto(answers: Sequence[ObservationAnswer]) -> pb.ReportObservationsResponse:
     """The result of each observation."""
-    return pb.ReportObservationsResponse(
-        answers=[
-            pb.ObservationAnswer(observation_id=a.observation_id, result=RESULT[a.result], reason=a.reason)
-            for a in answers
-        ]
+    return pb.ReportObservationsResponse(answers=[_answer_to_proto(answer) for answer in answers])
+
+
+def _answer_to_proto(answer: ObservationAnswer) -> pb.ObservationAnswer:
+    message = pb.ObservationAnswer(
+        observation_id=answer.observation_id, result=RESULT[answer.result], reason=answer.reason
     )
+    set_numbers(message, answer, "weight")
+    return message
 
 
 def answers_from_proto(message: pb.ReportObservationsResponse) -> tuple[ObservationAnswer, ...]:
@@ -188,6 +207,7 @@ def answers_from_proto(message: pb.ReportObservationsResponse) -> tuple[Observat
             observation_id=a.observation_id,
             result=ObservationResult(RESULT.word(a.result, "result")),
             reason=a.reason,
+            **cast(dict[str, Any], numbers(a, "weight")),
         )
         for a in message.answers
     )

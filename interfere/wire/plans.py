@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from interfere.records import Action, ActionKind, Pairing, Plan, Refusal, SolveStatus
+from interfere.records import Action, ActionKind, LevelKind, Pairing, Plan, PlanLevel, Refusal, SolveStatus
 from interfere.v1 import policy_pb2 as pb
 from interfere.wire.rules import rule_from_proto, rule_to_proto
-from interfere.wire.scalars import ACTION, STATUS, numbers, set_numbers
+from interfere.wire.scalars import ACTION, STATUS, Words, numbers, set_numbers
 
 _ACTION_OPTIONAL = (
     "slowdown",
@@ -16,6 +16,8 @@ _ACTION_OPTIONAL = (
     "promised_by_s",
     "grant_bytes",
 )
+_PLAN_OPTIONAL = ("resolve_at_s", "objective_value", "cpu_s", "wall_s")
+LEVEL = Words("LEVEL_KIND", pb.LevelKind, LevelKind)
 
 
 def action_to_proto(action: Action) -> pb.Action:
@@ -88,9 +90,17 @@ def plan_to_proto(plan: Plan) -> pb.MatchResponse:
         lower_bound=plan.lower_bound,
         gap=plan.gap,
         status=STATUS[plan.status],
+        levels=[_level_to_proto(level) for level in plan.levels],
     )
-    set_numbers(message, plan, "resolve_at_s", "objective_value")
+    set_numbers(message, plan, *_PLAN_OPTIONAL)
     return message
+
+
+def _level_to_proto(level: PlanLevel) -> pb.PlanLevel:
+    """One level of a decision."""
+    return pb.PlanLevel(
+        kind=LEVEL[level.kind], priority=level.priority, value=level.value, lower_bound=level.lower_bound
+    )
 
 
 def plan_from_proto(message: pb.MatchResponse) -> Plan:
@@ -111,5 +121,14 @@ def plan_from_proto(message: pb.MatchResponse) -> Plan:
         lower_bound=message.lower_bound,
         gap=message.gap,
         status=SolveStatus(STATUS.word(message.status, "status")),
-        **numbers(message, "resolve_at_s", "objective_value"),
+        levels=tuple(
+            PlanLevel(
+                kind=LevelKind(LEVEL.word(level.kind, "kind")),
+                priority=level.priority if level.HasField("priority") else None,
+                value=level.value,
+                lower_bound=level.lower_bound,
+            )
+            for level in message.levels
+        ),
+        **numbers(message, *_PLAN_OPTIONAL),
     )

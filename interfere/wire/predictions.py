@@ -12,6 +12,7 @@ from interfere.wire.messages import MatrixAnswer, MatrixQuery, PairAnswer, PairQ
 from interfere.wire.profiles import ref_from_proto, ref_to_proto
 from interfere.wire.scalars import MODE, SOURCE, Inspection, number
 
+_NUMBERS = ("median", "lower", "upper", "feasibility")
 _FLOAT = np.dtype("<f4")
 
 
@@ -27,6 +28,7 @@ def pair_query_to_proto(query: PairQuery) -> pb.PredictSlowdownsRequest:
         mode=MODE[query.mode],
         device_memory_bytes=_optional(query.device_memory_bytes),
         allow_extrapolation=query.allow_extrapolation,
+        columnar=True,  # a server that does not know it answers with messages
     )
 
 
@@ -47,8 +49,13 @@ def pair_query_from_proto(message: pb.PredictSlowdownsRequest) -> PairQuery:
     )
 
 
-def pair_answer_to_proto(answer: PairAnswer) -> pb.PredictSlowdownsResponse:
-    """Predictions in the order of the pairs."""
+def pair_answer_to_proto(answer: PairAnswer, *, columnar: bool = False) -> pb.PredictSlowdownsResponse:
+    """Predictions in the order of the pairs; in columns, if asked, where no pair has further neighbours."""
+    if columnar and not answer.further:
+        columns = _columns_to_proto(answer)
+        return pb.PredictSlowdownsResponse(
+            columns=columns, model_version=answer.model_version, device_type=answer.device_type
+        )
     prediction = answer.prediction
     rows = zip(
         answer.victim.tolist(),
@@ -82,8 +89,38 @@ def pair_answer_to_proto(answer: PairAnswer) -> pb.PredictSlowdownsResponse:
     )
 
 
+def _columns_to_proto(answer: PairAnswer) -> pb.PairColumns:
+    prediction = answer.prediction
+    return pb.PairColumns(
+        victim=answer.victim.astype("<u4").tobytes(),
+        neighbour=answer.neighbour.astype("<u4").tobytes(),
+        source=bytes([SOURCE[source] for source in prediction.source]),
+        reason=prediction.reason if any(prediction.reason) else (),
+        **{name: getattr(prediction, name).astype("<f8", copy=False).tobytes() for name in _NUMBERS},
+    )
+
+
+def _answer_from_columns(message: pb.PredictSlowdownsResponse) -> PairAnswer:
+    columns = message.columns
+    numbers = {name: np.frombuffer(getattr(columns, name), dtype="<f8").astype(np.float64) for name in _NUMBERS}
+    sources = {number: Source(SOURCE.word(number, "source")) for number in set(columns.source)}
+    return PairAnswer(
+        victim=np.frombuffer(columns.victim, dtype="<u4").astype(np.int64),
+        neighbour=np.frombuffer(columns.neighbour, dtype="<u4").astype(np.int64),
+        prediction=Prediction(
+            source=tuple(sources[number] for number in columns.source),
+            reason=tuple(columns.reason) or ("",) * len(columns.source),
+            **numbers,
+        ),
+        model_version=message.model_version,
+        device_type=message.device_type,
+    )
+
+
 def pair_answer_from_proto(message: pb.PredictSlowdownsResponse) -> PairAnswer:
     """Predictions in the order of the pairs."""
+    if message.HasField("columns"):
+        return _answer_from_columns(message)
     rows = message.predictions
 
     def column(name: str) -> NDArray[np.float64]:

@@ -128,6 +128,7 @@ def summary_to_proto(summary: ProfileSummary) -> pb.ProfileSummary:
         source=summary.source,
         newest=summary.newest,
         registered=summary.registered,
+        problem=summary.problem,
     )
     set_numbers(message, summary, "step_time_s")
     return message
@@ -143,4 +144,5 @@ def summary_from_proto(message: pb.ProfileSummary) -> ProfileSummary:
         step_time_s=number(message, "step_time_s"),
         newest=message.newest,
         registered=message.registered,
+        problem=message.problem,
     )

@@ -48,6 +48,9 @@ _NUMBERS = (
     "used_bytes",
     "device_used_bytes",
     "duration_s",
+    "min_joint_throughput",
+    "mean_completion_s",
+    "other_mean_completion_s",
 )
 _SIZES = ("needed_bytes", "known_bytes", "working_set_bytes")
 

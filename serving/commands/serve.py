@@ -1,8 +1,8 @@
 """Serve a trained model over gRPC."""
 
 import json
-import logging
 import os
+import signal
 from pathlib import Path
 from typing import Annotated
 
@@ -24,22 +24,33 @@ def serve(
     store: Annotated[Path | None, typer.Option(help="SQLite file of the store. Default: WORK/store.db.")] = None,
     work: Annotated[Path | None, typer.Option(help="Workspace. Default: ./interfere-work.")] = None,
     metrics_port: Annotated[int | None, typer.Option(help="Port of Prometheus /metrics. Default: none.")] = None,
+    log_format: Annotated[str | None, typer.Option(help="Log lines: text or json. Default: text.")] = None,
     config: Annotated[Path | None, typer.Option(help="TOML file with any of the settings.")] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Serve a trained model over gRPC until SIGTERM or Ctrl-C.
+    """Serve a trained model over gRPC until SIGTERM or Ctrl-C; newly published models are taken while it runs.
 
     Every setting can also be given as a variable: INTERFERE_THREADS, INTERFERE_MAX_CONCURRENT_RPCS,
     INTERFERE_GRACE_S, ...
     """
     from interfere.config import load_settings
+    from serving.logs import configure
     from serving.server import start_server
 
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     settings = load_settings(
-        config, model=model, host=host, port=port, store=store, work=work, metrics_port=metrics_port
+        config,
+        model=model,
+        host=host,
+        port=port,
+        store=store,
+        work=work,
+        metrics_port=metrics_port,
+        log_format=log_format,
     )
+    configure(settings.log_format)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until there is a server to look for a model
     server = start_server(settings)
+    signal.signal(signal.SIGHUP, lambda *_: server.look_for_model())
     ready = {
         "address": server.address,
         "port": server.port,

@@ -12,7 +12,14 @@ import typer
 
 from tests.docs.architecture_page import ROOT
 
-PAGES = ("README.md", "docs/commands.md", "docs/requests.md", "docs/architecture.md", "CONTRIBUTING.md")
+PAGES = (
+    "README.md",
+    "docs/commands.md",
+    "docs/requests.md",
+    "docs/operations.md",
+    "docs/architecture.md",
+    "CONTRIBUTING.md",
+)
 
 
 def command_lines() -> Iterator[tuple[str, str]]:

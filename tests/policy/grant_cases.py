@@ -76,6 +76,7 @@ def window(start_s: float, end_s: float, gib: float, name: str = "a") -> MemoryU
         workload=name[0],
         device_type=DEVICE,
         bytes=gib * GIB,
+        min_bytes=gib * GIB,
         start_s=start_s,
         end_s=end_s,
         device_id="",

@@ -23,7 +23,7 @@ def decided(
         pending=pending,
         devices=tuple(Device(id=str(k), type=kind, residents=jobs) for k, jobs in enumerate(companies)),
         now_s=1000.0,
-        limits=Limits.of(**limits),
+        limits=Limits.of(**{"min_joint_throughput": 0.0} | limits),
     )
     return decide(context(snapshot, TABLE, KNOWN, "x"), ScopeLedger(scope="default"))
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from interfere.policy.answer.ranking import rank
 from interfere.policy.ledger.promises import reconcile_promises
-from interfere.policy.solve.gangs import plan_all_sizes
+from interfere.policy.solve.planner import plan_pending_jobs
 from interfere.policy.validate import validate_snapshot
 from interfere.records import Action, ActionKind, Device, Job, Limits, Promise, Snapshot
 from tests.tables import DEVICE, TablePredictor, catalogue, context, profile, resolver
@@ -40,7 +40,7 @@ def clusters(draw: st.DrawFn) -> Snapshot:
 @given(clusters())
 @settings(max_examples=150, deadline=None)
 def test_a_job_starts_only_in_its_pools_and_waits_only_when_these_are_full(seen: Snapshot) -> None:
-    found = plan_all_sizes(context(seen, TABLE, KNOWN, "d"))
+    found = plan_pending_jobs(context(seen, TABLE, KNOWN, "d"))
     pool = {one.id: one.pool for one in seen.devices}
     wants = {one.id: one.pools for one in seen.pending}
     touched = {name for action in found.actions for name in action.places}
@@ -54,7 +54,7 @@ def test_a_job_starts_only_in_its_pools_and_waits_only_when_these_are_full(seen:
 
 def test_the_reasons_name_the_pool() -> None:
     seen = Snapshot(pending=(job("x", "a", "b"),), devices=(device("d", "c", job("r")), device("e", "")))
-    found = plan_all_sizes(context(seen, TABLE, KNOWN, "d"))
+    found = plan_pending_jobs(context(seen, TABLE, KNOWN, "d"))
     assert found.actions[0].reason == "pool: no device with a free seat is in [a, b]"
     assert found.refused[0].reason == "pool: x allows [a, b], the device is in c"
     devices = (*seen.devices, device("f", "b"), device("g", "a"))
@@ -67,23 +67,23 @@ def test_the_reasons_name_the_pool() -> None:
 def test_two_pending_jobs_share_only_in_a_pool_that_both_allow() -> None:
     jobs = (job("x", "a"), job("y", "b"))
     one = Snapshot(pending=jobs, devices=(device("d", "a"),))
-    assert [a.kind for a in plan_all_sizes(context(one, TABLE, KNOWN, "d")).actions] == [
+    assert [a.kind for a in plan_pending_jobs(context(one, TABLE, KNOWN, "d")).actions] == [
         ActionKind.START_ALONE,
         ActionKind.WAIT,
     ]
     assert "pool: y allows [b], the device is in a" in [
-        r.reason for r in plan_all_sizes(context(one, TABLE, KNOWN, "d")).refused
+        r.reason for r in plan_pending_jobs(context(one, TABLE, KNOWN, "d")).refused
     ]
 
 
 def test_a_job_may_join_a_resident_outside_of_its_pools() -> None:
     seen = Snapshot(pending=(job("x"),), devices=(device("d", "c", job("r", "a")),))
-    assert plan_all_sizes(context(seen, TABLE, KNOWN, "d")).actions[0].kind is ActionKind.START_SHARED
+    assert plan_pending_jobs(context(seen, TABLE, KNOWN, "d")).actions[0].kind is ActionKind.START_SHARED
 
 
 def test_a_gang_is_in_one_pool() -> None:
     seen = Snapshot(pending=(job("x", gpus=2),), devices=(device("d", "a"), device("e", "b"), device("f", "b")))
-    assert plan_all_sizes(context(seen, TABLE, KNOWN, "d")).actions[0].places == ("e", "f")
+    assert plan_pending_jobs(context(seen, TABLE, KNOWN, "d")).actions[0].places == ("e", "f")
 
 
 @pytest.mark.parametrize(("partial", "fields"), [(False, ["pending[0].pools[1]"]), (True, [])])

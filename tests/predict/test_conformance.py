@@ -103,7 +103,7 @@ def online_around_the_measured_table() -> tuple[OnlineModel, tuple[JobProfile, .
             slowdown=1.2 + 0.05 * number,
         )
         assert model.observe(window, lambda workload, _: jobs.get(workload)).result is ObservationResult.APPLIED
-    unprofiled = model.unprofiled.profile("unprofiled", DEVICE)
+    unprofiled = model.stand_ins.profile("unprofiled", DEVICE)
     assert unprofiled is not None
     return model, (*jobs.values(), unprofiled)
 

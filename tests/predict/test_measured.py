@@ -1,9 +1,12 @@
 """A measured pair is answered by its measurement, in one call or in a matrix, in both directions."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from interfere.predict.measured import MeasuredPredictor, MeasuredSlowdown, PairKey
+from interfere.predict.residual import OnlineModel
 from interfere.records import PairBatch, Source
 from tests.tables import DEVICE, TablePredictor, matrix_batch, profile
 
@@ -62,3 +65,29 @@ def test_a_pair_measured_once_is_as_uncertain_as_the_models_answer() -> None:
         ahead = one.predict_matrix(matrix_batch(JOBS[:1], JOBS[1:2]), quantile=q).victim_slowdown.item()
         back = one.predict_matrix(matrix_batch(JOBS[1:2], JOBS[:1]), quantile=q).neighbour_slowdown.item()
         assert ahead == back == pytest.approx(expected, rel=1e-6)
+
+
+def test_a_job_whose_step_time_contradicts_the_measured_one_is_answered_by_the_model() -> None:
+    key = PairKey("a", "b", DEVICE, "timeslice")
+    step_times = {("a", DEVICE): 0.01, ("b", DEVICE): 0.01}
+    measured = MeasuredPredictor(TablePredictor(TABLE), {key: ROW}, step_times)
+    online = OnlineModel(measured, measured=[key], step_times=step_times)
+    jobs = [
+        profile("a"),
+        profile("b"),
+        replace(profile("a"), step_time_s=0.02),
+        replace(profile("a"), step_time_s=0.011),
+    ]
+    batch = PairBatch(
+        jobs=tuple(jobs),
+        victim=np.array([0, 2, 3]),
+        neighbour=np.ones(3, dtype=int),
+        device_type=DEVICE,
+        mode="timeslice",
+    )
+    for predictor in (measured, online):
+        answer = predictor.predict_pairs(batch)
+        assert answer.source == (Source.MEASURED, Source.MODEL, Source.MEASURED)
+        assert answer.median.tolist() == [ROW.slowdown, TABLE["a", "b"], ROW.slowdown]
+        matrix = predictor.predict_matrix(matrix_batch(jobs, jobs[1:2]))
+        assert matrix.victim_slowdown[[0, 2, 3], 0].tolist() == pytest.approx(answer.median.tolist())

@@ -21,7 +21,7 @@ def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def settings(model_folder: Path, tmp_path: Path) -> Settings:
-    return Settings(model=model_folder, work=tmp_path / "work", port=0, grace_s=1.0)
+    return Settings(model=model_folder, work=tmp_path / "work", port=0, grace_s=1.0, decision_workers=0)
 
 
 @pytest.fixture

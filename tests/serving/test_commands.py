@@ -157,13 +157,31 @@ def test_observe_moves_the_next_prediction(served: dict[str, Any], folder: Path)
         "slowdown": 4.0,
     }
     told = ask(served, folder, "observe", "-", stdin=json.dumps([window]))
-    assert told == {"observations": [{"observation_id": "o1", "result": "applied", "reason": ""}]}
+    (answer,) = told["observations"]
+    assert (answer["observation_id"], answer["result"], answer["reason"]) == ("o1", "applied", "")
+    assert 0.1 < answer["weight"] < 1.0  # 2.4 × the prediction
     (said,) = ask(served, folder, "predict", "--victim", "stream", "--neighbour", "gemm")["predictions"]
     assert expected("stream", "gemm") < said["slowdown"] < 4.0
-    broken = json.dumps([window | {"observation_id": "o2", "workload": "nobody"}])
+    broken = json.dumps([window | {"observation_id": "o2", "company": ["gemm", "train"]}])
     ran = interfere("observe", "-", "--target", served["address"], stdin=broken, cwd=folder)
     assert ran.returncode == 1
     assert "rejected" in ran.stdout
+
+
+def test_reporters_are_listed_weighed_and_rolled_back(served: dict[str, Any], folder: Path) -> None:
+    sent = {"workload": "stream", "job_id": "j", "device_type": DEVICE_TYPE, "start_s": 0, "end_s": 10, "slowdown": 1.8}
+    windows = [sent | {"observation_id": f"r{k}", "company": ["gemm"], "reporter": "node-7"} for k in range(3)]
+    ask(served, folder, "observe", "-", stdin=json.dumps(windows))
+    (one,) = ask(served, folder, "observe", "reporters")["reporters"]
+    assert (one["reporter"], one["windows"], one["weight"]) == ("node-7", 3, 1.0)
+    ask(served, folder, "observe", "weigh", "node-7", "--weight", "0.5", "--reason", "a noisy clock")
+    told = ask(served, folder, "observe", "rollback", "--to", "0", "--reporter", "node-7", "--reason", "forged")
+    assert told["observations"][0]["result"] == "applied"
+    assert ask(served, folder, "observe", "reporters") == {"reporters": []}
+    end = ask(served, folder, "observe", "log", "--limit", "1")["entries"][0]["sequence"]
+    ask(served, folder, "observe", "rollback", "--undo", str(end), "--reason", "it was true")
+    (again,) = ask(served, folder, "observe", "reporters")["reporters"]
+    assert (again["windows"], again["weight"]) == (3, 0.5)
 
 
 def test_the_log_is_looked_at_and_rolled_back(served: dict[str, Any], folder: Path) -> None:

@@ -16,7 +16,7 @@ from interfere.predict.online.prior import PRIOR_FILE
 from interfere.records import ActionKind, Device, Explanation, Job, Limits, Plan, Progress, Source
 from serving.explaining import LEARNED, MEASURED
 from serving.server import RunningServer
-from tests.models import DEVICE_TYPE, SLOPE, STEP_TIME_S, WORKLOADS, expected, profile, publish
+from tests.models import DEVICE_TYPE, SLOPE, STEP_TIME_S, WORKLOADS, add_file, expected, profile, publish
 from tests.serving.test_decisions import snapshot
 from tests.serving.test_log import cold_prior
 from tests.serving.test_observations import window
@@ -133,7 +133,7 @@ def test_a_job_without_facts_is_explained_by_what_was_observed(
     serve: Callable[..., RunningServer], settings: Settings, tmp_path: Path
 ) -> None:
     folder = publish(tmp_path / "with-means")
-    (folder / PRIOR_FILE).write_bytes(residual_prior_file(cold_prior()))
+    add_file(folder, PRIOR_FILE, residual_prior_file(cold_prior()))
     with PolicyClient(serve(replace(settings, model=folder)).address) as client:
         client.observe([window(f"cold {k}", "nobody", "gemm", slowdown=1.9) for k in range(8)])
         jobs = (Job(id="a", workload="nobody"), Job(id="b", workload="stream"))

@@ -1,15 +1,20 @@
 """RegisterProfiles, GetProfile, ListProfiles, GetModel."""
 
+import sqlite3
 from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
 from interfere.client import PolicyClient
-from interfere.errors import NotFoundError
-from interfere.records import KernelStat
+from interfere.config import Settings
+from interfere.errors import InvalidInputError, NotFoundError
+from interfere.records import Device, Job, KernelStat, Snapshot
+from interfere.store.sqlite import SqliteStore
+from serving.profiles import MAX_VERSIONS
 from serving.server import RunningServer
 from tests.models import DEVICE_TYPE, WORKLOADS, expected, profile
+from tests.serving.test_server import scrape
 
 
 def test_a_profile_comes_back_whole_also_after_a_restart(serve: Callable[..., RunningServer]) -> None:
@@ -54,3 +59,43 @@ def test_the_model_says_what_it_can_answer_for(client: PolicyClient) -> None:
     assert (info.model, info.calibrated, info.trained_on[0].table) == ("additive", False, "tiny")
     assert {(s.split, s.model, s.metric): s.value for s in info.scores}["pair", "additive", "mae"] == 0.05
     assert info.online.observations == 0
+
+
+def test_only_the_newest_profiles_of_a_workload_are_kept(serve: Callable[..., RunningServer]) -> None:
+    server = serve()
+    with PolicyClient(server.address) as client:
+        ids = [client.register_profiles([profile("again", step_time_s=1.0 + k)])[0] for k in range(MAX_VERSIONS + 3)]
+        kept = [p.profile_id for p in client.list_profiles(workload="again")]
+    assert kept == ids[3:]
+    server.stop()
+    with PolicyClient(serve().address) as client:
+        assert [p.profile_id for p in client.list_profiles(workload="again")] == kept
+
+
+def test_a_profile_that_cannot_be_encoded_is_refused(client: PolicyClient) -> None:
+    kernels = (KernelStat(name="k", mean_s=1e200, count=3),)
+    with pytest.raises(InvalidInputError, match=r"profiles\[0\].kernels\[0\].mean_s(.|\n)*unit"):
+        client.register_profiles([replace(profile("huge"), kernels=kernels)])
+    assert client.list_profiles(workload="huge") == ()
+
+
+def test_a_profile_of_an_earlier_release_that_cannot_be_encoded_is_set_aside_and_removed(
+    serve: Callable[..., RunningServer], settings: Settings
+) -> None:
+    """Stored before there were bounds: the server starts, says so, and answers for all others."""
+    bad = replace(profile("huge"), kernels=(KernelStat(name="k", mean_s=1e300, count=1e300),))
+    store = SqliteStore(settings.store_path)
+    (bad_id,) = store.profiles.put([bad])
+    store.close()
+    with sqlite3.connect(settings.store_path) as connection:
+        connection.execute("INSERT INTO profile (id, content) VALUES ('damaged', '{\"workload\": 3')")
+    server = serve(replace(settings, metrics_port=0))
+    assert "interfere_quarantined_profiles 2.0" in scrape(server)
+    with PolicyClient(server.address) as client:
+        device = Device(id="d", type=DEVICE_TYPE)
+        client.match(Snapshot(pending=(Job(id="a", workload="huge"), Job(id="b", workload="gemm")), devices=(device,)))
+        problems = {p.profile_id: p.problem for p in client.list_profiles() if p.problem}
+        assert problems.keys() == {bad_id, "damaged"}
+        assert set(client.remove_profiles([bad_id, "damaged", "never"])) == {bad_id, "damaged"}
+        assert not any(p.problem for p in client.list_profiles())
+    assert "interfere_quarantined_profiles 0.0" in scrape(server)

@@ -9,13 +9,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from features.pair import FeatureEncoder
 from interfere.client import PolicyClient
 from interfere.commands.grants import app
 from interfere.config import Settings
 from interfere.errors import InvalidInputError
-from interfere.predict.occlusion import Occlusion
-from interfere.predict.onnx import load_model
 from interfere.records import (
     Action,
     ActionKind,
@@ -35,6 +32,7 @@ from interfere.wire.messages import GrantLine
 from serving.metrics import Metrics
 from serving.server import RunningServer
 from serving.service import PolicyCore
+from serving.state import load_served_model
 from tests.models import DEVICE_TYPE
 from tests.serving.test_server import scrape
 
@@ -67,6 +65,7 @@ def used(start_s: float, end_s: float, gib: float, name: str = "a", **given: obj
         "job_id": name,
         "workload": "gemm",
         "bytes": gib * GIB,
+        "min_bytes": gib * GIB,
         "device_type": DEVICE_TYPE,
         "start_s": start_s,
         "end_s": end_s,
@@ -176,20 +175,9 @@ def test_without_a_clock_nothing_is_remembered(client: PolicyClient) -> None:
 
 
 def test_two_servers_on_one_store_grant_no_granule_twice(model_folder: Path, tmp_path: Path) -> None:
-    model = load_model(model_folder, FeatureEncoder())
+    model = load_served_model(model_folder)
     store = SqliteStore(tmp_path / "store.db")
-    cores = [
-        PolicyCore(
-            predictor=model,
-            manifest=model.manifest,
-            shipped=model.profiles,
-            store=store,
-            metrics=Metrics(),
-            occlusion=Occlusion(model, model.profiles.values()),
-            time_budget_s=2.0,
-        )
-        for _ in range(2)
-    ]
+    cores = [PolicyCore(model=model, store=store, metrics=Metrics(), time_budget_s=2.0) for _ in range(2)]
     names = [f"j{k}" for k in range(6)]
 
     def ask(k: int) -> None:

@@ -1,6 +1,7 @@
 """PredictSlowdowns and PredictMatrix over the wire, against numbers worked out by hand."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,6 +9,11 @@ import pytest
 from interfere.client import JobRef, PolicyClient
 from interfere.errors import InvalidInputError, LimitError, UnfitError
 from interfere.records import Source
+from interfere.store.sqlite import SqliteStore
+from interfere.wire.messages import MatrixQuery, PairQuery
+from serving.metrics import Metrics
+from serving.service import PolicyCore
+from serving.state import load_served_model
 from tests.models import DEVICE_TYPE, RESIDUALS, WORKLOADS, expected, profile
 
 
@@ -144,3 +150,20 @@ def test_stated_limits(client: PolicyClient) -> None:
         client.predict(["infer"] * 200)
     with pytest.raises(LimitError, match="split it"):
         client.predict_matrix(["infer"] * 3000)
+
+
+def test_profiles_that_come_with_a_request_are_not_kept(model_folder: Path, tmp_path: Path) -> None:
+    """20,000 of them once filled a gigabyte in some requests."""
+    model, store = load_served_model(model_folder), SqliteStore(tmp_path / "store.db")
+    predictor = model.forget.__self__  # type: ignore[attr-defined]
+    core = PolicyCore(model=model, store=store, metrics=Metrics(), time_budget_s=1.0)
+    core.predict(PairQuery(jobs=(JobRef(workload="gemm"), JobRef(workload="infer")), allow_extrapolation=True))
+    core.predict(PairQuery(jobs=(JobRef(workload="stream"), JobRef(workload="infer"))))
+    kept, kept_bytes = len(predictor._cache), predictor._cached_bytes
+    for k in range(20):
+        inline = tuple(JobRef(profile=profile(f"new{k}-{i}", step_time_s=0.01 + i)) for i in range(5))
+        core.predict(PairQuery(jobs=inline, allow_extrapolation=True))
+        core.predict_matrix(MatrixQuery(victims=inline, allow_extrapolation=True))
+    assert (len(predictor._cache), predictor._cached_bytes) == (kept, kept_bytes)
+    assert kept > 0
+    store.close()

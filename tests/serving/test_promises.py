@@ -1,18 +1,18 @@
 """Promises over the wire: told again, released, never made twice; a contradiction changes nothing that is stored."""
 
+import json
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
-from features.pair import FeatureEncoder
 from interfere.client import PolicyClient
+from interfere.commands import scopes
 from interfere.config import Settings
-from interfere.errors import InvalidInputError
-from interfere.predict.occlusion import Occlusion
-from interfere.predict.onnx import load_model
+from interfere.errors import InvalidInputError, NotFoundError
 from interfere.records import (
     Action,
     ActionKind,
@@ -30,6 +30,7 @@ from interfere.v1 import policy_pb2 as pb
 from serving.metrics import Metrics
 from serving.server import RunningServer
 from serving.service import PolicyCore
+from serving.state import load_served_model
 from tests.models import DEVICE_TYPE
 from tests.serving.test_server import scrape
 
@@ -148,6 +149,51 @@ def test_an_outcome_of_another_decision_or_of_success_releases_nothing(client: P
     assert "promised" in client.match(snapshot(3.0, "a")).actions[0].reason
 
 
+def test_half_a_second_back_is_tolerated_and_the_ledger_goes_on(client: PolicyClient, settings: Settings) -> None:
+    told = client.match(snapshot(50.0, "a"))
+    for now_s in (49.6, 49.5, 50.0):
+        again = client.match(snapshot(now_s, "a")).actions[0]
+        assert again.reason == f"promised by decision {told.decision_id}"
+    with pytest.raises(InvalidInputError, match="goes back"):
+        client.match(snapshot(49.4, "a"))
+
+
+@pytest.mark.parametrize("start_s", [0.0, 1.8e9])
+def test_a_scope_whose_clock_jumped_is_reset_while_the_server_runs(
+    client: PolicyClient, settings: Settings, start_s: float
+) -> None:
+    jump_s = start_s + 29 * 86_400.0
+    client.match(snapshot(start_s, "a"))
+    client.match(snapshot(jump_s, "a"))
+    with pytest.raises(InvalidInputError) as caught:
+        client.match(snapshot(start_s + 60.0, "a"))
+    (violation,) = caught.value.violations
+    assert "interfere scopes reset default" in violation.remedy
+    done = CliRunner().invoke(scopes.app, ["reset", "default", "--store", str(settings.store_path), "--json"])
+    assert done.exit_code == 0
+    assert json.loads(done.stdout)["now_s"] == jump_s
+    assert client.match(snapshot(start_s + 60.0, "a")).actions[0].kind is ActionKind.START_ALONE
+    unknown = CliRunner().invoke(scopes.app, ["reset", "other", "--store", str(settings.store_path)])
+    assert isinstance(unknown.exception, NotFoundError)
+    assert "one of: default" in str(unknown.exception)
+
+
+@pytest.mark.parametrize("kind", [OutcomeKind.LOST_RACE, OutcomeKind.REFUSED])
+def test_a_start_that_did_not_happen_withdraws_no_accepted_deadline(client: PolicyClient, kind: OutcomeKind) -> None:
+    job = Job(id="a", workload="gemm", remaining_s=100.0, remaining_p90_s=100.0, deadline_s=1160.0)
+    device = Device(id="d", type=DEVICE_TYPE)
+    told = client.match(Snapshot(pending=(job,), devices=(device,), now_s=1000.0))
+    assert told.actions[0].accepted
+    lost = Outcome(
+        observation_id="o", job_id="a", kind=kind, at_s=1001.0, decision_id=told.decision_id, reason="it was taken"
+    )
+    client.observe([lost])
+    taken = replace(device, residents=(Job(id="r", workload="stream", remaining_s=20.0),))
+    later = Snapshot(pending=(replace(job, id="b", deadline_s=1150.0), job), devices=(taken,), now_s=1002.0)
+    alone = replace(later, limits=Limits(allowed=frozenset({ActionKind.START_ALONE, ActionKind.WAIT})))
+    assert [action.accepted for action in client.match(alone).actions] == [False, True]
+
+
 def test_scopes_and_snapshots_without_a_clock_know_of_no_promise(client: PolicyClient) -> None:
     client.match(snapshot(0.0, "a"))
     assert "promised" not in client.match(snapshot(0.0, "a", scope="other")).actions[0].reason
@@ -192,7 +238,9 @@ CONTRADICTIONS: dict[str, tuple[pb.MatchRequest, str]] = {
         "pending[1].id",
     ),
     "one device twice": (pb.MatchRequest(devices=[pb.Device(id="d", type="t")] * 2, now_s=9), "devices[1].id"),
-    "a clock that goes back": (pb.MatchRequest(devices=[pb.Device(id="d", type="t")], now_s=4.9), "now_s"),
+    "a clock that goes back": (pb.MatchRequest(devices=[pb.Device(id="d", type="t")], now_s=4.4), "now_s"),
+    "a clock that jumps": (pb.MatchRequest(devices=[pb.Device(id="d", type="t")], now_s=5 + 31 * 86400), "now_s"),
+    "a clock in milliseconds": (pb.MatchRequest(devices=[pb.Device(id="d", type="t")], now_s=1.8e12), "now_s"),
     "a clock before the first second": (pb.MatchRequest(devices=[pb.Device(id="d", type="t")], now_s=-1), "now_s"),
     "a resident from the future": (
         pb.MatchRequest(
@@ -243,7 +291,8 @@ def test_a_contradiction_names_its_field_and_changes_nothing_stored(
 
 
 def stored_bytes(path: Path) -> dict[str, bytes]:
-    return {each.name: each.read_bytes() for each in path.parent.glob("store.db*") if not each.name.endswith("-shm")}
+    files = (each for each in path.parent.glob("store.db*") if each.is_file() and not each.name.endswith("-shm"))
+    return {each.name: each.read_bytes() for each in files}
 
 
 def test_a_snapshot_full_of_residents_is_a_fact(client: PolicyClient) -> None:
@@ -259,27 +308,16 @@ def test_a_device_that_vanished_releases_its_promise(client: PolicyClient) -> No
 
 
 def test_two_servers_on_one_store_promise_no_seat_twice(model_folder: Path, tmp_path: Path) -> None:
-    model = load_model(model_folder, FeatureEncoder())
+    model = load_served_model(model_folder)
     store = SqliteStore(tmp_path / "store.db")
-    cores = [
-        PolicyCore(
-            predictor=model,
-            manifest=model.manifest,
-            shipped=model.profiles,
-            store=store,
-            metrics=Metrics(),
-            occlusion=Occlusion(model, model.profiles.values()),
-            time_budget_s=2.0,
-        )
-        for _ in range(2)
-    ]
+    cores = [PolicyCore(model=model, store=store, metrics=Metrics(), time_budget_s=2.0) for _ in range(2)]
     names = [f"j{k}" for k in range(6)]
 
     def ask(k: int) -> tuple[Action, ...]:
         some = names[k % 4 :] + names[: k % 4]
-        plan = cores[k % 2].match(snapshot(0.0, *some, devices="de", snapshot_id=str(k)))
-        assert plan is not None
-        return plan.actions
+        decided = cores[k % 2].match(snapshot(0.0, *some, devices="de", snapshot_id=str(k)))
+        assert decided is not None
+        return decided[0].actions
 
     with ThreadPoolExecutor(8) as pool:
         told = [started(actions) for actions in pool.map(ask, range(24))]

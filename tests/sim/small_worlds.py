@@ -55,9 +55,13 @@ def world(*jobs: SimJob, count: int = 1, clock_s: float = 0.0, **options: Any) -
 
 
 def sharings(table: TruthTable, *, ends_first: bool = False) -> list[Sharing | None]:
-    """No sharing, and each way to share, with and without a cap. `ends_first`: must guests end before their hosts?"""
+    """No sharing, and each way to share, with and without a cap. `ends_first`: must guests end before their hosts?
+
+    Pairs may share even where they do less than one after the other: every decision occurs.
+    """
     known = true_beliefs(table)
     common = {"predictor": known, "profiles": known.profiles, "mode": MODE, "guest_ends_first": ends_first}
+    common |= {"min_joint_throughput": 0.0}
     return [
         None,
         GreedySharing(**common),

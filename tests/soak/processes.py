@@ -1,6 +1,7 @@
 """A server in a process of its own, and a reporter that writes down what was acknowledged."""
 
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -42,6 +43,23 @@ def serving(model: Path, store: Path) -> Iterator[Served]:
         yield served
     finally:
         served.kill()
+
+
+@contextmanager
+def serving_with(folder: Path, **settings: object) -> Iterator[Served]:
+    """A server with any settings, its log in `folder`; ended by SIGTERM, with status 0."""
+    given = {f"INTERFERE_{name.upper()}": str(value) for name, value in settings.items()}
+    command = [sys.executable, "-m", "interfere", "serve", "--json", "--port", "0", "--work", str(folder)]
+    with (folder / "server.log").open("w") as log:
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True, env={**os.environ, **given})
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    assert line, (folder / "server.log").read_text()
+    try:
+        yield Served(process, json.loads(line)["address"])
+    finally:
+        process.terminate()
+        assert process.wait(30) == 0, (folder / "server.log").read_text()[-5000:]
 
 
 def start(model: Path, store: Path) -> subprocess.Popen[str]:

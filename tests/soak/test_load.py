@@ -13,7 +13,7 @@ from interfere.predict.onnx import load_model
 from interfere.predict.residual import OnlineModel
 from interfere.records import Progress
 from interfere.store.sqlite import SqliteStore
-from serving.learning import ObservationLedger
+from serving.learning.ledger import ObservationLedger
 from serving.metrics import Metrics
 from serving.profiles import ProfileCatalogue
 from tests.models import DEVICE_TYPE, profile
@@ -73,9 +73,9 @@ def test_a_restart_with_a_long_log(model_folder: Path, tmp_path: Path) -> None:
     store.profiles.put([profile(name) for name in names])
     model = load_model(model_folder, FeatureEncoder())
     predictor = MeasuredPredictor(model, {})
-    catalogue = ProfileCatalogue(store.profiles, model.profiles.values())
+    catalogue = ProfileCatalogue(model.profiles.values(), store.profiles.all())
     ledger = ObservationLedger(
-        lambda: OnlineModel(predictor), store.observations, store.checkpoints, catalogue, Metrics()
+        lambda _: OnlineModel(predictor), store.observations, store.checkpoints, catalogue, Metrics()
     )
     for start in range(0, ENTRIES, 2_000):
         ledger.observe([_window(k, rng.choice(names), rng.choice(names)) for k in range(start, start + 2_000)])

@@ -161,7 +161,8 @@ class StoreLaws:
         assert {(e.result, e.reason, e.received_s) for e in found} == {(ObservationResult.QUARANTINED, "why", 7.0)}
         assert log.counts() == {"progress": 1, "memory_usage": 1, "outcome": 1, "rollback": 1}
         assert log.counts(up_to=2) == {"progress": 1, "memory_usage": 1}
-        assert (log.rollbacks(), log.rollbacks(up_to=3)) == (((4, 1),), ())
+        assert (log.rollbacks(), log.rollbacks(up_to=3)) == (((4, 1, ""),), ())
+        assert log.rewrites() == ((4, 1),)
 
     def test_a_long_log_is_read_in_parts(self, open_store: Callable[[], Store]) -> None:
         log = open_store().observations
@@ -241,11 +242,11 @@ class StoreLaws:
         promises = (promise("a", "d1", "d2"), promise("b", "d1", "d2"))
         ledgers.commit(ScopeLedger(scope="s", promises=promises))
         assert (
-            ledgers.release_promises("a", "d3"),
-            ledgers.release_promises("x", "d1"),
+            ledgers.release_promises("a", "d3", deadlines=True),
+            ledgers.release_promises("x", "d1", deadlines=True),
             ledgers.read("s").revision,
         ) == (0, 0, 1)
-        assert ledgers.release_promises("a", "d2") == 1
+        assert ledgers.release_promises("a", "d2", deadlines=False) == 1
         assert [kept.action.job_id for kept in ledgers.read("s").promises] == ["b"]
         assert not ledgers.commit(ScopeLedger(scope="s", revision=1, promises=promises))  # read before the release
 
@@ -259,10 +260,26 @@ class StoreLaws:
         store.close()
         ledgers = open_store().ledgers
         assert repr(ledgers.read("s")) == repr(replace(ledger, revision=1))
-        assert (ledgers.release_promises("a", "d2"), ledgers.release_promises("a", "d1")) == (0, 1)
+        released = [ledgers.release_promises("a", decision, deadlines=True) for decision in ("d2", "d1")]
+        assert released == [0, 1]
         assert ledgers.read("s").accepted_deadlines == accepted[:1]
-        assert ledgers.release_promises("b", "d1") == 2
-        assert (ledgers.read("s").promises, ledgers.read("s").accepted_deadlines) == ((), ())
+        assert ledgers.release_promises("b", "d1", deadlines=False) == 1
+        assert (ledgers.read("s").promises, ledgers.read("s").accepted_deadlines) == ((), accepted[:1])
+        assert ledgers.release_promises("b", "d1", deadlines=True) == 1
+        assert ledgers.read("s").accepted_deadlines == ()
+
+    def test_a_scope_that_is_reset_begins_anew_and_others_stay(self, open_store: Callable[[], Store]) -> None:
+        store = open_store()
+        for scope in ("s", "t"):
+            assert store.ledgers.commit(ScopeLedger(scope=scope, now_s=9.0, promises=(promise("a"),)))
+        store.decisions.put(DECISION)
+        forgotten = store.ledgers.reset("s")
+        assert forgotten is not None
+        assert (forgotten.now_s, len(forgotten.promises)) == (9.0, 1)
+        assert store.ledgers.read("s") == ScopeLedger(scope="s")
+        assert store.ledgers.read("t").revision == 1
+        assert store.decisions.find(DECISION.scope, DECISION.snapshot_id) is None
+        assert store.ledgers.reset("s") is None
 
     def test_grants_are_read_and_replaced_with_the_ledger(self, open_store: Callable[[], Store]) -> None:
         store = open_store()

@@ -8,7 +8,7 @@ import pytest
 
 from interfere.data.tables import read_table, write_table
 from interfere.errors import UnfitError
-from interfere.records import ObservationResult, PairStatus, Progress, Rollback
+from interfere.records import ObservationResult, PairStatus, Progress, ReporterWeight, Rollback
 from interfere.store.observed_table import observed_table
 from interfere.store.protocols import NewObservation
 from interfere.store.sqlite import SqliteStore
@@ -86,6 +86,32 @@ def test_windows_that_disagree_are_kept_as_unstable(store: SqliteStore) -> None:
     (row,) = observed_table(store, [profile("a"), profile("b")]).table.pairs
     assert row.status is PairStatus.UNSTABLE
     assert "disagree" in row.reason
+
+
+def held(number: int, slowdown: float, **given: object) -> NewObservation:
+    """A window that was told to be an outlier."""
+    observation = window(number, "a", "b", slowdown=slowdown, **given)  # type: ignore[arg-type]
+    return NewObservation(observation=observation, result=ObservationResult.QUARANTINED, reason="an outlier")
+
+
+def test_outliers_that_agree_with_one_another_are_a_new_level(store: SqliteStore) -> None:
+    append(store, *(window(k, "a", "b", slowdown=1.5) for k in range(20)))
+    store.observations.append([held(20, 80.0)], 0.0)
+    found = observed_table(store, [profile("a"), profile("b")])
+    assert (found.table.pairs[0].slowdown, found.windows, found.held_windows) == (pytest.approx(1.5), 20, 1)
+    store.observations.append([held(k, 2.2 + 0.01 * (k % 2)) for k in range(21, 31)], 0.0)
+    found = observed_table(store, [profile("a"), profile("b")])
+    assert (found.windows, found.held_windows) == (10, 21)
+    assert found.table.pairs[0].slowdown == pytest.approx(2.205, rel=0.01)
+
+
+def test_the_newest_campaign_counts_and_muted_reporters_do_not(store: SqliteStore) -> None:
+    append(store, *(window(k, "a", "b", slowdown=1.5, campaign="driver 1") for k in range(4)))  # type: ignore[arg-type]
+    append(store, window(4, "a", "b", slowdown=1.45, campaign="driver 2"))  # type: ignore[arg-type]
+    append(store, ReporterWeight(observation_id="m", reporter="mallory", weight=0.0, reason="forged"))
+    append(store, window(5, "a", "b", slowdown=1.9, campaign="driver 2", reporter="mallory"))  # type: ignore[arg-type]
+    (row,) = observed_table(store, [profile("a"), profile("b")]).table.pairs
+    assert (row.passes, row.campaign) == (pytest.approx((1.45,)), "driver 2")
 
 
 def test_a_read_only_store_is_read_beside_its_server_and_never_written(store: SqliteStore, tmp_path: Path) -> None:

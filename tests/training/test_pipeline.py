@@ -23,11 +23,11 @@ from interfere.records import PairBatch
 from interfere.strict_json import json_value
 from tests.tables import matrix_batch
 from training.candidates import Candidates
-from training.dataset import Dataset
+from training.dataset import Dataset, build_dataset
 from training.evaluation.cross_validation import evaluate_models
 from training.interval_calibration import partner_counts
 from training.models.catalogue import MODELS
-from training.pipeline import TrainingResult, train
+from training.pipeline import TrainingResult, small_domain_warnings, train
 from training.publishing.model_folder import publish
 from training.publishing.model_registry import MODEL, champion_folder, promote
 from training.publishing.publication import build_publication
@@ -202,6 +202,16 @@ def test_the_second_training_is_judged_against_the_champion(trained: Trained, se
     verdict = second["verdict"]
     assert verdict["against"].startswith("champion version 1's model type (")
     assert verdict["passed"] == verdict["reason"].startswith("passed: ")
+
+
+def test_a_device_type_with_a_few_rows_beside_many_of_another_is_warned_of(
+    small: Table, encoder: FeatureEncoder
+) -> None:
+    jobs = tuple(replace(job, device_type="a100") for job in small.jobs)
+    few = Table(name="few", jobs=jobs, pairs=tuple(replace(pair, device_type="a100") for pair in small.ok_pairs[:4]))
+    (warning,) = small_domain_warnings(build_dataset([small, few], encoder))
+    assert warning.startswith("warning: only 4 ordered pairs of a100/timeslice")
+    assert small_domain_warnings(build_dataset([small], encoder)) == []
 
 
 def test_the_first_model_of_a_workspace_is_its_champion(trained: Trained) -> None:

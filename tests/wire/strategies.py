@@ -37,6 +37,7 @@ from interfere.records import (
     Promise,
     Ranking,
     Refusal,
+    ReporterWeight,
     Rollback,
     Rule,
     RuleKind,
@@ -63,6 +64,7 @@ from interfere.wire.messages import (
     ProfileSummary,
     RankAnswer,
     RankQuery,
+    ReporterState,
     Score,
     TrainingTable,
 )
@@ -174,6 +176,8 @@ devices = st.builds(
     oversubscription_ratio=numbers(1.0, 100.0),
     granule_bytes=optional(1.0, 1e3),
     windows=tuples(windows),
+    price_per_hour=optional(),
+    power_w=optional(),
 )
 limits = st.builds(
     Limits.of,
@@ -188,10 +192,12 @@ limits = st.builds(
     memory_headroom=numbers(0.0, 0.99),
     misfit_risk=optional(0.0, 1.0),
     protected_slowdown=optional(1.0),
+    min_joint_throughput=numbers(),
     time_budget_s=optional(0.001),
     soft_cap=optional(1.0),
     promise_ttl_s=numbers(),
     slice_s=optional(1e-3),
+    ageing_s=numbers(),
     move_factor=numbers(1.0),
     grant_patience_s=numbers(),
     grant_tolerance=numbers(),
@@ -447,6 +453,8 @@ def windows(draw: st.DrawFn) -> Progress:
         slowdown=NAN if by_steps else draw(numbers(0.2, 100)),
         device_id=draw(words),
         mode=draw(modes),
+        reporter=draw(words),
+        campaign=draw(words),
     )
 
 
@@ -457,8 +465,10 @@ memory_usages = st.builds(
     job_id=names,
     workload=names,
     device_type=names,
-    bytes=numbers(0, 1e12),
+    bytes=numbers(1e6, 1e12),
+    min_bytes=optional(0, 1e6),
     device_id=words,
+    reporter=words,
 )
 outcomes = st.builds(
     Outcome,
@@ -470,12 +480,15 @@ outcomes = st.builds(
     device_id=words,
     reason=names,
 )
-rollbacks = st.builds(Rollback, observation_id=names, to_sequence=counts, reason=names)
+rollbacks = st.builds(Rollback, observation_id=names, to_sequence=counts, reason=names, reporter=words, undoes=counts)
+reporter_weights = st.builds(
+    ReporterWeight, observation_id=names, reporter=names, weight=numbers(0.0, 1.0), reason=names
+)
 
 
 def observations() -> st.SearchStrategy[Observation]:
     """Of every kind."""
-    return st.one_of(windows(), memory_usages, outcomes, rollbacks)
+    return st.one_of(windows(), memory_usages, outcomes, rollbacks, reporter_weights)
 
 
 log_entries = st.builds(
@@ -488,7 +501,13 @@ log_entries = st.builds(
     rolled_back=st.booleans(),
 )
 answers = tuples(
-    st.builds(ObservationAnswer, observation_id=names, result=st.sampled_from(ObservationResult), reason=words)
+    st.builds(
+        ObservationAnswer,
+        observation_id=names,
+        result=st.sampled_from(ObservationResult),
+        reason=words,
+        weight=optional(0, 1),
+    )
 )
 models = st.builds(
     ModelInfo,
@@ -514,6 +533,10 @@ models = st.builds(
         frozen=tuples(names),
         outcomes=counts,
         memory_usages=counts,
+        reporters=tuples(
+            st.builds(ReporterState, reporter=names, windows=counts, trust=numbers(0.0, 1.0), weight=numbers(0.0, 1.0))
+        ),
+        changed_domains=tuples(names),
     ),
     server_version=words,
 )

@@ -131,7 +131,7 @@ def test_a_request_with_only_jobs_and_devices_is_valid() -> None:
     snapshot = cluster.snapshot_from_proto(
         pb.MatchRequest(pending=[pb.Job(id="a", workload="w")], devices=[pb.Device(id="d", type="t")])
     )
-    assert (snapshot.scope, snapshot.pending[0].weight, snapshot.devices[0].mode) == ("default", 1.0, "timeslice")
+    assert (snapshot.scope, snapshot.pending[0].weight, snapshot.devices[0].mode) == ("default", 1.0, "")
     assert snapshot.limits.max_devices is None
     assert len(snapshot.limits.allowed) == 3
 
@@ -183,6 +183,9 @@ def test_absent_numbers_are_not_sent() -> None:
     message = predictions.pair_answer_to_proto(answer)
     assert not message.predictions[0].HasField("median")
     assert same(predictions.pair_answer_from_proto(message), answer)
+    columnar = predictions.pair_answer_to_proto(answer, columnar=True)
+    assert columnar.HasField("columns") == (not answer.further)
+    assert same(predictions.pair_answer_from_proto(columnar), answer)
 
 
 def test_a_decision_that_was_stored_before_there_were_rules_is_read() -> None:

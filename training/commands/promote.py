@@ -22,6 +22,8 @@ def promote(
 ) -> None:
     """Make a registered model that passed the gate the champion of the workspace and publish it."""
     from features.pair import FeatureEncoder
+    from interfere.client.served_model import served_note
+    from interfere.config import load_settings
     from training.publishing.model_registry import promote as promote_version
 
     fingerprint = FeatureEncoder().fingerprint
@@ -44,4 +46,6 @@ def promote(
         judged = "the baselines alone" if champion.judged_against is None else f"version {champion.judged_against}"
         progress_note(f"that verdict was against {judged}, not against the champion it replaces now")
     text = f"champion: version {champion.number} ({champion.model}), before: {before}\n{champion.folder}"
+    document["server"] = served_note(load_settings().target, champion.version, champion.folder)
+    progress_note(str(document["server"]))
     emit(document, text, as_json=as_json)

@@ -49,7 +49,7 @@ def replay(
         float | None,
         typer.Option(
             min=1.0,
-            help="Largest predicted slowdown of jobs that share. Default: 1.5; none with --deadlines.",
+            help="Largest predicted slowdown of jobs that share. Default: none, as the server has it.",
             show_default=False,
         ),
     ] = None,

@@ -35,7 +35,9 @@ def retrain(
     Exit status: 0 published, or nothing to do; 3 trained, and refused by the gate; 4 another run is at work; 1 failed;
     2 wrong usage.
     """
+    from interfere.client.served_model import served_note
     from interfere.config import load_settings
+    from interfere.predict.manifest import published_version
     from training.retrain import EXIT_BUSY, EXIT_STATUS, BusyError
     from training.retrain import retrain as retrain_models
     from training.table_folders import find_table_folders
@@ -57,7 +59,11 @@ def retrain(
             emit({"outcome": "busy", "reason": error.what}, "", as_json=True)
         raise typer.Exit(EXIT_BUSY) from None
     folder = f"\n{result.folder}" if result.folder else ""
-    emit(_document(result), f"{result.outcome.value}: {result.reason}{folder}", as_json=as_json)
+    document = _document(result)
+    if result.folder:
+        document["server"] = served_note(settings.target, published_version(result.folder), result.folder)
+        progress_note(document["server"])
+    emit(document, f"{result.outcome.value}: {result.reason}{folder}", as_json=as_json)
     raise typer.Exit(EXIT_STATUS[result.outcome])
 
 

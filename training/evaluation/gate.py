@@ -127,6 +127,12 @@ def judge(
     return Verdict(passed=not worse_scores, reason=reason, against=against, error=error, regret=regret)
 
 
+def refused_labels(against: str, contradiction: str) -> Verdict:
+    """The verdict on a model whose training labels contradict what is known."""
+    reason = f"refused: the labels contradict what {against} was trained on: {contradiction}"
+    return Verdict(passed=False, reason=reason, against=against, error=no_difference(), regret=no_difference())
+
+
 def compare(tests: Sequence[PairedPredictions], seed: int = 0) -> tuple[Difference, Difference]:
     """(error, regret) of both models over all tests; both scores use the same resampled workloads."""
     if not sum(map(len, tests)):

@@ -25,7 +25,6 @@ from interfere.sim.edge_world import (
 )
 from interfere.sim.schedulers.learning import LearningScheduler
 from interfere.sim.schedulers.registry import (
-    DEFAULT_CAP,
     SchedulerSettings,
     make_scheduler,
 )
@@ -33,7 +32,7 @@ from interfere.sim.study import Study, study
 from interfere.sim.trace_worlds import TraceWorlds, worlds_of
 from interfere.sim.truth import TableTruth, TruthTable, truth_of
 from interfere.sim.world import HOUR_S, World
-from training.replay.question import Question, check_options
+from training.replay.question import COUNTED_CAP, Question, check_options
 
 GUESTS_END_FIRST = (
     "guests end first, where no job is preempted: devices that pass from guest to guest never come free for gangs; "
@@ -100,7 +99,7 @@ def answer_question(question: Question, *, report: Callable[[str], None] | None 
         draws=question.draws,
         load=question.load,
         prepare=edge.apply if edge is not None else None,
-        cap=question.cap if math.isfinite(question.cap) else DEFAULT_CAP,
+        cap=question.cap if math.isfinite(question.cap) else COUNTED_CAP,
         seed=question.seed,
         references=question.deadlines is None,
         report=report,

@@ -14,7 +14,6 @@ from interfere.sim.edge_world import (
 from interfere.sim.schedulers.registry import (
     DEADLINE_DEFAULT,
     DEFAULT,
-    DEFAULT_CAP,
     canonical_name,
     parse_name,
 )
@@ -22,6 +21,7 @@ from interfere.sim.schedulers.registry import (
 TIRESIAS_CHECKPOINT_S = 62.0  # the mean that Tiresias measured (Gu et al., NSDI 2019)
 HIDDEN_SHARE = 0.3
 NODE_GPUS = 8
+COUNTED_CAP = 1.5  # slowdown past which jobs are counted where no cap is set
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,15 +57,16 @@ class Question:
     def resolved(self, *, has_gangs: bool = True) -> "Question":
         """The question with every default filled in. `has_gangs`: some job of the trace takes several devices.
 
-        Deadlines limit slowdowns by themselves, and their replays have been without cap, whole nodes and the rule that
-        guests end first from the start: published figures are comparable only so.
+        What a pair must gain and how far a job may be slowed down is what the server does by default. Replays with
+        deadlines have been without whole nodes and the rule that guests end first from the start: published figures are
+        comparable only so.
         """
         dated = self.deadlines is not None
         return replace(
             self,
             policies=tuple(canonical_name(name) for name in self.policies) or (DEADLINE_DEFAULT if dated else DEFAULT),
             hide=HIDDEN_SHARE if self.hide is None else self.hide,
-            cap=(math.inf if dated else DEFAULT_CAP) if self.cap is None else self.cap,
+            cap=math.inf if self.cap is None else self.cap,
             per_node=NODE_GPUS if self.per_node is None else self.per_node,
             whole_nodes=not dated if self.whole_nodes is None else self.whole_nodes,
             checkpoint_s=(CHECKPOINT_S if dated else TIRESIAS_CHECKPOINT_S)

@@ -2,7 +2,7 @@
 
 Once the job's own group is fixed, fewer jobs on fewer devices are left to place at the same costs. So
 
-    value(choice)  =  cost of the job's group  +  cost of the cheapest placement of the others
+    value(choice)  =  cost of the job's group  +  cost of the best placement of the others
 
 (the larger of both for a min-max objective), exact where the placement is. Nothing is predicted anew.
 Law: while nothing new is known, no choice is better than what was decided, and that one costs what the plan cost.
@@ -13,25 +13,27 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from interfere.policy.answer.actions import refuse
+from interfere.matching.master.first_columns import all_waiting
+from interfere.matching.master.problem import ColumnKind, Floats, Placement
+from interfere.policy.answer.actions import refuse, with_members
 from interfere.policy.costs.candidates import Candidates, Start
 from interfere.policy.costs.pair_costs import PairCosts
 from interfere.policy.device_class import DeviceClass
 from interfere.policy.rules.pair_rules import RuleGroup
-from interfere.policy.solve.min_max import solve_min_max
-from interfere.policy.solve.min_sum import RELATIVE_TOLERANCE, Floats, solve_min_sum, waiting_penalties
-from interfere.records import NAN, Action, ActionKind, Alternative, Refusal
+from interfere.policy.solve.levels import DecisionProblem, decision_problem
+from interfere.policy.solve.search import largest_cost, solve_decision
+from interfere.records import NAN, Action, ActionKind, Alternative, LevelKind, Refusal
 from interfere.time_budget import UNLIMITED, TimeBudget
 
 # Cheapest partners, and device classes to run alone on, that are solved for: with waiting and the decided choice at
-# most ten placements, about a second for 1,000 jobs.
+# most ten placements.
 MAX_PARTNERS, MAX_CLASSES = 5, 3
 MAX_EXAMPLES = 3  # refused partners listed for each rule
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """One thing that a job could get; without a start it waits. `members` index the pending jobs, the job first."""
+    """One thing that a job could get; without a start it waits. `members`: classes of jobs, that of the job first."""
 
     members: tuple[int, ...]
     start: Start | None = None
@@ -58,26 +60,26 @@ def alternatives(
 
     `device_class`: that of the device of the action. Also returns how many choices the budget left unsolved.
     """
-    penalties = waiting_penalties(candidates)
-    solved: list[Alternative] = []
+    decision = decision_problem([candidates])
+    solved: list[tuple[tuple[float, ...], Alternative]] = []
     considered = choices(candidates, action, device_class)
     for choice in considered:
-        alternative = _solve(candidates, penalties, choice, budget)
+        waiting, alternative = _solve(decision, choice, budget)
         if solved and not alternative.proven and budget.expired:
             break
-        solved.append(alternative)
-    solved.sort(key=lambda a: (round(a.waiting_weight, 9), round(a.cost, 9), not a.chosen))
-    return tuple(solved), len(considered) - len(solved)
+        solved.append((waiting, alternative))
+    solved.sort(key=lambda entry: (entry[0], round(entry[1].cost, 9), not entry[1].chosen))
+    return tuple(alternative for _, alternative in solved), len(considered) - len(solved)
 
 
 def choices(candidates: Candidates, action: Action, device_class: DeviceClass | None) -> tuple[Choice, ...]:
     """The decided choice; waiting; alone on each device class; the cheapest partners, one of those that are alike."""
-    i = _index_of(candidates, action.job_id)
+    i = candidates.class_of(action.job_id)
     shared = sorted(_shared_choices(candidates, i, action, device_class), key=lambda choice: choice.excess)
     alone = list(_alone_choices(candidates, i, action, device_class))
     wait = Choice(members=(i,), chosen=action.kind in (ActionKind.WAIT, ActionKind.DEMOTE))
     chosen = [choice for choice in (*shared, *alone) if choice.chosen]
-    partners = _distinct_partners(candidates, [choice for choice in shared if not choice.chosen])[:MAX_PARTNERS]
+    partners = _distinct_partners([choice for choice in shared if not choice.chosen])[:MAX_PARTNERS]
     return (*chosen, wait, *[choice for choice in alone if not choice.chosen][:MAX_CLASSES], *partners)
 
 
@@ -87,27 +89,36 @@ def refusals(candidates: Candidates, action: Action) -> tuple[tuple[Refusal, ...
     The partner of the action is listed too where it is not allowed any more. Also returns how many (partner, device
     class) are refused in all.
     """
-    job_id, i, total = action.job_id, _index_of(candidates, action.job_id), 0
+    job_id, i, total = action.job_id, candidates.class_of(action.job_id), 0
     alone: dict[str, Refusal] = {}
     for table in candidates.pair_tables.values():
         if (rule := table.rows.solo_rule(i)) is not None:
             total += 1
-            refusal = refuse(job_id, "", rule)
+            refusal = refuse(job_id, "", replace(rule, job_id=job_id))
             alone.setdefault(refusal.reason, refusal)  # once for device classes that it says the same of
     partners: dict[RuleGroup | None, dict[str, Refusal]] = {}
-    for table in (*candidates.pair_tables.values(), *(table for table, _ in candidates.resident_tables.values())):
-        refused = [j for j in np.flatnonzero(~np.isfinite(table.cost[i])).tolist() if table.columns.ids[j] != job_id]
-        total += len(refused)
+    for table in candidates.tables():
+        refused = np.flatnonzero(~np.isfinite(table.cost[i])).tolist()
         for j, group in zip(refused, table.rules.blocking_groups(i, refused), strict=True):
-            partner_id, examples = table.columns.ids[j], partners.setdefault(group, {})
-            listed = len(examples) < MAX_EXAMPLES or partner_id == action.partner_id
-            if listed and partner_id not in examples and (rule := table.blocking_rule(i, j)) is not None:
-                examples[partner_id] = refuse(job_id, partner_id, rule)
+            for partner_id in _partner_ids(candidates, table, j):
+                if partner_id == job_id:
+                    continue
+                total += 1
+                examples = partners.setdefault(group, {})
+                listed = len(examples) < MAX_EXAMPLES or partner_id == action.partner_id
+                if listed and partner_id not in examples and (rule := table.blocking_rule(i, j)) is not None:
+                    stands_for = (table.rows.jobs[i].id, table.columns.jobs[j].id)
+                    rule = with_members(rule, stands_for, (job_id, partner_id))
+                    examples[partner_id] = refuse(job_id, partner_id, rule)
     return (*alone.values(), *(refusal for examples in partners.values() for refusal in examples.values())), total
 
 
-def _index_of(candidates: Candidates, job_id: str) -> int:
-    return [job.id for job in candidates.pending].index(job_id)
+def _partner_ids(candidates: Candidates, table: PairCosts, j: int) -> list[str]:
+    """The jobs of which column j of a table stands."""
+    if table.rules.symmetric:
+        return [job.id for job in candidates.job_classes[j]]
+    columns = next(columns for each, columns in candidates.resident_tables.values() if each is table)
+    return [seat.resident.id for seat in candidates.seat_classes[columns[j]]]
 
 
 # --- what there is to choose ------------------------------------------------------------------------------------------
@@ -116,16 +127,16 @@ def _index_of(candidates: Candidates, job_id: str) -> int:
 def _alone_choices(
     candidates: Candidates, i: int, action: Action, chosen_class: DeviceClass | None
 ) -> Iterator[Choice]:
-    """Alone on one device of each class."""
-    for device_class, k in _first_of_class(candidates, action.device_id).items():
-        if candidates.max_new_devices and np.isfinite(candidates.solo_cost[device_class][i]):
-            chosen = action.kind is ActionKind.START_ALONE and device_class == chosen_class
+    """Alone on one device, or set of devices, of each class."""
+    for name, device_id in _first_of_class(candidates, action.device_id).items():
+        if candidates.max_new_devices >= candidates.size and np.isfinite(candidates.solo_cost[name][i]):
+            chosen = action.kind is ActionKind.START_ALONE and name == chosen_class
             yield Choice(
                 members=(i,),
-                start=Start(members=(i,), device=k),
+                start=Start(members=(i,), device_class=name),
                 slowdown=1.0,
                 chosen=chosen,
-                device_id=action.device_id if chosen else candidates.empty_devices[k].id,
+                device_id=action.device_id if chosen else device_id,
             )
 
 
@@ -135,32 +146,50 @@ def _shared_choices(
     """Beside every pending partner on one device of each class, and beside every resident with a free seat."""
     alone = candidates.best_solo_cost()
     alone[~np.isfinite(alone)] = 0.0
-    for device_class, k in _first_of_class(candidates, action.device_id).items():
-        table = candidates.pair_tables[device_class]
+    for name, device_id in _first_of_class(candidates, action.device_id).items():
+        table = candidates.pair_tables[name]
         for j in np.flatnonzero(np.isfinite(table.cost[i])).tolist():
-            if j != i and candidates.max_new_devices:
-                chosen = device_class == chosen_class and table.columns.jobs[j].id == action.partner_id
-                device_id = action.device_id if chosen else candidates.empty_devices[k].id
-                start = Start(members=(i, j), device=k)
-                yield _pair_choice(table, (i, j), start, device_id, float(alone[i] + alone[j]), chosen=chosen)
-    for k, (device, (table, column)) in enumerate(zip(candidates.seats, candidates.seat_columns, strict=True)):
+            partners = [job for job in candidates.job_classes[j] if job.id != action.job_id]
+            if not partners or candidates.max_new_devices < candidates.size:
+                continue
+            partner = next((job for job in partners if job.id == action.partner_id), None)
+            chosen = name == chosen_class and partner is not None
+            start = Start(members=(i, j), device_class=name)
+            place = action.device_id if chosen else device_id
+            partner_id = partner.id if chosen and partner else partners[0].id
+            yield _pair_choice(table, (i, j), start, place, partner_id, float(alone[i] + alone[j]), chosen=chosen)
+    for k, (members, (table, column)) in enumerate(zip(candidates.seat_classes, candidates.seat_columns, strict=True)):
         if np.isfinite(table.cost[i, column]):
-            chosen = table.columns.jobs[column].id == action.partner_id
-            start = Start(members=(i,), seat=k)
-            yield _pair_choice(table, (i, column), start, device.id, float(alone[i]), chosen=chosen)
+            seat = next((seat for seat in members if seat.resident.id == action.partner_id), None)
+            taken = seat or members[0]
+            yield _pair_choice(
+                table,
+                (i, column),
+                Start(members=(i,), seat=k),
+                taken.devices[0].id,
+                taken.resident.id,
+                float(alone[i]),
+                chosen=seat is not None,
+            )
 
 
 def _pair_choice(
-    table: PairCosts, pair: tuple[int, int], start: Start, device_id: str, alone_cost: float, *, chosen: bool
+    table: PairCosts,
+    pair: tuple[int, int],
+    start: Start,
+    device_id: str,
+    partner_id: str,
+    alone_cost: float,
+    *,
+    chosen: bool,
 ) -> Choice:
     """The choice of one pair of a table; `alone_cost`: what its pending jobs cost alone."""
-    partner = table.columns.jobs[pair[1]]
     return Choice(
         members=start.members,
         start=start,
         device_id=device_id,
-        partner_id=partner.id,
-        partner_workload=partner.workload,
+        partner_id=partner_id,
+        partner_workload=table.columns.jobs[pair[1]].workload,
         slowdown=float(table.predictions.row_slowdown[pair]),
         partner_slowdown=float(table.predictions.column_slowdown[pair]),
         excess=float(table.cost[pair]) - alone_cost,
@@ -168,49 +197,43 @@ def _pair_choice(
     )
 
 
-def _first_of_class(candidates: Candidates, preferred_id: str) -> Mapping[DeviceClass, int]:
+def _first_of_class(candidates: Candidates, preferred_id: str) -> Mapping[DeviceClass, str]:
     """One empty device of each class: the preferred one in its class."""
-    first: dict[DeviceClass, int] = {}
-    for k, (device, device_class) in enumerate(zip(candidates.empty_devices, candidates.empty_classes, strict=True)):
-        if device_class not in first or device.id == preferred_id:
-            first[device_class] = k
-    return first
+    return {
+        name: next((device.id for device in devices if device.id == preferred_id), devices[0].id)
+        for name, devices in candidates.empty_devices.items()
+    }
 
 
-def _distinct_partners(candidates: Candidates, shared: Sequence[Choice]) -> list[Choice]:
+def _distinct_partners(shared: Sequence[Choice]) -> list[Choice]:
     """One of those whose partners are alike: same workload, cost and device class, all pending or all running."""
     distinct: dict[tuple[object, ...], Choice] = {}
     for choice in shared:
         assert choice.start is not None
-        pending = choice.start.seat < 0
-        device_class = (
-            candidates.empty_classes[choice.start.device] if pending else candidates.seat_classes[choice.start.seat]
-        )
-        distinct.setdefault((choice.partner_workload, round(choice.excess, 9), device_class, pending), choice)
+        kind = (choice.start.seat < 0, choice.start.device_class)
+        distinct.setdefault((choice.partner_workload, round(choice.excess, 9), *kind), choice)
     return list(distinct.values())
 
 
 # --- what each would cost ---------------------------------------------------------------------------------------------
 
 
-def _solve(candidates: Candidates, penalties: Floats, choice: Choice, budget: TimeBudget) -> Alternative:
-    """The best whole plan with this choice."""
-    kept = [k for k in range(len(candidates.pending)) if k not in choice.members]
-    remaining = _without(candidates, kept, choice.start)
-    cost, max_job_cost = candidates.cost_of(choice.start) if choice.start else (0.0, -np.inf)
-    if candidates.is_min_max:
-        answer = solve_min_max(remaining, penalties[kept], budget)
-        placement = answer.placement
-        value, bound = max(max_job_cost, answer.largest_cost), max(max_job_cost, answer.lower_bound)
-        value, bound = (value, bound) if np.isfinite(value) else (0.0, 0.0)  # no job starts or runs
-        proven = value - bound <= RELATIVE_TOLERANCE * abs(value)
-    else:
-        placement = solve_min_sum(remaining, penalties[kept], budget)
-        value, proven = cost + placement.cost, placement.is_optimal
-    started = {kept[k] for start in placement.starts for k in start.members}
-    started |= set(choice.members if choice.start else ())
-    waiting = [k for k in range(len(candidates.pending)) if k not in started]
-    return Alternative(
+def _solve(decision: DecisionProblem, choice: Choice, budget: TimeBudget) -> tuple[tuple[float, ...], Alternative]:
+    """What comes before its cost, the weight that waits by priority, and the best whole plan with this choice."""
+    candidates = decision.candidates[0]
+    remaining = _without(decision, choice)
+    min_max = candidates.is_min_max
+    solution = solve_decision(remaining, all_waiting(remaining.problem), budget, min_max=min_max)
+    waits = _waiting_weights(decision, solution.placement, choice)
+    before = () if decision.prices_waiting else tuple(np.round(waits, 9).tolist())
+    wait_cost = float(candidates.wait_cost[choice.members[0]])
+    cost, max_job_cost = candidates.cost_of(choice.start) if choice.start else (wait_cost, -np.inf)
+    value = cost + solution.placement.value(remaining.total_cost)
+    if min_max:
+        value = max(max_job_cost, largest_cost(remaining, solution.placement))
+    columns = solution.placement.columns
+    waiting = int(solution.placement.count[columns.kind == ColumnKind.WAIT].sum()) + (choice.start is None)
+    return before, Alternative(
         kind=choice.kind,
         device_id=choice.device_id,
         partner_id=choice.partner_id,
@@ -219,38 +242,38 @@ def _solve(candidates: Candidates, penalties: Floats, choice: Choice, budget: Ti
         partner_slowdown=choice.partner_slowdown,
         group_cost=cost,
         cost=value,
-        waiting=len(waiting),
-        waiting_weight=float(candidates.start_weight[waiting].sum()),
+        waiting=waiting,
+        waiting_weight=float(waits.sum()),
         chosen=choice.chosen,
-        proven=proven,
+        proven=solution.is_optimal,
     )
 
 
-def _without(candidates: Candidates, kept: Sequence[int], start: Start | None) -> Candidates:
-    """The candidates of the pending jobs that are kept once a start took its device or seat."""
-    seats = [k for k in range(len(candidates.seats)) if start is None or k != start.seat]
-    empty = [k for k in range(len(candidates.empty_devices)) if start is None or k != start.device]
-    classes, new_seat = {candidates.empty_classes[k] for k in empty}, {k: new for new, k in enumerate(seats)}
-    resident_tables: dict[DeviceClass, tuple[PairCosts, list[int]]] = {}
-    seat_columns: dict[int, tuple[PairCosts, int]] = {}
-    for device_class, (table, places) in candidates.resident_tables.items():
-        columns = [c for c, k in enumerate(places) if start is None or k != start.seat]
-        kept_table, kept_seats = table.subset(kept, columns), [new_seat[places[c]] for c in columns]
-        resident_tables[device_class] = (kept_table, kept_seats)
-        seat_columns |= {k: (kept_table, c) for c, k in enumerate(kept_seats)}
-    return replace(
-        candidates,
-        pending=tuple(candidates.pending[k] for k in kept),
-        empty_devices=tuple(candidates.empty_devices[k] for k in empty),
-        empty_classes=tuple(candidates.empty_classes[k] for k in empty),
-        max_new_devices=candidates.max_new_devices - (len(candidates.empty_devices) - len(empty)),
-        seats=tuple(candidates.seats[k] for k in seats),
-        seat_classes=tuple(candidates.seat_classes[k] for k in seats),
-        solo_cost={name: cost[kept] for name, cost in candidates.solo_cost.items() if name in classes},
-        pair_tables={
-            name: table.subset(kept, kept) for name, table in candidates.pair_tables.items() if name in classes
-        },
-        resident_tables=resident_tables,
-        seat_columns=tuple(seat_columns[k] for k in range(len(seats))),
-        start_weight=candidates.start_weight[kept],
-    )
+def _waiting_weights(decision: DecisionProblem, placement: Placement, choice: Choice) -> Floats:
+    """float64[priorities]: the start weight that waits, of each priority from the highest."""
+    candidates = decision.candidates[0]
+    weights = np.array([placement.value(level) for level in decision.waiting_levels])
+    if choice.start is None:
+        i = choice.members[0]
+        priorities = [priority for kind, priority in decision.waiting if kind is LevelKind.WAITING_WEIGHT]
+        weights[priorities.index(candidates.pending[i].priority)] += candidates.start_weight[i]
+    return weights
+
+
+def _without(decision: DecisionProblem, choice: Choice) -> DecisionProblem:
+    """The problem of the other jobs, once the start of the choice took its devices or its seat."""
+    problem, block, start = decision.problem, decision.problem.blocks[0], choice.start
+    demand, seats, capacity = block.demand.copy(), block.seats.copy(), problem.capacity.copy()
+    max_devices = problem.max_devices
+    for i in choice.members:
+        demand[i] -= 1
+    if start is not None and start.device_class is None:
+        seats[start.seat] -= 1
+    elif start is not None and start.device_class is not None:
+        capacity[decision.device_classes.index(start.device_class)] -= block.size
+        max_devices -= block.size
+    pair_allowed = block.pair_allowed.copy()
+    alone = np.flatnonzero(demand < 2)
+    pair_allowed[:, alone, alone] = False
+    block = replace(block, demand=demand, seats=seats, pair_allowed=pair_allowed)
+    return replace(decision, problem=replace(problem, blocks=(block,), capacity=capacity, max_devices=max_devices))

@@ -3,13 +3,16 @@
 Law: the merged lower bound is a bound, because each subproblem's is one for its own jobs.
 """
 
+import operator
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from interfere.policy.answer.actions import MAX_REFUSALS
 from interfere.policy.context import PlanningContext
 from interfere.policy.rules.text import render
-from interfere.records import Action, ActionKind, Job, Plan, Rule, SolveStatus
+from interfere.records import Action, ActionKind, Job, LevelKind, Plan, PlanLevel, Rule, SolveStatus
+
+_LEVEL_ORDER = (LevelKind.WAITING_WEIGHT, LevelKind.MAX_COST, LevelKind.COST)
 
 
 def merge_plans(plans: Sequence[Plan], context: PlanningContext) -> Plan:
@@ -38,7 +41,22 @@ def merge_plans(plans: Sequence[Plan], context: PlanningContext) -> Plan:
         gap=(value - lower_bound) / max(abs(value), 1e-12) if value > lower_bound and not is_optimal else 0.0,
         status=SolveStatus.OPTIMAL if is_optimal else SolveStatus.BOUNDED,
         objective_value=value,
+        levels=_merged_levels(plans),
     )
+
+
+def _merged_levels(plans: Sequence[Plan]) -> tuple[PlanLevel, ...]:
+    """The levels of all plans: those of one kind and priority added, of the largest cost the larger taken."""
+    merged: dict[tuple[int, int], PlanLevel] = {}
+    for level in (level for plan in plans for level in plan.levels):
+        key = (_LEVEL_ORDER.index(level.kind), -1 if level.priority is None else -level.priority)
+        other = merged.get(key)
+        if other is not None:
+            combine = max if level.kind is LevelKind.MAX_COST else operator.add
+            value, bound = combine(other.value, level.value), combine(other.lower_bound, level.lower_bound)
+            level = replace(level, value=value, lower_bound=bound)  # noqa: PLW2901
+        merged[key] = level
+    return tuple(merged[key] for key in sorted(merged))
 
 
 def all_waiting(job_ids: Iterable[str], context: PlanningContext, rule: Rule | None = None) -> Plan:

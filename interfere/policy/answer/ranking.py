@@ -10,9 +10,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from interfere.errors import InvalidInputError
+from interfere.policy.answer.actions import with_members
 from interfere.policy.context import JobCatalogue, PlanningContext
 from interfere.policy.costs.candidates import Candidates, Start, find_candidates
-from interfere.policy.device_class import DeviceClass
+from interfere.policy.costs.job_classes import Seat
 from interfere.policy.rules.text import render
 from interfere.policy.validate import validate_snapshot
 from interfere.protocols import Predictor
@@ -50,8 +51,8 @@ def rank(
 ) -> tuple[Ranking, ...]:
     """Every device, feasible and cheap first. Raises InvalidInputError when the devices contradict each other.
 
-    The first is `planned`, when it is feasible: the one promised to this job, else where `plan` would start it, were it
-    alone in the queue. `promises` are those of its scope, as of the last decision there.
+    The first is `planned`: the one promised to this job, else where `plan` would start it, were it alone in the queue.
+    `promises` are those of its scope, as of the last decision there.
     """
     # 1. Validate, naming the job as the request does.
     snapshot = Snapshot(pending=(job,), devices=tuple(devices), limits=limits, objective=objective, partial=True)
@@ -61,26 +62,41 @@ def rank(
             [replace(v, field=v.field.replace("pending[0]", "job")) for v in violations]
         )
     # 2. Price every device.
-    candidates = find_candidates(PlanningContext(snapshot=snapshot, predictor=predictor, catalogue=catalogue))
-    empty_place = {device.id: k for k, device in enumerate(candidates.empty_devices)}
-    seat_place = {device.id: k for k, device in enumerate(candidates.seats)}
-    ranked = []
-    for device in devices:
-        if job.gpus > 1:
-            ranked.append(_infeasible(device, Rule(kind=RuleKind.MULTI_DEVICE_JOB, job_id=job.id, gpus=job.gpus)))
-        elif device.id in empty_place:
-            ranked.append(_on_empty_device(candidates, limits, device, empty_place[device.id]))
-        elif device.id in seat_place:
-            ranked.append(_beside_resident(candidates, device, seat_place[device.id]))
-        else:
-            ranked.append(_infeasible(device, _full_rule(job, device)))
+    context = PlanningContext(snapshot=snapshot, predictor=predictor, catalogue=catalogue)
+    ranked, wait_cost = _ranked_devices(job, context)
     # 3. Respect promises, then sort.
     promise_of = _standing_promises(job, devices, promises)
     ranked = [_with_promise(entry, job, promise_of.get(entry.ranking.device_id)) for entry in ranked]
     own = {device_id for device_id, promise in promise_of.items() if promise.action.job_id == job.id}
     ranked.sort(key=lambda entry: _sort_key(entry, own))
     rankings = [entry.ranking for entry in ranked]
-    return tuple(replace(ranking, planned=ranking.feasible and k == 0) for k, ranking in enumerate(rankings))
+    is_promised = bool(rankings) and rankings[0].device_id in own
+    return tuple(
+        replace(ranking, planned=k == 0 and ranking.feasible and (is_promised or ranking.cost <= wait_cost))
+        for k, ranking in enumerate(rankings)
+    )
+
+
+def _ranked_devices(job: Job, context: PlanningContext) -> tuple[list[_RankedDevice], float]:
+    """Every device with what the job would cost there, in the order of the snapshot, and what it costs to wait.
+
+    Where the objective does not price waiting that is infinite: a job that may start does.
+    """
+    devices = context.snapshot.devices
+    if job.gpus > 1:
+        rule = Rule(kind=RuleKind.MULTI_DEVICE_JOB, job_id=job.id, gpus=job.gpus)
+        return [_infeasible(device, rule) for device in devices], np.inf
+    candidates = find_candidates(context)
+    seat_of = {seat.devices[0].id: (k, seat) for k, members in enumerate(candidates.seat_classes) for seat in members}
+    ranked = []
+    for device in devices:
+        if not device.residents:
+            ranked.append(_on_empty_device(candidates, context, device))
+        elif device.id in seat_of:
+            ranked.append(_beside_resident(candidates, device, *seat_of[device.id]))
+        else:
+            ranked.append(_infeasible(device, _full_rule(job, device)))
+    return ranked, float(candidates.wait_cost[0]) if candidates.prices_waiting else np.inf
 
 
 def _sort_key(entry: _RankedDevice, promised_to_job: set[str]) -> tuple[bool, bool, float, float]:
@@ -130,8 +146,8 @@ def _full_rule(job: Job, device: Device) -> Rule:
     return Rule(kind=RuleKind.NO_FREE_SEAT, job_id=job.id, residents=len(device.residents), gpus=gang_gpus)
 
 
-def _on_empty_device(candidates: Candidates, limits: Limits, device: Device, place: int) -> _RankedDevice:
-    device_class, job_id = DeviceClass.of(device), candidates.pending[0].id
+def _on_empty_device(candidates: Candidates, context: PlanningContext, device: Device) -> _RankedDevice:
+    device_class, job_id, limits = context.device_class(device), candidates.pending[0].id, context.limits
     rule = None
     if not np.isfinite(candidates.solo_cost[device_class][0]):
         rows = candidates.pair_tables[device_class].rows
@@ -141,15 +157,19 @@ def _on_empty_device(candidates: Candidates, limits: Limits, device: Device, pla
             rule = rows.memory_rule(0) if ActionKind.START_ALONE in limits.allowed else not_allowed
     elif not candidates.max_new_devices:
         rule = Rule(kind=RuleKind.MAX_DEVICES, job_id=job_id, max_devices=limits.max_devices)
-    start = Start(members=(0,), device=place)
+    start = Start(members=(0,), device_class=device_class)
     return _ranked(candidates, device, rule, start, slowdown=1.0, resident_slowdown=NAN)
 
 
-def _beside_resident(candidates: Candidates, device: Device, seat: int) -> _RankedDevice:
-    table, column = candidates.seat_columns[seat]
+def _beside_resident(candidates: Candidates, device: Device, seat_class: int, seat: Seat) -> _RankedDevice:
+    table, column = candidates.seat_columns[seat_class]
     slowdown = float(table.predictions.row_slowdown[0, column])
     resident_slowdown = float(table.predictions.column_slowdown[0, column])
-    start, rule = Start(members=(0,), seat=seat), table.blocking_rule(0, column)
+    start, rule = Start(members=(0,), seat=seat_class), table.blocking_rule(0, column)
+    if rule is not None:
+        job_id = candidates.pending[0].id
+        stands_for = (job_id, candidates.seat_classes[seat_class][0].resident.id)
+        rule = with_members(rule, stands_for, (job_id, seat.resident.id))
     return _ranked(candidates, device, rule, start, slowdown=slowdown, resident_slowdown=resident_slowdown)
 
 

@@ -1,19 +1,18 @@
 """The subproblem of a decision in which one job was decided: with the jobs planned together with it, all else fixed.
 
 Jobs of other sizes, jobs whose start had been promised before, and residents that move keep what they got: a decision
-is made size by size around promises, and moves come after the starts (`decide`, `gangs`).
+is made around promises, and moves come after the starts (`decide`).
 """
 
 import math
 from collections.abc import Mapping
 
 from interfere.policy.remaining import remaining_snapshot
-from interfere.policy.solve.gangs import subproblem_of_size
 from interfere.records import Action, ActionKind, Plan, RuleKind, Snapshot
 
 
 def subproblem_of(snapshot: Snapshot, decided: Plan, job_id: str) -> Snapshot | None:
-    """The subproblem as jobs on one device each, the device set of a gang being one.
+    """The subproblem: pending jobs of the job's size, and the devices that none of the others has.
 
     None where nothing was planned for the job: it runs already, its start was repeated, or no device was left for it.
     """
@@ -23,7 +22,7 @@ def subproblem_of(snapshot: Snapshot, decided: Plan, job_id: str) -> Snapshot | 
         return None
     if is_repeated(action_of[job_id], snapshot) or _is_left_out(action_of[job_id]):
         return None
-    # 1. Take out the jobs that were decided apart, with their devices, and the devices of residents that move or end.
+    # Take out the jobs that were decided apart, with their devices, and the devices of residents that move or end.
     apart = [
         action
         for name, action in action_of.items()
@@ -32,11 +31,7 @@ def subproblem_of(snapshot: Snapshot, decided: Plan, job_id: str) -> Snapshot | 
     ]
     taken = {name for action in apart for name in action.places} | _changing_devices(action_of, snapshot)
     remaining = remaining_snapshot(snapshot, {action.job_id for action in apart}, taken)
-    # 2. Of gangs, make each set of devices one.
-    residents = (resident for device in remaining.devices for resident in device.residents)
-    sizes = {job.gpus for job in (*remaining.pending, *residents)}
-    subproblem = remaining if sizes == {1} else subproblem_of_size(remaining, size_of[job_id])[0]
-    return subproblem if subproblem.devices else None
+    return remaining if remaining.devices else None
 
 
 def is_repeated(action: Action, snapshot: Snapshot) -> bool:

@@ -1,5 +1,11 @@
-"""The candidates of one decision: every start that may be chosen, what it would cost, and which rules allow it."""
+"""The candidates of one decision: every start that may be chosen, what it would cost, and which rules allow it.
 
+Jobs of one size, the number of devices that each takes, are candidates together: only they can share. To all of them a
+set of devices of one class counts as one. Interchangeable jobs and residents are classes (`job_classes`): tables have
+one row for each class.
+"""
+
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -7,146 +13,192 @@ import numpy as np
 from numpy.typing import NDArray
 
 from interfere.policy.context import PlanningContext
+from interfere.policy.costs.cluster_projection import project_cluster
+from interfere.policy.costs.job_classes import JobKeys, Seat, job_classes, seat_classes
 from interfere.policy.costs.miss_probability import solo_miss_probabilities
 from interfere.policy.costs.objectives import weights
+from interfere.policy.costs.occupancy import solo_occupancy_costs
 from interfere.policy.costs.pair_costs import PairCosts, pair_costs
 from interfere.policy.device_class import DeviceClass
 from interfere.policy.rules.runtime import relative_checkpoint_losses, slowdowns_to_miss, start_weights
-from interfere.records import ActionKind, Device, Job
+from interfere.records import MAX_SLOWDOWN, ActionKind, Device, Job
 
 Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Start:
-    """One or two pending jobs that start together on an empty device, or one beside a resident."""
+    """One or two pending jobs that start together on an empty device, or one beside a resident, by their classes."""
 
-    members: tuple[int, ...]  # places among the pending jobs
-    device: int = -1  # place among the empty devices; -1: beside a resident
-    seat: int = -1  # place among the free seats; -1: on an empty device
+    members: tuple[int, ...]  # classes of pending jobs
+    device_class: DeviceClass | None = None  # None: beside a resident
+    seat: int = -1  # class of free seats; -1: on an empty device
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidates:
-    """Every start of n pending jobs: alone or in pairs on empty devices, by device class, and on free seats.
+    """Every start of the pending jobs of one size: alone or in pairs on empty devices, by class, and on free seats.
 
-    A free seat is a device with exactly one resident, which is on no other device.
+    k classes of pending jobs, in the order of the queue of their first members, and r classes of free seats.
     """
 
-    pending: tuple[Job, ...]
-    start_weight: Floats  # float64[n]: which jobs start first (`rules.runtime.start_weights`)
-    empty_devices: tuple[Device, ...]
-    empty_classes: tuple[DeviceClass, ...]  # of each empty device
-    max_new_devices: int  # at most so many empty devices are taken
-    solo_cost: Mapping[DeviceClass, Floats]  # float64[n]: cost alone on such a device; inf: not allowed
-    pair_tables: Mapping[DeviceClass, PairCosts]  # pending × pending on an empty device of that class
-    seats: tuple[Device, ...]  # devices with a free seat
-    seat_classes: tuple[DeviceClass, ...]  # of each seat
-    resident_tables: Mapping[DeviceClass, tuple[PairCosts, list[int]]]  # pending × residents; columns index `seats`
-    seat_columns: tuple[tuple[PairCosts, int], ...]  # of each seat: its cost table and its column there
+    size: int  # devices that each job takes
+    job_classes: tuple[tuple[Job, ...], ...]  # k, the members of each in the order of the queue
+    start_weight: Floats  # float64[k]: which jobs start first (`rules.runtime.start_weights`)
+    empty_devices: Mapping[DeviceClass, tuple[Device, ...]]
+    max_new_devices: int  # at most so many empty devices are taken, by jobs of all sizes
+    solo_cost: Mapping[DeviceClass, Floats]  # float64[k]: cost alone on such devices; inf: not allowed
+    pair_tables: Mapping[DeviceClass, PairCosts]  # k × k on empty devices of that class
+    seat_classes: tuple[tuple[Seat, ...], ...]  # r
+    resident_tables: Mapping[DeviceClass, tuple[PairCosts, list[int]]]  # k × residents; columns index `seat_classes`
+    seat_columns: tuple[tuple[PairCosts, int], ...]  # of each seat class: its cost table and its column there
     is_min_max: bool  # is the largest cost of a job minimised, not the sum?
-    resident_floor: float  # largest cost of a resident without neighbour; -inf without residents
+    wait_cost: Floats  # float64[k]: cost of waiting, where the objective prices it; else 0
+    prices_waiting: bool  # does the objective price waiting? Else the least weight waits, whatever that costs
+    by_priority: bool  # do costs of jobs of higher priority come before all others?
+    resident_floor: float  # largest cost of a resident without neighbour, where that counts; -inf without residents
 
-    def best_pair_cost(self) -> Floats:
-        """float64[n, n]: cost of two pending jobs together on the best class of empty devices."""
-        best = np.full((len(self.pending), len(self.pending)), np.inf)
-        for table in self.pair_tables.values():
-            np.minimum(best, table.cost, out=best)
-        return best
+    @property
+    def pending(self) -> tuple[Job, ...]:
+        """The first member of each class, which stands for it."""
+        return tuple(members[0] for members in self.job_classes)
+
+    @property
+    def counts(self) -> NDArray[np.int64]:
+        """int64[k]: jobs of each class."""
+        return np.array([len(members) for members in self.job_classes], dtype=np.int64)
+
+    @property
+    def seats(self) -> NDArray[np.int64]:
+        """int64[r]: free seats of each class."""
+        return np.array([len(members) for members in self.seat_classes], dtype=np.int64)
+
+    def sets(self, device_class: DeviceClass) -> int:
+        """How many jobs, or pairs of jobs, the empty devices of a class can take."""
+        return len(self.empty_devices.get(device_class, ())) // self.size
+
+    def class_of(self, job_id: str) -> int:
+        """The class of a pending job. Raises ValueError for another."""
+        return next(i for i, members in enumerate(self.job_classes) if any(job.id == job_id for job in members))
 
     def seat_cost(self) -> Floats:
-        """float64[n, seats]: cost that a pending job adds on a free seat."""
-        cost = np.full((len(self.pending), len(self.seats)), np.inf)
+        """float64[k, r]: cost that a pending job adds on a free seat."""
+        cost = np.full((len(self.job_classes), len(self.seat_classes)), np.inf)
         for table, columns in self.resident_tables.values():
             cost[:, columns] = table.cost
         return cost
 
     def best_solo_cost(self) -> Floats:
-        """float64[n]: cost alone on the best class of empty devices; inf where no class allows it."""
-        return np.asarray(np.minimum.reduce([np.full(len(self.pending), np.inf), *self.solo_cost.values()]))
+        """float64[k]: cost alone on the best class of empty devices; inf where no class allows it."""
+        return np.asarray(np.minimum.reduce([np.full(len(self.job_classes), np.inf), *self.solo_cost.values()]))
+
+    def tables(self) -> list[PairCosts]:
+        """The cost tables of pairs on empty devices, then those of residents."""
+        return [*self.pair_tables.values(), *(table for table, _ in self.resident_tables.values())]
 
     def cost_of(self, start: Start) -> tuple[float, float]:
         """What a start adds to the sum, and the largest cost of a job in it."""
         i, j = start.members[0], start.members[-1]
-        if start.seat >= 0:
+        if start.device_class is None:
             table, column = self.seat_columns[start.seat]
             return float(table.cost[i, column]), float(table.max_job_cost[i, column])
-        device_class = self.empty_classes[start.device]
-        if i == j:
-            solo_cost = float(self.solo_cost[device_class][i])
+        if len(start.members) == 1:
+            solo_cost = float(self.solo_cost[start.device_class][i])
             return solo_cost, solo_cost
-        table = self.pair_tables[device_class]
+        table = self.pair_tables[start.device_class]
         return float(table.cost[i, j]), float(table.max_job_cost[i, j])
 
-    def capped_at(self, threshold: float) -> "Candidates":
-        """Without the starts in which a job costs more than the threshold."""
 
-        def capped(table: PairCosts) -> PairCosts:
-            return replace(table, cost=np.where(table.max_job_cost <= threshold, table.cost, np.inf))
+def find_candidates(context: PlanningContext, size: int = 1, *, by_start_weight: bool = True) -> Candidates:
+    """Costs and permissions of every start of the context's pending jobs that take `size` devices.
 
-        return replace(
-            self,
-            solo_cost={
-                device_class: np.where(cost <= threshold, cost, np.inf) for device_class, cost in self.solo_cost.items()
-            },
-            pair_tables={device_class: capped(table) for device_class, table in self.pair_tables.items()},
-            resident_tables={
-                device_class: (capped(table), columns)
-                for device_class, (table, columns) in self.resident_tables.items()
-            },
-        )
-
-
-def find_candidates(context: PlanningContext) -> Candidates:
-    """Costs and permissions of every start of the context's snapshot."""
-    snapshot = context.snapshot
-    empty_devices = tuple(device for device in snapshot.devices if not device.residents)
-    seats = tuple(d for d in snapshot.devices if len(d.residents) == 1 and d.residents[0].gpus == 1)
-    empty_classes = tuple(DeviceClass.of(device, context.now_s) for device in empty_devices)
-    seat_classes = tuple(DeviceClass.of(device, context.now_s) for device in seats)
-    max_devices = context.limits.max_devices
-    # 1. τ of every pending job on every device type, and of every resident where it runs.
-    times = dict(zip(context.device_types, context.relative_times(snapshot.pending).T, strict=True))
-    residents = [(job, device.type) for device in snapshot.devices for job in device.residents]
-    resident_times = _times_where_running(residents, context)
-    # 2. Pending jobs on empty devices: in pairs, then alone.
+    `by_start_weight`: whether jobs of different start weight are of different classes. Where no job has to wait, who
+    would wait first says nothing, and there are fewer classes without: ageing makes eight of one.
+    """
+    snapshot, keys = context.snapshot, JobKeys(context.snapshot, context.custom_objective)
+    limits = context.limits
+    if limits.most_shared_gpus is not None and size > limits.most_shared_gpus:
+        limits = replace(limits, allowed=limits.allowed - {ActionKind.START_SHARED})
+        context = context.subproblem(replace(snapshot, limits=limits))
+    # 1. Classes of pending jobs, empty devices and free seats.
+    queue = [job for job in snapshot.pending if job.gpus == size]
+    wait_cost = _wait_costs(context)
+    ranks = (
+        start_weights(queue, context.now_s, limits.timing.ageing_s).tolist() if by_start_weight else [0.0] * len(queue)
+    )
+    waiting = [(rank, wait_cost[job.id]) for rank, job in zip(ranks, queue, strict=True)]
+    classes = job_classes(queue, waiting, keys)
+    pending = [members[0] for members in classes]
+    empty_devices: dict[DeviceClass, list[Device]] = {}
+    for device in snapshot.devices:
+        if not device.residents:
+            empty_devices.setdefault(context.device_class(device), []).append(device)
+    empty = {device_class: tuple(members) for device_class, members in empty_devices.items() if len(members) >= size}
+    seats = seat_classes(context, size, keys)
+    max_devices = limits.max_devices
+    n_empty = sum(map(len, empty_devices.values()))
+    # 2. τ of every class of pending jobs on every device type.
+    times = dict(zip(context.device_types, context.relative_times(pending).T, strict=True))
+    # 3. Pending jobs on empty devices: in pairs, then alone.
     pair_tables = {
         device_class: pair_costs(
-            snapshot.pending,
-            snapshot.pending,
+            pending,
+            pending,
             device_class,
             context,
             row_times=times[device_class.type],
             column_times=times[device_class.type],
         ).symmetric()
-        for device_class in dict.fromkeys(empty_classes)
+        for device_class in empty
     }
     solo_cost = {
-        device_class: _solo_cost(table, times[device_class.type], context)
+        device_class: _solo_cost(pending, table, times[device_class.type], context)
         for device_class, table in pair_tables.items()
     }
-    # 3. Pending jobs beside residents.
-    resident_tables, seat_columns = _resident_tables(seats, seat_classes, times, residents, resident_times, context)
+    # 4. Pending jobs beside residents.
+    resident_tables, seat_columns = _resident_tables(pending, seats, times, context)
+    # 5. What it costs to wait.
+    waits = np.array([wait_cost[job.id] for job in pending], dtype=np.float64)
+    if context.objective.prices_waiting:  # no job waits for a faster device where it could start on a slower one
+        best_solo = np.minimum.reduce([np.full(len(pending), np.inf), *solo_cost.values()])
+        waits = np.where(np.isfinite(best_solo), np.maximum(waits, best_solo), waits)
     return Candidates(
-        pending=snapshot.pending,
-        start_weight=start_weights(snapshot.pending, context.now_s),
-        empty_devices=empty_devices,
-        empty_classes=empty_classes,
-        max_new_devices=len(empty_devices) if max_devices is None else min(max_devices, len(empty_devices)),
+        size=size,
+        job_classes=classes,
+        start_weight=start_weights(pending, context.now_s, limits.timing.ageing_s),
+        empty_devices=empty,
+        max_new_devices=n_empty if max_devices is None else min(max_devices, n_empty),
         solo_cost=solo_cost,
         pair_tables=pair_tables,
-        seats=seats,
-        seat_classes=seat_classes,
+        seat_classes=seats,
         resident_tables=resident_tables,
         seat_columns=seat_columns,
         is_min_max=context.objective.is_min_max,
-        resident_floor=_resident_floor([job for job, _ in residents], resident_times, context),
+        wait_cost=waits,
+        prices_waiting=context.objective.prices_waiting,
+        by_priority=context.objective.by_priority,
+        resident_floor=resident_floor(context),
     )
 
 
-def _solo_cost(table: PairCosts, times: Floats, context: PlanningContext) -> Floats:
-    """float64[n]: cost of each pending job alone on a device of the table's class; inf where it may not start."""
-    pending, objective = context.snapshot.pending, context.objective
+def _wait_costs(context: PlanningContext) -> Mapping[str, float]:
+    """Cost of waiting of each pending job: when it would end that does not start now.
+
+    For a job that may run alone nowhere, and so would never end, what no start of it exceeds.
+    """
+    pending = context.snapshot.pending
+    if not context.objective.prices_waiting:
+        return dict.fromkeys((job.id for job in pending), 0.0)
+    ends_s = project_cluster(context).waiting_end_s().tolist()
+    return {
+        job.id: MAX_SLOWDOWN * job.remaining_s if math.isnan(end_s) else end_s
+        for job, end_s in zip(pending, ends_s, strict=True)
+    }
+
+
+def _solo_cost(pending: Sequence[Job], table: PairCosts, times: Floats, context: PlanningContext) -> Floats:
+    """float64[k]: cost of each class of jobs alone on a device of the table's class; inf where it may not start."""
+    objective = context.objective
     allowed = np.array([table.rows.solo_rule(i) is None for i in range(len(pending))], dtype=bool)
     allowed &= ActionKind.START_ALONE in context.limits.allowed
     stretch = times + relative_checkpoint_losses(pending, table.rows.runtimes)
@@ -154,33 +206,27 @@ def _solo_cost(table: PairCosts, times: Floats, context: PlanningContext) -> Flo
     if objective.deadline_miss_price:
         limits = slowdowns_to_miss(pending, times, context.now_s)
         cost += objective.deadline_miss_price * weights(pending) * solo_miss_probabilities(limits)
-    return np.where(allowed, cost, np.inf)
+    return np.where(allowed, cost + solo_occupancy_costs(table, objective), np.inf)
 
 
 def _resident_tables(
-    seats: Sequence[Device],
-    seat_classes: Sequence[DeviceClass],
-    times: Mapping[str, Floats],
-    residents: Sequence[tuple[Job, str]],
-    resident_times: Floats,
-    context: PlanningContext,
+    pending: Sequence[Job], seats: Sequence[Sequence[Seat]], times: Mapping[str, Floats], context: PlanningContext
 ) -> tuple[dict[DeviceClass, tuple[PairCosts, list[int]]], tuple[tuple[PairCosts, int], ...]]:
-    """Cost tables of pending jobs beside residents by device class, and each seat's table and column."""
-    time_of = {job.id: time for (job, _), time in zip(residents, resident_times.tolist(), strict=True)}
+    """Cost tables of pending jobs beside residents by device class, and each seat class's table and column."""
     seats_of: dict[DeviceClass, list[int]] = {}
-    for k, device_class in enumerate(seat_classes):
-        seats_of.setdefault(device_class, []).append(k)
+    for k, members in enumerate(seats):
+        seats_of.setdefault(members[0].device_class, []).append(k)
     tables: dict[DeviceClass, tuple[PairCosts, list[int]]] = {}
     seat_columns: dict[int, tuple[PairCosts, int]] = {}
     for device_class, columns in seats_of.items():
-        jobs = [seats[k].residents[0] for k in columns]
+        residents = [seats[k][0].resident for k in columns]
         table = pair_costs(
-            context.snapshot.pending,
-            jobs,
+            pending,
+            residents,
             device_class,
             context,
             row_times=times[device_class.type],
-            column_times=np.array([time_of[job.id] for job in jobs]),
+            column_times=context.relative_times_on(device_class.type, residents),
             running=True,
         )
         tables[device_class] = (table, columns)
@@ -188,16 +234,16 @@ def _resident_tables(
     return tables, tuple(seat_columns[k] for k in range(len(seats)))
 
 
-def _resident_floor(residents: Sequence[Job], times: Floats, context: PlanningContext) -> float:
-    """Largest cost of a resident without neighbour; -inf without residents."""
-    costs = context.objective.constant(residents) + context.objective.rate(residents) * times
-    return float(costs.max(initial=-np.inf))
-
-
-def _times_where_running(residents: Sequence[tuple[Job, str]], context: PlanningContext) -> Floats:
-    """float64[r]: τ of residents on the device type where they run."""
-    types = context.device_types
-    if len(types) == 1:
-        return np.ones(len(residents))
-    times = context.relative_times([job for job, _ in residents])
-    return times[np.arange(len(residents)), [types.index(device_type) for _, device_type in residents]]
+def resident_floor(context: PlanningContext) -> float:
+    """Largest cost of a resident without neighbour in a min-max objective; -inf without residents."""
+    if not context.objective.is_min_max:
+        return -np.inf
+    floor = -np.inf
+    jobs_on: dict[str, list[Job]] = {}
+    for device in context.snapshot.devices:
+        jobs_on.setdefault(device.type, []).extend(device.residents)
+    for device_type, jobs in jobs_on.items():
+        times = context.relative_times_on(device_type, jobs)
+        costs = context.objective.constant(jobs) + context.objective.rate(jobs) * times
+        floor = max(floor, float(costs.max(initial=-np.inf)))
+    return floor

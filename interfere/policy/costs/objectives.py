@@ -21,11 +21,9 @@ Floats = NDArray[np.float64]
 Coefficient = Callable[[Sequence[Job]], Floats]
 """Jobs -> float64[n], one coefficient a job."""
 
-# A job outweighs nine of the level below. Five levels span 10^4, so that sums over thousands of jobs keep eight digits
-# of the smallest cost in the 2^46 steps that the matching counts in.
-PRIORITY_FACTOR = 10.0
 # A job may lose a thousand times its own length for one deadline more: more than MAX_SLOWDOWN for each of ten others.
 TIME_LOST_WEIGHT = 1e-3
+HOUR_S = 3600.0
 
 
 class Aggregate(StrEnum):
@@ -45,16 +43,29 @@ class Objective:
     required_fields: tuple[str, ...] = ()  # that every job must send
     soft_cap_price: float = 0.0  # of a pair in which a job exceeds the soft cap, times the probability of that
     deadline_miss_price: float = 0.0  # of a job that misses its deadline, times its weight and the probability of that
+    by_priority: bool = False  # whether costs of jobs of higher priority come before all others
+    prices_waiting: bool = False  # whether waiting costs the time until the job could start, not the weight that waits
+    money_price: float = 0.0  # of one unit of money that occupied devices cost
+    energy_price: float = 0.0  # of one joule that occupied devices take
 
     @property
     def is_min_max(self) -> bool:
         """Whether the largest cost of a job is minimised, not their sum."""
         return self.aggregate is Aggregate.MAX
 
+    @property
+    def prices_occupancy(self) -> bool:
+        """Whether the time for which jobs occupy a device costs something, whatever they do in it."""
+        return self.money_price > 0 or self.energy_price > 0
+
+    def occupancy_price(self, price_per_hour: float, power_w: float) -> float:
+        """What one second costs for which jobs occupy a device of this price and power."""
+        return self.money_price * price_per_hour / HOUR_S + self.energy_price * power_w
+
 
 def weights(jobs: Sequence[Job]) -> Floats:
-    """float64[n], weight · 10^priority: of the weighted excess, and of which jobs start first under any objective."""
-    return np.array([job.weight * PRIORITY_FACTOR**job.priority for job in jobs], dtype=np.float64)
+    """float64[n]: the weight of each job; priorities are levels of their own (`solve.levels`), not factors."""
+    return np.array([job.weight for job in jobs], dtype=np.float64)
 
 
 def _negative(coefficient: Coefficient) -> Coefficient:
@@ -91,11 +102,12 @@ def _time_lost_weight(jobs: Sequence[Job]) -> Floats:
 
 
 # f_i(x) = w_i (x - 1), w the `weights`: time lost to sharing and to a slower device, in units of the job's own time.
-WEIGHTED_EXCESS = Objective(constant=_negative(weights), rate=weights)
+WEIGHTED_EXCESS = Objective(constant=_negative(weights), rate=weights, by_priority=True)
 # f_i(x) = x: every job counts the same, whatever its weight.
 TOTAL_SLOWDOWN = Objective(constant=_zero, rate=_one)
-# f_i(x) = r_i x with remaining seconds r: the sum is n times the average time to completion of the jobs that run.
-COMPLETION_TIME = Objective(constant=_zero, rate=_remaining_s, required_fields=("remaining_s",))
+# f_i(x) = r_i x with remaining seconds r; a job that waits costs the time until it would end if the pending jobs ran
+# one after the other in order of submission (`completion_projection`): the sum is n times the mean completion time.
+COMPLETION_TIME = Objective(constant=_zero, rate=_remaining_s, required_fields=("remaining_s",), prices_waiting=True)
 # max r_i x_i: when the last of the jobs that run completes.
 MAKESPAN = Objective(constant=_zero, rate=_remaining_s, aggregate=Aggregate.MAX, required_fields=("remaining_s",))
 # max (e_i + r_i x_i) / (a_i + r_i): time from submission to completion, shared over alone, with seconds e since
@@ -111,7 +123,14 @@ FINISH_TIME_FAIRNESS = Objective(
 # term of large weight beside another objective: first the fewest such pairs, then the smallest value of the other.
 PAIRS_PAST_CAP = Objective(constant=_zero, rate=_zero, soft_cap_price=1.0)
 # Σ w_i (P(i misses its deadline) + TIME_LOST_WEIGHT (x_i - 1)): expected misses of the jobs that run, then time lost.
-DEADLINE_MISSES = Objective(constant=_negative(_time_lost_weight), rate=_time_lost_weight, deadline_miss_price=1.0)
+DEADLINE_MISSES = Objective(
+    constant=_negative(_time_lost_weight), rate=_time_lost_weight, deadline_miss_price=1.0, by_priority=True
+)
+# Σ over devices that jobs start on, price · time until the last job on it ends: expected money for the remaining work.
+# A pair pays for its device once; beside a resident only the time by which the device is occupied longer counts.
+COST = Objective(constant=_zero, rate=_zero, money_price=1.0, required_fields=("remaining_s",))
+# The same with power in place of price: expected joules.
+ENERGY = Objective(constant=_zero, rate=_zero, energy_price=1.0, required_fields=("remaining_s",))
 
 OBJECTIVES: dict[ObjectiveKind, Objective] = {
     ObjectiveKind.WEIGHTED_EXCESS: WEIGHTED_EXCESS,
@@ -121,6 +140,8 @@ OBJECTIVES: dict[ObjectiveKind, Objective] = {
     ObjectiveKind.FINISH_TIME_FAIRNESS: FINISH_TIME_FAIRNESS,
     ObjectiveKind.PAIRS_PAST_CAP: PAIRS_PAST_CAP,
     ObjectiveKind.DEADLINE_MISSES: DEADLINE_MISSES,
+    ObjectiveKind.COST: COST,
+    ObjectiveKind.ENERGY: ENERGY,
 }
 
 
@@ -138,6 +159,9 @@ def weighted_sum(terms: Sequence[tuple[float, Objective]]) -> Objective:
         required_fields=tuple(dict.fromkeys(name for _, term in terms for name in term.required_fields)),
         soft_cap_price=sum(share * term.soft_cap_price for share, term in terms),
         deadline_miss_price=sum(share * term.deadline_miss_price for share, term in terms),
+        by_priority=any(term.by_priority for _, term in terms),
+        money_price=sum(share * term.money_price for share, term in terms),
+        energy_price=sum(share * term.energy_price for share, term in terms),
     )
 
 

@@ -15,15 +15,22 @@ from numpy.typing import NDArray
 from interfere.policy.context import PlanningContext
 from interfere.policy.costs.miss_probability import deadline_miss_probabilities, soft_cap_probabilities
 from interfere.policy.costs.objectives import weights
+from interfere.policy.costs.occupancy import pair_occupancy_costs
 from interfere.policy.costs.pair_predictions import PairPredictions, PairPredictor
 from interfere.policy.device_class import DeviceClass
 from interfere.policy.rules.availability import AvailabilityRule
 from interfere.policy.rules.guest_ends_first import expected_runtimes_s, guest_rule
 from interfere.policy.rules.jobs_on_class import JobsOnClass
+from interfere.policy.rules.joint_throughput import joint_throughput_rule
 from interfere.policy.rules.memory import pair_memory_rules
 from interfere.policy.rules.pair_rules import PairRule, PairRules, UniformRule
 from interfere.policy.rules.predictability import predictability_rules
-from interfere.policy.rules.runtime import median_runtimes_s, relative_checkpoint_losses, slowdowns_to_miss
+from interfere.policy.rules.runtime import (
+    median_runtimes_s,
+    pair_end_s,
+    relative_checkpoint_losses,
+    slowdowns_to_miss,
+)
 from interfere.policy.rules.slowdown_caps import SlowdownCapRule, SlowdownCaps, time_caps
 from interfere.records import ActionKind, Job, Limits, Rule, RuleKind
 
@@ -38,7 +45,9 @@ class PairCosts:
     columns: JobsOnClass
     predictions: PairPredictions
     cost: Floats  # float64[r, c], of the pair, beside a resident what is added; inf where a rule forbids it
-    max_job_cost: Floats  # float64[r, c], the larger cost of the two jobs
+    row_cost: Floats  # float64[r, c], what the row job costs of it; NaN or inf where the pair is forbidden
+    column_cost: Floats  # float64[r, c], what the column job costs of it; the rest belongs to the pair
+    max_job_cost: Floats  # float64[r, c], the larger cost of the two jobs, that of a resident as a whole
     rules: PairRules
 
     @property
@@ -48,9 +57,12 @@ class PairCosts:
 
     def symmetric(self) -> "PairCosts":
         """The costs of jobs among themselves: a pair that is forbidden one way is forbidden, and costs the same."""
+        own = np.maximum(self.row_cost, self.column_cost.T)
         return replace(
             self,
             cost=np.maximum(self.cost, self.cost.T),
+            row_cost=own,
+            column_cost=own.T,
             max_job_cost=np.maximum(self.max_job_cost, self.max_job_cost.T),
             rules=replace(self.rules, symmetric=True),
         )
@@ -58,18 +70,6 @@ class PairCosts:
     def blocking_rule(self, row: int, column: int) -> Rule | None:
         """The rule that forbids a pair; None where it is allowed."""
         return self.rules.blocking_rule(row, column)
-
-    def subset(self, rows: Sequence[int], columns: Sequence[int]) -> "PairCosts":
-        """The costs of some rows and columns, to be solved: without predictions and rules."""
-        at = np.ix_(rows, columns)
-        return PairCosts(
-            rows=self.rows.subset(rows),
-            columns=self.columns.subset(columns),
-            predictions=PairPredictions.unknown((0, 0)),
-            cost=self.cost[at],
-            max_job_cost=self.max_job_cost[at],
-            rules=PairRules(),
-        )
 
 
 def pair_costs(
@@ -101,7 +101,10 @@ def pair_costs(
     predictions = predictor.predict(capped=capped)
     # 3. Cost each job, then each pair.
     row_cost, column_cost = table.job_costs(predictions)
-    cost = table.pair_cost(row_cost, column_cost)
+    max_job_cost = np.maximum(row_cost, column_cost)
+    if running:
+        column_cost = column_cost - table.cost_alone()
+    cost = table.pair_cost(row_cost, column_cost, predictions)
     # 4. Collect the rules, and forbid what any of them forbids.
     rules = PairRules(rules=tuple(table.rules(predictions, caps, np.isnan(cost))))
     cost[rules.forbidden(cost.shape)] = np.inf
@@ -110,7 +113,9 @@ def pair_costs(
         columns=column_jobs,
         predictions=predictions,
         cost=cost,
-        max_job_cost=np.maximum(row_cost, column_cost),
+        row_cost=row_cost,
+        column_cost=column_cost,
+        max_job_cost=max_job_cost,
         rules=rules,
     )
 
@@ -149,8 +154,12 @@ class _PairTable:
         objective, rows, columns = self.context.objective, self.rows, self.columns
         ahead, back = predictions.row_slowdown, predictions.column_slowdown
         row_rate, column_rate = objective.rate(rows.jobs), objective.rate(columns.jobs)
-        row_cost = objective.constant(rows.jobs)[:, None] + (row_rate * rows.relative_times)[:, None] * ahead
-        column_cost = objective.constant(columns.jobs) + column_rate * columns.relative_times * back
+        row_alone, column_alone = (row_rate * rows.relative_times)[:, None], column_rate * columns.relative_times
+        row_cost = objective.constant(rows.jobs)[:, None] + row_alone * ahead
+        column_cost = objective.constant(columns.jobs) + column_alone * back
+        if objective.prices_waiting:  # once the first of the two has ended, the other runs alone
+            row_cost = pair_end_s(row_alone, column_alone, ahead, back)
+            column_cost = pair_end_s(column_alone, row_alone, back, ahead)
         row_cost += (row_rate * relative_checkpoint_losses(rows.jobs, rows.runtimes))[:, None]
         if not self.running:
             column_cost += column_rate * relative_checkpoint_losses(columns.jobs, columns.runtimes)
@@ -178,15 +187,20 @@ class _PairTable:
             running=self.running,
         )
 
-    def pair_cost(self, row_cost: Floats, column_cost: Floats) -> Floats:
-        """float64[r, c]: what the pair costs, beside residents what it adds; NaN where nothing is predicted."""
+    def cost_alone(self) -> Floats:
+        """float64[c]: what each resident costs without a neighbour."""
         objective, columns = self.context.objective, self.columns
+        return objective.constant(columns.jobs) + objective.rate(columns.jobs) * columns.relative_times
+
+    def pair_cost(self, row_cost: Floats, column_cost: Floats, predictions: PairPredictions) -> Floats:
+        """float64[r, c]: what the pair costs, beside residents what it adds; NaN where nothing is predicted."""
+        objective = self.context.objective
         cost = row_cost + column_cost
-        if self.running:
-            cost -= objective.constant(columns.jobs) + objective.rate(columns.jobs) * columns.relative_times
         if objective.soft_cap_price and not np.isnan(cost).all():
             past = soft_cap_probabilities(self.predictor.slowdown_quantile, self._limits.slowdown.soft_cap)
             cost[self.predictor.profiled] += objective.soft_cap_price * past
+        if objective.prices_occupancy:
+            cost += pair_occupancy_costs(self.rows, self.columns, predictions, objective, running=self.running)
         return cost
 
     # --- rules ------------------------------------------------------------------------------------------------------
@@ -221,6 +235,13 @@ class _PairTable:
         row_upper, column_upper = predictions.row_upper, predictions.column_upper.T
         yield self._cap_rule(rows, columns, caps[0], row_upper, column_upper.T, of_columns=False)
         yield self._cap_rule(columns, rows, caps[1], column_upper, row_upper.T, of_columns=True)
+        yield joint_throughput_rule(
+            rows.jobs,
+            columns.jobs,
+            predictions.row_slowdown,
+            predictions.column_slowdown,
+            limits.slowdown.min_joint_throughput,
+        )
         if self.running and limits.guest_ends_first:
             guest_s = expected_runtimes_s(rows.jobs, rows.relative_times, predictions.row_slowdown)
             host_s = expected_runtimes_s(columns.jobs, columns.relative_times, predictions.column_slowdown.T).T

@@ -81,7 +81,7 @@ class PairPredictor:
         column_profiles, column_of = _distinct(self.columns.profiles)
         device_class = self.rows.device_class
         memory = device_class.memory
-        answer = self.context.predictor.predict_matrix(
+        answer = self.context.predict_matrix(
             MatrixBatch(
                 victims=row_profiles,
                 neighbours=column_profiles,
@@ -90,7 +90,7 @@ class PairPredictor:
                 device_memory_bytes=memory.allocatable_bytes if memory.memory_bytes >= 0 else NAN,
                 allow_extrapolation=self._limits.allow_extrapolation,
             ),
-            quantile=level,
+            level,
         )
         spread = np.ix_(row_of, column_of)
         fits = None

@@ -4,8 +4,8 @@ A deadline is accepted once its job can be scheduled (`admission`) in device tim
 accepted before it and every one of higher priority. Its runtime is taken alone, at the quantile 1 - risk of what
 remains. The ledger keeps it until the job is over, and others wait for it. `Limits.promise_deadlines` turns guarantees
 off; tests/bench/test_deadlines.py measures what they cost. Law 1: no job of equal or lower priority starts on a device
-that an accepted deadline needs. Law 2: an accepted deadline is met, broken or withdrawn, once; a job that moves its
-deadline to an earlier time withdraws the accepted one.
+that an accepted deadline needs. Law 2: an accepted deadline is met, broken, unknown or withdrawn, once; a job that
+moves its deadline to an earlier time withdraws the accepted one.
 """
 
 import math
@@ -26,26 +26,29 @@ MAX_RESCHEDULED_JOBS = 100  # rescheduled to fit in one more, 10 ms; with more i
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadlineReview:
-    """What became of the accepted deadlines of a scope; those that were withdrawn are in none of the three."""
+    """What became of the accepted deadlines of a scope; those that were withdrawn are in none of the four."""
 
     standing: tuple[AcceptedDeadline, ...]
-    met: tuple[AcceptedDeadline, ...]  # its job is over
+    met: tuple[AcceptedDeadline, ...]  # its job was over by then
     broken: tuple[AcceptedDeadline, ...]  # its job is pending or running, and its deadline is infeasible now
+    unknown: tuple[AcceptedDeadline, ...] = ()  # its job was seen before its deadline, and not after it
 
 
 def review_deadlines(accepted_deadlines: Sequence[AcceptedDeadline], context: PlanningContext) -> DeadlineReview:
     """Compare accepted deadlines with the snapshot, from which infeasible ones have been removed (`infeasible`)."""
     standing, met, broken = list[AcceptedDeadline](), list[AcceptedDeadline](), list[AcceptedDeadline]()
+    unknown: list[AcceptedDeadline] = []
     for accepted in accepted_deadlines:
         job = context.jobs.get(accepted.job_id)
         if job is None:
-            may_be_unseen = context.snapshot.partial and context.now_s <= accepted.deadline_s
-            (standing if may_be_unseen else met).append(accepted)
+            in_time = context.now_s <= accepted.deadline_s + TICK_S
+            may_be_unseen = context.snapshot.partial
+            (unknown if not in_time else standing if may_be_unseen else met).append(accepted)
         elif math.isnan(job.deadline_s):  # infeasible, or removed by the caller: the same once the job is late
             broken.append(accepted)
         elif job.deadline_s >= accepted.deadline_s - TICK_S:
             standing.append(accepted)
-    return DeadlineReview(standing=tuple(standing), met=tuple(met), broken=tuple(broken))
+    return DeadlineReview(standing=tuple(standing), met=tuple(met), broken=tuple(broken), unknown=tuple(unknown))
 
 
 def starts_breaking_deadlines(
@@ -69,7 +72,7 @@ def starts_breaking_deadlines(
     waiting = _schedulable([job for job in waiting if job.id not in decided_jobs], capacity.profiles, demands)
     # 3. Allow each start that leaves every waiting job of its priority or above schedulable.
     pending = context.pending
-    weights = start_weights(context.snapshot.pending, context.now_s).tolist()
+    weights = start_weights(context.snapshot.pending, context.now_s, context.limits.timing.ageing_s).tolist()
     weight_of = dict(zip(pending, weights, strict=True))
     rules: dict[str, Rule] = {}
     for start in sorted(starts, key=lambda start: (start.job_id not in accepted_jobs, -weight_of[start.job_id])):

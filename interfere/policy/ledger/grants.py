@@ -136,7 +136,7 @@ def renew_grants(context: PlanningContext, ledger: ScopeLedger, promises: Reconc
             _grant_wanted(job, devices, grants, account, context)
     return replace(
         ledger,
-        now_s=context.now_s,
+        now_s=max(context.now_s, ledger.now_s),
         promises=promises.kept,
         grants=tuple(grants.values()),
         slots=tuple(account.slots.values()),

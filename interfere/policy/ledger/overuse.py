@@ -1,9 +1,13 @@
 """Grant overuse: which jobs hold more memory than they were granted, for how long, and which of them are to end.
 
-A usage window states the peak memory of its job within the window; the window is over the grant where that peak exceeds
-grant · (1 + tolerance). The run of a job is its windows over the grant that end after its last window that was not. A
-job overuses its grant when the windows of its run cover `grant_patience_s` and no single moment lies in all of them: a
-spike, however often it was reported, ends no job.
+The limit of a grant is grant · (1 + tolerance). A window shows overuse throughout when its least memory exceeds the
+limit; without a least memory, only when it is at most `MAX_MOMENT_S` long and its peak exceeds the limit, because a
+peak is one moment. A window that was within the limit at any moment is a dip. The run of a job is its windows of
+overuse that end after its last dip. A job certainly overuses its grant when the windows of its run cover
+`grant_patience_s`; only then may it end, so the length of a reporter's windows ends no job.
+
+A job possibly overuses its grant, and is warned of, when peaks above the limit cover `grant_patience_s` since the last
+window whose peak was not, and no single moment lies in all of these windows.
 
 Law 1: the set of windows decides; their order, their number and when they came do not matter. Law 2: a larger grant,
 more tolerance or more patience never adds an overuse. Law 3: only windows of the job itself count, on this device,
@@ -19,6 +23,8 @@ from interfere.policy.context import PlanningContext
 from interfere.policy.ledger.grants import running_grants
 from interfere.records import NAN, ActionKind, Device, Grant, Job, Limits, MemoryUsage, Rule, RuleKind, ScopeLedger
 
+MAX_MOMENT_S = 10.0  # longest window whose peak alone counts: spikes of jobs come every 30 s and more
+
 UsageLookup = Callable[[Grant], Iterable[MemoryUsage]]
 """The usage windows of a grant's job, those that end last first."""
 
@@ -32,6 +38,7 @@ class GrantOveruse:
     granted_bytes: float
     used_bytes: float  # in its last window
     covered_s: float  # seconds that the windows of its run cover
+    is_certain: bool = True  # False: only peaks say so, which may be spikes; the job does not end for it
     device_used_bytes: float = 0.0  # by all jobs on the device that hold a grant, each in its last window
 
     @property
@@ -102,7 +109,9 @@ def find_overuse(
 ) -> GrantOveruse | None:
     """The overuse of a job's grant on a device; None where there is none. `windows`: those that end last first."""
     max_bytes = grant.bytes * (1.0 + limits.memory.grant_tolerance)
-    run: list[MemoryUsage] = []
+    patience_s = limits.memory.grant_patience_s
+    # 1. The windows since the last one that was within the limit throughout; before it nothing is overuse.
+    over: list[MemoryUsage] = []
     since_s = grant.since_s
     for window in windows:
         if not is_of_grant(window, grant, device.id, device.type):
@@ -110,17 +119,41 @@ def find_overuse(
         if window.bytes <= max_bytes:
             since_s = window.end_s
             break
-        run.append(window)
-    run = [window for window in run if window.end_s > since_s]
-    if not run or max(window.start_s for window in run) < min(window.end_s for window in run):
-        return None
-    covered_s = _covered_s([(max(window.start_s, since_s), window.end_s) for window in run])
-    if covered_s < limits.memory.grant_patience_s:
-        return None
-    last = max(run, key=lambda window: (window.end_s, window.start_s, window.bytes))
-    if last.end_s < now_s - limits.memory.grant_patience_s:
-        return None
-    return GrantOveruse(job=job, device=device, granted_bytes=grant.bytes, used_bytes=last.bytes, covered_s=covered_s)
+        over.append(window)
+    # 2. Of these, the certain run since the last dip; else the run of peaks.
+    dips = [window.end_s for window in over if window.min_bytes <= max_bytes]
+    certain_since_s = max([since_s, *dips])
+    certain = [window for window in over if _is_throughout(window, max_bytes) and window.end_s > certain_since_s]
+    peaks = [window for window in over if window.end_s > since_s]
+    for run, run_since_s, is_certain in ((certain, certain_since_s, True), (peaks, since_s, False)):
+        covered_s = _covered_s([(max(window.start_s, run_since_s), window.end_s) for window in run])
+        if covered_s < patience_s or _is_one_moment(run, max_bytes):
+            continue
+        last = max(run, key=lambda window: (window.end_s, window.start_s, window.bytes))
+        if last.end_s >= now_s - patience_s:
+            return GrantOveruse(
+                job=job,
+                device=device,
+                granted_bytes=grant.bytes,
+                used_bytes=last.bytes,
+                covered_s=covered_s,
+                is_certain=is_certain,
+            )
+    return None
+
+
+def _is_one_moment(run: Sequence[MemoryUsage], max_bytes: float) -> bool:
+    """Whether a single moment of overuse, or none, could explain all windows of a run."""
+    if any(window.min_bytes > max_bytes for window in run):
+        return False
+    return not run or max(window.start_s for window in run) < min(window.end_s for window in run)
+
+
+def _is_throughout(window: MemoryUsage, max_bytes: float) -> bool:
+    """Whether the window shows that more than `max_bytes` were held at every moment of it."""
+    if math.isnan(window.min_bytes):
+        return window.end_s - window.start_s <= MAX_MOMENT_S
+    return window.min_bytes > max_bytes
 
 
 def _covered_s(intervals: Sequence[tuple[float, float]]) -> float:
@@ -156,10 +189,12 @@ def _last_used_bytes(grant: Grant, device: Device, usages: UsageLookup) -> float
 
 
 def jobs_to_end(overuses: Sequence[GrantOveruse]) -> dict[str, GrantOveruse]:
-    """The jobs that end, by id, each with its largest overuse: at most one job on each device."""
+    """The jobs that end, by id, each with its largest certain overuse: at most one job on each device."""
     devices_of: dict[str, set[str]] = {}
     largest: dict[str, GrantOveruse] = {}
     for overuse in overuses:
+        if not overuse.is_certain:
+            continue
         job_id = overuse.job.id
         devices_of.setdefault(job_id, set()).add(overuse.device.id)
         if job_id not in largest or overuse.excess_bytes > largest[job_id].excess_bytes:

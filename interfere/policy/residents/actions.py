@@ -31,7 +31,7 @@ def with_migrations(plan: Plan, context: PlanningContext) -> Plan:
     started_on = {device_id for action in plan.actions for device_id in action.places}
     unplaced = {action.job_id for action in plan.actions if not action.places}
     waiting = [job for job in snapshot.pending if job.id in unplaced and job.gpus == 1]
-    waiting.sort(key=lambda job: -float(start_weights([job], snapshot.now_s)[0]))
+    waiting.sort(key=lambda job: -float(start_weights([job], snapshot.now_s, snapshot.limits.timing.ageing_s)[0]))
     empty = [device.id for device in snapshot.devices if not device.residents]
     max_devices = len(empty) if snapshot.limits.max_devices is None else snapshot.limits.max_devices
     free_devices = max_devices - sum(device_id in started_on for device_id in empty)

@@ -33,6 +33,7 @@ from interfere.policy.rules.memory import solo_memory_rule
 from interfere.policy.rules.runtime import runtimes
 from interfere.records import NAN, ActionKind, Device, Job, ObjectiveKind, Snapshot
 
+PRIORITY_FACTOR = 10.0  # a second of a job counts as ten of a job of the next lower priority
 UNWEIGHTED = (ObjectiveKind.TOTAL_SLOWDOWN, ObjectiveKind.COMPLETION_TIME)  # every job counts the same there
 
 
@@ -83,7 +84,9 @@ def plan_migrations(
     queue, migrations, destinations = list(waiting), list[Migration](), dict[str, Destination]()
     pairs_of_class = _resident_pairs(context, closed_devices)
     for device_class, pairs in pairs_of_class.items() if ActionKind.MOVE in allowed else ():
-        while taken := _take_disjoint(device_class, pairs, queue, wait_s, free_devices, context):
+        while not context.budget.expired and (
+            taken := _take_disjoint(device_class, pairs, queue, wait_s, free_devices, context)
+        ):
             free_devices -= sum(candidate.kind is MigrationKind.LEAVE for candidate, _ in taken)
             migrations += [migration for _, migration in taken]
         movers = {job_id for migration in migrations for job_id in migration.movers}
@@ -94,8 +97,10 @@ def plan_migrations(
 
 
 def job_weight(job: Job, snapshot: Snapshot) -> float:
-    """Weight of one of the job's seconds."""
-    return 1.0 if snapshot.objective in UNWEIGHTED and not snapshot.objective_terms else float(weights([job])[0])
+    """Weight of one of the job's seconds: weight · 10^priority."""
+    if snapshot.objective in UNWEIGHTED and not snapshot.objective_terms:
+        return 1.0
+    return float(weights([job])[0]) * PRIORITY_FACTOR**job.priority
 
 
 def is_movable(job: Job) -> bool:

@@ -25,6 +25,9 @@ TICK_S = 1e-3  # the same times added in another order, also in seconds since 19
 # Midpoints of ten equally likely parts of what remains: chances of a miss are read off to a few per cent.
 REMAINING_LEVELS = tuple((k + 0.5) / 10 for k in range(10))
 HOUR_S = 3600.0
+# A job that has waited very long counts as much as eight: more than the two that would share its device, less than a
+# crowd, so that weights which callers send keep their meaning.
+MAX_AGEING = 8.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,6 +116,15 @@ def tolerable_slowdown(runtime_s: Floats, time_limit_s: Floats, partner_s: Float
         return np.asarray(np.where(spare_s >= 0, np.fmax(staying, outlasting), staying))
 
 
+def pair_end_s(runtime_s: Floats, partner_s: Floats, slowdown: Floats, partner_slowdown: Floats) -> Floats:
+    """When a job ends beside a partner that starts with it: slowed down until the partner ends, then alone.
+
+    `runtime_s` and `partner_s`: seconds that each takes alone.
+    """
+    partner_end_s = partner_s * partner_slowdown
+    return np.asarray(np.minimum(runtime_s * slowdown, runtime_s + partner_end_s * (1.0 - 1.0 / slowdown)))
+
+
 def remaining_quantile_s(job: Job, level: float) -> float:
     """A quantile of the seconds that remain, alone on the fastest device type; NaN where unknown."""
     if math.isnan(job.remaining_p90_s) or not job.remaining_s > 0:
@@ -153,13 +165,26 @@ def relative_checkpoint_losses(jobs: Sequence[Job], alone: Sequence[Runtime]) ->
     return np.array(shares, dtype=np.float64)
 
 
-def start_weights(jobs: Sequence[Job], now_s: float) -> Floats:
-    """float64[n], who starts first where not all can: weight · 10^priority, up to twice that as a deadline comes near.
+def ageing(jobs: Sequence[Job], ageing_s: float) -> Floats:
+    """float64[n], how much waiting counts: 1 + one for each `ageing_s` since submission, at most `MAX_AGEING`.
+
+    In whole steps: among jobs that have waited about as long, costs still decide. 1 where elapsed_s is not known, and
+    for all jobs where `ageing_s` is 0.
+    """
+    elapsed_s = np.array([job.elapsed_s for job in jobs], dtype=np.float64)
+    if ageing_s == 0:
+        return np.ones(len(jobs))
+    return np.minimum(MAX_AGEING, 1.0 + np.floor(np.nan_to_num(elapsed_s) / ageing_s))
+
+
+def start_weights(jobs: Sequence[Job], now_s: float, ageing_s: float) -> Floats:
+    """float64[n], who starts first of one priority where not all can: the weight, twice that as a deadline comes near.
 
     w (1 + 1 / (1 + laxity in hours)), laxity = deadline - now - remaining_s ≥ 0; w without a deadline. So a job that
     can still meet its deadline goes before one that has none, the least laxity first, and never before two such jobs.
+    All that times `ageing`.
     """
-    weight = weights(jobs)
+    weight = weights(jobs) * ageing(jobs, ageing_s)
     for i, job in enumerate(jobs):
         if not math.isnan(job.deadline_s):
             laxity_s = max(0.0, job.deadline_s - now_s - job.remaining_s)

@@ -189,6 +189,15 @@ def _guest_ends_first(rule: Rule) -> str:
     return f"guest_ends_first: {rule.job_id} would run {guest} here, {rule.partner_id} ends after {host}"
 
 
+def _joint_throughput(rule: Rule) -> str:
+    together = 1 / rule.slowdown + 1 / rule.partner_slowdown
+    sides = f"{rule.slowdown:.2f} × for {rule.job_id}, {rule.partner_slowdown:.2f} × for {rule.partner_id}"
+    limit = "one after the other does 1"
+    if rule.min_joint_throughput != 1:
+        limit = f"not above {rule.min_joint_throughput:.3g}"
+    return f"joint throughput: together they do {together:.2f} ({sides}), {limit}"
+
+
 def _no_free_seat(rule: Rule) -> str:
     if rule.gpus is not None:
         return "no free seat: a gang runs there"
@@ -223,6 +232,11 @@ def _infeasible_deadline(rule: Rule) -> str:
 def _least_cost(rule: Rule) -> str:
     partner = f"{rule.partner_slowdown:.2f} × for {rule.partner_id} ({rule.partner_workload})"
     return f"least cost in all: {rule.slowdown:.2f} × here, {partner}"
+
+
+def _submission_order(rule: Rule) -> str:
+    sooner, later = (format_duration(mean_s) for mean_s in (rule.mean_completion_s, rule.other_mean_completion_s))
+    return f"in order of submission: jobs end after {sooner} on average, with the plan of least cost after {later}"
 
 
 def _migration_gain(rule: Rule) -> str:
@@ -263,6 +277,7 @@ _HEADLINES = {
     RuleKind.REQUEST_SLOWDOWN_CAP: "slowdown cap of the request",
     RuleKind.PROTECTED_SLOWDOWN: "protected slowdown",
     RuleKind.LATENCY_TARGET: "latency target",
+    RuleKind.JOINT_THROUGHPUT: "joint throughput",
     RuleKind.GUEST_ENDS_FIRST: "guest_ends_first",
 }
 
@@ -283,19 +298,23 @@ _SENTENCES: dict[RuleKind, Callable[[Rule], str]] = {
     RuleKind.REQUEST_SLOWDOWN_CAP: _slowdown_cap,
     RuleKind.PROTECTED_SLOWDOWN: _protected_slowdown,
     RuleKind.LATENCY_TARGET: _latency_target,
+    RuleKind.JOINT_THROUGHPUT: _joint_throughput,
     RuleKind.GUEST_ENDS_FIRST: _guest_ends_first,
     RuleKind.NO_FREE_SEAT: _no_free_seat,
     RuleKind.GANG: _gang,
     RuleKind.MULTI_DEVICE_JOB: lambda rule: f"it takes {rule.gpus} devices at once: ask Match",
     RuleKind.MAX_DEVICES: _max_devices,
-    RuleKind.LOWER_COST_ELSEWHERE: lambda _: "every seat it could take went where it costs less",
+    RuleKind.LOWER_COST_ELSEWHERE: lambda _: "every place it could take went where it costs less",
+    RuleKind.PLACES_TAKEN: lambda _: "every place it could take went to jobs of more weight or submitted before",
     RuleKind.DEVICES_PROMISED: _devices_promised,
+    RuleKind.DEVICES_RESERVED: lambda rule: f"devices are kept free for {rule.partner_id}, which has waited longest",
     RuleKind.PROMISED_TO_OTHER_JOB: lambda rule: f"promised to {rule.partner_id} by decision {rule.decision_id}",
     RuleKind.ACCEPTED_DEADLINE: lambda rule: f"accepted deadline: {rule.partner_id} would miss the one it was promised",
     RuleKind.INFEASIBLE_DEADLINE: _infeasible_deadline,
     RuleKind.NO_ALLOWED_ACTION: lambda _: "no allowed action fits it",
     RuleKind.DEVICE_FREE: lambda _: "a device is free",
     RuleKind.LEAST_COST: _least_cost,
+    RuleKind.SUBMISSION_ORDER: _submission_order,
     RuleKind.PROMISED: lambda rule: f"promised by decision {rule.decision_id}",
     RuleKind.MIGRATION_GAIN: _migration_gain,
     RuleKind.PREEMPTED: _preempted,

@@ -1,30 +1,23 @@
-"""One plan for jobs on one device each: every pending job starts alone, starts beside another, or waits, with a reason.
-
-First the most weight is started, then at the smallest value of the objective: `min_sum` where costs add, `min_max`
-where the largest counts; `answer.actions` turns the placement into actions.
-"""
+"""One plan for the pending jobs of all sizes: every job starts alone, beside another, or waits, with a reason."""
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from interfere.errors import InvalidInputError
-from interfere.policy.answer.actions import AnswerBuilder, start_groups
+from interfere.matching.master.problem import ColumnKind, Placement
+from interfere.policy.answer.actions import AnswerBuilder
+from interfere.policy.answer.merge import all_waiting
 from interfere.policy.context import PlanningContext
-from interfere.policy.costs.candidates import Candidates, find_candidates
+from interfere.policy.costs.candidates import find_candidates, resident_floor
 from interfere.policy.deadlines.infeasible import find_infeasible_deadlines
-from interfere.policy.solve.greedy import GreedyPlacement, place_greedily
-from interfere.policy.solve.min_max import solve_min_max
-from interfere.policy.solve.min_sum import (
-    RELATIVE_TOLERANCE,
-    Floats,
-    Placement,
-    cost_lower_bound,
-    placement_from,
-    solve_min_sum,
-    waiting_penalties,
-)
+from interfere.policy.solve.greedy import place_greedily, waiting_jobs
+from interfere.policy.solve.groups import start_groups
+from interfere.policy.solve.levels import DecisionProblem, decision_problem
+from interfere.policy.solve.queue_order import in_queue_order
+from interfere.policy.solve.rollout import in_order_of_submission
+from interfere.policy.solve.search import DecisionSolution, largest_cost, solve_decision
 from interfere.policy.validate import validate_snapshot
-from interfere.records import Plan, SolveStatus
+from interfere.records import LevelKind, Plan, PlanLevel, SolveStatus
 from interfere.time_budget import TimeBudget
 
 
@@ -33,92 +26,89 @@ def plan(context: PlanningContext) -> Plan:
     violations = validate_snapshot(context.snapshot, context.custom_objective)
     if violations:
         raise InvalidInputError.from_violations(violations)
+    context = replace(context, budget=TimeBudget(context.limits.timing.time_budget_s))
     infeasible = find_infeasible_deadlines(context)
-    feasible_plan = plan_single_device_jobs(context.with_snapshot(infeasible.snapshot))
+    feasible_plan = plan_pending_jobs(context.with_snapshot(infeasible.snapshot))
     return replace(feasible_plan, actions=infeasible.annotate(feasible_plan.actions, ()))
 
 
-def plan_single_device_jobs(context: PlanningContext) -> Plan:
-    """The plan for a valid snapshot, or a subproblem of one, in which every job takes one device.
-
-    Deadlines that are infeasible have been set aside (`deadlines.infeasible`).
-    """
-    budget = TimeBudget(context.limits.timing.time_budget_s)
-    # 1. What may start, and at which cost.
-    candidates = find_candidates(context)
-    # 2. The greedy baseline, then the solver.
-    greedy = place_greedily(candidates)
-    solution = _solve(candidates, waiting_penalties(candidates), greedy, budget)
+def plan_pending_jobs(context: PlanningContext) -> Plan:
+    """The plan for a valid snapshot, or a subproblem of one, whose infeasible deadlines have been set aside."""
+    queue = context.snapshot.pending
+    if not queue:
+        return _nothing_pending(context)
+    # 1. What may start, and at which cost: the jobs of each size, and the greedy baseline.
+    decision, greedy = _problem(context, by_start_weight=False)
+    if waiting_jobs(greedy):
+        decision, greedy = _problem(context, by_start_weight=True)
+    candidates = decision.candidates
+    # 2. The search from the baseline; of equals the jobs that were submitted first.
+    solution = solve_decision(decision, greedy, context.budget, min_max=context.objective.is_min_max)
+    if not context.objective.prices_waiting:
+        solution = replace(solution, placement=in_queue_order(decision, solution.placement, queue))
     # 3. The placement as actions, with the rules behind them.
-    answer = AnswerBuilder(candidates, start_groups(candidates, solution.placement.starts), context)
+    groups = start_groups(decision, solution.placement, queue)
+    found = _plan(decision, solution, greedy, AnswerBuilder(candidates, groups, context), context)
+    # 4. Where that would let jobs end later on average, the order of submission instead.
+    return in_order_of_submission(found, decision, context) if context.objective.prices_waiting else found
+
+
+def _problem(context: PlanningContext, *, by_start_weight: bool) -> tuple[DecisionProblem, Placement]:
+    """The candidates of all sizes as one problem, and the greedy placement."""
+    queue = context.snapshot.pending
+    sizes = sorted({job.gpus for job in queue})
+    decision = decision_problem([find_candidates(context, size, by_start_weight=by_start_weight) for size in sizes])
+    return decision, place_greedily(decision, queue)
+
+
+def _nothing_pending(context: PlanningContext) -> Plan:
+    """The plan without pending jobs."""
+    floor = resident_floor(context)
+    value = floor if floor > -math.inf else 0.0
+    return replace(all_waiting((), context), objective_value=value, lower_bound=value, greedy_cost=value)
+
+
+def _plan(
+    decision: DecisionProblem,
+    solution: DecisionSolution,
+    greedy: Placement,
+    answer: AnswerBuilder,
+    context: PlanningContext,
+) -> Plan:
+    """The placement as a plan, with what is proved of it."""
+    min_max, placement = context.objective.is_min_max, solution.placement
+    starts = placement.columns.kind != ColumnKind.WAIT
+    cost = float(placement.columns.costs(decision.total_cost)[starts] @ placement.count[starts])
+    kind = LevelKind.MAX_COST if min_max else LevelKind.COST
+    value = sum(level.value for level in solution.levels if level.kind is kind)
+    if context.has_rounded_windows:
+        solution = replace(solution, levels=tuple(_without_bound(level, decision) for level in solution.levels))
+    lower_bound = sum(level.lower_bound for level in solution.levels if level.kind is kind)
     refused, refused_total = answer.refusals()
     return Plan(
         decision_id=context.decision_id,
         model_version=context.predictor.version,
-        actions=tuple(answer.action(i) for i in range(len(candidates.pending))),
+        actions=answer.actions(),
         pairs=answer.pairings(),
         refused=refused,
         refused_total=refused_total,
-        cost=solution.placement.cost,
-        greedy_cost=greedy.largest_cost if candidates.is_min_max else greedy.cost,
-        greedy_waiting=greedy.waiting,
-        lower_bound=solution.value if solution.is_optimal else solution.lower_bound,
-        gap=0.0 if solution.is_optimal else solution.gap,
+        cost=cost,
+        greedy_cost=largest_cost(decision, greedy) if min_max else greedy.value(decision.total_cost),
+        greedy_waiting=waiting_jobs(greedy),
+        lower_bound=value if solution.is_optimal else min(value, lower_bound),
+        gap=0.0 if solution.is_optimal else (value - min(value, lower_bound)) / max(abs(value), 1e-12),
         status=SolveStatus.OPTIMAL if solution.is_optimal else SolveStatus.BOUNDED,
-        objective_value=solution.value,
+        objective_value=value,
+        levels=solution.levels,
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Solution:
-    """A placement, its value in the objective, and a lower bound on that of any with as much started weight."""
-
-    placement: Placement
-    value: float
-    lower_bound: float
-
-    @property
-    def gap(self) -> float:
-        """Relative to the value."""
-        return (self.value - self.lower_bound) / max(abs(self.value), 1e-12)
-
-    @property
-    def is_optimal(self) -> bool:
-        """Whether value and bound differ by rounding only."""
-        tolerance = RELATIVE_TOLERANCE * max(abs(self.value), self.placement.total)
-        return self.value - self.lower_bound <= tolerance
-
-
-def _solve(candidates: Candidates, penalties: Floats, greedy: GreedyPlacement, budget: TimeBudget) -> _Solution:
-    """The solver's placement; where the budget expired before it was as good as greedy, the greedy one."""
-    greedy_placement = placement_from(candidates, penalties, greedy.starts, lower_bound=-math.inf)
-    if candidates.is_min_max:
-        return _solve_min_max(candidates, penalties, greedy, greedy_placement, budget)
-    placement = solve_min_sum(candidates, penalties, budget)
-    if placement.is_optimal:
-        return _Solution(placement=placement, value=placement.cost, lower_bound=placement.cost)
-    if greedy_placement.total < placement.total:
-        placement = replace(greedy_placement, lower_bound=placement.lower_bound)
-    lower_bound = placement.lower_bound - placement.waiting_penalty
-    if not placement.waiting_penalty:
-        lower_bound = max(lower_bound, cost_lower_bound(candidates))
-    return _Solution(placement=placement, value=placement.cost, lower_bound=min(placement.cost, lower_bound))
-
-
-def _solve_min_max(
-    candidates: Candidates,
-    penalties: Floats,
-    greedy: GreedyPlacement,
-    greedy_placement: Placement,
-    budget: TimeBudget,
-) -> _Solution:
-    solution = solve_min_max(candidates, penalties, budget)
-    placement, value, lower_bound = solution.placement, solution.largest_cost, solution.lower_bound
-    greedy_starts_more = greedy_placement.waiting_penalty < placement.waiting_penalty * (1 - RELATIVE_TOLERANCE)
-    greedy_starts_as_much = greedy_placement.waiting_penalty <= placement.waiting_penalty * (1 + RELATIVE_TOLERANCE)
-    if greedy_starts_more or (greedy_starts_as_much and greedy.largest_cost < value):
-        placement, value = greedy_placement, greedy.largest_cost
-        lower_bound = min(lower_bound, candidates.resident_floor)
-    if value == -math.inf:  # no job starts and none runs
-        value = lower_bound = 0.0
-    return _Solution(placement=placement, value=value, lower_bound=lower_bound)
+def _without_bound(level: PlanLevel, decision: DecisionProblem) -> PlanLevel:
+    """The level of a problem that leaves some placements out, with a bound that holds for them too."""
+    floor = (
+        decision.resident_floor
+        if level.kind is LevelKind.MAX_COST
+        else min(each.floor for each in decision.cost_levels)
+    )
+    floor = 0.0 if level.kind is LevelKind.WAITING_WEIGHT else floor
+    return replace(level, lower_bound=min(level.value, floor))

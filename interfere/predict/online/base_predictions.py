@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from interfere.predict.measured import StepTimes, contradicts
 from interfere.predict.online.effects import Effects
 from interfere.predict.online.prior import WorkloadKey
 from interfere.protocols import Predictor
@@ -26,6 +27,7 @@ class BasePrediction(NamedTuple):
 
     log_median: float
     measured: bool  # is it a measurement of this pair?
+    families: tuple[str, str] = ("", "")  # of victim and neighbour; "" where unknown
 
 
 _CacheKey = tuple[str, str, str, str]  # victim, neighbour, device type, mode
@@ -35,9 +37,16 @@ _Profiles = tuple[JobProfile | None, JobProfile | None]
 class BasePredictions:
     """Base predictions of pairs of workloads. Not thread-safe."""
 
-    def __init__(self, inner: Predictor, effects: Effects, measured: Iterable[tuple[str, str, str, str]]) -> None:
-        """`measured`: (victim, neighbour, device type, mode) of the pairs that `inner` answers by a measurement."""
-        self._inner, self._effects = inner, effects
+    def __init__(
+        self,
+        inner: Predictor,
+        effects: Effects,
+        measured: Iterable[tuple[str, str, str, str]],
+        step_times: StepTimes,
+    ) -> None:
+        """`measured`: (victim, neighbour, device type, mode) of the pairs that `inner` answers by a measurement, unless
+        a profile contradicts these `step_times`."""
+        self._inner, self._effects, self._step_times = inner, effects, step_times
         self.measured_neighbours: dict[WorkloadKey, set[str]] = {}
         for victim, neighbour, device_type, mode in measured:
             self.measured_neighbours.setdefault((victim, device_type, mode), set()).add(neighbour)
@@ -76,7 +85,9 @@ class BasePredictions:
             answer = self._inner.predict_pairs(batch)
             for k, (pair, profiles) in enumerate(missing):
                 measured = pair[1] in self.measured_neighbours.get((pair[0], device_type, mode), ())
-                base = BasePrediction(math.log(float(answer.median[k])), measured)
+                measured &= not any(contradicts(job, self._step_times) for job in jobs[2 * k : 2 * k + 2])
+                families = jobs[2 * k].family, jobs[2 * k + 1].family
+                base = BasePrediction(math.log(float(answer.median[k])), measured, families)
                 predictions[pair] = base
                 self._cache[*pair, device_type, mode] = (*profiles, base)
             while len(self._cache) > MAX_CACHED_PAIRS:
@@ -91,5 +102,5 @@ class BasePredictions:
         if not math.isnan(base.log_median):
             for workload, profile in zip(pair, profiles, strict=True):
                 if profile is None:
-                    self._effects.unprofiled.add((workload, device_type, mode))
+                    self._effects.state.unprofiled.add((workload, device_type, mode))
         return base

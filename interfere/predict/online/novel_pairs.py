@@ -8,15 +8,15 @@ from dataclasses import replace
 
 import numpy as np
 
-from interfere.predict.online.effects import Effects
-from interfere.predict.online.matrix_corrections import indices_by_workload
+from interfere.predict.online.belief_state import BeliefState
+from interfere.predict.online.pair_corrections import indices_by_workload
 from interfere.predict.online.prior import WorkloadKey
 from interfere.protocols import Predictor
 from interfere.records import MatrixPrediction, PairBatch, Prediction
 
 
 def with_observed_pairs(
-    answer: Prediction, batch: PairBatch, keys: Sequence[WorkloadKey], effects: Effects, model: Predictor
+    answer: Prediction, batch: PairBatch, keys: Sequence[WorkloadKey], state: BeliefState, model: Predictor
 ) -> Prediction:
     """The answer, with the model's extrapolation for observed pairs on which it abstained.
 
@@ -25,7 +25,7 @@ def with_observed_pairs(
     filled = [
         k
         for k in np.flatnonzero(np.isnan(answer.median)).tolist()
-        if (keys[batch.victim[k]], keys[batch.neighbour[k]][0]) in effects.pairs
+        if keys[batch.neighbour[k]][0] in state.pairs.get(keys[batch.victim[k]], ())
     ]
     if not filled:
         return answer
@@ -53,7 +53,7 @@ def with_observed_cells(
     answer: MatrixPrediction,
     rows: Sequence[WorkloadKey],
     columns: Sequence[WorkloadKey],
-    effects: Effects,
+    state: BeliefState,
     extrapolate: Callable[[], MatrixPrediction],
 ) -> MatrixPrediction:
     """The same for a matrix, each direction by itself; `extrapolate` is called only where an observed cell needs it."""
@@ -61,8 +61,8 @@ def with_observed_cells(
     for victims, neighbours, cells in ((rows, columns, fill_victim), (columns, rows, fill_neighbour.T)):
         indices = indices_by_workload(neighbours)
         for i, victim in enumerate(victims):
-            for workload in effects.observed_neighbours.get(victim, set()) & indices.keys():
-                cells[i, indices[workload]] = (victim, workload) in effects.pairs
+            for workload in state.pairs.get(victim, {}).keys() & indices.keys():
+                cells[i, indices[workload]] = True
     fill_victim &= np.isnan(answer.victim_slowdown)
     fill_neighbour &= np.isnan(answer.neighbour_slowdown)
     if not (fill_victim.any() or fill_neighbour.any()):

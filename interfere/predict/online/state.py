@@ -6,51 +6,74 @@ Law: a model restored from the state of another one answers, and goes on learnin
 import gc
 import io
 import json
-from collections.abc import Iterable
-from dataclasses import astuple, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, astuple
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from interfere.predict.online.drift import DriftTest
-from interfere.predict.online.effects import Posterior
+from interfere.predict.online.belief_state import (
+    BeliefState,
+    DomainBelief,
+    LevelShift,
+    PairEffect,
+    PairObservation,
+    Posterior,
+    RecentWindow,
+    ReporterRecord,
+)
+from interfere.predict.online.effects import Effects
+from interfere.predict.online.level_test import JobHistory, LevelTest
+from interfere.predict.online.noise import StreamNoise
 from interfere.predict.online.prior import Floats, RolePrior, WorkloadKey
-from interfere.predict.online.revertible import RevertibleDict
 from interfere.predict.online.solo_rates import SoloRate
 from interfere.predict.residual import OnlineModel
 from interfere.store.json_records import observation_to_json, progress_from_json
 
-FORMAT = 2  # raised whenever learning or this layout changes: states of an older format are then ignored
+FORMAT = 3  # raised whenever learning or this layout changes: states of an older format are then ignored
+_COUNTS = ("observation_count", "down_weighted_count", "alarm_count", "pair_count")
 
 
-def dump_state(model: OnlineModel) -> bytes:
-    """The learned state as one .npz file without pickles."""
-    effects, names = model.effects, _NameTable()
+def dump_state(model: OnlineModel, *, facts: str = "") -> bytes:
+    """The learned state as one .npz file without pickles. `facts`: a digest of the profiles it was learned with."""
+    state, names = model.state, _NameTable()
     arrays: dict[str, Any] = {}
-    # 1. Posteriors of jobs.
-    for role, posteriors in (("own", effects.as_victim), ("aggressor", effects.as_neighbour)):
-        arrays[f"{role}_homes"] = names.rows(posteriors, 3)
+    # 1. Jobs.
+    for role, posteriors in (("victim", state.as_victim), ("neighbour", state.as_neighbour)):
+        arrays[f"{role}_keys"] = names.rows(posteriors, 3)
         arrays[f"{role}_mean"] = np.array([posterior.mean for posterior in posteriors.values()])
         arrays[f"{role}_covariance"] = np.array([posterior.covariance for posterior in posteriors.values()])
-    # 2. Posteriors of pairs.
-    victim_index: dict[WorkloadKey, int] = {}
-    victims = [victim_index.setdefault(victim, len(victim_index)) for victim, _ in effects.pairs]
-    neighbours = names.indices(neighbour for _, neighbour in effects.pairs)
-    arrays["pair_victims"] = names.rows(victim_index, 3)
-    arrays["pair_ends"] = np.column_stack([victims, neighbours]).astype(np.int32)
-    arrays["pairs"] = np.array(list(effects.pairs.values())).reshape(-1, 2)
-    # 3. Solo rates, drift tests and counts.
-    arrays["rate_homes"] = names.rows(model.solo.rates, 2)
-    arrays["rates"] = np.array([astuple(rate) for rate in model.solo.rates.values()]).reshape(-1, 2)
-    arrays["watch_homes"] = names.rows(model.drift_tests, 3)
+    for table, width in (("own_shift", 3), ("harm_shift", 3), ("family_shift", 4)):
+        shifts: Mapping[Any, LevelShift] = getattr(state, table)
+        arrays[f"{table}_keys"] = names.rows(shifts, width)
+        arrays[table] = np.array([astuple(shift) for shift in shifts.values()]).reshape(-1, 3)
+    # 2. Pairs.
+    arrays["pair_victims"] = names.rows(state.pairs, 3)
+    arrays["pair_counts"] = np.array([len(effects) for effects in state.pairs.values()], dtype=np.int64)
+    arrays["pair_neighbours"] = names.indices(name for effects in state.pairs.values() for name in effects)
+    arrays["pairs"] = np.array([effect for effects in state.pairs.values() for effect in effects.values()]).reshape(
+        -1, 3
+    )
+    # 3. Streams.
+    arrays["stream_keys"] = names.rows(((reporter, *key) for reporter, key in state.streams), 4)
+    arrays["streams"] = np.array([astuple(stream) for stream in state.streams.values()]).reshape(-1, 2)
+    # 4. All else.
     texts = {
+        "facts": facts,
         "names": names.list(),
-        "cold": sorted(effects.unprofiled),
-        "watches": [astuple(test) for test in model.drift_tests.values()],
-        "everyone": astuple(model.global_test),
-        "counts": [model.observation_count, model.quarantined_count, model.alarm_count],
-        "waiting": [observation_to_json(window) for windows in model.solo.pending.values() for window in windows],
+        "unprofiled": sorted(state.unprofiled),
+        "with_stand_in": sorted(state.with_stand_in),
+        "histories": [
+            [key, {name: astuple(test) for name, test in history.tests.items()}, history.window_counts]
+            for key, history in state.histories.items()
+        ],
+        "domains": [[key, _domain_document(domain)] for key, domain in state.domains.items()],
+        "reporters": {name: astuple(record) for name, record in state.reporters.items()},
+        "reporter_weights": state.reporter_weights,
+        "solo_rates": [[key, rate.recent, rate.steps_per_s] for key, rate in state.solo_rates.items()],
+        "pending": [observation_to_json(window) for windows in state.pending.values() for window in windows],
+        "counts": {name: getattr(state, name) for name in _COUNTS},
     }
     arrays["texts"] = np.frombuffer(json.dumps(texts).encode(), dtype=np.uint8)
     buffer = io.BytesIO()
@@ -58,62 +81,99 @@ def dump_state(model: OnlineModel) -> bytes:
     return buffer.getvalue()
 
 
-def restore_state(model: OnlineModel, content: bytes) -> None:
-    """Load a learned state into a model with the same prior that has learned nothing yet."""
+def restore_state(model: OnlineModel, content: bytes) -> str:
+    """Load a learned state into a model with the same prior that has learned nothing yet; its `facts`."""
     was_enabled = gc.isenabled()
     gc.disable()  # none of the millions of small objects made here is garbage, and looking for it doubles the time
     try:
-        _restore(model, content)
+        model.state, facts = _read_state(model.belief.effects, content)
     finally:
         if was_enabled:
             gc.enable()
+    return facts
 
 
-def _restore(model: OnlineModel, content: bytes) -> None:
-    effects = model.effects
+def _read_state(effects: Effects, content: bytes) -> tuple[BeliefState, str]:
+    state = BeliefState()
     with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
         texts = json.loads(arrays["texts"].tobytes())
         names = texts["names"]
-        effects.unprofiled.update((workload, device_type, mode) for workload, device_type, mode in texts["cold"])
+        state.unprofiled.update((workload, device_type, mode) for workload, device_type, mode in texts["unprofiled"])
+        state.with_stand_in.update((workload, device_type) for workload, device_type in texts["with_stand_in"])
 
-        def keys_of(array: str) -> list[tuple[str, ...]]:
+        def keys_of(array: str) -> list[Any]:
             return [tuple(names[k] for k in row) for row in arrays[array].tolist()]
 
-        # 1. Posteriors of jobs.
-        roles: tuple[tuple[str, RevertibleDict[Any, Posterior], RolePrior], ...] = (
-            ("own", effects.as_victim, effects.prior.as_victim),
-            ("aggressor", effects.as_neighbour, effects.prior.as_neighbour),
+        # 1. Jobs.
+        effects.state.unprofiled.update(state.unprofiled)  # the priors of jobs depend on it
+        roles: tuple[tuple[str, dict[WorkloadKey, Posterior], RolePrior], ...] = (
+            ("victim", state.as_victim, effects.prior.as_victim),
+            ("neighbour", state.as_neighbour, effects.prior.as_neighbour),
         )
         for role, posteriors, role_prior in roles:
             means: Floats = arrays[f"{role}_mean"]
             covariances: Floats = arrays[f"{role}_covariance"]
-            for names_of_key, mean, covariance in zip(keys_of(f"{role}_homes"), means, covariances, strict=True):
-                key = (names_of_key[0], names_of_key[1], names_of_key[2])
+            for key, mean, covariance in zip(keys_of(f"{role}_keys"), means, covariances, strict=True):
                 prior = effects.prior_covariance(key, role_prior)
                 posteriors[key] = Posterior(mean=mean, covariance=covariance, prior=prior)
-        # 2. Posteriors of pairs.
-        victims = [(workload, device_type, mode) for workload, device_type, mode in keys_of("pair_victims")]
-        pairs = [(victims[i], names[j]) for i, j in arrays["pair_ends"].tolist()]
-        effects.pairs.load(zip(pairs, map(tuple, arrays["pairs"].tolist()), strict=True))
-        for victim, neighbour in pairs:
-            effects.add_observed_pair(victim, neighbour)
-        # 3. Solo rates, drift tests and counts.
-        for (workload, device_type), values in zip(keys_of("rate_homes"), arrays["rates"].tolist(), strict=True):
-            model.solo.rates[workload, device_type] = SoloRate(*values)
-        for (workload, device_type, mode), values in zip(keys_of("watch_homes"), texts["watches"], strict=True):
-            model.drift_tests[workload, device_type, mode] = _drift_test(values)
-    for text in texts["waiting"]:
-        model.solo.add_pending(progress_from_json(text))
-    model.global_test = _drift_test(texts["everyone"])
-    model.observation_count, model.quarantined_count, model.alarm_count = texts["counts"]
-    for drift_key, test in model.drift_tests.items():
-        if test.frozen:
-            model.frozen_tests[drift_key] = test
+        for table in ("own_shift", "harm_shift", "family_shift"):
+            values = arrays[table].tolist()
+            for key, (level, variance, epoch) in zip(keys_of(f"{table}_keys"), values, strict=True):
+                getattr(state, table)[key] = LevelShift(level, variance, int(epoch))
+        # 2. Pairs.
+        neighbours = iter(arrays["pair_neighbours"].tolist())
+        rows = iter(arrays["pairs"].tolist())
+        for victim, count in zip(keys_of("pair_victims"), arrays["pair_counts"].tolist(), strict=True):
+            state.pairs[victim] = {
+                names[next(neighbours)]: PairEffect(mean, variance, int(epoch))
+                for mean, variance, epoch in (next(rows) for _ in range(count))
+            }
+        # 3. Streams.
+        for (reporter, *victim), row in zip(keys_of("stream_keys"), arrays["streams"].tolist(), strict=True):
+            state.streams[reporter, (victim[0], victim[1], victim[2])] = StreamNoise(*row)
+    # 4. All else.
+    for key, tests, counts in texts["histories"]:
+        state.histories[_key(key)] = JobHistory({name: LevelTest(*test) for name, test in tests.items()}, counts)
+    for (device_type, mode), document in texts["domains"]:
+        state.domains[device_type, mode] = _domain_from_document(document)
+    state.reporters.update({name: ReporterRecord(*record) for name, record in texts["reporters"].items()})
+    state.reporter_weights.update(texts["reporter_weights"])
+    for (workload, device_type), recent, rate in texts["solo_rates"]:
+        state.solo_rates[workload, device_type] = SoloRate(tuple(recent), rate)
+    for text in texts["pending"]:
+        window = progress_from_json(text)
+        solo_key = window.workload, window.device_type
+        state.pending[solo_key] = (*state.pending.get(solo_key, ()), window)
+    for name in _COUNTS:
+        setattr(state, name, texts["counts"][name])
+    return state, str(texts["facts"])
 
 
-def _drift_test(values: list[Any]) -> DriftTest:
-    test = DriftTest(*values)
-    return replace(test, recent=tuple(test.recent))
+def _domain_document(domain: DomainBelief) -> dict[str, Any]:
+    recent = [[asdict(window.observation), window.error, window.variance] for window in domain.recent]
+    values = {name: getattr(domain, name) for name in DomainBelief.__dataclass_fields__}
+    return values | {"recent": recent}
+
+
+def _domain_from_document(document: dict[str, Any]) -> DomainBelief:
+    recent = tuple(
+        RecentWindow(
+            PairObservation(
+                **observation
+                | {name: _key(observation[name]) for name in ("victim", "neighbour")}
+                | {"families": tuple(observation["families"])}
+            ),
+            error,
+            variance,
+        )
+        for observation, error, variance in document["recent"]
+    )
+    tuples = {name: tuple(document[name]) for name in ("mean", "covariance")}
+    return DomainBelief(**document | tuples | {"recent": recent})
+
+
+def _key(names: list[str]) -> WorkloadKey:
+    return names[0], names[1], names[2]
 
 
 class _NameTable:

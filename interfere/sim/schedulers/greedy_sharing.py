@@ -1,6 +1,7 @@
 """Sharing by greedy first fit: each waiting job in order joins the host beside which the pair costs least.
 
-Slowdown caps and the rule that guests end first are those of the server; nothing is planned jointly.
+Slowdown caps, the least joint throughput and the rule that guests end first are those of the server; nothing is planned
+jointly.
 """
 
 import math
@@ -11,8 +12,10 @@ from typing import NamedTuple
 import numpy as np
 
 from interfere.policy.rules.guest_ends_first import outlasts
+from interfere.policy.rules.joint_throughput import does_not_pay
 from interfere.protocols import Predictor
 from interfere.records import JobProfile, MatrixBatch, MatrixPrediction
+from interfere.records.cluster import DEFAULT_MIN_JOINT_THROUGHPUT
 from interfere.sim.beliefs import Profiles
 from interfere.sim.cluster import Cluster, JobState, Start
 from interfere.sim.schedulers.duration_estimates import Estimate, Oracle
@@ -32,7 +35,7 @@ class PairSlowdowns(NamedTuple):
 
 
 AllowedPairs = dict[tuple[str, str, str], PairSlowdowns]
-"""(guest's workload, host's workload, device type) -> predicted slowdowns, for pairs that no cap forbids."""
+"""(guest's workload, host's workload, device type) -> predicted slowdowns, of pairs that no rule forbids."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +46,7 @@ class GreedySharing:
     profiles: Profiles
     mode: str
     max_slowdown: float = math.inf
+    min_joint_throughput: float = DEFAULT_MIN_JOINT_THROUGHPUT
     max_shared_gpus: int | None = None  # larger jobs never share
     guest_ends_first: bool = False  # a job joins only a host that is estimated to end no earlier
     estimate: Estimate = field(default_factory=Oracle)
@@ -50,7 +54,15 @@ class GreedySharing:
     def join(self, waiting: Sequence[JobState], hosts: Sequence[Host], cluster: Cluster) -> list[Start]:
         """Starts in order; a job that finds no host leaves all hosts to the next."""
         starts: list[Start] = []
-        pairs = allowed_pairs(waiting, hosts, self.predictor, self.profiles, self.mode, self.max_slowdown)
+        pairs = allowed_pairs(
+            waiting,
+            hosts,
+            self.predictor,
+            self.profiles,
+            self.mode,
+            max_slowdown=self.max_slowdown,
+            min_joint_throughput=self.min_joint_throughput,
+        )
         open_hosts = list(hosts)
         hostless: set[tuple[str, int, tuple[str, ...]]] = set()  # (workload, size, pools): hosts only get fewer
         for state in waiting:
@@ -89,9 +101,11 @@ def allowed_pairs(
     predictor: Predictor,
     profiles: Profiles,
     mode: str,
-    max_slowdown: float,
+    *,
+    max_slowdown: float = math.inf,
+    min_joint_throughput: float,
 ) -> AllowedPairs:
-    """All waiting workloads beside all hosts' workloads whose predicted medians are within the cap."""
+    """All waiting workloads beside all hosts' workloads whose predicted medians are within the cap and pay."""
     allowed: AllowedPairs = {}
     guest_workloads = dict.fromkeys(state.job.workload for state in waiting)
     for device_type in dict.fromkeys(host.device_type for host in hosts):
@@ -105,9 +119,11 @@ def allowed_pairs(
         if not guests or not residents:
             continue
         predicted = _predict(predictor, guests, residents, device_type, mode)
-        guest_slowdown, host_slowdown = predicted.victim_slowdown, predicted.neighbour_slowdown
+        guest_slowdown = predicted.victim_slowdown.astype(np.float64)
+        host_slowdown = predicted.neighbour_slowdown.astype(np.float64)
         within_cap = (guest_slowdown <= max_slowdown) & (host_slowdown <= max_slowdown)  # NaN is never within
-        for i, j in zip(*np.nonzero(within_cap), strict=True):
+        pays = ~does_not_pay(guest_slowdown, host_slowdown, min_joint_throughput)
+        for i, j in zip(*np.nonzero(within_cap & pays), strict=True):
             allowed[guests[i].workload, residents[j].workload, device_type] = PairSlowdowns(
                 float(guest_slowdown[i, j]), float(host_slowdown[i, j])
             )

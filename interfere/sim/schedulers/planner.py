@@ -29,7 +29,7 @@ from interfere.records import (
     Snapshot,
     Window,
 )
-from interfere.records.cluster import DEFAULT_RISK
+from interfere.records.cluster import DEFAULT_AGEING_S, DEFAULT_MIN_JOINT_THROUGHPUT, DEFAULT_RISK
 from interfere.sim.beliefs import Profiles
 from interfere.sim.cluster import Cluster, Decision, JobState, Start
 from interfere.sim.schedulers.deadlines import is_infeasible, next_infeasible_s
@@ -55,6 +55,7 @@ class ServerPlanner:
     profiles: Profiles
     mode: str
     max_slowdown: float = math.nan
+    min_joint_throughput: float = DEFAULT_MIN_JOINT_THROUGHPUT
     max_shared_gpus: int | None = None
     guest_ends_first: bool = False  # by the estimates
     objective: ObjectiveKind = ObjectiveKind.TOTAL_SLOWDOWN
@@ -78,10 +79,12 @@ class ServerPlanner:
         limits = Limits.of(
             allowed=allowed,
             max_slowdown=self.max_slowdown,
+            min_joint_throughput=self.min_joint_throughput,
             most_shared_gpus=self.max_shared_gpus,
             guest_ends_first=self.guest_ends_first,
             promise_deadlines=promise_deadlines,
             promise_ttl_s=0.0,
+            ageing_s=0.0 if ledger is None else DEFAULT_AGEING_S,  # else the order of the queue says who goes first
             risk=self.risk,
         )
         snapshot = Snapshot(
@@ -140,7 +143,15 @@ class PlannedSharing:
         """The starts of one plan. Only jobs that could join some host are sent, and hosts that some job could join."""
         planner = self.planner
         cap = math.inf if math.isnan(planner.max_slowdown) else planner.max_slowdown
-        pairs = allowed_pairs(waiting, hosts, planner.predictor, planner.profiles, planner.mode, cap)
+        pairs = allowed_pairs(
+            waiting,
+            hosts,
+            planner.predictor,
+            planner.profiles,
+            planner.mode,
+            max_slowdown=cap,
+            min_joint_throughput=planner.min_joint_throughput,
+        )
 
         def may_join(state: JobState, host: Host) -> bool:
             pair = pairs.get((state.job.workload, host.state.job.workload, host.device_type))
@@ -248,7 +259,14 @@ class DeadlinePlanner:
         if not self.share:
             return False
         planner, hosts = self.planner, running_hosts(cluster)
-        pairs = allowed_pairs(waiting, hosts, planner.predictor, planner.profiles, planner.mode, math.inf)
+        pairs = allowed_pairs(
+            waiting,
+            hosts,
+            planner.predictor,
+            planner.profiles,
+            planner.mode,
+            min_joint_throughput=planner.min_joint_throughput,
+        )
         return any(
             (state.job.workload, host.state.job.workload, host.device_type) in pairs
             and fits_on(state, host, cluster, planner.max_shared_gpus)

@@ -19,7 +19,7 @@ from itertools import product
 from interfere.errors import InvalidInputError
 from interfere.protocols import Predictor
 from interfere.records import ObjectiveKind
-from interfere.records.cluster import DEFAULT_RISK
+from interfere.records.cluster import DEFAULT_MIN_JOINT_THROUGHPUT, DEFAULT_RISK
 from interfere.sim.beliefs import Profiles
 from interfere.sim.cluster import Scheduler
 from interfere.sim.schedulers.duration_estimates import Estimate, History, Oracle
@@ -82,9 +82,6 @@ _FORMER_NAMES = {
     "plan": POLICY_DEADLINES + ALONE,
     "plan without promises": POLICY_NO_PROMISES + ALONE,
 }
-# On predicted slowdowns. Of 1.25, 1.4, 1.5, 2 and none it ends jobs soonest on Gavel's Philly traces (`make bench`); on
-# Venus, not tuned to, 1.25, 1.5 and 2 lie within a point of each other.
-DEFAULT_CAP = 1.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +91,8 @@ class SchedulerSettings:
     predictor: Predictor
     profiles: Profiles
     mode: str
-    max_slowdown: float = DEFAULT_CAP  # NaN: none
+    max_slowdown: float = math.nan  # on predicted slowdowns; NaN: none, as the server has it by default
+    min_joint_throughput: float = DEFAULT_MIN_JOINT_THROUGHPUT  # a pair shares only above it
     max_shared_gpus: int | None = None  # larger jobs never share
     guest_ends_first: bool = True  # only where no job is preempted: a preemptive scheduler gets its devices back anyway
     whole_nodes: bool = True  # a job waits for as few nodes as it can do with; else it takes any free devices
@@ -244,6 +242,7 @@ def _server_planner(settings: SchedulerSettings, estimate: Estimate) -> ServerPl
         mode=settings.mode,
         estimate=estimate,
         max_slowdown=settings.max_slowdown,
+        min_joint_throughput=settings.min_joint_throughput,
         max_shared_gpus=settings.max_shared_gpus,
         guest_ends_first=settings.guest_ends_first,
         risk=settings.risk,
@@ -257,6 +256,7 @@ def _sharing(name: str, settings: SchedulerSettings, estimate: Estimate) -> Shar
             profiles=settings.profiles,
             mode=settings.mode,
             max_slowdown=math.inf if math.isnan(settings.max_slowdown) else settings.max_slowdown,
+            min_joint_throughput=settings.min_joint_throughput,
             max_shared_gpus=settings.max_shared_gpus,
             guest_ends_first=settings.guest_ends_first,
             estimate=estimate,

@@ -70,8 +70,10 @@ class Advisor:
     ) -> None:
         self._settings, self._slurm, self._client, self._metrics = settings, slurm, client, metrics
         self._dry_run = dry_run
-        self._limits = Limits(
-            allowed=frozenset({*_START, ActionKind.WAIT}), allow_extrapolation=settings.allow_extrapolation
+        self._limits = Limits.of(
+            allowed=frozenset({*_START, ActionKind.WAIT}),
+            allow_extrapolation=settings.allow_extrapolation,
+            ageing_s=settings.patience_s,
         )
         self._spool = Spool(settings.spool, settings.lookback_s)
         self._known_places: dict[tuple[str, int], tuple[GpuAddress, ...]] = {}

@@ -61,7 +61,7 @@ def read_ending(text: str) -> JobEnding | None:
         return JobEnding(
             job_id=str(row["job"]), restarts=int(row.get("restarts") or 0), node=str(row["node"]), gpu_indices=indices
         )
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError):
         return None
 
 

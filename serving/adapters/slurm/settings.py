@@ -56,7 +56,8 @@ class SlurmSettings:
     timeout_s: float = 5.0  # of every Slurm command and of every call of the server
     start_s: float = 60.0  # a placed job that has not started by then has lost its place; sched_interval is 60 s
     most_tries: int = 3  # placements of one job; then Slurm places it
-    patience_s: float = 300.0  # the weight of a waiting job grows by one each time this has passed
+    patience_s: float = 300.0  # a waiting job counts once more each time this has passed, up to eight times
+    priority_unit: float = 0.0  # of Slurm's priority, makes one strict level of 0 to 9; 0: all are equal
     most_deferred_s: float = 1800.0  # a job that waited this long is not deferred any more: its priority decides
     lookahead: int = 3  # jobs, in Slurm's order, that compete for one free seat
     report_every_s: float = 60.0  # a longer co-location is reported in parts
@@ -92,6 +93,9 @@ class SlurmSettings:
             )
             if not (value := getattr(self, name)) > 0
         ]
+        if not self.priority_unit >= 0:
+            what, remedy = "must not be negative", "leave it out for one level"
+            bad.append(Violation(field="priority_unit", what=what, value=repr(self.priority_unit), remedy=remedy))
         if not bad and self.interval_s > self.window_s / 4:
             bad.append(
                 Violation(

@@ -1,15 +1,27 @@
-"""The spool folder: step marks `JOB.jsonl` that jobs write, endings `JOB.RESTARTS.end` that the epilog writes."""
+"""The spool: step marks `JOB.jsonl` that jobs write, endings `JOB.RESTARTS.NODE.end` that the epilog writes.
+
+Jobs may write anything into the spool, so nothing in it is trusted: marks are read from regular files of the job's own
+user alone, a bounded part of them, without following links or waiting. Endings are read from their own folder, which
+only root writes, and only from files of root or of the user of this process.
+Law: whatever one user puts there costs nobody else's job its marks or its ending.
+"""
 
 import os
 import stat
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import IO
 
-from interfere.progress import Mark, read
+from interfere.progress import Mark, read_marks
 from serving.adapters.slurm.occupancy import JobEnding, JobOnGpu, read_ending
 
 TAIL_BYTES = 2**20  # of a file met for the first time: 10,000 marks, three hours of one a second
+READ_BYTES = 2**22  # of one file in one round; the rest follows in the next
+ENDING_BYTES = 4096  # an ending has 100 bytes
+MAX_ENDINGS = 20_000  # of a round: more are left for the next
+ENDINGS = "endings"  # folder of the endings in the spool
+_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class Spool:
@@ -20,36 +32,74 @@ class Spool:
         self._read: dict[str, tuple[int, list[Mark]]] = {}
 
     def marks(self, stay: JobOnGpu, now_s: float) -> list[Mark]:
-        """Recent marks of a job. A file that is not a regular file of the job's owner is ignored."""
-        path = self._folder / f"{stay.job.id}.jsonl"
+        """Recent marks of a job. Whatever is not a regular file of the job's user is ignored."""
+        job_id = stay.job.id
         try:
-            status = path.lstat()
-            if not stat.S_ISREG(status.st_mode) or status.st_uid not in (stay.job.user_id, 0):
-                return []
-            offset, marks = self._read.get(stay.job.id, (max(0, status.st_size - TAIL_BYTES), []))
-            new = read(path, offset)
-        except OSError:
+            with _opened(self._folder / f"{job_id}.jsonl", (stay.job.user_id, 0)) as file:
+                size = os.fstat(file.fileno()).st_size
+                offset, marks = self._read.get(job_id, (max(0, size - TAIL_BYTES), []))
+                if size > offset + READ_BYTES:  # a hole, or more than anybody steps: only its end counts
+                    offset = size - TAIL_BYTES
+                file.seek(offset)
+                new = read_marks(file.read(READ_BYTES), offset)
+        except (OSError, ValueError, RecursionError):
             return []
         marks = [mark for mark in (*marks, *new.marks) if mark.unix_s >= now_s - self._lookback_s]
-        self._read[stay.job.id] = (new.offset, marks)
+        self._read[job_id] = (new.offset, marks)
         return marks
 
     def endings(self) -> tuple[JobEnding, ...]:
-        """The endings that epilogs wrote."""
-        endings = []
-        for path in self._folder.glob("*.end"):
-            with suppress(OSError, UnicodeDecodeError):
-                endings.append(read_ending(path.read_text(encoding="utf-8")))
-        return tuple(ending for ending in endings if ending)
+        """The endings that epilogs wrote; a folder that others may write into holds none."""
+        folder, endings = self._folder / ENDINGS, []
+        for name in _names(folder, ".end") if _is_protected(folder) else ():
+            with suppress(OSError, ValueError, RecursionError), _opened(folder / name, _trusted_users()) as file:
+                ending = read_ending(file.read(ENDING_BYTES).decode())
+                if ending is not None and name.startswith(f"{ending.job_id}.{ending.restarts}."):
+                    endings.append(ending)
+            if len(endings) >= MAX_ENDINGS:
+                break
+        return tuple(endings)
 
     def sweep(self, known: Iterable[str], now_s: float) -> None:
         """Remove the files of jobs that Slurm has forgotten."""
         keep = set(known)
         self._read = {job: value for job, value in self._read.items() if job in keep}
-        with suppress(OSError):
-            for entry in os.scandir(self._folder):
-                job, _, rest = entry.name.partition(".")
-                is_spool_file = job.isdecimal() and (rest == "jsonl" or rest.endswith("end"))
+        for folder, ending in ((self._folder, "jsonl"), (self._folder, "end"), (self._folder / ENDINGS, "end")):
+            for name in _names(folder, f".{ending}"):
+                job = name.partition(".")[0]
                 with suppress(OSError):
-                    if is_spool_file and job not in keep and now_s - entry.stat(follow_symlinks=False).st_mtime > 3600:
-                        os.unlink(entry.path)
+                    is_old = now_s - os.lstat(folder / name).st_mtime > 3600
+                    if job.isdecimal() and job not in keep and is_old:
+                        os.unlink(folder / name)
+
+
+def _trusted_users() -> tuple[int, ...]:
+    """Root, whose epilog it is, and the user of this process."""
+    return 0, os.geteuid()
+
+
+def _is_protected(folder: Path) -> bool:
+    """Whether only root or the user of this process writes there, and it is no link."""
+    try:
+        status = os.lstat(folder)
+    except OSError:
+        return False
+    open_to_others = status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    return stat.S_ISDIR(status.st_mode) and status.st_uid in _trusted_users() and not open_to_others
+
+
+@contextmanager
+def _opened(path: Path, users: tuple[int, ...]) -> Iterator[IO[bytes]]:
+    """A regular file of one of the users, opened without following a link or waiting for a writer. Raises OSError."""
+    descriptor = os.open(path, _FLAGS)
+    with open(descriptor, "rb", buffering=0) as file:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode) or status.st_uid not in users or status.st_nlink != 1:
+            raise PermissionError(path)
+        yield file
+
+
+def _names(folder: Path, ending: str) -> list[str]:
+    with suppress(OSError), os.scandir(folder) as entries:
+        return [entry.name for entry in entries if entry.name.endswith(ending)]
+    return []

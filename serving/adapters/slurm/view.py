@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from interfere.errors import InvalidInputError
 from interfere.records import NAN, Device, Job, Snapshot
+from interfere.records.cluster import HIGHEST_PRIORITY
 from serving.adapters.slurm.records import GpuAddress, Node, SlurmJob
 from serving.adapters.slurm.settings import GIB, SlurmSettings
 
@@ -75,7 +76,7 @@ def build(
         if is_placed(job, now_s, settings):
             continue
         reason = _exclusion_reason(job, smallest, settings, now_s)
-        record = None if reason else _job(job, 1.0 + max(0.0, now_s - job.submit_s) // settings.patience_s)
+        record = None if reason else _job(job, settings, now_s)
         if record is None:
             left_to_slurm[reason or "comment"] += 1
             if job.note.state == "placed":
@@ -137,7 +138,7 @@ def _seats(
     for node in nodes:
         for gpu in node.gpus if node.usable and partition in node.partitions else ():
             rule, occupants = settings.device(gpu.address), jobs_on.get(gpu.address, [])
-            residents = [_job(job) for job in occupants]
+            residents = [_job(job, settings, now_s) for job in occupants]
             whole = any(kind == "gpu" for job in occupants for kind, *_ in job.held)
             if rule is None or gpu.shards < SEATS or whole or not all(residents):
                 continue  # unknown, not shared, taken as a whole, or occupied by a job that does not name its workload
@@ -159,7 +160,7 @@ def _shards_on(job: SlurmJob, address: GpuAddress) -> int:
     return sum(count for kind, gres, count in job.held if kind == "shard" and gres == address.gres) or job.shards
 
 
-def _job(job: SlurmJob, weight: float = 1.0) -> Job | None:
+def _job(job: SlurmJob, settings: SlurmSettings, now_s: float) -> Job | None:
     """The job as a record; None where its comment names no valid workload."""
     try:
         memory, cap = job.comment_value("memory_gib"), job.comment_value("max_slowdown")
@@ -168,7 +169,19 @@ def _job(job: SlurmJob, weight: float = 1.0) -> Job | None:
             workload=job.workload,
             memory_peak_bytes=float(memory) * GIB if memory else NAN,
             max_slowdown=float(cap) if cap else NAN,
-            weight=weight,
+            priority=_level(job, settings),
+            elapsed_s=max(0.0, now_s - job.submit_s) if job.submit_s else NAN,
         )
     except (InvalidInputError, ValueError):
         return None
+
+
+def _level(job: SlurmJob, settings: SlurmSettings) -> int:
+    """The job's priority in whole units of `priority_unit`, at most the highest; 0 where there is no unit.
+
+    Slurm's priorities are sums of age, size, fair share and the like, which differ between any two jobs: as they stand,
+    each job would go strictly before the next.
+    """
+    if settings.priority_unit == 0:
+        return 0
+    return min(HIGHEST_PRIORITY, int(job.priority // settings.priority_unit))

@@ -26,9 +26,9 @@ def test_of_gangs_nothing_is_better_than_what_was_decided(seed: int, sizes: tupl
         if part is None:  # no device for a gang of its size
             assert action.kind is ActionKind.WAIT
             continue
-        assert {job.gpus for job in part.pending} == {1}
+        (size,) = {job.gpus for job in part.pending}
         where = DeviceClass.of(devices[action.device_id]) if action.device_id else None
-        found, _ = alternatives(find_candidates(context(part, world.predictor, world.resolve)), action, where)
+        found, _ = alternatives(find_candidates(context(part, world.predictor, world.resolve), size), action, where)
         (chosen,) = [one for one in found if one.chosen]
         assert (chosen.kind, chosen.device_id, chosen.partner_id) == (action.kind, action.device_id, action.partner_id)
         if len(sizes) == 1 and decided.status is SolveStatus.OPTIMAL:

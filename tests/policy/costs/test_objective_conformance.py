@@ -25,6 +25,7 @@ from tests.tables import DEVICE, TablePredictor, context, profile, resolver
 MIN_SUM = {kind: objective for kind, objective in OBJECTIVES.items() if not objective.is_min_max}
 MIN_MAX_KINDS = {ObjectiveKind.MAKESPAN, ObjectiveKind.FINISH_TIME_FAIRNESS}
 MAX_STRETCH = 100.0
+PRICES = {"price_per_hour": 2.0, "power_w": 300.0}
 
 
 def documented_objective() -> Objective:
@@ -84,6 +85,7 @@ class TestObjectiveLaws:
     def test_events_are_never_rewarded(self, name: str) -> None:
         assert EVERY[name].soft_cap_price >= 0
         assert EVERY[name].deadline_miss_price >= 0
+        assert EVERY[name].occupancy_price(2.0, 300.0) >= 0
 
     @given(queue=jobs(), data=st.data())
     @settings(max_examples=30, deadline=None)
@@ -101,7 +103,7 @@ class TestObjectiveLaws:
         assert set(required_fields) <= set(Job.__dataclass_fields__)
         snapshot = Snapshot(
             pending=(Job(id="j", workload="w"),),
-            devices=(Device(id="d", type="t"),),
+            devices=(Device(id="d", type="t", **PRICES),),
             limits=Limits.of(soft_cap=2.0),
         )
         fields = [violation.field for violation in validate_snapshot(snapshot, EVERY[name])]
@@ -146,12 +148,19 @@ def test_a_weighted_sum_of_one_term_is_that_term() -> None:
     assert only.deadline_miss_price == DEADLINE_MISSES.deadline_miss_price
 
 
+@pytest.mark.parametrize(("kind", "field"), [(ObjectiveKind.COST, "price_per_hour"), (ObjectiveKind.ENERGY, "power_w")])
+def test_every_device_says_what_the_objective_needs(kind: ObjectiveKind, field: str) -> None:
+    devices = (Device(id="d", type="t", **PRICES), Device(id="e", type="t"))
+    snapshot = Snapshot(pending=(), devices=devices, objective=kind)
+    assert [violation.field for violation in validate_snapshot(snapshot)] == [f"devices[1].{field}"]
+
+
 @pytest.mark.parametrize("kind", ObjectiveKind)
 def test_a_min_max_objective_is_refused_as_a_term_and_no_other_is(kind: ObjectiveKind) -> None:
     terms = (ObjectiveTerm(kind=ObjectiveKind.WEIGHTED_EXCESS), ObjectiveTerm(kind=kind))
     snapshot = Snapshot(
         pending=(),
-        devices=(Device(id="d", type="t"),),
+        devices=(Device(id="d", type="t", **PRICES),),
         objective_terms=terms,
         limits=Limits.of(soft_cap=2.0),
     )
@@ -180,7 +189,8 @@ def test_an_objective_of_the_caller_decides_as_the_same_one_named_by_the_request
         for name in names
     ]
     devices = tuple(
-        Device(id=f"d{k}", type=DEVICE, residents=(queue[-1],) if k == 0 else (), node=f"n{k // 2}") for k in range(5)
+        Device(id=f"d{k}", type=DEVICE, residents=(queue[-1],) if k == 0 else (), node=f"n{k // 2}", **PRICES)
+        for k in range(5)
     )
     limits = Limits.of(soft_cap=1.5)
     snapshot = Snapshot(pending=tuple(queue[:-1]), devices=devices, limits=limits, now_s=0.0)

@@ -82,7 +82,7 @@ def test_a_start_that_leaves_time_for_the_accepted_deadline_is_made() -> None:
     cluster = Cluster(2)
     cluster.decide(job("r", 90.0))
     assert cluster.decide(job("gang", 50.0, 150.0, gpus=2))["gang"].accepted
-    actions = cluster.decide(job("short", 80.0), job("long", 120.0))
+    actions = cluster.decide(job("long", 120.0), job("short", 80.0))
     assert actions["short"].places
     assert not actions["long"].places
     assert actions["long"].reason == "accepted deadline: gang would miss the one it was promised"
@@ -126,6 +126,17 @@ def test_a_deadline_stays_accepted_until_its_job_is_over_or_moves_it_to_an_earli
     assert names(cluster) == ["y"]
     cluster.queue = [replace(one, deadline_s=15.0) for one in cluster.queue]
     assert not cluster.decide()["y"].accepted
+    assert names(cluster) == []
+
+
+def test_a_job_that_is_gone_only_after_its_deadline_counts_as_unknown() -> None:
+    cluster = Cluster(1)
+    cluster.decide(job("x", 10.0, 20.0))
+    cluster.run(10.0)
+    cluster.now_s += 15.0
+    cluster.decide()
+    review = cluster.found.deadlines
+    assert (review.met, review.broken, [accepted.job_id for accepted in review.unknown]) == ((), (), ["x"])
     assert names(cluster) == []
 
 

@@ -188,13 +188,14 @@ class Cluster:
             if rng.random() < 0.1 and len(jobs) < 2:
                 jobs.append(replace(self.new(), gpus=1, since_s=self.now_s))
             for one in jobs:
-                most = one.grant_bytes if one.grant_bytes > 0 else 20 * GIB
+                most = (one.grant_bytes if one.grant_bytes > 0 else 20 * GIB) * rng.uniform(0.5, 1.5)
                 held = MemoryUsage(
                     observation_id="o",
                     job_id=one.id,
                     workload=one.workload,
                     device_type=DEVICE,
-                    bytes=most * rng.uniform(0.5, 1.5),
+                    bytes=most,
+                    min_bytes=most,
                     start_s=self.now_s,
                     end_s=self.now_s + 100,
                 )

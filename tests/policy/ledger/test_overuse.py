@@ -3,13 +3,14 @@
 import random
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from interfere.policy.ledger.overuse import GrantOveruse, find_overuse, find_overuses, jobs_to_end, latest_first
 from interfere.policy.rules.text import render
-from interfere.records import Device, Grant, Job, Limits, MemoryUsage
+from interfere.records import NAN, Device, Grant, Job, Limits, MemoryUsage
 
 GIB = 2.0**30
 JOB = Job(id="j", workload="w")
@@ -138,6 +139,56 @@ def test_one_more_dip_or_one_spike_never_adds_an_overuse(seen: list[MemoryUsage]
     assert judged(*seen) or not judged(*seen, window(at, at + size, 8.0))
     spike = [replace(one, bytes=(70 if one.start_s <= at < one.end_s else 7) * GIB) for one in seen]
     assert judged(*spike, grant_patience_s=0.0) is None
+
+
+def measured_hours(usage: np.ndarray, window_s: int) -> list[MemoryUsage]:
+    """Windows with least and most of a usage sampled every second, as shares of the grant."""
+    return [
+        replace(
+            window(start, start + window_s, 8 * float(usage[start : start + window_s].max())),
+            min_bytes=8 * GIB * float(usage[start : start + window_s].min()),
+        )
+        for start in range(0, len(usage) - window_s + 1, window_s)
+    ]
+
+
+def first_end_s(seen: list[MemoryUsage]) -> float | None:
+    """End of the window after which the job is to end, when it is judged after each of them."""
+    for k in range(len(seen)):
+        found = find_overuse(JOB, DEVICE, GRANT, reversed(seen[max(0, k - 80) : k + 1]), Limits(), seen[k].end_s)
+        if found and found.is_certain:
+            return seen[k].end_s
+    return None
+
+
+@pytest.mark.parametrize("window_s", [5, 60, 300])
+def test_noise_below_the_grant_and_short_spikes_end_no_job_whatever_the_windows_length(window_s: int) -> None:
+    for seed in range(5):
+        rng = np.random.default_rng(seed)
+        noisy = rng.normal(0.95, 0.02, 2 * 3600)
+        assert first_end_s(measured_hours(noisy, window_s)) is None
+        spiky = np.where(np.arange(2 * 3600) % 30 == int(rng.integers(30)), 1.5, 0.8)
+        seen = measured_hours(spiky, window_s)
+        assert first_end_s(seen) is None
+        assert first_end_s([replace(one, min_bytes=NAN) for one in seen]) is None
+
+
+@pytest.mark.parametrize("window_s", [5, 60, 300])
+def test_persistent_overuse_ends_the_job_within_the_patience_and_one_window(window_s: int) -> None:
+    usage = np.random.default_rng(0).normal(1.10, 0.005, 1200)
+    ended_s = first_end_s(measured_hours(usage, window_s))
+    assert ended_s is not None
+    assert ended_s <= Limits().memory.grant_patience_s + window_s
+
+
+def test_peaks_of_long_windows_warn_but_end_no_job() -> None:
+    found = judged(window(0, 60, 9), window(60, 130, 9))
+    assert found is not None
+    assert not found.is_certain
+    assert jobs_to_end([found]) == {}
+    certain = judged(replace(window(0, 130, 9), min_bytes=8.5 * GIB))
+    assert certain is not None
+    assert certain.is_certain
 
 
 def past(job_id: str, device_id: str, past_gib: float, priority: int = 0) -> GrantOveruse:

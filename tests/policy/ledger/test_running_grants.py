@@ -94,7 +94,7 @@ def test_a_mover_holds_its_grant_at_its_destination_or_where_it_was_should_it_st
     first = at(500.0, ScopeLedger(scope="default"), stay)
     moving = at(510.0, first.ledger, EVERYTHING.allowed)
     (move,) = (action for action in moving.plan.actions if action.kind is ActionKind.MOVE)
-    late += [window(500, 570, 31, move.job_id), window(570, 640, 31, move.job_id)]
+    late += [window(500, 570, 33, move.job_id), window(570, 640, 33, move.job_id)]
     assert (move.device_id, move.grant_bytes) == ("e", 30 * GIB)
     assert (free(first), free(moving)) == ({"d": 10, "e": 40}, {"d": 25, "e": 25})
     assert [one.kind for one in at(620.0, moving.ledger, EVERYTHING.allowed).plan.actions if one.kind is END] == []

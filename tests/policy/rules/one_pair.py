@@ -101,6 +101,8 @@ class RandomSnapshot:
             granule_bytes=2 * GIB if grants else math.nan,
             oversubscription_ratio=float(rng.choice([1.0, 1.5])) if self.memory_known else 1.0,
             windows=windows,
+            price_per_hour=2.0,
+            power_w=300.0,
             residents=tuple(replace(self.job(f"{name}.r{k}"), pools=()) for k in range(int(rng.integers(0, 2)))),
         )
 
@@ -112,6 +114,7 @@ class RandomSnapshot:
             soft_cap=1.5,
             max_slowdown=self.maybe(0.2, 1.2 + 2 * rng.random()),
             protected_slowdown=self.maybe(0.4, 1.1 + rng.random()),
+            min_joint_throughput=float(rng.choice([0.0, 1.0, rng.uniform(0.5, 1.9)])),
             risk=float(rng.choice([0.05, 0.2, 0.5])),
             memory_headroom=float(rng.choice([0.0, 0.1])),
             misfit_risk=self.maybe(0.2, float(rng.uniform(0.05, 0.4))),
@@ -150,13 +153,17 @@ class OnePair:
         found |= self._memory_violations(predicted=True)
         for one in (self.job, self.partner):
             found |= self._cap_violations(one)
+        together = 1 / self._slowdown(self.job) + 1 / self._slowdown(self.partner)
+        least = self.limits.slowdown.min_joint_throughput
+        if least > 0 and not self._exceeds(together, least) and not math.isnan(together):
+            found.add(RuleKind.JOINT_THROUGHPUT)
         guest_s, host_s = (self._median_runtime_s(one) * self._slowdown(one) for one in (self.job, self.partner))
         if self.running and self.limits.guest_ends_first and self._exceeds(guest_s, host_s):
             found.add(RuleKind.GUEST_ENDS_FIRST)
         return found
 
     def _exceeds(self, value: float, limit: float) -> bool:
-        self.is_near |= abs(value - limit) <= NEAR * max(abs(value), abs(limit))
+        self.is_near |= math.isfinite(limit) and abs(value - limit) <= NEAR * max(abs(value), abs(limit))
         return value > limit
 
     def _profile(self, job: Job) -> JobProfile | None:

@@ -58,13 +58,13 @@ def test_two_that_start_together_are_no_guests() -> None:
 
 
 def test_a_gang_counts_as_one() -> None:
-    from interfere.policy.solve.gangs import plan_all_sizes
+    from interfere.policy.solve.planner import plan_pending_jobs
 
     host = Job(id="host", workload="b", gpus=2, remaining_s=80.0)
     devices = tuple(Device(id=name, type=DEVICE, residents=(host,)) for name in "de")
     for guest_s, kind in ((60.0, ActionKind.START_SHARED), (61.0, ActionKind.WAIT)):
         pending = (Job(id="guest", workload="a", gpus=2, remaining_s=guest_s),)
-        found = plan_all_sizes(
+        found = plan_pending_jobs(
             context(Snapshot(pending=pending, devices=devices, limits=RULE), PREDICTOR, RESOLVE, "d")
         )
         assert found.actions[0].kind is kind

@@ -43,6 +43,7 @@ PAIR_KINDS = {
     RuleKind.REQUEST_SLOWDOWN_CAP,
     RuleKind.PROTECTED_SLOWDOWN,
     RuleKind.LATENCY_TARGET,
+    RuleKind.JOINT_THROUGHPUT,
     RuleKind.GUEST_ENDS_FIRST,
 }
 
@@ -65,6 +66,7 @@ def states_a_violation(rule: Rule) -> bool:
         RuleKind.REQUEST_SLOWDOWN_CAP: exceeds_cap,
         RuleKind.PROTECTED_SLOWDOWN: exceeds_cap and (rule.priority or 0) > (rule.partner_priority or 0),
         RuleKind.LATENCY_TARGET: not latency_s <= rule.latency_target_s,
+        RuleKind.JOINT_THROUGHPUT: 1 / rule.slowdown + 1 / rule.partner_slowdown <= rule.min_joint_throughput,
         RuleKind.GUEST_ENDS_FIRST: rule.runtime_s > rule.partner_runtime_s,
         RuleKind.DEADLINE: exceeds_cap if rule.partner_id else rule.runtime_s > rule.time_left_s,
         RuleKind.WINDOW: exceeds_cap if rule.partner_id else closes,

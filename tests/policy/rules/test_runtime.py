@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from interfere.errors import InvalidInputError
 from interfere.policy.rules.runtime import (
     Runtime,
+    ageing,
     opening_times,
     remaining_quantile_s,
     runtimes,
@@ -119,10 +120,16 @@ def test_cases_of_a_miss_spread_as_what_remains_does() -> None:
 
 def test_who_can_still_make_it_and_has_the_least_slack_goes_first() -> None:
     jobs = [job(), job(deadline_s=1e4), job(deadline_s=200.0), job(deadline_s=110.0), job(deadline_s=100.0)]
-    order = start_weights(jobs, 0.0)
+    order = start_weights(jobs, 0.0, 0.0)
     assert list(order) == sorted(order)
     assert (order[0], order[-1]) == (1.0, 2.0)
-    assert start_weights([job(priority=1)], 0.0)[0] > 9 * order[-1] / 2
+
+
+def test_waiting_counts_in_whole_steps_up_to_a_bound() -> None:
+    jobs = [job(), *(job(elapsed_s=s) for s in (0.0, 99.0, 100.0, 350.0, 700.0, 1e9))]
+    assert ageing(jobs, 100.0).tolist() == [1, 1, 1, 2, 4, 8, 8]
+    assert ageing(jobs, 0.0).tolist() == [1] * 7
+    assert start_weights([job(weight=3.0, elapsed_s=250.0)], 0.0, 100.0)[0] == 9.0
 
 
 def test_a_device_is_open_in_its_windows_and_touching_ones_are_one() -> None:

@@ -15,6 +15,7 @@ from interfere.policy.solve.planner import plan
 from interfere.records import ActionKind, Device, Job, Limits, Plan, Snapshot, SolveStatus
 from tests.tables import DEVICE, TablePredictor, catalogue, context, profile, resolver
 
+PRICES = {"price_per_hour": 2.0, "power_w": 300.0}
 NAMES = tuple("abcdefgh")
 GIB = 2.0**30
 
@@ -51,13 +52,14 @@ class World:
                 for r in range(int(rng.choice([0, 0, 1, 2])))
             )
             kind = DEVICE if kinds == 1 or rng.random() < 0.5 else "other"
-            devices.append(Device(id=f"d{k}", type=kind, memory_bytes=self.capacity, residents=jobs))
+            devices.append(Device(id=f"d{k}", type=kind, memory_bytes=self.capacity, residents=jobs, **PRICES))
         cap = math.nan if rng.random() < 0.5 else float(1 + rng.random())
         allowed = (
             frozenset(ActionKind) if rng.random() < 0.7 else frozenset({ActionKind.WAIT, rng.choice(list(ActionKind))})
         )
         most = None if rng.random() < 0.7 else int(rng.integers(0, 3))
-        limits = Limits.of(allowed=allowed, max_slowdown=cap, max_devices=most)
+        least = float(rng.choice([0.0, 1.0]))
+        limits = Limits.of(allowed=allowed, max_slowdown=cap, max_devices=most, min_joint_throughput=least)
         self.snapshot = Snapshot(pending=pending, devices=tuple(devices), limits=limits)
 
     def plan(self, **changes: object) -> Plan:
@@ -69,6 +71,8 @@ class World:
         if max(ahead, back) * self.spread > cap or self.memory[i.workload] + self.memory[j.workload] > self.capacity:
             return math.inf
         if ActionKind.START_SHARED not in self.snapshot.limits.allowed:
+            return math.inf
+        if 0 < 1 / ahead + 1 / back <= self.snapshot.limits.slowdown.min_joint_throughput:
             return math.inf
         return i.weight * (np.float64(np.float32(ahead)) - 1) + j.weight * (np.float64(np.float32(back)) - 1)
 
@@ -151,7 +155,7 @@ def test_no_rule_of_the_snapshot_is_broken(seed: int) -> None:
 def test_another_idle_device_never_makes_it_worse(seed: int) -> None:
     world = World(seed)
     before = world.plan()
-    more = (*world.snapshot.devices, Device(id="extra", type=DEVICE, memory_bytes=world.capacity))
+    more = (*world.snapshot.devices, Device(id="extra", type=DEVICE, memory_bytes=world.capacity, **PRICES))
     after = world.plan(devices=more)
 
     def score(found: Plan) -> tuple[float, float]:

@@ -22,13 +22,14 @@ OF_DEADLINES = (EDF_DROP, SLOTS, PLAN)  # heed deadlines when they start jobs
 
 
 def scheduler(name: str, edge: World, table: TruthTable = USUAL) -> Scheduler:
-    """Without cap, on any nodes."""
+    """Without cap or least joint throughput, on any nodes."""
     beliefs = edge_beliefs(true_beliefs(table), [one.workload for one in edge.jobs])
     settings = SchedulerSettings(
         predictor=beliefs,
         profiles=beliefs.profiles,
         mode=MODE,
         max_slowdown=math.nan,
+        min_joint_throughput=0.0,
         guest_ends_first=False,
         whole_nodes=False,
     )

@@ -11,9 +11,10 @@ from features.pair import FeatureEncoder
 from interfere.data.tables import Table
 from tests.training.cheap_models import CHEAP_MODELS
 from training.dataset import Dataset, build_dataset, hold_out
-from training.evaluation.champion_comparison import PublishedChampion, gate_verdict, read_champion
+from training.evaluation.champion_comparison import gate_verdict
 from training.evaluation.cross_validation import evaluate_models
 from training.evaluation.drift import Expectation, measure_drift
+from training.evaluation.published_champion import PublishedChampion, read_champion
 from training.pipeline import train
 from training.publishing.model_registry import champion_folder
 

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from serving.adapters.slurm.metrics import AdvisorMetrics
 from serving.adapters.slurm.occupancy import JobOnGpu
 from serving.adapters.slurm.records import GpuAddress
 from serving.adapters.slurm.settings import load
-from serving.adapters.slurm.spool import Spool
+from serving.adapters.slurm.spool import ENDINGS, Spool
 from tests.serving.adapters.slurm.cluster import FILES
 from tests.serving.adapters.slurm.facts import NOW, pending, running
 from tests.serving.adapters.slurm.shims import fake, shim, told
@@ -98,17 +99,86 @@ def test_marks_are_read_on_from_where_they_ended_and_only_from_the_owners_plain_
 
 
 def test_endings_are_read_and_files_of_forgotten_jobs_removed(tmp_path: Path) -> None:
-    (tmp_path / "7.0.n0.end").write_text(json.dumps({"job": "7", "restarts": 0, "node": "n0", "gpus": "0"}))
-    (tmp_path / "8.0.n0.end").write_text("torn {")
+    endings = tmp_path / ENDINGS
+    endings.mkdir(mode=0o755)
+    (endings / "7.0.n0.end").write_text(json.dumps({"job": "7", "restarts": 0, "node": "n0", "gpus": "0"}))
+    (endings / "8.0.n0.end").write_text("torn {")
     for name in ("7.jsonl", "9.jsonl", "notes.txt"):
         (tmp_path / name).write_text("")
-    for path in tmp_path.iterdir():
+    for path in (*tmp_path.iterdir(), *endings.iterdir()):
         os.utime(path, (NOW - 7200, NOW - 7200))
     spool = Spool(tmp_path, 240.0)
     assert [one.job_id for one in spool.endings()] == ["7"]
     spool.sweep(["7"], NOW)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["7.0.n0.end", "7.jsonl", "notes.txt"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["7.jsonl", ENDINGS, "notes.txt"]
+    assert [path.name for path in endings.iterdir()] == ["7.0.n0.end"]
     Spool(tmp_path / "none", 240.0).sweep([], NOW)
+
+
+def test_whatever_a_user_puts_into_the_spool_costs_nobody_else_anything(tmp_path: Path) -> None:
+    """A FIFO, links, a sparse file of 20 GiB, JSON of a million brackets, forged endings: one round takes no second."""
+    endings, now_s = tmp_path / ENDINGS, NOW
+    endings.mkdir(mode=0o755)
+    (endings / "7.0.n0.end").write_text(json.dumps({"job": "7", "restarts": 0, "node": "n0", "gpus": "0"}))
+    (endings / "8.0.n0.end").write_text(
+        json.dumps({"job": "7", "restarts": 1, "node": "n1", "gpus": "0"})
+    )  # not its own
+    for name in ("10.jsonl", "1.0.n0.end"):
+        os.mkfifo(tmp_path / name)
+    os.mkfifo(endings / "2.0.n0.end")
+    (endings / "3.0.n0.end").symlink_to("/etc/passwd")
+    (endings / "4.0.n0.end").write_text("[" * 10**6)
+    (tmp_path / "11.jsonl").symlink_to("/etc/passwd")
+    (tmp_path / "9.0.n0.end").write_text(json.dumps({"job": "9", "restarts": 0, "node": "n0", "gpus": "0"}))  # forged
+    line = json.dumps({"writer": "w", "unix_s": now_s, "monotonic_s": 0.0, "steps": 3}) + "\n"
+    with (tmp_path / "12.jsonl").open("wb") as sparse:
+        sparse.truncate(20 * 2**30)
+        sparse.seek(0, os.SEEK_END)
+        sparse.write(f"\n{line}".encode())
+    (tmp_path / "13.jsonl").write_text("[" * 10**6 + "\n" + line)
+    (tmp_path / "14.jsonl").write_text(line)
+    os.link(tmp_path / "14.jsonl", tmp_path / "15.jsonl")
+    (tmp_path / "16.jsonl").write_text(line)
+    spool, start_s = Spool(tmp_path, 1e9), time.perf_counter()
+    steps = {}
+    for job_id in range(10, 17):
+        job = running(job_id, "g0", user_id=os.getuid())
+        marks = spool.marks(JobOnGpu(job=job, address=GpuAddress("n0", "g0"), start_s=NOW, end_s=NOW), now_s)
+        steps[job_id] = [mark.steps for mark in marks]
+    assert [one.job_id for one in spool.endings()] == ["7"]
+    assert steps == {10: [], 11: [], 12: [3], 13: [3], 14: [], 15: [], 16: [3]}
+    assert time.perf_counter() - start_s < 1.0
+    # An endings folder that somebody else may write into holds no endings.
+    endings.chmod(0o777)
+    assert spool.endings() == ()
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="the epilog is run by root")
+@pytest.mark.parametrize("trap", ["link_to_folder", "open_folder", "file", "none"])
+def test_the_epilog_follows_nobody(tmp_path: Path, trap: str) -> None:
+    victim, spool = tmp_path / "victim", tmp_path / "spool"
+    victim.mkdir()
+    spool.mkdir(mode=0o1777)
+    endings = spool / ENDINGS
+    if trap == "link_to_folder":
+        endings.symlink_to(victim)
+    elif trap == "open_folder":
+        endings.mkdir()
+        endings.chmod(0o777)
+        (endings / "7.0.n0.end.tmp").symlink_to(victim / "written")
+    elif trap == "file":
+        endings.write_text("")
+    environment = {
+        "PATH": os.environ["PATH"],
+        "INTERFERE_SPOOL": str(spool),
+        "SLURM_JOB_ID": "7",
+        "SLURM_JOB_COMMENT": "interfere:workload=a",
+        "SLURM_JOB_GPUS": "0",
+        "SLURMD_NODENAME": "n0",
+    }
+    assert subprocess.run(["sh", FILES / "epilog.sh"], env=environment, check=False).returncode == 0
+    assert list(victim.iterdir()) == []
+    assert [one.job_id for one in Spool(spool, 240.0).endings()] == (["7"] if trap == "none" else [])
 
 
 def test_the_epilog_writes_what_the_advisor_reads(tmp_path: Path) -> None:

@@ -2,7 +2,9 @@
 
 from dataclasses import replace
 
+from interfere.policy.rules.runtime import start_weights
 from interfere.records import Device
+from interfere.records.cluster import HIGHEST_PRIORITY
 from serving.adapters.slurm.records import GpuAddress, Note
 from serving.adapters.slurm.view import MAX_PAIRS, PartitionView, build, partitions
 from tests.serving.adapters.slurm.facts import NOW, SETTINGS, node, pending, running
@@ -59,7 +61,9 @@ def test_the_map_says_which_gpus_are_ours() -> None:
     settings = replace(SETTINGS, devices=(rule,))
     seen = build("main", [pending(1)], [node(), node("n1")], settings, NOW)
     assert seen.snapshot is not None
-    assert seen.snapshot.devices[0] == Device(id="n1/g0", node="n1", type="cpu-core", memory_bytes=2.0 * 2**30)
+    assert seen.snapshot.devices[0] == Device(
+        id="n1/g0", node="n1", type="cpu-core", mode="timeslice", memory_bytes=2.0 * 2**30
+    )
 
 
 def test_the_first_of_the_queue_compete_and_nobody_when_all_is_full() -> None:
@@ -75,7 +79,18 @@ def test_the_first_of_the_queue_compete_and_nobody_when_all_is_full() -> None:
 
 def test_who_waited_long_weighs_more() -> None:
     seen = view(pending(1, submit_s=NOW - 299.0), pending(2, submit_s=NOW - 301.0), pending(3, submit_s=NOW - 1500.0))
-    assert [job.weight for job in seen.snapshot.pending] == [1.0, 2.0, 6.0]
+    assert [job.elapsed_s for job in seen.snapshot.pending] == [299.0, 301.0, 1500.0]
+    assert {job.weight for job in seen.snapshot.pending} == {1.0}
+    weights = start_weights(seen.snapshot.pending, NOW, SETTINGS.patience_s)
+    assert weights.tolist() == [1.0, 2.0, 6.0]
+
+
+def test_whole_units_of_priority_are_levels() -> None:
+    jobs = [pending(k, priority=priority) for k, priority in ((1, 999), (2, 1000), (3, 2500), (4, 4_294_901_759))]
+    seen = build("main", jobs, [node()], replace(SETTINGS, priority_unit=1000.0, lookahead=9), NOW)
+    levels = {job.id: job.priority for job in seen.snapshot.pending}
+    assert levels == {"1": 0, "2": 1, "3": 2, "4": HIGHEST_PRIORITY}
+    assert {job.priority for job in view(*jobs).snapshot.pending} == {0}
 
 
 def test_jobs_that_are_not_for_advice_are_counted() -> None:

@@ -1,0 +1,65 @@
+"""Which model a server serves: list those it can serve, take the published one, go back, hold on."""
+
+import time
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from interfere.commands.options import Target, connect
+from interfere.commands.output import JsonFlag, emit
+
+app = typer.Typer(add_completion=False, no_args_is_help=True)
+TIMEOUT_S = 600.0  # of a change: a new model learns everything that was observed before it serves
+
+
+@app.command("list")
+def list_(target: Target = None, as_json: JsonFlag = False) -> None:
+    """List the models that a server can serve, and why the newest publication was refused, if it was."""
+    with connect(target) as client:
+        models = client.list_models()
+    pinned = " (pinned)" if models.pinned else ""
+    table = Table("version", "model", "published", "taken", "", title=escape(f"watched: {models.watched_folder}"))
+    for each in models.models:
+        taken = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(each.taken_s))
+        mark = f"served{pinned}" if each.served else ""
+        table.add_row(escape(each.version), escape(each.model), escape(each.created_at[:19]), taken, mark)
+    if models.refused:
+        table.caption = escape(f"refused: {models.refused}")
+    emit(asdict(models), table, as_json=as_json)
+
+
+@app.command()
+def load(
+    version: Annotated[str, typer.Argument(help="A version of the list; the published model when left out.")] = "",
+    target: Target = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Serve the published model, or an earlier one by its version, which is then pinned."""
+    with connect(target, timeout_s=TIMEOUT_S) as client:
+        change = client.load_model(version)
+    emit(asdict(change), f"{change.version} is served, {change.previous_version} before", as_json=as_json)
+
+
+@app.command()
+def rollback(target: Target = None, as_json: JsonFlag = False) -> None:
+    """Serve the model that was served before the present one, and hold on to it."""
+    with connect(target, timeout_s=TIMEOUT_S) as client:
+        change = client.rollback_model()
+    emit(asdict(change), f"{change.version} is served and pinned, {change.previous_version} before", as_json=as_json)
+
+
+@app.command()
+def pin(
+    release: Annotated[bool, typer.Option("--release", help="Let published models replace it again.")] = False,
+    target: Target = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Hold on to the served model, whatever is published, or release it."""
+    with connect(target) as client:
+        version = client.pin_model(release=release)
+    emit(
+        {"version": version, "pinned": not release}, f"{version} {'released' if release else 'pinned'}", as_json=as_json
+    )

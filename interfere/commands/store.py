@@ -1,0 +1,75 @@
+"""Care of a server's store: back it up while it is in use, restore, check, repair."""
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.markup import escape
+
+from interfere.commands.output import JsonFlag, emit
+
+if TYPE_CHECKING:
+    from interfere.store.maintenance import StoreReport
+
+app = typer.Typer(add_completion=False, no_args_is_help=True)
+Store = Annotated[
+    Path | None, typer.Option(help="SQLite file of the store. Default: WORK/store.db.", show_default=False)
+]
+
+
+def _path(store: Path | None) -> Path:
+    from interfere.config import load_settings
+
+    return load_settings(store=store).store_path
+
+
+@app.command()
+def backup(
+    target: Annotated[Path, typer.Argument(help="The new file.")], store: Store = None, as_json: JsonFlag = False
+) -> None:
+    """Copy the store, also while a server writes it; everything that was acknowledged before is in the copy."""
+    from interfere.store.maintenance import backup as back_up
+
+    report = back_up(_path(store), target)
+    emit(asdict(report) | {"backup": str(target)}, _page(report, f"backup: {target}"), as_json=as_json)
+
+
+@app.command()
+def restore(
+    source: Annotated[Path, typer.Argument(help="A backup.")], store: Store = None, as_json: JsonFlag = False
+) -> None:
+    """Put a backup in the place of the store, while no server holds it; the old one is moved aside."""
+    from interfere.store.maintenance import restore as put_back
+
+    path = _path(store)
+    kept = put_back(source, path)
+    text = f"restored: {path}" + (f"\nthe store before is kept as {kept}" if kept else "")
+    emit({"store": str(path), "kept": kept and str(kept)}, escape(text), as_json=as_json)
+
+
+@app.command()
+def check(store: Store = None, as_json: JsonFlag = False) -> None:
+    """Say what the store holds and what is wrong with it. Exit status 1 where something is."""
+    from interfere.store.maintenance import check as look
+
+    report = look(_path(store))
+    emit(asdict(report), _page(report, f"store: {report.path}"), as_json=as_json)
+    if report.problems:
+        raise typer.Exit(1)
+
+
+@app.command()
+def repair(store: Store = None, as_json: JsonFlag = False) -> None:
+    """Keep what can be read in a new file; the old one is moved aside, never deleted. No server may hold it."""
+    from interfere.store.maintenance import repair as mend
+
+    report, kept = mend(_path(store))
+    text = _page(report, f"the store before is kept as {kept}")
+    emit(asdict(report) | {"kept": str(kept)}, text, as_json=as_json)
+
+
+def _page(report: "StoreReport", title: str) -> str:
+    rows = ", ".join(f"{count} {table}" for table, count in report.rows.items())
+    problems = [f"problem: {problem}" for problem in report.problems] or ["no problem found"]
+    return escape("\n".join([title, f"format {report.format}: {rows}", *problems]))

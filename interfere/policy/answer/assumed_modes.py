@@ -1,0 +1,20 @@
+"""Tell which sharing mode was taken for devices that name none: it decides what is predicted, and how jobs must run."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from interfere.policy.context import PlanningContext
+from interfere.records import DEFAULT_MODE, Action, ActionKind
+
+
+def tell_assumed_modes(actions: Iterable[Action], context: PlanningContext) -> tuple[Action, ...]:
+    """The actions; a start beside another job names the mode assumed for its device, unless that is timeslice."""
+    return tuple(_told(action, context) for action in actions)
+
+
+def _told(action: Action, context: PlanningContext) -> Action:
+    mode = context.assumed_modes.get(action.device_id, "")
+    if mode in ("", DEFAULT_MODE) or action.kind is not ActionKind.START_SHARED:
+        return action
+    rule = None if action.rule is None else replace(action.rule, sharing_mode=mode)
+    return replace(action, rule=rule, reason=f"{action.reason}; sharing mode {mode}, for its device names none")

@@ -1,0 +1,159 @@
+"""Why pending jobs wait: the rules that hold each of them back, the one that binds told first."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from interfere.policy.context import PlanningContext
+from interfere.policy.costs.candidates import Candidates
+from interfere.policy.costs.pair_costs import PairCosts
+from interfere.policy.device_class import DeviceClass
+from interfere.policy.rules.memory import solo_memory_rule
+from interfere.policy.rules.pair_rules import RuleGroup
+from interfere.policy.rules.text import render, summary_rule
+from interfere.policy.solve.groups import StartGroup
+from interfere.records import Action, ActionKind, Job, Rule, RuleKind
+
+MAX_WAIT_RULES = 3  # rules on pairs that the reason of a waiting job names
+
+
+class WaitingRules:
+    """The rules that hold back the jobs that no group starts; interchangeable jobs share them."""
+
+    def __init__(
+        self, candidates: Sequence[Candidates], groups: Sequence[StartGroup], context: PlanningContext
+    ) -> None:
+        self._groups, self._context = groups, context
+        self._position = {job.id: k for k, job in enumerate(context.snapshot.pending)}
+        self._rules: dict[tuple[int, int], list[Rule]] = {}  # by size and class
+        self._taken: Counter[DeviceClass] = Counter()  # empty devices
+        for group in groups:
+            if group.resident is None:
+                self._taken[group.device_class] += group.size
+        most = max((each.max_new_devices for each in candidates), default=0)
+        self._devices_left = most - sum(self._taken.values())
+
+    def action(self, job: Job, candidates: Candidates, i: int) -> Action:
+        """Wait; the action's rule is the first of those that hold the job back, its reason names them all."""
+        prefix = f"gang of {candidates.size}: " if candidates.size > 1 else ""
+        memory_rule = self._largest_device_rule(job, candidates)
+        if memory_rule is not None:
+            reason = f"{prefix}{render(memory_rule)} on the largest device"
+            return Action(kind=ActionKind.WAIT, job_id=job.id, reason=reason, rule=memory_rule)
+        key = (candidates.size, i)
+        if key not in self._rules:
+            self._rules[key] = self._waiting_rules(candidates, i)
+        stands_for = candidates.pending[i].id
+        rules = [replace(rule, job_id=job.id) if rule.job_id == stands_for else rule for rule in self._rules[key]]
+        reason = prefix + "; ".join(dict.fromkeys(map(render, rules)))
+        return Action(kind=ActionKind.WAIT, job_id=job.id, reason=reason, rule=rules[0])
+
+    def _largest_device_rule(self, job: Job, candidates: Candidates) -> Rule | None:
+        """Why a job does not fit the device class of the most memory; None where it fits any class."""
+        too_small: dict[DeviceClass, Rule] = {}
+        for device_class in _device_classes(candidates):
+            rule = solo_memory_rule(job.id, self._context.demand(job, device_class), device_class.memory)
+            if rule is None:
+                return None
+            too_small[device_class] = rule
+        if not too_small:
+            return None
+        return too_small[max(too_small, key=lambda device_class: device_class.memory.allocatable_bytes)]
+
+    def _waiting_rules(self, candidates: Candidates, i: int) -> list[Rule]:
+        """Why a job of class i, which fits some device, waits: at least one rule, the one that binds first."""
+        job = candidates.pending[i]
+        if not candidates.empty_devices and not candidates.seat_classes:
+            gang = candidates.size > 1
+            kind = RuleKind.GANG if gang else RuleKind.NO_FREE_SEAT
+            return [Rule(kind=kind, job_id=job.id, gpus=candidates.size if gang else None)]
+        alone = [name for name, cost in candidates.solo_cost.items() if np.isfinite(cost[i])]
+        shares = any(
+            np.isfinite(np.delete(table.cost[i], _itself(candidates, table, i))).any() for table in candidates.tables()
+        )
+        if alone and not shares:  # rules leave it only empty devices
+            return [*self._rules_on_pairs(candidates, i), self._no_device_rule(candidates, i, alone)]
+        if alone or shares:
+            return [self._no_device_rule(candidates, i, alone)]
+        if job.pools and not any(device_class.pool in job.pools for device_class in _device_classes(candidates)):
+            return [Rule(kind=RuleKind.POOL, job_id=job.id, pools=job.pools)]
+        start_rules = [rule for table in candidates.tables() if (rule := _job_rule(table, i)) is not None]
+        rules = [*start_rules, *self._rules_on_pairs(candidates, i)]
+        return rules or [Rule(kind=RuleKind.NO_ALLOWED_ACTION, job_id=job.id)]
+
+    def _no_device_rule(self, candidates: Candidates, i: int, alone: Sequence[DeviceClass]) -> Rule:
+        """Why a job gets none of the places that rules leave it."""
+        job = candidates.pending[i]
+        limit = self._context.limits.max_devices
+        for name in alone:
+            left = len(candidates.empty_devices[name]) - self._taken[name]
+            if left >= candidates.size > self._devices_left and limit is not None:
+                return Rule(kind=RuleKind.MAX_DEVICES, job_id=job.id, max_devices=limit)
+        rank = self._rank(candidates, i, job)
+        for group in self._groups:
+            if group.size != candidates.size or not self._may_take(candidates, i, group):
+                continue
+            if any(self._rank(candidates, *each) < rank for each in zip(group.classes, group.jobs, strict=True)):
+                return Rule(kind=RuleKind.LOWER_COST_ELSEWHERE, job_id=job.id)
+        return Rule(kind=RuleKind.PLACES_TAKEN, job_id=job.id)
+
+    def _rank(self, candidates: Candidates, k: int, job: Job) -> tuple[int, float, int]:
+        """Larger for jobs that start first: priority, weight, and of equals those submitted before."""
+        return job.priority, float(candidates.start_weight[k]), -self._position[job.id]
+
+    @staticmethod
+    def _may_take(candidates: Candidates, i: int, group: StartGroup) -> bool:
+        """May a job of class i start where a group does, in its place?"""
+        if group.resident is not None and group.table is not None:
+            return bool(np.isfinite(group.table.cost[i, group.pair[1]]))
+        return bool(np.isfinite(candidates.solo_cost[group.device_class][i]))
+
+    def _rules_on_pairs(self, candidates: Candidates, i: int) -> list[Rule]:
+        """The rules that forbid most of the job's pairs."""
+        sharing = ActionKind.START_SHARED in self._context.limits.allowed
+        groups: Counter[RuleGroup] = Counter()
+        for table in candidates.tables():
+            if sharing and _job_rule(table, i) is not None:
+                continue  # that rule says it for every pair
+            partners = _partners(candidates, table, i)
+            for (_, count), group in zip(
+                partners, table.rules.blocking_groups(i, [j for j, _ in partners]), strict=True
+            ):
+                if group is not None:
+                    groups[group] += count
+        job_id = candidates.pending[i].id
+        return [self._summary(job_id, group, count) for group, count in groups.most_common(MAX_WAIT_RULES)]
+
+    def _summary(self, job_id: str, group: RuleGroup, count: int) -> Rule:
+        if group.kind is not RuleKind.ACTION_NOT_ALLOWED:
+            return summary_rule(job_id, group, count)
+        size = self._context.limits.most_shared_gpus
+        return replace(summary_rule(job_id, group, count), action=ActionKind.START_SHARED, max_shared_gpus=size)
+
+
+def _device_classes(candidates: Candidates) -> tuple[DeviceClass, ...]:
+    """The classes of empty devices and of seats."""
+    seats = (members[0].device_class for members in candidates.seat_classes)
+    return tuple(dict.fromkeys((*candidates.empty_devices, *seats)))
+
+
+def _job_rule(table: PairCosts, i: int) -> Rule | None:
+    """Why job i may not start on the devices of a table, pools aside: of several pools most do not take it."""
+    rule = table.rows.start_rules[i]
+    return rule if rule is not None and rule.kind is not RuleKind.POOL else None
+
+
+def _itself(candidates: Candidates, table: PairCosts, i: int) -> list[int]:
+    """The column of class i in a table of pending jobs where it has one member: nobody pairs with itself."""
+    return [i] if table.rules.symmetric and len(candidates.job_classes[i]) == 1 else []
+
+
+def _partners(candidates: Candidates, table: PairCosts, i: int) -> list[tuple[int, int]]:
+    """Columns of the other jobs, and how many jobs each stands for."""
+    if table.rules.symmetric:
+        counts = [len(members) - (j == i) for j, members in enumerate(candidates.job_classes)]
+        return [(j, count) for j, count in enumerate(counts) if count]
+    columns = next(columns for each, columns in candidates.resident_tables.values() if each is table)
+    return [(column, len(candidates.seat_classes[k])) for column, k in enumerate(columns)]

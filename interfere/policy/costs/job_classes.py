@@ -1,0 +1,93 @@
+"""Classes of interchangeable jobs: jobs that no rule and no cost tells apart are planned as one class with a count.
+
+Two jobs are interchangeable where they agree in all that candidates are made from. Times count only where something
+reads them: an objective of time, a deadline, a window, or the rule that guests end first. Which members of a class
+start is decided afterwards, in the order of the queue.
+"""
+
+import math
+import struct
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from operator import attrgetter
+
+from interfere.policy.context import PlanningContext
+from interfere.policy.costs.objectives import Objective, objective_of
+from interfere.policy.device_class import DeviceClass
+from interfere.records import Device, Job, Snapshot
+
+_NAMES = attrgetter("workload", "profile_id", "pools", "priority", "preemptible")
+_NUMBERS = (
+    "weight",
+    "memory_peak_bytes",
+    "memory_working_set_bytes",
+    "max_slowdown",
+    "latency_target_s",
+    "grant_bytes",
+)
+_TIMES = ("deadline_s", "remaining_s", "remaining_p90_s", "checkpoint_s")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seat:
+    """A running job without neighbour, beside which a pending job of the same size may start."""
+
+    resident: Job
+    devices: tuple[Device, ...]  # of one class: all those of the resident
+    device_class: DeviceClass
+
+
+class JobKeys:
+    """Equal keys for jobs that the candidates of a decision cannot tell apart."""
+
+    def __init__(self, snapshot: Snapshot, custom_objective: Objective | None = None) -> None:
+        """`custom_objective`: in place of the snapshot's; nobody knows what it reads, so no two jobs are alike."""
+        self._separate = custom_objective is not None
+        fields = [*_NUMBERS]
+        residents = (job for device in snapshot.devices for job in device.residents)
+        windows = any(device.windows for device in snapshot.devices)
+        timed = windows or any(not math.isnan(job.deadline_s) for job in (*snapshot.pending, *residents))
+        if timed or snapshot.limits.guest_ends_first:
+            fields += _TIMES
+        fields += [name for name in objective_of(snapshot).required_fields if name not in fields]
+        self._numbers = attrgetter(*fields)
+        self._pack = struct.Struct(f"{len(fields)}d").pack
+
+    def of(self, job: Job) -> Hashable:
+        """The key of a pending or running job."""
+        return job.id if self._separate else (_NAMES(job), self._pack(*self._numbers(job)))
+
+
+def job_classes(jobs: Iterable[Job], waiting: Sequence[Hashable], keys: JobKeys) -> tuple[tuple[Job, ...], ...]:
+    """The pending jobs by class, in the order of the queue; jobs of one class agree in what their `waiting` costs."""
+    classes: dict[Hashable, list[Job]] = {}
+    for job, cost in zip(jobs, waiting, strict=True):
+        classes.setdefault((keys.of(job), cost), []).append(job)
+    return tuple(tuple(members) for members in classes.values())
+
+
+def seat_classes(context: PlanningContext, size: int, keys: JobKeys) -> tuple[tuple[Seat, ...], ...]:
+    """The free seats beside running jobs of a size, by class."""
+    classes: dict[Hashable, list[Seat]] = {}
+    for seat in free_seats(context, size):
+        classes.setdefault((seat.device_class, keys.of(seat.resident)), []).append(seat)
+    return tuple(tuple(members) for members in classes.values())
+
+
+def free_seats(context: PlanningContext, size: int) -> list[Seat]:
+    """The running jobs on exactly `size` devices of one class that have no neighbour on any of them."""
+    seats = []
+    if size == 1:
+        for device in context.snapshot.devices:
+            if len(device.residents) == 1 and device.residents[0].gpus == 1:
+                device_class = context.device_class(device)
+                seats.append(Seat(resident=device.residents[0], devices=(device,), device_class=device_class))
+        return seats
+    for job_id, devices in context.resident_devices.items():
+        resident = context.residents[job_id]
+        if resident.gpus != size or len(devices) != size or any(len(device.residents) > 1 for device in devices):
+            continue  # a partial snapshot may leave some of its devices out
+        classes = {context.device_class(device) for device in devices}
+        if len(classes) == 1:
+            seats.append(Seat(resident=resident, devices=devices, device_class=classes.pop()))
+    return seats

@@ -1,0 +1,76 @@
+"""Devices reserved for the job that has waited longest: no job joins those that run there, until it can start.
+
+Weights that grow with age decide who starts where not all can. They do not help a job that may share with none of
+those that run, nor a gang that needs many devices: each seat that comes free is taken at once, so no device ever does.
+After `RESERVING_AGE` ageing periods (`rules.runtime.ageing`) the oldest such job, one at a time and never before one of
+higher priority, gets the devices of one class with the fewest residents: they take no new jobs and drain. While a job
+with a deadline waits nothing is reserved, for it may need any device.
+Law: the choice stays the same while the devices drain, for those that are not reserved are filled again.
+"""
+
+import math
+from dataclasses import dataclass
+
+from interfere.policy.context import PlanningContext
+from interfere.policy.device_class import DeviceClass
+from interfere.policy.rules.jobs_on_class import JobsOnClass
+from interfere.records import Device, Job, ObjectiveKind, Plan
+
+# Half of the age at which a weight stops growing (measured: tests/soak/test_starvation.py).
+RESERVING_AGE = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reservation:
+    """Devices that take no new jobs until the job can start."""
+
+    job_id: str
+    device_ids: frozenset[str]
+
+
+def find_reservation(context: PlanningContext, plan: Plan) -> Reservation | None:
+    """The devices to keep free for a job that the plan lets wait; None where no job has waited too long."""
+    job = _longest_waiting(context, plan)
+    if job is None:
+        return None
+    choices = _devices_by_class(job, context)
+    if not choices or not all(any(device.residents for device in chosen) for chosen in choices):
+        return None  # it may run nowhere, or enough devices are empty
+    fewest = min(choices, key=lambda chosen: sum(len(device.residents) for device in chosen))
+    return Reservation(job_id=job.id, device_ids=frozenset(device.id for device in fewest))
+
+
+def _longest_waiting(context: PlanningContext, plan: Plan) -> Job | None:
+    """The oldest job of the highest priority that waits, if it has waited too long."""
+    ageing_s = context.limits.timing.ageing_s
+    if ageing_s == 0 or _prices_waiting(context):
+        return None
+    if any(not math.isnan(job.deadline_s) for job in context.snapshot.pending):
+        return None
+    started = {action.job_id for action in plan.actions if action.places}
+    waiting = [job for job in context.snapshot.pending if job.id not in started]
+    highest = max((job.priority for job in waiting), default=0)
+    too_long = [job for job in waiting if job.priority == highest and job.elapsed_s >= RESERVING_AGE * ageing_s]
+    return max(too_long, key=lambda job: job.elapsed_s, default=None)
+
+
+def _prices_waiting(context: PlanningContext) -> bool:
+    """Does the objective weigh waits itself? Then the order of submission bounds them."""
+    snapshot = context.snapshot
+    is_named = context.custom_objective is None and not snapshot.objective_terms
+    return is_named and snapshot.objective is ObjectiveKind.COMPLETION_TIME
+
+
+def _devices_by_class(job: Job, context: PlanningContext) -> list[list[Device]]:
+    """Of each class on which the job may run alone, as many devices as it takes: those with the fewest residents."""
+    of_class: dict[DeviceClass, list[Device]] = {}
+    for device in context.snapshot.devices:
+        of_class.setdefault(context.device_class(device), []).append(device)
+    choices = []
+    for device_class, devices in of_class.items():
+        times = context.relative_times_on(device_class.type, [job])
+        if len(devices) < job.gpus or JobsOnClass.of([job], device_class, context, times, timed=True).solo_rule(0):
+            continue
+        devices.sort(key=lambda device: len(device.residents))  # stable: in the order of the snapshot
+        choices.append(devices[: job.gpus])
+    return choices

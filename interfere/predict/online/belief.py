@@ -1,0 +1,237 @@
+"""The belief in slowdowns: learns from one window of a pair after another. Pure: no clock, no I/O, no profiles.
+
+Every window is learned with a weight between 0 and 1 under heavy-tailed noise whose size is learned for its stream.
+Nothing is ever frozen: where windows agree with one another but not with the belief, a new epoch begins, of one pair,
+one job (`level_test`) or the whole domain (`stack_change`).
+
+Law: the state is the fold of its windows in their order; equal windows give equal states.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from interfere.predict.online import shifts, stack_change
+from interfere.predict.online.belief_state import (
+    BeliefState,
+    DomainBelief,
+    PairEffect,
+    PairObservation,
+    RecentWindow,
+    ReporterRecord,
+    Update,
+)
+from interfere.predict.online.effects import Effects
+from interfere.predict.online.level_test import JobHistory, LevelTest
+from interfere.predict.online.noise import VOTE_INTERVAL, StreamNoise, domain_noise, student_weight
+from interfere.predict.online.prior import ResidualPrior
+
+# A window is told to its reporter as down-weighted where it is an outlier of its stream, or its stream has seven times
+# the noise of others.
+LOW_STUDENT_WEIGHT, LOW_WEIGHT = 0.1, 0.02
+MAX_ERROR_SD = 3.0  # deviations: a window counts for no larger error
+FIRST_VOTES = (4, 8, 16)  # windows of a domain after which its noise is voted on for the first times
+REPORTER_DECAY = 0.995  # per window of the reporter: its last two hundred windows count
+# A reporter may begin an epoch by itself when its windows usually agreed, or when it has reported this often.
+MIN_TRUST, MIN_TRUSTED_WINDOWS = 0.3, 100.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LearnedWindow:
+    """What one window taught."""
+
+    weight: float  # information relative to a usual window: Student's weight, times the domain's ÷ the stream's noise
+    is_outlier: bool
+    error: float  # log observed - log of the corrected prediction before it
+    sd: float  # its expected standard deviation before it
+    epoch: str = ""  # "pair", "job" or "domain" where a new epoch began with this window
+
+
+class Belief:
+    """Learns windows into a `BeliefState`. Not thread-safe; readers use a copy of the state."""
+
+    def __init__(
+        self, prior: ResidualPrior, state: BeliefState, knows: Callable[[str, str], bool] = lambda *_: True
+    ) -> None:
+        """`knows`: whether the wrapped model was trained on a device type and mode."""
+        self.prior, self.effects, self._knows = prior, Effects(prior, state), knows
+
+    @property
+    def state(self) -> BeliefState:
+        """The state that is learned into."""
+        return self.effects.state
+
+    def domain(self, key: tuple[str, str]) -> DomainBelief:
+        """What is believed of a domain; of a new one, the prior, as after a change where the model never saw it."""
+        noise_var = self.prior.noise_var
+        if domain := self.state.domains.get(key):
+            return domain
+        if self._knows(*key):
+            return DomainBelief(noise_var=noise_var, usual_noise_var=noise_var)
+        return DomainBelief(
+            noise_var=noise_var, usual_noise_var=noise_var, epoch=1, covariance=shifts.UNKNOWN_DOMAIN_COVARIANCE
+        )
+
+    def learn(self, observation: PairObservation) -> LearnedWindow:
+        """Learn one window."""
+        state, domain_key = self.state, shifts.domain_of(observation.victim)
+        domain = self.domain(domain_key)
+        # 1. Compare the window with what is expected.
+        expected = self.effects.expected(observation, domain)
+        first_error = error = observation.log_observed - observation.log_predicted - expected.mean
+        stream_key = observation.reporter, observation.victim
+        stream = state.streams.get(stream_key, StreamNoise())
+        noise_before = stream.variance(domain.noise_var)
+        first_sd = math.sqrt(expected.variance + expected.scale * noise_before)
+        # 2. Begin a new epoch of the job or of the pair where its windows agree on another level.
+        epoch = ""
+        if test := self._level_test(observation, error, expected.variance, expected.scale * noise_before):
+            epoch = "job" if test.several_neighbours else "pair"
+            self._begin_epoch(observation, domain, test, error)
+            state.alarm_count += 1
+            stream = StreamNoise(test.noise_var / expected.scale * stream.window_count, stream.window_count)
+            expected = self.effects.expected(observation, domain)
+            error = observation.log_observed - observation.log_predicted - expected.mean
+        # 3. Learn the noise of the stream, and then the window with its weight.
+        root = math.sqrt(expected.scale)
+        stream = stream.with_window(error / root, expected.variance / expected.scale, domain.noise_var)
+        state.streams[stream_key] = stream
+        noise_var = stream.variance(domain.noise_var)
+        total_var = expected.variance + expected.scale * noise_var
+        student = student_weight(error, total_var)
+        bound = MAX_ERROR_SD * math.sqrt(total_var)
+        information = student * min(1.0, domain.noise_var / noise_var)
+        update = Update(
+            error=min(max(error, -bound), bound),
+            variance=expected.variance + expected.scale * noise_var / student,
+            weight=observation.weight,
+            forgetting=observation.weight * information,
+        )
+        domain = self.effects.learn(observation, domain, update)
+        self._record_reporter(observation, information)
+        # 4. Learn about the whole domain.
+        window = RecentWindow(observation, first_error, expected.variance)
+        domain = replace(domain, window_count=domain.window_count + 1, recent=stack_change.with_recent(domain, window))
+        domain = self._vote_on_noise(domain_key, domain)
+        state.domains[domain_key] = domain
+        if self._stack_changed(domain_key, domain):
+            epoch = "domain"
+        return LearnedWindow(
+            weight=observation.weight * information,
+            is_outlier=student < LOW_STUDENT_WEIGHT or information < LOW_WEIGHT,
+            error=first_error,
+            sd=first_sd,
+            epoch=epoch,
+        )
+
+    # --- epochs of jobs and pairs -----------------------------------------------------------------------------------
+
+    def _level_test(
+        self, observation: PairObservation, error: float, prediction_var: float, noise_var: float
+    ) -> LevelTest | None:
+        """The test of the job that found a new level with this window; None for most windows."""
+        state, reporter = self.state, observation.reporter
+        history = state.histories.get(observation.victim, JobHistory()).with_window(
+            reporter, error, prediction_var, noise_var, observation.neighbour[0]
+        )
+        test = history.agreed_change(reporter)
+        if test is not None and not self._may_begin_epoch(reporter):
+            test = None
+        state.histories[observation.victim] = history.restarted() if test else history
+        return test
+
+    def _may_begin_epoch(self, reporter: str) -> bool:
+        """Whether the windows of a reporter may begin an epoch of a job."""
+        record = self.state.reporters.get(reporter)
+        if len(self.state.reporters) <= 1 or record is None:
+            return record is not None or not self.state.reporters
+        return record.trust >= MIN_TRUST or record.window_count >= MIN_TRUSTED_WINDOWS
+
+    def _begin_epoch(self, observation: PairObservation, domain: DomainBelief, test: LevelTest, error: float) -> None:
+        """Move the job, or the pair where all windows were of one, to its new level, never past this window."""
+        state = self.state
+        change = math.copysign(min(abs(test.mean), abs(error)), error)
+        if test.several_neighbours:
+            shifts.begin_job_epoch(state, observation.victim, domain, change, test.variance)
+            return
+        root = math.sqrt(self.prior.variance_scale_of(observation.log_predicted))
+        neighbour = observation.neighbour[0]
+        mean, variance = self.effects.pair_posterior(
+            observation.victim, neighbour, domain, measured=observation.measured
+        )
+        variance = max(variance, test.variance, shifts.CHANGED_LEVEL_VAR)
+        effects_of_victim = state.pairs.get(observation.victim, {})
+        state.pairs[observation.victim] = effects_of_victim | {
+            neighbour: PairEffect(mean + change / root, variance, domain.epoch)
+        }
+
+    # --- reporters and domains --------------------------------------------------------------------------------------
+
+    def _record_reporter(self, observation: PairObservation, weight: float) -> None:
+        record = self.state.reporters.get(observation.reporter, ReporterRecord())
+        self.state.reporters[observation.reporter] = ReporterRecord(
+            REPORTER_DECAY * record.weight_sum + weight, REPORTER_DECAY * record.window_count + 1.0
+        )
+
+    def _vote_on_noise(self, key: tuple[str, str], domain: DomainBelief) -> DomainBelief:
+        """The domain with its noise voted on anew, when that is due."""
+        interval = max(VOTE_INTERVAL, len(self.state.streams) // 4)
+        if domain.window_count % interval and domain.window_count not in FIRST_VOTES:
+            return domain
+        streams = (stream for (_, victim), stream in self.state.streams.items() if shifts.domain_of(victim) == key)
+        return replace(domain, noise_var=domain_noise(streams, domain.noise_var))
+
+    def _stack_changed(self, key: tuple[str, str], domain: DomainBelief) -> bool:
+        """Test whether the software stack has changed when that is due, and begin a new epoch of the domain if so."""
+        if domain.window_count < domain.next_test:
+            return False
+        first_interval = stack_change.FIRST_INTERVAL
+        due = replace(domain, next_test=domain.window_count + first_interval, test_interval=first_interval)
+        if not stack_change.looks_changed(domain):
+            self.state.domains[key] = replace(due, is_suspect=False)
+            return False
+        expected = any(other.epoch > domain.epoch for other in self.state.domains.values())
+        noise_var = stack_change.found_change(domain, expected=expected)
+        if math.isnan(noise_var):
+            self.state.domains[key] = replace(
+                due,
+                next_test=domain.window_count + domain.test_interval,
+                test_interval=min(2 * domain.test_interval, stack_change.MAX_INTERVAL),
+                usual_noise_var=min(max(domain.usual_noise_var, domain.noise_var), 2.0 * domain.usual_noise_var),
+                is_suspect=False,
+            )
+        elif not domain.is_suspect:
+            self.state.domains[key] = replace(due, is_suspect=True)
+        else:
+            self._begin_domain_epoch(key, domain, max(noise_var, domain.usual_noise_var))
+            return True
+        return False
+
+    def _begin_domain_epoch(self, key: tuple[str, str], domain: DomainBelief, noise_var: float) -> None:
+        """Make every shift of the domain uncertain, and learn its recent windows again."""
+        state = self.state
+        state.alarm_count += 1
+        changed = replace(
+            domain,
+            epoch=domain.epoch + 1,
+            covariance=shifts.epoch_covariance(domain),
+            noise_var=noise_var,
+            usual_noise_var=noise_var,
+            recent=(),
+            is_suspect=False,
+            next_test=domain.window_count + stack_change.RECENT_WINDOWS,
+            test_interval=stack_change.FIRST_INTERVAL,
+        )
+        for stream_key in [each for each in state.streams if shifts.domain_of(each[1]) == key]:
+            del state.streams[stream_key]
+        for victim in {window.observation.victim for window in domain.recent}:
+            state.histories.pop(victim, None)
+        for window in domain.recent:
+            observation = window.observation
+            expected = self.effects.expected(observation, changed)
+            error = observation.log_observed - observation.log_predicted - expected.mean
+            total_var = expected.variance + expected.scale * noise_var
+            weight = observation.weight * student_weight(error, total_var)
+            update = Update(error=error, variance=total_var, weight=weight, forgetting=weight)
+            changed = self.effects.learn(observation, changed, update)
+        state.domains[key] = changed

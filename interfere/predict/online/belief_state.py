@@ -1,0 +1,155 @@
+"""The state of the online belief: immutable values in dictionaries that are copied, never changed while they are read.
+
+Law: every value is replaced, never changed in place, so a shallow copy of the dictionaries is a snapshot that readers
+use without a lock, and to go back to a snapshot undoes everything learned since.
+"""
+
+from copy import copy
+from dataclasses import dataclass, field, fields
+from typing import NamedTuple, Self
+
+from interfere.predict.online.level_test import JobHistory
+from interfere.predict.online.noise import StreamKey, StreamNoise
+from interfere.predict.online.prior import Floats, WorkloadKey
+from interfere.predict.online.solo_rates import SoloKey, SoloRate
+from interfere.records import Progress
+
+DomainKey = tuple[str, str]  # device type, mode
+
+
+@dataclass(frozen=True, slots=True)
+class Posterior:
+    """Posterior of one job's vector of model errors in one role."""
+
+    mean: Floats  # float64[d]
+    covariance: Floats  # float64[d, d]
+    prior: Floats  # float64[d, d], its covariance before any observation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairObservation:
+    """One window of a pair: its predicted and its observed log slowdown."""
+
+    victim: WorkloadKey
+    neighbour: WorkloadKey
+    log_predicted: float  # by the wrapped model or by the measured table, before any correction
+    log_observed: float
+    measured: bool = False  # the prediction is a measurement of this pair: the model's errors do not matter to it
+    reporter: str = ""
+    families: tuple[str, str] = ("", "")  # of victim and neighbour; "" where unknown
+    weight: float = 1.0  # that an operator gave the reporter, in (0, 1]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Update:
+    """How one window moves every posterior that it concerns."""
+
+    error: float  # log observed - log expected
+    variance: float  # of the error before the window, its noise included
+    weight: float  # of the window, between 0 and 1
+    forgetting: float  # share of a usual window's forgetting: noise does not outdate what is known
+
+    @property
+    def gain(self) -> float:
+        """By which a term of variance v moves, divided by v."""
+        return self.weight * self.error / self.variance
+
+    @property
+    def shrink(self) -> float:
+        """By which the variance v of a term shrinks, divided by v²."""
+        return self.weight / self.variance
+
+
+class PairEffect(NamedTuple):
+    """Posterior of one pair's effect, mean and variance at variance scale 1."""
+
+    mean: float
+    variance: float
+    epoch: int  # of its domain, when it was last updated
+
+
+@dataclass(frozen=True, slots=True)
+class LevelShift:
+    """Normal belief in a constant shift of log slowdown since the measurements and the model were made."""
+
+    mean: float
+    variance: float
+    epoch: int  # of its domain, when it was last updated
+
+
+@dataclass(frozen=True, slots=True)
+class RecentWindow:
+    """One window of a domain as the test for a change of the software stack reads it."""
+
+    observation: PairObservation
+    error: float  # log observed - log predicted at its arrival
+    variance: float  # of the prediction at its arrival, without noise
+
+
+@dataclass(frozen=True, slots=True)
+class DomainBelief:
+    """What is believed of a whole device type and mode: its noise, and what changed for all of its jobs at once."""
+
+    noise_var: float  # of one window, at variance scale 1; the median of all streams
+    usual_noise_var: float  # the same, when the software stack was last found unchanged
+    epoch: int = 0  # number of changes of the software stack that were found
+    mean: tuple[float, float] = (0.0, 0.0)  # constant, and factor of the predicted log slowdown
+    covariance: tuple[float, float, float] = (0.0, 0.0, 0.0)  # variance, covariance, variance of the two
+    window_count: int = 0
+    pair_count: int = 0  # ordered pairs with windows
+    next_test: int = 0  # window count at which the next test for a change is due
+    test_interval: int = 8
+    is_suspect: bool = False  # did the last test find a change? The next one has to confirm it
+    recent: tuple[RecentWindow, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ReporterRecord:
+    """How well the windows of one reporter agreed with what was believed; both sums decay."""
+
+    weight_sum: float = 0.0
+    window_count: float = 0.0
+
+    @property
+    def trust(self) -> float:
+        """Mean weight of the reporter's windows, between 0 and 1; 1 without any."""
+        return self.weight_sum / self.window_count if self.window_count else 1.0
+
+
+@dataclass(slots=True)
+class BeliefState:
+    """Everything that was learned. `copy` makes a snapshot."""
+
+    as_victim: dict[WorkloadKey, Posterior] = field(default_factory=dict)
+    as_neighbour: dict[WorkloadKey, Posterior] = field(default_factory=dict)
+    own_shift: dict[WorkloadKey, LevelShift] = field(default_factory=dict)
+    harm_shift: dict[WorkloadKey, LevelShift] = field(default_factory=dict)
+    family_shift: dict[tuple[str, str, str, str], LevelShift] = field(default_factory=dict)  # domain, two families
+    pairs: dict[WorkloadKey, dict[str, PairEffect]] = field(default_factory=dict)  # by victim and neighbour
+    domains: dict[DomainKey, DomainBelief] = field(default_factory=dict)
+    streams: dict[StreamKey, StreamNoise] = field(default_factory=dict)
+    histories: dict[WorkloadKey, JobHistory] = field(default_factory=dict)
+    reporters: dict[str, ReporterRecord] = field(default_factory=dict)
+    reporter_weights: dict[str, float] = field(default_factory=dict)  # that operators gave; 1 for all others
+    unprofiled: set[WorkloadKey] = field(default_factory=set)  # jobs without facts
+    with_stand_in: set[SoloKey] = field(default_factory=set)  # jobs that were learned without a profile of their own
+    solo_rates: dict[SoloKey, SoloRate] = field(default_factory=dict)
+    pending: dict[SoloKey, tuple[Progress, ...]] = field(default_factory=dict)
+    observation_count: int = 0
+    down_weighted_count: int = 0
+    alarm_count: int = 0  # changes of level that were found, of single jobs and of whole domains
+    pair_count: int = 0
+
+    def workloads(self) -> set[str]:
+        """Names of all workloads that anything was learned of, or that pending windows are about."""
+        names = {key[0] for key in (*self.own_shift, *self.harm_shift, *self.pending, *self.solo_rates)}
+        return names | {name for windows in self.pending.values() for window in windows for name in window.company}
+
+    def copy(self) -> Self:
+        """A snapshot: later changes of either state do not reach the other."""
+        copied = copy(self)
+        for each in fields(self):
+            value = getattr(self, each.name)
+            if isinstance(value, dict | set):
+                setattr(copied, each.name, value.copy())
+        return copied

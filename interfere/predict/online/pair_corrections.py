@@ -1,0 +1,277 @@
+"""Corrections of many pairs at once, from the belief: what is added to a prediction, and how its interval changes.
+
+Law: a pair of jobs that no window taught anything about keeps its prediction and its interval to the last bit, as long
+as the software stack of its domain did not change.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from interfere.predict.online import shifts
+from interfere.predict.online.belief_state import BeliefState, DomainBelief, Posterior
+from interfere.predict.online.effects import MEASURED_PAIR_VAR, NO_PAIRS, Effects
+from interfere.predict.online.prior import Floats, ResidualPrior, RolePrior, WorkloadKey
+
+Ints = NDArray[np.int64]
+# Of the variance that effects of jobs explain, the share that stays: jobs are no exact sums of effects. Chosen on new
+# jobs of two public tables, so that 90 % intervals cover .85 to .95 of own and others' slowdowns after 0 to 8 pairs.
+MISFIT_SHARE = 0.10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Corrections:
+    """Corrections of many pairs; arrays of one shape."""
+
+    mean: Floats  # expected log observed - log predicted
+    sd_ratio: Floats  # by which the interval of the prediction narrows; at most 1
+    extra_var: Floats  # variance of log slowdown that the interval of the prediction does not hold
+    applies: NDArray[np.bool_]  # False where nothing was learned: the prediction stays as it is
+
+
+class PairCorrections:
+    """Reads the corrections of many pairs from a belief."""
+
+    def __init__(self, effects: Effects) -> None:
+        self._effects = effects
+
+    @property
+    def _state(self) -> BeliefState:
+        return self._effects.state
+
+    @property
+    def _prior(self) -> ResidualPrior:
+        return self._effects.prior
+
+    def pair_beliefs(
+        self,
+        keys: list[WorkloadKey],
+        families: list[str],
+        victim: Ints,
+        neighbour: Ints,
+        log_predicted: Floats,
+        measured: NDArray[np.bool_],
+    ) -> Corrections:
+        """The corrections of pairs of jobs by their indices in `keys`, which are of one domain."""
+        domain_key = shifts.domain_of(keys[0])
+        domain = self._state.domains.get(domain_key)
+        p = len(log_predicted)
+        slope, scale = log_predicted - self._prior.centre, self._prior.variance_scale(log_predicted)
+        z, ones = self._signatures(keys), np.ones(p)
+        mean, after, before = np.zeros(p), np.zeros(p), np.zeros(p)
+        # 1. Errors of the model, which do not matter to measured pairs.
+        for posteriors, role, job, partner in (
+            (self._state.as_victim, self._prior.as_victim, victim, neighbour),
+            (self._state.as_neighbour, self._prior.as_neighbour, neighbour, victim),
+        ):
+            features = np.column_stack([ones, slope, z[partner]])
+            priors = np.array([self._effects.prior_covariance(key, role) for key in keys])
+            covariances = np.array(
+                [
+                    posterior.covariance if (posterior := posteriors.get(key)) else prior
+                    for key, prior in zip(keys, priors, strict=True)
+                ]
+            )
+            mean += (features * self._posterior_means(posteriors, keys)[job]).sum(axis=1)
+            products = (features[:, :, None] * features[:, None, :]).reshape(p, -1)
+            after += (products * covariances.reshape(len(keys), -1)[job]).sum(axis=1)
+            before += (products * priors.reshape(len(keys), -1)[job]).sum(axis=1)
+        mean, after, before = (np.where(measured, 0.0, values) for values in (mean, after, before))
+        # 2. Pairs, and shifts.
+        observed = self._observed_roles(keys)
+        shift_mean, shift_var, pair_mean, pair_var, pair_prior = (np.empty(p) for _ in range(5))
+        own = np.array([shifts.own_shift(self._state, key, domain) for key in keys])
+        harm = np.array([shifts.harm_shift(self._state, key, domain) for key in keys])
+        ends = zip(victim.tolist(), neighbour.tolist(), measured.tolist(), log_predicted.tolist(), strict=True)
+        for k, (i, j, is_measured, predicted) in enumerate(ends):
+            pair_mean[k], pair_var[k] = self._effects.pair_posterior(keys[i], keys[j][0], domain, measured=is_measured)
+            pair_prior[k] = self._effects.pair_prior_var(None, measured=is_measured)
+            shift_mean[k], shift_var[k] = shifts.domain_shift(
+                self._state, domain_key, domain, (families[i], families[j]), predicted
+            )
+        shift_mean += own[victim, 0] + harm[neighbour, 0]
+        shift_var += own[victim, 1] + harm[neighbour, 1]
+        mean += np.sqrt(scale) * pair_mean + shift_mean
+        return self._corrections(
+            domain,
+            mean=mean,
+            before=before + scale * pair_prior,
+            after=after + scale * pair_var,
+            shift_var=shift_var,
+            scale=scale,
+            measured=measured,
+            observed=observed[0][victim] | observed[1][neighbour],
+        )
+
+    def _corrections(
+        self,
+        domain: DomainBelief | None,
+        *,
+        mean: Floats,
+        before: Floats,
+        after: Floats,
+        shift_var: Floats,
+        scale: Floats,
+        measured: NDArray[np.bool_],
+        observed: NDArray[np.bool_],
+    ) -> Corrections:
+        """Put means and variances together; `before` and `after` are without shifts and without noise.
+
+        The interval of a model's answer holds the model's errors, pairs and the noise of its training; that of a
+        measurement holds nothing but the error of its mean.
+        """
+        applies = observed | bool(domain and domain.epoch)
+        noise_var = scale * self._prior.noise_var
+        window_noise_var = scale * (domain.noise_var if domain else self._prior.noise_var)
+        misfit_var = MISFIT_SHARE * np.maximum(before - after, 0.0)
+        sd_ratio = np.sqrt(np.minimum((after + misfit_var + noise_var) / (before + noise_var), 1.0))
+        beyond_model = np.maximum(after - before, 0.0) + np.maximum(shift_var - shifts.OWN_VAR - shifts.HARM_VAR, 0.0)
+        beyond_model += np.maximum(window_noise_var - noise_var, 0.0)
+        extra_var = np.where(measured, after + shift_var + window_noise_var, beyond_model)
+        return Corrections(
+            mean=np.where(applies, mean, 0.0),
+            sd_ratio=np.where(applies, sd_ratio, 1.0),
+            extra_var=np.where(applies, extra_var, 0.0),
+            applies=applies,
+        )
+
+    def _observed_roles(self, keys: list[WorkloadKey]) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        roles = np.array([self._effects.was_observed(key) for key in keys], dtype=bool).reshape(-1, 2)
+        return roles[:, 0], roles[:, 1]
+
+    def matrix_beliefs(
+        self,
+        victims: list[WorkloadKey],
+        neighbours: list[WorkloadKey],
+        families: tuple[list[str], list[str]],
+        log_predicted: Floats,
+        measured: NDArray[np.bool_],
+        *,
+        with_variances: bool,
+    ) -> Corrections:
+        """The corrections of all victims beside all neighbours of one domain; arrays are float64[v, n].
+
+        Without variances, only `mean` and `applies` count.
+        """
+        domain_key = shifts.domain_of(victims[0])
+        domain = self._state.domains.get(domain_key)
+        # 1. Errors of the model.
+        mean = np.where(measured, 0.0, self._model_error_means(victims, neighbours, log_predicted))
+        scale = self._prior.variance_scale(log_predicted)
+        before, after = np.zeros_like(mean), np.zeros_like(mean)
+        if with_variances:
+            before, after = self._model_error_variances(victims, neighbours, log_predicted)
+            before, after = np.where(measured, 0.0, before), np.where(measured, 0.0, after)
+        # 2. Shifts.
+        own = np.array([shifts.own_shift(self._state, key, domain) for key in victims])
+        harm = np.array([shifts.harm_shift(self._state, key, domain) for key in neighbours])
+        shift_mean, shift_var = (own[:, None, k] + harm[None, :, k] for k in range(2))
+        if domain and domain.epoch:
+            x = np.clip(log_predicted, *shifts.FACTOR_RANGE)
+            v00, v01, v11 = domain.covariance
+            shift_mean = shift_mean + domain.mean[0] + domain.mean[1] * x
+            shift_var = shift_var + v00 + 2.0 * x * v01 + x * x * v11
+            of_families = self._family_table(domain_key, domain, *families)
+            shift_mean, shift_var = shift_mean + of_families[0], shift_var + of_families[1]
+        mean = mean + shift_mean
+        # 3. Pairs.
+        prior_vars = [self._effects.pair_prior_var(domain, measured=is_measured) for is_measured in (False, True)]
+        pair_var = np.where(measured, prior_vars[1], prior_vars[0])
+        columns = indices_by_workload(neighbours)
+        for i, victim in enumerate(victims):
+            effects_of_victim = self._state.pairs.get(victim, NO_PAIRS)
+            for workload in effects_of_victim.keys() & columns.keys():
+                for j in columns[workload]:
+                    pair_mean, pair_var[i, j] = self._effects.pair_posterior(
+                        victim, workload, domain, measured=bool(measured[i, j])
+                    )
+                    mean[i, j] += math.sqrt(scale[i, j]) * pair_mean
+        pair_prior = np.where(measured, MEASURED_PAIR_VAR, self._prior.pair_var)
+        observed = self._observed_roles(victims)[0][:, None] | self._observed_roles(neighbours)[1][None, :]
+        return self._corrections(
+            domain,
+            mean=mean,
+            before=before + scale * pair_prior,
+            after=after + scale * pair_var,
+            shift_var=shift_var,
+            scale=scale,
+            measured=measured,
+            observed=observed,
+        )
+
+    def _family_table(
+        self, key: tuple[str, str], domain: DomainBelief, victims: list[str], neighbours: list[str]
+    ) -> tuple[Floats, Floats]:
+        """(means, variances), float64[v, n] each, of the shifts of families; 0 where one is unknown."""
+        rows, columns = sorted(set(victims)), sorted(set(neighbours))
+        table = np.array(
+            [
+                [shifts.family_shift(self._state, key, domain, (a, b)) if a and b else (0.0, 0.0) for b in columns]
+                for a in rows
+            ]
+        )
+        cells = np.ix_([rows.index(name) for name in victims], [columns.index(name) for name in neighbours])
+        return table[..., 0][cells], table[..., 1][cells]
+
+    def _model_error_means(
+        self, victims: list[WorkloadKey], neighbours: list[WorkloadKey], log_predicted: Floats
+    ) -> Floats:
+        """float64[v, n]: expected errors of the model."""
+        as_victim = self._posterior_means(self._state.as_victim, victims)
+        as_neighbour = self._posterior_means(self._state.as_neighbour, neighbours)
+        slope = log_predicted - self._prior.centre
+        correction = as_victim[:, :1] + as_victim[:, 1:2] * slope + as_neighbour[:, 0] + as_neighbour[:, 1] * slope
+        if self._prior.width > 2:
+            of_victims = as_victim[:, 2:] @ self._signatures(neighbours).T
+            correction += of_victims + self._signatures(victims) @ as_neighbour[:, 2:].T
+        return np.asarray(correction)
+
+    def _model_error_variances(
+        self, victims: list[WorkloadKey], neighbours: list[WorkloadKey], log_predicted: Floats
+    ) -> tuple[Floats, Floats]:
+        """float64[v, n] each: variances of the model's errors before and after all observations."""
+        slope = log_predicted - self._prior.centre
+        before, after = np.zeros_like(slope), np.zeros_like(slope)
+        rows = self._signatures(neighbours)
+        for i, key in enumerate(victims):
+            phi = np.column_stack([np.ones(len(neighbours)), slope[i], rows])
+            old, new = self._variances(self._state.as_victim, key, self._prior.as_victim, phi)
+            before[i] += old
+            after[i] += new
+        rows = self._signatures(victims)
+        for j, key in enumerate(neighbours):
+            psi = np.column_stack([np.ones(len(victims)), slope[:, j], rows])
+            old, new = self._variances(self._state.as_neighbour, key, self._prior.as_neighbour, psi)
+            before[:, j] += old
+            after[:, j] += new
+        return before, after
+
+    def _variances(
+        self, posteriors: Mapping[WorkloadKey, Posterior], key: WorkloadKey, role: RolePrior, features: Floats
+    ) -> tuple[Floats, Floats]:
+        """float64[k] each: variance of features · effect under the prior, and under the posterior."""
+        prior = self._effects.prior_covariance(key, role)
+        posterior = posteriors.get(key)
+        old = np.einsum("kd,de,ke->k", features, prior, features)
+        return old, np.einsum("kd,de,ke->k", features, posterior.covariance, features) if posterior else old
+
+    def _signatures(self, keys: list[WorkloadKey]) -> Floats:
+        """float64[k, q]: signatures of the keys."""
+        return np.array([self._prior.signature(key) for key in keys]).reshape(len(keys), self._prior.width - 2)
+
+    def _posterior_means(self, posteriors: Mapping[WorkloadKey, Posterior], keys: list[WorkloadKey]) -> Floats:
+        zero = np.zeros(self._prior.width)
+        return np.array([posterior.mean if (posterior := posteriors.get(key)) else zero for key in keys]).reshape(
+            len(keys), self._prior.width
+        )
+
+
+def indices_by_workload(keys: Sequence[WorkloadKey]) -> dict[str, list[int]]:
+    """Indices of the keys of each workload."""
+    indices: dict[str, list[int]] = {}
+    for k, (workload, _, _) in enumerate(keys):
+        indices.setdefault(workload, []).append(k)
+    return indices

@@ -1,0 +1,280 @@
+"""Care of a store file: backup while a server writes, restore, check, repair."""
+
+import os
+import sqlite3
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from interfere.errors import InterfereError, UnavailableError, UnfitError
+from interfere.store.file_lock import FileLock
+from interfere.store.json_records import observation_from_json, profile_from_json
+from interfere.store.sqlite_file import FORMAT, create_private
+from interfere.store.wal import read_wal
+
+TABLES = ("profile", "observation", "decision", "ledger", "promise", "granted", "snapshot", "account")
+SIDE_FILES = ("", "-wal", "-shm")
+BUSY_S = 30.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreReport:
+    """What a check found."""
+
+    path: str
+    format: int
+    rows: dict[str, int]  # by table
+    problems: tuple[str, ...]  # empty for a sound store
+
+
+def backup(store: Path, target: Path) -> StoreReport:
+    """Copy a store, also while a server writes it: everything that was acknowledged before is in the copy.
+
+    Raises UnfitError where there is no store, or where the target exists.
+    """
+    _require_store(store)
+    if target.exists():
+        raise UnfitError("will not replace a file", value=target, remedy="give another name for the backup")
+    scratch = target.with_name(f".{target.name}.part")
+    try:
+        create_private(scratch)
+        with _errors(store), closing(_connect(store, "ro")) as source, closing(sqlite3.connect(scratch)) as copy:
+            source.backup(copy)
+            copy.execute("PRAGMA journal_mode = DELETE")
+        _sync(scratch)
+        report = check(scratch)
+        if report.problems:
+            raise UnfitError("the copy is not sound", value="; ".join(report.problems)[:300], remedy=_REPAIR)
+        scratch.rename(target)
+        _sync(target.parent)
+    except OSError as error:
+        raise UnavailableError(
+            f"the backup cannot be written ({error.strerror or error})",
+            value=target,
+            remedy="free the disk, then retry",
+        ) from None
+    finally:
+        with suppress(OSError):
+            scratch.unlink()
+    return report
+
+
+def restore(source: Path, store: Path) -> Path | None:
+    """Put a backup in the place of a store that no server holds; where the old one went, None where there was none."""
+    report = check(source)
+    if report.problems:
+        raise UnfitError("not a sound backup", value="; ".join(report.problems)[:300], remedy="take another one")
+    store.parent.mkdir(parents=True, exist_ok=True)
+    scratch = store.with_name(f".{store.name}.part")
+    was_there = store.exists()
+    with _held(store):
+        try:
+            create_private(scratch)
+            with _errors(source), closing(_connect(source, "ro")) as old, closing(sqlite3.connect(scratch)) as copy:
+                old.backup(copy)
+            _sync(scratch)
+            kept = _move_aside(store, "before-restore") if was_there else None
+            scratch.rename(store)
+            _sync(store.parent)
+        finally:
+            with suppress(OSError):
+                scratch.unlink()
+    return kept
+
+
+def check(store: Path) -> StoreReport:
+    """What a store holds, and everything that is wrong with it. It may be in use."""
+    _require_store(store)
+    problems: list[str] = []
+    rows: dict[str, int] = {}
+    version = -1
+    wal = read_wal(store)
+    if wal.lost_commits:
+        problems.append(f"the write-ahead log is damaged: {wal.lost_commits} acknowledged transactions are behind it")
+    try:
+        with closing(_connect(store, "ro")) as connection:
+            version = int(connection.execute("PRAGMA user_version").fetchone()[0])
+            if version > FORMAT:
+                problems.append(f"format {version} is of a newer release, this one reads {FORMAT}")
+            problems += [str(text) for (text,) in connection.execute("PRAGMA integrity_check(20)") if text != "ok"]
+            for table in TABLES:
+                with suppress(sqlite3.DatabaseError):
+                    rows[table] = int(connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0])  # noqa: S608
+            problems += [f"{what} cannot be read: {reason}" for _, what, reason in _unreadable(connection)]
+    except sqlite3.DatabaseError as error:
+        problems.append(str(error))
+    return StoreReport(path=str(store), format=version, rows=rows, problems=tuple(problems[:50]))
+
+
+def repair(store: Path) -> tuple[StoreReport, Path]:
+    """Make a store usable: what can be read is kept, in a new file; the old one is moved aside, never deleted.
+
+    No server may hold it. Returns the state of the new file and where the old one went.
+    """
+    _require_store(store)
+    scratch = store.with_name(f".{store.name}.part")
+    with _held(store):
+        try:
+            create_private(scratch)
+            _salvage(store, scratch)
+            _sync(scratch)
+            kept = _move_aside(store, "before-repair")
+            assert kept is not None
+            scratch.rename(store)
+            _sync(store.parent)
+        finally:
+            with suppress(OSError):
+                scratch.unlink()
+    return check(store), kept
+
+
+def _salvage(store: Path, target: Path) -> None:
+    """Copy schema and every readable row. Of a damaged write-ahead log, that is what comes before the damage."""
+    with closing(_connect(store, "ro")) as old, closing(sqlite3.connect(target)) as new:
+        new.isolation_level = None
+        new.execute("BEGIN")
+        with _errors(store):
+            version = int(old.execute("PRAGMA user_version").fetchone()[0])
+            if version > FORMAT:
+                raise UnfitError(
+                    "the store is of a newer release",
+                    value=f"format {version}",
+                    remedy="upgrade interfere; it is sound",
+                )
+            statements = old.execute(
+                "SELECT sql FROM sqlite_master WHERE sql IS NOT NULL ORDER BY type DESC"
+            ).fetchall()
+            for (sql,) in statements:
+                if "sqlite_sequence" not in sql:
+                    new.execute(sql)
+        bad = {(table, rowid) for table, rowid in _unreadable_rows(old)}
+        for table in TABLES:
+            for row in _rows(old, table):
+                if (table, row[0]) not in bad:
+                    marks = ", ".join("?" * len(row))
+                    columns = ", ".join(["rowid", *_columns(old, table)])
+                    new.execute(f"INSERT OR IGNORE INTO {table} ({columns}) VALUES ({marks})", row)  # noqa: S608
+        new.execute("COMMIT")
+        new.execute(f"PRAGMA user_version = {version}")
+
+
+def _rows(connection: sqlite3.Connection, table: str) -> Iterator[tuple[object, ...]]:
+    """Every row with its rowid that can be read, whatever pages are damaged: by rowid, where a scan fails."""
+    columns = ", ".join(["rowid", *_columns(connection, table)])
+    after = -1
+    while True:
+        try:
+            rows = connection.execute(
+                f"SELECT {columns} FROM {table} WHERE rowid > ? ORDER BY rowid LIMIT 1000",  # noqa: S608
+                (after,),
+            ).fetchall()
+        except sqlite3.DatabaseError:
+            rows, after = _rows_one_by_one(connection, table, columns, after), after + 1000
+            yield from rows
+            if not rows and not _has_rows_after(connection, table, after):
+                return
+            continue
+        yield from rows
+        if not rows:
+            return
+        after = int(rows[-1][0])
+
+
+def _rows_one_by_one(connection: sqlite3.Connection, table: str, columns: str, after: int) -> list[tuple[object, ...]]:
+    rows = []
+    for rowid in range(after + 1, after + 1001):
+        with suppress(sqlite3.DatabaseError):
+            rows += connection.execute(f"SELECT {columns} FROM {table} WHERE rowid = ?", (rowid,)).fetchall()  # noqa: S608
+    return rows
+
+
+def _has_rows_after(connection: sqlite3.Connection, table: str, after: int) -> bool:
+    try:
+        return bool(connection.execute(f"SELECT max(rowid) > ? FROM {table}", (after,)).fetchone()[0])  # noqa: S608
+    except sqlite3.DatabaseError:
+        return False
+
+
+def _columns(connection: sqlite3.Connection, table: str) -> list[str]:
+    """The columns of a table without the one that is another name of its rowid."""
+    columns = connection.execute(f"PRAGMA table_info({table})").fetchall()
+    keys = [(name, kind) for _, name, kind, _, _, key in columns if key]
+    rowid = keys[0][0] if len(keys) == 1 and keys[0][1] == "INTEGER" else ""
+    return [name for _, name, *_ in columns if name != rowid]
+
+
+def _unreadable(connection: sqlite3.Connection) -> Iterator[tuple[tuple[str, int], str, str]]:
+    """Rows whose content this release cannot read: (table, rowid), what it is, why."""
+    readers: dict[str, Callable[[Any], object]] = {"profile": _read_profile, "observation": _read_observation}
+    columns = {"profile": "rowid, id, content", "observation": "rowid, id, content, kind"}
+    for table, read in readers.items():
+        with suppress(sqlite3.DatabaseError):
+            for row in connection.execute(f"SELECT {columns[table]} FROM {table}"):  # noqa: S608 - our own names
+                try:
+                    read(row)
+                except (InterfereError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+                    yield (table, int(row[0])), f"{table} {str(row[1])[:64]}", " ".join(str(error).split())[:200]
+
+
+def _unreadable_rows(connection: sqlite3.Connection) -> Iterator[tuple[str, int]]:
+    return (place for place, _, _ in _unreadable(connection))
+
+
+def _read_profile(row: tuple[str, ...]) -> object:
+    return profile_from_json(row[2])
+
+
+def _read_observation(row: tuple[str, ...]) -> object:
+    return observation_from_json(row[3], row[2])
+
+
+def _move_aside(store: Path, why: str) -> Path | None:
+    """Rename a store and its side files; the new name, None where there is no store."""
+    if not store.exists():
+        return None
+    kept = store.with_name(f"{store.name}.{why}-{time.strftime('%Y%m%d-%H%M%S')}")
+    for ending in SIDE_FILES:
+        with suppress(FileNotFoundError):
+            store.with_name(store.name + ending).rename(kept.with_name(kept.name + ending))
+    return kept
+
+
+@contextmanager
+def _held(store: Path) -> Iterator[None]:
+    """Nobody else holds the store meanwhile. Raises UnfitError."""
+    lock = FileLock(store)
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _require_store(store: Path) -> None:
+    if not store.is_file():
+        raise UnfitError("there is no store", value=store, remedy="give its file: --store FILE")
+
+
+def _connect(path: Path, mode: str) -> sqlite3.Connection:
+    return sqlite3.connect(f"{path.absolute().as_uri()}?mode={mode}", uri=True, timeout=BUSY_S)
+
+
+@contextmanager
+def _errors(store: Path) -> Iterator[None]:
+    try:
+        yield
+    except sqlite3.DatabaseError as error:
+        raise UnfitError(f"the store cannot be read ({error})", value=store, remedy=_REPAIR) from None
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+_REPAIR = "interfere store check, then interfere store repair"

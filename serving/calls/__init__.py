@@ -1,0 +1,1 @@
+"""How calls are admitted, run, interrupted, counted and answered: everything of gRPC that knows no policy."""

@@ -1,0 +1,236 @@
+"""The interceptor of calls: admits or refuses, parses, counts, times, logs, and turns errors into statuses.
+
+Law 1: no exception reaches a client as a traceback; an unexpected one is INTERNAL with an id that the server's log
+repeats. Law 2: every call is counted under the status that its client sees, refused and malformed ones too.
+Law 3: an expired call is dropped before any work is done for it.
+"""
+
+import logging
+import secrets
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import grpc
+from google.protobuf.message import DecodeError
+
+from interfere.errors import CancelledError, InterfereError, InvalidInputError, LimitError
+from interfere.time_budget import interruptible
+from interfere.v1 import policy_pb2 as pb
+from interfere.wire.bounds import check_bounds
+from interfere.wire.errors import status_of
+from serving.calls.executors import MAX_WATCHES, BoundedExecutor, Executors
+from serving.calls.interruption import CallInterruption
+from serving.metrics import Metrics
+
+_log = logging.getLogger(__name__)
+POLICY_SERVICE = "interfere.v1.PolicyService"
+HEALTH_WATCH = "/grpc.health.v1.Health/Watch"
+RETRY_S = 0.2  # hint to whoever is refused because a queue is full: most calls take milliseconds
+LOG_EVERY_S = 60.0  # between two log lines about refused or malformed calls
+
+Handler = Any  # grpc.RpcMethodHandler, whose stubs lack its fields
+
+
+class CallInterceptor(grpc.ServerInterceptor):  # type: ignore[type-arg]  # generic in the stubs only
+    """Wraps every method; runs in the thread that takes calls from the network, so it never waits."""
+
+    def __init__(
+        self, metrics: Metrics, executors: Executors, stopping: threading.Event, *, slow_call_s: float
+    ) -> None:
+        self._metrics, self._executors, self._stopping = metrics, executors, stopping
+        self._slow_call_s = slow_call_s
+        self._watches, self._mutex = 0, threading.Lock()
+        self._refusals, self._malformed = _OccasionalLog("refused"), _OccasionalLog("not the bytes of a request")
+
+    def intercept_service(
+        self, continuation: Callable[[Any], Any], handler_call_details: grpc.HandlerCallDetails
+    ) -> Any:
+        """The handler on the executor of its kind of work, or one that refuses where that is full."""
+        handler: Handler = continuation(handler_call_details)
+        if handler is None:
+            self._metrics.count_call("unary", "unknown", "unknown", "UNIMPLEMENTED")
+            return None
+        _, service, method = handler_call_details.method.split("/")
+        if handler.unary_unary is not None:
+            policy = service == POLICY_SERVICE
+            executor = self._executors.of_method(method) if policy else self._executors.control
+            if executor.full:
+                return self._refusal(service, method)
+            call = self._unary(handler, service, method, deserialize=handler.request_deserializer)
+            return grpc.unary_unary_rpc_method_handler(
+                _on(executor, call), request_deserializer=None, response_serializer=_serializer(handler)
+            )
+        if handler_call_details.method == HEALTH_WATCH:
+            return self._watch(handler, service, method)
+        if self._executors.streams.full:
+            return self._stream_refusal(handler, service, method)
+        behaviour = partial(handler.unary_stream or handler.stream_stream)  # a method takes no attributes
+        return _stream_handler(handler, _on(self._executors.streams, behaviour))
+
+    # --- unary calls ------------------------------------------------------------------------------------------------
+
+    def _unary(
+        self, handler: Handler, service: str, method: str, *, deserialize: Callable[[bytes], Any] | None
+    ) -> Callable[[bytes, grpc.ServicerContext], Any]:
+        def call(content: bytes, context: grpc.ServicerContext) -> Any:
+            self._metrics.call_started(service, method)
+            start_s, code, answer = time.perf_counter(), "OK", None
+            try:
+                request = self._parse(content, deserialize, method)
+                with interruptible(CallInterruption(context, self._stopping)):
+                    answer = handler.unary_unary(request, context)
+                code = "OK" if context.is_active() else _ended_early(context)
+            except CancelledError:
+                code = _ended_early(context)
+                context.abort(grpc.StatusCode[code], "nobody waits for this answer any longer")
+            except InterfereError as error:
+                code = error.code
+                _abort_with(error, context)
+            except Exception:
+                code, error_id = "INTERNAL", secrets.token_hex(6)
+                _log.exception("%s failed; error id %s", method, error_id)
+                context.abort(grpc.StatusCode.INTERNAL, f"internal error {error_id}: the server's log has the cause")
+            finally:
+                seconds = time.perf_counter() - start_s
+                self._metrics.call_ended(service, method, code, seconds)
+                if seconds > self._slow_call_s:
+                    _log_slow_call(method, code, seconds, answer)
+            return answer
+
+        return call
+
+    def _parse(self, content: bytes, deserialize: Callable[[bytes], Any] | None, method: str) -> Any:
+        """The request. Raises InvalidInputError for bytes that are no such message, or one that is out of bounds."""
+        if deserialize is None:
+            return content
+        try:
+            request = deserialize(content)
+        except DecodeError:
+            self._malformed.note(method)
+            raise InvalidInputError(
+                f"not the bytes of a request of {method}",
+                value=f"{len(content)} bytes",
+                remedy="send the message of policy.proto",
+            ) from None
+        check_bounds(request)
+        return request
+
+    def _refusal(self, service: str, method: str) -> Any:
+        """A handler that refuses the call at once, unread, with a hint when to retry."""
+
+        def refuse(_: bytes, context: grpc.ServicerContext) -> Any:
+            self._refusals.note(method)
+            self._metrics.count_call("unary", service, method, "RESOURCE_EXHAUSTED")
+            _abort_with(_busy(method), context)
+
+        return grpc.unary_unary_rpc_method_handler(_on(self._executors.refusals, refuse))
+
+    # --- streams ----------------------------------------------------------------------------------------------------
+
+    def _watch(self, handler: Handler, service: str, method: str) -> Any:
+        """A health watch: it holds no thread between two changes of the status."""
+
+        def ended() -> None:
+            with self._mutex:
+                self._watches -= 1
+
+        def watch(request: Any, context: Any, send: Callable[[Any], None]) -> Any:
+            with self._mutex:
+                refused = self._watches >= MAX_WATCHES
+                self._watches += not refused
+            if refused:
+                self._metrics.count_call("stream", service, method, "RESOURCE_EXHAUSTED")
+                context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many open health watches: use Check")
+            context.add_callback(ended)
+            return handler.unary_stream(request, context, send)
+
+        behaviour: Any = _on(self._executors.watches, watch)
+        behaviour.experimental_non_blocking = True
+        return _stream_handler(handler, behaviour)
+
+    def _stream_refusal(self, handler: Handler, service: str, method: str) -> Any:
+        def refuse(_: Any, context: grpc.ServicerContext) -> Any:
+            self._refusals.note(method)
+            self._metrics.count_call("stream", service, method, "RESOURCE_EXHAUSTED")
+            _abort_with(_busy(method), context)
+
+        return _stream_handler(handler, _on(self._executors.refusals, refuse))
+
+
+def _stream_handler(handler: Handler, behaviour: Callable[..., Any]) -> Any:
+    """The handler of a method that answers with a stream, with another behaviour."""
+    make = (
+        grpc.unary_stream_rpc_method_handler
+        if handler.unary_stream is not None
+        else grpc.stream_stream_rpc_method_handler
+    )
+    return make(
+        behaviour,
+        request_deserializer=handler.request_deserializer,
+        response_serializer=handler.response_serializer,
+    )
+
+
+def _serializer(handler: Handler) -> Callable[[Any], Any]:
+    """Serializes messages, and leaves the bytes of an answer that another process made."""
+    serialize = handler.response_serializer
+
+    def serialized(answer: Any) -> Any:
+        return answer if isinstance(answer, bytes) or serialize is None else serialize(answer)
+
+    return serialized
+
+
+def _on(executor: BoundedExecutor, behaviour: Callable[..., Any]) -> Callable[..., Any]:
+    """The behaviour, to be run by an executor: grpcio reads it from this attribute."""
+    behaviour.experimental_thread_pool = executor  # type: ignore[attr-defined]
+    return behaviour
+
+
+def _log_slow_call(method: str, code: str, seconds: float, answer: Any) -> None:
+    fields = {"method": method, "code": code, "seconds": round(seconds, 3)}
+    if method == "Match" and answer is not None:
+        plan = pb.MatchResponse.FromString(answer) if isinstance(answer, bytes) else answer
+        fields["decision_id"] = plan.decision_id
+    text = ", ".join(f"{name} {value}" for name, value in fields.items())
+    _log.info("slow call: %s", text, extra={"fields": fields})
+
+
+def _busy(method: str) -> LimitError:
+    return LimitError(
+        "the server is busy", value=method, remedy="send fewer requests at once; retry later", retry_after_s=RETRY_S
+    )
+
+
+def _ended_early(context: grpc.ServicerContext) -> str:
+    """The status of a call that nobody waits for any longer."""
+    remaining_s = context.time_remaining()
+    return "DEADLINE_EXCEEDED" if remaining_s is not None and remaining_s <= 0 else "CANCELLED"
+
+
+def _abort_with(error: InterfereError, context: grpc.ServicerContext) -> None:
+    status = status_of(error)
+    metadata = [("grpc-status-details-bin", status.SerializeToString())]
+    if isinstance(error, LimitError) and error.retry_after_s is not None:
+        metadata.append(("grpc-retry-pushback-ms", str(round(1e3 * error.retry_after_s))))
+    context.set_trailing_metadata(tuple(metadata))
+    context.abort(grpc.StatusCode[error.code], status.message)
+
+
+class _OccasionalLog:
+    """Logs that calls failed in one way, at most once a minute, with how many since."""
+
+    def __init__(self, what: str) -> None:
+        self._what, self._count, self._next_s, self._mutex = what, 0, 0.0, threading.Lock()
+
+    def note(self, method: str) -> None:
+        with self._mutex:
+            self._count += 1
+            now_s = time.monotonic()
+            if now_s < self._next_s:
+                return
+            count, self._count, self._next_s = self._count, 0, now_s + LOG_EVERY_S
+        _log.warning("calls %s: %d since the last line, the newest to %s", self._what, count, method)

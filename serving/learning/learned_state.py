@@ -1,0 +1,75 @@
+"""What was learned from the log up to one of its entries, and how it is told."""
+
+import heapq
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from interfere.predict.residual import OnlineModel
+from interfere.wire.messages import Correction, OnlineState, ReporterState
+
+MAX_CORRECTIONS = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LearnedState:
+    """What was learned from the log up to one of its entries. Nothing in it changes: any thread may read it."""
+
+    model: OnlineModel
+    last_sequence: int  # of the log's newest entry; 0 without any
+    counts: Mapping[str, int]  # entries by kind
+    used_bytes: Mapping[tuple[str, str], float]  # largest measured memory by (workload, device type)
+
+    def summary(self) -> OnlineState:
+        """Counts: stored observations and what they taught."""
+        return online_summary(self.model, self.counts)
+
+
+def online_summary(model: OnlineModel, counts: Mapping[str, int]) -> OnlineState:
+    """Counts of stored observations by kind, and what they taught the model."""
+    summary = model.summary()
+    reporters = tuple(
+        ReporterState(
+            reporter=name,
+            windows=round(record.window_count),
+            trust=record.trust,
+            weight=model.state.reporter_weights.get(name, 1.0),
+        )
+        for name, record in sorted(model.state.reporters.items())
+        if name
+    )
+    return OnlineState(
+        observations=sum(counts.values()),
+        pending_solo=summary["pending_solo"],
+        solo_rates=summary["solo_rates"],
+        corrected_jobs=summary["corrected_jobs"],
+        corrected_pairs=summary["corrected_pairs"],
+        quarantined=summary["quarantined"],
+        alarms=summary["alarms"],
+        frozen=model.drifting_workloads(),
+        outcomes=counts.get("outcome", 0),
+        memory_usages=counts.get("memory_usage", 0),
+        reporters=reporters,
+        changed_domains=tuple(sorted("/".join(key) for key, domain in model.state.domains.items() if domain.epoch)),
+    )
+
+
+def largest_corrections(model: OnlineModel) -> tuple[Correction, ...]:
+    """The pairs that differ most from what the effects of their jobs alone predict."""
+    pairs = (
+        (victim, neighbour, effect)
+        for victim, effects in model.state.pairs.items()
+        for neighbour, effect in effects.items()
+    )
+    largest = heapq.nlargest(MAX_CORRECTIONS, pairs, key=lambda item: abs(item[2].mean))
+    return tuple(
+        Correction(
+            victim=victim,
+            neighbour=neighbour,
+            device_type=device_type,
+            mode=mode,
+            log_factor=effect.mean,
+            sd=math.sqrt(effect.variance),
+        )
+        for (victim, device_type, mode), neighbour, effect in largest
+    )

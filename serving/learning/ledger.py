@@ -1,0 +1,265 @@
+"""The observation log and the online model: observations are learned, stored, published, then acknowledged.
+
+Law: the online model is the fold of the stored entries that were not rolled back, in their order, also after a failed
+write and after a restart. The fold uses the current model and profiles: a new champion learns from every observation
+again, and a better one is corrected less. Stored states only shorten the fold. Readers see `published`, which never
+changes: one writer replaces it.
+"""
+
+import contextlib
+import logging
+import math
+import time
+from collections.abc import Mapping, Sequence
+
+from interfere.errors import NotFoundError, UnavailableError
+from interfere.predict.memory_guard import impossible_usage
+from interfere.predict.residual import LearningResult
+from interfere.records import (
+    JobProfile,
+    MemoryUsage,
+    Observation,
+    ObservationResult,
+    Progress,
+    ReporterWeight,
+    Rollback,
+)
+from interfere.store.json_records import observation_kind, observation_to_json
+from interfere.store.protocols import CheckpointRepository, NewObservation, ObservationRepository
+from interfere.wire.messages import LogEntry, ObservationAnswer, ObservationLog, Reported, Unreadable
+from serving.learning.learned_state import LearnedState, largest_corrections, online_summary
+from serving.learning.log_fold import LogFold, NewModel, is_rolled_back
+from serving.metrics import Metrics
+from serving.profiles import ProfileCatalogue
+
+_log = logging.getLogger(__name__)
+_STORED = (ObservationResult.APPLIED, ObservationResult.PENDING_SOLO, ObservationResult.QUARANTINED)
+# Entries between stored states: 25,000 are folded in 2.5 s of one core; the state of 10,000 jobs in a million different
+# pairs, the largest possible, is written in 2 s.
+SNAPSHOT_EVERY = 25_000
+MAX_ENTRIES = 10_000_000  # of the log: 4 GB; beyond, the oldest are forgotten, and a new model learns from the others
+
+
+class ObservationLedger:
+    """The log of observations and the model that learned from it.
+
+    Not thread-safe: one writer at a time reports and registers. `published` and `log` are for any thread.
+    """
+
+    def __init__(
+        self,
+        new_model: NewModel,
+        book: ObservationRepository,
+        checkpoints: CheckpointRepository,
+        profiles: ProfileCatalogue,
+        metrics: Metrics,
+        max_entries: int = MAX_ENTRIES,
+    ) -> None:
+        """`new_model` makes a model that has learned nothing; `max_entries` of the log are kept."""
+        self._max_entries = max_entries
+        self._book, self._metrics = book, metrics
+        self._fold = LogFold(new_model, book, checkpoints, profiles)
+        self._last_sequence = max((entry.sequence for entry in book.newest(1)), default=0)
+        self._counts = book.counts(up_to=self._last_sequence)
+        self._used_bytes = book.largest_memory_usages()
+        self._model, self._state_sequence = self._fold.model_after(self._last_sequence)
+        self._alarms = self._model.alarm_count
+        metrics.set_drifting_workloads(len(self._model.drifting_workloads()))
+        self.published = self._learned_state()
+
+    def _learned_state(self) -> LearnedState:
+        """A copy of what is known now, for readers."""
+        return LearnedState(
+            model=self._model.snapshot(self._fold.profiles.of_any_device),
+            last_sequence=self._last_sequence,
+            counts=dict(self._counts),
+            used_bytes=dict(self._used_bytes),
+        )
+
+    # --- learning again ---------------------------------------------------------------------------------------------
+
+    def catch_up(self) -> None:
+        """Learn what others appended to the log since."""
+        after, newest = self._last_sequence, max((entry.sequence for entry in self._book.newest(1)), default=0)
+        if newest == after:
+            return
+        entries = list(self._book.entries(after=after, up_to=newest))
+        forgotten = entries[0].sequence > after + 1
+        if forgotten:
+            self._fold.recent.clear()  # what came after them is missing
+        if forgotten or any(isinstance(entry.observation, Rollback) for entry in entries):
+            self._model, self._state_sequence = self._fold.model_after(newest)
+        else:
+            learnable = [e.observation for e in entries if isinstance(e.observation, Progress | ReporterWeight)]
+            self._fold.learn(self._model, learnable)
+        self._last_sequence = newest
+        self._counts, self._used_bytes = self._book.counts(up_to=newest), self._book.largest_memory_usages()
+        self._publish()
+
+    def use_profiles(self, profiles: ProfileCatalogue, *, changed: Sequence[JobProfile]) -> None:
+        """Resolve workloads with another catalogue; what was observed of jobs that it profiles first is learned again.
+
+        `changed`: the profiles that this catalogue has and the one before had not, or the other way round.
+        """
+        before, self._fold.profiles = self._fold.profiles, profiles
+        state = self._model.state
+        without_own = {key[0] for key in (*state.unprofiled, *state.with_stand_in, *state.pending)}
+        removed = any(before.is_newest(profile) and not profiles.knows(profile.profile_id) for profile in changed)
+        if removed or any(profile.workload in without_own for profile in changed):
+            self._fold.recent.clear()
+            self._model, self._state_sequence = self._fold.model_after(self._last_sequence)
+        self._publish()
+
+    def _publish(self) -> None:
+        """Let readers see what is known now."""
+        self.published = self._learned_state()
+        self._fold.recent.add(self._last_sequence, self._model.state)
+
+    def store_state(self) -> None:
+        """Store the current state; on a full disk only the next start takes longer."""
+        if self._last_sequence == self._state_sequence:
+            return
+        with contextlib.suppress(UnavailableError):
+            self._fold.store(self._model, self._last_sequence)
+            self._state_sequence = self._last_sequence
+
+    # --- reporting --------------------------------------------------------------------------------------------------
+
+    def observe(self, reported: Sequence[Reported]) -> tuple[ObservationAnswer, ...]:
+        """An answer for each observation. All but rejected ones and duplicates are stored before this returns; a
+        rejected one may be sent again once the reason is gone."""
+        known = self._book.find(observation.observation_id for observation in reported)
+        to_store: list[NewObservation] = []
+        errors: list[float] = []
+        answers = []
+        # 1. Learn each; the savepoint lets a failed write undo it.
+        self._model.set_savepoint()
+        try:
+            windows = [each for each in reported if isinstance(each, Progress) and each.observation_id not in known]
+            self._model.prefetch(windows, self._fold.resolve)
+            for observation in reported:
+                answer, error = self._observe_one(observation, known)
+                answers.append(answer)
+                if not isinstance(observation, Unreadable) and answer.result in _STORED:
+                    to_store.append(NewObservation(observation=observation, result=answer.result, reason=answer.reason))
+                    known[observation.observation_id] = observation
+                    errors.append(error)
+            # 2. Store them.
+            if to_store:
+                self._last_sequence = self._book.append(to_store, time.time())
+        except BaseException:
+            self._model.restore_savepoint()  # forget what was learned but not stored
+            raise
+        # 3. Count them and update measured memory use.
+        for stored in to_store:
+            kind = observation_kind(stored.observation)
+            self._counts[kind] = self._counts.get(kind, 0) + 1
+            if isinstance(stored.observation, MemoryUsage):
+                self._record_memory_use(stored.observation)
+        self._record_metrics(answers, errors)
+        # 4. A rollback folds the log again; a long log gets a new stored state.
+        if any(isinstance(stored.observation, Rollback) for stored in to_store):
+            self._model, self._state_sequence = self._fold.model_after(self._last_sequence)
+            self._used_bytes = self._book.largest_memory_usages()
+        self._publish()
+        if self._last_sequence - self._state_sequence >= SNAPSHOT_EVERY:
+            self.store_state()
+            self._prune()
+        return tuple(answers)
+
+    def _prune(self) -> None:
+        """Forget the oldest entries of a log that is too long; what they taught is in the stored state."""
+        is_stored = self._state_sequence == self._last_sequence
+        if not is_stored or sum(self._counts.values()) <= self._max_entries:
+            return
+        with contextlib.suppress(UnavailableError):
+            pruned = self._book.prune(self._max_entries, up_to=self._state_sequence)
+            self._counts = self._book.counts()
+            first = next((entry.sequence for entry in self._book.entries()), self._last_sequence)
+            self._fold.recent.forget_before(first - 1)  # what came after them is not complete
+            self._publish()
+            _log.info("the log is longer than %d entries: the oldest %d are forgotten", self._max_entries, pruned)
+
+    def _record_memory_use(self, usage: MemoryUsage) -> None:
+        key = usage.workload, usage.device_type
+        self._used_bytes[key] = max(usage.bytes, self._used_bytes.get(key, 0.0))
+
+    def _record_metrics(self, answers: Sequence[ObservationAnswer], errors: Sequence[float]) -> None:
+        for answer in answers:
+            self._metrics.count_observation(answer.result)
+        for error in errors:
+            if not math.isnan(error):
+                self._metrics.observe_prediction_error(error)
+        frozen = self._model.drifting_workloads()
+        if (alarms := self._model.alarm_count) > self._alarms:
+            _log.warning(
+                "change found: the levels of jobs are learned anew; undecided still: %s", ", ".join(frozen) or "none"
+            )
+            self._metrics.count_drift_alarms(alarms - self._alarms)
+        self._alarms = alarms
+        self._metrics.set_drifting_workloads(len(frozen))
+
+    def _observe_one(self, observation: Reported, known: Mapping[str, Observation]) -> tuple[ObservationAnswer, float]:
+        """The answer, and the relative error of the prediction before the observation."""
+        learned = LearningResult(ObservationResult.REJECTED)
+        observation_id = observation.observation_id
+        if isinstance(observation, Unreadable):
+            learned = LearningResult(ObservationResult.REJECTED, observation.reason)
+        elif observation_id in known:
+            if observation_to_json(known[observation_id]) == observation_to_json(observation):
+                learned = LearningResult(ObservationResult.DUPLICATE, "this id was stored before; nothing changed")
+            else:
+                reason = "this id was stored with other content; give every observation an id of its own"
+                learned = LearningResult(ObservationResult.REJECTED, reason)
+        elif isinstance(observation, Progress):
+            learned = self._model.observe(observation, self._fold.resolve)
+        elif reason := self._refusal(observation):
+            learned = LearningResult(ObservationResult.REJECTED, reason)
+        else:
+            learned = LearningResult(ObservationResult.APPLIED)
+            if isinstance(observation, ReporterWeight):
+                self._model.weigh_reporter(observation)
+        answer = ObservationAnswer(
+            observation_id=observation_id, result=learned.result, reason=learned.reason, weight=learned.weight
+        )
+        return answer, learned.error_ratio
+
+    def _refusal(self, observation: Observation) -> str:
+        """Why a memory usage, a rollback or the undoing of one cannot be taken in; "" where it can."""
+        if isinstance(observation, MemoryUsage):
+            return impossible_usage(observation)
+        if not isinstance(observation, Rollback):
+            return ""
+        rollback = observation
+        if rollback.to_sequence > self._last_sequence:
+            return f"the log ends at {self._last_sequence}: nothing comes after {rollback.to_sequence}"
+        in_force = {each.sequence for each in self._book.rollbacks()}
+        if rollback.undoes and rollback.undoes not in in_force:
+            return f"entry {rollback.undoes} is no rollback in force: `interfere observe log` shows their numbers"
+        return ""
+
+    # --- reading ----------------------------------------------------------------------------------------------------
+
+    def log(self, at: int | None, limit: int) -> ObservationLog:
+        """The newest entries up to a point, and what was known there. Raises NotFoundError past the end."""
+        learned = self.published
+        if at is not None and at > learned.last_sequence:
+            raise NotFoundError("no such entry", value=at, remedy=f"the log ends at {learned.last_sequence}")
+        rollbacks = self._book.rollbacks(up_to=at)
+        entries = tuple(
+            LogEntry(
+                sequence=stored.sequence,
+                observation=stored.observation,
+                result=stored.result,
+                reason=stored.reason,
+                received_s=stored.received_s,
+                rolled_back=is_rolled_back(stored.sequence, stored.observation, rollbacks),
+            )
+            for stored in self._book.newest(limit or 20, up_to=at)
+        )
+        model, counts = learned.model, learned.counts
+        if at is not None and at < learned.last_sequence:
+            (model, _), counts = self._fold.model_after(at), self._book.counts(up_to=at)
+        return ObservationLog(
+            entries=entries, online=online_summary(model, counts), corrections=largest_corrections(model)
+        )

@@ -1,0 +1,142 @@
+"""What every answer is made from: one model, one catalogue of profiles, one state of learning. Nothing in it changes.
+
+Law: a call reads one `ServedState` once and answers from it alone, so that no answer mixes two models or two states.
+One writer replaces the state as a whole; readers never wait for it.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from features.pair import FeatureEncoder
+from interfere.errors import InvalidInputError
+from interfere.policy.context import ProfileLookup
+from interfere.predict.manifest import Manifest
+from interfere.predict.measured import MeasuredPredictor, StepTimes, read_measured_table
+from interfere.predict.occlusion import Occlusion
+from interfere.predict.online.prior import ResidualPrior, read_prior
+from interfere.predict.online.stand_in_profiles import ResolveElsewhere
+from interfere.predict.onnx import load_model
+from interfere.predict.residual import OnlineModel
+from interfere.protocols import Predictor
+from interfere.records import Job, JobProfile
+from interfere.store.protocols import DecisionAudit
+from interfere.wire.messages import JobRef
+from serving.learning.learned_state import LearnedState
+from serving.profiles import ProfileCatalogue
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServedModel:
+    """A published model with everything of its folder that the server uses."""
+
+    predictor: Predictor
+    manifest: Manifest
+    shipped: Mapping[tuple[str, str], JobProfile]  # its own profiles
+    occlusion: Occlusion  # explains the model inside `predictor`
+    prior: ResidualPrior | None = None  # of the online correction
+    measured: Iterable[tuple[str, str, str, str]] = ()  # pairs answered by their measurement
+    step_times: StepTimes = field(default_factory=dict)  # of the measured jobs
+    folder: Path
+    check_encodable: Callable[[JobProfile], None]  # raises InvalidInputError
+    forget: Callable[[Iterable[JobProfile], str, str], None]  # profiles that came with a request: device type, mode
+
+    def untaught(self, elsewhere: ResolveElsewhere = lambda _: None) -> OnlineModel:
+        """The model with an online correction that has learned nothing.
+
+        `elsewhere` finds a workload's profile on any device type.
+        """
+        return OnlineModel(
+            self.predictor, self.prior, measured=self.measured, step_times=self.step_times, elsewhere=elsewhere
+        )
+
+    def catalogue(self, registered: Iterable[JobProfile], unreadable: Mapping[str, str]) -> ProfileCatalogue:
+        """Its own profiles and those that clients registered; the ones it cannot be asked about are set aside."""
+        usable, problems = [], dict(unreadable)
+        for profile in registered:
+            try:
+                self.check_encodable(profile)
+                usable.append(profile)
+            except InvalidInputError as error:
+                problems[profile.profile_id] = error.what
+        return ProfileCatalogue(self.shipped.values(), usable, problems)
+
+
+def load_served_model(folder: Path) -> ServedModel:
+    """The model of a published folder. Raises ModelError where the folder must not be served."""
+    model = load_model(folder, FeatureEncoder())
+    measured = read_measured_table(folder, model.manifest)
+    step_times = {key: profile.step_time_s for key, profile in model.profiles.items()}
+    return ServedModel(
+        predictor=MeasuredPredictor(model, measured, step_times, feasibility=model.feasibility),
+        manifest=model.manifest,
+        shipped=model.profiles,
+        occlusion=Occlusion(model, model.profiles.values()),
+        prior=read_prior(folder),
+        measured=tuple(measured),
+        step_times=step_times,
+        folder=folder,
+        check_encodable=model.check_encodable,
+        forget=model.forget,
+    )
+
+
+class Knowledge(NamedTuple):
+    """What a decision is made from besides its snapshot."""
+
+    model_version: str
+    learned_upto: int  # last entry of the log
+    facts: str  # digest of the newest profiles
+
+    def since(self, audit: DecisionAudit) -> tuple[str, ...]:
+        """What is known now and was not when the audited decision was made, in words."""
+        changes = []
+        if audit.model_version != self.model_version:
+            changes.append(f"another model: {audit.model_version} decided, {self.model_version} explains")
+        if audit.learned_up_to != self.learned_upto:
+            changes.append(f"log entries: {self.learned_upto - audit.learned_up_to}")
+        if audit.facts_digest != self.facts:
+            changes.append("newer profiles")
+        return tuple(changes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServedState:
+    """The model that is served, the profiles that jobs are predicted from, and what was learned since the training."""
+
+    model: ServedModel
+    profiles: ProfileCatalogue
+    learned: LearnedState
+
+    @property
+    def predictor(self) -> OnlineModel:
+        """The model with what was learned."""
+        return self.learned.model
+
+    @property
+    def version(self) -> str:
+        """Version of the model."""
+        return self.model.predictor.version
+
+    @property
+    def knowledge(self) -> Knowledge:
+        """What decisions are made from."""
+        return Knowledge(self.version, self.learned.last_sequence, self.profiles.digest())
+
+    def catalogue(self) -> ProfileLookup:
+        """Profiles and measured memory of jobs, as decisions read them."""
+        return ProfileLookup(profiles=self.profile_of_job, used_bytes=self.learned.used_bytes)
+
+    def profile_of_job(self, job: Job, device_type: str) -> JobProfile | None:
+        """The profile of a job; without one, a stand-in that carries what was learned of its workload."""
+        profile = self.profiles.of_job(job, device_type)
+        return profile or self.predictor.stand_ins.profile(job.workload, device_type)
+
+    def profile_of_ref(self, ref: JobRef, device_type: str, *, extrapolate: bool) -> tuple[JobProfile | None, str]:
+        """The profile to predict from, or why there is none."""
+        profile, reason = self.profiles.of_ref(ref, device_type, extrapolate=extrapolate)
+        if profile is not None or not ref.workload:
+            return profile, reason
+        stand_in = self.predictor.stand_ins.profile(ref.workload, device_type)
+        return (stand_in, "") if stand_in else (None, reason)

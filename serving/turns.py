@@ -1,0 +1,77 @@
+"""Whose decision is computed next: one at a time in a scope, and few at once in all.
+
+Law 1: decisions of one scope are made one after another, so that none is computed in vain.
+Law 2: a scope never takes all places of the queue, and has at most one decision among those that wait for a processor:
+scopes are served in turn, however many requests one of them sends.
+Law 3: whoever is interrupted while it waits leaves the queue within `POLL_S`.
+"""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from interfere.errors import LimitError
+from interfere.time_budget import check_interruption
+
+POLL_S = 0.02
+RETRY_S = 0.5  # hint to those who are refused: a usual decision takes tenths of a second
+
+
+class _Scope:
+    """The decisions of one scope that run or wait."""
+
+    __slots__ = ("lock", "requests")
+
+    def __init__(self) -> None:
+        self.lock, self.requests = threading.Lock(), 0
+
+
+class DecisionTurns:
+    """Grants turns to decisions. Thread-safe."""
+
+    def __init__(self, *, at_once: int = 2, max_waiting: int = 48) -> None:
+        """`at_once`: decisions computed at the same time; `max_waiting`: requests of one scope, running ones too."""
+        self._slots, self._max_waiting = threading.Semaphore(at_once), max_waiting
+        self._mutex = threading.Lock()
+        self._scopes: dict[str, _Scope] = {}
+
+    @contextmanager
+    def of_scope(self, scope: str) -> Iterator[None]:
+        """A turn for a decision that changes a scope. Raises LimitError where too many wait for the scope already."""
+        with self._mutex:
+            entry = self._scopes.setdefault(scope, _Scope())
+            if entry.requests >= self._max_waiting:
+                raise LimitError(
+                    f"too many decisions of this scope wait already ({entry.requests})",
+                    value=scope,
+                    remedy="wait for an answer before the next snapshot is sent",
+                    retry_after_s=RETRY_S,
+                )
+            entry.requests += 1
+        try:
+            _wait(entry.lock.acquire)
+            try:
+                with self.of_anybody():
+                    yield
+            finally:
+                entry.lock.release()
+        finally:
+            with self._mutex:
+                entry.requests -= 1
+                if not entry.requests:
+                    del self._scopes[scope]
+
+    @contextmanager
+    def of_anybody(self) -> Iterator[None]:
+        """A turn for a computation that changes nothing."""
+        _wait(self._slots.acquire)
+        try:
+            yield
+        finally:
+            self._slots.release()
+
+
+def _wait(acquire: Callable[..., bool]) -> None:
+    """Acquire, unless interrupted."""
+    while not acquire(timeout=POLL_S):
+        check_interruption()

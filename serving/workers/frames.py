@@ -1,0 +1,71 @@
+"""What the server and its workers send each other: pickled records, each after its length, over a pipe.
+
+Both ends are this program on this machine: the pipe is not a way in for anybody else.
+"""
+
+import pickle
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+_LENGTH = struct.Struct("<Q")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Knowing:
+    """What a worker has to know before it computes: at least this much of the log, these profiles, this model."""
+
+    model_folder: Path
+    model_version: str
+    last_sequence: int
+    profiles_digest: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ask:
+    """Compute the answer to a request."""
+
+    method: str
+    request: bytes
+    knowing: Knowing
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ready:
+    """The worker has loaded the model and may be asked."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answered:
+    """The bytes of the answer, and what the metrics are to count."""
+
+    answer: bytes
+    counts: tuple[tuple[str, tuple[Any, ...]], ...] = ()  # method of `Metrics`, its arguments
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failed:
+    """A refusal as it travels on the wire, or the traceback of an error that nobody foresaw."""
+
+    code: str = ""
+    status: bytes = b""
+    traceback: str = ""
+
+
+def send(pipe: IO[bytes], record: object) -> None:
+    """Write one record. Raises OSError where the other end is gone."""
+    content = pickle.dumps(record, protocol=pickle.HIGHEST_PROTOCOL)
+    pipe.write(_LENGTH.pack(len(content)))
+    pipe.write(content)
+    pipe.flush()
+
+
+def receive(pipe: IO[bytes]) -> Any:
+    """Read one record; None at the end of the pipe."""
+    header = pipe.read(_LENGTH.size)
+    if len(header) < _LENGTH.size:
+        return None
+    (length,) = _LENGTH.unpack(header)
+    content = pipe.read(length)
+    return pickle.loads(content) if len(content) == length else None  # noqa: S301 - from our own process

@@ -1,0 +1,36 @@
+"""Lets another process learn the log with a new model, so that calls go on undisturbed; the server reads the result."""
+
+import os
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+from interfere.store.sqlite import SqliteStore
+from serving.metrics import Metrics
+from serving.service import PolicyCore
+from serving.state import load_served_model
+from serving.workers.process import NICENESS
+
+TIMEOUT_S = 3_600.0  # of learning a log of tens of millions of entries
+
+
+def learn_in_process(store_path: Path, model_folder: Path) -> None:
+    """Learn the log, and store the state under the model's version. Where that fails, the server learns by itself."""
+    command = [sys.executable, "-P", "-m", "serving.workers.learning", str(store_path), str(model_folder)]
+    with suppress(OSError, subprocess.SubprocessError):
+        subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, check=False, timeout=TIMEOUT_S)
+
+
+def main() -> None:
+    """Learn and store."""
+    os.nice(NICENESS)
+    store = SqliteStore(Path(sys.argv[1]), shared=True)
+    PolicyCore(
+        model=load_served_model(Path(sys.argv[2])), store=store, metrics=Metrics(), time_budget_s=1.0
+    ).store_state()
+    store.close()
+
+
+if __name__ == "__main__":
+    main()

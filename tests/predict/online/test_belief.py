@@ -1,0 +1,104 @@
+"""The belief learns whatever noise, liars, changed jobs and upgraded stacks do; few seeds here, all in `tests/soak`."""
+
+import math
+
+import numpy as np
+import pytest
+
+from interfere.predict.online.belief import Belief
+from interfere.predict.online.belief_state import BeliefState
+from interfere.predict.online.level_test import JobHistory
+from interfere.predict.online.prior import default_prior
+from tests.predict.online.belief_streams import DOMAIN, LIES, Stream, observation, run_stream, run_upgrade
+
+NOISES = (0.02, 0.2)
+
+
+@pytest.mark.parametrize("noise", NOISES)
+def test_honest_windows_keep_their_weight_and_the_noise_is_learned(noise: float) -> None:
+    result = run_stream(Stream(noise=noise, windows=600))
+    assert result.honest_outliers <= 0.02
+    assert result.belief.domain(DOMAIN).noise_var ** 0.5 == pytest.approx(noise, rel=0.35)
+    assert result.error(result.honest_jobs) <= 0.05
+
+
+@pytest.mark.parametrize("lie", LIES)
+@pytest.mark.parametrize("named", [True, False])
+def test_one_lying_reporter_of_four_harms_nobody_else(lie: str, named: bool) -> None:
+    honest = run_stream(Stream(noise=0.05, named=named, windows=1000))
+    lied = run_stream(Stream(noise=0.05, named=named, windows=1000, lie=lie, liars=(0,)))
+    assert lied.error(lied.honest_jobs) <= 1.2 * honest.error(lied.honest_jobs)
+    assert lied.honest_outliers <= 0.02
+
+
+def test_two_colluding_reporters_of_eight_harm_nobody_else() -> None:
+    honest = run_stream(Stream(noise=0.05, reporters=8, windows=1000))
+    lied = run_stream(Stream(noise=0.05, reporters=8, windows=1000, lie="times 5", liars=(0, 1)))
+    assert lied.error(lied.honest_jobs) <= 1.2 * honest.error(lied.honest_jobs)
+
+
+@pytest.mark.parametrize("change", [0.6, 1.5, 3.0])
+@pytest.mark.parametrize("noise", NOISES)
+def test_a_changed_job_is_learned_within_forty_of_its_windows(change: float, noise: float) -> None:
+    result = run_stream(Stream(noise=noise, change=change, windows=1800, seed=1))
+    assert 0 < result.windows_to_learn_change <= 40
+
+
+def test_an_upgrade_that_a_tenth_of_the_pairs_shows_is_believed_for_the_others() -> None:
+    rng = np.random.default_rng(0)
+    names = [f"w{k}" for k in range(26)]
+    own, harm = rng.normal(0.25, 0.15, 26), rng.normal(0.2, 0.15, 26)
+    rows = [
+        (device, names[v], names[n], max(0.02, own[v] + harm[n] + rng.normal(0, 0.1)))
+        for device in ("p100", "v100")
+        for v in range(26)
+        for n in range(26)
+    ]
+    result = run_upgrade(rows, {name: f"family {int(name[1:]) % 7}" for name in names}, 0.1, seed=0)
+    assert result.error <= 0.7 * result.error_of_table
+    assert result.coverage >= 0.85
+
+
+def test_equal_windows_give_equal_states_and_a_copy_is_not_reached_by_later_windows() -> None:
+    first, second = run_stream(Stream(noise=0.1, windows=200)), run_stream(Stream(noise=0.1, windows=200))
+    assert first.belief.state.own_shift == second.belief.state.own_shift
+    copied = first.belief.state.copy()
+    before = {name: getattr(copied, name) for name in ("pairs", "streams", "domains", "histories", "own_shift")}
+    before = {name: dict(value) for name, value in before.items()}
+    for _ in range(50):
+        first.belief.learn(observation(0, 1, 0.3, 1.2, "r0"))
+    assert {name: getattr(copied, name) for name in before} == before
+    assert first.belief.state.own_shift != copied.own_shift
+
+
+def test_one_window_never_decides_a_change_and_others_contradict_a_single_reporter() -> None:
+    history = JobHistory()
+    for _ in range(20):
+        history = history.with_window("honest", 0.0, 1e-4, 1e-3, "n")
+    once = history.with_window("liar", 1.5, 1e-4, 1e-3, "n")
+    assert once.agreed_change("liar") is None
+    often = history
+    for _ in range(40):
+        often = often.with_window("liar", 1.5, 1e-4, 1e-3, "n")
+        assert often.agreed_change("liar") is None
+    alone = JobHistory()
+    for _ in range(4):
+        alone = alone.with_window("liar", 1.5, 1e-4, 1e-3, "n")
+    assert alone.agreed_change("liar") is not None
+    outdated = history
+    for _ in range(120):  # the honest reporter has not been heard of for long
+        outdated = outdated.with_window("liar", 1.5, 1e-4, 1e-3, "n")
+    assert outdated.agreed_change("liar") is not None
+
+
+def test_the_cost_of_a_window_is_bounded() -> None:
+    import time
+
+    belief = Belief(default_prior(), BeliefState())
+    rng = np.random.default_rng(0)
+    ends = [(int(rng.integers(500)), int(rng.integers(500)), f"r{int(rng.integers(8))}") for _ in range(3000)]
+    begin = time.process_time()
+    for victim, neighbour, reporter in ends:
+        belief.learn(observation(victim, neighbour, 0.3, 0.3 + float(rng.normal(0, 0.2)), reporter))
+    assert (time.process_time() - begin) / len(ends) <= 4e-4  # .1 ms by itself; tests share their cores
+    assert all(math.isfinite(shift.mean) for shift in belief.state.own_shift.values())

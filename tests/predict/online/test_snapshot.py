@@ -1,0 +1,64 @@
+"""Law: a snapshot of an online model answers as the model did when it was taken, whatever the model learns later."""
+
+import time
+from pathlib import Path
+
+import numpy as np
+
+from interfere.predict.residual import OnlineModel
+from interfere.records import JobProfile, MatrixBatch, PairBatch
+from serving.state import load_served_model
+from tests.models import DEVICE_TYPE, WORKLOADS, profile, publish
+from tests.serving.test_observations import window
+
+
+def answers(model: OnlineModel) -> np.ndarray:
+    jobs = tuple(profile(name) for name in WORKLOADS)
+    n = len(jobs)
+    batch = {"device_type": DEVICE_TYPE, "mode": "timeslice"}
+    pairs = model.predict_pairs(
+        PairBatch(jobs=jobs, victim=np.repeat(np.arange(n), n), neighbour=np.tile(np.arange(n), n), **batch)
+    )
+    matrix = model.predict_matrix(MatrixBatch(victims=jobs, neighbours=jobs, **batch), quantile=0.9)
+    return np.concatenate([pairs.lower, pairs.median, pairs.upper, matrix.victim_slowdown.ravel()])
+
+
+def resolve(workload: str, device_type: str) -> JobProfile | None:
+    return profile(workload) if workload in WORKLOADS else None
+
+
+def test_a_snapshot_stays_while_the_model_learns(tmp_path: Path) -> None:
+    model = load_served_model(publish(tmp_path / "model")).untaught()
+    rng = np.random.default_rng(0)
+    taken = [(model.snapshot(), answers(model), model.summary())]
+    for k in range(60):
+        victim, neighbour = rng.choice(WORKLOADS, 2)
+        company = (str(neighbour),) if k % 7 else ()
+        given = {"slowdown": float(rng.uniform(1.0, 3.0))} if company else {"steps": 100.0}
+        model.observe(window(str(k), str(victim), *company, **given), resolve)
+        if k % 10 == 0:
+            taken.append((model.snapshot(), answers(model), model.summary()))
+    model.set_savepoint()
+    model.observe(window("late", "infer", "gemm", slowdown=2.0), resolve)
+    model.restore_savepoint()
+    for snapshot, expected, summary in taken:
+        assert np.array_equal(answers(snapshot), expected, equal_nan=True)
+        assert snapshot.summary() == summary
+    assert not np.array_equal(taken[0][1], taken[-1][1])
+
+
+def test_taking_a_snapshot_costs_by_the_jobs_and_not_by_the_windows(tmp_path: Path) -> None:
+    model = load_served_model(publish(tmp_path / "model")).untaught()
+    names = [f"w{k}" for k in range(100)]
+    profiles = {name: profile(name) for name in names}
+    windows = [window(str(k), names[k % 100], names[(k + 1 + k // 100) % 100], slowdown=1.5) for k in range(1_000)]
+    model.prefetch(windows, lambda name, _: profiles[name])
+    for each in windows:
+        model.observe(each, lambda name, _: profiles[name])
+    assert model.summary()["corrected_pairs"] > 900
+    taken_s = []
+    for _ in range(20):
+        start_s = time.perf_counter()
+        model.snapshot()
+        taken_s.append(time.perf_counter() - start_s)
+    assert min(taken_s) < 0.002

@@ -1,0 +1,221 @@
+"""One client cannot stop another: streams, abandoned decisions, refusals and a server that has to end."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+
+from interfere.client import PolicyClient
+from interfere.config import Settings
+from interfere.errors import LimitError
+from interfere.records import Device, Job, ObjectiveKind, Snapshot
+from interfere.v1 import policy_pb2 as pb
+from interfere.v1 import policy_pb2_grpc as rpc
+from interfere.wire.cluster import snapshot_to_proto
+from serving.calls.executors import STREAM_THREADS
+from serving.server import RunningServer
+from tests.models import DEVICE_TYPE, WORKLOADS
+from tests.serving.test_server import scrape
+
+HEALTH = health_pb2.HealthCheckRequest()
+
+
+def hard_snapshot(scope: str = "hard", jobs: int = 400, budget_s: float = 10.0) -> Snapshot:
+    """A makespan over distinct jobs on distinct devices: far more work than its budget."""
+    return Snapshot(
+        scope=scope,
+        pending=tuple(
+            Job(id=f"j{k}", workload=WORKLOADS[k % 4], remaining_s=10.0 + 7.3 * k, weight=1.0 + k / 7)
+            for k in range(jobs)
+        ),
+        devices=tuple(Device(id=f"d{k}", type=DEVICE_TYPE) for k in range(jobs // 3)),
+        objective=ObjectiveKind.MAKESPAN,
+        limits=Snapshot(pending=(), devices=()).limits.within(time_budget_s=budget_s),
+    )
+
+
+@contextmanager
+def open_reflections(address: str, count: int) -> Iterator[list[Any]]:
+    """So many reflection streams that were answered once and stay open."""
+    over = threading.Event()
+
+    def requests() -> Iterator[Any]:
+        yield reflection_pb2.ServerReflectionRequest(list_services="")
+        over.wait(30)
+
+    with ExitStack() as stack:
+        streams = []
+        for _ in range(count):
+            channel = stack.enter_context(
+                grpc.insecure_channel(address, options=[("grpc.use_local_subchannel_pool", 1)])
+            )
+            stream = reflection_pb2_grpc.ServerReflectionStub(channel).ServerReflectionInfo(requests())
+            streams.append(stream)
+        try:
+            yield streams
+        finally:
+            over.set()
+
+
+def _first(stream: Any) -> str:
+    try:
+        next(stream)
+    except grpc.RpcError as error:
+        return str(error.code().name)  # type: ignore[attr-defined]
+    return "answered"
+
+
+def test_open_streams_hold_no_thread_of_calls_or_health(server: RunningServer, client: PolicyClient) -> None:
+    with ExitStack() as stack:
+        channel = stack.enter_context(grpc.insecure_channel(server.address))
+        health = health_pb2_grpc.HealthStub(channel)
+        watches = [health.Watch(HEALTH) for _ in range(64)]
+        for watch in watches:
+            assert next(watch).status == health_pb2.HealthCheckResponse.SERVING
+        streams = stack.enter_context(open_reflections(server.address, 8))
+        firsts = [_first(stream) for stream in streams]
+        assert firsts.count("answered") == STREAM_THREADS
+        assert firsts.count("RESOURCE_EXHAUSTED") == len(streams) - STREAM_THREADS
+        assert health.Check(HEALTH, timeout=1.0).status == health_pb2.HealthCheckResponse.SERVING
+        assert client.predict(["gemm", "infer"]).prediction.median.size == 2
+        client.match(Snapshot(pending=(Job(id="a", workload="gemm"),), devices=(Device(id="d", type=DEVICE_TYPE),)))
+        for watch in watches:
+            watch.cancel()
+
+
+def test_abandoned_decisions_are_dropped(server: RunningServer, client: PolicyClient) -> None:
+    """60 calls with deadlines of 300 ms: health and predictions go on, and the queue is empty soon after."""
+    request = snapshot_to_proto(hard_snapshot())
+    with grpc.insecure_channel(server.address) as channel:
+        stub, health = rpc.PolicyServiceStub(channel), health_pb2_grpc.HealthStub(channel)
+        health.Check(HEALTH, timeout=5.0)
+        calls = []
+        for k in range(60):
+            request.scope = f"s{k % 5}"
+            calls.append(stub.Match.future(request, timeout=0.3))
+        slowest_s = 0.0
+        for _ in range(10):
+            start_s = time.perf_counter()
+            health.Check(HEALTH, timeout=5.0)
+            slowest_s = max(slowest_s, time.perf_counter() - start_s)
+        for call in calls:
+            assert call.exception() is not None
+        start_s = time.perf_counter()
+        client.match(Snapshot(pending=(Job(id="a", workload="gemm"),), devices=(Device(id="d", type=DEVICE_TYPE),)))
+        print(f"health {slowest_s * 1e3:.0f} ms, next decision {(time.perf_counter() - start_s) * 1e3:.0f} ms")
+        assert slowest_s < 1.0
+        assert time.perf_counter() - start_s < 3.0
+
+
+def test_one_scope_cannot_take_the_queue_of_another(serve: Callable[..., RunningServer], settings: Settings) -> None:
+    server = serve(replace(settings, max_concurrent_rpcs=8, metrics_port=0))
+    with grpc.insecure_channel(server.address) as channel:
+        stub = rpc.PolicyServiceStub(channel)
+        request = snapshot_to_proto(hard_snapshot(scope="greedy", budget_s=3.0))
+        calls = [stub.Match.future(request, timeout=20.0) for _ in range(7)]
+        with PolicyClient(server.address) as client:
+            plan = client.match(
+                Snapshot(
+                    pending=(Job(id="a", workload="gemm"),), devices=(Device(id="d", type=DEVICE_TYPE),), scope="other"
+                )
+            )
+        assert plan.actions
+        assert not all(call.done() for call in calls)  # the greedy scope still computes
+        for call in calls:
+            call.cancel()
+
+
+def test_an_overloaded_server_sheds_with_hints_and_counts(
+    serve: Callable[..., RunningServer], settings: Settings
+) -> None:
+    server = serve(replace(settings, threads=1, max_concurrent_rpcs=2, metrics_port=0))
+    with grpc.insecure_channel(server.address, options=[("grpc.max_receive_message_length", -1)]) as channel:
+        stub, health = rpc.PolicyServiceStub(channel), health_pb2_grpc.HealthStub(channel)
+        request = pb.PredictMatrixRequest(victims=[pb.JobRef(workload=WORKLOADS[k % 4]) for k in range(800)])
+        calls = [stub.PredictMatrix.future(request) for _ in range(20)]
+        assert health.Check(HEALTH, timeout=5.0).status == health_pb2.HealthCheckResponse.SERVING
+        errors = [call.exception() for call in calls]
+    shed = [error for error in errors if error is not None]
+    assert shed
+    assert len(shed) < 20
+    for error in shed:
+        assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert int(dict(error.trailing_metadata())["grpc-retry-pushback-ms"]) > 0
+    call = 'grpc_method="PredictMatrix",grpc_service="interfere.v1.PolicyService",grpc_type="unary"'
+    assert f'grpc_server_handled_total{{grpc_code="RESOURCE_EXHAUSTED",{call}}} {float(len(shed))}' in scrape(server)
+
+
+def test_the_client_gets_the_hint(serve: Callable[..., RunningServer], settings: Settings) -> None:
+    server = serve(replace(settings, threads=1, max_concurrent_rpcs=1))
+    hints: list[float | None] = []
+
+    def ask() -> None:
+        with PolicyClient(server.address) as client:
+            try:
+                client.predict_matrix([*WORKLOADS] * 200)
+            except LimitError as error:
+                hints.append(error.retry_after_s)
+
+    threads = [threading.Thread(target=ask) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert hints
+    assert all(hint is not None and 0 < hint < 10 for hint in hints)
+
+
+def test_malformed_bytes_are_one_counted_status_and_one_log_line(
+    serve: Callable[..., RunningServer], settings: Settings, caplog: pytest.LogCaptureFixture
+) -> None:
+    server = serve(replace(settings, metrics_port=0))
+    with grpc.insecure_channel(server.address) as channel:
+        garbage = channel.unary_unary("/interfere.v1.PolicyService/Match")
+        for _ in range(30):
+            with pytest.raises(grpc.RpcError) as caught:
+                garbage(b"\xff\xff\xff\xff")
+            assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT  # type: ignore[attr-defined]
+    call = 'grpc_method="Match",grpc_service="interfere.v1.PolicyService",grpc_type="unary"'
+    assert f'grpc_server_handled_total{{grpc_code="INVALID_ARGUMENT",{call}}} 30.0' in scrape(server)
+    assert caplog.text.count("not the bytes of a request") == 1
+
+
+@pytest.mark.parametrize("signals", [(signal.SIGTERM,), (signal.SIGINT,)])
+def test_a_signal_ends_the_process_within_grace_and_a_second(
+    model_folder: Path, tmp_path: Path, signals: tuple[int, ...]
+) -> None:
+    command = [sys.executable, "-m", "interfere", "serve", "--json", "--port", "0", "--model", str(model_folder)]
+    process = subprocess.Popen(
+        [*command, "--work", str(tmp_path)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env={**os.environ, "INTERFERE_GRACE_S": "1"},
+    )
+    assert process.stdout is not None
+    address = json.loads(process.stdout.readline())["address"]
+    with grpc.insecure_channel(address) as channel:
+        stub = rpc.PolicyServiceStub(channel)
+        request = snapshot_to_proto(hard_snapshot(budget_s=60.0))
+        calls = [stub.Match.future(request, timeout=120.0) for _ in range(3)]
+        time.sleep(0.7)
+        start_s = time.perf_counter()
+        for number in signals:
+            process.send_signal(number)
+        process.wait(20)
+        taken_s = time.perf_counter() - start_s
+        assert all(call.exception() is not None for call in calls)
+    assert taken_s < 2.2, taken_s

@@ -1,0 +1,138 @@
+"""Decisions in worker processes: the same answers as the server's own, and a worker that ends harms nobody."""
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import grpc
+import pytest
+
+from interfere.client import PolicyClient
+from interfere.config import Settings
+from interfere.errors import InvalidInputError, NotFoundError, UnavailableError
+from interfere.records import Device, Job, Snapshot
+from interfere.v1 import policy_pb2_grpc as rpc
+from interfere.wire.cluster import snapshot_to_proto
+from serving.server import RunningServer
+from tests.models import DEVICE_TYPE, profile
+from tests.serving.test_isolation import hard_snapshot
+from tests.serving.test_observations import window
+
+
+def workers_of(parent: int) -> list[int]:
+    """The worker processes of a process."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text().rpartition(")")[2].split()
+            command = (stat.parent / "cmdline").read_bytes()
+        except OSError:
+            continue
+        if int(fields[1]) == parent and b"serving.workers.process" in command:
+            found.append(int(stat.parent.name))
+    return found
+
+
+def wait_ready(server: RunningServer) -> None:
+    """Until the workers answer."""
+    assert server.workers is not None
+    deadline_s = time.monotonic() + 30
+    while not server.workers.ready:
+        assert time.monotonic() < deadline_s
+        time.sleep(0.02)
+
+
+@pytest.fixture
+def working(serve: Callable[..., RunningServer], settings: Settings) -> RunningServer:
+    """A server with one worker."""
+    server = serve(replace(settings, decision_workers=1, metrics_port=0))
+    wait_ready(server)
+    return server
+
+
+def snapshot(now_s: float, *names: str, snapshot_id: str = "") -> Snapshot:
+    return Snapshot(
+        pending=tuple(Job(id=name, workload=name.rstrip("0123456789")) for name in names),
+        devices=(Device(id="d", type=DEVICE_TYPE), Device(id="e", type=DEVICE_TYPE)),
+        now_s=now_s,
+        snapshot_id=snapshot_id,
+    )
+
+
+def test_a_worker_decides_as_the_server_and_knows_what_the_server_learned(
+    working: RunningServer, serve: Callable[..., RunningServer], settings: Settings, tmp_path: Path
+) -> None:
+    alone = serve(replace(settings, work=tmp_path / "alone"))
+    plans = []
+    for server in (working, alone):
+        with PolicyClient(server.address) as client:
+            # 1. A first decision, observations, a new profile, another decision: stored once, explained, counted.
+            first = client.match(snapshot(0.0, "gemm1", "infer1", "train1", snapshot_id="1"))
+            client.observe([window(str(k), "infer", "gemm", slowdown=3.0) for k in range(5)])
+            client.register_profiles([profile("novel", step_time_s=0.2)])
+            second = client.match(snapshot(1.0, "novel1", "gemm1", "infer1", "train1", snapshot_id="2"))
+            again = client.match(snapshot(1.0, "novel1", "gemm1", "infer1", "train1", snapshot_id="2"))
+            assert again == second
+            with pytest.raises(InvalidInputError, match="goes back"):
+                client.match(snapshot(0.25, "gemm1"))
+            with pytest.raises(NotFoundError):
+                client.explain("nothing", "j")
+            explained = client.explain(second.decision_id, "gemm1")
+            log = client.observation_log(at_sequence=3)
+            plans.append(
+                [
+                    [(a.job_id, a.kind, a.device_id, a.partner_id, a.slowdown) for a in plan.actions]
+                    for plan in (first, second)
+                ]
+                + [[(pair.median, pair.lower, pair.upper) for pair in explained.pairs], log.online]
+            )
+    assert plans[0] == plans[1]
+    from tests.serving.test_server import scrape
+
+    assert "interfere_match_solve_seconds_count 2.0" in scrape(working)
+
+
+def test_a_killed_worker_costs_one_answer_and_is_replaced(working: RunningServer) -> None:
+    (worker,) = workers_of(os.getpid())
+    outcomes: list[object] = []
+
+    def ask() -> None:
+        with PolicyClient(working.address, timeout_s=30) as client:
+            try:
+                outcomes.append(client.match(hard_snapshot(budget_s=30.0)))
+            except UnavailableError as error:
+                outcomes.append(error)
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    time.sleep(0.5)
+    os.kill(worker, signal.SIGKILL)
+    thread.join(30)
+    assert isinstance(outcomes[0], UnavailableError)
+    assert "has ended" in str(outcomes[0])
+    with PolicyClient(working.address, timeout_s=30) as client:
+        assert client.match(snapshot(0.0, "gemm1")).actions
+    assert workers_of(os.getpid()) not in ([], [worker])
+
+
+def test_an_abandoned_decision_frees_its_worker(working: RunningServer) -> None:
+    with grpc.insecure_channel(working.address) as channel:
+        call = rpc.PolicyServiceStub(channel).Match.future(snapshot_to_proto(hard_snapshot(budget_s=30.0)), timeout=60)
+        time.sleep(0.5)
+        call.cancel()
+        start_s = time.perf_counter()
+        with PolicyClient(working.address, timeout_s=30) as client:
+            assert client.match(snapshot(0.0, "gemm1")).actions
+        print(f"the next decision took {time.perf_counter() - start_s:.3f} s")
+
+
+def test_workers_end_with_their_server(serve: Callable[..., RunningServer], settings: Settings) -> None:
+    server = serve(replace(settings, decision_workers=2))
+    wait_ready(server)
+    assert workers_of(os.getpid())
+    server.stop()
+    assert workers_of(os.getpid()) == []
