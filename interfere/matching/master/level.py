@@ -33,6 +33,8 @@ from interfere.matching.master.sampling import sample_prices
 from interfere.time_budget import TimeBudget
 
 LEVEL_TOLERANCE = 1e-7  # of Σ |cost| of a placement: as far above its bound as a level may be and count as proved
+# Waiting is searched on to the last digit: a light job that waits in vain is less than the tolerance beside heavy ones.
+WAITING_TOLERANCE = 1e-13
 SCALED_SUM = 1e4  # what the sum of a level is scaled to for HiGHS, whose tolerances are absolute (1e-9)
 RESCALE_BELOW = 1e-3  # of the expected sum: the scale is chosen anew where the linear program finds less
 NEAR_SAMPLE = 30.0  # scaled reduced cost at the prices of a sample up to which columns are added at first
@@ -137,7 +139,8 @@ class _LevelSearch:
 
     @property
     def _tolerance(self) -> float:
-        return LEVEL_TOLERANCE * max(abs(self._value), abs(self._bound)) if np.isfinite(self._bound) else 0.0
+        tolerance = WAITING_TOLERANCE if self._level.is_waiting else LEVEL_TOLERANCE
+        return tolerance * max(abs(self._value), abs(self._bound)) if np.isfinite(self._bound) else 0.0
 
     def solution(self) -> LevelSolution:
         """What was found."""

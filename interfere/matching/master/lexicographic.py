@@ -29,6 +29,7 @@ from interfere.time_budget import TimeBudget
 SHARE_OF_BUDGET = 0.5  # of what is left, for a level that is not the last
 WAITING_WEIGHT = 2.0  # of waiting in one sum with costs, beside the largest cost of a start
 EQUAL = 1e-11  # of the largest price: a reduced cost or price below is rounding
+NO_GAP = 1e-12  # relative: rounding of sums, below which the prices prove the very optimum
 LIMIT_SLACK = 1e-10  # relative: sums of the same costs in another order
 
 
@@ -192,7 +193,7 @@ def restrict_to_level(
     )
     problem = _keep_chosen(replace(problem, blocks=blocks), found.placement)
     # 2. Without a gap, what has a price is used up; with one, the sum is limited.
-    if gap > LEVEL_TOLERANCE * max(abs(found.value), abs(found.linear_bound)) / 100:
+    if gap > NO_GAP * max(abs(found.value), abs(found.linear_bound)):
         return problem, _with_limit(restriction, level, found)
     return problem, replace(restriction, tight=_priced_rows(problem, found, restriction, EQUAL * largest))
 

@@ -16,7 +16,7 @@ from interfere.policy.solve.levels import DecisionProblem
 from interfere.records import LevelKind, PlanLevel
 from interfere.time_budget import TimeBudget
 
-SAME_WEIGHT = 1e-9  # relative: sums of the same weights in another order
+SAME_WEIGHT = 1e-12  # relative: sums of the same weights in another order
 SHARE_OF_BISECTION = 0.6  # of the budget; the rest is for the sum below the threshold
 
 
