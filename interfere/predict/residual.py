@@ -28,7 +28,7 @@ from interfere.predict.online.corrected_quantiles import (
 from interfere.predict.online.novel_pairs import with_observed_cells, with_observed_pairs
 from interfere.predict.online.pair_corrections import Corrections, PairCorrections
 from interfere.predict.online.prior import ResidualPrior, WorkloadKey, default_prior
-from interfere.predict.online.solo_rates import MAX_PENDING_WINDOWS, SoloRate, window_slowdown
+from interfere.predict.online.solo_rates import MAX_PENDING_WINDOWS, MAX_RATE, MIN_RATE, SoloRate, window_slowdown
 from interfere.predict.online.stand_in_profiles import ResolveElsewhere, StandInProfiles
 from interfere.protocols import Predictor
 from interfere.records import (
@@ -167,6 +167,10 @@ class OnlineModel:
             return LearningResult(
                 ObservationResult.REJECTED, "a solo window without a step teaches no rate: send a longer window"
             )
+        steps_per_s = window.steps / (window.end_s - window.start_s)
+        if not MIN_RATE <= steps_per_s <= MAX_RATE:
+            reason = f"{steps_per_s:.3g} steps per second is no rate of a job: send steps, and times in seconds"
+            return LearningResult(ObservationResult.REJECTED, reason)
         key = window.workload, window.device_type
         rate = self.state.solo_rates.get(key, SoloRate()).with_window(window.steps, window.end_s - window.start_s)
         self.state.solo_rates[key] = rate

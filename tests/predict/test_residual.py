@@ -164,6 +164,18 @@ def test_one_wrong_solo_window_moves_no_slowdown() -> None:
     assert median(model, "a", "b") == pytest.approx(before, rel=0.01)
 
 
+@pytest.mark.parametrize("steps", [5e-301, 1e-12, 1e300])
+def test_a_rate_that_no_job_has_is_rejected_not_learned(steps: float) -> None:
+    model = OnlineModel(TablePredictor(TABLE))
+    for k in range(2):
+        model.observe(window(k, company=(), steps=100.0), resolve)
+    learned = model.observe(window(9, company=(), steps=steps), resolve)
+    assert learned.result is ObservationResult.REJECTED
+    assert "steps per second" in learned.reason
+    model.observe(window(10, company=(), steps=100.0), resolve)
+    assert model.summary()["solo_rates"] == 1
+
+
 def test_a_job_without_a_step_is_rejected_not_learned() -> None:
     model = OnlineModel(TablePredictor(TABLE))
     model.observe(window(0, company=(), steps=100.0), resolve)

@@ -12,6 +12,9 @@ from interfere.records import NAN, Progress
 MAX_PENDING_WINDOWS = 256  # newest pending windows per job in memory: more teach nothing more; the store keeps all
 RECENT_WINDOWS = 25  # whose median is the rate: a job that became faster is believed after a dozen solo windows
 
+# Steps per second of any job: one step in 30 years, and a thousand a nanosecond. Beyond lie wrong units and rounding.
+MIN_RATE, MAX_RATE = 1e-9, 1e12
+
 SoloKey = tuple[str, str]  # workload, device type
 
 
@@ -34,7 +37,8 @@ def robust_rate(rates: Sequence[float], known: float = NAN) -> float:
     lower, upper = ordered[(len(ordered) - 1) // 2], ordered[len(ordered) // 2]
     if math.isnan(known) or known <= 0:
         return lower
-    return lower if abs(math.log(lower / known)) <= abs(math.log(upper / known)) else upper
+    log_known = math.log(known)
+    return lower if abs(math.log(lower) - log_known) <= abs(math.log(upper) - log_known) else upper
 
 
 def window_slowdown(window: Progress, rate: SoloRate | None) -> float:
