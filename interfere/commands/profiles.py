@@ -33,7 +33,10 @@ def list_(
         row = (each.profile_id, each.workload, each.device_type, each.source, step_time, ", ".join(marks))
         table.add_row(*map(escape, row))
     documents = [
-        {name: None if value != value else value for name, value in asdict(each).items()}  # noqa: PLR0124 - NaN
+        {
+            name: None if isinstance(value, float) and math.isnan(value) else value
+            for name, value in asdict(each).items()
+        }
         for each in profiles
     ]
     emit({"profiles": documents}, table, as_json=as_json)

@@ -1,6 +1,6 @@
 """The actions, pairs and refusals of a plan: which job got which device, and the rule why it starts or waits."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -200,7 +200,7 @@ class AnswerBuilder:
         """Add the forbidden pairs of two classes to the list, as far as it goes."""
         rule: Rule | None = None
         for job_id in (job.id for job in candidates.job_classes[i]):
-            for partner_id in _partner_ids(candidates, table, j):
+            for partner_id in candidates.partner_ids(table, j):
                 pair = frozenset((job_id, partner_id))
                 if len(listed) >= MAX_REFUSALS:
                     return
@@ -222,16 +222,6 @@ def _forbidden_pairs(candidates: Candidates, table: PairCosts, forbidden: np.nda
     """How many pairs of jobs are forbidden, from the classes that are."""
     counts = candidates.counts
     if not table.rules.symmetric:
-        columns = next(columns for each, columns in candidates.resident_tables.values() if each is table)
-        return int(counts @ forbidden @ candidates.seats[columns])
+        return int(counts @ forbidden @ candidates.seats[candidates.seats_of(table)])
     twice = int(counts @ forbidden @ counts) - int(counts @ np.diagonal(forbidden))
     return twice // 2
-
-
-def _partner_ids(candidates: Candidates, table: PairCosts, j: int) -> Iterator[str]:
-    """The jobs of which column j of a table stands."""
-    if table.rules.symmetric:
-        yield from (job.id for job in candidates.job_classes[j])
-        return
-    columns = next(columns for each, columns in candidates.resident_tables.values() if each is table)
-    yield from (seat.resident.id for seat in candidates.seat_classes[columns[j]])

@@ -100,7 +100,7 @@ def refusals(candidates: Candidates, action: Action) -> tuple[tuple[Refusal, ...
     for table in candidates.tables():
         refused = np.flatnonzero(~np.isfinite(table.cost[i])).tolist()
         for j, group in zip(refused, table.rules.blocking_groups(i, refused), strict=True):
-            for partner_id in _partner_ids(candidates, table, j):
+            for partner_id in candidates.partner_ids(table, j):
                 if partner_id == job_id:
                     continue
                 total += 1
@@ -111,14 +111,6 @@ def refusals(candidates: Candidates, action: Action) -> tuple[tuple[Refusal, ...
                     rule = with_members(rule, stands_for, (job_id, partner_id))
                     examples[partner_id] = refuse(job_id, partner_id, rule)
     return (*alone.values(), *(refusal for examples in partners.values() for refusal in examples.values())), total
-
-
-def _partner_ids(candidates: Candidates, table: PairCosts, j: int) -> list[str]:
-    """The jobs of which column j of a table stands."""
-    if table.rules.symmetric:
-        return [job.id for job in candidates.job_classes[j]]
-    columns = next(columns for each, columns in candidates.resident_tables.values() if each is table)
-    return [seat.resident.id for seat in candidates.seat_classes[columns[j]]]
 
 
 # --- what there is to choose ------------------------------------------------------------------------------------------

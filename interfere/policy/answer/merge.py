@@ -50,13 +50,15 @@ def _merged_levels(plans: Sequence[Plan]) -> tuple[PlanLevel, ...]:
     merged: dict[tuple[int, int], PlanLevel] = {}
     for level in (level for plan in plans for level in plan.levels):
         key = (_LEVEL_ORDER.index(level.kind), -1 if level.priority is None else -level.priority)
-        other = merged.get(key)
-        if other is not None:
-            combine = max if level.kind is LevelKind.MAX_COST else operator.add
-            value, bound = combine(other.value, level.value), combine(other.lower_bound, level.lower_bound)
-            level = replace(level, value=value, lower_bound=bound)  # noqa: PLW2901
-        merged[key] = level
+        merged[key] = _combined(merged[key], level) if key in merged else level
     return tuple(merged[key] for key in sorted(merged))
+
+
+def _combined(one: PlanLevel, other: PlanLevel) -> PlanLevel:
+    """One level of two plans."""
+    combine = max if one.kind is LevelKind.MAX_COST else operator.add
+    value, bound = combine(one.value, other.value), combine(one.lower_bound, other.lower_bound)
+    return replace(one, value=value, lower_bound=bound)
 
 
 def all_waiting(job_ids: Iterable[str], context: PlanningContext, rule: Rule | None = None) -> Plan:

@@ -155,5 +155,4 @@ def _partners(candidates: Candidates, table: PairCosts, i: int) -> list[tuple[in
     if table.rules.symmetric:
         counts = [len(members) - (j == i) for j, members in enumerate(candidates.job_classes)]
         return [(j, count) for j, count in enumerate(counts) if count]
-    columns = next(columns for each, columns in candidates.resident_tables.values() if each is table)
-    return [(column, len(candidates.seat_classes[k])) for column, k in enumerate(columns)]
+    return [(column, len(candidates.seat_classes[k])) for column, k in enumerate(candidates.seats_of(table))]

@@ -96,6 +96,16 @@ class Candidates:
         """The cost tables of pairs on empty devices, then those of residents."""
         return [*self.pair_tables.values(), *(table for table, _ in self.resident_tables.values())]
 
+    def seats_of(self, table: PairCosts) -> list[int]:
+        """The seat class of each column of a table of residents."""
+        return next(columns for each, columns in self.resident_tables.values() if each is table)
+
+    def partner_ids(self, table: PairCosts, j: int) -> list[str]:
+        """The jobs for which column j of a table stands, pending or running."""
+        if table.rules.symmetric:
+            return [job.id for job in self.job_classes[j]]
+        return [seat.resident.id for seat in self.seat_classes[self.seats_of(table)[j]]]
+
     def cost_of(self, start: Start) -> tuple[float, float]:
         """What a start adds to the sum, and the largest cost of a job in it."""
         i, j = start.members[0], start.members[-1]

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from interfere.policy.costs.objectives import Objective
 from interfere.policy.rules.jobs_on_class import JobsOnClass
+from interfere.policy.rules.runtime import pair_end_s
 
 if TYPE_CHECKING:
     from interfere.policy.costs.pair_costs import PairCosts
@@ -22,10 +23,8 @@ Floats = NDArray[np.float64]
 
 def occupied_s(row_s: Floats, column_s: Floats, row_slowdown: Floats, column_slowdown: Floats) -> Floats:
     """float64[r, c]: until both have ended, from run times alone float64[r, 1], float64[1, c], and slowdowns."""
-    row_shared_s, column_shared_s = row_s * row_slowdown, column_s * column_slowdown
-    first_s = np.minimum(row_shared_s, column_shared_s)
-    row_left_s, column_left_s = row_s - first_s / row_slowdown, column_s - first_s / column_slowdown
-    return np.asarray(first_s + np.maximum(0.0, np.maximum(row_left_s, column_left_s)))
+    row_end_s = pair_end_s(row_s, column_s, row_slowdown, column_slowdown)
+    return np.maximum(row_end_s, pair_end_s(column_s, row_s, column_slowdown, row_slowdown))
 
 
 def solo_occupancy_costs(table: "PairCosts", objective: Objective) -> Floats:

@@ -40,7 +40,6 @@ def _with_actions(plan: Plan, actions: Sequence[Action], decision: DecisionProbl
         for i, members in enumerate(candidates.job_classes)
         for job in members
     }
-    started_before = {action.job_id: action for action in plan.actions if action.places}
     priced: list[Action] = []
     waiting = dict.fromkeys((level.priority for level in plan.levels if level.kind is LevelKind.WAITING_WEIGHT), 0.0)
     kept = {action.job_id for action in actions if action.partner_id}
@@ -56,8 +55,8 @@ def _with_actions(plan: Plan, actions: Sequence[Action], decision: DecisionProbl
             device_class = context.device_class(context.devices[action.device_id])
             alone = float(candidates.solo_cost[device_class][i])
             cost, start_cost = cost + alone, start_cost + alone
-            if action.job_id not in started_before or started_before[action.job_id] is not action:
-                action = replace(action, cost=alone)  # noqa: PLW2901 - the start gets its cost
+            priced.append(replace(action, cost=alone))
+            continue
         priced.append(action)
     levels = tuple(
         replace(level, value=cost, lower_bound=min(level.lower_bound, cost))
