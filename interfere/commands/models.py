@@ -1,4 +1,4 @@
-"""Which model a server serves: list those it can serve, take the published one, go back, hold on."""
+"""Which model a server serves: list those it can serve, load the published one, roll back, pin."""
 
 import time
 from dataclasses import asdict

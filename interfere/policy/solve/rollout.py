@@ -1,4 +1,4 @@
-"""The check of a plan for completion times: followed to the end it is no worse than the order of submission.
+"""Rollout of a plan for completion times: projected to the end it is no worse than the order of submission (FIFO).
 
 What the plan leaves waiting runs in order of submission afterwards, and starts now where that order would start it now:
 else a decision repeated at every event would not come to what was projected.

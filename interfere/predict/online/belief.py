@@ -2,7 +2,7 @@
 
 Every window is learned with a weight between 0 and 1 under heavy-tailed noise whose size is learned for its stream.
 Nothing is ever frozen: where windows agree with one another but not with the belief, a new epoch begins, of one pair,
-one job (`level_test`) or the whole domain (`stack_change`).
+one job (`job_change_point`) or the whole domain (`domain_change_point`).
 
 Law: the state is the fold of its windows in their order; equal windows give equal states.
 """
@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from interfere.predict.online import shifts, stack_change
+from interfere.predict.online import domain_change_point, shifts
 from interfere.predict.online.belief_state import (
     BeliefState,
     DomainBelief,
@@ -22,7 +22,7 @@ from interfere.predict.online.belief_state import (
     Update,
 )
 from interfere.predict.online.effects import Effects
-from interfere.predict.online.level_test import JobHistory, LevelTest
+from interfere.predict.online.job_change_point import JobHistory, LevelTest
 from interfere.predict.online.noise import VOTE_INTERVAL, StreamNoise, domain_noise, student_weight
 from interfere.predict.online.prior import ResidualPrior
 
@@ -111,7 +111,9 @@ class Belief:
         self._record_reporter(observation, information)
         # 4. Learn about the whole domain.
         window = RecentWindow(observation, first_error, expected.variance)
-        domain = replace(domain, window_count=domain.window_count + 1, recent=stack_change.with_recent(domain, window))
+        domain = replace(
+            domain, window_count=domain.window_count + 1, recent=domain_change_point.with_recent(domain, window)
+        )
         domain = self._vote_on_noise(domain_key, domain)
         state.domains[domain_key] = domain
         if self._stack_changed(domain_key, domain):
@@ -185,18 +187,18 @@ class Belief:
         """Test whether the software stack has changed when that is due, and begin a new epoch of the domain if so."""
         if domain.window_count < domain.next_test:
             return False
-        first_interval = stack_change.FIRST_INTERVAL
+        first_interval = domain_change_point.FIRST_INTERVAL
         due = replace(domain, next_test=domain.window_count + first_interval, test_interval=first_interval)
-        if not stack_change.looks_changed(domain):
+        if not domain_change_point.looks_changed(domain):
             self.state.domains[key] = replace(due, is_suspect=False)
             return False
         expected = any(other.epoch > domain.epoch for other in self.state.domains.values())
-        noise_var = stack_change.found_change(domain, expected=expected)
+        noise_var = domain_change_point.found_change(domain, expected=expected)
         if math.isnan(noise_var):
             self.state.domains[key] = replace(
                 due,
                 next_test=domain.window_count + domain.test_interval,
-                test_interval=min(2 * domain.test_interval, stack_change.MAX_INTERVAL),
+                test_interval=min(2 * domain.test_interval, domain_change_point.MAX_INTERVAL),
                 usual_noise_var=min(max(domain.usual_noise_var, domain.noise_var), 2.0 * domain.usual_noise_var),
                 is_suspect=False,
             )
@@ -219,8 +221,8 @@ class Belief:
             usual_noise_var=noise_var,
             recent=(),
             is_suspect=False,
-            next_test=domain.window_count + stack_change.RECENT_WINDOWS,
-            test_interval=stack_change.FIRST_INTERVAL,
+            next_test=domain.window_count + domain_change_point.RECENT_WINDOWS,
+            test_interval=domain_change_point.FIRST_INTERVAL,
         )
         for stream_key in [each for each in state.streams if shifts.domain_of(each[1]) == key]:
             del state.streams[stream_key]

@@ -8,7 +8,7 @@ from copy import copy
 from dataclasses import dataclass, field, fields
 from typing import NamedTuple, Self
 
-from interfere.predict.online.level_test import JobHistory
+from interfere.predict.online.job_change_point import JobHistory
 from interfere.predict.online.noise import StreamKey, StreamNoise
 from interfere.predict.online.prior import Floats, WorkloadKey
 from interfere.predict.online.solo_rates import SoloKey, SoloRate

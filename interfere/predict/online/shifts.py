@@ -4,9 +4,9 @@ The shift of a pair's log slowdown is ::
 
     constant + factor · log ŝ + of both families + own[victim] + harm[neighbour]
 
-The first three belong to an epoch of the domain (device type and mode), which `stack_change` finds: before the first
-such change they are exactly 0. `own` and `harm` drift by themselves a little with every window, and by much where
-`level_test` finds that a job has changed. The terms are updated as if they were independent before each window.
+The first three belong to an epoch of the domain (device type and mode), which `domain_change_point` finds: before the
+first such change they are exactly 0. `own` and `harm` drift by themselves a little with every window, and by much where
+`job_change_point` finds that a job has changed. The terms are updated as if they were independent before each window.
 """
 
 from dataclasses import replace

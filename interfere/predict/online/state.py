@@ -24,7 +24,7 @@ from interfere.predict.online.belief_state import (
     ReporterRecord,
 )
 from interfere.predict.online.effects import Effects
-from interfere.predict.online.level_test import JobHistory, LevelTest
+from interfere.predict.online.job_change_point import JobHistory, LevelTest
 from interfere.predict.online.noise import StreamNoise
 from interfere.predict.online.prior import Floats, RolePrior, WorkloadKey
 from interfere.predict.online.solo_rates import SoloRate

@@ -1,4 +1,4 @@
-"""Did the software stack change? A test of all jobs of a domain at once, from its recent windows.
+"""Change-point test of a device type: did its software stack change? Of all its jobs at once, from recent windows.
 
 Two Gaussian processes explain the errors of the last windows: errors of the pairs' own variance and of noise, or these
 and the shifts of a new epoch (`shifts`). Each may choose its noise, at a cost that grows with the distance from what is

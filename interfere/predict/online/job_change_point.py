@@ -1,4 +1,4 @@
-"""Has a job changed its level? A test of each job that ends in a new epoch of the job, or in nothing.
+"""Change-point test of one job: has its slowdown changed for good? If so, a new epoch of the job begins.
 
 Against the present belief stands a second hypothesis: since some window, all windows of the job are shifted by one
 constant. Its running log likelihood ratio is a cumulative sum (Page 1954, "Continuous inspection schemes") with a
