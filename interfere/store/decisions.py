@@ -126,23 +126,25 @@ class SqliteLedgers:
                 connection.execute(f"DELETE FROM {table} WHERE scope = ?", (scope,))  # noqa: S608 - names of ours
         return ledger if ledger.revision else None
 
-    def release_promises(self, job_id: str, decision_id: str, *, deadlines: bool) -> int:
-        """Delete what this decision promised a job or repeated, with `deadlines` what it accepted; returns how many."""
+    def release_promises(
+        self, job_id: str, decision_id: str, *, deadlines: bool
+    ) -> tuple[Promise | AcceptedDeadline, ...]:
+        """Delete what this decision promised a job or repeated, with `deadlines` what it accepted; returns all that."""
         with self._file.transaction() as connection:
             rows = connection.execute(
                 "SELECT scope, place, content FROM promise WHERE job_id = ?", (job_id,)
             ).fetchall()
             records = [(scope, place, promise_or_deadline_from_json(content)) for scope, place, content in rows]
             released = [
-                (scope, place)
+                (scope, place, record)
                 for scope, place, record in records
                 if decision_id in record.decision_ids and (deadlines or isinstance(record, Promise))
             ]
-            connection.executemany("DELETE FROM promise WHERE scope = ? AND place = ?", released)
+            connection.executemany("DELETE FROM promise WHERE scope = ? AND place = ?", [row[:2] for row in released])
             connection.executemany(
-                "UPDATE ledger SET revision = revision + 1 WHERE scope = ?", {(scope,) for scope, _ in released}
+                "UPDATE ledger SET revision = revision + 1 WHERE scope = ?", {(scope,) for scope, _, _ in released}
             )
-        return len(released)
+        return tuple(record for _, _, record in released)
 
 
 def _delete_oldest_scopes(connection: sqlite3.Connection, max_scopes: int) -> None:

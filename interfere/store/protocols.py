@@ -12,7 +12,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from interfere.records import JobProfile, MemoryUsage, Observation, ObservationResult, ScopeLedger
+from interfere.records import (
+    AcceptedDeadline,
+    JobProfile,
+    MemoryUsage,
+    Observation,
+    ObservationResult,
+    Promise,
+    ScopeLedger,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,8 +194,10 @@ class LedgerRepository(Protocol):
         `ledger.revision` is the revision that was read. Returns False, and writes nothing, when there is a newer one.
         """
 
-    def release_promises(self, job_id: str, decision_id: str, *, deadlines: bool) -> int:
-        """Delete what this decision promised a job or repeated, with `deadlines` what it accepted; returns how many."""
+    def release_promises(
+        self, job_id: str, decision_id: str, *, deadlines: bool
+    ) -> tuple[Promise | AcceptedDeadline, ...]:
+        """Delete what this decision promised a job or repeated, with `deadlines` what it accepted; returns all that."""
 
     def reset(self, scope: str) -> ScopeLedger | None:
         """Delete the ledger and the decisions of a scope; returns the ledger, None where there was none."""

@@ -49,6 +49,8 @@ def format_duration(seconds: float) -> str:
 
 def format_demand(demand: MemoryDemand) -> str:
     """The memory that a job needs, and where that is known from unless it is a measured peak."""
+    if math.isnan(demand.needed_bytes):
+        return "unknown"
     notes = _BASES[demand.basis]
     if not math.isnan(demand.known_bytes):
         known = _BASES[demand.known_basis]
