@@ -171,8 +171,8 @@ def relative_checkpoint_losses(jobs: Sequence[Job], alone: Sequence[Runtime]) ->
 def ageing(jobs: Sequence[Job], ageing_s: float) -> Floats:
     """float64[n], how much waiting counts: 1 + one for each `ageing_s` waited, from `AGEING_BEGINS` of them on.
 
-    At most `MAX_AGEING`, in whole steps: among jobs that have waited about as long, costs still decide. 1 where elapsed_s
-    is not known, and for all jobs where `ageing_s` is 0.
+    At most `MAX_AGEING`, in whole steps: among jobs that have waited about as long, costs still decide. 1 where
+    elapsed_s is not known, and for all jobs where `ageing_s` is 0.
     """
     elapsed_s = np.array([job.elapsed_s for job in jobs], dtype=np.float64)
     if ageing_s == 0:
