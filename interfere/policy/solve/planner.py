@@ -13,12 +13,12 @@ from interfere.policy.costs.candidates import find_candidates, resident_floor
 from interfere.policy.deadlines.infeasible import find_infeasible_deadlines
 from interfere.policy.pool_parts import independent_parts
 from interfere.policy.problem_size import problem_size
+from interfere.policy.solve.decision_problem import DecisionProblem, decision_problem
 from interfere.policy.solve.greedy import place_greedily, waiting_jobs
 from interfere.policy.solve.groups import start_groups
-from interfere.policy.solve.levels import DecisionProblem, decision_problem
 from interfere.policy.solve.queue_order import in_queue_order
-from interfere.policy.solve.rollout import in_order_of_submission
 from interfere.policy.solve.search import DecisionSolution, largest_cost, solve_decision
+from interfere.policy.solve.submission_order import in_order_of_submission
 from interfere.policy.validate import validate_snapshot
 from interfere.records import LevelKind, Plan, PlanLevel, Snapshot, SolveStatus
 from interfere.time_budget import TimeBudget

@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from interfere.matching.master.level import LEVEL_TOLERANCE
 from interfere.matching.master.lexicographic import LevelResult, Solution, solve_levels
 from interfere.matching.master.problem import BlockCosts, ColumnKind, Columns, Floats, Placement, PlacementProblem
-from interfere.policy.solve.levels import DecisionProblem
+from interfere.matching.master.tolerance import is_proved
+from interfere.policy.solve.decision_problem import DecisionProblem
 from interfere.records import LevelKind, PlanLevel
 from interfere.time_budget import TimeBudget
 
@@ -30,10 +30,7 @@ class DecisionSolution:
     @property
     def is_optimal(self) -> bool:
         """Whether every level is within the tolerance of its bound."""
-        return all(
-            level.value - level.lower_bound <= LEVEL_TOLERANCE * max(abs(level.value), abs(level.lower_bound))
-            for level in self.levels
-        )
+        return all(is_proved(level.value, level.lower_bound) for level in self.levels)
 
 
 def solve_decision(

@@ -30,9 +30,9 @@ from interfere.matching.master.restricted_master import (
     solve_integer_program,
 )
 from interfere.matching.master.sampling import sample_prices
+from interfere.matching.master.tolerance import LEVEL_TOLERANCE, level_tolerance
 from interfere.time_budget import TimeBudget
 
-LEVEL_TOLERANCE = 1e-7  # of Σ |cost| of a placement: as far above its bound as a level may be and count as proved
 # Waiting is searched on to the last digit: a light job that waits in vain is less than the tolerance beside heavy ones.
 WAITING_TOLERANCE = 1e-13
 SCALED_SUM = 1e4  # what the sum of a level is scaled to for HiGHS, whose tolerances are absolute (1e-9)
@@ -74,16 +74,6 @@ class LevelSolution:
     linear_bound: float  # that the prices prove; the bound of an integer program may be higher
     prices: Prices | None  # None where the floor of the level is the bound
     columns: Columns  # that were at hand, for the next level to start from
-
-    @property
-    def is_optimal(self) -> bool:
-        """Whether no placement is better by more than the tolerance."""
-        return self.value - self.lower_bound <= self.tolerance
-
-    @property
-    def tolerance(self) -> float:
-        """In units of the sum."""
-        return LEVEL_TOLERANCE * max(abs(self.value), abs(self.lower_bound)) if np.isfinite(self.lower_bound) else 0.0
 
 
 def solve_level(
@@ -139,8 +129,8 @@ class _LevelSearch:
 
     @property
     def _tolerance(self) -> float:
-        tolerance = WAITING_TOLERANCE if self._level.is_waiting else LEVEL_TOLERANCE
-        return tolerance * max(abs(self._value), abs(self._bound)) if np.isfinite(self._bound) else 0.0
+        share = WAITING_TOLERANCE if self._level.is_waiting else LEVEL_TOLERANCE
+        return level_tolerance(self._value, self._bound, share)
 
     def solution(self) -> LevelSolution:
         """What was found."""
