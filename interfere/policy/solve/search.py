@@ -150,12 +150,15 @@ def _within(problem: PlacementProblem, placement: Placement) -> Placement:
 
 
 def _thresholds(decision: DecisionProblem) -> Floats:
-    """Sorted distinct costs of a job that can be the largest; the floor of the residents first."""
-    floor = decision.resident_floor
+    """Sorted distinct costs of a job that can be the largest; first the least that it can be in any placement.
+
+    That is the floor of the residents; without residents 0, where no job starts, or a negative cost.
+    """
     costs = [np.zeros(0)]
     for block, largest in zip(decision.problem.blocks, decision.max_job_costs, strict=True):
         costs += [largest.solo[block.solo_allowed], largest.pair[block.pair_allowed], largest.seat[block.seat_allowed]]
     distinct = np.unique(np.concatenate(costs))
+    floor = decision.resident_floor if decision.resident_floor > -np.inf else float(distinct.min(initial=0.0))
     return np.concatenate([[floor], distinct[distinct > floor]])
 
 
