@@ -25,6 +25,7 @@ from interfere.v1 import policy_pb2_grpc as rpc
 from serving.calls.executors import Executors
 from serving.calls.health import NOT_SERVING, SERVING, HealthService
 from serving.calls.interceptor import CallInterceptor
+from serving.calls.readiness import StartingServicer
 from serving.metrics import Metrics
 from serving.models.archive import ModelArchive
 from serving.models.host import ModelHost
@@ -109,35 +110,43 @@ def start_server(settings: Settings) -> RunningServer:
     published = load_served_model(folder)
     metrics = Metrics()
     with ExitStack() as resources:
-        # 2. The store, a copy of the model that stays whatever is published later, and the core over both.
+        # 2. The store, and a copy of the model that stays whatever is published later.
         store = SqliteStore(settings.store_path)
         resources.callback(store.close)
         archive = ModelArchive(settings.served_models_path)
         model = _archived(published, archive)
+        # 3. gRPC: health answers while the log is learned, everything else is refused until it is.
+        stopping, starting = threading.Event(), StartingServicer()
+        server, health_service = _grpc_server(settings, starting, metrics, stopping)
+        resources.callback(lambda: server.stop(None).wait(INTERRUPTION_S))
+        port = _bind(server, settings.host, settings.port)
+        for name, status in zip(HEALTH_NAMES, (SERVING, NOT_SERVING), strict=True):
+            health_service.set(name, status)
+        server.start()
+        # 4. The core, which learns the log.
         core = PolicyCore(
             model=model,
             store=store,
             metrics=metrics,
             time_budget_s=settings.time_budget_s,
             max_log_entries=settings.max_log_entries,
+            learns_beside=True,
         )
         metrics.watch_sizes(settings.store_path, lambda: sum(core.state.learned.counts.values()))
-        resources.callback(core.store_state)
+        resources.callback(core.close)
+        if core.state_is_due:
+            core.store_state()
         watched = settings.model or settings.champion_path
         learn = partial(learn_in_process, settings.store_path)
         models = ModelHost(core, archive, watched, metrics, learn)
         workers = _start_workers(settings, core, metrics, resources)
-        # 3. gRPC and metrics.
-        stopping = threading.Event()
-        server, health_service = _grpc_server(settings, _servicer(settings, core, models, workers), metrics, stopping)
-        resources.callback(lambda: server.stop(None).wait(INTERRUPTION_S))
-        port = _bind(server, settings.host, settings.port)
+        # 5. Metrics, and calls.
+        resources.callback(lambda: server.stop(None).wait(INTERRUPTION_S))  # before what calls need is closed
         metrics_port = _serve_metrics(settings, metrics, resources)
         watch = ModelWatch(models, settings.model_poll_s)
         resources.callback(watch.close)
-        server.start()
-        for name in HEALTH_NAMES:
-            health_service.set(name, SERVING)
+        starting.be_ready(_servicer(settings, core, models, workers))
+        health_service.set(SERVICE, SERVING)
         fields = {
             "address": f"{settings.host}:{port}",
             "model": core.state.version,
@@ -209,6 +218,7 @@ def _start_workers(settings: Settings, core: PolicyCore, metrics: Metrics, resou
             model_version=state.version,
             last_sequence=state.learned.last_sequence,
             profiles_digest=state.profiles.digest(),
+            relearning=state.learned.relearning,
         )
 
     workers = WorkerPool(
@@ -229,7 +239,7 @@ def _servicer(settings: Settings, core: PolicyCore, models: ModelHost, workers: 
 
 
 def _grpc_server(
-    settings: Settings, servicer: PolicyServicer, metrics: Metrics, stopping: threading.Event
+    settings: Settings, servicer: StartingServicer, metrics: Metrics, stopping: threading.Event
 ) -> tuple[grpc.Server, HealthService]:
     max_message_bytes = settings.message_mib * 2**20
     executors = Executors(settings)

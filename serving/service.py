@@ -56,7 +56,6 @@ from serving.profiles import ProfileCatalogue
 from serving.state import Knowledge, ServedModel, ServedState
 
 _log = logging.getLogger(__name__)
-CLOSE_S = 0.3  # how long a server that stops waits for its writer; the state is then folded from the log again
 
 
 class PolicyCore:
@@ -70,9 +69,14 @@ class PolicyCore:
         metrics: Metrics,
         time_budget_s: float,
         max_log_entries: int = 10_000_000,
+        learns_beside: bool = False,
     ) -> None:
-        """`time_budget_s`: of decisions that name none; `max_log_entries`: of the log that are kept."""
+        """`time_budget_s`: of decisions that name none; `max_log_entries`: of the log that are kept.
+
+        `learns_beside`: a long log is learned again beside all calls, which are answered by the model before it.
+        """
         self._store, self._metrics, self._max_log_entries = store, metrics, max_log_entries
+        self._learns_beside = learns_beside
         self._writer = threading.Lock()  # held by whoever changes profiles, the log or the model
         profiles = self._stored_catalogue(model)
         self._observed = self._learned_by(model, profiles)
@@ -107,6 +111,7 @@ class PolicyCore:
                 learned_with, profiles = profiles, self._stored_catalogue(model)
                 observed.use_profiles(profiles, changed=profiles.changes_since(learned_with))
             observed.catch_up()
+            self._observed.close()
             self._observed = observed
             self._state = ServedState(model=model, profiles=profiles, learned=observed.published)
         self._metrics.set_model_version(self._state.version)
@@ -124,19 +129,35 @@ class PolicyCore:
         """What a model learns from the log."""
         store = self._store
         return ObservationLedger(
-            model.untaught, store.observations, store.checkpoints, profiles, self._metrics, self._max_log_entries
+            model.untaught,
+            store.observations,
+            store.checkpoints,
+            profiles,
+            self._metrics,
+            self._max_log_entries,
+            writer=self._writer if self._learns_beside else None,
+            on_replaced=self._show_learned,
         )
 
-    def catch_up(self, last_sequence: int, profiles_digest: str) -> None:
-        """Learn what another process wrote to the store, at least up to an entry of the log."""
+    def _show_learned(self) -> None:
+        """Answer from what is published now."""
+        self._state = replace(self._state, learned=self._observed.published)
+
+    def catch_up(self, last_sequence: int, profiles_digest: str, *, relearning: bool = False) -> None:
+        """Learn what another process wrote to the store, at least up to an entry of the log.
+
+        `relearning`: that process learns the log again; the present model answers until it has stored the result.
+        """
         with self._writer:
             state = self._state
             if state.profiles.digest() != profiles_digest:
                 profiles = self._stored_catalogue(state.model)
-                self._observed.use_profiles(profiles, changed=profiles.changes_since(state.profiles))
+                changed = profiles.changes_since(state.profiles)
+                self._observed.use_profiles(profiles, changed=changed, relearning=relearning)
                 state = replace(state, profiles=profiles)
-            if self._observed.published.last_sequence < last_sequence:
-                self._observed.catch_up()
+            learned = self._observed.published
+            if learned.last_sequence < last_sequence or (learned.relearning and not relearning):
+                self._observed.catch_up(relearning=relearning)
             self._state = replace(state, learned=self._observed.published)
 
     # --- predictions ------------------------------------------------------------------------------------------------
@@ -257,8 +278,14 @@ class PolicyCore:
     def observe(self, reported: Sequence[Reported]) -> tuple[ObservationAnswer, ...]:
         """An answer for each observation. All but rejected ones are stored before this returns."""
         with self._writer:
-            answers = self._observed.observe(reported)
-            self._state = replace(self._state, learned=self._observed.published)
+            observed = self._observed
+            answers = observed.observe(reported)
+            self._show_learned()
+        if observed.state_is_due:
+            observed.store_state()
+            with self._writer:
+                observed.prune()
+                self._show_learned()
         for observation, answer in zip(reported, answers, strict=True):
             if isinstance(observation, Outcome) and answer.result is ObservationResult.APPLIED:
                 self._decisions.apply_outcome(observation)
@@ -271,12 +298,18 @@ class PolicyCore:
         return self._observed.log(at, limit)
 
     def store_state(self) -> None:
-        """Store the online state, so that the next start is quick; not where a writer does not end."""
-        if self._writer.acquire(timeout=CLOSE_S):
-            try:
-                self._observed.store_state()
-            finally:
-                self._writer.release()
+        """Store the online state, so that the next start is quick."""
+        self._observed.store_state()
+
+    @property
+    def state_is_due(self) -> bool:
+        """Whether so much was learned since the last stored state that a new one should be stored."""
+        return self._observed.state_is_due
+
+    def close(self) -> None:
+        """Learn nothing again, and store the online state."""
+        self._observed.close()
+        self.store_state()
 
     def register(self, profiles: Sequence[JobProfile]) -> tuple[str, ...]:
         """Store profiles, all or none; they are used from now on.

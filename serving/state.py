@@ -17,6 +17,7 @@ from interfere.predict.measured import MeasuredPredictor, StepTimes, read_measur
 from interfere.predict.occlusion import Occlusion
 from interfere.predict.online.prior import ResidualPrior, read_prior
 from interfere.predict.online.stand_in_profiles import ResolveElsewhere
+from interfere.predict.online.unseen_device import JobCoordinates, no_coordinates
 from interfere.predict.onnx import load_model
 from interfere.predict.residual import OnlineModel
 from interfere.protocols import Predictor
@@ -38,6 +39,7 @@ class ServedModel:
     prior: ResidualPrior | None = None  # of the online correction
     measured: Iterable[tuple[str, str, str, str]] = ()  # pairs answered by their measurement
     step_times: StepTimes = field(default_factory=dict)  # of the measured jobs
+    coordinates: JobCoordinates = no_coordinates  # of jobs on device types that the model never saw
     folder: Path
     check_encodable: Callable[[JobProfile], None]  # raises InvalidInputError
     forget: Callable[[Iterable[JobProfile], str, str], None]  # profiles that came with a request: device type, mode
@@ -48,7 +50,12 @@ class ServedModel:
         `elsewhere` finds a workload's profile on any device type.
         """
         return OnlineModel(
-            self.predictor, self.prior, measured=self.measured, step_times=self.step_times, elsewhere=elsewhere
+            self.predictor,
+            self.prior,
+            measured=self.measured,
+            step_times=self.step_times,
+            coordinates=self.coordinates,
+            elsewhere=elsewhere,
         )
 
     def catalogue(self, registered: Iterable[JobProfile], unreadable: Mapping[str, str]) -> ProfileCatalogue:
@@ -76,6 +83,7 @@ def load_served_model(folder: Path) -> ServedModel:
         prior=read_prior(folder),
         measured=tuple(measured),
         step_times=step_times,
+        coordinates=model.coordinates,
         folder=folder,
         check_encodable=model.check_encodable,
         forget=model.forget,

@@ -36,6 +36,12 @@ class JobSpace:
         scaled = (jobs[:, self.columns].astype(np.float64) - self.centre) * self.scale
         return np.asarray(np.clip(np.where(np.isnan(scaled), 0.0, scaled), -self.reach, self.reach))
 
+    def standardised(self, jobs: NDArray[np.float32]) -> Floats:
+        """float64[n, C] of encoded jobs float32[n, F]: coordinates in which every column has the weight 1 ÷ √C."""
+        weight = self.reach / CLIP
+        scale = np.where(weight > 0.0, weight, np.inf) * np.sqrt(len(self.columns))
+        return np.asarray(self.coordinates(jobs) / scale)
+
     def kernel(self, jobs: NDArray[np.float32]) -> Floats:
         """k(x, u): float64[n, m] of encoded jobs float32[n, F]."""
         return gaussian(self.coordinates(jobs), self.points)

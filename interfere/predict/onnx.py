@@ -82,6 +82,12 @@ class OnnxPredictor:
             "or set allow_extrapolation"
         )
 
+    def coordinates(self, jobs: Sequence[JobProfile], device_type: str, mode: str) -> NDArray[np.float64]:
+        """float64[n, C]: jobs in the standardised space of the jobs of training; C is 0 for a model without one."""
+        if self._job_space is None:
+            return np.zeros((len(jobs), 0))
+        return self._job_space.standardised(self._encode(jobs, device_type, mode))
+
     def predict_pairs(self, batch: PairBatch) -> Prediction:
         """The champion's answer for every pair of the batch.
 

@@ -8,9 +8,9 @@ from interfere.store.json_records import observation_from_json, observation_kind
 from interfere.store.protocols import NewObservation, RolledBackRange, StateCheckpoint, StoredObservation
 from interfere.store.sqlite_file import SqliteFile
 
-PAGE_ENTRIES = 5_000  # entries in memory while the log is read
+PAGE_ENTRIES = 1_000  # entries in memory while the log is read; other calls wait 4 ms for a page
 PRUNED_AT_ONCE = 50_000  # a third of a second, while other writes wait
-MAX_CHECKPOINTS = 2  # the newest, and the one before it in case a rollback goes further back
+MAX_CHECKPOINTS = 4  # the newest, and those before it in case a rollback goes further back
 MAX_SEQUENCE = 2**62  # above every sequence number and every time in seconds
 # Memory usages of one job read at once: for most jobs the newest one already says that the job keeps to its grant.
 PAGE_MEMORY_USAGES = 8

@@ -1390,7 +1390,7 @@ class Score(_message.Message):
     def __init__(self, split: _Optional[str] = ..., model: _Optional[str] = ..., metric: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
 
 class OnlineState(_message.Message):
-    __slots__ = ("observations", "pending_solo", "solo_rates", "corrected_jobs", "corrected_pairs", "quarantined", "alarms", "frozen", "outcomes", "memory_usages", "reporters", "changed_domains")
+    __slots__ = ("observations", "pending_solo", "solo_rates", "corrected_jobs", "corrected_pairs", "quarantined", "alarms", "frozen", "outcomes", "memory_usages", "reporters", "changed_domains", "relearning")
     OBSERVATIONS_FIELD_NUMBER: _ClassVar[int]
     PENDING_SOLO_FIELD_NUMBER: _ClassVar[int]
     SOLO_RATES_FIELD_NUMBER: _ClassVar[int]
@@ -1403,6 +1403,7 @@ class OnlineState(_message.Message):
     MEMORY_USAGES_FIELD_NUMBER: _ClassVar[int]
     REPORTERS_FIELD_NUMBER: _ClassVar[int]
     CHANGED_DOMAINS_FIELD_NUMBER: _ClassVar[int]
+    RELEARNING_FIELD_NUMBER: _ClassVar[int]
     observations: int
     pending_solo: int
     solo_rates: int
@@ -1415,7 +1416,8 @@ class OnlineState(_message.Message):
     memory_usages: int
     reporters: _containers.RepeatedCompositeFieldContainer[ReporterState]
     changed_domains: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, observations: _Optional[int] = ..., pending_solo: _Optional[int] = ..., solo_rates: _Optional[int] = ..., corrected_jobs: _Optional[int] = ..., corrected_pairs: _Optional[int] = ..., quarantined: _Optional[int] = ..., alarms: _Optional[int] = ..., frozen: _Optional[_Iterable[str]] = ..., outcomes: _Optional[int] = ..., memory_usages: _Optional[int] = ..., reporters: _Optional[_Iterable[_Union[ReporterState, _Mapping]]] = ..., changed_domains: _Optional[_Iterable[str]] = ...) -> None: ...
+    relearning: bool
+    def __init__(self, observations: _Optional[int] = ..., pending_solo: _Optional[int] = ..., solo_rates: _Optional[int] = ..., corrected_jobs: _Optional[int] = ..., corrected_pairs: _Optional[int] = ..., quarantined: _Optional[int] = ..., alarms: _Optional[int] = ..., frozen: _Optional[_Iterable[str]] = ..., outcomes: _Optional[int] = ..., memory_usages: _Optional[int] = ..., reporters: _Optional[_Iterable[_Union[ReporterState, _Mapping]]] = ..., changed_domains: _Optional[_Iterable[str]] = ..., relearning: _Optional[bool] = ...) -> None: ...
 
 class ReporterState(_message.Message):
     __slots__ = ("reporter", "windows", "trust", "weight")

@@ -79,6 +79,8 @@ def test_a_restart_with_a_long_log(model_folder: Path, tmp_path: Path) -> None:
     )
     for start in range(0, ENTRIES, 2_000):
         ledger.observe([_window(k, rng.choice(names), rng.choice(names)) for k in range(start, start + 2_000)])
+        if ledger.state_is_due:
+            ledger.store_state()
     store.close()  # and no snapshot at the end
     start_s = time.perf_counter()
     with serving(model_folder, path) as served:

@@ -185,12 +185,12 @@ class StoreLaws:
 
     def test_only_the_newest_checkpoints_are_kept(self, open_store: Callable[[], Store]) -> None:
         store = open_store()
-        for k in range(1, 6):
+        for k in range(1, 8):
             store.checkpoints.put(StateCheckpoint(sequence=k, key="k", content=bytes([k])))
         store.close()
         checkpoints = open_store().checkpoints
-        assert [(s.sequence, s.content) for s in checkpoints.find("k")] == [(5, b"\x05"), (4, b"\x04")]
-        assert [s.sequence for s in checkpoints.find("k", up_to=4)] == [4]
+        assert [(s.sequence, s.content) for s in checkpoints.find("k")] == [(k, bytes([k])) for k in (7, 6, 5, 4)]
+        assert [s.sequence for s in checkpoints.find("k", up_to=5)] == [5, 4]
         assert list(checkpoints.find("other")) == []
 
     def test_decisions_come_back_by_scope_and_id(self, open_store: Callable[[], Store]) -> None:

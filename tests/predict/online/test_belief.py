@@ -7,7 +7,7 @@ import pytest
 
 from interfere.predict.online.belief import Belief
 from interfere.predict.online.belief_state import BeliefState
-from interfere.predict.online.job_change_point import JobHistory
+from interfere.predict.online.change_points.job import JobHistory
 from interfere.predict.online.prior import default_prior
 from tests.predict.online.belief_streams import DOMAIN, LIES, Stream, observation, run_stream, run_upgrade
 
