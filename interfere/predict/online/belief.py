@@ -197,7 +197,7 @@ class Belief:
                 usual_noise_var=min(max(domain.usual_noise_var, domain.noise_var), 2.0 * domain.usual_noise_var),
                 is_suspect=False,
             )
-        elif not domain.is_suspect:
+        elif not domain_change.may_be_confirmed(domain):
             self.state.domains[key] = replace(due, is_suspect=True)
         else:
             self._begin_domain_epoch(key, domain, max(noise_var, domain.usual_noise_var))

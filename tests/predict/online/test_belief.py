@@ -37,6 +37,19 @@ def test_two_colluding_reporters_of_eight_harm_nobody_else() -> None:
     assert lied.error(lied.honest_jobs) <= 1.2 * honest.error(lied.honest_jobs)
 
 
+@pytest.mark.parametrize("seed", [11, 1027, 1045])
+def test_noise_of_a_new_site_is_no_change_of_its_software(seed: int) -> None:
+    """Eight times the noise of training; the errors of its first windows happen to look like shifts of jobs."""
+    for reporters in (4, 8):
+        honest = run_stream(Stream(noise=0.2, seed=seed, reporters=reporters, windows=200))
+        lied = run_stream(
+            Stream(
+                noise=0.2, seed=seed, reporters=reporters, windows=200, lie="growing", liars=(0, 1)[: reporters // 4]
+            )
+        )
+        assert honest.belief.domain(DOMAIN).epoch == lied.belief.domain(DOMAIN).epoch == 0
+
+
 @pytest.mark.parametrize("change", [0.6, 1.5, 3.0])
 @pytest.mark.parametrize("noise", NOISES)
 def test_a_changed_job_is_learned_within_forty_of_its_windows(change: float, noise: float) -> None:

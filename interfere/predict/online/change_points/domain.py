@@ -29,11 +29,13 @@ RECENT_WINDOWS = 64  # that the test reads: one test of 64 takes about 4 ms
 LEFT_OUT = 0.25  # share of the reporters, or of the victims where too few reporters give their names
 MIN_REPORTERS = 4  # with names: a quarter of fewer is none of them
 MIN_VICTIMS = 4  # that remain without the left-out quarter
-MIN_WINDOWS = 24  # in fewer, noise alone may look like shifts
+MIN_WINDOWS, MIN_CONFIRMING_WINDOWS = 24, 40  # in fewer, noise alone may look like shifts
 LARGE_ERROR = 2.0  # median |error| of a source ÷ its expected deviation: .67 without any change
-# Log marginal likelihood ratios at which a change is found. Distorted tables reach 8 to 20 within 32 windows and a
-# median of 5 without their worst quarter; noise of 20 % reaches 6 and 5 in 16 windows, and less later.
-THRESHOLD, KEPT_THRESHOLD, EXPECTED_THRESHOLD = 8.0, 4.0, 3.0
+# Log marginal likelihood ratios at which a change is suspected, and confirmed by the next test. The evidence of a
+# change grows with its windows: distorted tables reach 9 to 24 in 24 windows and 14 to 30 in 32, with a median of 5
+# without their worst quarter. Noise of 20 %, where training saw 2.4 %, reaches 9 to 12 in 24 windows of one stream in
+# fifty, and 8 to 10 in 32; 15 in one of a thousand.
+THRESHOLD, CONFIRMED_THRESHOLD, KEPT_THRESHOLD, EXPECTED_THRESHOLD = 8.0, 13.0, 4.0, 3.0
 FIRST_INTERVAL, MAX_INTERVAL = 8, 256  # windows from one test to the next; doubled by every test that finds nothing
 NOISE_FACTORS = (1.0, 2.0, 4.0, 8.0, 16.0)  # of the noise's standard deviation
 # Shifts that leave so much noise explain nothing: false reports among noise of 10 to 20 % leave a factor of 16.
@@ -55,6 +57,11 @@ def looks_changed(domain: DomainBelief) -> bool:
     return len(domain.recent) >= MIN_WINDOWS and 2 * large >= len(errors)
 
 
+def may_be_confirmed(domain: DomainBelief) -> bool:
+    """Whether one more test that finds a change decides."""
+    return domain.is_suspect and len(domain.recent) >= MIN_CONFIRMING_WINDOWS
+
+
 def found_change(domain: DomainBelief, *, expected: bool) -> float:
     """The noise variance under a new epoch; NaN where the recent windows do not speak for a change.
 
@@ -69,7 +76,8 @@ def found_change(domain: DomainBelief, *, expected: bool) -> float:
     of_all, noise_var = _likelihood_ratio(domain.recent, domain.usual_noise_var)
     of_kept, _ = _likelihood_ratio(kept, domain.usual_noise_var)
     least = -math.inf if expected else KEPT_THRESHOLD
-    if of_all <= (EXPECTED_THRESHOLD if expected else THRESHOLD) or of_kept <= least:
+    threshold = CONFIRMED_THRESHOLD if may_be_confirmed(domain) else THRESHOLD
+    if of_all <= (EXPECTED_THRESHOLD if expected else threshold) or of_kept <= least:
         return math.nan
     return noise_var if noise_var <= MAX_NOISE_FACTOR**2 * domain.usual_noise_var else math.nan
 
