@@ -8,7 +8,7 @@ by the revision of its scope's ledger.
 
 import logging
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -16,12 +16,10 @@ import numpy as np
 
 from interfere.errors import InvalidInputError, LimitError, Violation
 from interfere.policy.answer.ranking import rank
-from interfere.policy.validate import validate_snapshot
 from interfere.predict.groups import compose_groups, total_memory_share
 from interfere.records import (
     MODES,
     Explanation,
-    Job,
     JobProfile,
     MatrixBatch,
     ObservationResult,
@@ -53,6 +51,7 @@ from serving.learning.ledger import ObservationLedger
 from serving.limits import MAX_CELLS, MAX_ENTRIES, MAX_PAIRS, check_size
 from serving.metrics import Metrics
 from serving.profiles import ProfileCatalogue
+from serving.request_checks import check_snapshot, requested_device_type, unknown_profile_ids
 from serving.state import Knowledge, ServedModel, ServedState
 
 _log = logging.getLogger(__name__)
@@ -165,7 +164,7 @@ class PolicyCore:
     def predict(self, query: PairQuery) -> PairAnswer:
         """A prediction or an abstention for every pair; raises only on a broken request."""
         state = self._state
-        device_type = _device_type(state, query.device_type)
+        device_type = requested_device_type(state, query.device_type)
         n = len(query.jobs)
         requested = sum(len(indices) - 1 for indices in query.pairs) or n * (n - 1)
         if requested > MAX_PAIRS:
@@ -197,7 +196,7 @@ class PolicyCore:
     def predict_matrix(self, query: MatrixQuery) -> MatrixAnswer:
         """Both directions of a matrix. It does not abstain: a job without a profile is a violation with its path."""
         state = self._state
-        device_type = _device_type(state, query.device_type)
+        device_type = requested_device_type(state, query.device_type)
         sides = {"victims": query.victims, "neighbours": query.neighbours or query.victims}
         cells = len(sides["victims"]) * len(sides["neighbours"])
         if cells > MAX_CELLS:
@@ -241,7 +240,7 @@ class PolicyCore:
         None when only validated.
         """
         check_size(snapshot)
-        _check(snapshot, self._state)
+        check_snapshot(snapshot, self._state)
         if validate_only:
             self._decisions.check_clock(snapshot)
             return None
@@ -259,7 +258,7 @@ class PolicyCore:
     def rank(self, query: RankQuery) -> RankAnswer:
         """Every device for one job, best first."""
         state = self._state
-        if bad := _unknown_ids({"job": query.job}, state.profiles):
+        if bad := unknown_profile_ids({"job": query.job}, state.profiles):
             raise InvalidInputError.from_violations(bad)
         promises = self._decisions.promises(query.scope) if query.scope else ()
         devices = query.devices
@@ -363,44 +362,3 @@ class PolicyCore:
         """The served model and the state of its online correction."""
         state = self._state
         return model_info(state.model.manifest, state.learned.summary())
-
-
-def _device_type(state: ServedState, requested: str) -> str:
-    """The requested device type, else the only one that the model knows."""
-    if requested:
-        return requested
-    known = sorted({domain.device_type for domain in state.model.manifest.domains})
-    if len(known) == 1:
-        return known[0]
-    raise InvalidInputError.from_violations(
-        [Violation(field="device_type", what="is needed", value="''", remedy=f"one of {', '.join(known)}")]
-    )
-
-
-def _check(snapshot: Snapshot, state: ServedState) -> None:
-    """Raise InvalidInputError for a snapshot that contradicts itself or names unknown profiles."""
-    bad = [
-        Violation(field=name, what="must be printable and short", value=repr(value[:40]), remedy="≤ 256 characters")
-        for name, value in (("scope", snapshot.scope), ("snapshot_id", snapshot.snapshot_id))
-        if len(value) > 256 or not value.isprintable()
-    ]
-    bad += validate_snapshot(snapshot)
-    jobs = {f"pending[{k}]": job for k, job in enumerate(snapshot.pending)}
-    for k, device in enumerate(snapshot.devices):
-        jobs |= {f"devices[{k}].residents[{r}]": job for r, job in enumerate(device.residents)}
-    bad += _unknown_ids(jobs, state.profiles)
-    if bad:
-        raise InvalidInputError.from_violations(bad)
-
-
-def _unknown_ids(jobs: Mapping[str, Job], profiles: ProfileCatalogue) -> list[Violation]:
-    return [
-        Violation(
-            field=f"{path}.profile_id",
-            what="no profile has this id",
-            value=repr(job.profile_id),
-            remedy="leave it out to use the workload's newest, or register the profile first",
-        )
-        for path, job in jobs.items()
-        if job.profile_id and not profiles.knows(job.profile_id)
-    ]

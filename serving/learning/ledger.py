@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 
-from interfere.errors import NotFoundError, UnavailableError
+from interfere.errors import UnavailableError
 from interfere.predict.memory_guard import impossible_usage
 from interfere.predict.online.window_learning import LearningResult
 from interfere.predict.residual import OnlineModel
@@ -31,9 +31,10 @@ from interfere.records import (
 )
 from interfere.store.json_records import observation_kind, observation_to_json
 from interfere.store.protocols import CheckpointRepository, NewObservation, ObservationRepository
-from interfere.wire.messages import LogEntry, ObservationAnswer, ObservationLog, Reported, Unreadable
-from serving.learning.learned_state import LearnedState, largest_corrections, online_summary
-from serving.learning.log_fold import LogFold, NewModel, is_rolled_back
+from interfere.wire.messages import ObservationAnswer, ObservationLog, Reported, Unreadable
+from serving.learning.learned_state import LearnedState
+from serving.learning.log_fold import LogFold, NewModel
+from serving.learning.log_reading import read_log
 from serving.learning.relearning import FEW_ENTRIES, Relearning
 from serving.metrics import Metrics
 from serving.profiles import ProfileCatalogue
@@ -122,7 +123,6 @@ class ObservationLedger:
         self._last_sequence = newest
         self._counts, self._used_bytes = self._book.counts(up_to=newest), self._book.largest_memory_usages()
         if self._is_outdated and not relearning:
-            self._is_outdated = False
             self._learn_again()
         self._publish()
 
@@ -143,13 +143,14 @@ class ObservationLedger:
             self._fold.recent.clear()
         if relearning and is_void:
             self._is_outdated = True
-        elif is_void or self._is_relearning:
+        elif is_void or (self._is_relearning and not relearning):
             self._learn_again()
         self._publish()
 
     def _learn_again(self) -> None:
         """Learn the log again: at once where that takes milliseconds, else beside the present model."""
         self._times_learned_again += 1
+        self._is_outdated = False
         if self._relearning and (
             self._relearning.due or self._fold.entries_after_recent(self._last_sequence) > FEW_ENTRIES
         ):
@@ -157,10 +158,9 @@ class ObservationLedger:
         else:
             self._model, self._state_sequence = self._fold.model_after(self._last_sequence)
 
-    def _replace_model(self, model: OnlineModel, start: int, learned: int) -> None:
-        """Take the model that learned the log again up to an entry, and publish it."""
-        self._fold.extend(model, learned, self._last_sequence)
-        self._model, self._state_sequence = model, start
+    def _replace_model(self, model: OnlineModel, state_sequence: int) -> None:
+        """Take the model that learned the log again, and publish it."""
+        self._model, self._state_sequence = model, state_sequence
         self._publish()
         self._on_replaced()
 
@@ -319,24 +319,4 @@ class ObservationLedger:
 
     def log(self, at: int | None, limit: int) -> ObservationLog:
         """The newest entries up to a point, and what was known there. Raises NotFoundError past the end."""
-        learned = self.published
-        if at is not None and at > learned.last_sequence:
-            raise NotFoundError("no such entry", value=at, remedy=f"the log ends at {learned.last_sequence}")
-        rollbacks = self._book.rollbacks(up_to=at)
-        entries = tuple(
-            LogEntry(
-                sequence=stored.sequence,
-                observation=stored.observation,
-                result=stored.result,
-                reason=stored.reason,
-                received_s=stored.received_s,
-                rolled_back=is_rolled_back(stored.sequence, stored.observation, rollbacks),
-            )
-            for stored in self._book.newest(limit or 20, up_to=at)
-        )
-        model, counts = learned.model, learned.counts
-        if at is not None and at < learned.last_sequence:
-            (model, _), counts = self._fold.model_after(at), self._book.counts(up_to=at)
-        return ObservationLog(
-            entries=entries, online=online_summary(model, counts), corrections=largest_corrections(model)
-        )
+        return read_log(self._book, self._fold, self.published, at, limit)

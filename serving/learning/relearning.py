@@ -5,23 +5,25 @@ Law 2: where something changes again meanwhile, the log is learned again from it
 """
 
 import logging
+import sys
 import threading
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 
-from interfere.errors import CancelledError
+from interfere.errors import CancelledError, UnavailableError
 from interfere.predict.residual import OnlineModel
-from interfere.time_budget import interruptible
+from interfere.time_budget import check_interruption, interruptible
 from serving.learning.log_fold import LogFold
 
 _log = logging.getLogger(__name__)
 FEW_ENTRIES = 200  # learned in 20 ms while the lock is held
 PAUSE_S = 1e-4  # after every millisecond of learning: threads with answers to make get the interpreter
+SWITCH_S = 1e-3  # that other threads wait for the interpreter meanwhile; usually Python lets them wait 5 ms
 RETRY_S = 5.0  # where the store could not be read
 
-Replace = Callable[[OnlineModel, int, int], None]
-"""Takes (model, entry of the stored state that its fold began at, last entry that it learned)."""
+Replace = Callable[[OnlineModel, int], None]
+"""Takes (the model that learned the whole log, the entry of its newest stored state)."""
 
 
 class Relearning:
@@ -55,32 +57,47 @@ class Relearning:
         self._generation += 1
 
     def _run(self) -> None:
+        usual_s = sys.getswitchinterval()
+        sys.setswitchinterval(SWITCH_S)
+        try:
+            self._learn_until_current()
+        finally:
+            sys.setswitchinterval(usual_s)
+
+    def _learn_until_current(self) -> None:
         while not self._closed:
             generation = self._generation
             try:
                 with interruptible(lambda: self._give_way(generation)):  # noqa: B023 - used in this round alone
-                    model, start, last = self._learn()
+                    model, stored, last = self._learn()
+                with self._writer:
+                    if generation != self._generation:
+                        continue
+                    self._fold.extend(model, last, self._newest())
+                    self._thread = None
+                    self._replace(model, stored)
+                    return
             except CancelledError:
                 continue
             except Exception:
+                if self._closed:  # and so is the store
+                    return
                 _log.exception("the log cannot be learned again; the next try follows in %g s", RETRY_S)
                 time.sleep(RETRY_S)
-                continue
-            with self._writer:
-                if generation == self._generation:
-                    self._thread = None
-                    self._replace(model, start, last)
-                    return
 
     def _learn(self) -> tuple[OnlineModel, int, int]:
-        """The model after all but the last few entries, the entry of the state that it began at, and its own last."""
-        begin_s, last = time.monotonic(), self._newest()
-        model, start = self._fold.model_after(last)
+        """The model after all but the last few entries, the entry of its stored state, and its own last."""
+        begin_s, last, profiles = time.monotonic(), self._newest(), self._fold.profiles
+        model, stored = self._fold.model_after(last)
         while (newest := self._newest()) - last > FEW_ENTRIES:
             self._fold.extend(model, last, newest)
             last = newest
+        check_interruption()
+        with suppress(UnavailableError):  # on a full disk only workers and the next start take longer
+            self._fold.store(model, last, profiles)
+            stored = last
         _log.info("the log was learned again beside the present model: %.1f s", time.monotonic() - begin_s)
-        return model, start, last
+        return model, stored, last
 
     def _give_way(self, generation: int) -> None:
         """Let other threads go on. Raises CancelledError where what is being learned is outdated."""

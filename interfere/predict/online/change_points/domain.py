@@ -2,7 +2,7 @@
 
 Two Gaussian processes explain the errors of the last windows: errors of the pairs' own variance and of noise, or these
 and the shifts of a new epoch (`shifts`). Each may choose its noise, at a cost that grows with the distance from what is
-known of it; the change is found when the log marginal likelihood of the second is larger by `THRESHOLD`.
+known of it; the change is found when the log marginal likelihood of the second is larger by enough, in two tests.
 
 Law: a quarter of the reporters, or of the jobs where reporters give no names, cannot cause a change, whatever they
 report. The windows of the quarter with the largest errors are left out.
@@ -31,11 +31,11 @@ MIN_REPORTERS = 4  # with names: a quarter of fewer is none of them
 MIN_VICTIMS = 4  # that remain without the left-out quarter
 MIN_WINDOWS, MIN_CONFIRMING_WINDOWS = 24, 40  # in fewer, noise alone may look like shifts
 LARGE_ERROR = 2.0  # median |error| of a source ÷ its expected deviation: .67 without any change
-# Log marginal likelihood ratios at which a change is suspected, and confirmed by the next test. The evidence of a
-# change grows with its windows: distorted tables reach 9 to 24 in 24 windows and 14 to 30 in 32, with a median of 5
-# without their worst quarter. Noise of 20 %, where training saw 2.4 %, reaches 9 to 12 in 24 windows of one stream in
-# fifty, and 8 to 10 in 32; 15 in one of a thousand.
-THRESHOLD, CONFIRMED_THRESHOLD, KEPT_THRESHOLD, EXPECTED_THRESHOLD = 8.0, 13.0, 4.0, 3.0
+# Log marginal likelihood ratios, of all windows and without their worst quarter, at which a change is suspected, and
+# confirmed by a later test: the evidence of a change grows with its windows, that of noise does not. Distorted tables
+# reach 9 to 24 in 24 windows and 22 to 35 in 40. Noise of 20 %, where training saw 2.4 %, reaches 9 to 12 in 24 windows
+# of one stream in fifty, and at most 10 in 40; false reports among it reach 14.
+SUSPECTED_RATIOS, CONFIRMING_RATIOS, EXPECTED_RATIO = (8.0, 4.0), (15.0, 5.0), 3.0
 FIRST_INTERVAL, MAX_INTERVAL = 8, 256  # windows from one test to the next; doubled by every test that finds nothing
 NOISE_FACTORS = (1.0, 2.0, 4.0, 8.0, 16.0)  # of the noise's standard deviation
 # Shifts that leave so much noise explain nothing: false reports among noise of 10 to 20 % leave a factor of 16.
@@ -75,9 +75,10 @@ def found_change(domain: DomainBelief, *, expected: bool) -> float:
         return math.nan
     of_all, noise_var = _likelihood_ratio(domain.recent, domain.usual_noise_var)
     of_kept, _ = _likelihood_ratio(kept, domain.usual_noise_var)
-    least = -math.inf if expected else KEPT_THRESHOLD
-    threshold = CONFIRMED_THRESHOLD if may_be_confirmed(domain) else THRESHOLD
-    if of_all <= (EXPECTED_THRESHOLD if expected else threshold) or of_kept <= least:
+    least_of_all, least_of_kept = CONFIRMING_RATIOS if may_be_confirmed(domain) else SUSPECTED_RATIOS
+    if expected:
+        least_of_all, least_of_kept = EXPECTED_RATIO, -math.inf
+    if of_all <= least_of_all or of_kept <= least_of_kept:
         return math.nan
     return noise_var if noise_var <= MAX_NOISE_FACTOR**2 * domain.usual_noise_var else math.nan
 
