@@ -156,6 +156,7 @@ class ObservationLedger:
         ):
             self._relearning.begin()
         else:
+            self._fold.recent.release(lambda: None)
             self._model, self._state_sequence = self._fold.model_after(self._last_sequence)
 
     def _replace_model(self, model: OnlineModel, state_sequence: int) -> None:

@@ -69,7 +69,7 @@ class Relearning:
             generation = self._generation
             try:
                 with interruptible(lambda: self._give_way(generation)):  # noqa: B023 - used in this round alone
-                    model, stored, last = self._learn()
+                    model, stored, last = self._learn(generation)
                 with self._writer:
                     if generation != self._generation:
                         continue
@@ -85,11 +85,12 @@ class Relearning:
                 _log.exception("the log cannot be learned again; the next try follows in %g s", RETRY_S)
                 time.sleep(RETRY_S)
 
-    def _learn(self) -> tuple[OnlineModel, int, int]:
+    def _learn(self, generation: int) -> tuple[OnlineModel, int, int]:
         """The model after all but the last few entries, the entry of its stored state, and its own last."""
-        begin_s, last, profiles = time.monotonic(), self._newest(), self._fold.profiles
+        self._fold.recent.release(check_interruption)
+        begin_s, last, profiles = time.monotonic(), self._newest_entry(generation), self._fold.profiles
         model, stored = self._fold.model_after(last)
-        while (newest := self._newest()) - last > FEW_ENTRIES:
+        while (newest := self._newest_entry(generation)) - last > FEW_ENTRIES:
             self._fold.extend(model, last, newest)
             last = newest
         check_interruption()
@@ -98,6 +99,13 @@ class Relearning:
             stored = last
         _log.info("the log was learned again beside the present model: %.1f s", time.monotonic() - begin_s)
         return model, stored, last
+
+    def _newest_entry(self, generation: int) -> int:
+        """The log's last entry. Raises CancelledError where a rollback may be among the entries since the beginning."""
+        with self._writer:
+            if generation != self._generation:
+                raise CancelledError("the log is to be learned anew")
+            return self._newest()
 
     def _give_way(self, generation: int) -> None:
         """Let other threads go on. Raises CancelledError where what is being learned is outdated."""
