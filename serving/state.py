@@ -34,6 +34,7 @@ class ServedModel:
     predictor: Predictor
     manifest: Manifest
     shipped: Mapping[tuple[str, str], JobProfile]  # its own profiles
+    shipped_sources: tuple[JobProfile, ...] = ()  # what each source says in them, where several were combined
     occlusion: Occlusion  # explains the model inside `predictor`
     prior: ResidualPrior | None = None  # of the online correction
     measured: Iterable[tuple[str, str, str, str]] = ()  # pairs answered by their measurement
@@ -60,7 +61,9 @@ class ServedModel:
                 usable.append(profile)
             except InvalidInputError as error:
                 problems[profile.profile_id] = error.what
-        return ProfileCatalogue(self.shipped.values(), usable, problems)
+        return ProfileCatalogue(
+            self.shipped_sources or self.shipped.values(), usable, problems, check=self.check_encodable
+        )
 
 
 def load_served_model(folder: Path) -> ServedModel:
@@ -72,6 +75,7 @@ def load_served_model(folder: Path) -> ServedModel:
         predictor=MeasuredPredictor(model, measured, step_times, feasibility=model.feasibility),
         manifest=model.manifest,
         shipped=model.profiles,
+        shipped_sources=model.profile_sources,
         occlusion=Occlusion(model, model.profiles.values()),
         prior=read_prior(folder),
         measured=tuple(measured),

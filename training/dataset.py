@@ -1,7 +1,8 @@
 """The training dataset: measured tables as arrays, one row per measurement of an ordered pair.
 
 Law 1: only measurements of the requested statuses (by default ok) become rows; nothing is imputed.
-Law 2: a row is encoded from the profiles of its own table; a workload is identified across tables by its name.
+Law 2: a row is encoded from the profiles of its own table, completed by the facts that only sources of other kinds in
+other tables know; a workload is identified across tables by its name.
 Law 3: rows of one unordered pair share one group, on every device type and in every table.
 """
 
@@ -13,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from interfere.data.facts import CombinedProfiles, combine_facts, combine_profiles, current_sources_of_other_kinds
 from interfere.data.tables import Table
 from interfere.errors import InvalidInputError, TableError, UnfitError
 from interfere.predict.manifest import Domain
@@ -107,9 +109,10 @@ def unordered_pair(first: str, second: str) -> Pair:
     return (first, second) if first <= second else (second, first)
 
 
-def newest_profiles(tables: Sequence[Table]) -> dict[tuple[str, str], JobProfile]:
-    """(workload, device type) → its profile in the last table that has one."""
-    return {(job.workload, job.device_type): job for table in tables for job in table.jobs}
+def known_profiles(tables: Sequence[Table]) -> CombinedProfiles:
+    """What all tables know of each workload on each device type, combined as the server does; the last table counts
+    most among sources of one kind."""
+    return combine_profiles(profile for table in tables for profile in table.profiles)
 
 
 def build_dataset(
@@ -209,7 +212,7 @@ class _EncodedJobs:
 
     def __init__(self, tables: Sequence[Table], encoder: PairEncoder) -> None:
         self._table_names = [table.name for table in tables]
-        self._profiles = [{(job.workload, job.device_type): job for job in table.jobs} for table in tables]
+        self._profiles = [_own_and_other_facts(tables, table) for table in tables]
         self._encoder = encoder
         self._cache: dict[tuple[int, str, str, str], NDArray[np.float32]] = {}
 
@@ -227,6 +230,20 @@ class _EncodedJobs:
                 )
             self._cache[key] = self._encoder.encode_jobs([profile], measurement.device_type, measurement.mode)[0]
         return self._cache[key]
+
+
+def _own_and_other_facts(tables: Sequence[Table], own: Table) -> dict[tuple[str, str], JobProfile]:
+    """The profiles of a table's jobs, with the facts of other tables whose sources are of kinds that it lacks."""
+    others: dict[tuple[str, str], list[JobProfile]] = {}
+    for profile in (profile for table in tables if table is not own for profile in table.profiles):
+        others.setdefault((profile.workload, profile.device_type), []).append(profile)
+    own_profiles: dict[tuple[str, str], list[JobProfile]] = {}
+    for profile in own.profiles:
+        own_profiles.setdefault((profile.workload, profile.device_type), []).append(profile)
+    return {
+        job: combine_facts((*current_sources_of_other_kinds(others.get(job, ()), profiles), *profiles))
+        for job, profiles in own_profiles.items()
+    }
 
 
 def _row_weights(measurements: Sequence[PairMeasurement]) -> NDArray[np.float64]:

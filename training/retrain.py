@@ -94,7 +94,7 @@ def retrain(
     with _workspace_lock(work / FOLDER, create=not dry_run):
         # 1. Read the base tables and the observations.
         source = read_source_tables(tables)
-        observed = read_observed_pairs(store, tuple(job for table in source.tables for job in table.jobs))
+        observed = read_observed_pairs(store, tuple(profile for table in source.tables for profile in table.profiles))
         report(_summary(source, observed))
 
         # 2. Stop if the last run had the same inputs.

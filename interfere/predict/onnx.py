@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from interfere.data.facts import combine_profiles
 from interfere.errors import InvalidInputError, ModelError, UnfitError
 from interfere.predict.feasibility import fits_by_peak_sum
 from interfere.predict.intervals import MAX_NOVELTY
@@ -52,7 +53,9 @@ class OnnxPredictor:
             ]
         except (ValueError, TypeError, KeyError) as error:
             raise ModelError(f"profiles.json cannot be read ({error!r})", value=folder, remedy=REMEDY) from None
-        self.profiles: dict[tuple[str, str], JobProfile] = {(p.workload, p.device_type): p for p in profiles}
+        combined = combine_profiles(profiles)
+        self.profiles: dict[tuple[str, str], JobProfile] = {(p.workload, p.device_type): p for p in combined.jobs}
+        self.profile_sources = tuple(profiles)  # what each source says, oldest first
         with np.load(folder / "arrays.npz") as arrays:
             self._partners = arrays["partners"]
             self._job_space = (

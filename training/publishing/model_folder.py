@@ -26,8 +26,9 @@ from interfere.predict.feasibility import Feasibility
 from interfere.predict.manifest import FORMAT
 from interfere.predict.online import prior
 from interfere.protocols import PairEncoder
+from interfere.records import JobProfile
 from interfere.strict_json import json_value
-from training.dataset import Dataset, newest_profiles
+from training.dataset import Dataset, known_profiles
 from training.interval_calibration import partner_counts
 from training.publishing.publication import Publication, encoded_workloads
 
@@ -44,7 +45,7 @@ def publish(
         "pair.onnx": publication.pair_graph,
         "matrix.onnx": publication.matrix_graph,
         "arrays.npz": _arrays(publication, dataset, tables, encoder),
-        "profiles.json": _json([job.to_dict() for _, job in sorted(newest_profiles(tables).items())]),
+        "profiles.json": _json([profile.to_dict() for profile in _profiles_by_job(tables)]),
         "card.md": publication.card.encode(),
         prior.PRIOR_FILE: publication.residual_prior,
     }
@@ -62,6 +63,11 @@ def publish(
 
     replace_folder(target, write)
     return version
+
+
+def _profiles_by_job(tables: Sequence[Table]) -> list[JobProfile]:
+    """What each source says of each job, ordered by job: the server combines them with what is registered."""
+    return sorted(known_profiles(tables).profiles, key=lambda profile: (profile.workload, profile.device_type))
 
 
 def require_replaceable(target: Path) -> None:

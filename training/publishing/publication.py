@@ -13,7 +13,7 @@ from interfere.predict.intervals import Intervals
 from interfere.predict.novelty import JobSpace
 from interfere.protocols import PairEncoder
 from training.candidates import Candidates, SplitScore
-from training.dataset import METRIC, Dataset, PairRows, newest_profiles
+from training.dataset import METRIC, Dataset, PairRows, known_profiles
 from training.interval_calibration import calibrate_intervals
 from training.models.feasibility import feasibility_rows, fit_feasibility
 from training.models.onnx_session import open_session, run_matrix_graph, run_pair_graph
@@ -97,8 +97,8 @@ def build_publication(candidates: Candidates, source: SourceTables, encoder: Pai
 def encoded_workloads(
     dataset: Dataset, domain: int, tables: Sequence[Table], encoder: PairEncoder
 ) -> NDArray[np.float32]:
-    """float32[N, F]: the newest profile of every workload on the domain's device type; NaN where there is none."""
-    profiles = newest_profiles(tables)
+    """float32[N, F]: the profile of every workload on the domain's device type; NaN where there is none."""
+    profiles = {(job.workload, job.device_type): job for job in known_profiles(tables).jobs}
     place = dataset.domains[domain]
     rows = np.full((len(dataset.workloads), len(dataset.job_columns)), np.nan, dtype=np.float32)
     for k, name in enumerate(dataset.workloads):
