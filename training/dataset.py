@@ -20,6 +20,7 @@ from interfere.errors import InvalidInputError, TableError, UnfitError
 from interfere.predict.manifest import Domain
 from interfere.protocols import PairEncoder
 from interfere.records import JobProfile, PairMeasurement, PairStatus
+from interfere.store.observed_table import SOURCE as OBSERVED
 
 METRIC = "step_time_mean"  # of the slowdowns that a published model predicts; requests to the server name no other
 MIN_PAIRS = 10  # unordered pairs that a training needs
@@ -66,6 +67,7 @@ class Dataset:
     domain: NDArray[np.int64]  # int64[p]: index into `domains`
     table: NDArray[np.int64]  # int64[p]: index of the table that the row came from
     measured_at_s: NDArray[np.float64]  # float64[p]: unix time; NaN where the table has none
+    observed: NDArray[np.bool_]  # bool[p]: reported by running jobs, not measured in a campaign: not trusted by itself
     workloads: tuple[str, ...]
     families: tuple[str, ...]  # of each workload, "" where its source names none; read by splits, not by models
     domains: tuple[Domain, ...]
@@ -90,6 +92,7 @@ class Dataset:
             domain=self.domain[index],
             table=self.table[index],
             measured_at_s=self.measured_at_s[index],
+            observed=self.observed[index],
         )
 
     def rows_of_pairs(self, pairs: frozenset[Pair]) -> NDArray[np.bool_]:
@@ -99,9 +102,13 @@ class Dataset:
 
     def latest_rows(self) -> "Dataset":
         """Keep one row per (victim, neighbour, domain): the last one."""
+        return self.take(self.latest_index())
+
+    def latest_index(self) -> NDArray[np.int64]:
+        """int64: the rows that `latest_rows` keeps."""
         keys = zip(self.rows.victim.tolist(), self.rows.neighbour.tolist(), self.domain.tolist(), strict=True)
         last_row = {key: k for k, key in enumerate(keys)}
-        return self.take(np.array(sorted(last_row.values()), dtype=np.int64))
+        return np.array(sorted(last_row.values()), dtype=np.int64)
 
 
 def unordered_pair(first: str, second: str) -> Pair:
@@ -171,6 +178,7 @@ def build_dataset(
         domain=domain,
         table=np.array([t for t, _ in selected], dtype=np.int64),
         measured_at_s=np.array([m.measured_at_s for m in measurements], dtype=np.float64),
+        observed=np.array([m.source == OBSERVED for m in measurements], dtype=bool),
         workloads=tuple(workloads),
         families=tuple(families.get(name, "") for name in workloads),
         domains=tuple(Domain(device_type=d, mode=m, metric=k) for d, m, k in domains),

@@ -12,9 +12,9 @@ import numpy as np
 from features.pair import FeatureEncoder
 from training.candidates import Candidates, SplitScore, train_candidates
 from training.dataset import Dataset, Pair, PairRows, build_dataset, hold_out, require_min_pairs
-from training.evaluation.champion_comparison import gate_verdict
-from training.evaluation.gate import Verdict
-from training.evaluation.published_champion import read_champion
+from training.evaluation.gating.champion_comparison import gate_verdict
+from training.evaluation.gating.gate import Verdict
+from training.evaluation.gating.published_champion import read_champion
 from training.evaluation.score_table import markdown_table
 from training.models.catalogue import MODELS
 from training.models.protocols import ModelSettings
@@ -43,6 +43,7 @@ class TrainingResult:
     verdict: Verdict
     rows: int  # ordered pairs fitted
     worst_parity: float  # log slowdown
+    warnings: tuple[str, ...] = ()  # what its user should know before it is served
 
     @property
     def table(self) -> str:
@@ -89,13 +90,14 @@ def train(
     # 3. Cross-validate and fit every model, and select the champion.
     pairs, workloads = len(training_set), len(training_set.workloads)
     report(f"{pairs} ordered pairs of {workloads} workloads, {len(held_out_set)} held out")
-    for warning in small_domain_warnings(training_set):
+    warnings = tuple(small_domain_warnings(training_set))
+    for warning in warnings:
         report(warning)
     candidates = train_candidates(training_set, held_out_set, models, seed=seed, report=report)
 
     # 4. Export the champion and check its parity.
     report("exporting and checking against the fitted models")
-    publication = build_publication(candidates, source, encoder)
+    publication = build_publication(candidates, source, encoder, warnings=warnings)
 
     report("recording the run")
     with tracked_run(work, name, tracking) as run:
@@ -126,6 +128,7 @@ def train(
         verdict=verdict,
         rows=len(training_set),
         worst_parity=publication.worst_parity,
+        warnings=warnings,
     )
 
 

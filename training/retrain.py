@@ -23,8 +23,8 @@ from interfere.data.tables import write_table
 from interfere.errors import UnfitError
 from training.dataset import build_dataset, require_min_pairs
 from training.evaluation.drift import DriftReport, measure_drift
-from training.evaluation.gate import Verdict
-from training.evaluation.published_champion import PublishedChampion, read_champion
+from training.evaluation.gating.gate import Verdict
+from training.evaluation.gating.published_champion import PublishedChampion, read_champion
 from training.models.catalogue import MODELS
 from training.models.protocols import ModelSettings
 from training.observations import OBSERVED_TABLE, ObservedPairs, read_observed_pairs

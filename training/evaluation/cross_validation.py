@@ -51,6 +51,7 @@ class Evaluation:
     predicted_log: Floats  # float64[t]: log slowdown
     novelty: Floats  # float64[t]; 0 for a model without a measure of novelty
     partners: Ints  # int64[t]: measured partners, in the training rows, of the less known of the two jobs
+    subject: Ints  # int64[t]: the job that each row tests
     folds: tuple[FoldScore, ...]
     per_device: tuple[tuple[str, float], ...]  # (device type, MAE)
     stand_in: float  # share of the tests on which a baseline predicts the mean because it lacks its inputs
@@ -140,6 +141,7 @@ def assemble_evaluation(
         predicted_log=predicted_log,
         novelty=novelty,
         partners=partners,
+        subject=interval.subject,
         folds=tuple(
             FoldScore(hides=fold.hides, rows=len(fold.test), mae=mae(_take(rows, fold_index == k)))
             for k, fold in enumerate(split_folds)

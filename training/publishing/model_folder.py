@@ -146,8 +146,10 @@ def _feasibility_content(model: Feasibility) -> dict[str, Any]:
 
 
 def _arrays(publication: Publication, dataset: Dataset, tables: Sequence[Table], encoder: PairEncoder) -> bytes:
-    """`arrays.npz`: encoded workloads by domain, measured rows, partner counts, and the space of the jobs."""
-    rows, space = dataset.latest_rows(), publication.space
+    """`arrays.npz`: encoded workloads by domain, measured rows with the champion's predictions of
+    them unseen, partner counts, and the space of the jobs."""
+    latest, space = dataset.latest_index(), publication.space
+    rows = dataset.take(latest)
     buffer = io.BytesIO()
     np.savez_compressed(
         buffer,
@@ -159,6 +161,7 @@ def _arrays(publication: Publication, dataset: Dataset, tables: Sequence[Table],
         measured_log=rows.log_slowdown,
         measured_lower=rows.lower,
         measured_upper=rows.upper,
+        **publication.unseen.take(latest).arrays(),
         allow_pickle=False,
         **{f"features_{k}": encoded_workloads(dataset, k, tables, encoder) for k in range(len(dataset.domains))},
     )

@@ -14,6 +14,7 @@ from interfere.predict.novelty import JobSpace
 from interfere.protocols import PairEncoder
 from training.candidates import Candidates, SplitScore
 from training.dataset import METRIC, Dataset, PairRows, known_profiles
+from training.evaluation.gating.unseen_predictions import UnseenPredictions, unseen_predictions
 from training.interval_calibration import calibrate_intervals
 from training.models.feasibility import feasibility_rows, fit_feasibility
 from training.models.onnx_session import open_session, run_matrix_graph, run_pair_graph
@@ -44,10 +45,13 @@ class Publication:
     scores: Sequence[SplitScore]
     trained_on: Sequence[TrainingTable]
     residual_prior: bytes  # the file with the prior of the online correction
+    unseen: UnseenPredictions  # of the champion, for every row of the training set
 
 
-def build_publication(candidates: Candidates, source: SourceTables, encoder: PairEncoder) -> Publication:
-    """Export the champion, whichever model it is, and fit what is published with it.
+def build_publication(
+    candidates: Candidates, source: SourceTables, encoder: PairEncoder, *, warnings: Sequence[str] = ()
+) -> Publication:
+    """Export the champion, whichever model it is, and fit what is published with it; the card tells the `warnings`.
 
     Raises ModelError where an exported graph differs from its model.
     """
@@ -76,6 +80,7 @@ def build_publication(candidates: Candidates, source: SourceTables, encoder: Pai
         trained_on=trained_on,
         seed=seed,
         worst_parity=worst_parity,
+        warnings=warnings,
     )
     return Publication(
         model=candidates.champion,
@@ -91,6 +96,7 @@ def build_publication(candidates: Candidates, source: SourceTables, encoder: Pai
         scores=candidates.scores,
         trained_on=trained_on,
         residual_prior=residual_prior_file(residual_prior),
+        unseen=unseen_predictions(dataset, candidates.champion_evaluations),
     )
 
 

@@ -12,7 +12,7 @@ from training.dataset import Dataset
 from training.evaluation import plots
 from training.evaluation.cross_validation import Evaluation
 from training.evaluation.feature_contributions import contributions_figure, mean_contributions, trees_of
-from training.evaluation.gate import Verdict
+from training.evaluation.gating.gate import Verdict
 from training.evaluation.score_table import markdown_table
 from training.models.protocols import FittedModel
 from training.publishing.publication import Publication

@@ -13,8 +13,8 @@ from interfere.data.tables import Table, write_table
 from interfere.records import PairMeasurement
 from tests.training.cheap_models import CHEAP_MODELS
 from training.dataset import build_dataset
-from training.evaluation.label_drift import label_contradiction
-from training.evaluation.published_champion import PublishedChampion, read_champion
+from training.evaluation.gating.label_drift import label_contradiction
+from training.evaluation.gating.published_champion import PublishedChampion, read_champion
 from training.pipeline import train
 from training.publishing.model_registry import champion_folder
 from training.retrain import RetrainOutcome, retrain

@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 
 from features.pair import FeatureEncoder
-from interfere.data.tables import Table
+from interfere.data.tables import Table, write_table
 from tests.training.cheap_models import CHEAP_MODELS
+from tests.training.worlds import additive, measurement, world
 from training.dataset import Dataset, build_dataset, hold_out
-from training.evaluation.champion_comparison import gate_verdict
 from training.evaluation.cross_validation import evaluate_models
 from training.evaluation.drift import Expectation, measure_drift
-from training.evaluation.published_champion import PublishedChampion, read_champion
+from training.evaluation.gating.champion_comparison import gate_verdict
+from training.evaluation.gating.published_champion import PublishedChampion, read_champion
 from training.pipeline import train
 from training.publishing.model_registry import champion_folder
 
@@ -85,9 +86,56 @@ def test_a_folder_that_must_not_be_served_leaves_the_model_type(
     assert (found.model, found.graph, found.fitted) == ("additive", None, frozenset())
 
 
-def test_with_too_few_new_rows_both_model_types_are_compared_on_the_same_folds(
+def test_with_too_few_new_rows_the_published_champion_is_compared_on_trusted_rows_hidden_from_both(
+    champion: PublishedChampion, small_dataset: Dataset, held_out: frozenset[tuple[str, str]]
+) -> None:
+    evaluations = evaluate_models(small_dataset, tuple(CHEAP_MODELS.values()))
+    none = small_dataset.take(np.zeros(0, dtype=np.int64))
+    trusted = int((~small_dataset.rows_of_pairs(held_out)).sum())
+    for name in CHEAP_MODELS:
+        fitted = CHEAP_MODELS[name].fit(small_dataset, 0)
+        # whatever became of the champion's model type: its own published predictions are compared
+        verdict = gate_verdict(fitted, replace(champion, model="gone"), small_dataset, none, evaluations, seed=0)
+        assert verdict.against == f"champion version 7 on {trusted} trusted rows, each hidden from both"
+        assert verdict.passed == (name == champion.model)
+        assert {side.side.value for side in verdict.sides} == {"own", "others"}
+        assert name == champion.model or all(side.error.challenger > side.error.champion for side in verdict.sides)
+    untrusted = replace(small_dataset, observed=np.ones(len(small_dataset), dtype=bool))
+    verdict = gate_verdict(fitted, champion, untrusted, none, evaluations, seed=0)
+    assert verdict.against == f"champion version 7's model type ({champion.model}) on the same folds"
+
+
+def test_a_model_of_wrong_observations_is_refused_although_it_predicts_them_better(
+    encoder: FeatureEncoder, tmp_path: Path
+) -> None:
+    """Half of the pairs are trusted, the others come from a log in which four jobs are slowed too much, four too
+    little: no label contradicts a measurement, none lies on one side, and the challenger beats the champion on them."""
+    whole = world(additive, 8, name="base")
+    trusted = [p for p in whole.pairs if (int(p.victim[1]) + int(p.neighbour[1])) % 2 == 0]
+    factor = {job.workload: 1.5 if k < 4 else 1 / 1.3 for k, job in enumerate(whole.jobs)}
+    wrong = [
+        measurement(p.victim, p.neighbour, p.slowdown * factor[p.victim], source="observed")
+        for p in whole.pairs
+        if p not in trusted
+    ]
+    base = replace(whole, pairs=tuple(trusted))
+    write_table(tmp_path / "base", base)
+    train([tmp_path / "base"], tmp_path / "work", models=CHEAP_MODELS)
+    champion = read_champion(1, "", champion_folder(tmp_path / "work"), encoder)
+    poisoned = build_dataset([base, replace(whole, name="observed", pairs=tuple(wrong))], encoder)
+    evaluations = evaluate_models(poisoned, tuple(CHEAP_MODELS.values()))
+    none = poisoned.take(np.zeros(0, dtype=np.int64))
+    verdict = gate_verdict(CHEAP_MODELS["additive"].fit(poisoned, 0), champion, poisoned, none, evaluations, seed=0)
+    assert verdict.against == f"champion version 1 on {len(wrong)} rows unseen by both"
+    assert verdict.error.challenger < verdict.error.champion
+    assert not verdict.passed
+    assert "trusted rows, each hidden from both" in verdict.reason
+
+
+def test_without_published_predictions_both_model_types_are_compared_on_the_same_folds(
     champion: PublishedChampion, small_dataset: Dataset
 ) -> None:
+    champion = replace(champion, unseen=None)  # as earlier releases published it
     evaluations = evaluate_models(small_dataset, tuple(CHEAP_MODELS.values()))
     none = small_dataset.take(np.zeros(0, dtype=np.int64))
     for name in CHEAP_MODELS:

@@ -1,17 +1,22 @@
 """Compares a challenger with the published champion: selects the tests of both, and asks the gate for its verdict.
 
-The tests are rows that neither was fitted on where there are enough, else the same folds; `gate` states the rule.
+`gate` states which rows are tests, and the rule.
 """
 
+import math
 from collections.abc import Sequence
+from dataclasses import asdict
 
 import numpy as np
 
 from training.dataset import Dataset
 from training.evaluation.cross_validation import Evaluation
-from training.evaluation.gate import MIN_ROWS, MIN_WORKLOADS, PairedPredictions, Verdict, judge, refused_labels
-from training.evaluation.label_drift import label_contradiction
-from training.evaluation.published_champion import PublishedChampion
+from training.evaluation.gating.comparison import PairedPredictions
+from training.evaluation.gating.gate import MIN_ROWS, MIN_WORKLOADS, SideTests, Verdict, judge, refused_labels
+from training.evaluation.gating.label_drift import label_contradiction
+from training.evaluation.gating.published_champion import PublishedChampion
+from training.evaluation.gating.unseen_predictions import unseen_predictions
+from training.evaluation.sides import Side
 from training.models.protocols import FittedModel
 
 GATE_BASELINES = ("mean", "additive")
@@ -49,18 +54,62 @@ def gate_verdict(
     label = f"champion version {champion.number}"
     if contradiction := label_contradiction(training_set, champion):
         return refused_labels(label, contradiction)
-    # 4. Prefer rows that neither model was fitted on.
+    # 4. Compare both on the trusted rows, each row predicted by folds that hid it.
+    own_evaluations = [evaluation for evaluation in evaluations if evaluation.model == challenger.name]
+    trusted, sides = _trusted_tests(champion, training_set, own_evaluations)
+    if _is_enough(trusted):
+        baselines.append((f"{label} on {len(trusted)} trusted rows, each hidden from both", trusted))
+    # 5. Prefer rows that neither model was fitted on.
     if champion.graph is not None:
         unseen = _tests_unseen_by_both(
             challenger, champion, training_set, held_out, by_split_and_model["pair", challenger.name]
         )
-        if len(unseen) >= MIN_ROWS and len(unseen.workloads) >= MIN_WORKLOADS:
-            return judge([unseen], f"{label} on {len(unseen)} rows unseen by both", baselines=baselines, seed=seed)
-    # 5. Else compare the two model types on the same folds, if the champion's type was fitted here.
+        if _is_enough(unseen):
+            against = f"{label} on {len(unseen)} rows unseen by both"
+            return judge([unseen], against, baselines=baselines, sides=sides, seed=seed)
+    if _is_enough(trusted):
+        name, _ = baselines.pop()
+        return judge([trusted], name, baselines=baselines, sides=sides, seed=seed)
+    # 6. Else compare the two model types on the same folds, if the champion's type was fitted here.
     if ("pair", champion.model) not in by_split_and_model:
         return judge([], f"nothing to compare {label} ({champion.model}) on", baselines=baselines, seed=seed)
     tests = [on_same_folds(split, champion.model) for split in splits]
     return judge(tests, f"{label}'s model type ({champion.model}) on the same folds", baselines=baselines, seed=seed)
+
+
+def _is_enough(tests: PairedPredictions) -> bool:
+    return len(tests) >= MIN_ROWS and len(tests.workloads) >= MIN_WORKLOADS
+
+
+def _trusted_tests(
+    champion: PublishedChampion, training_set: Dataset, evaluations: Sequence[Evaluation]
+) -> tuple[PairedPredictions, tuple[SideTests, ...]]:
+    """The measured rows that both were fitted on, predicted by folds that hid the pair; and those of both sides."""
+    own, published = unseen_predictions(training_set, evaluations), champion.unseen_predictions(training_set)
+
+    def tests(field: str) -> PairedPredictions:
+        challenger_log, champion_log = getattr(own, field), getattr(published, field)
+        rows = ~training_set.observed & np.isfinite(challenger_log) & np.isfinite(champion_log)
+        return PairedPredictions(
+            domain=training_set.domain[rows],
+            victim=training_set.rows.victim[rows],
+            neighbour=training_set.rows.neighbour[rows],
+            measured=training_set.log_slowdown[rows],
+            challenger=challenger_log[rows],
+            champion=champion_log[rows],
+        )
+
+    coverage = {e.split: asdict(e.scores) for e in evaluations}.get("job", {})
+    sides = (
+        SideTests(
+            side=side,
+            tests=tests(side),
+            coverage=coverage.get(f"coverage_{side}", math.nan),
+            champion_coverage=champion.score("job", f"coverage_{side}"),
+        )
+        for side in Side
+    )
+    return tests("pair"), tuple(side for side in sides if _is_enough(side.tests))
 
 
 def _tests_on_folds(dataset: Dataset, challenger: Evaluation, champion: Evaluation) -> PairedPredictions:

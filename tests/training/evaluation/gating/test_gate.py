@@ -7,7 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from training.evaluation.gate import PairedPredictions, compare, judge
+from training.evaluation.gating.comparison import PairedPredictions, compare, compare_side
+from training.evaluation.gating.gate import SideTests, judge
+from training.evaluation.sides import Side
 
 COUNT = 10
 
@@ -127,3 +129,36 @@ def test_the_verdict_does_not_depend_on_row_order(order: list[int], seed: int) -
         np.testing.assert_allclose(
             [a.challenger, a.champion, a.low, a.high], [b.challenger, b.champion, b.low, b.high], atol=1e-12
         )
+
+
+def sides(coverage: float, champion_coverage: float, *, challenger: float = 0.1) -> list[SideTests]:
+    tests = contest(challenger=challenger, champion=0.1)
+    return [SideTests(side=side, tests=tests, coverage=coverage, champion_coverage=champion_coverage) for side in Side]
+
+
+def test_each_side_of_new_jobs_counts() -> None:
+    equal = [contest(challenger=0.1, champion=0.1)]
+    assert judge(equal, "champion", sides=sides(0.9, 0.9)).passed
+    worse = judge(equal, "champion", sides=sides(0.9, 0.9, challenger=0.4))
+    assert not worse.passed
+    assert "error of a new job's own slowdown" in worse.reason
+    assert "error of what a new job does to others" in worse.reason
+    assert [side.side for side in worse.sides] == list(Side)
+
+
+@pytest.mark.parametrize(
+    ("coverage", "champion", "passed"),
+    [(0.70, 0.90, False), (0.86, 0.95, True), (0.70, 0.72, True), (0.7, np.nan, True)],
+)
+def test_coverage_of_a_side_may_not_fall(coverage: float, champion: float, passed: bool) -> None:
+    verdict = judge([contest(challenger=0.1, champion=0.1)], "champion", sides=sides(coverage, champion))
+    assert verdict.passed == passed
+    assert passed or "coverage of what a new job does to others 0.700 against 0.900" in verdict.reason
+
+
+def test_regret_of_a_side_is_the_extra_cost_of_the_preferred_partner() -> None:
+    misled = four({(1, 3): 0.7})
+    _, own = compare_side(Side.OWN, misled)
+    _, others = compare_side(Side.OTHERS, misled)
+    assert own.challenger == others.challenger == pytest.approx(100 * (1.5 - 1.2) / (4 * 1.2))
+    assert own.champion == others.champion == 0

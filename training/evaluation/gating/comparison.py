@@ -1,20 +1,6 @@
-"""The gate between challenger and champion: error of speed *and* decision regret, on rows that neither was fitted on.
+"""Both models on the same tests: error of speed, and regret of matchings and of choices, with a paired bootstrap.
 
-Which rows. Where at least `MIN_ROWS` rows of `MIN_WORKLOADS` workloads are of pairs that the champion's published
-folder was not fitted on, those are the tests: pairs held out from this training, predicted by the challenger itself,
-and pairs measured since the champion's training, predicted out of fold by the challenger; the champion predicts both
-with its published graph. Otherwise the two model types are compared out of fold, on the same folds of `pair` and `job`.
-
-What is compared, challenger - champion, with a 90 % interval by a paired bootstrap over workloads (2,000 resamples):
-
-    error   mean |y - ŷ| over all tests, y = 1/s clipped as in `speed`
-    regret  100 · (Σ_i s_i(P) / Σ_i s_i(M) - 1), in %: s_i(X) is the measured slowdown of job i under the matching X; P
-            minimises the sum of predicted slowdowns, M that of measured ones, in each domain: of all its jobs, and of
-            20 random halves of them, as a queue holds only some of the jobs; sums run over all of these
-
-A matching pairs as many jobs as it can. Only pairs measured in both directions are allowed, and a job without a partner
-runs solo (s = 1). A challenger is worse if the lower end of the interval is above the tolerance. A challenger that is
-worse than the champion on either, or worse in error than the mean or the additive baseline on either split, is refused.
+`gate` defines the scores and states which rows are tests.
 """
 
 from collections.abc import Sequence
@@ -24,17 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from interfere.matching.exact import match_pairs
+from training.evaluation.sides import Side, choice_costs
 from training.speed import speed
 
 RESAMPLES = 2_000
 LOW, HIGH = 0.05, 0.95
-MIN_ROWS, MIN_WORKLOADS = 20, 4  # as many rows as calibrate a new device type; fewer jobs allow one matching only
 RANDOM_HALVES = 20
 MIN_JOBS_FOR_HALVES = 8  # halves of fewer jobs allow hardly more than one matching
-# A tenth of the difference between two measurements of one pair on the public tables (.012 and .017 in speed), and more
-# than the effect of another seed of LightGBM there and on the shipped table (.0006).
-ERROR_TOLERANCE = 0.001
-REGRET_TOLERANCE = 0.4  # %, the effect of another seed of LightGBM: .15 on Gavel's table, .37 on the shipped one
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -81,58 +63,6 @@ class Difference:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
-    """Whether the challenger may become champion; `reason` is one line with figures."""
-
-    passed: bool
-    reason: str
-    against: str  # what it was compared with, and on which rows
-    error: Difference  # of speed
-    regret: Difference  # in %
-
-
-def judge(
-    tests: Sequence[PairedPredictions],
-    against: str,
-    *,
-    baselines: Sequence[tuple[str, PairedPredictions]] = (),
-    seed: int = 0,
-) -> Verdict:
-    """The verdict on all tests together; `baselines` are (name and split, tests with the baseline as champion).
-
-    Without tests (the first model of a workspace) only the baselines count.
-    """
-    # 1. Compare with the champion.
-    error, regret = compare(tests, seed)
-    # 2. Refuse a challenger that is worse than a baseline.
-    for name, baseline_tests in baselines:
-        baseline_error, _ = compare([baseline_tests], seed)
-        if baseline_error.worse(ERROR_TOLERANCE):
-            reason = f"refused: worse than {name}, error of speed {baseline_error.text('.4f')}"
-            return Verdict(passed=False, reason=reason, against=against, error=error, regret=regret)
-    # 3. Refuse one that is worse than the champion in either score.
-    figures = f"error of speed {error.text('.4f')}; regret {regret.text('.2f', ' %')}"
-    worse_scores = [
-        name
-        for name, difference, tolerance in (("error", error, ERROR_TOLERANCE), ("regret", regret, REGRET_TOLERANCE))
-        if difference.worse(tolerance)
-    ]
-    if worse_scores:
-        reason = f"refused: worse than {against} in {' and '.join(worse_scores)}; {figures}"
-    elif tests:
-        reason = f"passed: not worse than {against}; {figures}"
-    else:
-        reason = f"passed: {against}, not worse than mean and additive"
-    return Verdict(passed=not worse_scores, reason=reason, against=against, error=error, regret=regret)
-
-
-def refused_labels(against: str, contradiction: str) -> Verdict:
-    """The verdict on a model whose training labels contradict what is known."""
-    reason = f"refused: the labels contradict what {against} was trained on: {contradiction}"
-    return Verdict(passed=False, reason=reason, against=against, error=no_difference(), regret=no_difference())
-
-
 def compare(tests: Sequence[PairedPredictions], seed: int = 0) -> tuple[Difference, Difference]:
     """(error, regret) of both models over all tests; both scores use the same resampled workloads."""
     if not sum(map(len, tests)):
@@ -153,6 +83,24 @@ def compare(tests: Sequence[PairedPredictions], seed: int = 0) -> tuple[Differen
     # 3. Bootstrap both differences over workloads.
     weights = _resample_weights(len(workloads), seed)
     return _bootstrap_difference(errors, weights), _bootstrap_difference(regrets, weights)
+
+
+def compare_side(side: Side, rows: PairedPredictions, seed: int = 0) -> tuple[Difference, Difference]:
+    """(error, regret) of both models on one side of new jobs; the bootstrap draws those jobs."""
+    if not len(rows):
+        return no_difference(), no_difference()
+    # 1. Sum errors by job.
+    job = rows.victim if side is Side.OWN else rows.neighbour
+    jobs, place = np.unique(job, return_inverse=True)
+    weights = _resample_weights(len(jobs), seed)
+    terms = (_speed_error(rows, rows.challenger), _speed_error(rows, rows.champion), np.ones(len(rows)))
+    error = _bootstrap_difference(np.stack([np.bincount(place, weights=term) for term in terms]), weights)
+    # 2. Sum by job what its choice of a partner costs.
+    costs = choice_costs(rows.measured, np.stack([rows.challenger, rows.champion]), job, rows.domain)
+    sums = np.zeros((3, len(jobs)))
+    for k, values in enumerate((*(100.0 * (costs.chosen - costs.best)), costs.best)):
+        np.add.at(sums[k], np.searchsorted(jobs, costs.job), values)
+    return error, _bootstrap_difference(sums, weights)
 
 
 def no_difference() -> Difference:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from training.dataset import NOISE_FLOOR, Dataset
-from training.evaluation.published_champion import PublishedChampion
+from training.evaluation.gating.published_champion import PublishedChampion, pair_keys
 
 TOLERANCE = 2 * NOISE_FLOOR  # log slowdown, as in the drift report
 MIN_ROWS, MIN_VICTIMS = 20, 8
@@ -55,22 +55,7 @@ def _deviations(rows: Dataset, champion: PublishedChampion) -> _Deviations:
     nothing = np.full(len(rows), np.nan)
     if champion.graph is None:
         return _Deviations(measured=nothing, predicted=nothing)
-    trusted = np.array(
-        [
-            champion.measured.get(
-                (
-                    rows.workloads[victim - 1],
-                    rows.workloads[neighbour - 1],
-                    rows.domains[domain].device_type,
-                    rows.domains[domain].mode,
-                ),
-                np.nan,
-            )
-            for victim, neighbour, domain in zip(
-                rows.rows.victim.tolist(), rows.rows.neighbour.tolist(), rows.domain.tolist(), strict=True
-            )
-        ]
-    )
+    trusted = np.array([champion.measured.get(key, np.nan) for key in pair_keys(rows)])
     predicted, is_known = champion.predict(rows)
     is_new = is_known & ~champion.was_fitted_on(rows)
     return _Deviations(
