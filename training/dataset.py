@@ -21,6 +21,7 @@ from interfere.predict.manifest import Domain
 from interfere.protocols import PairEncoder
 from interfere.records import JobProfile, PairMeasurement, PairStatus
 from interfere.store.observed_table import SOURCE as OBSERVED
+from interfere.store.observed_table import UNNAMED_CAMPAIGN
 
 METRIC = "step_time_mean"  # of the slowdowns that a published model predicts; requests to the server name no other
 MIN_PAIRS = 10  # unordered pairs that a training needs
@@ -67,10 +68,13 @@ class Dataset:
     domain: NDArray[np.int64]  # int64[p]: index into `domains`
     table: NDArray[np.int64]  # int64[p]: index of the table that the row came from
     measured_at_s: NDArray[np.float64]  # float64[p]: unix time; NaN where the table has none
+    campaign: NDArray[np.int64]  # int64[p]: index into `campaigns`
+    aligned: NDArray[np.bool_]  # bool[p]: translated from another software stack (`campaigns`): not a measurement
     observed: NDArray[np.bool_]  # bool[p]: reported by running jobs, not measured in a campaign: not trusted by itself
     workloads: tuple[str, ...]
     families: tuple[str, ...]  # of each workload, "" where its source names none; read by splits, not by models
     domains: tuple[Domain, ...]
+    campaigns: tuple[str, ...]  # "" for rows whose source names none
     unordered_pairs: tuple[Pair, ...]  # the two names of each in ascending order
     job_columns: tuple[str, ...]  # names of the F job columns
     pair_columns: tuple[str, ...]  # names of the f pair columns
@@ -92,6 +96,8 @@ class Dataset:
             domain=self.domain[index],
             table=self.table[index],
             measured_at_s=self.measured_at_s[index],
+            campaign=self.campaign[index],
+            aligned=self.aligned[index],
             observed=self.observed[index],
         )
 
@@ -105,9 +111,9 @@ class Dataset:
         return self.take(self.latest_index())
 
     def latest_index(self) -> NDArray[np.int64]:
-        """int64: the rows that `latest_rows` keeps."""
-        keys = zip(self.rows.victim.tolist(), self.rows.neighbour.tolist(), self.domain.tolist(), strict=True)
-        last_row = {key: k for k, key in enumerate(keys)}
+        """int64: the rows that `latest_rows` keeps; of a translated row and a measured one, the measured one."""
+        keys = list(zip(self.rows.victim.tolist(), self.rows.neighbour.tolist(), self.domain.tolist(), strict=True))
+        last_row = {keys[k]: k for k in np.argsort(~self.aligned, kind="stable").tolist()}
         return np.array(sorted(last_row.values()), dtype=np.int64)
 
 
@@ -153,6 +159,7 @@ def build_dataset(
     families = {job.workload: job.family for table in tables for job in table.jobs if job.family}
     domains = sorted({(m.device_type, m.mode, m.metric) for m in measurements})
     pairs = sorted({unordered_pair(m.victim, m.neighbour) for m in measurements})
+    campaigns = tuple(sorted(set(map(_campaign, measurements))))
     identity = {name: k + 1 for k, name in enumerate(workloads)}
     domain_index = {domain: k for k, domain in enumerate(domains)}
     pair_index = {pair: k for k, pair in enumerate(pairs)}
@@ -178,10 +185,13 @@ def build_dataset(
         domain=domain,
         table=np.array([t for t, _ in selected], dtype=np.int64),
         measured_at_s=np.array([m.measured_at_s for m in measurements], dtype=np.float64),
+        campaign=np.array([campaigns.index(_campaign(m)) for m in measurements], dtype=np.int64),
+        aligned=np.zeros(len(measurements), dtype=bool),
         observed=np.array([m.source == OBSERVED for m in measurements], dtype=bool),
         workloads=tuple(workloads),
         families=tuple(families.get(name, "") for name in workloads),
         domains=tuple(Domain(device_type=d, mode=m, metric=k) for d, m, k in domains),
+        campaigns=campaigns,
         unordered_pairs=tuple(pairs),
         job_columns=encoder.job_names,
         pair_columns=encoder.pair_names,
@@ -213,6 +223,12 @@ def require_min_pairs(dataset: Dataset) -> None:
             value=f"{pair_count} pairs are ok and not held out",
             remedy="measure more pairs (interfere profile campaign) or add a table with --data",
         )
+
+
+def _campaign(measurement: PairMeasurement) -> str:
+    """The campaign of a row; "" for observed rows whose windows named none, which are of the newest one."""
+    unnamed = measurement.source == OBSERVED and measurement.campaign.startswith(UNNAMED_CAMPAIGN)
+    return "" if unnamed else measurement.campaign
 
 
 class _EncodedJobs:

@@ -28,6 +28,7 @@ from interfere.records import (
 from interfere.store.protocols import Store
 
 SOURCE = "observed"
+UNNAMED_CAMPAIGN = "log "  # begins the campaign of pairs whose windows named none: the range of the log
 MAX_PASSES = 200  # newest windows of one row: more of them would not shrink the interval of its mean noticeably
 LEVEL_WINDOWS = 9  # newest windows whose median is the present level of a pair
 LEVEL_DEVIATIONS, MIN_LEVEL_DISTANCE = 4.0, 0.1  # of a window that still belongs to it: robust deviations; log slowdown
@@ -111,7 +112,7 @@ def observed_table(
         without_facts |= {workload for workload, job in profile_of.items() if job is None}
         if len(pair_jobs) == len(profile_of):
             jobs.update({(job.workload, job.device_type): job for job in pair_jobs})
-            campaign = passes.campaigns[-1] or f"log 1-{last_sequence}"
+            campaign = passes.campaigns[-1] or f"{UNNAMED_CAMPAIGN}1-{last_sequence}"
             pairs.append(_measurement(victim, neighbour, device_type, mode, slowdowns, passes.newest_s, campaign))
     return ObservedTable(
         table=Table(

@@ -75,5 +75,6 @@ def _document(result: "TrainingResult") -> dict[str, Any]:
         "worst_parity": result.worst_parity,
         "verdict": asdict(result.verdict),
         "warnings": list(result.warnings),
+        "tables": [asdict(each) | {"effect": each.effect} for each in result.tables],
         "scores": scores_document(result.scores),
     }

@@ -13,6 +13,7 @@ import numpy as np
 
 from interfere.data.tables import read_table
 from training.baselines import BASELINES, Baseline
+from training.campaigns import align_campaigns, alignment_texts
 from training.dataset import METRIC, Dataset, build_dataset, require_min_pairs
 from training.evaluation.cross_validation import Evaluation, Report, evaluate_models
 from training.evaluation.fact_ablation import FactSet, ablate_facts
@@ -124,7 +125,11 @@ def evaluate_tables(
     splits, seeds = tuple(dict.fromkeys(splits)), tuple(dict.fromkeys(seeds))
     candidates = [*BASELINES, *(model for model in select_models(models) if model.name not in BASELINE_NAMES)]
     ablations = ablate_facts([read_table(path) for path in tables], facts)
-    datasets = {ablation.facts: build_dataset(ablation.tables, ablation.encoder) for ablation in ablations}
+    datasets = {}
+    for ablation in ablations:
+        datasets[ablation.facts], campaigns = align_campaigns(build_dataset(ablation.tables, ablation.encoder))
+    for line in alignment_texts(campaigns):
+        report(line)
     attempts = {
         ablation.facts: feasibility_rows(ablation.tables, ablation.encoder, metric=METRIC) for ablation in ablations
     }

@@ -149,6 +149,7 @@ def _arrays(publication: Publication, dataset: Dataset, tables: Sequence[Table],
     """`arrays.npz`: encoded workloads by domain, measured rows with the champion's predictions of
     them unseen, partner counts, and the space of the jobs."""
     latest, space = dataset.latest_index(), publication.space
+    latest = latest[~dataset.aligned[latest]]
     rows = dataset.take(latest)
     buffer = io.BytesIO()
     np.savez_compressed(

@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from interfere.strict_json import json_value
+from training.campaigns import CampaignRelation, alignment_texts
 from training.candidates import Candidates
 from training.dataset import Dataset
 from training.evaluation import plots
@@ -14,6 +15,7 @@ from training.evaluation.cross_validation import Evaluation
 from training.evaluation.feature_contributions import contributions_figure, mean_contributions, trees_of
 from training.evaluation.gating.gate import Verdict
 from training.evaluation.score_table import markdown_table
+from training.evaluation.table_contributions import TableContribution
 from training.models.protocols import FittedModel
 from training.publishing.publication import Publication
 from training.publishing.tracking import Run, library_versions
@@ -32,6 +34,20 @@ def log_training(run: Run, candidates: Candidates, publication: Publication, ver
     run.log_text("environment.txt", library_versions())
     run.log_text("verdict.json", json.dumps(json_value(asdict(verdict)), indent=1) + "\n")
     _log_figures(run, candidates)
+
+
+def log_tables(run: Run, contributions: Sequence[TableContribution], campaigns: Sequence[CampaignRelation]) -> None:
+    """Log which table helps and which harms, and what became of older campaigns; nothing for a single table."""
+    rows = [
+        {"table": each.table, "effect": each.effect, "rows": each.rows, "tests": each.tests, **asdict(each.error)}
+        for each in contributions
+    ]
+    if rows:
+        run.log_text("tables.json", json.dumps(json_value(rows), indent=1) + "\n")
+        lines = [*alignment_texts(campaigns), *(each.text() for each in contributions)]
+        run.log_text("tables.md", "".join(f"- {line}\n" for line in lines))
+    for k, each in enumerate(contributions):
+        run.log_metrics({f"table{k}.with": each.error.challenger, f"table{k}.without": each.error.champion})
 
 
 def _log_parameters(run: Run, candidates: Candidates, publication: Publication) -> None:

@@ -89,7 +89,7 @@ def _trusted_tests(
 
     def tests(field: str) -> PairedPredictions:
         challenger_log, champion_log = getattr(own, field), getattr(published, field)
-        rows = ~training_set.observed & np.isfinite(challenger_log) & np.isfinite(champion_log)
+        rows = ~(training_set.observed | training_set.aligned) & np.isfinite(challenger_log) & np.isfinite(champion_log)
         return PairedPredictions(
             domain=training_set.domain[rows],
             victim=training_set.rows.victim[rows],

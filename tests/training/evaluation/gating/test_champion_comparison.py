@@ -8,14 +8,16 @@ import numpy as np
 import pytest
 
 from features.pair import FeatureEncoder
-from interfere.data.tables import Table, write_table
+from interfere.data.tables import Table
 from tests.training.cheap_models import CHEAP_MODELS
 from tests.training.worlds import additive, measurement, world
 from training.dataset import Dataset, build_dataset, hold_out
 from training.evaluation.cross_validation import evaluate_models
 from training.evaluation.drift import Expectation, measure_drift
 from training.evaluation.gating.champion_comparison import gate_verdict
-from training.evaluation.gating.published_champion import PublishedChampion, read_champion
+from training.evaluation.gating.published_champion import PublishedChampion, pair_keys, read_champion
+from training.evaluation.gating.unseen_predictions import unseen_predictions
+from training.models.onnx_session import open_session
 from training.pipeline import train
 from training.publishing.model_registry import champion_folder
 
@@ -106,7 +108,7 @@ def test_with_too_few_new_rows_the_published_champion_is_compared_on_trusted_row
 
 
 def test_a_model_of_wrong_observations_is_refused_although_it_predicts_them_better(
-    encoder: FeatureEncoder, tmp_path: Path
+    champion: PublishedChampion, encoder: FeatureEncoder
 ) -> None:
     """Half of the pairs are trusted, the others come from a log in which four jobs are slowed too much, four too
     little: no label contradicts a measurement, none lies on one side, and the challenger beats the champion on them."""
@@ -119,17 +121,31 @@ def test_a_model_of_wrong_observations_is_refused_although_it_predicts_them_bett
         if p not in trusted
     ]
     base = replace(whole, pairs=tuple(trusted))
-    write_table(tmp_path / "base", base)
-    train([tmp_path / "base"], tmp_path / "work", models=CHEAP_MODELS)
-    champion = read_champion(1, "", champion_folder(tmp_path / "work"), encoder)
+    served = published(champion, build_dataset([base], encoder))
     poisoned = build_dataset([base, replace(whole, name="observed", pairs=tuple(wrong))], encoder)
     evaluations = evaluate_models(poisoned, tuple(CHEAP_MODELS.values()))
     none = poisoned.take(np.zeros(0, dtype=np.int64))
-    verdict = gate_verdict(CHEAP_MODELS["additive"].fit(poisoned, 0), champion, poisoned, none, evaluations, seed=0)
-    assert verdict.against == f"champion version 1 on {len(wrong)} rows unseen by both"
+    verdict = gate_verdict(CHEAP_MODELS["additive"].fit(poisoned, 0), served, poisoned, none, evaluations, seed=0)
+    assert verdict.against == f"champion version 7 on {len(wrong)} rows unseen by both"
     assert verdict.error.challenger < verdict.error.champion
     assert not verdict.passed
     assert "trusted rows, each hidden from both" in verdict.reason
+
+
+def published(like: PublishedChampion, dataset: Dataset) -> PublishedChampion:
+    """An additive champion of a dataset, as its folder would read."""
+    assert like.manifest is not None
+    evaluations = [e for e in evaluate_models(dataset, tuple(CHEAP_MODELS.values())) if e.model == "additive"]
+    keys = pair_keys(dataset)
+    return replace(
+        like,
+        manifest=replace(like.manifest, workloads=dataset.workloads, domains=dataset.domains),
+        graph=open_session(CHEAP_MODELS["additive"].fit(dataset, 0).to_onnx()),
+        fitted=frozenset(dataset.unordered_pairs),
+        measured=dict(zip(keys, dataset.log_slowdown.tolist(), strict=True)),
+        place={key: k for k, key in enumerate(keys)},
+        unseen=unseen_predictions(dataset, evaluations),
+    )
 
 
 def test_without_published_predictions_both_model_types_are_compared_on_the_same_folds(
