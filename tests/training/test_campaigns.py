@@ -22,6 +22,7 @@ from training.evaluation.splits import folds
 from training.evaluation.table_contributions import table_contributions
 from training.models.additive import AdditiveModel
 from training.pipeline import train
+from training.publishing.model_registry import promote
 from training.speed import speed
 
 JOBS = 10
@@ -137,13 +138,18 @@ def test_observed_pairs_without_a_campaign_never_translate_what_was_measured(enc
     assert relations == ()
 
 
+@pytest.mark.journey
 def test_translated_rows_are_trained_on_and_never_published_as_measurements(
     encoder: FeatureEncoder, tmp_path: Path
 ) -> None:
     for table in (OLD, NEW):
         write_table(tmp_path / table.name, table)
+    train([tmp_path / "old"], tmp_path / "work", models=CHEAP_MODELS)
     lines: list[str] = []
     made = train([tmp_path / "old", tmp_path / "new"], tmp_path / "work", models=CHEAP_MODELS, report=lines.append)
+    assert made.verdict.reason.startswith("refused: ")
+    assert "pairs measured before were translated to another software stack (campaign new)" in made.verdict.reason
+    assert "by force" in made.verdict.reason
     assert any("another stack, translated to the newer" in line for line in lines)
     champion = read_champion(1, "", made.folder, encoder)
     assert champion.manifest is not None
@@ -151,6 +157,9 @@ def test_translated_rows_are_trained_on_and_never_published_as_measurements(
     assert {(key.victim, key.neighbour) for key in measured} == {(p.victim, p.neighbour) for p in NEW.pairs}
     assert {each.table: each.tests for each in made.tables} == {"old": len(NEW.pairs), "new": 0}
     assert made.tables[1].effect.startswith("cannot be judged")
+    promote(tmp_path / "work", encoder.fingerprint, number=2, force="the driver was upgraded")
+    again = train([tmp_path / "old", tmp_path / "new"], tmp_path / "work", models=CHEAP_MODELS, seed=1)
+    assert again.verdict.passed, "the champion is of the new stack now"
 
 
 def test_pooling_a_translated_campaign_is_better_than_the_new_pairs_alone(

@@ -6,7 +6,6 @@ from typing import Annotated
 
 import typer
 from rich.markup import escape
-from rich.table import Column
 from rich.table import Table as Grid
 
 from interfere.commands.output import JsonFlag, emit, progress_note
@@ -70,15 +69,16 @@ def _list(work: Path, tracking: str | None, *, as_json: bool) -> None:
     from training.publishing.version_list import list_versions
 
     served = served_version(load_settings().target)
-    grid = Grid(Column("version", no_wrap=True), "registered, UTC", "model", "gate", "figures", "")
+    headings = ("pair", "job", "own", "others", "cov. own", "cov. others")
+    grid = Grid("version", "registered, UTC", "model", "gate", *headings, "", caption="errors of speed; coverage")
     rows = []
     for each in list_versions(work, tracking):
         row = json_value(asdict(each)) | {"registered_at": each.registered_at}
         row["served"] = each.folder_version == served != ""
         marks = ", ".join(name for name in ("champion", "challenger", "published", "served") if row[name])
-        figures = ", ".join(f"{name} {value:.3f}" for name, value in row["figures"].items() if value is not None)
+        figures = ["-" if value is None else f"{value:.3f}" for value in row["figures"].values()]
         gate = each.gate + (f", forced: {each.forced}" if each.forced else "")
-        cells = (f"{each.number} {each.folder_version}", each.registered_at, each.model, gate, figures, marks)
+        cells = (f"{each.number} {each.folder_version}", each.registered_at, each.model, gate, *figures, marks)
         grid.add_row(*map(escape, cells))
         rows.append(row)
     emit({"versions": rows}, grid if rows else "no version is registered: interfere train", as_json=as_json)

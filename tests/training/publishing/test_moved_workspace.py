@@ -52,7 +52,9 @@ def test_versions_are_listed_with_figures_verdicts_and_the_published_one(work: P
     rows = json.loads(shown.stdout)["versions"]
     assert [(row["number"], row["published"], row["served"]) for row in rows] == [(2, False, False), (1, True, False)]
     assert rows[0]["reason"].startswith("refused: worse than champion version 1 on ")
-    assert "1 " + first.folder_version in CliRunner().invoke(app, ["--list", "--work", str(work)]).stdout
+    table = CliRunner().invoke(app, ["--list", "--work", str(work)], env={"COLUMNS": "200"}).stdout
+    assert f"{first.figures['pair.mae']:.3f}" in table
+    assert "champion, published" in table
     with pytest.raises(NotFoundError, match="interfere train"):
         list_versions(work.parent / "nowhere")
 

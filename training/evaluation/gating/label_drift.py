@@ -36,7 +36,10 @@ def label_contradiction(training_set: Dataset, champion: PublishedChampion) -> s
     """Why the labels cannot be trusted, with figures; "" where they can, or where nothing is known to compare with."""
     rows = training_set.latest_rows()
     deviations = _deviations(rows, champion)
-    before = deviations.measured[np.isfinite(deviations.measured)]
+    known = np.isfinite(deviations.measured)
+    if (known & rows.aligned).sum() >= MIN_ROWS:
+        return _translated(rows, deviations.measured, known & rows.aligned)
+    before = deviations.measured[known]
     repeated = before[np.abs(before) > 1e-4]
     for name, values, max_share in (
         ("measured before", before, MAX_SHARE_OFF),
@@ -49,6 +52,15 @@ def label_contradiction(training_set: Dataset, champion: PublishedChampion) -> s
                 f"new ÷ old {math.exp(float(np.median(values))):.3f} in the median: {REMEDY}"
             )
     return _one_sided(rows, deviations.predicted)
+
+
+def _translated(rows: Dataset, deviation: Floats, translated: NDArray[np.bool_]) -> str:
+    """That measurements of the champion were translated to another software stack, with figures."""
+    names = ", ".join(sorted({rows.campaigns[k] for k in rows.campaign[~rows.aligned].tolist()} - {""}))
+    return (
+        f"{int(translated.sum())} pairs measured before were translated to another software stack (campaign {names}), "
+        f"new ÷ old {math.exp(float(np.median(deviation[translated]))):.3f} in the median: {REMEDY}"
+    )
 
 
 def _deviations(rows: Dataset, champion: PublishedChampion) -> _Deviations:
