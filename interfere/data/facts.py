@@ -247,7 +247,8 @@ def _knows(profile: JobProfile, names: tuple[str, ...]) -> bool:
 
 
 def _is_known(value: Any) -> bool:
-    return not math.isnan(value) if isinstance(value, float) else bool(value)
+    """Whether a value is one: 0 is, NaN, an empty text or list are not."""
+    return not math.isnan(value) if isinstance(value, int | float) else bool(value)
 
 
 def _reason(part: JobProfile, ranked: Sequence[JobProfile], names: tuple[str, ...], *, current: bool) -> str:

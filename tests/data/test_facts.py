@@ -56,6 +56,7 @@ def test_a_step_time_with_its_spread_is_of_one_source_and_a_declared_one_beats_a
 
 def test_a_source_that_speaks_again_replaces_all_that_it_said() -> None:
     again = said("dcgm", sm_active_frac=0.7)
+    assert combine_facts([said("static", memory_optimizer_bytes=0), PROFILED]).memory_optimizer_bytes == 0
     combined = combine_facts([MONITORED, PROFILED, again])
     assert combined.sm_active_frac == 0.7
     assert math.isnan(combined.memory_peak_bytes)
