@@ -101,6 +101,10 @@ class ProfileCatalogue:
             )
         return self._by_id[profile_id]
 
+    def same(self, profile: JobProfile) -> JobProfile:
+        """The catalogue's own object of a profile that it has, else the profile."""
+        return self._by_id.get(profile.profile_id, profile)
+
     def knows(self, profile_id: str) -> bool:
         """Whether the id is in use."""
         return profile_id in self._by_id

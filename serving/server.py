@@ -110,9 +110,9 @@ def start_server(settings: Settings) -> RunningServer:
     metrics = Metrics()
     with ExitStack() as resources:
         # 2. The store, a copy of the model that stays whatever is published later, and the core over both.
-        store = SqliteStore(settings.store_path)
+        store = SqliteStore(settings.store_path, on_eviction=metrics.count_evictions)
         resources.callback(store.close)
-        archive = ModelArchive(settings.served_models_path)
+        archive = ModelArchive(settings.served_models_path, on_eviction=metrics.count_evictions)
         model = _archived(published, archive)
         core = PolicyCore(
             model=model,
@@ -121,7 +121,11 @@ def start_server(settings: Settings) -> RunningServer:
             time_budget_s=settings.time_budget_s,
             max_log_entries=settings.max_log_entries,
         )
-        metrics.watch_sizes(settings.store_path, lambda: sum(core.state.learned.counts.values()))
+        metrics.watch_sizes(
+            settings.store_path,
+            log_entries=lambda: sum(core.state.learned.counts.values()),
+            cache_bytes=lambda: core.state.model.encoded_jobs.bytes,
+        )
         resources.callback(core.store_state)
         watched = settings.model or settings.champion_path
         learn = partial(learn_in_process, settings.store_path)

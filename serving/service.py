@@ -75,6 +75,7 @@ class PolicyCore:
         self._store, self._metrics, self._max_log_entries = store, metrics, max_log_entries
         self._writer = threading.Lock()  # held by whoever changes profiles, the log or the model
         profiles = self._stored_catalogue(model)
+        self._count_evictions_of(model)
         self._observed = self._learned_by(model, profiles)
         self._state = ServedState(model=model, profiles=profiles, learned=self._observed.published)
         self._decisions = DecisionMaker(store, metrics, time_budget_s=time_budget_s)
@@ -101,6 +102,7 @@ class PolicyCore:
         """Serve another model from the next call on. What was observed is learned again beside, while calls go on."""
         known = self._state.profiles
         profiles = self._stored_catalogue(model)
+        self._count_evictions_of(model)
         observed = self._learned_by(model, profiles)
         with self._writer:
             if self._state.profiles is not known:  # a profile was registered meanwhile
@@ -111,14 +113,19 @@ class PolicyCore:
             self._state = ServedState(model=model, profiles=profiles, learned=observed.published)
         self._metrics.set_model_version(self._state.version)
 
-    def _stored_catalogue(self, model: ServedModel) -> ProfileCatalogue:
-        """The profiles of a model and those that are stored."""
+    def _stored_catalogue(self, model: ServedModel, before: ProfileCatalogue | None = None) -> ProfileCatalogue:
+        """The profiles of a model and those that are stored; those of `before` stay the same objects."""
         stored = self._store.profiles
-        catalogue = model.catalogue(stored.all(), stored.unreadable())
+        registered = (before.same(profile) if before else profile for profile in stored.all())
+        catalogue = model.catalogue(registered, stored.unreadable())
         self._metrics.set_quarantined_profiles(len(catalogue.problems))
         for profile_id, problem in catalogue.problems.items():
             _log.warning("profile %s is set aside, nothing is predicted from it: %s", profile_id, problem)
         return catalogue
+
+    def _count_evictions_of(self, model: ServedModel) -> None:
+        """Count what the model's cache evicts."""
+        model.encoded_jobs.on_eviction = partial(self._metrics.count_evictions, "encoded_job")
 
     def _learned_by(self, model: ServedModel, profiles: ProfileCatalogue) -> ObservationLedger:
         """What a model learns from the log."""
@@ -132,8 +139,10 @@ class PolicyCore:
         with self._writer:
             state = self._state
             if state.profiles.digest() != profiles_digest:
-                profiles = self._stored_catalogue(state.model)
-                self._observed.use_profiles(profiles, changed=profiles.changes_since(state.profiles))
+                profiles = self._stored_catalogue(state.model, state.profiles)
+                changed = profiles.changes_since(state.profiles)
+                self._observed.use_profiles(profiles, changed=changed)
+                self._forget(profile for profile in changed if not profiles.knows(profile.profile_id))
                 state = replace(state, profiles=profiles)
             if self._observed.published.last_sequence < last_sequence:
                 self._observed.catch_up()
@@ -158,7 +167,7 @@ class PolicyCore:
         extrapolate = query.allow_extrapolation
         lookups = [state.profile_of_ref(ref, device_type, extrapolate=extrapolate) for ref in query.jobs]
         prediction = predict_known(state.predictor, query, device_type, lookups, victim, neighbour)
-        state.model.forget((ref.profile for ref in query.jobs if ref.profile), device_type, query.mode)
+        state.model.encoded_jobs.forget((ref.profile for ref in query.jobs if ref.profile), device_type, query.mode)
         has_groups = len(entries) < len(victim)
         if has_groups:
             memory_bytes = query.device_memory_bytes
@@ -209,7 +218,7 @@ class PolicyCore:
             quantile=query.quantile,
         )
         for refs in sides.values():
-            state.model.forget((ref.profile for ref in refs if ref.profile), device_type, query.mode)
+            state.model.encoded_jobs.forget((ref.profile for ref in refs if ref.profile), device_type, query.mode)
         return MatrixAnswer(matrix=matrix, model_version=state.version, device_type=device_type)
 
     # --- decisions --------------------------------------------------------------------------------------------------
@@ -294,6 +303,7 @@ class PolicyCore:
             known = (profile.profile_id for profile in (*before.registered(), *profiles))
             if superseded := [profile_id for profile_id in known if not catalogue.knows(profile_id)]:
                 self._store.profiles.remove(superseded)
+                self._metrics.count_evictions("profile_version", len(superseded))
                 self._forget(before.get(profile_id) for profile_id in superseded if before.knows(profile_id))
             self._observed.use_profiles(catalogue, changed=profiles)
             self._state = replace(self._state, profiles=catalogue, learned=self._observed.published)
@@ -304,7 +314,8 @@ class PolicyCore:
         with self._writer:
             removed = self._store.profiles.remove(profile_ids)
             if removed:
-                before, profiles = self._state.profiles, self._stored_catalogue(self._state.model)
+                before = self._state.profiles
+                profiles = self._stored_catalogue(self._state.model, before)
                 changed = [before.get(profile_id) for profile_id in removed if before.knows(profile_id)]
                 self._observed.use_profiles(profiles, changed=changed)
                 self._state = replace(self._state, profiles=profiles, learned=self._observed.published)
@@ -316,7 +327,7 @@ class PolicyCore:
         gone = list(profiles)
         for mode in MODES:
             for profile in gone:
-                self._state.model.forget([profile], profile.device_type, mode)
+                self._state.model.encoded_jobs.forget([profile], profile.device_type, mode)
 
     def profile(self, profile_id: str) -> JobProfile:
         """One profile; raises NotFoundError."""

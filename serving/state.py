@@ -12,6 +12,7 @@ from typing import NamedTuple
 from features.pair import FeatureEncoder
 from interfere.errors import InvalidInputError
 from interfere.policy.context import ProfileLookup
+from interfere.predict.encoded_jobs import EncodedJobs
 from interfere.predict.manifest import Manifest
 from interfere.predict.measured import MeasuredPredictor, StepTimes, read_measured_table
 from interfere.predict.occlusion import Occlusion
@@ -40,7 +41,7 @@ class ServedModel:
     step_times: StepTimes = field(default_factory=dict)  # of the measured jobs
     folder: Path
     check_encodable: Callable[[JobProfile], None]  # raises InvalidInputError
-    forget: Callable[[Iterable[JobProfile], str, str], None]  # profiles that came with a request: device type, mode
+    encoded_jobs: EncodedJobs  # the cache of `predictor`
 
     def untaught(self, elsewhere: ResolveElsewhere = lambda _: None) -> OnlineModel:
         """The model with an online correction that has learned nothing.
@@ -78,7 +79,7 @@ def load_served_model(folder: Path) -> ServedModel:
         step_times=step_times,
         folder=folder,
         check_encodable=model.check_encodable,
-        forget=model.forget,
+        encoded_jobs=model.encoded_jobs,
     )
 
 

@@ -10,6 +10,7 @@ from interfere.store.decisions import SqliteDecisions, SqliteLedgers
 from interfere.store.file_lock import FileLock
 from interfere.store.json_records import profile_from_json, profile_to_json
 from interfere.store.observations import SqliteCheckpoints, SqliteObservations
+from interfere.store.retention import EvictionListener, nobody
 from interfere.store.sqlite_file import SqliteFile, require_sound_wal
 
 MAX_PROFILES = 20_000  # a site's workloads on its device types
@@ -20,15 +21,23 @@ class SqliteStore:
     """Implements `interfere.store.protocols.Store`. Thread-safe; one process per file may write."""
 
     def __init__(
-        self, path: Path, *, max_decisions: int = MAX_DECISIONS, read_only: bool = False, shared: bool = False
+        self,
+        path: Path,
+        *,
+        max_decisions: int = MAX_DECISIONS,
+        read_only: bool = False,
+        shared: bool = False,
+        on_eviction: EvictionListener = nobody,
     ) -> None:
         """Open the file, or create it; `read_only` opens it while a server holds it.
 
         `shared` is for the processes of the server that holds it: they may write, and take no lock of their own.
+        `on_eviction` is told what is deleted to make room.
 
         Raises UnfitError when the file is in use, not an interfere store, damaged, or cannot be written.
         """
         self._lock: FileLock | None = None
+        self._on_eviction = on_eviction
         if read_only or shared:
             self._open(path, max_decisions, read_only=read_only)
             return
@@ -56,11 +65,11 @@ class SqliteStore:
             self.close()
             raise
         self.profiles = SqliteProfiles(self._file)
-        self.observations = SqliteObservations(self._file)
+        self.observations = SqliteObservations(self._file, on_eviction=self._on_eviction)
         self.checkpoints = SqliteCheckpoints(self._file)
-        self.audits = SqliteDecisionAudits(self._file)
-        self.decisions = SqliteDecisions(self._file, max_decisions)
-        self.ledgers = SqliteLedgers(self._file, self.decisions)
+        self.audits = SqliteDecisionAudits(self._file, on_eviction=self._on_eviction)
+        self.decisions = SqliteDecisions(self._file, max_decisions, on_eviction=self._on_eviction)
+        self.ledgers = SqliteLedgers(self._file, self.decisions, on_eviction=self._on_eviction)
 
     def close(self) -> None:
         """Close the file and release its lock."""

@@ -23,6 +23,7 @@ from serving.service import PolicyCore
 from serving.servicer import PolicyServicer
 from serving.state import load_served_model
 from serving.workers.frames import Answered, Ask, Failed, Knowing, Ready, receive, send
+from serving.workers.memory import return_freed_memory
 
 NICENESS = 5  # of workers, below the server itself: answers that clients wait for in milliseconds come first
 OOM_SCORE = 500  # where memory runs out, the kernel ends a worker, not the server
@@ -44,6 +45,10 @@ class _CountingMetrics(Metrics):
     def count_deadlines(self, *arguments: Any) -> None:
         self.counts.append(("count_deadlines", arguments))
 
+    def count_evictions(self, what: str, count: int) -> None:
+        if count:
+            self.counts.append(("count_evictions", (what, count)))
+
 
 class Worker:
     """Answers requests from the pipe."""
@@ -52,7 +57,7 @@ class Worker:
         self._metrics, self._computation = _CountingMetrics(), computation
         self._core = PolicyCore(
             model=load_served_model(first.model_folder),
-            store=SqliteStore(store_path, shared=True),
+            store=SqliteStore(store_path, shared=True, on_eviction=self._metrics.count_evictions),
             metrics=self._metrics,
             time_budget_s=time_budget_s,
         )
@@ -138,6 +143,7 @@ class _Mailbox:
 
 def main() -> None:
     """Run a worker on standard input and output; everything else that is printed goes to standard error."""
+    return_freed_memory()
     os.nice(NICENESS)
     with suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text(str(OOM_SCORE))

@@ -18,7 +18,11 @@ MAX_GROWTH = 0.05  # of resident memory, after a fifth of the requests
 
 
 def resident_mib(pid: int) -> float:
-    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
+    """Of the server and of its workers."""
+    children = Path(f"/proc/{pid}/task").glob("*/children")
+    pids = [str(pid), *(child for each in children for child in each.read_text().split())]
+    pages = sum(int(Path(f"/proc/{each}/statm").read_text().split()[1]) for each in pids)
+    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
 def test_random_requests(model_folder: Path, tmp_path: Path) -> None:
