@@ -1,6 +1,6 @@
 """Answers composed from the model's predictions and its manifest."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,22 +16,24 @@ def predict_known(
     model: Predictor,
     query: PairQuery,
     device_type: str,
-    lookups: Sequence[tuple[JobProfile | None, str]],
+    lookups: Mapping[int, tuple[JobProfile | None, str]],
     victim: NDArray[np.int64],
     neighbour: NDArray[np.int64],
 ) -> Prediction:
     """The model's prediction where both jobs have profiles; elsewhere the pair abstains with the reason.
 
-    `lookups`: of every job its profile, or None and the reason why there is none.
+    `lookups`: of every job of a pair its profile, or None and the reason why there is none.
     """
-    index = np.cumsum([profile is not None for profile, _ in lookups]) - 1
-    missing = np.array([profile is None for profile, _ in lookups], dtype=bool)
-    predictable = ~(missing[victim] | missing[neighbour])
+    known = {job: profile for job, (profile, _) in lookups.items() if profile is not None}
+    index = np.full(len(query.jobs), -1)
+    index[list(known)] = range(len(known))
+    victim_index, neighbour_index = index[victim], index[neighbour]
+    predictable = (victim_index >= 0) & (neighbour_index >= 0)
     prediction = model.predict_pairs(
         PairBatch(
-            jobs=tuple(profile for profile, _ in lookups if profile is not None),
-            victim=index[victim[predictable]],
-            neighbour=index[neighbour[predictable]],
+            jobs=tuple(known.values()),
+            victim=victim_index[predictable],
+            neighbour=neighbour_index[predictable],
             device_type=device_type,
             mode=query.mode,
             device_memory_bytes=query.device_memory_bytes,
@@ -50,7 +52,7 @@ def predict_known(
     reason = np.full(len(predictable), "", dtype=object)
     source[predictable], reason[predictable] = prediction.source, prediction.reason
     for k in np.flatnonzero(~predictable):
-        reason[k] = lookups[victim[k]][1] or lookups[neighbour[k]][1]
+        reason[k] = lookups[int(victim[k])][1] or lookups[int(neighbour[k])][1]
     return Prediction(
         median=spread(prediction.median),
         lower=spread(prediction.lower),

@@ -5,7 +5,9 @@ Each server has a registry of its own, so that two servers in one process do not
 
 from collections import Counter as Counts
 from collections.abc import Callable, Mapping
+from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 
@@ -28,6 +30,26 @@ EVICTED = (
     "granule_scope",  # whose granules are no longer told here
 )
 """What `interfere_evictions_total` counts."""
+
+
+class UnaryMethodMetrics(NamedTuple):
+    """The metrics of one unary method, found by its labels once."""
+
+    started: Counter
+    in_flight: Gauge
+    handling: Histogram
+    handled: Callable[[str], Counter]  # by status code
+
+    def call_started(self) -> None:
+        """A call begins."""
+        self.started.inc()
+        self.in_flight.inc()
+
+    def call_ended(self, code: str, seconds: float) -> None:
+        """A call ends with a status code."""
+        self.in_flight.dec()
+        self.handled(code).inc()
+        self.handling.observe(seconds)
 
 
 class Metrics:
@@ -118,16 +140,15 @@ class Metrics:
             "interfere_model_info", "1 for the model that is served.", ("version",), registry=self.registry
         )
 
-    def call_started(self, service: str, method: str) -> None:
-        """A unary call begins."""
-        self._started.labels("unary", service, method).inc()
-        self._in_flight.labels("unary", service, method).inc()
-
-    def call_ended(self, service: str, method: str, code: str, seconds: float) -> None:
-        """A unary call ends with a status code."""
-        self._in_flight.labels("unary", service, method).dec()
-        self._handled.labels("unary", service, method, code).inc()
-        self._handling.labels("unary", service, method).observe(seconds)
+    def unary_method(self, service: str, method: str) -> "UnaryMethodMetrics":
+        """The metrics of one unary method."""
+        labels = "unary", service, method
+        return UnaryMethodMetrics(
+            started=self._started.labels(*labels),
+            in_flight=self._in_flight.labels(*labels),
+            handling=self._handling.labels(*labels),
+            handled=cache(lambda code: self._handled.labels(*labels, code)),
+        )
 
     def count_call(self, kind: str, service: str, method: str, code: str) -> None:
         """A call was refused before it was begun."""

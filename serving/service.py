@@ -165,7 +165,8 @@ class PolicyCore:
         victim, neighbour = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
         group_sizes = [len(neighbours) for _, *neighbours in entries]
         extrapolate = query.allow_extrapolation
-        lookups = [state.profile_of_ref(ref, device_type, extrapolate=extrapolate) for ref in query.jobs]
+        asked = dict.fromkeys(victim.tolist() + neighbour.tolist())  # other jobs of the request need no answer
+        lookups = {k: state.profile_of_ref(query.jobs[k], device_type, extrapolate=extrapolate) for k in asked}
         prediction = predict_known(state.predictor, query, device_type, lookups, victim, neighbour)
         state.model.encoded_jobs.forget((ref.profile for ref in query.jobs if ref.profile), device_type, query.mode)
         has_groups = len(entries) < len(victim)

@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import grpc
 from google.protobuf.message import DecodeError
@@ -34,6 +34,18 @@ LOG_EVERY_S = 60.0  # between two log lines about refused or malformed calls
 Handler = Any  # grpc.RpcMethodHandler, whose stubs lack its fields
 
 
+class _UnaryMethod(NamedTuple):
+    """The handlers of a unary method: they depend on the method alone."""
+
+    executor: BoundedExecutor
+    admitted: Handler
+    refused: Handler
+
+    def admit(self) -> Handler:
+        """The handler that runs a call, or the one that refuses it where the executor is full."""
+        return self.refused if self.executor.full else self.admitted
+
+
 class CallInterceptor(grpc.ServerInterceptor):  # type: ignore[type-arg]  # generic in the stubs only
     """Wraps every method; runs in the thread that takes calls from the network, so it never waits."""
 
@@ -43,27 +55,25 @@ class CallInterceptor(grpc.ServerInterceptor):  # type: ignore[type-arg]  # gene
         self._metrics, self._executors, self._stopping = metrics, executors, stopping
         self._slow_call_s = slow_call_s
         self._watches, self._mutex = 0, threading.Lock()
+        self._unary_methods: dict[str, _UnaryMethod] = {}  # by full name, as they are first called
         self._refusals, self._malformed = _OccasionalLog("refused"), _OccasionalLog("not the bytes of a request")
 
     def intercept_service(
         self, continuation: Callable[[Any], Any], handler_call_details: grpc.HandlerCallDetails
     ) -> Any:
         """The handler on the executor of its kind of work, or one that refuses where that is full."""
+        name = handler_call_details.method
+        if name in self._unary_methods:
+            return self._unary_methods[name].admit()
         handler: Handler = continuation(handler_call_details)
         if handler is None:
             self._metrics.count_call("unary", "unknown", "unknown", "UNIMPLEMENTED")
             return None
-        _, service, method = handler_call_details.method.split("/")
+        _, service, method = name.split("/")
         if handler.unary_unary is not None:
-            policy = service == POLICY_SERVICE
-            executor = self._executors.of_method(method) if policy else self._executors.control
-            if executor.full:
-                return self._refusal(service, method)
-            call = self._unary(handler, service, method, deserialize=handler.request_deserializer)
-            return grpc.unary_unary_rpc_method_handler(
-                _on(executor, call), request_deserializer=None, response_serializer=_serializer(handler)
-            )
-        if handler_call_details.method == HEALTH_WATCH:
+            self._unary_methods[name] = self._unary_method(handler, service, method)
+            return self._unary_methods[name].admit()
+        if name == HEALTH_WATCH:
             return self._watch(handler, service, method)
         if self._executors.streams.full:
             return self._stream_refusal(handler, service, method)
@@ -72,11 +82,22 @@ class CallInterceptor(grpc.ServerInterceptor):  # type: ignore[type-arg]  # gene
 
     # --- unary calls ------------------------------------------------------------------------------------------------
 
+    def _unary_method(self, handler: Handler, service: str, method: str) -> "_UnaryMethod":
+        policy = service == POLICY_SERVICE
+        executor = self._executors.of_method(method) if policy else self._executors.control
+        call = self._unary(handler, service, method, deserialize=handler.request_deserializer)
+        admitted = grpc.unary_unary_rpc_method_handler(
+            _on(executor, call), request_deserializer=None, response_serializer=_serializer(handler)
+        )
+        return _UnaryMethod(executor=executor, admitted=admitted, refused=self._refusal(service, method))
+
     def _unary(
         self, handler: Handler, service: str, method: str, *, deserialize: Callable[[bytes], Any] | None
     ) -> Callable[[bytes, grpc.ServicerContext], Any]:
+        metrics = self._metrics.unary_method(service, method)
+
         def call(content: bytes, context: grpc.ServicerContext) -> Any:
-            self._metrics.call_started(service, method)
+            metrics.call_started()
             start_s, code, answer = time.perf_counter(), "OK", None
             try:
                 request = self._parse(content, deserialize, method)
@@ -95,7 +116,7 @@ class CallInterceptor(grpc.ServerInterceptor):  # type: ignore[type-arg]  # gene
                 context.abort(grpc.StatusCode.INTERNAL, f"internal error {error_id}: the server's log has the cause")
             finally:
                 seconds = time.perf_counter() - start_s
-                self._metrics.call_ended(service, method, code, seconds)
+                metrics.call_ended(code, seconds)
                 if seconds > self._slow_call_s:
                     _log_slow_call(method, code, seconds, answer)
             return answer
