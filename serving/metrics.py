@@ -133,6 +133,9 @@ class Metrics:
             f"Memory of profiles that are kept encoded; at most {MAX_CACHED_BYTES}.",
             registry=self.registry,
         )
+        self._large_requests = Gauge(
+            "interfere_large_request_bytes", "Large requests that run or wait.", registry=self.registry
+        )
         self._model_changes = Counter(
             "interfere_model_changes", "Models that were taken or refused.", ("result",), registry=self.registry
         )
@@ -214,6 +217,10 @@ class Metrics:
     def count_model_change(self, result: str) -> None:
         """A model was taken or refused."""
         self._model_changes.labels(result).inc()
+
+    def watch_large_requests(self, in_flight_bytes: Callable[[], int]) -> None:
+        """Tell how many bytes of large requests are in the server whenever somebody reads the metrics."""
+        self._large_requests.set_function(in_flight_bytes)
 
     def watch_sizes(self, store: Path, log_entries: Callable[[], int], cache_bytes: Callable[[], int]) -> None:
         """Tell the sizes of the store, its log and the cache of encoded jobs whenever somebody reads the metrics."""

@@ -17,12 +17,16 @@ from serving.workers.pool import WorkerPool
 class RoutedServicer(PolicyServicer):
     """The servicer of the server. Answers of workers are bytes, and are sent as they are."""
 
-    def __init__(
-        self, core: PolicyCore, turns: DecisionTurns, models: ModelHost, workers: WorkerPool | None = None
-    ) -> None:
-        """Without workers the server computes everything."""
-        super().__init__(core)
-        self._turns, self._models, self._workers = turns, models, workers
+    _models: ModelHost
+    _workers: WorkerPool | None
+
+    def __init__(self, turns: DecisionTurns) -> None:
+        """It must not be asked before `use`."""
+        self._turns = turns
+
+    def use(self, core: PolicyCore, models: ModelHost, workers: WorkerPool | None) -> None:
+        """Answer from this core from now on. Without workers the server computes everything."""
+        self._core, self._models, self._workers = core, models, workers
 
     def Match(self, request: pb.MatchRequest, context: Context) -> Any:
         """One decision."""
