@@ -7,10 +7,10 @@ from typing import Any
 
 from interfere.v1 import policy_pb2 as pb
 from interfere.wire import model
+from serving.calls.turns import DecisionTurns
 from serving.models.host import ModelHost
 from serving.service import PolicyCore
 from serving.servicer import Context, PolicyServicer
-from serving.turns import DecisionTurns
 from serving.workers.pool import WorkerPool
 
 

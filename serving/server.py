@@ -10,41 +10,30 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 import grpc
-from grpc_health.v1 import health_pb2, health_pb2_grpc
-from grpc_reflection.v1alpha import reflection
 from prometheus_client import start_http_server
 
 import interfere.predict
 from interfere.config import Settings
 from interfere.errors import InterfereError, ModelError, UnfitError
 from interfere.store.sqlite import SqliteStore
-from interfere.v1 import policy_pb2 as pb
-from interfere.v1 import policy_pb2_grpc as rpc
-from serving.calls.executors import Executors
 from serving.calls.health import NOT_SERVING, SERVING, HealthService
-from serving.calls.interceptor import CallInterceptor
+from serving.calls.listening import HEALTH_NAMES, INTERRUPTION_S, SERVICE, listen
+from serving.calls.turns import DecisionTurns
 from serving.metrics import Metrics
 from serving.models.archive import ModelArchive
 from serving.models.host import ModelHost
 from serving.models.watch import ModelWatch
 from serving.routing import RoutedServicer
 from serving.service import PolicyCore
-from serving.servicer import PolicyServicer
 from serving.state import ServedModel, load_served_model
-from serving.turns import DecisionTurns
 from serving.workers.frames import Knowing
 from serving.workers.learning import learn_in_process
 from serving.workers.pool import WorkerPool
 
 _log = logging.getLogger(__name__)
-SERVICE = pb.DESCRIPTOR.services_by_name["PolicyService"].full_name
-HEALTH = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
-HEALTH_NAMES = ("", SERVICE)  # alive, ready
 SHIPPED = Path(interfere.predict.__file__).parent / "default"
-INTERRUPTION_S = 0.3  # after the grace, until what still runs is interrupted
 HARD_STOP_S = 0.8  # after the grace, until the process is ended by force
 _LOOPBACK = ("127.0.0.1", "localhost", "::1", "[::1]")
 
@@ -109,7 +98,7 @@ def start_server(settings: Settings) -> RunningServer:
     with ExitStack() as resources:
         # 1. gRPC: from now on the server is alive, and not ready.
         servicer = _servicer(settings)
-        listening = _listen(settings, servicer, metrics, stopping, resources)
+        listening = listen(settings, servicer, metrics, stopping, resources)
         metrics_port = _serve_metrics(settings, metrics, resources)
         # 2. The published model, the store, a copy of the model that stays whatever is published later, and the core.
         folder = model_folder(settings)
@@ -236,63 +225,6 @@ def _start_workers(settings: Settings, core: PolicyCore, metrics: Metrics, resou
 def _servicer(settings: Settings) -> RoutedServicer:
     max_waiting = max(1, 3 * settings.max_concurrent_rpcs // 4)  # the last quarter is for other scopes
     return RoutedServicer(DecisionTurns(at_once=settings.decisions_at_once, max_waiting=max_waiting))
-
-
-class _Listening(NamedTuple):
-    """A gRPC server that listens."""
-
-    server: grpc.Server
-    port: int
-    health: HealthService
-    interceptor: CallInterceptor
-
-    def end(self) -> None:
-        """Stop at once."""
-        self.server.stop(None).wait(INTERRUPTION_S)
-
-
-def _listen(
-    settings: Settings, servicer: PolicyServicer, metrics: Metrics, stopping: threading.Event, resources: ExitStack
-) -> _Listening:
-    """Answer health checks, and refuse all other calls until they are let in."""
-    max_message_bytes = settings.message_mib * 2**20
-    executors = Executors(settings)
-    interceptor = CallInterceptor(
-        metrics, executors, stopping, slow_call_s=settings.slow_call_s, max_message_bytes=max_message_bytes
-    )
-    server = grpc.server(
-        executors.control,
-        interceptors=[interceptor],
-        options=[
-            ("grpc.max_receive_message_length", max_message_bytes),
-            ("grpc.max_send_message_length", max_message_bytes),
-            ("grpc.so_reuseport", 0),  # a second server on the port must fail, not take half of the calls
-        ],
-    )
-    health = HealthService()
-    rpc.add_PolicyServiceServicer_to_server(servicer, server)
-    health_pb2_grpc.add_HealthServicer_to_server(health, server)
-    reflection.enable_server_reflection((SERVICE, HEALTH, reflection.SERVICE_NAME), server)
-    health.set("", SERVING)
-    health.set(SERVICE, NOT_SERVING)
-    listening = _Listening(server, _bind(server, settings.host, settings.port), health, interceptor)
-    resources.callback(listening.end)
-    server.start()
-    return listening
-
-
-def _bind(server: grpc.Server, host: str, port: int) -> int:
-    try:
-        bound = int(server.add_insecure_port(f"{host}:{port}"))
-    except RuntimeError:
-        bound = 0
-    if bound == 0:
-        raise UnfitError(
-            "cannot listen there: the port is in use, or the address is not one of this machine",
-            value=f"{host}:{port}",
-            remedy="stop the other server, or take another port (--port 0 takes a free one)",
-        )
-    return bound
 
 
 def _serve_metrics(settings: Settings, metrics: Metrics, resources: ExitStack) -> int | None:

@@ -25,7 +25,8 @@ from interfere.records import Device, Job, Snapshot
 from interfere.v1 import policy_pb2 as pb
 from interfere.v1 import policy_pb2_grpc as rpc
 from serving import server as composition
-from serving.server import SERVICE, RunningServer, start_server
+from serving.calls.listening import SERVICE
+from serving.server import RunningServer, start_server
 from tests.models import DEVICE_TYPE, WORKLOADS, publish
 
 NAN = float("nan")

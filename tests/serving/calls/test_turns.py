@@ -7,7 +7,7 @@ import pytest
 
 from interfere.errors import CancelledError, LimitError
 from interfere.time_budget import interruptible
-from serving.turns import DecisionTurns
+from serving.calls.turns import DecisionTurns
 
 
 def test_one_scope_is_served_one_by_one_and_others_meanwhile() -> None:
