@@ -4,7 +4,7 @@ Law: the newest profile of a workload stays the same object, so that the predict
 """
 
 import hashlib
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from functools import cached_property
 
 from interfere.errors import NotFoundError
@@ -20,23 +20,23 @@ class ProfileCatalogue:
 
     def __init__(
         self,
-        shipped: Iterable[JobProfile],
-        registered: Iterable[JobProfile] = (),
+        shipped: Mapping[str, JobProfile],
+        registered: Mapping[str, JobProfile],
         problems: Mapping[str, str] | None = None,
     ) -> None:
-        """`shipped` with the model; `registered` by clients, oldest first; `problems` of those that are set aside."""
+        """By profile id: `shipped` with the model; `registered` by clients, oldest first; `problems` of those that are
+        set aside."""
         self.problems = dict(problems or {})
         self._by_id: dict[str, JobProfile] = {}  # oldest first
         self._newest_anywhere: dict[str, str] = {}  # the id of the newest profile of a workload on any device type
         self._newest_id: dict[tuple[str, str], str] = {}
         self._versions: dict[tuple[str, str], list[str]] = {}  # oldest first, as the store keeps them
         self._registered: frozenset[str] = frozenset()
-        self._index({profile.profile_id: profile for profile in shipped})
-        by_id = {profile.profile_id: profile for profile in registered}
-        self._index(by_id)
-        self._registered = frozenset(by_id.keys() & self._by_id.keys())
+        self._index(shipped)
+        self._index(registered)
+        self._registered = frozenset(registered.keys() & self._by_id.keys())
 
-    def _index(self, profiles: dict[str, JobProfile]) -> None:
+    def _index(self, profiles: Mapping[str, JobProfile]) -> None:
         for profile_id, profile in profiles.items():
             kept = self._by_id.pop(profile_id, profile)
             self._by_id[profile_id] = kept
@@ -47,10 +47,9 @@ class ProfileCatalogue:
             for superseded in older[: -(MAX_VERSIONS - 1)]:
                 self._by_id.pop(superseded, None)
 
-    def with_registered(self, profiles: Sequence[JobProfile]) -> "ProfileCatalogue":
-        """The catalogue after these profiles were registered too."""
-        by_id = {profile.profile_id: profile for profile in profiles}
-        catalogue = ProfileCatalogue(())
+    def with_registered(self, by_id: Mapping[str, JobProfile]) -> "ProfileCatalogue":
+        """The catalogue after these profiles were registered too, by their ids."""
+        catalogue = ProfileCatalogue({}, {})
         catalogue._by_id, catalogue._newest_id = dict(self._by_id), dict(self._newest_id)
         catalogue._newest_anywhere, catalogue._versions = dict(self._newest_anywhere), dict(self._versions)
         catalogue._index(by_id)
@@ -58,9 +57,9 @@ class ProfileCatalogue:
         catalogue.problems = self.problems
         return catalogue
 
-    def registered(self) -> list[JobProfile]:
-        """What clients registered, oldest first."""
-        return [profile for profile_id, profile in self._by_id.items() if profile_id in self._registered]
+    def registered(self) -> dict[str, JobProfile]:
+        """What clients registered by id, oldest first. Ids are hashes of contents: keep them, they take time."""
+        return {profile_id: profile for profile_id, profile in self._by_id.items() if profile_id in self._registered}
 
     def _newest(self, workload: str, device_type: str) -> JobProfile | None:
         return self._by_id.get(self._newest_id.get((workload, device_type), ""))
@@ -100,10 +99,6 @@ class ProfileCatalogue:
                 "no profile of this id", value=profile_id, remedy="ListProfiles names all; RegisterProfiles adds"
             )
         return self._by_id[profile_id]
-
-    def same(self, profile: JobProfile) -> JobProfile:
-        """The catalogue's own object of a profile that it has, else the profile."""
-        return self._by_id.get(profile.profile_id, profile)
 
     def knows(self, profile_id: str) -> bool:
         """Whether the id is in use."""

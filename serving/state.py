@@ -22,7 +22,7 @@ from interfere.predict.onnx import load_model
 from interfere.predict.residual import OnlineModel
 from interfere.protocols import Predictor
 from interfere.records import Job, JobProfile
-from interfere.store.protocols import DecisionAudit
+from interfere.store.protocols import DecisionAudit, ProfileRepository
 from interfere.wire.messages import JobRef
 from serving.learning.learned_state import LearnedState
 from serving.profiles import ProfileCatalogue
@@ -35,6 +35,7 @@ class ServedModel:
     predictor: Predictor
     manifest: Manifest
     shipped: Mapping[tuple[str, str], JobProfile]  # its own profiles
+    shipped_by_id: Mapping[str, JobProfile]  # the same
     occlusion: Occlusion  # explains the model inside `predictor`
     prior: ResidualPrior | None = None  # of the online correction
     measured: Iterable[tuple[str, str, str, str]] = ()  # pairs answered by their measurement
@@ -52,16 +53,26 @@ class ServedModel:
             self.predictor, self.prior, measured=self.measured, step_times=self.step_times, elsewhere=elsewhere
         )
 
-    def catalogue(self, registered: Iterable[JobProfile], unreadable: Mapping[str, str]) -> ProfileCatalogue:
-        """Its own profiles and those that clients registered; the ones it cannot be asked about are set aside."""
-        usable, problems = [], dict(unreadable)
-        for profile in registered:
+    def catalogue(self, stored: ProfileRepository, before: ProfileCatalogue | None = None) -> ProfileCatalogue:
+        """Its own profiles and those that are stored; the ones it cannot be asked about are set aside.
+
+        Profiles of `before`, a catalogue of this model, stay the same objects and are not checked again.
+        """
+        known = before.registered() if before else {}
+        usable: dict[str, JobProfile] = {}
+        problems: dict[str, str] = {}
+        for profile_id, found in stored.read(known):
+            profile = known.get(profile_id, found)
             try:
-                self.check_encodable(profile)
-                usable.append(profile)
+                if isinstance(profile, JobProfile):
+                    if profile_id not in known:
+                        self.check_encodable(profile)
+                    usable[profile_id] = profile
+                else:
+                    problems[profile_id] = profile or ""
             except InvalidInputError as error:
-                problems[profile.profile_id] = error.what
-        return ProfileCatalogue(self.shipped.values(), usable, problems)
+                problems[profile_id] = error.what
+        return ProfileCatalogue(self.shipped_by_id, usable, problems)
 
 
 def load_served_model(folder: Path) -> ServedModel:
@@ -73,6 +84,7 @@ def load_served_model(folder: Path) -> ServedModel:
         predictor=MeasuredPredictor(model, measured, step_times, feasibility=model.feasibility),
         manifest=model.manifest,
         shipped=model.profiles,
+        shipped_by_id={profile.profile_id: profile for profile in model.profiles.values()},
         occlusion=Occlusion(model, model.profiles.values()),
         prior=read_prior(folder),
         measured=tuple(measured),

@@ -60,9 +60,7 @@ class StateWriter:
 
     def _stored_catalogue(self, model: ServedModel, before: ProfileCatalogue | None = None) -> ProfileCatalogue:
         """The profiles of a model and those that are stored; those of `before` stay the same objects."""
-        stored = self._store.profiles
-        registered = (before.same(profile) if before else profile for profile in stored.all())
-        catalogue = model.catalogue(registered, stored.unreadable())
+        catalogue = model.catalogue(self._store.profiles, before)
         self._metrics.set_quarantined_profiles(len(catalogue.problems))
         for profile_id, problem in catalogue.problems.items():
             _log.warning("profile %s is set aside, nothing is predicted from it: %s", profile_id, problem)
@@ -128,9 +126,9 @@ class StateWriter:
         inspection.done()
         with self._writing:
             ids = self._store.profiles.put(profiles)
-            before, catalogue = self._state.profiles, self._state.profiles.with_registered(profiles)
-            known = (profile.profile_id for profile in (*before.registered(), *profiles))
-            if superseded := [profile_id for profile_id in known if not catalogue.knows(profile_id)]:
+            before = self._state.profiles
+            catalogue = before.with_registered(dict(zip(ids, profiles, strict=True)))
+            if superseded := [each for each in (*before.registered(), *ids) if not catalogue.knows(each)]:
                 self._store.profiles.remove(superseded)
                 self._metrics.count_evictions("profile_version", len(superseded))
                 self._forget(before.get(profile_id) for profile_id in superseded if before.knows(profile_id))

@@ -8,7 +8,7 @@ Every method raises UnavailableError when the disk is full or locked, and UnfitE
 `tests/store/conformance.py` holds every implementation to these laws.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -47,8 +47,9 @@ class ProfileRepository(Protocol):
     def all(self) -> Iterator[JobProfile]:
         """Every profile that can be read, oldest first."""
 
-    def unreadable(self) -> dict[str, str]:
-        """The ids of profiles that cannot be read, each with the reason."""
+    def read(self, known: Container[str] = ()) -> Iterator[tuple[str, JobProfile | str | None]]:
+        """Every id with its profile, oldest first; the reason in place of one that cannot be read, None for a known
+        one: the content of an id never changes."""
 
     def remove(self, profile_ids: Sequence[str]) -> tuple[str, ...]:
         """Remove profiles; the ids of those that were stored."""

@@ -1,6 +1,6 @@
 """The store in one SQLite file: write-ahead log, every write one transaction, synced before it is acknowledged."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from pathlib import Path
 
 from interfere.errors import InterfereError, InvalidInputError, LimitError, NotFoundError, UnfitError
@@ -118,11 +118,7 @@ class SqliteProfiles:
 
     def all(self) -> Iterator[JobProfile]:
         """Every profile that can be read, oldest first."""
-        return (profile for _, profile in self._read() if isinstance(profile, JobProfile))
-
-    def unreadable(self) -> dict[str, str]:
-        """The ids of profiles that cannot be read, each with the reason."""
-        return {profile_id: reason for profile_id, reason in self._read() if isinstance(reason, str)}
+        return (profile for _, profile in self.read() if isinstance(profile, JobProfile))
 
     def remove(self, profile_ids: Sequence[str]) -> tuple[str, ...]:
         """Remove profiles; the ids of those that were stored."""
@@ -133,12 +129,26 @@ class SqliteProfiles:
                 if connection.execute("DELETE FROM profile WHERE id = ?", (profile_id,)).rowcount
             )
 
-    def _read(self) -> Iterator[tuple[str, JobProfile | str]]:
-        """Every profile with its id, oldest first; the reason in place of one that cannot be read."""
+    def read(self, known: Container[str] = ()) -> Iterator[tuple[str, JobProfile | str | None]]:
+        """Every id with its profile, oldest first; the reason in place of one that cannot be read, None for a known
+        one."""
         with self._file.read_connection() as connection:
-            rows = connection.execute("SELECT id, content FROM profile ORDER BY seq").fetchall()
-        for profile_id, content in rows:
-            try:
-                yield profile_id, profile_from_json(content)
-            except (InvalidInputError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-                yield profile_id, f"cannot be read ({' '.join(str(error).split())[:200]})"
+            ids = [profile_id for (profile_id,) in connection.execute("SELECT id FROM profile ORDER BY seq")]
+            contents = {
+                profile_id: connection.execute("SELECT content FROM profile WHERE id = ?", (profile_id,)).fetchone()
+                for profile_id in ids
+                if profile_id not in known
+            }
+        for profile_id in ids:
+            if profile_id not in contents:
+                yield profile_id, None
+            elif (row := contents[profile_id]) is not None:  # not removed meanwhile
+                yield profile_id, _profile_or_reason(row[0])
+
+
+def _profile_or_reason(content: str) -> JobProfile | str:
+    """The profile of a row; why it cannot be read where that is so."""
+    try:
+        return profile_from_json(content)
+    except (InvalidInputError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        return f"cannot be read ({' '.join(str(error).split())[:200]})"

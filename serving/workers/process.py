@@ -145,6 +145,7 @@ def main() -> None:
     """Run a worker on standard input and output; everything else that is printed goes to standard error."""
     return_freed_memory()
     os.nice(NICENESS)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # of a whole process group: the server alone looks for a model then
     with suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text(str(OOM_SCORE))
     outgoing = os.fdopen(os.dup(1), "wb")

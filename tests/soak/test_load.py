@@ -73,7 +73,9 @@ def test_a_restart_with_a_long_log(model_folder: Path, tmp_path: Path) -> None:
     store.profiles.put([profile(name) for name in names])
     model = load_model(model_folder, FeatureEncoder())
     predictor = MeasuredPredictor(model, {})
-    catalogue = ProfileCatalogue(model.profiles.values(), store.profiles.all())
+    catalogue = ProfileCatalogue(
+        {shipped.profile_id: shipped for shipped in model.profiles.values()}, dict(store.profiles.read())
+    )
     ledger = ObservationLedger(
         lambda _: OnlineModel(predictor), store.observations, store.checkpoints, catalogue, Metrics()
     )

@@ -119,6 +119,13 @@ class StoreLaws:
         store.profiles.put([PROFILE])
         assert [p.step_time_s for p in store.profiles.all()] == [0.2, 0.1]
 
+    def test_the_content_of_a_known_profile_is_not_read_again(self, open_store: Callable[[], Store]) -> None:
+        store = open_store()
+        store.profiles.put([PROFILE, OTHER])
+        (known, nothing), (unknown, profile) = store.profiles.read({PROFILE.profile_id})
+        assert (known, nothing, unknown) == (PROFILE.profile_id, None, OTHER.profile_id)
+        assert repr(profile) == repr(OTHER)
+
     def test_observations_keep_their_order(self, open_store: Callable[[], Store]) -> None:
         store = open_store()
         append(store, window("b"), window("a"))

@@ -130,6 +130,14 @@ def test_an_abandoned_decision_frees_its_worker(working: RunningServer) -> None:
         print(f"the next decision took {time.perf_counter() - start_s:.3f} s")
 
 
+def test_a_hangup_of_the_whole_process_group_ends_no_worker(working: RunningServer) -> None:
+    (worker,) = workers_of(os.getpid())
+    os.kill(worker, signal.SIGHUP)
+    with PolicyClient(working.address, timeout_s=30) as client:
+        assert client.match(snapshot(0.0, "gemm1")).actions
+    assert workers_of(os.getpid()) == [worker]
+
+
 def test_workers_end_with_their_server(serve: Callable[..., RunningServer], settings: Settings) -> None:
     server = serve(replace(settings, decision_workers=2))
     wait_ready(server)
