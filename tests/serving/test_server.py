@@ -1,10 +1,7 @@
 """The server as a whole: health, reflection, metrics, limits, shutdown, and what keeps it from starting."""
 
 import socket
-import subprocess
-import sys
 import threading
-import time
 import urllib.request
 from collections.abc import Callable
 from dataclasses import replace
@@ -23,9 +20,7 @@ from interfere.config import Settings
 from interfere.errors import LimitError, ModelError, UnfitError
 from interfere.records import Device, Job, Snapshot
 from interfere.v1 import policy_pb2 as pb
-from interfere.v1 import policy_pb2_grpc as rpc
 from serving import server as composition
-from serving.calls.listening import SERVICE
 from serving.server import RunningServer, start_server
 from tests.models import DEVICE_TYPE, WORKLOADS, publish
 
@@ -325,45 +320,3 @@ def test_the_workspace_champion_comes_before_the_shipped_model(
     publish(asked.champion_path, version="champion")
     assert composition.model_folder(asked) == asked.champion_path
     assert composition.model_folder(settings) == settings.model
-
-
-def test_a_server_that_starts_is_alive_and_not_ready(model_folder: Path, tmp_path: Path) -> None:
-    """Health answers from the first moment on, while the model loads and the log is learned."""
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
-    command = [sys.executable, "-m", "interfere", "serve", "--json", "--port", str(port)]
-    command += ["--model", str(model_folder), "--work", str(tmp_path)]
-    seen: set[tuple[str, str, str]] = set()
-    with (
-        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process,
-        grpc.insecure_channel(
-            f"127.0.0.1:{port}", [("grpc.initial_reconnect_backoff_ms", 20), ("grpc.max_reconnect_backoff_ms", 20)]
-        ) as channel,
-    ):
-        stub, health = rpc.PolicyServiceStub(channel), health_pb2_grpc.HealthStub(channel)
-        grpc.channel_ready_future(channel).result(timeout=20.0)
-        end_s = time.monotonic() + 20.0
-        while time.monotonic() < end_s:
-            alive, ready = (
-                health_pb2.HealthCheckResponse.ServingStatus.Name(
-                    health.Check(health_pb2.HealthCheckRequest(service=name), timeout=5.0).status
-                )
-                for name in ("", SERVICE)
-            )
-            try:
-                stub.GetModel(pb.GetModelRequest(), timeout=5.0)
-                answered = "OK"
-            except grpc.RpcError as error:
-                answered = str(error.code().name)  # type: ignore[attr-defined]
-            seen.add((alive, ready, answered))
-            if ready == "SERVING" and answered == "OK":
-                break
-        with PolicyClient(f"127.0.0.1:{port}") as client:
-            client.wait_ready()
-            assert client.predict(["gemm", "infer"]).prediction.median.size == 2
-        process.terminate()
-        assert process.wait(20) == 0
-    assert ("SERVING", "NOT_SERVING", "UNAVAILABLE") in seen
-    assert ("SERVING", "SERVING", "OK") in seen
-    assert {alive for alive, _, _ in seen} == {"SERVING"}
-    assert {answered for _, _, answered in seen} == {"UNAVAILABLE", "OK"}
