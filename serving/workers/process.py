@@ -9,13 +9,14 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
 from interfere.errors import CancelledError, InterfereError
 from interfere.store.sqlite import SqliteStore
+from interfere.time_budget import interruptible
 from interfere.v1 import policy_pb2 as pb
 from interfere.wire.errors import status_of
 from serving.metrics import Metrics
@@ -71,15 +72,12 @@ class Worker:
             self._catch_up(ask.knowing)
             request = pb.DESCRIPTOR.services_by_name["PolicyService"].methods_by_name[ask.method].input_type.name
             message = getattr(pb, request).FromString(ask.request)
-            self._computation.running = True  # only now: what was learned half would be learned twice
-            answer = getattr(self._servicer, ask.method)(message, None).SerializeToString()
-            self._computation.running = False
+            with self._computation.interruptible():  # only now: what was learned half would be learned twice
+                answer = getattr(self._servicer, ask.method)(message, None).SerializeToString()
         except InterfereError as error:
             return Failed(code=error.code, status=status_of(error).SerializeToString())
         except Exception:
             return Failed(traceback=traceback.format_exc())
-        finally:
-            self._computation.running = False
         return Answered(answer=answer, counts=tuple(self._metrics.counts))
 
     def _catch_up(self, knowing: Knowing) -> None:
@@ -89,14 +87,34 @@ class Worker:
 
 
 class _Computation:
-    """What SIGUSR1 interrupts: the server sends it where nobody waits for the answer any longer."""
+    """What SIGUSR1 interrupts: the server sends it where nobody waits for the answer any longer.
+
+    The signal raises wherever Python is then, and every search raises when it asks next: one that was inside a callback
+    of a solver, which no exception may cross, has not heard the first.
+    """
 
     def __init__(self) -> None:
-        self.running = False
+        self._running = self._interrupted = False
         signal.signal(signal.SIGUSR1, self._interrupt)
 
+    @contextmanager
+    def interruptible(self) -> Iterator[None]:
+        """Let the signal interrupt the block."""
+        self._interrupted = False
+        self._running = True
+        try:
+            with interruptible(self._check):
+                yield
+        finally:
+            self._running = False
+
     def _interrupt(self, *_: object) -> None:
-        if self.running:
+        if self._running:
+            self._interrupted = True
+            self._check()
+
+    def _check(self) -> None:
+        if self._interrupted:
             raise CancelledError("nobody waits for this answer any longer")
 
 
