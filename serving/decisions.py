@@ -15,9 +15,10 @@ from interfere.errors import ConflictError, InvalidInputError, UnavailableError
 from interfere.policy.context import JobCatalogue, PlanningContext
 from interfere.policy.decide import decide
 from interfere.policy.ledger.grants import granule_account, with_running_grants
+from interfere.policy.rules.runtime import TICK_S
 from interfere.policy.validate import validate_clock
 from interfere.protocols import Predictor
-from interfere.records import Device, Job, Outcome, OutcomeKind, Plan, Promise, ScopeLedger, Snapshot
+from interfere.records import AcceptedDeadline, Device, Job, Outcome, OutcomeKind, Plan, Promise, ScopeLedger, Snapshot
 from interfere.store.protocols import Store, StoredDecision
 from interfere.v1 import policy_pb2 as pb
 from interfere.wire.cluster import snapshot_to_proto
@@ -133,11 +134,16 @@ class DecisionMaker:
     def apply_outcome(self, outcome: Outcome) -> None:
         """Release the promise of an action that will not happen. An outcome without a decision id releases nothing.
 
-        A start that did not happen withdraws no accepted deadline: the job still waits, and may still end in time.
+        A start that did not happen withdraws no accepted deadline: the job still waits, and may still end in time. That
+        of a job that has ended is kept where it ended by then, else broken.
         """
-        if outcome.kind in _RELEASING_OUTCOMES and outcome.decision_id:
-            is_over = outcome.kind is OutcomeKind.ENDED
-            self._ledgers.release_promises(outcome.job_id, outcome.decision_id, deadlines=is_over)
+        if outcome.kind not in _RELEASING_OUTCOMES or not outcome.decision_id:
+            return
+        is_over = outcome.kind is OutcomeKind.ENDED
+        released = self._ledgers.release_promises(outcome.job_id, outcome.decision_id, deadlines=is_over)
+        deadlines = [record for record in released if isinstance(record, AcceptedDeadline)]
+        kept = sum(outcome.at_s <= accepted.deadline_s + TICK_S for accepted in deadlines)
+        self._metrics.count_deadlines(kept, len(deadlines) - kept, 0)
 
     def _stored_plan(self, snapshot: Snapshot, digest: str) -> Plan | None:
         """The plan stored under the snapshot's id. Raises ConflictError where the id was used for another snapshot."""

@@ -2,6 +2,7 @@
 
 from interfere.errors import LimitError
 from interfere.policy.context import MAX_CLOSING_TIMES
+from interfere.policy.pool_parts import independent_parts
 from interfere.policy.problem_size import problem_size
 from interfere.records import Snapshot
 
@@ -25,10 +26,13 @@ def check_size(snapshot: Snapshot) -> None:
             remedy=f"send the first {MAX_PENDING:,} of the queue, and at most {MAX_DEVICES:,} devices a scope",
         )
     size = problem_size(snapshot, MAX_CLOSING_TIMES)
-    if size.cells > MAX_COSTS:
+    if size.cells <= MAX_COSTS:
+        return
+    if sum(problem_size(part, MAX_CLOSING_TIMES).cells for part in independent_parts(snapshot)) > MAX_COSTS:
         raise LimitError(
             "too many jobs that differ",
             value=f"{size.jobs} kinds of pending jobs, {size.seats} of residents, {size.device_classes} of devices",
             remedy=f"send a part of the queue: kinds of jobs² × kinds of devices + kinds of jobs × kinds of residents "
-            f"may come to {MAX_COSTS:,}; jobs of one workload, weight and limits are one kind",
+            f"may come to {MAX_COSTS:,}, added over pools that no job joins where every job names its pools; jobs of "
+            f"one workload, weight and limits are one kind",
         )

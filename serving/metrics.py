@@ -5,10 +5,13 @@ Each server has a registry of its own, so that two servers in one process do not
 
 from collections import Counter as Counts
 from collections.abc import Callable, Mapping
+from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 
+from interfere.predict.encoded_jobs import MAX_CACHED_BYTES
 from interfere.records import ObservationResult, Plan
 
 # Buckets, seconds: a pair takes about a millisecond, a matrix of 1,000 jobs about one second.
@@ -16,6 +19,37 @@ _SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0,
 # Relative error |measured / predicted - 1| and relative optimality gap.
 _RATIOS = (0.0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 1.0, 2.0)
 MAX_SCOPES = 1_000  # whose granules are told
+EVICTED = (
+    "encoded_job",  # from the model's cache: encoded again when it is asked about
+    "profile_version",  # an old profile of a workload, beyond `serving.profiles.MAX_VERSIONS`
+    "decision",  # its snapshot id may be used again
+    "decision_audit",  # the decision is no longer explained
+    "scope",  # the ledger of the scope that was decided for longest ago
+    "observation",  # the oldest of the log; what it taught stays in the stored state
+    "served_model",  # a copy that nobody can roll back to any longer
+    "granule_scope",  # whose granules are no longer told here
+)
+"""What `interfere_evictions_total` counts."""
+
+
+class UnaryMethodMetrics(NamedTuple):
+    """The metrics of one unary method, found by its labels once."""
+
+    started: Counter
+    in_flight: Gauge
+    handling: Histogram
+    handled: Callable[[str], Counter]  # by status code
+
+    def call_started(self) -> None:
+        """A call begins."""
+        self.started.inc()
+        self.in_flight.inc()
+
+    def call_ended(self, code: str, seconds: float) -> None:
+        """A call ends with a status code."""
+        self.in_flight.dec()
+        self.handled(code).inc()
+        self.handling.observe(seconds)
 
 
 class Metrics:
@@ -23,6 +57,7 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
+        ProcessCollector(registry=self.registry)  # process_resident_memory_bytes and its like
         labels = ("grpc_type", "grpc_service", "grpc_method")
         self._started = Counter("grpc_server_started", "Calls begun.", labels, registry=self.registry)
         self._handled = Counter("grpc_server_handled", "Calls ended.", (*labels, "grpc_code"), registry=self.registry)
@@ -85,6 +120,22 @@ class Metrics:
         )
         self._store_bytes = Gauge("interfere_store_bytes", "Size of the store on disk.", registry=self.registry)
         self._log_entries = Gauge("interfere_log_entries", "Observations in the log.", registry=self.registry)
+        self._evictions = Counter(
+            "interfere_evictions",
+            "What was forgotten because newer entries took its place; observations too, where the log is at its limit.",
+            ("what",),
+            registry=self.registry,
+        )
+        for what in EVICTED:
+            self._evictions.labels(what)  # so that a rate can be taken from the first one on
+        self._cache_bytes = Gauge(
+            "interfere_encoded_jobs_bytes",
+            f"Memory of profiles that are kept encoded; at most {MAX_CACHED_BYTES}.",
+            registry=self.registry,
+        )
+        self._large_requests = Gauge(
+            "interfere_large_request_bytes", "Large requests that run or wait.", registry=self.registry
+        )
         self._model_changes = Counter(
             "interfere_model_changes", "Models that were taken or refused.", ("result",), registry=self.registry
         )
@@ -92,16 +143,15 @@ class Metrics:
             "interfere_model_info", "1 for the model that is served.", ("version",), registry=self.registry
         )
 
-    def call_started(self, service: str, method: str) -> None:
-        """A unary call begins."""
-        self._started.labels("unary", service, method).inc()
-        self._in_flight.labels("unary", service, method).inc()
-
-    def call_ended(self, service: str, method: str, code: str, seconds: float) -> None:
-        """A unary call ends with a status code."""
-        self._in_flight.labels("unary", service, method).dec()
-        self._handled.labels("unary", service, method, code).inc()
-        self._handling.labels("unary", service, method).observe(seconds)
+    def unary_method(self, service: str, method: str) -> "UnaryMethodMetrics":
+        """The metrics of one unary method."""
+        labels = "unary", service, method
+        return UnaryMethodMetrics(
+            started=self._started.labels(*labels),
+            in_flight=self._in_flight.labels(*labels),
+            handling=self._handling.labels(*labels),
+            handled=cache(lambda code: self._handled.labels(*labels, code)),
+        )
 
     def count_call(self, kind: str, service: str, method: str, code: str) -> None:
         """A call was refused before it was begun."""
@@ -132,6 +182,7 @@ class Metrics:
         if len(self._granule_scopes) > MAX_SCOPES:
             oldest = next(iter(self._granule_scopes))
             del self._granule_scopes[oldest]
+            self.count_evictions("granule_scope", 1)
             for state in ("granted", "free"):
                 self._granules.remove(oldest, state)
         self._granules.labels(scope, "granted").set(granted)
@@ -159,12 +210,20 @@ class Metrics:
         """So many workloads drift now."""
         self._drifting.set(count)
 
+    def count_evictions(self, what: str, count: int) -> None:
+        """So many entries of a cache or a table were evicted: one of `EVICTED`."""
+        self._evictions.labels(what).inc(count)
+
     def count_model_change(self, result: str) -> None:
         """A model was taken or refused."""
         self._model_changes.labels(result).inc()
 
-    def watch_sizes(self, store: Path, log_entries: Callable[[], int]) -> None:
-        """Tell the size of the store and of its log whenever somebody reads the metrics."""
+    def watch_large_requests(self, in_flight_bytes: Callable[[], int]) -> None:
+        """Tell how many bytes of large requests are in the server whenever somebody reads the metrics."""
+        self._large_requests.set_function(in_flight_bytes)
+
+    def watch_sizes(self, store: Path, log_entries: Callable[[], int], cache_bytes: Callable[[], int]) -> None:
+        """Tell the sizes of the store, its log and the cache of encoded jobs whenever somebody reads the metrics."""
 
         def store_bytes() -> float:
             files = (store.with_name(store.name + ending) for ending in ("", "-wal"))
@@ -172,6 +231,7 @@ class Metrics:
 
         self._store_bytes.set_function(store_bytes)
         self._log_entries.set_function(log_entries)
+        self._cache_bytes.set_function(cache_bytes)
 
     def set_quarantined_profiles(self, count: int) -> None:
         """So many stored profiles are set aside."""

@@ -1,88 +1,133 @@
-"""The catalogue of profiles that jobs are predicted from: the newest registered one, else the one of the model folder.
+"""The catalogue of profiles that jobs are predicted from: shipped with the model, or registered.
 
-Law: the newest profile of a workload stays the same object, so that the predictor's cache of encoded jobs is hit.
+What the sources of a workload say on one device type is combined fact by fact (`interfere.data.facts`).
+Law 1: the combined profile of a workload stays the same object until one of its sources speaks again, so that the
+predictor's cache of encoded jobs is hit.
+Law 2: equal profiles in equal order give an equal catalogue, however they came: a restart changes no answer.
 """
 
 import hashlib
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property
 
-from interfere.errors import NotFoundError
+from interfere.data.facts import combine_facts
+from interfere.errors import InvalidInputError, NotFoundError
 from interfere.records import NAN, Job, JobProfile
 from interfere.wire.messages import JobRef, ProfileSummary
 
 # Profiles of one workload on one device type that are kept: jobs may still name the ids of older ones.
 MAX_VERSIONS = 8
+_Key = tuple[str, str]  # workload, device type
 
 
 class ProfileCatalogue:
-    """Profiles by id and the newest by workload and device type. It never changes: any thread may read it."""
+    """Profiles by id, and combined by workload and device type. It never changes: any thread may read it."""
 
     def __init__(
         self,
-        shipped: Iterable[JobProfile],
-        registered: Iterable[JobProfile] = (),
+        shipped: Mapping[str, JobProfile],
+        registered: Mapping[str, JobProfile],
         problems: Mapping[str, str] | None = None,
+        *,
+        check: Callable[[JobProfile], None] = lambda _: None,
     ) -> None:
-        """`shipped` with the model; `registered` by clients, oldest first; `problems` of those that are set aside."""
-        self.problems = dict(problems or {})
-        self._by_id: dict[str, JobProfile] = {}  # oldest first
-        self._newest_anywhere: dict[str, str] = {}  # the id of the newest profile of a workload on any device type
-        self._newest_id: dict[tuple[str, str], str] = {}
-        self._versions: dict[tuple[str, str], list[str]] = {}  # oldest first, as the store keeps them
-        self._registered: frozenset[str] = frozenset()
-        self._index({profile.profile_id: profile for profile in shipped})
-        by_id = {profile.profile_id: profile for profile in registered}
-        self._index(by_id)
-        self._registered = frozenset(by_id.keys() & self._by_id.keys())
+        """By profile id: `shipped` with the model, `registered` by clients, oldest first, `problems` of some.
 
-    def _index(self, profiles: dict[str, JobProfile]) -> None:
+        `check` raises InvalidInputError for a profile that the model cannot be asked about: where the combined one is
+        such, the newest registered one of the workload is used by itself.
+        """
+        self.problems = dict(problems or {})
+        self._check = check
+        self._by_id: dict[str, JobProfile] = {}  # oldest first
+        self._newest_anywhere: dict[str, _Key] = {}  # of a workload, the key of its newest profile
+        self._versions: dict[_Key, list[str]] = {}  # oldest first, as the store keeps them
+        self._current: dict[_Key, tuple[str, ...]] = {}  # the newest of each source, oldest first
+        self._combined: dict[_Key, JobProfile] = {}
+        self._registered: frozenset[str] = frozenset()
+        self._index(shipped)
+        self._index(registered)
+        self._registered = frozenset(registered.keys() & self._by_id.keys())
+
+    def _index(self, profiles: Mapping[str, JobProfile]) -> None:
+        changed: dict[_Key, None] = {}
         for profile_id, profile in profiles.items():
             kept = self._by_id.pop(profile_id, profile)
             self._by_id[profile_id] = kept
-            self._newest_id[kept.workload, kept.device_type] = profile_id
-            self._newest_anywhere[kept.workload] = profile_id
-            older = [id_ for id_ in self._versions.get((kept.workload, kept.device_type), ()) if id_ != profile_id]
-            self._versions[kept.workload, kept.device_type] = [*older[-(MAX_VERSIONS - 1) :], profile_id]
-            for superseded in older[: -(MAX_VERSIONS - 1)]:
-                self._by_id.pop(superseded, None)
+            key = kept.workload, kept.device_type
+            self._newest_anywhere[kept.workload] = key
+            self._versions[key] = [id_ for id_ in self._versions.get(key, ()) if id_ != profile_id] + [profile_id]
+            self._forget_superseded(key)
+            changed[key] = None
+        for key in changed:
+            self._combine(key)
 
-    def with_registered(self, profiles: Sequence[JobProfile]) -> "ProfileCatalogue":
-        """The catalogue after these profiles were registered too."""
-        by_id = {profile.profile_id: profile for profile in profiles}
-        catalogue = ProfileCatalogue(())
-        catalogue._by_id, catalogue._newest_id = dict(self._by_id), dict(self._newest_id)
-        catalogue._newest_anywhere, catalogue._versions = dict(self._newest_anywhere), dict(self._versions)
+    def _forget_superseded(self, key: _Key) -> None:
+        """Keep `MAX_VERSIONS`: those go first whose source has spoken again, then the oldest."""
+        versions = self._versions[key]
+        if len(versions) > MAX_VERSIONS:
+            current = self._newest_of_sources(versions)
+            superseded = next((id_ for id_ in versions if id_ not in current), versions[0])
+            self._versions[key] = [id_ for id_ in versions if id_ != superseded]
+            self._by_id.pop(superseded, None)
+
+    def _newest_of_sources(self, versions: Sequence[str]) -> tuple[str, ...]:
+        by_source: dict[str, str] = {}
+        for profile_id in versions:
+            source = self._by_id[profile_id].source
+            by_source.pop(source, None)
+            by_source[source] = profile_id
+        return tuple(by_source.values())
+
+    def _combine(self, key: _Key) -> None:
+        current = self._newest_of_sources(self._versions[key])
+        if current == self._current.get(key):
+            return
+        profiles = [self._by_id[profile_id] for profile_id in current]
+        combined = combine_facts(profiles)
+        if len(profiles) > 1:
+            try:
+                self._check(combined)
+            except InvalidInputError:
+                combined = profiles[-1]
+        self._current[key], self._combined[key] = current, combined
+
+    def with_registered(self, by_id: Mapping[str, JobProfile]) -> "ProfileCatalogue":
+        """The catalogue after these profiles were registered too, by their ids."""
+        catalogue = ProfileCatalogue({}, {}, check=self._check)
+        catalogue._by_id, catalogue._versions = dict(self._by_id), dict(self._versions)
+        catalogue._current, catalogue._combined = dict(self._current), dict(self._combined)
+        catalogue._newest_anywhere = dict(self._newest_anywhere)
         catalogue._index(by_id)
         catalogue._registered = (self._registered | by_id.keys()) & catalogue._by_id.keys()
         catalogue.problems = self.problems
         return catalogue
 
-    def registered(self) -> list[JobProfile]:
-        """What clients registered, oldest first."""
-        return [profile for profile_id, profile in self._by_id.items() if profile_id in self._registered]
-
-    def _newest(self, workload: str, device_type: str) -> JobProfile | None:
-        return self._by_id.get(self._newest_id.get((workload, device_type), ""))
+    def registered(self) -> dict[str, JobProfile]:
+        """What clients registered by id, oldest first. Ids are hashes of contents: keep them, they take time."""
+        return {profile_id: profile for profile_id, profile in self._by_id.items() if profile_id in self._registered}
 
     @cached_property
     def _digest(self) -> str:
-        newest = sorted(self._newest_id.items()), sorted(self._newest_anywhere.items())
-        return hashlib.sha256(repr(newest).encode()).hexdigest()[:16]
+        current = sorted(self._current.items()), sorted(self._newest_anywhere.items())
+        return hashlib.sha256(repr(current).encode()).hexdigest()[:16]
 
     def digest(self) -> str:
-        """A digest that changes whenever the newest profile of a workload does."""
+        """A digest that changes whenever the combined profile of a workload does."""
         return self._digest
 
     def digest_of(self, workloads: Collection[str]) -> str:
-        """A digest that changes whenever the newest profile of one of these workloads does, on any device type."""
-        newest = sorted((key, found) for key, found in self._newest_id.items() if key[0] in workloads)
-        anywhere = sorted((key, found) for key, found in self._newest_anywhere.items() if key in workloads)
-        return hashlib.sha256(repr((newest, anywhere)).encode()).hexdigest()[:16]
+        """A digest that changes whenever the combined profile of one of these workloads does, on any device type."""
+        current = sorted((key, found) for key, found in self._current.items() if key[0] in workloads)
+        anywhere = sorted((name, key) for name, key in self._newest_anywhere.items() if name in workloads)
+        return hashlib.sha256(repr((current, anywhere)).encode()).hexdigest()[:16]
 
     def is_newest(self, profile: JobProfile) -> bool:
-        """Whether the newest profile of its workload on its device type is this one."""
-        return self._newest_id.get((profile.workload, profile.device_type)) == profile.profile_id
+        """Whether this is the newest profile of its source, so that its facts count."""
+        return profile.profile_id in self._current.get((profile.workload, profile.device_type), ())
+
+    def sources(self, workload: str, device_type: str) -> tuple[JobProfile, ...]:
+        """What each source says of a workload on a device type, oldest first."""
+        return tuple(self._by_id[id_] for id_ in self._current.get((workload, device_type), ()))
 
     def changes_since(self, before: "ProfileCatalogue") -> list[JobProfile]:
         """The registered profiles that only one of the two catalogues has."""
@@ -106,15 +151,16 @@ class ProfileCatalogue:
         return profile_id in self._by_id
 
     def of_workload(self, workload: str, device_type: str) -> JobProfile | None:
-        """The newest profile of a workload on a device type."""
-        return self._newest(workload, device_type)
+        """All that is known of a workload on a device type, combined."""
+        return self._combined.get((workload, device_type))
 
     def of_any_device(self, workload: str) -> JobProfile | None:
-        """The newest profile of a workload on any device type."""
-        return self._by_id.get(self._newest_anywhere.get(workload, ""))
+        """All that is known of a workload on the device type that it was profiled on last, combined."""
+        key = self._newest_anywhere.get(workload)
+        return self._combined.get(key) if key else None
 
     def of_job(self, job: Job, device_type: str) -> JobProfile | None:
-        """The profile that a job names, if it is of this device type, else the newest of its workload."""
+        """The profile that a job names, if it is of this device type, else the combined one of its workload."""
         named = self._by_id.get(job.profile_id)
         return named if named and named.device_type == device_type else self.of_workload(job.workload, device_type)
 
@@ -158,7 +204,7 @@ class ProfileCatalogue:
                 device_type=profile.device_type,
                 source=profile.source,
                 step_time_s=profile.step_time_s,
-                newest=self._newest_id[profile.workload, profile.device_type] == profile_id,
+                newest=self.is_newest(profile),
                 registered=profile_id in self._registered,
             )
             for profile_id, profile in self._by_id.items()

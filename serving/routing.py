@@ -7,22 +7,26 @@ from typing import Any
 
 from interfere.v1 import policy_pb2 as pb
 from interfere.wire import model
+from serving.calls.turns import DecisionTurns
 from serving.models.host import ModelHost
 from serving.service import PolicyCore
 from serving.servicer import Context, PolicyServicer
-from serving.turns import DecisionTurns
 from serving.workers.pool import WorkerPool
 
 
 class RoutedServicer(PolicyServicer):
     """The servicer of the server. Answers of workers are bytes, and are sent as they are."""
 
-    def __init__(
-        self, core: PolicyCore, turns: DecisionTurns, models: ModelHost, workers: WorkerPool | None = None
-    ) -> None:
-        """Without workers the server computes everything."""
-        super().__init__(core)
-        self._turns, self._models, self._workers = turns, models, workers
+    _models: ModelHost
+    _workers: WorkerPool | None
+
+    def __init__(self, turns: DecisionTurns) -> None:
+        """It must not be asked before `use`."""
+        self._turns = turns
+
+    def use(self, core: PolicyCore, models: ModelHost, workers: WorkerPool | None) -> None:
+        """Answer from this core from now on. Without workers the server computes everything."""
+        self._core, self._models, self._workers = core, models, workers
 
     def Match(self, request: pb.MatchRequest, context: Context) -> Any:
         """One decision."""

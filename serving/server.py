@@ -12,38 +12,28 @@ from functools import partial
 from pathlib import Path
 
 import grpc
-from grpc_health.v1 import health_pb2, health_pb2_grpc
-from grpc_reflection.v1alpha import reflection
 from prometheus_client import start_http_server
 
 import interfere.predict
 from interfere.config import Settings
 from interfere.errors import InterfereError, ModelError, UnfitError
 from interfere.store.sqlite import SqliteStore
-from interfere.v1 import policy_pb2 as pb
-from interfere.v1 import policy_pb2_grpc as rpc
-from serving.calls.executors import Executors
 from serving.calls.health import NOT_SERVING, SERVING, HealthService
-from serving.calls.interceptor import CallInterceptor
+from serving.calls.listening import HEALTH_NAMES, INTERRUPTION_S, SERVICE, listen
+from serving.calls.turns import DecisionTurns
 from serving.metrics import Metrics
 from serving.models.archive import ModelArchive
 from serving.models.host import ModelHost
 from serving.models.watch import ModelWatch
 from serving.routing import RoutedServicer
 from serving.service import PolicyCore
-from serving.servicer import PolicyServicer
 from serving.state import ServedModel, load_served_model
-from serving.turns import DecisionTurns
 from serving.workers.frames import Knowing
 from serving.workers.learning import learn_in_process
 from serving.workers.pool import WorkerPool
 
 _log = logging.getLogger(__name__)
-SERVICE = pb.DESCRIPTOR.services_by_name["PolicyService"].full_name
-HEALTH = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
-HEALTH_NAMES = ("", SERVICE)  # alive, ready
 SHIPPED = Path(interfere.predict.__file__).parent / "default"
-INTERRUPTION_S = 0.3  # after the grace, until what still runs is interrupted
 HARD_STOP_S = 0.8  # after the grace, until the process is ended by force
 _LOOPBACK = ("127.0.0.1", "localhost", "::1", "[::1]")
 
@@ -104,68 +94,81 @@ class RunningServer:
 def start_server(settings: Settings) -> RunningServer:
     """A server that listens. Raises ModelError, UnfitError or UnavailableError, and then leaves nothing open."""
     start_s = time.perf_counter()
-    # 1. The published model.
-    folder = model_folder(settings)
-    published = load_served_model(folder)
-    metrics = Metrics()
+    metrics, stopping = Metrics(), threading.Event()
     with ExitStack() as resources:
-        # 2. The store, a copy of the model that stays whatever is published later, and the core over both.
-        store = SqliteStore(settings.store_path)
-        resources.callback(store.close)
-        archive = ModelArchive(settings.served_models_path)
-        model = _archived(published, archive)
-        core = PolicyCore(
-            model=model,
-            store=store,
-            metrics=metrics,
-            time_budget_s=settings.time_budget_s,
-            max_log_entries=settings.max_log_entries,
-        )
-        metrics.watch_sizes(settings.store_path, lambda: sum(core.state.learned.counts.values()))
-        resources.callback(core.store_state)
-        watched = settings.model or settings.champion_path
-        learn = partial(learn_in_process, settings.store_path)
-        models = ModelHost(core, archive, watched, metrics, learn)
-        workers = _start_workers(settings, core, metrics, resources)
-        # 3. gRPC and metrics.
-        stopping = threading.Event()
-        server, health_service = _grpc_server(settings, _servicer(settings, core, models, workers), metrics, stopping)
-        resources.callback(lambda: server.stop(None).wait(INTERRUPTION_S))
-        port = _bind(server, settings.host, settings.port)
+        # 1. gRPC: from now on the server is alive, and not ready.
+        servicer = _servicer(settings)
+        listening = listen(settings, servicer, metrics, stopping, resources)
         metrics_port = _serve_metrics(settings, metrics, resources)
+        # 2. The published model, the store, a copy of the model that stays whatever is published later, and the core.
+        folder = model_folder(settings)
+        published = load_served_model(folder)
+        store = SqliteStore(settings.store_path, on_eviction=metrics.count_evictions)
+        resources.callback(store.close)
+        archive = ModelArchive(settings.served_models_path, on_eviction=metrics.count_evictions)
+        model = _archived(published, archive)
+        core = _core(settings, model, store, metrics)
+        resources.callback(core.close)
+        if core.state_is_due:
+            core.store_state()
+        learn = partial(learn_in_process, settings.store_path)
+        models = ModelHost(core, archive, settings.model or settings.champion_path, metrics, learn)
+        workers = _start_workers(settings, core, metrics, resources)
+        resources.callback(listening.end)  # before what its calls use is closed
+        # 3. Calls.
         watch = ModelWatch(models, settings.model_poll_s)
         resources.callback(watch.close)
-        server.start()
-        for name in HEALTH_NAMES:
-            health_service.set(name, SERVING)
-        fields = {
-            "address": f"{settings.host}:{port}",
-            "model": core.state.version,
-            "store": str(settings.store_path),
-            "observations": sum(core.state.learned.counts.values()),
-            "profiles": len(core.state.profiles.registered()),
-            "seconds": round(time.perf_counter() - start_s, 3),
-        }
-        _log.info("started: %s", ", ".join(f"{k} {v}" for k, v in fields.items()), extra={"fields": fields})
-        if settings.host not in _LOOPBACK:
-            _log.warning(
-                "no TLS and no authentication: anybody who reaches %s:%d may send requests", settings.host, port
-            )
+        servicer.use(core, models, workers)
+        listening.interceptor.open()
+        listening.health.set(SERVICE, SERVING)
+        _log_start(settings, core, listening.port, time.perf_counter() - start_s)
         return RunningServer(
             host=settings.host,
-            port=port,
+            port=listening.port,
             metrics_port=metrics_port,
             model_path=folder,
             model_version=model.predictor.version,
             store_path=settings.store_path,
             _grace_s=settings.grace_s,
-            _server=server,
+            _server=listening.server,
             _stopping=stopping,
             workers=workers,
             _watch=watch,
-            _health=health_service,
+            _health=listening.health,
             _resources=resources.pop_all(),
         )
+
+
+def _core(settings: Settings, model: ServedModel, store: SqliteStore, metrics: Metrics) -> PolicyCore:
+    """The core over a model and a store; it learns the log."""
+    core = PolicyCore(
+        model=model,
+        store=store,
+        metrics=metrics,
+        time_budget_s=settings.time_budget_s,
+        max_log_entries=settings.max_log_entries,
+        learns_beside=True,
+    )
+    metrics.watch_sizes(
+        settings.store_path,
+        log_entries=lambda: sum(core.state.learned.counts.values()),
+        cache_bytes=lambda: core.state.model.encoded_jobs.bytes,
+    )
+    return core
+
+
+def _log_start(settings: Settings, core: PolicyCore, port: int, seconds: float) -> None:
+    fields = {
+        "address": f"{settings.host}:{port}",
+        "model": core.state.version,
+        "store": str(settings.store_path),
+        "observations": sum(core.state.learned.counts.values()),
+        "profiles": len(core.state.profiles.registered()),
+        "seconds": round(seconds, 3),
+    }
+    _log.info("started: %s", ", ".join(f"{k} {v}" for k, v in fields.items()), extra={"fields": fields})
+    if settings.host not in _LOOPBACK:
+        _log.warning("no TLS and no authentication: anybody who reaches %s:%d may send requests", settings.host, port)
 
 
 def model_folder(settings: Settings) -> Path:
@@ -209,6 +212,7 @@ def _start_workers(settings: Settings, core: PolicyCore, metrics: Metrics, resou
             model_version=state.version,
             last_sequence=state.learned.last_sequence,
             profiles_digest=state.profiles.digest(),
+            relearning=state.learned.relearning,
         )
 
     workers = WorkerPool(
@@ -222,45 +226,9 @@ def _start_workers(settings: Settings, core: PolicyCore, metrics: Metrics, resou
     return workers
 
 
-def _servicer(settings: Settings, core: PolicyCore, models: ModelHost, workers: WorkerPool | None) -> PolicyServicer:
+def _servicer(settings: Settings) -> RoutedServicer:
     max_waiting = max(1, 3 * settings.max_concurrent_rpcs // 4)  # the last quarter is for other scopes
-    turns = DecisionTurns(at_once=settings.decisions_at_once, max_waiting=max_waiting)
-    return RoutedServicer(core, turns, models, workers)
-
-
-def _grpc_server(
-    settings: Settings, servicer: PolicyServicer, metrics: Metrics, stopping: threading.Event
-) -> tuple[grpc.Server, HealthService]:
-    max_message_bytes = settings.message_mib * 2**20
-    executors = Executors(settings)
-    server = grpc.server(
-        executors.control,
-        interceptors=[CallInterceptor(metrics, executors, stopping, slow_call_s=settings.slow_call_s)],
-        options=[
-            ("grpc.max_receive_message_length", max_message_bytes),
-            ("grpc.max_send_message_length", max_message_bytes),
-            ("grpc.so_reuseport", 0),  # a second server on the port must fail, not take half of the calls
-        ],
-    )
-    health_service = HealthService()
-    rpc.add_PolicyServiceServicer_to_server(servicer, server)
-    health_pb2_grpc.add_HealthServicer_to_server(health_service, server)
-    reflection.enable_server_reflection((SERVICE, HEALTH, reflection.SERVICE_NAME), server)
-    return server, health_service
-
-
-def _bind(server: grpc.Server, host: str, port: int) -> int:
-    try:
-        bound = int(server.add_insecure_port(f"{host}:{port}"))
-    except RuntimeError:
-        bound = 0
-    if bound == 0:
-        raise UnfitError(
-            "cannot listen there: the port is in use, or the address is not one of this machine",
-            value=f"{host}:{port}",
-            remedy="stop the other server, or take another port (--port 0 takes a free one)",
-        )
-    return bound
+    return RoutedServicer(DecisionTurns(at_once=settings.decisions_at_once, max_waiting=max_waiting))
 
 
 def _serve_metrics(settings: Settings, metrics: Metrics, resources: ExitStack) -> int | None:

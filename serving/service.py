@@ -6,29 +6,11 @@ from the one it read first, and no reader waits for the writer. A decision is co
 by the revision of its scope's ledger.
 """
 
-import logging
-import threading
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
-from functools import partial
+from collections.abc import Sequence
 
-import numpy as np
-
-from interfere.errors import InvalidInputError, LimitError, Violation
+from interfere.errors import LimitError
 from interfere.policy.answer.ranking import rank
-from interfere.policy.validate import validate_snapshot
-from interfere.predict.groups import compose_groups, total_memory_share
-from interfere.records import (
-    MODES,
-    Explanation,
-    Job,
-    JobProfile,
-    MatrixBatch,
-    ObservationResult,
-    Outcome,
-    Plan,
-    Snapshot,
-)
+from interfere.records import Explanation, JobProfile, ObservationResult, Outcome, Plan, Snapshot
 from interfere.store.protocols import Store
 from interfere.wire.messages import (
     ExplainQuery,
@@ -45,18 +27,15 @@ from interfere.wire.messages import (
     RankQuery,
     Reported,
 )
-from interfere.wire.scalars import Inspection
-from serving.answers import model_info, predict_known
 from serving.decisions import DecisionMaker
 from serving.explaining import Explainer
-from serving.learning.ledger import ObservationLedger
-from serving.limits import MAX_CELLS, MAX_ENTRIES, MAX_PAIRS, check_size
+from serving.limits import MAX_ENTRIES
 from serving.metrics import Metrics
-from serving.profiles import ProfileCatalogue
+from serving.models.info import model_info
+from serving.predicting import predict_matrix, predict_pairs
+from serving.snapshot_checks import check_job, check_snapshot
 from serving.state import Knowledge, ServedModel, ServedState
-
-_log = logging.getLogger(__name__)
-CLOSE_S = 0.3  # how long a server that stops waits for its writer; the state is then folded from the log again
+from serving.state_writer import StateWriter
 
 
 class PolicyCore:
@@ -70,25 +49,24 @@ class PolicyCore:
         metrics: Metrics,
         time_budget_s: float,
         max_log_entries: int = 10_000_000,
+        learns_beside: bool = False,
     ) -> None:
-        """`time_budget_s`: of decisions that name none; `max_log_entries`: of the log that are kept."""
-        self._store, self._metrics, self._max_log_entries = store, metrics, max_log_entries
-        self._writer = threading.Lock()  # held by whoever changes profiles, the log or the model
-        profiles = self._stored_catalogue(model)
-        self._observed = self._learned_by(model, profiles)
-        self._state = ServedState(model=model, profiles=profiles, learned=self._observed.published)
+        """`time_budget_s`: of decisions that name none; `max_log_entries`: of the log that are kept.
+
+        `learns_beside`: a long log is learned again beside all calls, which are answered by the model before it.
+        """
+        self._writer = StateWriter(model, store, metrics, max_log_entries, learns_beside=learns_beside)
         self._decisions = DecisionMaker(store, metrics, time_budget_s=time_budget_s)
         self._explainer = Explainer(store.audits, self._decisions)
-        metrics.set_model_version(self._state.version)
 
     @property
     def state(self) -> ServedState:
         """What answers are made from now."""
-        return self._state
+        return self._writer.state
 
     def warm_up(self) -> None:
         """Decide once about known jobs, so that the first request finds everything loaded."""
-        state = self._state
+        state = self.state
         by_type: dict[str, list[str]] = {}
         for workload, device_type in state.model.shipped:
             by_type.setdefault(device_type, []).append(workload)
@@ -99,118 +77,24 @@ class PolicyCore:
 
     def use_model(self, model: ServedModel) -> None:
         """Serve another model from the next call on. What was observed is learned again beside, while calls go on."""
-        known = self._state.profiles
-        profiles = self._stored_catalogue(model)
-        observed = self._learned_by(model, profiles)
-        with self._writer:
-            if self._state.profiles is not known:  # a profile was registered meanwhile
-                learned_with, profiles = profiles, self._stored_catalogue(model)
-                observed.use_profiles(profiles, changed=profiles.changes_since(learned_with))
-            observed.catch_up()
-            self._observed = observed
-            self._state = ServedState(model=model, profiles=profiles, learned=observed.published)
-        self._metrics.set_model_version(self._state.version)
+        self._writer.use_model(model)
 
-    def _stored_catalogue(self, model: ServedModel) -> ProfileCatalogue:
-        """The profiles of a model and those that are stored."""
-        stored = self._store.profiles
-        catalogue = model.catalogue(stored.all(), stored.unreadable())
-        self._metrics.set_quarantined_profiles(len(catalogue.problems))
-        for profile_id, problem in catalogue.problems.items():
-            _log.warning("profile %s is set aside, nothing is predicted from it: %s", profile_id, problem)
-        return catalogue
+    def catch_up(self, last_sequence: int, profiles_digest: str, *, relearning: bool = False) -> None:
+        """Learn what another process wrote to the store, at least up to an entry of the log.
 
-    def _learned_by(self, model: ServedModel, profiles: ProfileCatalogue) -> ObservationLedger:
-        """What a model learns from the log."""
-        store = self._store
-        return ObservationLedger(
-            model.untaught, store.observations, store.checkpoints, profiles, self._metrics, self._max_log_entries
-        )
-
-    def catch_up(self, last_sequence: int, profiles_digest: str) -> None:
-        """Learn what another process wrote to the store, at least up to an entry of the log."""
-        with self._writer:
-            state = self._state
-            if state.profiles.digest() != profiles_digest:
-                profiles = self._stored_catalogue(state.model)
-                self._observed.use_profiles(profiles, changed=profiles.changes_since(state.profiles))
-                state = replace(state, profiles=profiles)
-            if self._observed.published.last_sequence < last_sequence:
-                self._observed.catch_up()
-            self._state = replace(state, learned=self._observed.published)
+        `relearning`: that process learns the log again; the present model answers until it has stored the result.
+        """
+        self._writer.catch_up(last_sequence, profiles_digest, relearning=relearning)
 
     # --- predictions ------------------------------------------------------------------------------------------------
 
     def predict(self, query: PairQuery) -> PairAnswer:
         """A prediction or an abstention for every pair; raises only on a broken request."""
-        state = self._state
-        device_type = _device_type(state, query.device_type)
-        n = len(query.jobs)
-        requested = sum(len(indices) - 1 for indices in query.pairs) or n * (n - 1)
-        if requested > MAX_PAIRS:
-            raise LimitError(
-                "too many pairs", value=requested, remedy=f"at most {MAX_PAIRS}; PredictMatrix takes millions"
-            )
-        entries = query.pairs or tuple((i, j) for i in range(n) for j in range(n) if i != j)
-        pairs = [(victim, neighbour) for victim, *neighbours in entries for neighbour in neighbours]
-        victim, neighbour = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
-        group_sizes = [len(neighbours) for _, *neighbours in entries]
-        extrapolate = query.allow_extrapolation
-        lookups = [state.profile_of_ref(ref, device_type, extrapolate=extrapolate) for ref in query.jobs]
-        prediction = predict_known(state.predictor, query, device_type, lookups, victim, neighbour)
-        state.model.forget((ref.profile for ref in query.jobs if ref.profile), device_type, query.mode)
-        has_groups = len(entries) < len(victim)
-        if has_groups:
-            memory_bytes = query.device_memory_bytes
-            shares = [total_memory_share([lookups[k][0] for k in entry], memory_bytes) for entry in entries]
-            prediction = compose_groups(prediction, group_sizes, np.array(shares))
-        return PairAnswer(
-            victim=np.array([entry[0] for entry in entries], dtype=np.int64),
-            neighbour=np.array([entry[1] for entry in entries], dtype=np.int64),
-            further=tuple(entry[2:] for entry in entries) if has_groups else (),
-            prediction=prediction,
-            model_version=state.version,
-            device_type=device_type,
-        )
+        return predict_pairs(self.state, query)
 
     def predict_matrix(self, query: MatrixQuery) -> MatrixAnswer:
         """Both directions of a matrix. It does not abstain: a job without a profile is a violation with its path."""
-        state = self._state
-        device_type = _device_type(state, query.device_type)
-        sides = {"victims": query.victims, "neighbours": query.neighbours or query.victims}
-        cells = len(sides["victims"]) * len(sides["neighbours"])
-        if cells > MAX_CELLS:
-            raise LimitError(
-                "too large a matrix", value=f"{cells} cells", remedy=f"split it: at most {MAX_CELLS} cells"
-            )
-        bad: list[Violation] = []
-        jobs: dict[str, list[JobProfile]] = {"victims": [], "neighbours": []}
-        for side, refs in sides.items():
-            for k, ref in enumerate(refs):
-                profile, reason = state.profile_of_ref(ref, device_type, extrapolate=query.allow_extrapolation)
-                if profile is None:
-                    what, _, remedy = reason.partition(": ")
-                    bad.append(Violation(field=f"{side}[{k}]", what=what, value=repr(ref.name), remedy=remedy))
-                else:
-                    jobs[side].append(profile)
-            if bad and not query.neighbours:
-                break  # neighbours are the victims
-        if bad:
-            raise InvalidInputError.from_violations(bad)
-        matrix = state.predictor.predict_matrix(
-            MatrixBatch(
-                victims=tuple(jobs["victims"]),
-                neighbours=tuple(jobs["neighbours"]),
-                device_type=device_type,
-                mode=query.mode,
-                device_memory_bytes=query.device_memory_bytes,
-                allow_extrapolation=query.allow_extrapolation,
-            ),
-            quantile=query.quantile,
-        )
-        for refs in sides.values():
-            state.model.forget((ref.profile for ref in refs if ref.profile), device_type, query.mode)
-        return MatrixAnswer(matrix=matrix, model_version=state.version, device_type=device_type)
+        return predict_matrix(self.state, query)
 
     # --- decisions --------------------------------------------------------------------------------------------------
 
@@ -219,12 +103,11 @@ class PolicyCore:
 
         None when only validated.
         """
-        check_size(snapshot)
-        _check(snapshot, self._state)
+        check_snapshot(snapshot, self.state.profiles)
         if validate_only:
             self._decisions.check_clock(snapshot)
             return None
-        state = self._state
+        state = self.state
         return self._decisions.decide(snapshot, state.predictor, state.catalogue()), state.knowledge
 
     def remember(self, decision_id: str, scope: str, knowledge: Knowledge, request: bytes, answer: bytes) -> None:
@@ -233,13 +116,12 @@ class PolicyCore:
 
     def explain(self, query: ExplainQuery) -> Explanation:
         """Why one job got its action, with current knowledge. Raises NotFoundError."""
-        return self._explainer.explain(query, self._state)
+        return self._explainer.explain(query, self.state)
 
     def rank(self, query: RankQuery) -> RankAnswer:
         """Every device for one job, best first."""
-        state = self._state
-        if bad := _unknown_ids({"job": query.job}, state.profiles):
-            raise InvalidInputError.from_violations(bad)
+        state = self.state
+        check_job(query.job, state.profiles)
         promises = self._decisions.promises(query.scope) if query.scope else ()
         devices = query.devices
         if query.scope:
@@ -256,9 +138,7 @@ class PolicyCore:
 
     def observe(self, reported: Sequence[Reported]) -> tuple[ObservationAnswer, ...]:
         """An answer for each observation. All but rejected ones are stored before this returns."""
-        with self._writer:
-            answers = self._observed.observe(reported)
-            self._state = replace(self._state, learned=self._observed.published)
+        answers = self._writer.observe(reported)
         for observation, answer in zip(reported, answers, strict=True):
             if isinstance(observation, Outcome) and answer.result is ObservationResult.APPLIED:
                 self._decisions.apply_outcome(observation)
@@ -268,106 +148,41 @@ class PolicyCore:
         """The newest entries of the log up to a point, and the online state at that point."""
         if limit > MAX_ENTRIES:
             raise LimitError("too many entries", value=limit, remedy=f"at most {MAX_ENTRIES}; go on from the last one")
-        return self._observed.log(at, limit)
+        return self._writer.log(at, limit)
 
     def store_state(self) -> None:
-        """Store the online state, so that the next start is quick; not where a writer does not end."""
-        if self._writer.acquire(timeout=CLOSE_S):
-            try:
-                self._observed.store_state()
-            finally:
-                self._writer.release()
+        """Store the online state, so that the next start is quick."""
+        self._writer.store_state()
+
+    @property
+    def state_is_due(self) -> bool:
+        """Whether so much was learned since the last stored state that a new one should be stored."""
+        return self._writer.state_is_due
+
+    def close(self) -> None:
+        """Learn nothing again, and store the online state."""
+        self._writer.close()
 
     def register(self, profiles: Sequence[JobProfile]) -> tuple[str, ...]:
         """Store profiles, all or none; they are used from now on.
 
         Raises InvalidInputError for one that the model cannot be asked about.
         """
-        check_encodable = self._state.model.check_encodable
-        inspection = Inspection()
-        for k, profile in enumerate(profiles):
-            inspection.read(f"profiles[{k}]", partial(check_encodable, profile))
-        inspection.done()
-        with self._writer:
-            ids = self._store.profiles.put(profiles)
-            before, catalogue = self._state.profiles, self._state.profiles.with_registered(profiles)
-            known = (profile.profile_id for profile in (*before.registered(), *profiles))
-            if superseded := [profile_id for profile_id in known if not catalogue.knows(profile_id)]:
-                self._store.profiles.remove(superseded)
-                self._forget(before.get(profile_id) for profile_id in superseded if before.knows(profile_id))
-            self._observed.use_profiles(catalogue, changed=profiles)
-            self._state = replace(self._state, profiles=catalogue, learned=self._observed.published)
-            return ids
+        return self._writer.register(profiles)
 
     def remove_profiles(self, profile_ids: Sequence[str]) -> tuple[str, ...]:
         """Remove registered profiles, those set aside too; the ids that were there."""
-        with self._writer:
-            removed = self._store.profiles.remove(profile_ids)
-            if removed:
-                before, profiles = self._state.profiles, self._stored_catalogue(self._state.model)
-                changed = [before.get(profile_id) for profile_id in removed if before.knows(profile_id)]
-                self._observed.use_profiles(profiles, changed=changed)
-                self._state = replace(self._state, profiles=profiles, learned=self._observed.published)
-                self._forget(changed)
-            return removed
-
-    def _forget(self, profiles: Iterable[JobProfile]) -> None:
-        """Drop profiles that are no longer in the catalogue from the model's cache."""
-        gone = list(profiles)
-        for mode in MODES:
-            for profile in gone:
-                self._state.model.forget([profile], profile.device_type, mode)
+        return self._writer.remove_profiles(profile_ids)
 
     def profile(self, profile_id: str) -> JobProfile:
         """One profile; raises NotFoundError."""
-        return self._state.profiles.get(profile_id)
+        return self.state.profiles.get(profile_id)
 
     def profiles(self, workload: str, device_type: str) -> tuple[ProfileSummary, ...]:
         """A summary of each profile."""
-        return self._state.profiles.summaries(workload, device_type)
+        return self.state.profiles.summaries(workload, device_type)
 
     def model(self) -> ModelInfo:
         """The served model and the state of its online correction."""
-        state = self._state
+        state = self.state
         return model_info(state.model.manifest, state.learned.summary())
-
-
-def _device_type(state: ServedState, requested: str) -> str:
-    """The requested device type, else the only one that the model knows."""
-    if requested:
-        return requested
-    known = sorted({domain.device_type for domain in state.model.manifest.domains})
-    if len(known) == 1:
-        return known[0]
-    raise InvalidInputError.from_violations(
-        [Violation(field="device_type", what="is needed", value="''", remedy=f"one of {', '.join(known)}")]
-    )
-
-
-def _check(snapshot: Snapshot, state: ServedState) -> None:
-    """Raise InvalidInputError for a snapshot that contradicts itself or names unknown profiles."""
-    bad = [
-        Violation(field=name, what="must be printable and short", value=repr(value[:40]), remedy="≤ 256 characters")
-        for name, value in (("scope", snapshot.scope), ("snapshot_id", snapshot.snapshot_id))
-        if len(value) > 256 or not value.isprintable()
-    ]
-    bad += validate_snapshot(snapshot)
-    jobs = {f"pending[{k}]": job for k, job in enumerate(snapshot.pending)}
-    for k, device in enumerate(snapshot.devices):
-        jobs |= {f"devices[{k}].residents[{r}]": job for r, job in enumerate(device.residents)}
-    bad += _unknown_ids(jobs, state.profiles)
-    if bad:
-        raise InvalidInputError.from_violations(bad)
-
-
-def _unknown_ids(jobs: Mapping[str, Job], profiles: ProfileCatalogue) -> list[Violation]:
-    return [
-        Violation(
-            field=f"{path}.profile_id",
-            what="no profile has this id",
-            value=repr(job.profile_id),
-            remedy="leave it out to use the workload's newest, or register the profile first",
-        )
-        for path, job in jobs.items()
-        if job.profile_id and not profiles.knows(job.profile_id)
-    ]

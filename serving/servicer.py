@@ -14,6 +14,8 @@ Context = grpc.ServicerContext
 class PolicyServicer(rpc.PolicyServiceServicer):  # type: ignore[misc]  # protoc writes no types for services
     """Raises the core's errors; the interceptor turns them into statuses."""
 
+    _core: PolicyCore
+
     def __init__(self, core: PolicyCore) -> None:
         self._core = core
 

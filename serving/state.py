@@ -12,16 +12,18 @@ from typing import NamedTuple
 from features.pair import FeatureEncoder
 from interfere.errors import InvalidInputError
 from interfere.policy.context import ProfileLookup
+from interfere.predict.encoded_jobs import EncodedJobs
 from interfere.predict.manifest import Manifest
 from interfere.predict.measured import MeasuredPredictor, StepTimes, read_measured_table
 from interfere.predict.occlusion import Occlusion
 from interfere.predict.online.prior import ResidualPrior, read_prior
 from interfere.predict.online.stand_in_profiles import ResolveElsewhere
+from interfere.predict.online.unseen_device import JobCoordinates, no_coordinates
 from interfere.predict.onnx import load_model
 from interfere.predict.residual import OnlineModel
 from interfere.protocols import Predictor
 from interfere.records import Job, JobProfile
-from interfere.store.protocols import DecisionAudit
+from interfere.store.protocols import DecisionAudit, ProfileRepository
 from interfere.wire.messages import JobRef
 from serving.learning.learned_state import LearnedState
 from serving.profiles import ProfileCatalogue
@@ -34,13 +36,15 @@ class ServedModel:
     predictor: Predictor
     manifest: Manifest
     shipped: Mapping[tuple[str, str], JobProfile]  # its own profiles
+    shipped_by_id: Mapping[str, JobProfile]  # what each source says in them
     occlusion: Occlusion  # explains the model inside `predictor`
     prior: ResidualPrior | None = None  # of the online correction
     measured: Iterable[tuple[str, str, str, str]] = ()  # pairs answered by their measurement
     step_times: StepTimes = field(default_factory=dict)  # of the measured jobs
+    coordinates: JobCoordinates = no_coordinates  # of jobs on device types that the model never saw
     folder: Path
     check_encodable: Callable[[JobProfile], None]  # raises InvalidInputError
-    forget: Callable[[Iterable[JobProfile], str, str], None]  # profiles that came with a request: device type, mode
+    encoded_jobs: EncodedJobs  # the cache of `predictor`
 
     def untaught(self, elsewhere: ResolveElsewhere = lambda _: None) -> OnlineModel:
         """The model with an online correction that has learned nothing.
@@ -48,19 +52,34 @@ class ServedModel:
         `elsewhere` finds a workload's profile on any device type.
         """
         return OnlineModel(
-            self.predictor, self.prior, measured=self.measured, step_times=self.step_times, elsewhere=elsewhere
+            self.predictor,
+            self.prior,
+            measured=self.measured,
+            step_times=self.step_times,
+            coordinates=self.coordinates,
+            elsewhere=elsewhere,
         )
 
-    def catalogue(self, registered: Iterable[JobProfile], unreadable: Mapping[str, str]) -> ProfileCatalogue:
-        """Its own profiles and those that clients registered; the ones it cannot be asked about are set aside."""
-        usable, problems = [], dict(unreadable)
-        for profile in registered:
+    def catalogue(self, stored: ProfileRepository, before: ProfileCatalogue | None = None) -> ProfileCatalogue:
+        """Its own profiles and those that are stored; the ones it cannot be asked about are set aside.
+
+        Profiles of `before`, a catalogue of this model, stay the same objects and are not checked again.
+        """
+        known = before.registered() if before else {}
+        usable: dict[str, JobProfile] = {}
+        problems: dict[str, str] = {}
+        for profile_id, found in stored.read(known):
+            profile = known.get(profile_id, found)
             try:
-                self.check_encodable(profile)
-                usable.append(profile)
+                if isinstance(profile, JobProfile):
+                    if profile_id not in known:
+                        self.check_encodable(profile)
+                    usable[profile_id] = profile
+                else:
+                    problems[profile_id] = profile or ""
             except InvalidInputError as error:
-                problems[profile.profile_id] = error.what
-        return ProfileCatalogue(self.shipped.values(), usable, problems)
+                problems[profile_id] = error.what
+        return ProfileCatalogue(self.shipped_by_id, usable, problems, check=self.check_encodable)
 
 
 def load_served_model(folder: Path) -> ServedModel:
@@ -72,13 +91,15 @@ def load_served_model(folder: Path) -> ServedModel:
         predictor=MeasuredPredictor(model, measured, step_times, feasibility=model.feasibility),
         manifest=model.manifest,
         shipped=model.profiles,
+        shipped_by_id={profile.profile_id: profile for profile in model.profile_sources},
         occlusion=Occlusion(model, model.profiles.values()),
         prior=read_prior(folder),
         measured=tuple(measured),
         step_times=step_times,
+        coordinates=model.coordinates,
         folder=folder,
         check_encodable=model.check_encodable,
-        forget=model.forget,
+        encoded_jobs=model.encoded_jobs,
     )
 
 

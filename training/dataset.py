@@ -1,7 +1,8 @@
 """The training dataset: measured tables as arrays, one row per measurement of an ordered pair.
 
 Law 1: only measurements of the requested statuses (by default ok) become rows; nothing is imputed.
-Law 2: a row is encoded from the profiles of its own table; a workload is identified across tables by its name.
+Law 2: a row is encoded from the profiles of its own table, completed by the facts that only sources of other kinds in
+other tables know; a workload is identified across tables by its name.
 Law 3: rows of one unordered pair share one group, on every device type and in every table.
 """
 
@@ -13,11 +14,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from interfere.data.facts import CombinedProfiles, combine_facts, combine_profiles, current_sources_of_other_kinds
 from interfere.data.tables import Table
 from interfere.errors import InvalidInputError, TableError, UnfitError
 from interfere.predict.manifest import Domain
 from interfere.protocols import PairEncoder
 from interfere.records import JobProfile, PairMeasurement, PairStatus
+from interfere.store.observed_table import SOURCE as OBSERVED
+from interfere.store.observed_table import UNNAMED_CAMPAIGN
 
 METRIC = "step_time_mean"  # of the slowdowns that a published model predicts; requests to the server name no other
 MIN_PAIRS = 10  # unordered pairs that a training needs
@@ -64,9 +68,13 @@ class Dataset:
     domain: NDArray[np.int64]  # int64[p]: index into `domains`
     table: NDArray[np.int64]  # int64[p]: index of the table that the row came from
     measured_at_s: NDArray[np.float64]  # float64[p]: unix time; NaN where the table has none
+    campaign: NDArray[np.int64]  # int64[p]: index into `campaigns`
+    aligned: NDArray[np.bool_]  # bool[p]: translated from another software stack (`campaigns`): not a measurement
+    observed: NDArray[np.bool_]  # bool[p]: reported by running jobs, not measured in a campaign: not trusted by itself
     workloads: tuple[str, ...]
     families: tuple[str, ...]  # of each workload, "" where its source names none; read by splits, not by models
     domains: tuple[Domain, ...]
+    campaigns: tuple[str, ...]  # "" for rows whose source names none
     unordered_pairs: tuple[Pair, ...]  # the two names of each in ascending order
     job_columns: tuple[str, ...]  # names of the F job columns
     pair_columns: tuple[str, ...]  # names of the f pair columns
@@ -88,6 +96,9 @@ class Dataset:
             domain=self.domain[index],
             table=self.table[index],
             measured_at_s=self.measured_at_s[index],
+            campaign=self.campaign[index],
+            aligned=self.aligned[index],
+            observed=self.observed[index],
         )
 
     def rows_of_pairs(self, pairs: frozenset[Pair]) -> NDArray[np.bool_]:
@@ -97,9 +108,13 @@ class Dataset:
 
     def latest_rows(self) -> "Dataset":
         """Keep one row per (victim, neighbour, domain): the last one."""
-        keys = zip(self.rows.victim.tolist(), self.rows.neighbour.tolist(), self.domain.tolist(), strict=True)
-        last_row = {key: k for k, key in enumerate(keys)}
-        return self.take(np.array(sorted(last_row.values()), dtype=np.int64))
+        return self.take(self.latest_index())
+
+    def latest_index(self) -> NDArray[np.int64]:
+        """int64: the rows that `latest_rows` keeps; of a translated row and a measured one, the measured one."""
+        keys = list(zip(self.rows.victim.tolist(), self.rows.neighbour.tolist(), self.domain.tolist(), strict=True))
+        last_row = {keys[k]: k for k in np.argsort(~self.aligned, kind="stable").tolist()}
+        return np.array(sorted(last_row.values()), dtype=np.int64)
 
 
 def unordered_pair(first: str, second: str) -> Pair:
@@ -107,9 +122,10 @@ def unordered_pair(first: str, second: str) -> Pair:
     return (first, second) if first <= second else (second, first)
 
 
-def newest_profiles(tables: Sequence[Table]) -> dict[tuple[str, str], JobProfile]:
-    """(workload, device type) → its profile in the last table that has one."""
-    return {(job.workload, job.device_type): job for table in tables for job in table.jobs}
+def known_profiles(tables: Sequence[Table]) -> CombinedProfiles:
+    """What all tables know of each workload on each device type, combined as the server does; the last table counts
+    most among sources of one kind."""
+    return combine_profiles(profile for table in tables for profile in table.profiles)
 
 
 def build_dataset(
@@ -143,6 +159,7 @@ def build_dataset(
     families = {job.workload: job.family for table in tables for job in table.jobs if job.family}
     domains = sorted({(m.device_type, m.mode, m.metric) for m in measurements})
     pairs = sorted({unordered_pair(m.victim, m.neighbour) for m in measurements})
+    campaigns = tuple(sorted(set(map(_campaign, measurements))))
     identity = {name: k + 1 for k, name in enumerate(workloads)}
     domain_index = {domain: k for k, domain in enumerate(domains)}
     pair_index = {pair: k for k, pair in enumerate(pairs)}
@@ -168,9 +185,13 @@ def build_dataset(
         domain=domain,
         table=np.array([t for t, _ in selected], dtype=np.int64),
         measured_at_s=np.array([m.measured_at_s for m in measurements], dtype=np.float64),
+        campaign=np.array([campaigns.index(_campaign(m)) for m in measurements], dtype=np.int64),
+        aligned=np.zeros(len(measurements), dtype=bool),
+        observed=np.array([m.source == OBSERVED for m in measurements], dtype=bool),
         workloads=tuple(workloads),
         families=tuple(families.get(name, "") for name in workloads),
         domains=tuple(Domain(device_type=d, mode=m, metric=k) for d, m, k in domains),
+        campaigns=campaigns,
         unordered_pairs=tuple(pairs),
         job_columns=encoder.job_names,
         pair_columns=encoder.pair_names,
@@ -204,12 +225,18 @@ def require_min_pairs(dataset: Dataset) -> None:
         )
 
 
+def _campaign(measurement: PairMeasurement) -> str:
+    """The campaign of a row; "" for observed rows whose windows named none, which are of the newest one."""
+    unnamed = measurement.source == OBSERVED and measurement.campaign.startswith(UNNAMED_CAMPAIGN)
+    return "" if unnamed else measurement.campaign
+
+
 class _EncodedJobs:
     """Encoded jobs of several tables; each (table, workload, device type, mode) is encoded once."""
 
     def __init__(self, tables: Sequence[Table], encoder: PairEncoder) -> None:
         self._table_names = [table.name for table in tables]
-        self._profiles = [{(job.workload, job.device_type): job for job in table.jobs} for table in tables]
+        self._profiles = [_own_and_other_facts(tables, table) for table in tables]
         self._encoder = encoder
         self._cache: dict[tuple[int, str, str, str], NDArray[np.float32]] = {}
 
@@ -227,6 +254,20 @@ class _EncodedJobs:
                 )
             self._cache[key] = self._encoder.encode_jobs([profile], measurement.device_type, measurement.mode)[0]
         return self._cache[key]
+
+
+def _own_and_other_facts(tables: Sequence[Table], own: Table) -> dict[tuple[str, str], JobProfile]:
+    """The profiles of a table's jobs, with the facts of other tables whose sources are of kinds that it lacks."""
+    others: dict[tuple[str, str], list[JobProfile]] = {}
+    for profile in (profile for table in tables if table is not own for profile in table.profiles):
+        others.setdefault((profile.workload, profile.device_type), []).append(profile)
+    own_profiles: dict[tuple[str, str], list[JobProfile]] = {}
+    for profile in own.profiles:
+        own_profiles.setdefault((profile.workload, profile.device_type), []).append(profile)
+    return {
+        job: combine_facts((*current_sources_of_other_kinds(others.get(job, ()), profiles), *profiles))
+        for job, profiles in own_profiles.items()
+    }
 
 
 def _row_weights(measurements: Sequence[PairMeasurement]) -> NDArray[np.float64]:

@@ -10,23 +10,26 @@ from pathlib import Path
 import numpy as np
 
 from features.pair import FeatureEncoder
+from training.campaigns import align_campaigns, alignment_texts
 from training.candidates import Candidates, SplitScore, train_candidates
 from training.dataset import Dataset, Pair, PairRows, build_dataset, hold_out, require_min_pairs
-from training.evaluation.champion_comparison import gate_verdict
-from training.evaluation.gate import Verdict
-from training.evaluation.published_champion import read_champion
+from training.evaluation.gating.champion_comparison import gate_verdict
+from training.evaluation.gating.gate import Verdict
+from training.evaluation.gating.published_champion import read_champion
 from training.evaluation.score_table import markdown_table
+from training.evaluation.table_contributions import TableContribution, table_contributions
 from training.models.catalogue import MODELS
 from training.models.protocols import ModelSettings
 from training.publishing import model_registry
 from training.publishing.model_folder import publish, require_replaceable
 from training.publishing.model_registry import ChampionVersion, RegisteredVersion
 from training.publishing.publication import Publication, build_publication
-from training.publishing.run_logging import log_training
+from training.publishing.run_logging import log_tables, log_training
 from training.publishing.tracking import Run, prepare_workspace, tracked_run
 from training.source_tables import SourceTables, read_source_tables
 
 MIN_DOMAIN_ROWS = 20  # ordered pairs of a device type and mode: as many calibrate a new device type
+FAST_MODEL = "gbdt"  # tells which table helps: as good as the champion for that, and fitted in a second
 EXAMPLE_ROWS = 2  # of the input example that is registered with the model
 
 
@@ -43,6 +46,8 @@ class TrainingResult:
     verdict: Verdict
     rows: int  # ordered pairs fitted
     worst_parity: float  # log slowdown
+    warnings: tuple[str, ...] = ()  # what its user should know before it is served
+    tables: tuple[TableContribution, ...] = ()  # which table helps and which harms; empty for a single one
 
     @property
     def table(self) -> str:
@@ -78,8 +83,9 @@ def train(
 
     # 1. Read the tables and split off the held-out pairs.
     source = read_source_tables(tables)
-    training_set, held_out_set = hold_out(build_dataset(source.tables, encoder), held_out)
-    require_min_pairs(training_set)
+    measured_set, held_out_set = hold_out(build_dataset(source.tables, encoder), held_out)
+    require_min_pairs(measured_set)
+    training_set, campaigns = align_campaigns(measured_set)
 
     # 2. Check that the results can be stored.
     folder = publish_to or model_registry.challenger_folder(work)
@@ -89,13 +95,21 @@ def train(
     # 3. Cross-validate and fit every model, and select the champion.
     pairs, workloads = len(training_set), len(training_set.workloads)
     report(f"{pairs} ordered pairs of {workloads} workloads, {len(held_out_set)} held out")
-    for warning in small_domain_warnings(training_set):
+    for line in alignment_texts(campaigns):
+        report(line)
+    warnings = tuple(small_domain_warnings(training_set))
+    for warning in warnings:
         report(warning)
+    tables_effect = table_contributions(
+        measured_set, [table.name for table in source.tables], models.get(FAST_MODEL, next(iter(models.values()))), seed
+    )
+    for contribution in tables_effect:
+        report(contribution.text())
     candidates = train_candidates(training_set, held_out_set, models, seed=seed, report=report)
 
     # 4. Export the champion and check its parity.
     report("exporting and checking against the fitted models")
-    publication = build_publication(candidates, source, encoder)
+    publication = build_publication(candidates, source, encoder, warnings=warnings)
 
     report("recording the run")
     with tracked_run(work, name, tracking) as run:
@@ -105,10 +119,11 @@ def train(
         # 6. Log the training.
         _log_sources(run, source, tables)
         log_training(run, candidates, publication, verdict)
+        log_tables(run, tables_effect, campaigns)
         for file, text in (notes or {}).items():
             run.log_text(file, text)
         # 7. Publish the model folder.
-        version = publish(folder, publication, training_set, source.tables, encoder)
+        version = publish(folder, publication, training_set, source.tables)
         run.log_folder(model_registry.PUBLISHED, folder)
         # 8. Register the model.
         registered = _register(run, publication, training_set, version, verdict, current)
@@ -126,6 +141,8 @@ def train(
         verdict=verdict,
         rows=len(training_set),
         worst_parity=publication.worst_parity,
+        warnings=warnings,
+        tables=tables_effect,
     )
 
 

@@ -23,8 +23,8 @@ from interfere.data.tables import write_table
 from interfere.errors import UnfitError
 from training.dataset import build_dataset, require_min_pairs
 from training.evaluation.drift import DriftReport, measure_drift
-from training.evaluation.gate import Verdict
-from training.evaluation.published_champion import PublishedChampion, read_champion
+from training.evaluation.gating.gate import Verdict
+from training.evaluation.gating.published_champion import PublishedChampion, read_champion
 from training.models.catalogue import MODELS
 from training.models.protocols import ModelSettings
 from training.observations import OBSERVED_TABLE, ObservedPairs, read_observed_pairs
@@ -94,7 +94,7 @@ def retrain(
     with _workspace_lock(work / FOLDER, create=not dry_run):
         # 1. Read the base tables and the observations.
         source = read_source_tables(tables)
-        observed = read_observed_pairs(store, tuple(job for table in source.tables for job in table.jobs))
+        observed = read_observed_pairs(store, tuple(profile for table in source.tables for profile in table.profiles))
         report(_summary(source, observed))
 
         # 2. Stop if the last run had the same inputs.

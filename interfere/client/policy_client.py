@@ -1,5 +1,6 @@
 """The client of the policy service: one method per rpc, records in, records out, errors of `interfere.errors`."""
 
+import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Self, TypeVar
 
@@ -41,6 +42,7 @@ from interfere.wire.messages import (
     ServedModels,
 )
 
+POLL_S = 0.05  # while a server starts
 MESSAGE_BYTES = 64 * 2**20  # both directions; gRPC's default of 4 MiB fails at a matrix of 700 jobs
 T = TypeVar("T")
 AnyJob = str | JobProfile | JobRef
@@ -87,13 +89,22 @@ class PolicyClient:
         self._channel.close()
 
     def wait_ready(self, timeout_s: float = 30.0) -> None:
-        """Wait until the server answers; raises UnavailableError."""
+        """Wait until the server answers: it listens while its model still loads. Raises UnavailableError."""
+        end_s = time.monotonic() + timeout_s
         try:
             grpc.channel_ready_future(self._channel).result(timeout=timeout_s)
         except grpc.FutureTimeoutError:
             raise UnavailableError(
                 f"no server within {timeout_s:g} s", value=self.target, remedy="start it with: interfere serve"
             ) from None
+        while True:
+            try:
+                self.model()
+                return
+            except UnavailableError:
+                if time.monotonic() > end_s:
+                    raise
+                time.sleep(POLL_S)
 
     # --- predictions ------------------------------------------------------------------------------------------------
 

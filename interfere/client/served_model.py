@@ -1,4 +1,4 @@
-"""Whether a running server took a model that was just published."""
+"""Which model a running server serves, and whether it took one that was just published."""
 
 import time
 from pathlib import Path
@@ -30,6 +30,15 @@ def served_note(target: str, version: str, folder: Path, *, timeout_s: float = T
     except InterfereError as error:
         return f"the server at {target} cannot be asked: {error.what}"
     return f"the server at {target} serves it now"
+
+
+def served_version(target: str) -> str:
+    """The version that the server at `target` serves; empty where none answers."""
+    try:
+        with PolicyClient(target, timeout_s=2.0) as client:
+            return client.model().version
+    except InterfereError:
+        return ""
 
 
 def _why_not(models: ServedModels, version: str, folder: Path) -> str:

@@ -186,8 +186,10 @@ def _log_page(document: dict[str, Any]) -> Group:
         result = entry["result"] + (", rolled back" if entry["rolled_back"] else "")
         row = (str(entry["sequence"]), stored, entry["what"], entry["job"], entry["about"], result, entry["reason"])
         table.add_row(*map(escape, row))
-    counts = ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in document["online"].items() if count)
-    return Group(table, escape(f"known here: {counts or 'nothing'}"))
+    online = dict(document["online"])
+    relearning = "; the log is being learned again, this is from before" if online.pop("relearning") else ""
+    counts = ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in online.items() if count)
+    return Group(table, escape(f"known here: {counts or 'nothing'}{relearning}"))
 
 
 def _send(observations: "Sequence[Observation]", target: str | None, *, as_json: bool) -> None:

@@ -12,7 +12,7 @@ SCHEMA_VERSION = 1
 SCHEMA_VERSION_KEY = b"interfere.schema"
 MAX_STEP_S = 3_600.0  # a longer step is taken for a time in another unit
 MAX_BYTES = 1e16
-JOB_KEY = ("workload", "device_type")
+JOB_KEY = ("workload", "device_type", "source")  # one row of each source: readers combine them
 # Facts that were added to the schema after tables had been written: in a file without them they read as null.
 OPTIONAL_JOB_COLUMNS = (
     "memory_model_bytes",
@@ -43,12 +43,12 @@ MEMORY_COLUMNS = (
     "memory_optimizer_bytes",
     "static_memory_peak_bytes",
 )
-OPTIONAL_COLUMNS = frozenset((*OPTIONAL_JOB_COLUMNS, *OPTIONAL_KERNEL_FIELDS, "family"))
+OPTIONAL_COLUMNS = frozenset((*OPTIONAL_JOB_COLUMNS, *OPTIONAL_KERNEL_FIELDS, "family", "measured_at_s"))
 PAIR_KEY = ("victim", "neighbour", "device_type", "mode", "metric")
 
 
 def jobs_schema() -> Any:
-    """The schema of `jobs.parquet`: one row per JobProfile."""
+    """The schema of `jobs.parquet`: one row per JobProfile, which is what one source says of a job."""
     import pyarrow as pa
 
     number, text = pa.float64(), pa.string()
@@ -80,6 +80,7 @@ def jobs_schema() -> Any:
             ("kernels", pa.list_(kernel)),
             *((name, number) for name in OPTIONAL_JOB_COLUMNS),
             ("family", text),
+            ("measured_at_s", number),
         ]
     )
 

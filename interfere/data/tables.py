@@ -1,7 +1,8 @@
 """A measurement table: profiles of jobs and slowdowns of ordered pairs, validated on every read and write.
 
 Laws: reading what was written gives equal records; a table that breaks a rule is refused as a whole, when written and
-when read, with file, row, column, value and remedy; no two rows have the same key.
+when read, with file, row, column, value and remedy; no two rows have the same key. A job that several sources know has
+one row of each on disk, and one profile in memory, which `interfere.data.facts` combines of them.
 """
 
 import hashlib
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from interfere.data import schema
+from interfere.data.facts import CombinedProfiles, combine_profiles
 from interfere.data.parquet import read_rows, write_rows
 from interfere.errors import InvalidInputError, TableError, Violation
 from interfere.records import COUNTERS, NAN, JobProfile, KernelStat, PairMeasurement, PairStatus
@@ -24,8 +26,14 @@ class Table:
     """A measured or imported table. Every pair names two jobs that are profiled on its device type."""
 
     name: str
-    jobs: tuple[JobProfile, ...]
+    jobs: tuple[JobProfile, ...]  # one of each workload on each device type
     pairs: tuple[PairMeasurement, ...]
+    sources: tuple[JobProfile, ...] = ()  # of each job that several sources know, the profile of each source
+
+    @property
+    def profiles(self) -> tuple[JobProfile, ...]:
+        """What each source says of each job: the rows on disk."""
+        return CombinedProfiles(jobs=self.jobs, sources=self.sources).profiles
 
     @property
     def ok_pairs(self) -> tuple[PairMeasurement, ...]:
@@ -37,9 +45,11 @@ def read_table(path: Path) -> Table:
     """The table in folder `path`. Raises TableError, which names file, row and column."""
     job_rows = read_rows(path / JOBS_FILE, schema.jobs_schema())
     pair_rows = read_rows(path / PAIRS_FILE, schema.pairs_schema())
-    jobs = tuple(_record(path / JOBS_FILE, k, _job_profile, row) for k, row in enumerate(job_rows))
+    profiles = tuple(_record(path / JOBS_FILE, k, _job_profile, row) for k, row in enumerate(job_rows))
+    _check_profiles(profiles, path)
     pairs = tuple(_record(path / PAIRS_FILE, k, _pair_measurement, row) for k, row in enumerate(pair_rows))
-    table = Table(name=path.resolve().name, jobs=jobs, pairs=pairs)
+    combined = combine_profiles(profiles)
+    table = Table(name=path.resolve().name, jobs=combined.jobs, pairs=pairs, sources=combined.sources)
     check_table(table, path)
     return table
 
@@ -50,7 +60,7 @@ def write_table(path: Path, table: Table) -> None:
     Raises TableError for a table that breaks a rule, UnfitError where the folder cannot be written.
     """
     check_table(table, path)
-    write_rows(path / JOBS_FILE, [_nan_to_null(asdict(job)) for job in table.jobs], schema.jobs_schema())
+    write_rows(path / JOBS_FILE, [_nan_to_null(asdict(profile)) for profile in table.profiles], schema.jobs_schema())
     pairs = [
         {**_nan_to_null(asdict(pair)), "status": pair.status.value, "feasible": pair.feasible} for pair in table.pairs
     ]
@@ -58,10 +68,14 @@ def write_table(path: Path, table: Table) -> None:
 
 
 def add_profiles(path: Path, jobs: Sequence[JobProfile]) -> Table:
-    """Add profiles to the table in folder `path`, or to a new one; a profile with the same key is replaced."""
+    """Add profiles to the table in folder `path`, or to a new one.
+
+    What the same source said of the same job before is replaced, what other sources said is kept.
+    """
     existing = read_table(path) if (path / JOBS_FILE).exists() or (path / PAIRS_FILE).exists() else None
-    newest = {(job.workload, job.device_type): job for job in (*(existing.jobs if existing else ()), *jobs)}
-    table = Table(name=path.resolve().name, jobs=tuple(newest.values()), pairs=existing.pairs if existing else ())
+    combined = combine_profiles((*(existing.profiles if existing else ()), *jobs))
+    pairs = existing.pairs if existing else ()
+    table = Table(name=path.resolve().name, jobs=combined.jobs, pairs=pairs, sources=combined.sources)
     write_table(path, table)
     return table
 
@@ -83,11 +97,11 @@ def table_digest(path: Path) -> str:
 
 def check_table(table: Table, path: Path) -> None:
     """Check what records do not check themselves: ranges, duplicate keys, pairs without profiles. Raises TableError."""
-    profiled: dict[tuple[str, ...], int] = {}
-    for row, job in enumerate(table.jobs):
-        _raise_violations(path / JOBS_FILE, row, _job_range_violations(job))
-        _check_unique(
-            path / JOBS_FILE, row, profiled, tuple(getattr(job, name) for name in schema.JOB_KEY), schema.JOB_KEY
+    _check_profiles(table.profiles, path)
+    profiled = {(job.workload, job.device_type) for job in table.jobs}
+    if len(profiled) < len(table.jobs):
+        raise TableError(
+            f"{JOBS_FILE}: a job has two profiles", value=path, remedy="combine them: interfere.data.facts does"
         )
     pair_rows: dict[tuple[str, ...], int] = {}
     for row, pair in enumerate(table.pairs):
@@ -102,6 +116,15 @@ def check_table(table: Table, path: Path) -> None:
                     value=f"{getattr(pair, column)!r} in {path}",
                     remedy="profile the job (`interfere profile solo`) or drop the row",
                 )
+
+
+def _check_profiles(profiles: Sequence[JobProfile], path: Path) -> None:
+    """Check the rows of the jobs' file. Raises TableError."""
+    rows: dict[tuple[str, ...], int] = {}
+    for row, profile in enumerate(profiles):
+        _raise_violations(path / JOBS_FILE, row, _job_range_violations(profile))
+        key = tuple(getattr(profile, name) for name in schema.JOB_KEY)
+        _check_unique(path / JOBS_FILE, row, rows, key, schema.JOB_KEY)
 
 
 def _check_unique(

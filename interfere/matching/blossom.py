@@ -16,7 +16,7 @@ from interfere.matching.forced_pairs import forced_pairs
 
 # The search for the price starts beside the hint: first step hint / 2^12, and 16 times the last step after that.
 FIRST_STEP_HALVINGS, STEP_GROWTH = 12, 16
-MAX_COST_UNITS = 2**40  # whole units in the largest cost: rustworkx wants integer weights and adds them in 128 bits
+MAX_COST_UNITS = 2**48  # whole units in the largest cost: rustworkx wants integer weights and adds them in 128 bits
 
 Ints = NDArray[np.int64]
 
@@ -31,7 +31,8 @@ class SparseProblem:
     saving: Ints  # int64[e], units
     must_pair: NDArray[np.bool_]  # bool[n]: jobs that may not run solo (their solo cost counts as 0 units)
     component: Ints  # int64[e]: connected component of the edge, ascending
-    scale: float  # units in a cost of one
+    scale: float  # units in a cost of one, a power of two: whole costs stay exact where they can
+    error: float  # the most by which rounding to units moves the cost of any partition
     forced: tuple[Ints, Ints] | None  # pairs that every partition contains, not among the edges; None: no partition
 
     @classmethod
@@ -46,9 +47,13 @@ class SparseProblem:
             i, j, cost = i[forced[2]], j[forced[2]], cost[forced[2]]
         solo = np.where(must_pair, 0.0, solo)
         max_cost = max(np.abs(cost).max(initial=0.0), np.abs(solo).max(initial=0.0))
-        scale = MAX_COST_UNITS / max_cost if max_cost > 0 else 1.0
-        units = np.rint(solo * scale).astype(np.int64)
-        saving = units[i] + units[j] - np.rint(cost * scale).astype(np.int64)
+        scale = float(2.0 ** np.floor(np.log2(MAX_COST_UNITS / max_cost))) if max_cost > 0 else 1.0
+        solo_units, cost_units = np.rint(solo * scale), np.rint(cost * scale)
+        moved = max(
+            np.abs(solo * scale - solo_units).max(initial=0.0), np.abs(cost * scale - cost_units).max(initial=0.0)
+        )
+        units = solo_units.astype(np.int64)
+        saving = units[i] + units[j] - cost_units.astype(np.int64)
         graph = csr_array((np.ones(len(i), dtype=np.int8), (i, j)), shape=(n, n))
         component = connected_components(graph, directed=False)[1][i].astype(np.int64)
         order = np.argsort(component, kind="stable")
@@ -60,6 +65,7 @@ class SparseProblem:
             must_pair=must_pair,
             component=component[order],
             scale=scale,
+            error=float(n * moved / scale),
             forced=None if forced is None else forced[:2],
         )
 

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from interfere.matching.records import OddSet
 from interfere.time_budget import UNLIMITED, TimeBudget
 
 Floats = NDArray[np.float64]
@@ -44,6 +45,7 @@ class DualPrices:
     y: Floats  # float64[n]
     bound: float  # Σ y - ½ Σ_i (worst violation in row i)
     optimal: bool  # is it the optimum of the fractional problem?
+    odd_sets: tuple[OddSet, ...] = ()  # whose pairs cost more: `bound` and reduced costs contain their prices
     solo_jobs: int = 0  # jobs that the fractional optimum runs solo
     edges: Ints | None = None  # row · n + column of the edges that were needed: a similar problem starts from them
 

@@ -12,11 +12,20 @@ TILE = 1024  # rows and columns of one checked block: it and its mirror image st
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OddSet:
+    """An odd number of jobs with a price on every pair inside: at most (|members| - 1) / 2 of them can be chosen."""
+
+    members: NDArray[np.int64]  # int64[s], s odd and at least 3
+    price: float  # ≥ 0, added to the reduced cost of every pair inside
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Matching:
     """A partition of n jobs into pairs and solo jobs, with dual prices that prove a lower bound on its cost.
 
-    Σ y - solo_price · (solo jobs allowed) - ½ Σ_i (worst violation in row i) bounds every matching from below, and
-    `verify` rechecks it. `lower_bound` equals `cost` where also every edge that could improve on it was tried.
+    Σ y - Σ_S price_S · (|S| - 1) / 2 - solo_price · (solo jobs allowed) - ½ Σ_i (worst violation in row i) bounds every
+    matching from below, S being the odd sets, and `verify` rechecks it. `lower_bound` equals `cost` where also every
+    edge that could improve on it was tried.
     """
 
     mate: NDArray[np.int64]  # int64[n]: partner of each job, itself when solo
@@ -25,6 +34,7 @@ class Matching:
     status: SolveStatus
     y: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))  # float64[n], dual prices of the jobs
     solo_price: float = 0.0  # Lagrange multiplier of the device limit: charged for every solo job; 0 without a limit
+    odd_sets: tuple[OddSet, ...] = ()  # that the bound needs besides the jobs
     edges: NDArray[np.int64] | None = None  # row · n + column of the edges that decide the prices: a warm start's edges
 
     @property

@@ -22,7 +22,7 @@ class Verification:
     """Findings about a matching. `problems` is empty when everything that the matching claims is true."""
 
     cost: float  # computed again
-    bound: float  # proved by its prices: Σ y - solo_price · (solo jobs allowed) - ½ Σ_i (worst violation in row i)
+    bound: float  # proved by its prices, as `Matching` says
     problems: tuple[str, ...]
 
 
@@ -52,7 +52,8 @@ def verify(
     max_solo = 0 if max_devices is None else max(0, 2 * max_devices - n)
     if matching.solo_price and max_devices is None:
         problems.append("it charges a solo price, and no limit of devices justifies one")
-    bound = _dual_bound(cost, solo_cost + matching.solo_price, y) - matching.solo_price * max_solo
+    problems += _broken_odd_sets(matching)
+    bound = _dual_bound(cost, solo_cost + matching.solo_price, matching) - matching.solo_price * max_solo
     slack = EQUAL * max(1e-300, abs(total), float(np.abs(y).max(initial=0.0))) * n
     # 3. Do its claims agree with that?
     if abs(total - matching.cost) > slack:
@@ -85,16 +86,39 @@ def _broken_rules(
     return problems
 
 
-def _dual_bound(cost: NDArray[np.float64], solo: NDArray[np.float64], y: NDArray[np.float64]) -> float:
-    """Σ y less half of each row's worst violation; the diagonal of the full matrix is twice the solo cost."""
-    total = float(y.sum())
+def _broken_odd_sets(matching: Matching) -> list[str]:
+    """What is wrong with the odd sets: an even one, one that names a job twice, or a negative price proves nothing."""
+    return [
+        f"an odd set of {len(each.members)} jobs at a price of {each.price:.12g} proves nothing"
+        for each in matching.odd_sets
+        if each.price < 0 or len(each.members) % 2 == 0 or len(np.unique(each.members)) != len(each.members)
+    ][:MAX_LISTED]
+
+
+def _dual_bound(cost: NDArray[np.float64], solo: NDArray[np.float64], matching: Matching) -> float:
+    """Σ y, less what the odd sets may pay and half of each row's worst violation.
+
+    The diagonal of the full matrix is twice the solo cost.
+    """
+    y = matching.y
+    total = float(y.sum()) - sum(each.price * ((len(each.members) - 1) // 2) for each in matching.odd_sets)
     for first in range(0, len(y), BLOCK_ROWS):
         rows = slice(first, first + BLOCK_ROWS)
-        reduced = cost[rows] - y[rows, None] - y
+        reduced = _reduced_costs(cost, matching, rows)
         k = np.arange(len(reduced))
         reduced[k, first + k] = 2.0 * (solo[rows] - y[rows])
         total += float(np.minimum(reduced.min(axis=1), 0.0).sum()) / 2
     return total
+
+
+def _reduced_costs(cost: NDArray[np.float64], matching: Matching, rows: slice) -> NDArray[np.float64]:
+    """float64[h, n]: cost of each pair less the prices of its jobs, plus those of the odd sets that hold both."""
+    y = matching.y
+    reduced: NDArray[np.float64] = cost[rows] - y[rows, None] - y
+    for each in matching.odd_sets:
+        inside = each.members[(each.members >= rows.start) & (each.members < rows.stop)]
+        reduced[np.ix_(inside - rows.start, each.members)] += each.price
+    return reduced
 
 
 def _min_cost(
@@ -106,11 +130,10 @@ def _min_cost(
 ) -> float:
     """Cost of the best partition over the edges that reduced costs do not rule out; no other partition is cheaper."""
     y = matching.y
-    reduced = cost - y - y[:, None]
+    reduced = _reduced_costs(cost, matching, slice(0, len(y)))
     i, j = np.nonzero(np.triu(reduced <= max_reduced_cost, 1))
-    reduced_solo = solo + matching.solo_price - y
     problem = SparseProblem.of(
-        i.astype(np.int64), j.astype(np.int64), np.maximum(0.0, reduced[i, j]), np.maximum(0.0, reduced_solo)
+        i.astype(np.int64), j.astype(np.int64), cost[i, j] - y[i] - y[j], solo + matching.solo_price - y
     )
     mate = problem.solve() if max_devices is None else problem.solve_within(max_devices, matching.solo_price)
     if mate is None:

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from interfere.matching.master.level import LEVEL_TOLERANCE
 from interfere.matching.master.lexicographic import LevelCertificate
 from interfere.matching.master.problem import Block, BlockCosts, ColumnKind, Level, Placement, PlacementProblem
+from interfere.matching.master.tolerance import LEVEL_TOLERANCE
 
 EQUAL = 1e-9  # relative: sums of the same numbers in another order
 REACH = 1e-9  # of the largest price: starts of a reduced cost up to this beyond the gap count as possible

@@ -13,6 +13,7 @@ from interfere.errors import InvalidInputError
 from interfere.policy.answer.assumed_modes import tell_assumed_modes
 from interfere.policy.answer.merge import all_waiting, job_objective_cost, merge_plans
 from interfere.policy.context import PlanningContext
+from interfere.policy.costs.solo_costs import cost_alone
 from interfere.policy.deadlines.guarantees import (
     DeadlineReview,
     accept_deadlines,
@@ -135,7 +136,7 @@ def _with_cost(promise: Promise, context: PlanningContext) -> Promise:
     job, device = context.pending.get(action.job_id), context.devices.get(action.device_id)
     if not math.isnan(action.cost) or job is None:
         return promise
-    cost = job_objective_cost(job, action.slowdown, device.type if device else "", context)
+    cost = cost_alone(job, device, context) if device else job_objective_cost(job, action.slowdown, "", context)
     return replace(promise, action=replace(action, cost=cost))
 
 

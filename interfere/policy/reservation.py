@@ -2,7 +2,7 @@
 
 Weights that grow with age decide who starts where not all can. They do not help a job that may share with none of
 those that run, nor a gang that needs many devices: each seat that comes free is taken at once, so no device ever does.
-After `RESERVING_AGE` ageing periods (`rules.runtime.ageing`) the oldest such job, one at a time and never before one of
+Once its wait counts (`rules.runtime.AGEING_BEGINS`) the oldest such job, one at a time and never before one of
 higher priority, gets the devices of one class with the fewest residents: they take no new jobs and drain. While a job
 with a deadline waits nothing is reserved, for it may need any device.
 Law: the choice stays the same while the devices drain, for those that are not reserved are filled again.
@@ -14,10 +14,8 @@ from dataclasses import dataclass
 from interfere.policy.context import PlanningContext
 from interfere.policy.device_class import DeviceClass
 from interfere.policy.rules.jobs_on_class import JobsOnClass
+from interfere.policy.rules.runtime import AGEING_BEGINS
 from interfere.records import Device, Job, ObjectiveKind, Plan
-
-# Half of the age at which a weight stops growing (measured: tests/soak/test_starvation.py).
-RESERVING_AGE = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +48,7 @@ def _longest_waiting(context: PlanningContext, plan: Plan) -> Job | None:
     started = {action.job_id for action in plan.actions if action.places}
     waiting = [job for job in context.snapshot.pending if job.id not in started]
     highest = max((job.priority for job in waiting), default=0)
-    too_long = [job for job in waiting if job.priority == highest and job.elapsed_s >= RESERVING_AGE * ageing_s]
+    too_long = [job for job in waiting if job.priority == highest and job.elapsed_s >= AGEING_BEGINS * ageing_s]
     return max(too_long, key=lambda job: job.elapsed_s, default=None)
 
 

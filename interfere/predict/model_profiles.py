@@ -1,4 +1,4 @@
-"""The job profiles that a model folder carries: those of all workloads that its model was trained on."""
+"""The job profiles that a model folder carries: what each source says of the workloads that it was trained on."""
 
 import json
 from pathlib import Path
@@ -9,7 +9,7 @@ from interfere.records import JobProfile
 
 
 def shipped_profiles(folder: Path) -> tuple[JobProfile, ...]:
-    """All profiles of the model folder. Raises ModelError when there are none that can be read."""
+    """All profiles of the model folder, one of each source. Raises ModelError when there are none that can be read."""
     try:
         documents = json.loads((folder / "profiles.json").read_text(encoding="utf-8"))
         return tuple(JobProfile.from_dict(document) for document in documents)

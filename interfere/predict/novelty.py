@@ -6,7 +6,12 @@ kernel k(x, y) = exp(-|x - y|² / 2), known points u and K = k(u, u) + JITTER, t
     1 - k(x, u) K⁻¹ k(u, x),
 
 the posterior variance of a Gaussian process at the job, relative to its prior variance: 0 at a known job, 1 far from
-all of them (Rasmussen & Williams, Gaussian Processes for Machine Learning, eq. 2.26).
+all of them (Rasmussen & Williams, Gaussian Processes for Machine Learning, eq. 2.26). For a job of which some facts are
+estimated, with variance v in coordinates, k(x, u) is its mean over x ~ N(mean, v), in closed form per column:
+
+    E exp(-(x - u)² / 2) = exp(-(mean - u)² / (2 (1 + v))) / sqrt(1 + v)
+
+so that a job of which little is known is novel, whatever it is estimated to be.
 """
 
 from dataclasses import dataclass
@@ -36,13 +41,32 @@ class JobSpace:
         scaled = (jobs[:, self.columns].astype(np.float64) - self.centre) * self.scale
         return np.asarray(np.clip(np.where(np.isnan(scaled), 0.0, scaled), -self.reach, self.reach))
 
+    def standardised(self, jobs: NDArray[np.float32]) -> Floats:
+        """float64[n, C] of encoded jobs float32[n, F]: coordinates in which every column has the weight 1 ÷ √C."""
+        weight = self.reach / CLIP
+        scale = np.where(weight > 0.0, weight, np.inf) * np.sqrt(len(self.columns))
+        return np.asarray(self.coordinates(jobs) / scale)
+
     def kernel(self, jobs: NDArray[np.float32]) -> Floats:
         """k(x, u): float64[n, m] of encoded jobs float32[n, F]."""
         return gaussian(self.coordinates(jobs), self.points)
 
-    def novelty(self, jobs: NDArray[np.float32]) -> Floats:
-        """float64[n] in [0, 1] of encoded jobs float32[n, F]."""
-        similarity = self.kernel(jobs)
+    def expected_kernel(self, jobs: NDArray[np.float32], variance: Floats) -> Floats:
+        """E k(x, u): float64[n, m] of encoded jobs float32[n, F], of which facts have a variance float64[n, F]."""
+        mean, spread = self.coordinates(jobs), 1.0 + variance[:, self.columns] * self.scale**2
+        precision = 1.0 / spread
+        squared_distance = (
+            (precision * mean**2).sum(axis=1)[:, None]
+            + precision @ (self.points**2).T
+            - 2.0 * ((precision * mean) @ self.points.T)
+        )
+        return np.asarray(
+            np.exp(-0.5 * np.maximum(squared_distance, 0.0)) * np.exp(-0.5 * np.log(spread).sum(axis=1))[:, None]
+        )
+
+    def novelty(self, jobs: NDArray[np.float32], variance: Floats | None = None) -> Floats:
+        """float64[n] in [0, 1] of encoded jobs float32[n, F]; `variance` float64[n, F] of their estimated facts."""
+        similarity = self.kernel(jobs) if variance is None else self.expected_kernel(jobs, variance)
         return np.asarray(np.clip(1.0 - ((similarity @ self.inverse) * similarity).sum(axis=1), 0.0, 1.0))
 
 

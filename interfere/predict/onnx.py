@@ -6,9 +6,7 @@ answers.
 """
 
 import json
-import threading
-from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -16,7 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from interfere.errors import InvalidInputError, ModelError, UnfitError
+from interfere.data.facts import combine_profiles
+from interfere.errors import ModelError, UnfitError
+from interfere.predict.completion import read_completion
+from interfere.predict.encoded_jobs import EncodedJobs, not_encodable
 from interfere.predict.feasibility import fits_by_peak_sum
 from interfere.predict.intervals import MAX_NOVELTY
 from interfere.predict.manifest import REMEDY, Manifest, read_manifest
@@ -27,9 +28,6 @@ from interfere.records import MODES, JobProfile, MatrixBatch, MatrixPrediction, 
 # Ordered pairs of a matrix up to which the champion answers: 4,096 rows of trees take about 0.15 s on one core.
 MAX_CHAMPION_PAIRS = 4096
 VICTIMS_PER_CALL = 64  # of matrix.onnx: bounds memory, and keeps a block in the CPU's cache
-MAX_CACHED_JOBS = 20_000  # encoded jobs
-MAX_CACHED_BYTES = 32 * 2**20  # of the profiles that were encoded, which the cache keeps alive
-PROFILE_BYTES, KERNEL_BYTES, STRETCH_BYTES = 2_000, 800, 32  # of a profile in memory, roughly (sys.getsizeof)
 LOWER_LEVEL, UPPER_LEVEL = 0.05, 0.95
 MIN_FIT_PROBABILITY = 0.5  # a matrix calls a pair infeasible below this probability
 
@@ -52,20 +50,19 @@ class OnnxPredictor:
             ]
         except (ValueError, TypeError, KeyError) as error:
             raise ModelError(f"profiles.json cannot be read ({error!r})", value=folder, remedy=REMEDY) from None
-        self.profiles: dict[tuple[str, str], JobProfile] = {(p.workload, p.device_type): p for p in profiles}
+        combined = combine_profiles(profiles)
+        self.profiles: dict[tuple[str, str], JobProfile] = {(p.workload, p.device_type): p for p in combined.jobs}
+        self.profile_sources = tuple(profiles)  # what each source says, oldest first
         with np.load(folder / "arrays.npz") as arrays:
             self._partners = arrays["partners"]
+            completion = read_completion(arrays)
             self._job_space = (
                 JobSpace(**{f.name: arrays[f"space_{f.name}"] for f in fields(JobSpace)})
                 if "space_points" in arrays
                 else None
             )
         self._identity = {name: k + 1 for k, name in enumerate(self.manifest.workloads)}
-        # Keyed by object identity, because hashing a profile walks its timeline. The value holds the profile, so that
-        # no other object gets its id.
-        self._cache: OrderedDict[tuple[int, str, str], tuple[JobProfile, NDArray[np.float32]]] = OrderedDict()
-        self._cached_bytes, self._row_bytes = 0, 4 * len(encoder.job_names)
-        self._cache_lock = threading.Lock()
+        self.encoded_jobs = EncodedJobs(encoder, self._job_space, completion)
 
     @property
     def version(self) -> str:
@@ -81,6 +78,13 @@ class OnnxPredictor:
             f"the model never saw {device_type}/{mode} (it knows {seen}): import or measure pairs there and retrain, "
             "or set allow_extrapolation"
         )
+
+    def coordinates(self, jobs: Sequence[JobProfile], device_type: str, mode: str) -> NDArray[np.float64]:
+        """float64[n, C]: jobs in the standardised space of the jobs of training; C is 0 for a model without one."""
+        if self._job_space is None:
+            return np.zeros((len(jobs), 0))
+        rows, _ = self.encoded_jobs.encode(jobs, device_type, mode)
+        return self._job_space.standardised(rows)
 
     def predict_pairs(self, batch: PairBatch) -> Prediction:
         """The champion's answer for every pair of the batch.
@@ -99,12 +103,11 @@ class OnnxPredictor:
                 source=(Source.ABSTAINED,) * p,
                 reason=(unknown_domain,) * p,
             )
-        rows = self._encode(batch.jobs, batch.device_type, batch.mode)
+        rows, job_novelty = self.encoded_jobs.encode(batch.jobs, batch.device_type, batch.mode)
         identities = self._identities(batch.jobs)
         domain = self._domain_index(batch.device_type, batch.mode)
         i, j = batch.victim, batch.neighbour
         log_median = self._run_pair_graph(rows, identities, domain, i, j)
-        job_novelty = self._novelty(rows)
         novelty = pair_novelty(job_novelty[i], job_novelty[j])
         partners = np.minimum(self._partners[domain, identities[i]], self._partners[domain, identities[j]])
 
@@ -142,7 +145,8 @@ class OnnxPredictor:
         if not v * n:
             return _empty_matrix(batch)
         jobs = (*batch.victims, *batch.neighbours)
-        rows, identities = self._encode(jobs, device_type, mode), self._identities(jobs)
+        rows, job_novelty = self.encoded_jobs.encode(jobs, device_type, mode)
+        identities = self._identities(jobs)
         domain = self._domain_index(device_type, mode)
         if 2 * v * n <= MAX_CHAMPION_PAIRS:
             i, j = np.repeat(np.arange(v), n), v + np.tile(np.arange(n), v)
@@ -150,7 +154,6 @@ class OnnxPredictor:
             log_victim, log_neighbour = self._run_pair_graph(rows, identities, domain, *both_ways).reshape(2, v, n)
         else:
             log_victim, log_neighbour = self._run_matrix_graph(rows, identities, domain, v)
-        job_novelty = self._novelty(rows)
         novelty = pair_novelty(job_novelty[:v, None], job_novelty[None, v:])
         partners = self._partners[domain, identities]
         shift = self.manifest.intervals.quantile(
@@ -170,51 +173,9 @@ class OnnxPredictor:
 
     def check_encodable(self, profile: JobProfile) -> None:
         """Raise InvalidInputError for a profile that the model cannot be asked about."""
-        row = self._encode_new([profile], profile.device_type, MODES[0])
+        row = self.encoded_jobs.rows([profile], profile.device_type, MODES[0])
         if np.isinf(row).any() or np.isinf(self._encoder.encode_pairs(row, row)).any():
-            raise _not_encodable(profile, "a number is too large")
-
-    def forget(self, jobs: Iterable[JobProfile], device_type: str, mode: str) -> None:
-        """Drop jobs from the cache that nobody will ask about again, because they came with a request."""
-        with self._cache_lock:
-            for job in jobs:
-                if self._cache.pop((id(job), device_type, mode), None) is not None:
-                    self._cached_bytes -= _profile_bytes(job) + self._row_bytes
-
-    def _encode(self, jobs: Sequence[JobProfile], device_type: str, mode: str) -> NDArray[np.float32]:
-        """float32[n, F]; every distinct profile is encoded once, and outside of the lock: others encode meanwhile."""
-        distinct = {id(job): job for job in jobs}
-        with self._cache_lock:
-            cached = {key: self._cache.get((key, device_type, mode)) for key in distinct}
-        rows = {key: entry[1] for key, entry in cached.items() if entry is not None}
-        missing = [job for key, job in distinct.items() if key not in rows]
-        if missing:
-            encoded = self._encode_new(missing, device_type, mode)
-            rows |= {id(job): row for job, row in zip(missing, encoded, strict=True)}
-            with self._cache_lock:
-                for job, row in zip(missing, encoded, strict=True):
-                    self._put(job, device_type, mode, row)
-        return np.stack([rows[id(job)] for job in jobs])
-
-    def _encode_new(self, jobs: Sequence[JobProfile], device_type: str, mode: str) -> NDArray[np.float32]:
-        """float32[n, F] of profiles that are not cached. Raises InvalidInputError for one that has no encoding."""
-        try:
-            return self._encoder.encode_jobs(jobs, device_type, mode)
-        except (ArithmeticError, ValueError) as error:
-            for job in jobs if len(jobs) > 1 else ():
-                self._encode_new([job], device_type, mode)  # raises at the one that is the cause
-            raise _not_encodable(jobs[0], repr(error)) from None
-
-    def _put(self, job: JobProfile, device_type: str, mode: str, row: NDArray[np.float32]) -> None:
-        """Cache one encoded job, and forget the oldest beyond the limits."""
-        key = id(job), device_type, mode
-        if key in self._cache:
-            return
-        self._cached_bytes += _profile_bytes(job) + self._row_bytes
-        self._cache[key] = (job, row.copy())
-        while len(self._cache) > MAX_CACHED_JOBS or self._cached_bytes > MAX_CACHED_BYTES:
-            _, (oldest, _) = self._cache.popitem(last=False)
-            self._cached_bytes -= _profile_bytes(oldest) + self._row_bytes
+            raise not_encodable(profile, "a number is too large")
 
     def _identities(self, jobs: Sequence[JobProfile]) -> NDArray[np.int64]:
         return np.array([self._identity.get(job.workload, 0) for job in jobs], dtype=np.int64)
@@ -225,10 +186,6 @@ class OnnxPredictor:
             k + 1 for k, d in enumerate(self.manifest.domains) if d.device_type == device_type and d.mode == mode
         )
         return next(indices, 0)
-
-    def _novelty(self, rows: NDArray[np.float32]) -> NDArray[np.float64]:
-        """float64[n], the novelty of each job; 0 when the model folder has no job space."""
-        return np.zeros(len(rows)) if self._job_space is None else self._job_space.novelty(rows)
 
     def _fit_probability(
         self, shares: NDArray[np.float64], identities: NDArray[np.int64], i: NDArray[np.int64], j: NDArray[np.int64]
@@ -277,19 +234,6 @@ def load_model(folder: Path, encoder: PairEncoder) -> OnnxPredictor:
 def _memory_shares(jobs: Sequence[JobProfile], device_memory_bytes: float) -> NDArray[np.float64]:
     """float64[n]: each job's peak ÷ the device's memory; NaN where either is unknown."""
     return np.array([job.expected_peak_bytes for job in jobs], dtype=np.float64) / max(device_memory_bytes, 1.0)
-
-
-def _profile_bytes(job: JobProfile) -> int:
-    """What a cached profile takes in memory."""
-    return PROFILE_BYTES + KERNEL_BYTES * len(job.kernels) + STRETCH_BYTES * 2 * len(job.busy_s)
-
-
-def _not_encodable(job: JobProfile, why: str) -> InvalidInputError:
-    return InvalidInputError(
-        f"the profile cannot be encoded ({why})",
-        value=f"{job.workload} on {job.device_type}",
-        remedy="check the units of its facts: seconds, bytes, shares of 1",
-    )
 
 
 def _empty_matrix(batch: MatrixBatch) -> MatrixPrediction:

@@ -1,6 +1,7 @@
 """Writes what a campaign measured as a table: `jobs.parquet pairs.parquet raw.parquet card.md`.
 
-Law: the table is a pure function of the profiles and blocks in the measurement log.
+Law: the table is a pure function of the profiles and blocks in the measurement log, and of what other sources had said
+of the same jobs in the table.
 """
 
 import math
@@ -9,10 +10,11 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from interfere.data.dataset_card import write_card
+from interfere.data.facts import combine_profiles, split_static
 from interfere.data.parquet import write_rows
 from interfere.data.quality import block_slowdowns
 from interfere.data.schema import raw_schema
-from interfere.data.tables import Table, read_table, write_table
+from interfere.data.tables import JOBS_FILE, Table, read_table, write_table
 from interfere.profiling.intervals import geometric_mean, log_half_width
 from interfere.profiling.schedule import is_unstable
 from interfere.records import NAN, JobProfile, PairBlock, PairMeasurement, PairStatus
@@ -45,11 +47,22 @@ def write_campaign_table(
     have; `note` says in the card how the measuring went, `command` which command line measures the same again.
     """
     pairs = tuple(row for blocks in blocks_of_pairs for row in pair_rows(blocks, labels, passes=passes))
-    write_table(folder, Table(name=folder.name, jobs=tuple(profiles), pairs=pairs))
+    combined = combine_profiles((*_facts_of_other_sources(folder, profiles), *profiles))
+    write_table(folder, Table(name=folder.name, jobs=combined.jobs, pairs=pairs, sources=combined.sources))
     write_rows(folder / "raw.parquet", raw_rows(blocks_of_pairs), raw_schema())
     table = read_table(folder)
     write_card(folder, table, command=command, note=note)
     return table
+
+
+def _facts_of_other_sources(folder: Path, profiles: Sequence[JobProfile]) -> list[JobProfile]:
+    """What the table in `folder` knows of the profiled jobs from other sources, such as a static trace."""
+    if not (folder / JOBS_FILE).exists():
+        return []
+    own = {(profile.workload, profile.device_type) for profile in profiles}
+    sources = {profile.source for profile in profiles}
+    parts = [part for row in read_table(folder).profiles for part in split_static(row)]
+    return [part for part in parts if (part.workload, part.device_type) in own and part.source not in sources]
 
 
 def pair_rows(blocks: Sequence[PairBlock], labels: CampaignLabels, *, passes: int) -> tuple[PairMeasurement, ...]:

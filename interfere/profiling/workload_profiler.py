@@ -169,4 +169,5 @@ def _solo_profile(workload: str, device_type: str, run: _SoloRun, facts: StepFac
         memory_peak_bytes=facts.memory.peak_bytes,
         memory_working_set_bytes=facts.memory.working_set_bytes,
         kernels=kernels,
+        measured_at_s=time.time(),
     )

@@ -27,7 +27,8 @@ MIN_RISK, MAX_RISK = 0.001, 0.5  # smaller risks cannot be calibrated on the row
 # that has not started a job by then has decided otherwise.
 DEFAULT_PROMISE_TTL_S = 120.0
 MIN_SLICE_S = 1e-3  # shorter than any decision takes
-# After that long a waiting job counts once more: five minutes, ten rounds of Slurm's backfill (bf_interval, 30 s).
+# After each of these periods a job that has waited for three of them counts once more: five minutes, ten rounds of
+# Slurm's backfill (bf_interval, 30 s).
 DEFAULT_AGEING_S = 300.0
 # Two of Prometheus' default scrape intervals (scrape_interval, 1 m): a job above its grant for that long was measured
 # so in at least two windows.
@@ -232,7 +233,7 @@ class TimeLimits:
     time_budget_s: float = NAN  # for the search; past it the best plan so far is answered as BOUNDED
     promise_ttl_s: float = DEFAULT_PROMISE_TTL_S  # how long a planned start keeps its place, on the caller's clock
     slice_s: float = NAN  # decide anew at least this often
-    ageing_s: float = DEFAULT_AGEING_S  # a job counts once more for each time that it has waited so long; 0: never
+    ageing_s: float = DEFAULT_AGEING_S  # a job counts once more for each, from the third that it waits; 0: never
 
     def __post_init__(self) -> None:
         bad = number_violations(self, "time_budget_s", low=MIN_TIME_BUDGET_S)

@@ -121,6 +121,7 @@ class JobProfile:
     dram_active_frac: float = NAN  # device memory interface busy (DCGM DRAM active)
     power_w: float = NAN  # mean draw of the device
     family: str = ""  # the architecture, where the source names one: splits hold families out, no feature reads it
+    measured_at_s: float = NAN  # unix time of the newest measurement in it; no feature reads it
 
     def __post_init__(self) -> None:
         bad = text_violations(self, "workload", "device_type", "source")
@@ -140,6 +141,7 @@ class JobProfile:
             "static_step_time_s",
             "static_memory_peak_bytes",
             "power_w",
+            "measured_at_s",
             *COUNTERS,
         )
         if self.family:

@@ -3,7 +3,7 @@
 import zlib
 
 from interfere.store.protocols import DecisionAudit
-from interfere.store.retention import NewestRows
+from interfere.store.retention import EvictionListener, NewestRows, nobody
 from interfere.store.sqlite_file import SqliteFile
 
 MAX_AUDITS = 1_000  # one of 1,000 jobs takes 32 KB, compressed in 0.6 ms; explanations are asked for within the hour
@@ -16,8 +16,15 @@ MAX_AUDIT_BYTES = 8 * 2**20  # of one, compressed: a request that is larger is n
 class SqliteDecisionAudits:
     """Implements `DecisionAuditRepository`."""
 
-    def __init__(self, file: SqliteFile, max_audits: int = MAX_AUDITS, max_bytes: int = MAX_BYTES) -> None:
-        self._file = file
+    def __init__(
+        self,
+        file: SqliteFile,
+        max_audits: int = MAX_AUDITS,
+        max_bytes: int = MAX_BYTES,
+        *,
+        on_eviction: EvictionListener = nobody,
+    ) -> None:
+        self._file, self._on_eviction = file, on_eviction
         self._newest = NewestRows("account", ("request", "answer"), max_rows=max_audits, max_bytes=max_bytes)
 
     def put(self, audit: DecisionAudit) -> None:
@@ -41,7 +48,8 @@ class SqliteDecisionAudits:
                 " VALUES (?, ?, ?, ?, ?, ?, ?)",
                 row,
             )
-            self._newest.apply(connection, size)
+            deleted = self._newest.apply(connection, size)
+        self._on_eviction("decision_audit", deleted)
 
     def find(self, decision_id: str) -> DecisionAudit | None:
         """The audit of a decision; None where there is none."""

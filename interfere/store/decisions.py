@@ -13,7 +13,7 @@ from interfere.store.json_records import (
     slots_to_json,
 )
 from interfere.store.protocols import StoredDecision
-from interfere.store.retention import NewestRows
+from interfere.store.retention import EvictionListener, NewestRows, nobody
 from interfere.store.sqlite_file import SqliteFile
 
 MAX_BYTES = 256 * 2**20  # of the answers of all stored decisions
@@ -23,8 +23,15 @@ MAX_SCOPES = 10_000  # ledgers; those that were decided for longest ago are forg
 class SqliteDecisions:
     """Implements `DecisionRepository`."""
 
-    def __init__(self, file: SqliteFile, max_decisions: int, max_bytes: int = MAX_BYTES) -> None:
-        self._file = file
+    def __init__(
+        self,
+        file: SqliteFile,
+        max_decisions: int,
+        max_bytes: int = MAX_BYTES,
+        *,
+        on_eviction: EvictionListener = nobody,
+    ) -> None:
+        self._file, self._on_eviction = file, on_eviction
         self._newest = NewestRows("decision", ("content",), max_rows=max_decisions, max_bytes=max_bytes)
 
     def put(self, decision: StoredDecision) -> None:
@@ -36,7 +43,7 @@ class SqliteDecisions:
         """Do the same inside a transaction that another repository has opened."""
         row = (decision.scope, decision.snapshot_id, decision.digest, decision.content)
         connection.execute("INSERT INTO decision (scope, snapshot_id, digest, content) VALUES (?, ?, ?, ?)", row)
-        self._newest.apply(connection, len(decision.content))
+        self._on_eviction("decision", self._newest.apply(connection, len(decision.content)))
 
     def find(self, scope: str, snapshot_id: str) -> StoredDecision | None:
         """The decision of a snapshot."""
@@ -50,8 +57,15 @@ class SqliteDecisions:
 class SqliteLedgers:
     """Implements `LedgerRepository`."""
 
-    def __init__(self, file: SqliteFile, decisions: SqliteDecisions, max_scopes: int = MAX_SCOPES) -> None:
-        self._file, self._decisions, self._max_scopes = file, decisions, max_scopes
+    def __init__(
+        self,
+        file: SqliteFile,
+        decisions: SqliteDecisions,
+        max_scopes: int = MAX_SCOPES,
+        *,
+        on_eviction: EvictionListener = nobody,
+    ) -> None:
+        self._file, self._decisions, self._max_scopes, self._on_eviction = file, decisions, max_scopes, on_eviction
 
     def read(self, scope: str) -> ScopeLedger:
         """The ledger of a scope, its promises, grants and slots in the order in which they were written."""
@@ -110,7 +124,7 @@ class SqliteLedgers:
             if decision is not None:
                 self._decisions.put_within(connection, decision)
             if ledger.revision == 0:
-                _delete_oldest_scopes(connection, self._max_scopes)
+                self._on_eviction("scope", _delete_oldest_scopes(connection, self._max_scopes))
         return True
 
     def scopes(self) -> tuple[str, ...]:
@@ -126,28 +140,34 @@ class SqliteLedgers:
                 connection.execute(f"DELETE FROM {table} WHERE scope = ?", (scope,))  # noqa: S608 - names of ours
         return ledger if ledger.revision else None
 
-    def release_promises(self, job_id: str, decision_id: str, *, deadlines: bool) -> int:
-        """Delete what this decision promised a job or repeated, with `deadlines` what it accepted; returns how many."""
+    def release_promises(
+        self, job_id: str, decision_id: str, *, deadlines: bool
+    ) -> tuple[Promise | AcceptedDeadline, ...]:
+        """Delete what this decision promised a job or repeated, with `deadlines` what it accepted; returns all that."""
         with self._file.transaction() as connection:
             rows = connection.execute(
                 "SELECT scope, place, content FROM promise WHERE job_id = ?", (job_id,)
             ).fetchall()
             records = [(scope, place, promise_or_deadline_from_json(content)) for scope, place, content in rows]
             released = [
-                (scope, place)
+                (scope, place, record)
                 for scope, place, record in records
                 if decision_id in record.decision_ids and (deadlines or isinstance(record, Promise))
             ]
-            connection.executemany("DELETE FROM promise WHERE scope = ? AND place = ?", released)
+            connection.executemany("DELETE FROM promise WHERE scope = ? AND place = ?", [row[:2] for row in released])
             connection.executemany(
-                "UPDATE ledger SET revision = revision + 1 WHERE scope = ?", {(scope,) for scope, _ in released}
+                "UPDATE ledger SET revision = revision + 1 WHERE scope = ?", {(scope,) for scope, _, _ in released}
             )
-        return len(released)
+        return tuple(record for _, _, record in released)
 
 
-def _delete_oldest_scopes(connection: sqlite3.Connection, max_scopes: int) -> None:
-    """Forget the ledgers beyond a number. A replaced row gets a new rowid, so the smallest belong to the oldest."""
+def _delete_oldest_scopes(connection: sqlite3.Connection, max_scopes: int) -> int:
+    """Forget the ledgers beyond a number; how many.
+
+    A replaced row gets a new rowid, so the smallest belong to the oldest.
+    """
     beyond = "SELECT scope FROM ledger ORDER BY rowid DESC LIMIT -1 OFFSET ?"
     rows = connection.execute(beyond, (max_scopes,)).fetchall()
     for table in ("ledger", "promise", "granted"):
         connection.executemany(f"DELETE FROM {table} WHERE scope = ?", rows)  # noqa: S608 - our own names
+    return len(rows)

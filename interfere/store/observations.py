@@ -6,11 +6,12 @@ from typing import Any
 from interfere.records import MemoryUsage, Observation, ObservationResult, Rollback
 from interfere.store.json_records import observation_from_json, observation_kind, observation_to_json
 from interfere.store.protocols import NewObservation, RolledBackRange, StateCheckpoint, StoredObservation
+from interfere.store.retention import EvictionListener, nobody
 from interfere.store.sqlite_file import SqliteFile
 
-PAGE_ENTRIES = 5_000  # entries in memory while the log is read
+PAGE_ENTRIES = 1_000  # entries in memory while the log is read; other calls wait 4 ms for a page
 PRUNED_AT_ONCE = 50_000  # a third of a second, while other writes wait
-MAX_CHECKPOINTS = 2  # the newest, and the one before it in case a rollback goes further back
+MAX_CHECKPOINTS = 4  # the newest, and those before it in case a rollback goes further back
 MAX_SEQUENCE = 2**62  # above every sequence number and every time in seconds
 # Memory usages of one job read at once: for most jobs the newest one already says that the job keeps to its grant.
 PAGE_MEMORY_USAGES = 8
@@ -43,8 +44,8 @@ WHERE kind <> 'progress' AND kind = 'memory_usage' AND {_NOT_ROLLED_BACK} GROUP 
 class SqliteObservations:
     """Implements `ObservationRepository`."""
 
-    def __init__(self, file: SqliteFile) -> None:
-        self._file = file
+    def __init__(self, file: SqliteFile, *, on_eviction: EvictionListener = nobody) -> None:
+        self._file, self._on_eviction = file, on_eviction
 
     def append(self, observations: Sequence[NewObservation], received_s: float) -> int:
         """Store all observations or none, and return the sequence number of the last."""
@@ -73,7 +74,9 @@ class SqliteObservations:
             if first is None:
                 return 0
             end = min(last - keep, up_to, first + PRUNED_AT_ONCE - 1)
-            return connection.execute("DELETE FROM observation WHERE seq <= ?", (end,)).rowcount
+            deleted = connection.execute("DELETE FROM observation WHERE seq <= ?", (end,)).rowcount
+        self._on_eviction("observation", deleted)
+        return deleted
 
     def find(self, observation_ids: Iterable[str]) -> dict[str, Observation]:
         """The stored observations among these ids, by id."""

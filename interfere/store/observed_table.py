@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from interfere.data.facts import combine_profiles
 from interfere.data.tables import Table
 from interfere.records import (
     MAX_SLOWDOWN,
@@ -27,6 +28,7 @@ from interfere.records import (
 from interfere.store.protocols import Store
 
 SOURCE = "observed"
+UNNAMED_CAMPAIGN = "log "  # begins the campaign of pairs whose windows named none: the range of the log
 MAX_PASSES = 200  # newest windows of one row: more of them would not shrink the interval of its mean noticeably
 LEVEL_WINDOWS = 9  # newest windows whose median is the present level of a pair
 LEVEL_DEVIATIONS, MIN_LEVEL_DISTANCE = 4.0, 0.1  # of a window that still belongs to it: robust deviations; log slowdown
@@ -75,7 +77,7 @@ def observed_table(
 ) -> ObservedTable:
     """The table of all log entries up to `up_to`.
 
-    `profiles` are further facts, oldest first, such as those a model was trained on; the store's own replace them.
+    `profiles` are further facts, oldest first, such as those a model was trained on; the store's own come after them.
     """
     # 1. Read the windows that count, and the steps per second of each job alone.
     windows, last_sequence = _valid_windows(store, up_to)
@@ -92,7 +94,8 @@ def observed_table(
             passes.campaigns.append(window.campaign)
             passes.newest_s = max(passes.newest_s, window.end_s)
     # 3. Keep the pairs of which both jobs have a profile.
-    known_profiles = {(job.workload, job.device_type): job for job in (*profiles, *store.profiles.all())}
+    combined = combine_profiles((*profiles, *store.profiles.all()))
+    known_profiles = {(job.workload, job.device_type): job for job in combined.jobs}
     jobs: dict[_JobKey, JobProfile] = {}
     without_facts: set[str] = set()
     pairs = []
@@ -109,10 +112,15 @@ def observed_table(
         without_facts |= {workload for workload, job in profile_of.items() if job is None}
         if len(pair_jobs) == len(profile_of):
             jobs.update({(job.workload, job.device_type): job for job in pair_jobs})
-            campaign = passes.campaigns[-1] or f"log 1-{last_sequence}"
+            campaign = passes.campaigns[-1] or f"{UNNAMED_CAMPAIGN}1-{last_sequence}"
             pairs.append(_measurement(victim, neighbour, device_type, mode, slowdowns, passes.newest_s, campaign))
     return ObservedTable(
-        table=Table(name=name, jobs=tuple(jobs.values()), pairs=tuple(pairs)),
+        table=Table(
+            name=name,
+            jobs=tuple(jobs.values()),
+            pairs=tuple(pairs),
+            sources=tuple(source for source in combined.sources if (source.workload, source.device_type) in jobs),
+        ),
         without_facts=tuple(sorted(without_facts)),
         windows=sum(len(pair.passes) for pair in pairs),
         held_windows=held_windows,

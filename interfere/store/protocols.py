@@ -8,11 +8,19 @@ Every method raises UnavailableError when the disk is full or locked, and UnfitE
 `tests/store/conformance.py` holds every implementation to these laws.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from interfere.records import JobProfile, MemoryUsage, Observation, ObservationResult, ScopeLedger
+from interfere.records import (
+    AcceptedDeadline,
+    JobProfile,
+    MemoryUsage,
+    Observation,
+    ObservationResult,
+    Promise,
+    ScopeLedger,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,8 +55,9 @@ class ProfileRepository(Protocol):
     def all(self) -> Iterator[JobProfile]:
         """Every profile that can be read, oldest first."""
 
-    def unreadable(self) -> dict[str, str]:
-        """The ids of profiles that cannot be read, each with the reason."""
+    def read(self, known: Container[str] = ()) -> Iterator[tuple[str, JobProfile | str | None]]:
+        """Every id with its profile, oldest first; the reason in place of one that cannot be read, None for a known
+        one: the content of an id never changes."""
 
     def remove(self, profile_ids: Sequence[str]) -> tuple[str, ...]:
         """Remove profiles; the ids of those that were stored."""
@@ -186,8 +195,10 @@ class LedgerRepository(Protocol):
         `ledger.revision` is the revision that was read. Returns False, and writes nothing, when there is a newer one.
         """
 
-    def release_promises(self, job_id: str, decision_id: str, *, deadlines: bool) -> int:
-        """Delete what this decision promised a job or repeated, with `deadlines` what it accepted; returns how many."""
+    def release_promises(
+        self, job_id: str, decision_id: str, *, deadlines: bool
+    ) -> tuple[Promise | AcceptedDeadline, ...]:
+        """Delete what this decision promised a job or repeated, with `deadlines` what it accepted; returns all that."""
 
     def reset(self, scope: str) -> ScopeLedger | None:
         """Delete the ledger and the decisions of a scope; returns the ledger, None where there was none."""

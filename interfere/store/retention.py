@@ -1,6 +1,14 @@
 """How much of what was decided is kept: the newest rows of a table, up to a number and a sum of bytes."""
 
 import sqlite3
+from collections.abc import Callable
+
+EvictionListener = Callable[[str, int], None]
+"""Told what was deleted to make room, and how many of it."""
+
+
+def nobody(what: str, count: int) -> None:
+    """Listen to nothing."""
 
 
 class NewestRows:

@@ -1,6 +1,6 @@
 """The store in one SQLite file: write-ahead log, every write one transaction, synced before it is acknowledged."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from pathlib import Path
 
 from interfere.errors import InterfereError, InvalidInputError, LimitError, NotFoundError, UnfitError
@@ -10,6 +10,7 @@ from interfere.store.decisions import SqliteDecisions, SqliteLedgers
 from interfere.store.file_lock import FileLock
 from interfere.store.json_records import profile_from_json, profile_to_json
 from interfere.store.observations import SqliteCheckpoints, SqliteObservations
+from interfere.store.retention import EvictionListener, nobody
 from interfere.store.sqlite_file import SqliteFile, require_sound_wal
 
 MAX_PROFILES = 20_000  # a site's workloads on its device types
@@ -20,15 +21,23 @@ class SqliteStore:
     """Implements `interfere.store.protocols.Store`. Thread-safe; one process per file may write."""
 
     def __init__(
-        self, path: Path, *, max_decisions: int = MAX_DECISIONS, read_only: bool = False, shared: bool = False
+        self,
+        path: Path,
+        *,
+        max_decisions: int = MAX_DECISIONS,
+        read_only: bool = False,
+        shared: bool = False,
+        on_eviction: EvictionListener = nobody,
     ) -> None:
         """Open the file, or create it; `read_only` opens it while a server holds it.
 
         `shared` is for the processes of the server that holds it: they may write, and take no lock of their own.
+        `on_eviction` is told what is deleted to make room.
 
         Raises UnfitError when the file is in use, not an interfere store, damaged, or cannot be written.
         """
         self._lock: FileLock | None = None
+        self._on_eviction = on_eviction
         if read_only or shared:
             self._open(path, max_decisions, read_only=read_only)
             return
@@ -56,11 +65,11 @@ class SqliteStore:
             self.close()
             raise
         self.profiles = SqliteProfiles(self._file)
-        self.observations = SqliteObservations(self._file)
+        self.observations = SqliteObservations(self._file, on_eviction=self._on_eviction)
         self.checkpoints = SqliteCheckpoints(self._file)
-        self.audits = SqliteDecisionAudits(self._file)
-        self.decisions = SqliteDecisions(self._file, max_decisions)
-        self.ledgers = SqliteLedgers(self._file, self.decisions)
+        self.audits = SqliteDecisionAudits(self._file, on_eviction=self._on_eviction)
+        self.decisions = SqliteDecisions(self._file, max_decisions, on_eviction=self._on_eviction)
+        self.ledgers = SqliteLedgers(self._file, self.decisions, on_eviction=self._on_eviction)
 
     def close(self) -> None:
         """Close the file and release its lock."""
@@ -109,11 +118,7 @@ class SqliteProfiles:
 
     def all(self) -> Iterator[JobProfile]:
         """Every profile that can be read, oldest first."""
-        return (profile for _, profile in self._read() if isinstance(profile, JobProfile))
-
-    def unreadable(self) -> dict[str, str]:
-        """The ids of profiles that cannot be read, each with the reason."""
-        return {profile_id: reason for profile_id, reason in self._read() if isinstance(reason, str)}
+        return (profile for _, profile in self.read() if isinstance(profile, JobProfile))
 
     def remove(self, profile_ids: Sequence[str]) -> tuple[str, ...]:
         """Remove profiles; the ids of those that were stored."""
@@ -124,12 +129,26 @@ class SqliteProfiles:
                 if connection.execute("DELETE FROM profile WHERE id = ?", (profile_id,)).rowcount
             )
 
-    def _read(self) -> Iterator[tuple[str, JobProfile | str]]:
-        """Every profile with its id, oldest first; the reason in place of one that cannot be read."""
+    def read(self, known: Container[str] = ()) -> Iterator[tuple[str, JobProfile | str | None]]:
+        """Every id with its profile, oldest first; the reason in place of one that cannot be read, None for a known
+        one."""
         with self._file.read_connection() as connection:
-            rows = connection.execute("SELECT id, content FROM profile ORDER BY seq").fetchall()
-        for profile_id, content in rows:
-            try:
-                yield profile_id, profile_from_json(content)
-            except (InvalidInputError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-                yield profile_id, f"cannot be read ({' '.join(str(error).split())[:200]})"
+            ids = [profile_id for (profile_id,) in connection.execute("SELECT id FROM profile ORDER BY seq")]
+            contents = {
+                profile_id: connection.execute("SELECT content FROM profile WHERE id = ?", (profile_id,)).fetchone()
+                for profile_id in ids
+                if profile_id not in known
+            }
+        for profile_id in ids:
+            if profile_id not in contents:
+                yield profile_id, None
+            elif (row := contents[profile_id]) is not None:  # not removed meanwhile
+                yield profile_id, _profile_or_reason(row[0])
+
+
+def _profile_or_reason(content: str) -> JobProfile | str:
+    """The profile of a row; why it cannot be read where that is so."""
+    try:
+        return profile_from_json(content)
+    except (InvalidInputError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        return f"cannot be read ({' '.join(str(error).split())[:200]})"

@@ -264,7 +264,7 @@ class KernelStat(_message.Message):
     def __init__(self, name: _Optional[str] = ..., mean_s: _Optional[float] = ..., gap_s: _Optional[float] = ..., count: _Optional[float] = ..., grid: _Optional[_Iterable[int]] = ..., block: _Optional[_Iterable[int]] = ..., sd_s: _Optional[float] = ..., flops: _Optional[float] = ..., bytes: _Optional[float] = ..., sm_used: _Optional[float] = ..., occupancy_frac: _Optional[float] = ..., compute_frac: _Optional[float] = ..., memory_frac: _Optional[float] = ..., compute_bound: _Optional[float] = ...) -> None: ...
 
 class JobProfile(_message.Message):
-    __slots__ = ("workload", "device_type", "step_time_s", "source", "step_time_sd_s", "busy_frac", "busy_s", "idle_s", "flops_per_step", "bytes_per_step", "memory_peak_bytes", "memory_working_set_bytes", "kernels", "memory_model_bytes", "memory_activation_bytes", "memory_gradient_bytes", "memory_optimizer_bytes", "static_step_time_s", "gpu_util_frac", "memory_util_frac", "sm_active_frac", "sm_occupancy_frac", "tensor_active_frac", "dram_active_frac", "power_w", "static_memory_peak_bytes", "family")
+    __slots__ = ("workload", "device_type", "step_time_s", "source", "step_time_sd_s", "busy_frac", "busy_s", "idle_s", "flops_per_step", "bytes_per_step", "memory_peak_bytes", "memory_working_set_bytes", "kernels", "memory_model_bytes", "memory_activation_bytes", "memory_gradient_bytes", "memory_optimizer_bytes", "static_step_time_s", "gpu_util_frac", "memory_util_frac", "sm_active_frac", "sm_occupancy_frac", "tensor_active_frac", "dram_active_frac", "power_w", "static_memory_peak_bytes", "family", "measured_at_s")
     WORKLOAD_FIELD_NUMBER: _ClassVar[int]
     DEVICE_TYPE_FIELD_NUMBER: _ClassVar[int]
     STEP_TIME_S_FIELD_NUMBER: _ClassVar[int]
@@ -292,6 +292,7 @@ class JobProfile(_message.Message):
     POWER_W_FIELD_NUMBER: _ClassVar[int]
     STATIC_MEMORY_PEAK_BYTES_FIELD_NUMBER: _ClassVar[int]
     FAMILY_FIELD_NUMBER: _ClassVar[int]
+    MEASURED_AT_S_FIELD_NUMBER: _ClassVar[int]
     workload: str
     device_type: str
     step_time_s: float
@@ -319,7 +320,8 @@ class JobProfile(_message.Message):
     power_w: float
     static_memory_peak_bytes: float
     family: str
-    def __init__(self, workload: _Optional[str] = ..., device_type: _Optional[str] = ..., step_time_s: _Optional[float] = ..., source: _Optional[str] = ..., step_time_sd_s: _Optional[float] = ..., busy_frac: _Optional[float] = ..., busy_s: _Optional[_Iterable[float]] = ..., idle_s: _Optional[_Iterable[float]] = ..., flops_per_step: _Optional[float] = ..., bytes_per_step: _Optional[float] = ..., memory_peak_bytes: _Optional[float] = ..., memory_working_set_bytes: _Optional[float] = ..., kernels: _Optional[_Iterable[_Union[KernelStat, _Mapping]]] = ..., memory_model_bytes: _Optional[float] = ..., memory_activation_bytes: _Optional[float] = ..., memory_gradient_bytes: _Optional[float] = ..., memory_optimizer_bytes: _Optional[float] = ..., static_step_time_s: _Optional[float] = ..., gpu_util_frac: _Optional[float] = ..., memory_util_frac: _Optional[float] = ..., sm_active_frac: _Optional[float] = ..., sm_occupancy_frac: _Optional[float] = ..., tensor_active_frac: _Optional[float] = ..., dram_active_frac: _Optional[float] = ..., power_w: _Optional[float] = ..., static_memory_peak_bytes: _Optional[float] = ..., family: _Optional[str] = ...) -> None: ...
+    measured_at_s: float
+    def __init__(self, workload: _Optional[str] = ..., device_type: _Optional[str] = ..., step_time_s: _Optional[float] = ..., source: _Optional[str] = ..., step_time_sd_s: _Optional[float] = ..., busy_frac: _Optional[float] = ..., busy_s: _Optional[_Iterable[float]] = ..., idle_s: _Optional[_Iterable[float]] = ..., flops_per_step: _Optional[float] = ..., bytes_per_step: _Optional[float] = ..., memory_peak_bytes: _Optional[float] = ..., memory_working_set_bytes: _Optional[float] = ..., kernels: _Optional[_Iterable[_Union[KernelStat, _Mapping]]] = ..., memory_model_bytes: _Optional[float] = ..., memory_activation_bytes: _Optional[float] = ..., memory_gradient_bytes: _Optional[float] = ..., memory_optimizer_bytes: _Optional[float] = ..., static_step_time_s: _Optional[float] = ..., gpu_util_frac: _Optional[float] = ..., memory_util_frac: _Optional[float] = ..., sm_active_frac: _Optional[float] = ..., sm_occupancy_frac: _Optional[float] = ..., tensor_active_frac: _Optional[float] = ..., dram_active_frac: _Optional[float] = ..., power_w: _Optional[float] = ..., static_memory_peak_bytes: _Optional[float] = ..., family: _Optional[str] = ..., measured_at_s: _Optional[float] = ...) -> None: ...
 
 class JobRef(_message.Message):
     __slots__ = ("workload", "profile_id", "profile")
@@ -1390,7 +1392,7 @@ class Score(_message.Message):
     def __init__(self, split: _Optional[str] = ..., model: _Optional[str] = ..., metric: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
 
 class OnlineState(_message.Message):
-    __slots__ = ("observations", "pending_solo", "solo_rates", "corrected_jobs", "corrected_pairs", "quarantined", "alarms", "frozen", "outcomes", "memory_usages", "reporters", "changed_domains")
+    __slots__ = ("observations", "pending_solo", "solo_rates", "corrected_jobs", "corrected_pairs", "quarantined", "alarms", "frozen", "outcomes", "memory_usages", "reporters", "changed_domains", "relearning")
     OBSERVATIONS_FIELD_NUMBER: _ClassVar[int]
     PENDING_SOLO_FIELD_NUMBER: _ClassVar[int]
     SOLO_RATES_FIELD_NUMBER: _ClassVar[int]
@@ -1403,6 +1405,7 @@ class OnlineState(_message.Message):
     MEMORY_USAGES_FIELD_NUMBER: _ClassVar[int]
     REPORTERS_FIELD_NUMBER: _ClassVar[int]
     CHANGED_DOMAINS_FIELD_NUMBER: _ClassVar[int]
+    RELEARNING_FIELD_NUMBER: _ClassVar[int]
     observations: int
     pending_solo: int
     solo_rates: int
@@ -1415,7 +1418,8 @@ class OnlineState(_message.Message):
     memory_usages: int
     reporters: _containers.RepeatedCompositeFieldContainer[ReporterState]
     changed_domains: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, observations: _Optional[int] = ..., pending_solo: _Optional[int] = ..., solo_rates: _Optional[int] = ..., corrected_jobs: _Optional[int] = ..., corrected_pairs: _Optional[int] = ..., quarantined: _Optional[int] = ..., alarms: _Optional[int] = ..., frozen: _Optional[_Iterable[str]] = ..., outcomes: _Optional[int] = ..., memory_usages: _Optional[int] = ..., reporters: _Optional[_Iterable[_Union[ReporterState, _Mapping]]] = ..., changed_domains: _Optional[_Iterable[str]] = ...) -> None: ...
+    relearning: bool
+    def __init__(self, observations: _Optional[int] = ..., pending_solo: _Optional[int] = ..., solo_rates: _Optional[int] = ..., corrected_jobs: _Optional[int] = ..., corrected_pairs: _Optional[int] = ..., quarantined: _Optional[int] = ..., alarms: _Optional[int] = ..., frozen: _Optional[_Iterable[str]] = ..., outcomes: _Optional[int] = ..., memory_usages: _Optional[int] = ..., reporters: _Optional[_Iterable[_Union[ReporterState, _Mapping]]] = ..., changed_domains: _Optional[_Iterable[str]] = ..., relearning: _Optional[bool] = ...) -> None: ...
 
 class ReporterState(_message.Message):
     __slots__ = ("reporter", "windows", "trust", "weight")

@@ -177,7 +177,7 @@ class PolicyServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def RegisterProfiles(self, request, context):
-        """Stores profiles of workloads, all or none. The newest profile of a workload and device type is used.
+        """Stores profiles of workloads, all or none. Of a workload and device type, the newest profile of each source is used.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -71,6 +71,7 @@ _BY_UNIT = (
     ("_cap", 1e6),
 )
 _ANY_NUMBER = 1e18
+_LARGEST = {FieldDescriptor.TYPE_UINT32: 2**32, FieldDescriptor.TYPE_INT32: 2**31}  # of any number of these types
 # Lists whose entries are checked one by one where they are read: a broken one is rejected alone.
 _READ_ALONE = {"ReportObservationsRequest.observations"}
 
@@ -85,6 +86,13 @@ class _Field(NamedTuple):
     check: Check | None  # of one value
 
 
+class _Fields(NamedTuple):
+    """The fields of a message type that are checked."""
+
+    by_number: dict[int, _Field]
+    only_list: _Field | None  # the one checked field, where it is a list of which only the length is checked
+
+
 def check_bounds(message: Message) -> None:
     """Raise InvalidInputError where a text, a list or a number of the message is out of bounds."""
     violations: list[Violation] = []
@@ -95,10 +103,14 @@ def check_bounds(message: Message) -> None:
 
 def _check_message(message: Message, path: str, violations: list[Violation]) -> None:
     fields = _fields(message.DESCRIPTOR)
+    if fields.only_list and len(getattr(message, fields.only_list.name)) <= fields.only_list.max_entries:
+        return  # as every pair of thousands
     for descriptor, value in message.ListFields():
         if len(violations) >= MAX_VIOLATIONS:
             return
-        field = fields[descriptor.number]
+        field = fields.by_number.get(descriptor.number)
+        if field is None:
+            continue
         if not field.max_entries:
             if field.check is not None:
                 field.check(value, path + field.name, violations)
@@ -116,9 +128,13 @@ def _check_message(message: Message, path: str, violations: list[Violation]) -> 
 
 
 @cache
-def _fields(message: Descriptor) -> dict[int, _Field]:
-    """The checks of every field of a message type, by its number."""
-    return {field.number: _field(message, field) for field in message.fields}
+def _fields(message: Descriptor) -> _Fields:
+    """The checks of the fields of a message type."""
+    checks = {field.number: _field(message, field) for field in message.fields}
+    needed = {number: field for number, field in checks.items() if field.max_entries or field.check is not None}
+    (first, *others) = needed.values() or (None,)
+    is_only_list = first is not None and not others and first.max_entries > 0 and first.check is None
+    return _Fields(needed, first if is_only_list else None)
 
 
 def _field(message: Descriptor, field: FieldDescriptor) -> _Field:
@@ -129,7 +145,8 @@ def _field(message: Descriptor, field: FieldDescriptor) -> _Field:
     elif field.type == FieldDescriptor.TYPE_STRING:
         check = _check_text
     elif field.type not in (FieldDescriptor.TYPE_ENUM, FieldDescriptor.TYPE_BOOL, FieldDescriptor.TYPE_BYTES):
-        check = _number_check(_max_number(name))
+        bound = _max_number(name)
+        check = None if bound >= _LARGEST.get(field.type, math.inf) else _number_check(bound)
     return _Field(field.name, _MAX_ENTRIES.get(name, MAX_ENTRIES) if field.is_repeated else 0, check)
 
 

@@ -286,6 +286,7 @@ class OnlineState:
     memory_usages: int = 0
     reporters: tuple["ReporterState", ...] = ()  # that gave their names, sorted
     changed_domains: tuple[str, ...] = ()  # device type/mode whose software stack was found to have changed
+    relearning: bool = False  # the log is learned again: a rollback or a profile is not in the answers yet
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

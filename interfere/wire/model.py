@@ -78,6 +78,7 @@ def online_from_proto(message: pb.OnlineState) -> OnlineState:
             for r in message.reporters
         ),
         changed_domains=tuple(message.changed_domains),
+        relearning=message.relearning,
     )
 
 

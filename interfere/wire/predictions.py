@@ -20,10 +20,7 @@ def pair_query_to_proto(query: PairQuery) -> pb.PredictSlowdownsRequest:
     """Ordered pairs to predict."""
     return pb.PredictSlowdownsRequest(
         jobs=[ref_to_proto(ref) for ref in query.jobs],
-        pairs=[
-            pb.OrderedPair(victim=victim, neighbour=neighbour, further=further)
-            for victim, neighbour, *further in query.pairs
-        ],
+        pairs=[pb.OrderedPair(victim=pair[0], neighbour=pair[1], further=pair[2:] or None) for pair in query.pairs],
         device_type=query.device_type,
         mode=MODE[query.mode],
         device_memory_bytes=_optional(query.device_memory_bytes),

@@ -22,6 +22,7 @@ _OPTIONAL = (
     "static_memory_peak_bytes",
     *COUNTERS,
     "power_w",
+    "measured_at_s",
 )
 _KERNEL_OPTIONAL = (
     "gap_s",

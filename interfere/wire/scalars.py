@@ -38,6 +38,10 @@ class Inspection:
 
     def read_all(self, path: str, messages: Iterable[Any], build: Callable[[Any], T]) -> tuple[T, ...]:
         """The result of `build` for each message of a repeated field; violations of broken ones are noted."""
+        try:
+            return tuple(map(build, messages))
+        except InvalidInputError:
+            pass  # once more, for the paths of all that are broken
         records = [self.read(f"{path}[{k}]", partial(build, message)) for k, message in enumerate(messages)]
         return tuple(record for record in records if record is not None)
 

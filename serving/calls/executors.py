@@ -58,7 +58,7 @@ class Executors:
         self.watches = BoundedExecutor("watch", threads=WATCH_THREADS, capacity=MAX_WATCHES)
         self._reads = BoundedExecutor("read", threads=settings.threads, capacity=capacity)
         self._writes = BoundedExecutor("write", threads=WRITE_THREADS, capacity=capacity)
-        # Most of these threads wait for their scope's turn, see `serving.turns`.
+        # Most of these threads wait for their scope's turn, see `serving.calls.turns`.
         self._decisions = BoundedExecutor("decision", threads=capacity, capacity=capacity)
 
     def of_method(self, name: str) -> BoundedExecutor:

@@ -11,18 +11,19 @@ import threading
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import grpc
 from google.protobuf.message import DecodeError
 
-from interfere.errors import CancelledError, InterfereError, InvalidInputError, LimitError
+from interfere.errors import CancelledError, InterfereError, InvalidInputError, LimitError, UnavailableError
 from interfere.time_budget import interruptible
 from interfere.v1 import policy_pb2 as pb
 from interfere.wire.bounds import check_bounds
 from interfere.wire.errors import status_of
 from serving.calls.executors import MAX_WATCHES, BoundedExecutor, Executors
 from serving.calls.interruption import CallInterruption
+from serving.calls.large_requests import LargeRequests
 from serving.metrics import Metrics
 
 _log = logging.getLogger(__name__)
@@ -34,54 +35,90 @@ LOG_EVERY_S = 60.0  # between two log lines about refused or malformed calls
 Handler = Any  # grpc.RpcMethodHandler, whose stubs lack its fields
 
 
+class _UnaryMethod(NamedTuple):
+    """The handlers of a unary method: they depend on the method alone."""
+
+    executor: BoundedExecutor
+    admitted: Handler
+    refused: Handler  # where the executor is full
+    before: Handler  # the interceptor is open
+
+    def admit(self, *, is_open: bool) -> Handler:
+        """The handler that runs a call, or one that refuses it."""
+        if not is_open:
+            return self.before
+        return self.refused if self.executor.full else self.admitted
+
+
 class CallInterceptor(grpc.ServerInterceptor):  # type: ignore[type-arg]  # generic in the stubs only
     """Wraps every method; runs in the thread that takes calls from the network, so it never waits."""
 
     def __init__(
-        self, metrics: Metrics, executors: Executors, stopping: threading.Event, *, slow_call_s: float
+        self,
+        metrics: Metrics,
+        executors: Executors,
+        stopping: threading.Event,
+        *,
+        slow_call_s: float,
+        max_message_bytes: int,
     ) -> None:
         self._metrics, self._executors, self._stopping = metrics, executors, stopping
-        self._slow_call_s = slow_call_s
+        self._slow_call_s, self._large_requests = slow_call_s, LargeRequests(max_message_bytes)
+        metrics.watch_large_requests(lambda: self._large_requests.bytes)
+        self._is_open = False
         self._watches, self._mutex = 0, threading.Lock()
+        self._unary_methods: dict[str, _UnaryMethod] = {}  # by full name, as they are first called
         self._refusals, self._malformed = _OccasionalLog("refused"), _OccasionalLog("not the bytes of a request")
+
+    def open(self) -> None:
+        """Let calls of the policy service in; until then they are refused, and health alone answers."""
+        self._is_open = True
 
     def intercept_service(
         self, continuation: Callable[[Any], Any], handler_call_details: grpc.HandlerCallDetails
     ) -> Any:
         """The handler on the executor of its kind of work, or one that refuses where that is full."""
+        name = handler_call_details.method
+        if name in self._unary_methods:
+            return self._unary_methods[name].admit(is_open=self._is_open)
         handler: Handler = continuation(handler_call_details)
         if handler is None:
             self._metrics.count_call("unary", "unknown", "unknown", "UNIMPLEMENTED")
             return None
-        _, service, method = handler_call_details.method.split("/")
+        _, service, method = name.split("/")
         if handler.unary_unary is not None:
-            policy = service == POLICY_SERVICE
-            executor = self._executors.of_method(method) if policy else self._executors.control
-            if executor.full:
-                return self._refusal(service, method)
-            call = self._unary(handler, service, method, deserialize=handler.request_deserializer)
-            return grpc.unary_unary_rpc_method_handler(
-                _on(executor, call), request_deserializer=None, response_serializer=_serializer(handler)
-            )
-        if handler_call_details.method == HEALTH_WATCH:
+            self._unary_methods[name] = self._unary_method(handler, service, method)
+            return self._unary_methods[name].admit(is_open=self._is_open)
+        if name == HEALTH_WATCH:
             return self._watch(handler, service, method)
-        if self._executors.streams.full:
-            return self._stream_refusal(handler, service, method)
-        behaviour = partial(handler.unary_stream or handler.stream_stream)  # a method takes no attributes
-        return _stream_handler(handler, _on(self._executors.streams, behaviour))
+        return self._stream(handler, service, method)
 
     # --- unary calls ------------------------------------------------------------------------------------------------
+
+    def _unary_method(self, handler: Handler, service: str, method: str) -> "_UnaryMethod":
+        policy = service == POLICY_SERVICE
+        executor = self._executors.of_method(method) if policy else self._executors.control
+        call = self._unary(handler, service, method, deserialize=handler.request_deserializer)
+        admitted = grpc.unary_unary_rpc_method_handler(
+            _on(executor, call), request_deserializer=None, response_serializer=_serializer(handler)
+        )
+        refused = self._refusal(service, method, _busy)
+        before = self._refusal(service, method, _is_starting) if policy else admitted
+        return _UnaryMethod(executor=executor, admitted=admitted, refused=refused, before=before)
 
     def _unary(
         self, handler: Handler, service: str, method: str, *, deserialize: Callable[[bytes], Any] | None
     ) -> Callable[[bytes, grpc.ServicerContext], Any]:
+        metrics = self._metrics.unary_method(service, method)
+
         def call(content: bytes, context: grpc.ServicerContext) -> Any:
-            self._metrics.call_started(service, method)
+            metrics.call_started()
             start_s, code, answer = time.perf_counter(), "OK", None
             try:
-                request = self._parse(content, deserialize, method)
-                with interruptible(CallInterruption(context, self._stopping)):
-                    answer = handler.unary_unary(request, context)
+                with self._large_requests.admit(len(content)):
+                    request = self._parse(content, deserialize, method)
+                    with interruptible(CallInterruption(context, self._stopping)):
+                        answer = handler.unary_unary(request, context)
                 code = "OK" if context.is_active() else _ended_early(context)
             except CancelledError:
                 code = _ended_early(context)
@@ -95,7 +132,7 @@ class CallInterceptor(grpc.ServerInterceptor):  # type: ignore[type-arg]  # gene
                 context.abort(grpc.StatusCode.INTERNAL, f"internal error {error_id}: the server's log has the cause")
             finally:
                 seconds = time.perf_counter() - start_s
-                self._metrics.call_ended(service, method, code, seconds)
+                metrics.call_ended(code, seconds)
                 if seconds > self._slow_call_s:
                     _log_slow_call(method, code, seconds, answer)
             return answer
@@ -118,13 +155,14 @@ class CallInterceptor(grpc.ServerInterceptor):  # type: ignore[type-arg]  # gene
         check_bounds(request)
         return request
 
-    def _refusal(self, service: str, method: str) -> Any:
-        """A handler that refuses the call at once, unread, with a hint when to retry."""
+    def _refusal(self, service: str, method: str, reason: Callable[[str], InterfereError]) -> Any:
+        """A handler that refuses the call at once, unread, with the reason and what to do."""
 
         def refuse(_: bytes, context: grpc.ServicerContext) -> Any:
             self._refusals.note(method)
-            self._metrics.count_call("unary", service, method, "RESOURCE_EXHAUSTED")
-            _abort_with(_busy(method), context)
+            error = reason(method)
+            self._metrics.count_call("unary", service, method, error.code)
+            _abort_with(error, context)
 
         return grpc.unary_unary_rpc_method_handler(_on(self._executors.refusals, refuse))
 
@@ -150,6 +188,12 @@ class CallInterceptor(grpc.ServerInterceptor):  # type: ignore[type-arg]  # gene
         behaviour: Any = _on(self._executors.watches, watch)
         behaviour.experimental_non_blocking = True
         return _stream_handler(handler, behaviour)
+
+    def _stream(self, handler: Handler, service: str, method: str) -> Any:
+        if self._executors.streams.full:
+            return self._stream_refusal(handler, service, method)
+        behaviour = partial(handler.unary_stream or handler.stream_stream)  # a method takes no attributes
+        return _stream_handler(handler, _on(self._executors.streams, behaviour))
 
     def _stream_refusal(self, handler: Handler, service: str, method: str) -> Any:
         def refuse(_: Any, context: grpc.ServicerContext) -> Any:
@@ -203,6 +247,10 @@ def _busy(method: str) -> LimitError:
     return LimitError(
         "the server is busy", value=method, remedy="send fewer requests at once; retry later", retry_after_s=RETRY_S
     )
+
+
+def _is_starting(_: str) -> UnavailableError:
+    return UnavailableError("the server is starting: its model loads, its log is learned", remedy="retry in a second")
 
 
 def _ended_early(context: grpc.ServicerContext) -> str:

@@ -36,6 +36,7 @@ def serve(
     from interfere.config import load_settings
     from serving.logs import configure
     from serving.server import start_server
+    from serving.workers.memory import return_freed_memory
 
     settings = load_settings(
         config,
@@ -47,6 +48,7 @@ def serve(
         metrics_port=metrics_port,
         log_format=log_format,
     )
+    return_freed_memory()
     configure(settings.log_format)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until there is a server to look for a model
     server = start_server(settings)

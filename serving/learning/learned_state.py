@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from interfere.predict.residual import OnlineModel
 from interfere.wire.messages import Correction, OnlineState, ReporterState
+from serving.profiles import ProfileCatalogue
 
 MAX_CORRECTIONS = 20
 
@@ -19,13 +20,15 @@ class LearnedState:
     last_sequence: int  # of the log's newest entry; 0 without any
     counts: Mapping[str, int]  # entries by kind
     used_bytes: Mapping[tuple[str, str], float]  # largest measured memory by (workload, device type)
+    profiles: ProfileCatalogue  # that the model learned with
+    relearning: bool = False  # the log is learned again beside: a rollback or a profile is not in the model yet
 
     def summary(self) -> OnlineState:
         """Counts: stored observations and what they taught."""
-        return online_summary(self.model, self.counts)
+        return online_summary(self.model, self.counts, relearning=self.relearning)
 
 
-def online_summary(model: OnlineModel, counts: Mapping[str, int]) -> OnlineState:
+def online_summary(model: OnlineModel, counts: Mapping[str, int], *, relearning: bool = False) -> OnlineState:
     """Counts of stored observations by kind, and what they taught the model."""
     summary = model.summary()
     reporters = tuple(
@@ -51,6 +54,7 @@ def online_summary(model: OnlineModel, counts: Mapping[str, int]) -> OnlineState
         memory_usages=counts.get("memory_usage", 0),
         reporters=reporters,
         changed_domains=tuple(sorted("/".join(key) for key, domain in model.state.domains.items() if domain.epoch)),
+        relearning=relearning,
     )
 
 

@@ -3,18 +3,23 @@
 Law: the online model is the fold of the stored entries that were not rolled back, in their order, also after a failed
 write and after a restart. The fold uses the current model and profiles: a new champion learns from every observation
 again, and a better one is corrected less. Stored states only shorten the fold. Readers see `published`, which never
-changes: one writer replaces it.
+changes: one writer replaces it. After a rollback far back the log is learned again beside (`Relearning`): until then
+`published` is the model before it, and says so.
 """
 
 import contextlib
 import logging
 import math
+import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
 
-from interfere.errors import NotFoundError, UnavailableError
+from interfere.errors import UnavailableError
 from interfere.predict.memory_guard import impossible_usage
-from interfere.predict.residual import LearningResult
+from interfere.predict.online.window_learning import LearningResult
+from interfere.predict.residual import OnlineModel
 from interfere.records import (
     JobProfile,
     MemoryUsage,
@@ -26,17 +31,20 @@ from interfere.records import (
 )
 from interfere.store.json_records import observation_kind, observation_to_json
 from interfere.store.protocols import CheckpointRepository, NewObservation, ObservationRepository
-from interfere.wire.messages import LogEntry, ObservationAnswer, ObservationLog, Reported, Unreadable
-from serving.learning.learned_state import LearnedState, largest_corrections, online_summary
-from serving.learning.log_fold import LogFold, NewModel, is_rolled_back
+from interfere.wire.messages import ObservationAnswer, ObservationLog, Reported, Unreadable
+from serving.learning.learned_state import LearnedState
+from serving.learning.log_fold import LogFold, NewModel
+from serving.learning.log_reading import read_log
+from serving.learning.relearning import FEW_ENTRIES, Relearning
 from serving.metrics import Metrics
 from serving.profiles import ProfileCatalogue
 
 _log = logging.getLogger(__name__)
 _STORED = (ObservationResult.APPLIED, ObservationResult.PENDING_SOLO, ObservationResult.QUARANTINED)
-# Entries between stored states: 25,000 are folded in 2.5 s of one core; the state of 10,000 jobs in a million different
-# pairs, the largest possible, is written in 2 s.
-SNAPSHOT_EVERY = 25_000
+# Entries between stored states: 10,000 are folded in a second of one core; the state of 10,000 jobs in a million
+# different pairs, the largest possible, is written in 2 s, while other calls go on.
+SNAPSHOT_EVERY = 10_000
+RELEARNING = "the log is learned again beside the present model, which answers until then: online.relearning tells"
 MAX_ENTRIES = 10_000_000  # of the log: 4 GB; beyond, the oldest are forgotten, and a new model learns from the others
 
 
@@ -54,18 +62,34 @@ class ObservationLedger:
         profiles: ProfileCatalogue,
         metrics: Metrics,
         max_entries: int = MAX_ENTRIES,
+        *,
+        writer: AbstractContextManager[bool] | None = None,
+        on_replaced: Callable[[], None] = lambda: None,
     ) -> None:
-        """`new_model` makes a model that has learned nothing; `max_entries` of the log are kept."""
+        """`new_model` makes a model that has learned nothing; `max_entries` of the log are kept.
+
+        `writer`: the lock that callers of all but readers hold; with it a long log is learned again beside all calls,
+        and `on_replaced` is called, with the lock held, when the result is published. Without it they wait.
+        """
         self._max_entries = max_entries
         self._book, self._metrics = book, metrics
         self._fold = LogFold(new_model, book, checkpoints, profiles)
+        self._relearning = writer and Relearning(self._fold, writer, lambda: self._last_sequence, self._replace_model)
+        self._on_replaced = on_replaced
+        self._storing, self._times_learned_again = threading.Lock(), 0
+        self._is_outdated = False  # by what another process wrote, which learns the log again just now
         self._last_sequence = max((entry.sequence for entry in book.newest(1)), default=0)
         self._counts = book.counts(up_to=self._last_sequence)
         self._used_bytes = book.largest_memory_usages()
         self._model, self._state_sequence = self._fold.model_after(self._last_sequence)
         self._alarms = self._model.alarm_count
         metrics.set_drifting_workloads(len(self._model.drifting_workloads()))
-        self.published = self._learned_state()
+        self._publish()
+
+    @property
+    def _is_relearning(self) -> bool:
+        """Whether the present model is not the fold of the log, and is to be replaced."""
+        return self._is_outdated or bool(self._relearning and self._relearning.due)
 
     def _learned_state(self) -> LearnedState:
         """A copy of what is known now, for readers."""
@@ -74,54 +98,106 @@ class ObservationLedger:
             last_sequence=self._last_sequence,
             counts=dict(self._counts),
             used_bytes=dict(self._used_bytes),
+            profiles=self._fold.profiles,
+            relearning=self._is_relearning,
         )
 
     # --- learning again ---------------------------------------------------------------------------------------------
 
-    def catch_up(self) -> None:
-        """Learn what others appended to the log since."""
+    def catch_up(self, *, relearning: bool = False) -> None:
+        """Learn what others appended to the log since.
+
+        `relearning`: another process learns the log again and will store the result; the present model waits for it.
+        """
         after, newest = self._last_sequence, max((entry.sequence for entry in self._book.newest(1)), default=0)
-        if newest == after:
+        entries = list(self._book.entries(after=after, up_to=newest)) if newest > after else []
+        if not entries and not self._is_outdated:
             return
-        entries = list(self._book.entries(after=after, up_to=newest))
-        forgotten = entries[0].sequence > after + 1
-        if forgotten:
-            self._fold.recent.clear()  # what came after them is missing
-        if forgotten or any(isinstance(entry.observation, Rollback) for entry in entries):
-            self._model, self._state_sequence = self._fold.model_after(newest)
-        else:
+        if entries and entries[0].sequence > after + 1:
+            self._fold.recent.clear()  # what came after the forgotten entries is missing
+            self._is_outdated = True
+        self._is_outdated = self._is_outdated or any(isinstance(entry.observation, Rollback) for entry in entries)
+        if not self._is_outdated:
             learnable = [e.observation for e in entries if isinstance(e.observation, Progress | ReporterWeight)]
             self._fold.learn(self._model, learnable)
         self._last_sequence = newest
         self._counts, self._used_bytes = self._book.counts(up_to=newest), self._book.largest_memory_usages()
+        if self._is_outdated and not relearning:
+            self._learn_again()
         self._publish()
 
-    def use_profiles(self, profiles: ProfileCatalogue, *, changed: Sequence[JobProfile]) -> None:
+    def use_profiles(
+        self, profiles: ProfileCatalogue, *, changed: Sequence[JobProfile], relearning: bool = False
+    ) -> None:
         """Resolve workloads with another catalogue; what was observed of jobs that it profiles first is learned again.
 
         `changed`: the profiles that this catalogue has and the one before had not, or the other way round.
+        `relearning`: another process learns the log again, as in `catch_up`.
         """
         before, self._fold.profiles = self._fold.profiles, profiles
         state = self._model.state
         without_own = {key[0] for key in (*state.unprofiled, *state.with_stand_in, *state.pending)}
         removed = any(before.is_newest(profile) and not profiles.knows(profile.profile_id) for profile in changed)
-        if removed or any(profile.workload in without_own for profile in changed):
+        is_void = removed or any(profile.workload in without_own for profile in changed)
+        if is_void:
             self._fold.recent.clear()
-            self._model, self._state_sequence = self._fold.model_after(self._last_sequence)
+        if relearning and is_void:
+            self._is_outdated = True
+        elif is_void or (self._is_relearning and not relearning):
+            self._learn_again()
         self._publish()
+
+    def _learn_again(self) -> None:
+        """Learn the log again: at once where that takes milliseconds, else beside the present model."""
+        self._times_learned_again += 1
+        self._is_outdated = False
+        if self._relearning and (
+            self._relearning.due or self._fold.entries_after_recent(self._last_sequence) > FEW_ENTRIES
+        ):
+            self._relearning.begin()
+        else:
+            self._fold.recent.release(lambda: None)
+            self._model, self._state_sequence = self._fold.model_after(self._last_sequence)
+
+    def _replace_model(self, model: OnlineModel, state_sequence: int) -> None:
+        """Take the model that learned the log again, and publish it."""
+        self._model, self._state_sequence = model, state_sequence
+        self._publish()
+        self._on_replaced()
 
     def _publish(self) -> None:
         """Let readers see what is known now."""
         self.published = self._learned_state()
-        self._fold.recent.add(self._last_sequence, self._model.state)
+        if not self.published.relearning:
+            self._fold.recent.add(self._last_sequence, self._model.state)
+
+    def close(self) -> None:
+        """Learn nothing again."""
+        if self._relearning:
+            self._relearning.close()
+
+    # --- stored states ----------------------------------------------------------------------------------------------
 
     def store_state(self) -> None:
-        """Store the current state; on a full disk only the next start takes longer."""
-        if self._last_sequence == self._state_sequence:
+        """Store the published state, beside the writer; on a full disk only the next start takes longer."""
+        learned = self.published
+        if learned.relearning or learned.last_sequence == self._state_sequence:
             return
-        with contextlib.suppress(UnavailableError):
-            self._fold.store(self._model, self._last_sequence)
-            self._state_sequence = self._last_sequence
+        if not self._storing.acquire(blocking=False):
+            return  # another call stores a state that is about as new
+        times_learned_again = self._times_learned_again
+        try:
+            with contextlib.suppress(UnavailableError):
+                self._fold.store(learned.model, learned.last_sequence, learned.profiles)
+                if times_learned_again == self._times_learned_again:
+                    self._state_sequence = learned.last_sequence
+        finally:
+            self._storing.release()
+
+    @property
+    def state_is_due(self) -> bool:
+        """Whether so much was learned since the last stored state that a new one should be stored."""
+        return self.published.last_sequence - self._state_sequence >= SNAPSHOT_EVERY
 
     # --- reporting --------------------------------------------------------------------------------------------------
 
@@ -157,20 +233,22 @@ class ObservationLedger:
             if isinstance(stored.observation, MemoryUsage):
                 self._record_memory_use(stored.observation)
         self._record_metrics(answers, errors)
-        # 4. A rollback folds the log again; a long log gets a new stored state.
+        # 4. A rollback lets the log be learned again.
         if any(isinstance(stored.observation, Rollback) for stored in to_store):
-            self._model, self._state_sequence = self._fold.model_after(self._last_sequence)
+            self._learn_again()
             self._used_bytes = self._book.largest_memory_usages()
+            answers = [
+                replace(answer, reason=RELEARNING)
+                if isinstance(observation, Rollback) and answer.result in _STORED and self._is_relearning
+                else answer
+                for observation, answer in zip(reported, answers, strict=True)
+            ]
         self._publish()
-        if self._last_sequence - self._state_sequence >= SNAPSHOT_EVERY:
-            self.store_state()
-            self._prune()
         return tuple(answers)
 
-    def _prune(self) -> None:
+    def prune(self) -> None:
         """Forget the oldest entries of a log that is too long; what they taught is in the stored state."""
-        is_stored = self._state_sequence == self._last_sequence
-        if not is_stored or sum(self._counts.values()) <= self._max_entries:
+        if self._is_relearning or sum(self._counts.values()) <= self._max_entries:
             return
         with contextlib.suppress(UnavailableError):
             pruned = self._book.prune(self._max_entries, up_to=self._state_sequence)
@@ -242,24 +320,4 @@ class ObservationLedger:
 
     def log(self, at: int | None, limit: int) -> ObservationLog:
         """The newest entries up to a point, and what was known there. Raises NotFoundError past the end."""
-        learned = self.published
-        if at is not None and at > learned.last_sequence:
-            raise NotFoundError("no such entry", value=at, remedy=f"the log ends at {learned.last_sequence}")
-        rollbacks = self._book.rollbacks(up_to=at)
-        entries = tuple(
-            LogEntry(
-                sequence=stored.sequence,
-                observation=stored.observation,
-                result=stored.result,
-                reason=stored.reason,
-                received_s=stored.received_s,
-                rolled_back=is_rolled_back(stored.sequence, stored.observation, rollbacks),
-            )
-            for stored in self._book.newest(limit or 20, up_to=at)
-        )
-        model, counts = learned.model, learned.counts
-        if at is not None and at < learned.last_sequence:
-            (model, _), counts = self._fold.model_after(at), self._book.counts(up_to=at)
-        return ObservationLog(
-            entries=entries, online=online_summary(model, counts), corrections=largest_corrections(model)
-        )
+        return read_log(self._book, self._fold, self.published, at, limit)

@@ -19,6 +19,7 @@ from serving.profiles import ProfileCatalogue
 
 _log = logging.getLogger(__name__)
 BATCH = 5_000  # entries folded with one question to the model inside
+CHECK_EVERY = 10  # windows: a millisecond of learning between two looks at whether somebody still waits for it
 
 NewModel = Callable[[ResolveElsewhere], OnlineModel]
 """A model that has learned nothing, and that finds profiles on other device types so."""
@@ -59,19 +60,35 @@ class LogFold:
             start, model.state = recent[0], recent[1].copy()
         if stored := self._stored_model(upto, rewrites, after=start):
             model, start = stored
+        self._learn_span(model, start, upto, rollbacks)
+        return model, start
+
+    def entries_after_recent(self, upto: int) -> int:
+        """The entries that `model_after` learns where it begins at a state in memory."""
+        recent = self.recent.find(upto, self._book.rewrites(up_to=upto))
+        rollbacks = self._book.rollbacks(up_to=upto)
+        return sum(last - after for after, last in valid_spans(recent[0] if recent else 0, upto, rollbacks))
+
+    def extend(self, model: OnlineModel, after: int, upto: int) -> None:
+        """Let the model learn the entries above `after` up to `upto`, of which none is a rollback."""
+        self._learn_span(model, after, upto, self._book.rollbacks(up_to=upto))
+
+    def _learn_span(self, model: OnlineModel, start: int, upto: int, rollbacks: Sequence[RolledBackRange]) -> None:
+        """Learn the entries above `start` up to `upto` that are not rolled back."""
         batch: list[Progress | ReporterWeight] = []
         for after, last in valid_spans(start, upto, rollbacks):
-            for entry in self._book.entries(after=after, up_to=last):
+            for count, entry in enumerate(self._book.entries(after=after, up_to=last)):
                 observation = entry.observation
                 if isinstance(observation, Progress | ReporterWeight) and not is_rolled_back(
                     entry.sequence, observation, rollbacks
                 ):
                     batch.append(observation)
+                if count % (CHECK_EVERY * 4) == 0:
+                    check_interruption()
                 if len(batch) >= BATCH:
                     self.learn(model, batch)
                     batch = []
         self.learn(model, batch)
-        return model, start
 
     def _stored_model(
         self, upto: int, rewrites: Sequence[tuple[int, int]], *, after: int
@@ -80,8 +97,7 @@ class LogFold:
         for stored in self._checkpoints.find(self._key(), up_to=upto):
             if stored.sequence <= after:
                 return None
-            # a later rollback to an earlier entry, or its undoing, invalidates the state
-            if any(stored.sequence < at and stored.sequence > to for at, to in rewrites):
+            if not _is_valid(stored.sequence, rewrites):
                 continue
             model = self._untaught()
             try:
@@ -89,7 +105,7 @@ class LogFold:
             except (ValueError, KeyError, IndexError, TypeError, OSError, BadZipFile) as error:
                 _log.warning("a stored state cannot be read, the log is folded instead: %r", error)
                 continue
-            if facts == self._facts(model):
+            if facts == _facts(model, self.profiles):
                 return model, stored.sequence
         return None
 
@@ -97,7 +113,9 @@ class LogFold:
         """Let the model learn entries of the log, in their order."""
         check_interruption()
         model.prefetch([each for each in observations if isinstance(each, Progress)], self.resolve)
-        for observation in observations:
+        for count, observation in enumerate(observations):
+            if count % CHECK_EVERY == 0:
+                check_interruption()
             if isinstance(observation, Progress):
                 model.observe(observation, self.resolve)
             else:
@@ -109,14 +127,23 @@ class LogFold:
         """What a stored state depends on besides the log and the profiles of its workloads."""
         return f"{online_state.FORMAT} {self._untaught().version}"
 
-    def _facts(self, model: OnlineModel) -> str:
-        """A digest of the profiles that a state was learned with: another workload's profile leaves it valid."""
-        return self.profiles.digest_of(model.state.workloads())
+    def store(self, model: OnlineModel, sequence: int, profiles: ProfileCatalogue) -> None:
+        """Store the state after an entry of the log, which was learned with these profiles.
 
-    def store(self, model: OnlineModel, sequence: int) -> None:
-        """Store the state after an entry of the log. Raises UnavailableError where the store takes nothing."""
-        content = online_state.dump_state(model, facts=self._facts(model))
+        Raises UnavailableError where the store takes nothing.
+        """
+        content = online_state.dump_state(model, facts=_facts(model, profiles))
         self._checkpoints.put(StateCheckpoint(sequence=sequence, key=self._key(), content=content))
+
+
+def _facts(model: OnlineModel, profiles: ProfileCatalogue) -> str:
+    """A digest of the profiles that a state was learned with: another workload's profile leaves it valid."""
+    return profiles.digest_of(model.state.workloads())
+
+
+def _is_valid(sequence: int, rewrites: Sequence[tuple[int, int]]) -> bool:
+    """Whether the state after an entry holds: a later rollback to an earlier entry, or its undoing, makes it void."""
+    return not any(to < sequence < at for at, to in rewrites)
 
 
 def valid_spans(after: int, upto: int, rollbacks: Sequence[RolledBackRange]) -> Iterator[tuple[int, int]]:

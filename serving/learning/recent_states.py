@@ -3,7 +3,7 @@
 Law: a state is handed out only where no rollback, and no undoing of one, changed an entry before it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from interfere.predict.online.belief_state import BeliefState
 
@@ -16,6 +16,7 @@ class RecentStates:
 
     def __init__(self) -> None:
         self._states: tuple[tuple[int, BeliefState], ...] = ()  # replaced as a whole, oldest first
+        self._void: list[tuple[int, BeliefState]] = []  # forgotten, but not freed yet
 
     def add(self, sequence: int, state: BeliefState) -> None:
         """Keep a copy of the state after an entry, unless there is a recent enough one."""
@@ -34,5 +35,13 @@ class RecentStates:
         self._states = tuple(each for each in self._states if each[0] >= sequence)
 
     def clear(self) -> None:
-        """Forget all states: what they were learned from has changed."""
+        """Forget all states: what they were learned from has changed. `release` frees their memory."""
+        self._void = [*self._void, *self._states]
         self._states = ()
+
+    def release(self, pause: Callable[[], None]) -> None:
+        """Free the memory of forgotten states, one after another: all of them at once take up to a tenth of a second,
+        in which no other thread runs."""
+        while self._void:
+            self._void.pop()
+            pause()

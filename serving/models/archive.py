@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from interfere.errors import ModelError, NotFoundError, UnfitError
+from interfere.store.retention import EvictionListener, nobody
 
 KEPT = 5  # models, besides the served one and the one before it: some megabytes each
 STATE_FILE = "serving.json"
@@ -43,8 +44,8 @@ class ServingState:
 class ModelArchive:
     """Folders by version below one folder. One process writes it."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, *, on_eviction: EvictionListener = nobody) -> None:
+        self._folder, self._on_eviction = folder, on_eviction
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -117,6 +118,7 @@ class ModelArchive:
     def _prune(self, needed: Collection[str]) -> None:
         for version in [version for version in self.versions() if version not in needed][KEPT:]:
             shutil.rmtree(self.path(version), ignore_errors=True)
+            self._on_eviction("served_model", 1)
 
     def _read_state(self) -> ServingState:
         try:

@@ -135,7 +135,7 @@ class ModelHost:
     def _checked(self, folder: Path) -> ServedModel:
         """The model of a folder, after everything that could refuse it."""
         model = load_served_model(folder)
-        probe(model, self._core.state.profiles.registered())
+        probe(model, self._core.state.profiles.registered().values())
         return model
 
     def _serve(self, model: ServedModel, *, pinned: bool) -> ModelChange:

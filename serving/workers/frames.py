@@ -20,6 +20,7 @@ class Knowing:
     model_version: str
     last_sequence: int
     profiles_digest: str
+    relearning: bool = False  # the server learns the log again, and will store the result
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

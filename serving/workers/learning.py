@@ -1,6 +1,7 @@
 """Lets another process learn the log with a new model, so that calls go on undisturbed; the server reads the result."""
 
 import os
+import signal
 import subprocess
 import sys
 from contextlib import suppress
@@ -25,6 +26,7 @@ def learn_in_process(store_path: Path, model_folder: Path) -> None:
 def main() -> None:
     """Learn and store."""
     os.nice(NICENESS)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
     store = SqliteStore(Path(sys.argv[1]), shared=True)
     PolicyCore(
         model=load_served_model(Path(sys.argv[2])), store=store, metrics=Metrics(), time_budget_s=1.0

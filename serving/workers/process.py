@@ -9,13 +9,14 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
 from interfere.errors import CancelledError, InterfereError
 from interfere.store.sqlite import SqliteStore
+from interfere.time_budget import interruptible
 from interfere.v1 import policy_pb2 as pb
 from interfere.wire.errors import status_of
 from serving.metrics import Metrics
@@ -23,6 +24,7 @@ from serving.service import PolicyCore
 from serving.servicer import PolicyServicer
 from serving.state import load_served_model
 from serving.workers.frames import Answered, Ask, Failed, Knowing, Ready, receive, send
+from serving.workers.memory import return_freed_memory
 
 NICENESS = 5  # of workers, below the server itself: answers that clients wait for in milliseconds come first
 OOM_SCORE = 500  # where memory runs out, the kernel ends a worker, not the server
@@ -44,6 +46,10 @@ class _CountingMetrics(Metrics):
     def count_deadlines(self, *arguments: Any) -> None:
         self.counts.append(("count_deadlines", arguments))
 
+    def count_evictions(self, what: str, count: int) -> None:
+        if count:
+            self.counts.append(("count_evictions", (what, count)))
+
 
 class Worker:
     """Answers requests from the pipe."""
@@ -52,7 +58,7 @@ class Worker:
         self._metrics, self._computation = _CountingMetrics(), computation
         self._core = PolicyCore(
             model=load_served_model(first.model_folder),
-            store=SqliteStore(store_path, shared=True),
+            store=SqliteStore(store_path, shared=True, on_eviction=self._metrics.count_evictions),
             metrics=self._metrics,
             time_budget_s=time_budget_s,
         )
@@ -66,32 +72,49 @@ class Worker:
             self._catch_up(ask.knowing)
             request = pb.DESCRIPTOR.services_by_name["PolicyService"].methods_by_name[ask.method].input_type.name
             message = getattr(pb, request).FromString(ask.request)
-            self._computation.running = True  # only now: what was learned half would be learned twice
-            answer = getattr(self._servicer, ask.method)(message, None).SerializeToString()
-            self._computation.running = False
+            with self._computation.interruptible():  # only now: what was learned half would be learned twice
+                answer = getattr(self._servicer, ask.method)(message, None).SerializeToString()
         except InterfereError as error:
             return Failed(code=error.code, status=status_of(error).SerializeToString())
         except Exception:
             return Failed(traceback=traceback.format_exc())
-        finally:
-            self._computation.running = False
         return Answered(answer=answer, counts=tuple(self._metrics.counts))
 
     def _catch_up(self, knowing: Knowing) -> None:
         if self._core.state.version != knowing.model_version:
             self._core.use_model(load_served_model(knowing.model_folder))
-        self._core.catch_up(knowing.last_sequence, knowing.profiles_digest)
+        self._core.catch_up(knowing.last_sequence, knowing.profiles_digest, relearning=knowing.relearning)
 
 
 class _Computation:
-    """What SIGUSR1 interrupts: the server sends it where nobody waits for the answer any longer."""
+    """What SIGUSR1 interrupts: the server sends it where nobody waits for the answer any longer.
+
+    The signal raises wherever Python is then, and every search raises when it asks next: one that was inside a callback
+    of a solver, which no exception may cross, has not heard the first.
+    """
 
     def __init__(self) -> None:
-        self.running = False
+        self._running = self._interrupted = False
         signal.signal(signal.SIGUSR1, self._interrupt)
 
+    @contextmanager
+    def interruptible(self) -> Iterator[None]:
+        """Let the signal interrupt the block."""
+        self._interrupted = False
+        self._running = True
+        try:
+            with interruptible(self._check):
+                yield
+        finally:
+            self._running = False
+
     def _interrupt(self, *_: object) -> None:
-        if self.running:
+        if self._running:
+            self._interrupted = True
+            self._check()
+
+    def _check(self) -> None:
+        if self._interrupted:
             raise CancelledError("nobody waits for this answer any longer")
 
 
@@ -138,7 +161,9 @@ class _Mailbox:
 
 def main() -> None:
     """Run a worker on standard input and output; everything else that is printed goes to standard error."""
+    return_freed_memory()
     os.nice(NICENESS)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # of a whole process group: the server alone looks for a model then
     with suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text(str(OOM_SCORE))
     outgoing = os.fdopen(os.dup(1), "wb")

@@ -11,14 +11,20 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from features.pair import FeatureEncoder
 from interfere.policy.solve.planner import plan
+from interfere.predict.onnx import load_model
+from interfere.predict.residual import OnlineModel
 from interfere.records import Job, ObjectiveKind, Plan, Snapshot, Window
+from serving.server import SHIPPED
+from tests.bench.different_jobs import all_different
 from tests.bench.history import record, reference_s
 from tests.policy.solve.test_search import TYPES, crowd
 from tests.tables import TablePredictor, context, resolver
 
 pytestmark = pytest.mark.bench
 BUDGET_S = 2.0
+DIFFERENT_JOBS = (250, 500, 1000)
 Change = Callable[[Snapshot], Snapshot]
 
 
@@ -112,3 +118,22 @@ def test_the_hard_case_with_ten_seconds() -> None:
     print(f"\nten seconds: CPU {cpu_s:.2f} s, wall {wall_s:.2f} s, gap {found.gap:.2e}, {found.status.value}")
     record("decision distinct weights, ten seconds", {"cpu_s": cpu_s, "wall_s": wall_s, "gap": found.gap})
     assert found.gap >= 0
+
+
+def test_growth_where_all_jobs_differ() -> None:
+    """Prediction included: every workload, weight and device of its own, seven residents to ten devices."""
+    model = load_model(SHIPPED, FeatureEncoder())
+    predictor = OnlineModel(model, None)
+    figures: dict[str, float] = {}
+    for jobs in (100, *DIFFERENT_JOBS):  # the first loads libraries
+        snapshot, profiles = all_different(model, jobs, jobs, jobs * 7 // 10)
+        asked = context(snapshot, predictor, lambda job, _, known=profiles: known[job.workload], "bench")
+        start_s = time.thread_time()
+        found = plan(asked)
+        figures[f"{jobs}_cpu_s"] = time.thread_time() - start_s
+        print(f"\n{jobs} x {jobs}, all different: CPU {figures[f'{jobs}_cpu_s']:.2f} s, gap {found.gap:.2e}")
+    times_s = [figures[f"{jobs}_cpu_s"] for jobs in DIFFERENT_JOBS]
+    figures["growth_exponent"] = float(np.polyfit(np.log(DIFFERENT_JOBS), np.log(times_s), 1)[0])
+    print(f"time grows as n^{figures['growth_exponent']:.2f}")
+    record("decision all different", {**figures, "reference_s": reference_s()})
+    assert figures["growth_exponent"] <= 2.1

@@ -16,7 +16,7 @@ from interfere.matching.exact import match_pairs
 from interfere.matching.verify import verify
 from interfere.records import SolveStatus
 from tests.bench.history import record
-from tests.matching.families import any_costs, real, some_changed
+from tests.matching.families import any_costs, plane, real, some_changed
 
 SIZES = (100, 300, 1000, 3000, 10_000)
 MOST_S = {300: 0.06, 1000: 0.30, 3000: 3.0, 10_000: 30.0}  # CPU seconds of one core on the hard family
@@ -61,6 +61,25 @@ def test_exact_matching_by_size(family: Callable[[int, int], np.ndarray]) -> Non
     figures["growth_exponent"] = float(np.polyfit(sizes, np.log([figures[f"{n}_s"] for n in SIZES[1:]]), 1)[0])
     print(f"{family.__name__}: time grows as n^{figures['growth_exponent']:.2f}")
     record(f"matching-{family.__name__}", figures)
+
+
+@pytest.mark.bench
+def test_near_ties_beside_uniform_costs() -> None:
+    """1,000 jobs in a plane: at most half a second is meant, and at most eight times as long as at uniform costs."""
+    figures: dict[str, float] = {}
+    match_pairs(plane(600, 0))  # loads libraries
+    uniform = any_costs(1000, 0)
+    uniform_s = cpu_s(lambda: match_pairs(uniform), 5)
+    for seed in range(6):
+        cost = plane(1000, seed)
+        figures[f"{seed}_s"] = cpu_s(lambda cost=cost: match_pairs(cost), 2)
+        found = match_pairs(cost)
+        assert found.status is SolveStatus.OPTIMAL
+        assert verify(cost, None, found).problems == ()
+    near_ties_s = max(figures.values())
+    figures |= {"uniform_s": uniform_s, "ratio": near_ties_s / uniform_s}
+    print(f"near-ties, n = 1000: at most {near_ties_s:.3f} s CPU, {near_ties_s / uniform_s:.1f} × uniform costs")
+    record("matching-near-ties", figures)
 
 
 @pytest.mark.bench

@@ -13,6 +13,7 @@ from interfere.predict.onnx import OnnxPredictor, load_model
 from interfere.predict.residual import OnlineModel
 from interfere.records import ActionKind, Device, Job, JobProfile, Limits, ScopeLedger, Snapshot
 from serving.server import SHIPPED
+from tests.bench.different_jobs import all_different
 from tests.bench.history import record, reference_s
 from tests.tables import context
 
@@ -117,27 +118,8 @@ def test_one_decision_of_a_scope(model: OnnxPredictor, name: str) -> None:
 @pytest.mark.parametrize(("jobs", "devices", "busy"), [(1000, 1000, 700), (1000, 500, 300)])
 def test_one_decision_of_jobs_that_all_differ(model: OnnxPredictor, jobs: int, devices: int, busy: int) -> None:
     """Every job a workload of its own, half of the queue waiting in the second: whole, and for at most two seconds."""
-    predictor, where = OnlineModel(model, None), model.manifest.domains[0]
-    known = [profile for _, profile in sorted(model.profiles.items())]
-    rng = np.random.default_rng(0)
-    profiles: dict[str, JobProfile] = {}
-
-    def job(name: str) -> Job:
-        one = known[rng.integers(len(known))]
-        times, traffic = np.exp(rng.normal(0, 0.2, 2)).tolist()
-        profiles[name] = replace(
-            one, workload=name, step_time_s=one.step_time_s * times, bytes_per_step=one.bytes_per_step * traffic
-        )
-        return Job(id=name, workload=name, weight=float(rng.choice([1.0, 2.0, 4.0])))
-
-    snapshot = Snapshot(
-        pending=tuple(job(f"j{k}") for k in range(jobs)),
-        devices=tuple(
-            Device(id=f"d{k}", type=where.device_type, mode=where.mode, residents=(job(f"r{k}"),) if k < busy else ())
-            for k in range(devices)
-        ),
-        limits=Limits(allow_extrapolation=True),
-    )
+    snapshot, profiles = all_different(model, jobs, devices, busy)
+    predictor = OnlineModel(model, None)
     hurried = replace(snapshot, limits=Limits.of(allow_extrapolation=True, time_budget_s=2.0))
     figures = {}
     for name, asked in (("whole", snapshot), ("two_seconds", hurried)):

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 from scipy.stats import rankdata, spearmanr
 
+from interfere.data.facts import STATIC_SUFFIX
 from interfere.data.importers.gavel import import_gavel
 from interfere.data.importers.lucid import import_lucid
 from interfere.profiling.catalogue import find_factory
-from interfere.profiling.static.profiles import STATIC_SUFFIX, attach_static
+from interfere.profiling.static.profiles import attach_static
 from interfere.profiling.static.trace import trace_step
 from interfere.records import JobProfile
 from tests.bench.history import record

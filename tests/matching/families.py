@@ -42,3 +42,11 @@ def few_classes(n: int, kinds: int, seed: int) -> np.ndarray:
     c = (table + table.T)[np.ix_(kind, kind)]
     np.fill_diagonal(c, np.inf)
     return c
+
+
+def plane(n: int, seed: int) -> np.ndarray:
+    """Distances of n random points in a square: many near-ties, and odd cycles everywhere in the fractional optimum."""
+    points = np.random.default_rng(seed).random((n, 2))
+    c = np.sqrt(((points[:, None] - points) ** 2).sum(axis=-1))
+    np.fill_diagonal(c, np.inf)
+    return c

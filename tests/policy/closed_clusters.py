@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from interfere.policy.answer.submission_order import projected_means, submission_order_actions
 from interfere.policy.context import PlanningContext
 from interfere.policy.costs.cluster_projection import project_cluster
 from interfere.policy.solve.planner import plan_pending_jobs
+from interfere.policy.solve.submission_order import projected_means, submission_order_actions
 from interfere.records import Action, Device, Job, Limits, ObjectiveKind, Snapshot
 from tests.policy.oracle.random_clusters import TypedTablePredictor
 from tests.tables import context, profile, resolver

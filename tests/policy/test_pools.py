@@ -1,14 +1,31 @@
 """Laws of pools: a job starts only on a device of a pool that it allows, and the reason names both."""
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from interfere.errors import LimitError
 from interfere.policy.answer.ranking import rank
 from interfere.policy.ledger.promises import reconcile_promises
+from interfere.policy.pool_parts import independent_parts
+from interfere.policy.solve import planner
 from interfere.policy.solve.planner import plan_pending_jobs
 from interfere.policy.validate import validate_snapshot
-from interfere.records import Action, ActionKind, Device, Job, Limits, Promise, Snapshot
+from interfere.records import (
+    Action,
+    ActionKind,
+    Device,
+    Job,
+    Limits,
+    ObjectiveKind,
+    Promise,
+    Snapshot,
+    SolveStatus,
+)
+from serving.limits import check_size
 from tests.tables import DEVICE, TablePredictor, catalogue, context, profile, resolver
 
 TABLE = TablePredictor({("w", "w"): 1.2})
@@ -22,6 +39,57 @@ def job(name: str, *pools: str, gpus: int = 1) -> Job:
 
 def device(name: str, pool: str, *residents: Job) -> Device:
     return Device(id=name, type=DEVICE, pool=pool, residents=residents)
+
+
+def two_pools(n: int) -> Snapshot:
+    """Jobs that all differ, each of one of two pools with devices and residents of its own."""
+    rng = np.random.default_rng(n)
+
+    def weighed(name: str, *pools: str) -> Job:
+        return Job(id=name, workload="w", pools=pools, weight=float(rng.uniform(0.5, 4.0)), max_slowdown=2.0)
+
+    devices = tuple(
+        Device(id=f"d{k}", type=DEVICE, pool="ab"[k % 2], residents=(weighed(f"r{k}"),) if k % 3 else ())
+        for k in range(n)
+    )
+    return Snapshot(pending=tuple(weighed(f"p{k}", "ba"[k % 2]) for k in range(n)), devices=devices)
+
+
+def test_pools_that_no_job_joins_are_planned_one_by_one_at_no_loss(monkeypatch: pytest.MonkeyPatch) -> None:
+    snapshot = two_pools(120)
+    parts = independent_parts(snapshot)
+    assert [{device.pool for device in part.devices} for part in parts] == [{"a"}, {"b"}]
+    assert sum(len(part.pending) for part in parts) == 120
+    together = plan_pending_jobs(context(snapshot, TABLE, KNOWN))
+    monkeypatch.setattr(planner, "CELLS_OF_ONE_PROBLEM", 0)
+    apart = plan_pending_jobs(context(snapshot, TABLE, KNOWN))
+    assert (apart.status, together.status) == (SolveStatus.OPTIMAL, SolveStatus.OPTIMAL)
+    assert apart.cost == pytest.approx(together.cost, rel=1e-9)
+    for one, other in zip(apart.levels, together.levels, strict=True):
+        assert (one.kind, one.priority) == (other.kind, other.priority)
+        assert one.value == pytest.approx(other.value, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"pending": (job("x", "a", "b"), *two_pools(8).pending)},
+        {"pending": (job("x"), *two_pools(8).pending)},
+        {"limits": Limits(max_devices=3)},
+        {"objective": ObjectiveKind.MAKESPAN},
+    ],
+    ids=["joined", "any pool", "device limit", "largest cost"],
+)
+def test_what_concerns_all_pools_keeps_them_together(change: dict[str, object]) -> None:
+    snapshot = replace(two_pools(8), **change)
+    assert independent_parts(snapshot) == (snapshot,)
+
+
+def test_many_different_jobs_are_admitted_where_their_pools_have_nothing_to_do_with_one_another() -> None:
+    snapshot = two_pools(1200)
+    check_size(snapshot)
+    with pytest.raises(LimitError, match="too many jobs that differ"):
+        check_size(replace(snapshot, pending=tuple(replace(each, pools=()) for each in snapshot.pending)))
 
 
 @st.composite

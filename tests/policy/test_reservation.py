@@ -5,13 +5,13 @@ from dataclasses import replace
 import pytest
 
 from interfere.policy.decide import decide
-from interfere.policy.reservation import RESERVING_AGE
+from interfere.policy.rules.runtime import AGEING_BEGINS
 from interfere.records import ActionKind, Device, Job, Limits, ObjectiveKind, Plan, RuleKind, ScopeLedger, Snapshot
 from tests.tables import DEVICE, TablePredictor, context, profile, resolver
 
 TABLE = TablePredictor({("a", "a"): 1.1, ("a", "loner"): 9.0, ("loner", "a"): 9.0, ("loner", "loner"): 9.0})
 KNOWN = resolver(profile("a"), profile("loner"))
-LONG_S = RESERVING_AGE * Limits().timing.ageing_s
+LONG_S = AGEING_BEGINS * Limits().timing.ageing_s
 FRESH = tuple(Job(id=f"f{k}", workload="a", elapsed_s=1.0) for k in range(4))
 
 

@@ -137,9 +137,13 @@ _REPAIRS = {
 
 
 class Fuzzer:
-    """Requests from a seed. `extreme`: the share of fields that hold an extreme value in an extreme request."""
+    """Requests from a seed. `extreme`: the share of fields that hold an extreme value in an extreme request.
 
-    def __init__(self, seed: int, *, extreme: float = 0.08) -> None:
+    `caller` is part of scopes and ids, so that several callers at once have clocks of their own.
+    """
+
+    def __init__(self, seed: int, *, extreme: float = 0.08, caller: str = "") -> None:
+        self._caller = caller
         self._rng, self._extreme, self._share = random.Random(seed), extreme, 0.0
         self._ids = 0
         self.now_s = 0.0
@@ -213,12 +217,12 @@ class Fuzzer:
             return rng.choice((DEVICE_TYPE,) * 9 + ("v100",))
         if name in ("id", "observation_id", "snapshot_id"):
             self._ids += 1
-            return f"{owner[0].lower()}{self._ids}"
+            return f"{owner[0].lower()}{self._caller}{self._ids}"
         if name == "decision_id":
             return rng.choice(self.decision_ids)
         return {
-            "scope": rng.choice(("", "a", "b", "c")),
-            "job_id": f"j{rng.randint(0, max(1, self._ids))}",
+            "scope": rng.choice(("", "a", "b", "c")) + self._caller,
+            "job_id": f"j{self._caller}{rng.randint(0, max(1, self._ids))}",
             "device_id": f"d{rng.randint(0, 9)}",
             "profile_id": "",
             "pool": rng.choice(("", "", "p")),

@@ -1,18 +1,21 @@
 """RegisterProfiles, GetProfile, ListProfiles, GetModel."""
 
+import math
 import sqlite3
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from interfere.client import PolicyClient
 from interfere.config import Settings
 from interfere.errors import InvalidInputError, NotFoundError
-from interfere.records import Device, Job, KernelStat, Snapshot
+from interfere.records import Device, Job, JobProfile, KernelStat, Progress, Snapshot
 from interfere.store.sqlite import SqliteStore
-from serving.profiles import MAX_VERSIONS
+from serving.profiles import MAX_VERSIONS, ProfileCatalogue
 from serving.server import RunningServer
+from serving.state import load_served_model
 from tests.models import DEVICE_TYPE, WORKLOADS, expected, profile
 from tests.serving.test_server import scrape
 
@@ -99,3 +102,99 @@ def test_a_profile_of_an_earlier_release_that_cannot_be_encoded_is_set_aside_and
         assert set(client.remove_profiles([bad_id, "damaged", "never"])) == {bad_id, "damaged"}
         assert not any(p.problem for p in client.list_profiles())
     assert "interfere_quarantined_profiles 0.0" in scrape(server)
+
+
+KERNELS = (KernelStat(name="gemm", mean_s=2e-3, count=4.0),)
+
+
+def said(source: str, **facts: Any) -> JobProfile:
+    """What one source says of a workload that the model does not ship."""
+    return JobProfile(workload="net", device_type=DEVICE_TYPE, source=source, **{"step_time_s": math.nan, **facts})
+
+
+NSIGHT = said("nsight", step_time_s=8e-3, kernels=KERNELS)
+DCGM = said("dcgm", memory_peak_bytes=3e9, sm_active_frac=0.5, measured_at_s=1.7e9)
+
+
+@pytest.mark.parametrize("order", [(NSIGHT, DCGM), (DCGM, NSIGHT)])
+def test_kernels_of_one_source_and_memory_of_another_are_used_together(
+    serve: Callable[..., RunningServer], settings: Settings, order: tuple[JobProfile, ...]
+) -> None:
+    server = serve()
+    with PolicyClient(server.address) as client:
+        for registered in order:
+            client.register_profiles([registered])
+        assert all(summary.newest for summary in client.list_profiles(workload="net"))
+        answer = client.predict(["net", "gemm"], pairs=[(0, 1)], device_memory_bytes=3.5e9).prediction
+        assert answer.median[0] == pytest.approx(expected("net", "gemm", 8e-3), rel=1e-6)
+        assert answer.feasibility[0] < 0.5, "3 GB of one source and 1 GiB do not fit into 3.5 GB"
+    server.stop()
+    store = SqliteStore(settings.store_path)
+    combined = load_served_model(settings.model).catalogue(store.profiles).of_workload("net", DEVICE_TYPE)
+    store.close()
+    assert combined is not None
+    assert (combined.kernels, combined.memory_peak_bytes, combined.source) == (KERNELS, 3e9, "dcgm+nsight")
+
+
+def test_a_source_that_registers_again_replaces_its_own_facts_alone_and_can_be_taken_back(
+    client: PolicyClient,
+) -> None:
+    def now() -> float:
+        return float(client.predict(["infer", "gemm"], pairs=[(0, 1)]).prediction.median[0])
+
+    shipped = now()
+    (static_id,) = client.register_profiles([replace(profile("infer", step_time_s=5.0), source="static")])
+    assert now() == shipped, "the measured step time of the model comes before a traced one"
+    (mine,) = client.register_profiles([profile("infer", step_time_s=1.0)])
+    assert now() == pytest.approx(expected("infer", "gemm", 1.0), rel=1e-6)
+    listed = {p.profile_id: p.newest for p in client.list_profiles(workload="infer")}
+    assert (listed[static_id], listed[mine], sum(listed.values())) == (True, True, 2)
+    client.remove_profiles([mine, static_id])
+    assert now() == shipped
+
+
+def test_what_was_learned_is_the_same_after_a_replay_with_facts_of_several_sources(
+    serve: Callable[..., RunningServer],
+) -> None:
+    server = serve()
+    with PolicyClient(server.address) as client:
+        client.register_profiles([NSIGHT])
+        client.observe(
+            [
+                Progress(
+                    observation_id=f"o{k}",
+                    job_id="j",
+                    workload="net",
+                    device_type=DEVICE_TYPE,
+                    mode="timeslice",
+                    start_s=60.0 * k,
+                    end_s=60.0 * k + 60.0,
+                    slowdown=1.8,
+                    company=("gemm",),
+                )
+                for k in range(6)
+            ]
+        )
+        client.register_profiles([DCGM, replace(DCGM, sm_active_frac=0.7)])
+        before = client.predict(["net", "gemm"]).prediction.median.tolist()
+    server.stop()
+    with PolicyClient(serve().address) as client:
+        assert client.predict(["net", "gemm"]).prediction.median.tolist() == before
+
+
+def registered(catalogue: ProfileCatalogue, profile: JobProfile) -> ProfileCatalogue:
+    return catalogue.with_registered({profile.profile_id: profile})
+
+
+def test_superseded_profiles_go_first_and_never_what_another_source_says() -> None:
+    static = said("static", flops_per_step=1e12)
+    catalogue = ProfileCatalogue({}, {static.profile_id: static})
+    for k in range(2 * MAX_VERSIONS):
+        catalogue = registered(catalogue, said("dcgm", power_w=100.0 + k))
+    combined = catalogue.of_workload("net", DEVICE_TYPE)
+    assert combined is not None
+    assert (combined.flops_per_step, combined.power_w) == (1e12, 99.0 + 2 * MAX_VERSIONS)
+    assert len(catalogue.summaries("net", "")) == MAX_VERSIONS
+    assert ProfileCatalogue({}, catalogue.registered()).digest() == catalogue.digest()
+    same = registered(catalogue, replace(static, workload="other"))
+    assert same.of_workload("net", DEVICE_TYPE) is combined

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -219,3 +220,30 @@ def test_a_signal_ends_the_process_within_grace_and_a_second(
         taken_s = time.perf_counter() - start_s
         assert all(call.exception() is not None for call in calls)
     assert taken_s < 2.2, taken_s
+
+
+def test_large_requests_are_few_at_once_and_stop_no_small_one(
+    serve: Callable[..., RunningServer], settings: Settings
+) -> None:
+    """64 requests of 64 MiB that wait for their turn were 4 GiB before anything was computed."""
+    server = serve(replace(settings, message_mib=4, metrics_port=0, decisions_at_once=1))
+    padded = snapshot_to_proto(hard_snapshot(scope="other")).SerializeToString()
+    padded += b"\xfa\xff\x03" + b"\x80\x80\xe0\x01" + bytes(3_670_016)  # an unknown field of 3.5 MiB
+    with grpc.insecure_channel(server.address, options=[("grpc.max_send_message_length", -1)]) as channel:
+        match = channel.unary_unary("/interfere.v1.PolicyService/Match")
+        running = match.future(snapshot_to_proto(hard_snapshot(budget_s=5.0)).SerializeToString(), timeout=30.0)
+        calls = [match.future(padded, timeout=30.0) for _ in range(12)]
+        deadline_s = time.monotonic() + 10.0
+        while sum(call.done() for call in calls) < 8 and time.monotonic() < deadline_s:
+            time.sleep(0.02)
+        refused = [call.exception() for call in calls if call.done()]
+        waiting = scrape(server)
+        with PolicyClient(server.address) as client:
+            assert client.predict(["gemm", "infer"]).prediction.median.size == 2
+        for call in (running, *calls):
+            call.cancel()
+    assert {error.code() for error in refused} == {grpc.StatusCode.RESOURCE_EXHAUSTED}
+    assert {dict(error.trailing_metadata())["grpc-retry-pushback-ms"] for error in refused} == {"1000"}
+    assert len(refused) == 8
+    (in_flight,) = re.findall(r"^interfere_large_request_bytes (\S+)", waiting, re.MULTILINE)
+    assert float(in_flight) == 4 * len(padded)

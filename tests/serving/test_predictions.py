@@ -155,15 +155,14 @@ def test_stated_limits(client: PolicyClient) -> None:
 def test_profiles_that_come_with_a_request_are_not_kept(model_folder: Path, tmp_path: Path) -> None:
     """20,000 of them once filled a gigabyte in some requests."""
     model, store = load_served_model(model_folder), SqliteStore(tmp_path / "store.db")
-    predictor = model.forget.__self__  # type: ignore[attr-defined]
     core = PolicyCore(model=model, store=store, metrics=Metrics(), time_budget_s=1.0)
     core.predict(PairQuery(jobs=(JobRef(workload="gemm"), JobRef(workload="infer")), allow_extrapolation=True))
     core.predict(PairQuery(jobs=(JobRef(workload="stream"), JobRef(workload="infer"))))
-    kept, kept_bytes = len(predictor._cache), predictor._cached_bytes
+    kept, kept_bytes = len(model.encoded_jobs), model.encoded_jobs.bytes
     for k in range(20):
         inline = tuple(JobRef(profile=profile(f"new{k}-{i}", step_time_s=0.01 + i)) for i in range(5))
         core.predict(PairQuery(jobs=inline, allow_extrapolation=True))
         core.predict_matrix(MatrixQuery(victims=inline, allow_extrapolation=True))
-    assert (len(predictor._cache), predictor._cached_bytes) == (kept, kept_bytes)
+    assert (len(model.encoded_jobs), model.encoded_jobs.bytes) == (kept, kept_bytes)
     assert kept > 0
     store.close()

@@ -194,6 +194,36 @@ def test_a_start_that_did_not_happen_withdraws_no_accepted_deadline(client: Poli
     assert [action.accepted for action in client.match(alone).actions] == [False, True]
 
 
+@pytest.mark.parametrize(("at_s", "result"), [(1100.0, "kept"), (1160.0, "kept"), (1170.0, "broken")])
+def test_an_accepted_deadline_whose_job_is_told_to_have_ended_is_counted(
+    settings: Settings, serve: Callable[..., RunningServer], at_s: float, result: str
+) -> None:
+    job = Job(id="a", workload="gemm", remaining_s=100.0, remaining_p90_s=100.0, deadline_s=1160.0)
+    device = Device(id="d", type=DEVICE_TYPE)
+    server = serve(replace(settings, metrics_port=0))
+    with PolicyClient(server.address) as client:
+        told = client.match(Snapshot(pending=(job,), devices=(device,), now_s=1000.0))
+        assert told.actions[0].accepted
+        ended = Outcome(
+            observation_id="o",
+            job_id="a",
+            kind=OutcomeKind.ENDED,
+            at_s=at_s,
+            decision_id=told.decision_id,
+            reason="finished",
+        )
+        client.observe([ended])
+        client.match(Snapshot(pending=(), devices=(device,), now_s=at_s))  # counts no second time
+        counted = [how for how in ("kept", "broken", "unknown") if _counts(server, how) == 1.0]
+        assert counted == [result]
+
+
+def _counts(server: RunningServer, how: str) -> float:
+    """How many accepted deadlines came to this."""
+    line = f'interfere_accepted_deadlines_total{{result="{how}"}} '
+    return sum(float(each.removeprefix(line)) for each in scrape(server).splitlines() if each.startswith(line))
+
+
 def test_scopes_and_snapshots_without_a_clock_know_of_no_promise(client: PolicyClient) -> None:
     client.match(snapshot(0.0, "a"))
     assert "promised" not in client.match(snapshot(0.0, "a", scope="other")).actions[0].reason

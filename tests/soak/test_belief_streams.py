@@ -22,8 +22,7 @@ def test_liars_harm_nobody_else_and_honest_windows_count(noise: float, reporters
             ratio = lied.error(lied.honest_jobs) / honest.error(lied.honest_jobs)
             assert lied.honest_outliers <= 0.02
             worse += [(seed, lie, ratio)] if ratio > 1.2 else []
-    # Of 640 streams over 20 seeds, one has colluding liars among noise of 20 % that look like an upgraded site.
-    assert len(worse) <= len(SEEDS) // 20, worse
+    assert not worse
 
 
 @pytest.mark.parametrize("noise", NOISES)

@@ -73,12 +73,16 @@ def test_a_restart_with_a_long_log(model_folder: Path, tmp_path: Path) -> None:
     store.profiles.put([profile(name) for name in names])
     model = load_model(model_folder, FeatureEncoder())
     predictor = MeasuredPredictor(model, {})
-    catalogue = ProfileCatalogue(model.profiles.values(), store.profiles.all())
+    catalogue = ProfileCatalogue(
+        {shipped.profile_id: shipped for shipped in model.profiles.values()}, dict(store.profiles.read())
+    )
     ledger = ObservationLedger(
         lambda _: OnlineModel(predictor), store.observations, store.checkpoints, catalogue, Metrics()
     )
     for start in range(0, ENTRIES, 2_000):
         ledger.observe([_window(k, rng.choice(names), rng.choice(names)) for k in range(start, start + 2_000)])
+        if ledger.state_is_due:
+            ledger.store_state()
     store.close()  # and no snapshot at the end
     start_s = time.perf_counter()
     with serving(model_folder, path) as served:

@@ -10,14 +10,12 @@ from tests.policy.streams import Stream
 
 JOBS = 800
 MAX_WAIT, MAX_LOSS = 2.0, 0.02  # times the longest wait in order of submission; of the mean without ageing
+STREAMS = tuple((devices, seed) for seed in range(4) for devices in (4, 8))
 
 
-STREAMS = ((4, 0), (4, 1), (8, 0))  # devices, seed
-
-
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 def test_ageing_bounds_the_longest_wait_and_keeps_the_mean() -> None:
-    """No stream waits too long; the loss is that of the mean over the streams (one alone: -0.5 to +2.6 %)."""
+    """No job of any stream waits too long, and no stream loses too much."""
     waits, losses = [], []
     for devices, seed in STREAMS:
         stream = Stream(seed, jobs=JOBS, devices=devices)
@@ -31,4 +29,4 @@ def test_ageing_bounds_the_longest_wait_and_keeps_the_mean() -> None:
             f"mean {losses[-1]:+.2%}"
         )
     assert max(waits) <= MAX_WAIT
-    assert sum(losses) / len(losses) <= MAX_LOSS
+    assert max(losses) <= MAX_LOSS

@@ -119,6 +119,13 @@ class StoreLaws:
         store.profiles.put([PROFILE])
         assert [p.step_time_s for p in store.profiles.all()] == [0.2, 0.1]
 
+    def test_the_content_of_a_known_profile_is_not_read_again(self, open_store: Callable[[], Store]) -> None:
+        store = open_store()
+        store.profiles.put([PROFILE, OTHER])
+        (known, nothing), (unknown, profile) = store.profiles.read({PROFILE.profile_id})
+        assert (known, nothing, unknown) == (PROFILE.profile_id, None, OTHER.profile_id)
+        assert repr(profile) == repr(OTHER)
+
     def test_observations_keep_their_order(self, open_store: Callable[[], Store]) -> None:
         store = open_store()
         append(store, window("b"), window("a"))
@@ -185,12 +192,12 @@ class StoreLaws:
 
     def test_only_the_newest_checkpoints_are_kept(self, open_store: Callable[[], Store]) -> None:
         store = open_store()
-        for k in range(1, 6):
+        for k in range(1, 8):
             store.checkpoints.put(StateCheckpoint(sequence=k, key="k", content=bytes([k])))
         store.close()
         checkpoints = open_store().checkpoints
-        assert [(s.sequence, s.content) for s in checkpoints.find("k")] == [(5, b"\x05"), (4, b"\x04")]
-        assert [s.sequence for s in checkpoints.find("k", up_to=4)] == [4]
+        assert [(s.sequence, s.content) for s in checkpoints.find("k")] == [(k, bytes([k])) for k in (7, 6, 5, 4)]
+        assert [s.sequence for s in checkpoints.find("k", up_to=5)] == [5, 4]
         assert list(checkpoints.find("other")) == []
 
     def test_decisions_come_back_by_scope_and_id(self, open_store: Callable[[], Store]) -> None:
@@ -245,8 +252,8 @@ class StoreLaws:
             ledgers.release_promises("a", "d3", deadlines=True),
             ledgers.release_promises("x", "d1", deadlines=True),
             ledgers.read("s").revision,
-        ) == (0, 0, 1)
-        assert ledgers.release_promises("a", "d2", deadlines=False) == 1
+        ) == ((), (), 1)
+        assert ledgers.release_promises("a", "d2", deadlines=False) == promises[:1]
         assert [kept.action.job_id for kept in ledgers.read("s").promises] == ["b"]
         assert not ledgers.commit(ScopeLedger(scope="s", revision=1, promises=promises))  # read before the release
 
@@ -261,11 +268,11 @@ class StoreLaws:
         ledgers = open_store().ledgers
         assert repr(ledgers.read("s")) == repr(replace(ledger, revision=1))
         released = [ledgers.release_promises("a", decision, deadlines=True) for decision in ("d2", "d1")]
-        assert released == [0, 1]
+        assert released == [(), accepted[1:]]
         assert ledgers.read("s").accepted_deadlines == accepted[:1]
-        assert ledgers.release_promises("b", "d1", deadlines=False) == 1
+        assert len(ledgers.release_promises("b", "d1", deadlines=False)) == 1
         assert (ledgers.read("s").promises, ledgers.read("s").accepted_deadlines) == ((), accepted[:1])
-        assert ledgers.release_promises("b", "d1", deadlines=True) == 1
+        assert ledgers.release_promises("b", "d1", deadlines=True) == accepted[:1]
         assert ledgers.read("s").accepted_deadlines == ()
 
     def test_a_scope_that_is_reset_begins_anew_and_others_stay(self, open_store: Callable[[], Store]) -> None:

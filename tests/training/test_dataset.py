@@ -9,8 +9,9 @@ import pytest
 from features.pair import FeatureEncoder
 from interfere.data.tables import Table
 from interfere.errors import InvalidInputError, TableError, UnfitError
+from interfere.records import KernelStat
 from tests.training.worlds import DEVICE, additive, measurement, not_ok, profile, table_of, world
-from training.dataset import build_dataset, hold_out, newest_profiles, require_min_pairs
+from training.dataset import build_dataset, hold_out, known_profiles, require_min_pairs
 
 
 def test_only_ok_rows_of_the_published_metric_become_rows(encoder: FeatureEncoder) -> None:
@@ -55,7 +56,26 @@ def test_features_come_from_the_rows_own_table_and_the_last_row_wins(encoder: Fe
     assert not np.array_equal(made.rows.pairs[0], made.rows.pairs[2])
     latest = made.latest_rows()
     assert sorted(np.exp(latest.log_slowdown).round(6)) == [1.2, 1.9]
-    assert newest_profiles([old, new])["a", DEVICE].step_time_s == 9.0
+    assert {job.step_time_s for job in known_profiles([old, new]).jobs} == {9.0}
+
+
+def test_another_tables_facts_of_another_kind_complete_a_row_and_none_of_the_same_kind(encoder: FeatureEncoder) -> None:
+    own = table_of({("a", "b"): 1.5, ("b", "a"): 1.2})
+    kernels = (KernelStat(name="gemm", mean_s=1e-3, count=4),)
+    nsight = tuple(replace(job, step_time_s=7.0, source="nsight", kernels=kernels) for job in own.jobs)
+    slower = tuple(replace(job, step_time_s=9.0) for job in own.jobs)
+
+    def columns(*tables: Table) -> dict[str, float]:
+        row = build_dataset([own, *tables], encoder).rows.pairs[0]
+        return dict(zip(encoder.pair_names, row.tolist(), strict=True))
+
+    alone = columns()
+    assert repr(columns(Table(name="other", jobs=slower, pairs=()))) == repr(alone)
+    completed = columns(Table(name="kernels", jobs=nsight, pairs=()))
+    known = {name for name in alone if math.isnan(alone[name]) and not math.isnan(completed[name])}
+    assert any("kernel" in name for name in known), known
+    step_time = next(name for name in alone if name.endswith("log_step_time_s"))
+    assert completed[step_time] == alone[step_time], "a measured step time comes before a kernel profiler's sum"
 
 
 def test_device_types_and_modes_are_domains_but_a_pair_is_one_group_in_all(encoder: FeatureEncoder) -> None:

@@ -22,11 +22,13 @@ from interfere.predict.onnx import load_model
 from interfere.records import PairBatch
 from interfere.strict_json import json_value
 from tests.tables import matrix_batch
+from tests.training.cheap_models import CHEAP_MODELS
 from training.candidates import Candidates
 from training.dataset import Dataset, build_dataset
 from training.evaluation.cross_validation import evaluate_models
 from training.interval_calibration import partner_counts
 from training.models.catalogue import MODELS
+from training.models.gbdt import GbdtModel
 from training.pipeline import TrainingResult, small_domain_warnings, train
 from training.publishing.model_folder import publish
 from training.publishing.model_registry import MODEL, champion_folder, promote
@@ -148,7 +150,7 @@ def test_runs_hold_parameters_metrics_tables_figures_and_the_registered_model(tr
     parent = client.get_run(trained.result.run_id)
     inputs = {one.dataset.name: one.dataset.digest for one in parent.inputs.dataset_inputs}
     assert inputs == {t.name: table_digest(t)[:36] for t in trained.tables}
-    assert children["gbdt"].data.params["leaves"] == str(MODELS["gbdt"].leaves)
+    assert children["gbdt"].data.params["leaves"] == str(GbdtModel().leaves)
     expected = next(s.mae for split, model, s in trained.result.scores if (split, model) == ("job", "mlp"))
     assert children["mlp"].data.metrics["job.mae"] == pytest.approx(expected)
     files = {f.path for f in client.list_artifacts(trained.result.run_id)}
@@ -200,7 +202,9 @@ def test_the_verdict_is_stored_with_run_and_version(trained: Trained) -> None:
 def test_the_second_training_is_judged_against_the_champion(trained: Trained, second: dict) -> None:
     """It learned from the pairs that were held out from the first, but they are too few to judge on alone."""
     verdict = second["verdict"]
-    assert verdict["against"].startswith("champion version 1's model type (")
+    assert verdict["against"].startswith("champion version 1 on ")
+    assert verdict["against"].endswith(" trusted rows, each hidden from both")
+    assert [side["side"] for side in verdict["sides"]] == ["own", "others"]
     assert verdict["passed"] == verdict["reason"].startswith("passed: ")
 
 
@@ -212,6 +216,17 @@ def test_a_device_type_with_a_few_rows_beside_many_of_another_is_warned_of(
     (warning,) = small_domain_warnings(build_dataset([small, few], encoder))
     assert warning.startswith("warning: only 4 ordered pairs of a100/timeslice")
     assert small_domain_warnings(build_dataset([small], encoder)) == []
+
+
+def test_the_card_and_the_result_of_a_training_say_that_a_device_type_has_only_a_few_rows(
+    small: Table, small_folder: Path, tmp_path: Path
+) -> None:
+    jobs = tuple(replace(job, device_type="a100") for job in small.jobs)
+    few = Table(name="few", jobs=jobs, pairs=tuple(replace(pair, device_type="a100") for pair in small.ok_pairs[:4]))
+    write_table(tmp_path / "few", few)
+    made = train([small_folder, tmp_path / "few"], tmp_path / "work", models=CHEAP_MODELS)
+    (warning,) = made.warnings
+    assert f"- **{warning}**" in (made.folder / "card.md").read_text()
 
 
 def test_the_first_model_of_a_workspace_is_its_champion(trained: Trained) -> None:
@@ -238,7 +253,7 @@ def test_every_model_can_be_champion(
         seed=0,
     )
     made = build_publication(candidates, source, encoder)
-    publish(tmp_path / "model", made, small_dataset, source.tables, encoder)
+    publish(tmp_path / "model", made, small_dataset, source.tables)
     model = load_model(tmp_path / "model", encoder)
     jobs = tuple(source.tables[0].jobs)
     rows = small_dataset.rows

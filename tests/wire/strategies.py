@@ -537,6 +537,7 @@ models = st.builds(
             st.builds(ReporterState, reporter=names, windows=counts, trust=numbers(0.0, 1.0), weight=numbers(0.0, 1.0))
         ),
         changed_domains=tuples(names),
+        relearning=st.booleans(),
     ),
     server_version=words,
 )

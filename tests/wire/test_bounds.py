@@ -24,6 +24,7 @@ DEVICE = pb.Device(id="d", type="t")
     [
         (pb.PredictSlowdownsRequest(device_type=LONG), "device_type"),
         (pb.PredictSlowdownsRequest(jobs=[pb.JobRef(workload=LONG)]), "jobs[0].workload"),
+        (pb.PredictSlowdownsRequest(pairs=[pb.OrderedPair(), pb.OrderedPair(further=[1] * 65)]), "pairs[1].further"),
         (pb.PredictMatrixRequest(victims=[pb.JobRef(workload="a")] * 20_001), "victims"),
         (pb.MatchRequest(scope=LONG), "scope"),
         (pb.MatchRequest(pending=[pb.Job(id="a", workload="w", pools=["p"] * 65)]), "pending[0].pools"),

@@ -1,5 +1,6 @@
 """Score models on measured tables, out of fold, beside the cheap baselines."""
 
+from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -50,6 +51,14 @@ def evaluate(
     facts: Annotated[
         FactsChoice, typer.Option(help="Which facts the models may read; each choice in turn by default.")
     ] = FactsChoice.EACH,
+    poor_profiles: Annotated[
+        bool,
+        typer.Option(
+            "--poor-profiles",
+            help="Also ask the published model about unseen jobs of which fewer facts are known than of those that it "
+            "was fitted on; on the splits job and family, with the first seed.",
+        ),
+    ] = False,
     plots: Annotated[Path | None, typer.Option(help="Folder for figures (PNG).", show_default=False)] = None,
     as_json: JsonFlag = False,
 ) -> None:
@@ -60,8 +69,14 @@ def evaluate(
     training would choose from the training rows alone. Nothing is written but plots.
     """
     from training.evaluation.fact_ablation import FactSet
-    from training.evaluation.leaderboard import evaluate_named_tables, leaderboard_documents, leaderboards_markdown
+    from training.evaluation.leaderboard import (
+        evaluate_named_tables,
+        leaderboard_documents,
+        leaderboards_markdown,
+        score_published_on_poor_profiles,
+    )
     from training.evaluation.plots import make_figure_folder, save_leaderboard_figures
+    from training.evaluation.poor_profiles import poor_profiles_markdown
     from training.evaluation.splits import SELECTION_SPLITS
 
     if plots is not None:
@@ -78,5 +93,15 @@ def evaluate(
     )
     if plots is not None:
         progress_note("\n".join(map(str, save_leaderboard_figures(leaderboards, plots))))
-    documents = leaderboard_documents(leaderboards)
-    emit(documents[0] if len(documents) == 1 else documents, leaderboards_markdown(leaderboards), as_json=as_json)
+    documents, text = leaderboard_documents(leaderboards), leaderboards_markdown(leaderboards)
+    if poor_profiles:
+        scored = score_published_on_poor_profiles(leaderboards, folds, progress_note)
+        text = "\n".join([text, "", *(poor_profiles_markdown(title, scores) for _, title, scores in scored)])
+        for document in documents:
+            document["poor_profiles"] = [
+                asdict(score)
+                for key, _, scores in scored
+                for score in scores
+                if key == (document["data"], document["split"])
+            ]
+    emit(documents[0] if len(documents) == 1 else documents, text, as_json=as_json)

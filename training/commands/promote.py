@@ -1,8 +1,12 @@
 """Make a registered model that passed the gate the champion of the workspace and publish it."""
 
+from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.markup import escape
+from rich.table import Table as Grid
 
 from interfere.commands.output import JsonFlag, emit, progress_note
 from training.commands.options import Tracking, Work, workspace
@@ -17,6 +21,9 @@ def promote(
     force: Annotated[
         str, typer.Option(metavar="REASON", help="Promote a version that the gate refused; the reason stays with it.")
     ] = "",
+    list_: Annotated[
+        bool, typer.Option("--list", help="List the versions, their figures, and which is published and served.")
+    ] = False,
     tracking: Tracking = None,
     as_json: JsonFlag = False,
 ) -> None:
@@ -26,6 +33,9 @@ def promote(
     from interfere.config import load_settings
     from training.publishing.model_registry import promote as promote_version
 
+    if list_:
+        _list(workspace(work), tracking, as_json=as_json)
+        return
     fingerprint = FeatureEncoder().fingerprint
     champion = promote_version(workspace(work), fingerprint, number=version, force=force.strip(), tracking=tracking)
     document = {
@@ -49,3 +59,26 @@ def promote(
     document["server"] = served_note(load_settings().target, champion.version, champion.folder)
     progress_note(str(document["server"]))
     emit(document, text, as_json=as_json)
+
+
+def _list(work: Path, tracking: str | None, *, as_json: bool) -> None:
+    """Print all registered versions, newest first."""
+    from interfere.client.served_model import served_version
+    from interfere.config import load_settings
+    from interfere.strict_json import json_value
+    from training.publishing.version_list import list_versions
+
+    served = served_version(load_settings().target)
+    headings = ("pair", "job", "own", "others", "cov. own", "cov. others")
+    grid = Grid("version", "registered, UTC", "model", "gate", *headings, "", caption="errors of speed; coverage")
+    rows = []
+    for each in list_versions(work, tracking):
+        row = json_value(asdict(each)) | {"registered_at": each.registered_at}
+        row["served"] = each.folder_version == served != ""
+        marks = ", ".join(name for name in ("champion", "challenger", "published", "served") if row[name])
+        figures = ["-" if value is None else f"{value:.3f}" for value in row["figures"].values()]
+        gate = each.gate + (f", forced: {each.forced}" if each.forced else "")
+        cells = (f"{each.number} {each.folder_version}", each.registered_at, each.model, gate, *figures, marks)
+        grid.add_row(*map(escape, cells))
+        rows.append(row)
+    emit({"versions": rows}, grid if rows else "no version is registered: interfere train", as_json=as_json)

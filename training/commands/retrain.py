@@ -58,6 +58,8 @@ def retrain(
         if as_json:
             emit({"outcome": "busy", "reason": error.what}, "", as_json=True)
         raise typer.Exit(EXIT_BUSY) from None
+    for side in result.verdict.sides if result.verdict else ():
+        progress_note(side.text())
     folder = f"\n{result.folder}" if result.folder else ""
     document = _document(result)
     if result.folder:

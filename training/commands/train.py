@@ -57,7 +57,8 @@ def _notes(result: "TrainingResult") -> list[str]:
     if result.verdict.passed and not result.registered.champion:
         role += "; make it champion with: interfere promote"
     best = f"best model: {result.champion}; registered as version {result.registered.number}, {role}"
-    return [best, f"gate {result.verdict.reason}"]
+    sides = (side.text() for side in result.verdict.sides)
+    return [best, f"gate {result.verdict.reason}", *sides, *result.warnings]
 
 
 def _document(result: "TrainingResult") -> dict[str, Any]:
@@ -73,5 +74,7 @@ def _document(result: "TrainingResult") -> dict[str, Any]:
         "rows": result.rows,
         "worst_parity": result.worst_parity,
         "verdict": asdict(result.verdict),
+        "warnings": list(result.warnings),
+        "tables": [asdict(each) | {"effect": each.effect} for each in result.tables],
         "scores": scores_document(result.scores),
     }

@@ -12,9 +12,8 @@ from training.dataset import Dataset, PairRows
 from training.evaluation.scores import PredictionInterval, ScoredRows, Scores, mae, score
 from training.evaluation.splits import SELECTION_SPLITS, SPLITS_OF_UNLIKE_FOLDS, Fold, folds
 from training.interval_calibration import HIGH, LOW, fit_intervals, partner_counts
+from training.models.completed import CompletedModel, FittedCompleted
 from training.models.ensemble import EnsembleModel
-from training.models.gbdt import FittedGbdt
-from training.models.gp import FittedGp
 from training.models.protocols import FittedModel, ModelSettings
 
 Report = Callable[[str], None]
@@ -51,6 +50,7 @@ class Evaluation:
     predicted_log: Floats  # float64[t]: log slowdown
     novelty: Floats  # float64[t]; 0 for a model without a measure of novelty
     partners: Ints  # int64[t]: measured partners, in the training rows, of the less known of the two jobs
+    subject: Ints  # int64[t]: the job that each row tests
     folds: tuple[FoldScore, ...]
     per_device: tuple[tuple[str, float], ...]  # (device type, MAE)
     stand_in: float  # share of the tests on which a baseline predicts the mean because it lacks its inputs
@@ -96,17 +96,25 @@ def fit_all(
     fitted: dict[str, FittedModel | FittedBaseline] = {}
     settings = {model.name: model for model in models}
     for model in models:
-        gp, gbdt = fitted.get("gp"), fitted.get("gbdt")
-        if (
-            isinstance(model, EnsembleModel)
-            and (settings.get("gp"), settings.get("gbdt")) == (model.gp, model.gbdt)
-            and isinstance(gp, FittedGp)
-            and isinstance(gbdt, FittedGbdt)
-        ):
-            fitted[model.name] = model.combine(gp, gbdt)
-        else:
-            fitted[model.name] = model.fit(dataset, seed)
+        fitted[model.name] = _combined(model, settings, fitted) or model.fit(dataset, seed)
     return fitted
+
+
+def _combined(
+    model: ModelSettings | Baseline,
+    settings: Mapping[str, ModelSettings | Baseline],
+    fitted: Mapping[str, FittedModel | FittedBaseline],
+) -> FittedCompleted | None:
+    """The ensemble of two fitted members; None for another model, or where its members are not among `fitted`."""
+    gp, gbdt = fitted.get("gp"), fitted.get("gbdt")
+    if not (isinstance(model, CompletedModel) and isinstance(model.inner, EnsembleModel)):
+        return None
+    members = CompletedModel(inner=model.inner.gp), CompletedModel(inner=model.inner.gbdt)
+    if (settings.get("gp"), settings.get("gbdt")) != members:
+        return None
+    if not (isinstance(gp, FittedCompleted) and isinstance(gbdt, FittedCompleted)):
+        return None
+    return FittedCompleted(inner=model.inner.combine(gp.inner, gbdt.inner), completion=gp.completion)
 
 
 def assemble_evaluation(
@@ -140,6 +148,7 @@ def assemble_evaluation(
         predicted_log=predicted_log,
         novelty=novelty,
         partners=partners,
+        subject=interval.subject,
         folds=tuple(
             FoldScore(hides=fold.hides, rows=len(fold.test), mae=mae(_take(rows, fold_index == k)))
             for k, fold in enumerate(split_folds)

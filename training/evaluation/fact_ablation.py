@@ -9,8 +9,8 @@ from enum import StrEnum
 
 from features.job import UTILISATION_COLUMNS
 from features.pair import FeatureEncoder
+from interfere.data.facts import STATIC, STATIC_SUFFIX, combine_profiles, split_static
 from interfere.data.tables import Table
-from interfere.profiling.static.profiles import STATIC_SUFFIX, without_static
 
 
 class FactSet(StrEnum):
@@ -32,7 +32,7 @@ class AblatedTables:
 
 def ablate_facts(tables: Sequence[Table], fact_sets: Sequence[FactSet] = tuple(FactSet)) -> tuple[AblatedTables, ...]:
     """The tables under each fact set; `without-static` only where the tables have static facts."""
-    measured = tuple(replace(table, jobs=tuple(map(without_static, table.jobs))) for table in tables)
+    measured = tuple(map(_without_static, tables))
     has_static = any(job.source.endswith(STATIC_SUFFIX) for table in tables for job in table.jobs)
     ablations = (
         AblatedTables(facts=FactSet.ALL, tables=tuple(tables), encoder=FeatureEncoder()),
@@ -46,3 +46,12 @@ def ablate_facts(tables: Sequence[Table], fact_sets: Sequence[FactSet] = tuple(F
         for ablation in ablations
         if ablation.facts in fact_sets and (has_static or ablation.facts is not FactSet.MEASURED)
     )
+
+
+def _without_static(table: Table) -> Table:
+    """The table without what was traced; a job of which nothing else is known keeps its trace."""
+    rows = [part for row in table.profiles for part in split_static(row)]
+    measured = {(row.workload, row.device_type) for row in rows if row.source != STATIC}
+    kept = [row for row in rows if row.source != STATIC or (row.workload, row.device_type) not in measured]
+    combined = combine_profiles(kept)
+    return replace(table, jobs=combined.jobs, sources=combined.sources)

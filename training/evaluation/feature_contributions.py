@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from training.dataset import Dataset
+from training.models.completed import FittedCompleted
 from training.models.ensemble import FittedEnsemble
 from training.models.gbdt import FittedGbdt, fill_missing
 from training.models.protocols import FittedModel
@@ -24,6 +25,8 @@ Contributions = tuple[tuple[str, float], ...]  # (feature, mean |contribution|),
 
 def trees_of(model: FittedModel) -> FittedGbdt | None:
     """The trees of a model: itself, or the member of an ensemble; None for a model without trees."""
+    if isinstance(model, FittedCompleted):
+        return trees_of(model.inner)
     if isinstance(model, FittedEnsemble):
         return model.gbdt
     return model if isinstance(model, FittedGbdt) else None

@@ -13,15 +13,18 @@ import numpy as np
 
 from interfere.data.tables import read_table
 from training.baselines import BASELINES, Baseline
+from training.campaigns import align_campaigns, alignment_texts
 from training.dataset import METRIC, Dataset, build_dataset, require_min_pairs
 from training.evaluation.cross_validation import Evaluation, Report, evaluate_models
 from training.evaluation.fact_ablation import FactSet, ablate_facts
 from training.evaluation.feasibility_auc import out_of_fold_auc
+from training.evaluation.poor_profiles import PoorProfileScore, score_poor_profiles
 from training.evaluation.score_table import LEGEND, score_cells
 from training.evaluation.scores import Scores
 from training.evaluation.selection import select_on_training_rows
-from training.evaluation.splits import SELECTION_SPLITS, folds
+from training.evaluation.splits import SELECTION_SPLITS, SPLITS_OF_UNSEEN_JOBS, folds
 from training.models.catalogue import MODELS, select_models
+from training.models.completed import CompletedModel
 from training.models.feasibility import FeasibilityRows, feasibility_rows
 from training.models.protocols import ModelSettings
 from training.table_folders import find_table_folders
@@ -124,7 +127,11 @@ def evaluate_tables(
     splits, seeds = tuple(dict.fromkeys(splits)), tuple(dict.fromkeys(seeds))
     candidates = [*BASELINES, *(model for model in select_models(models) if model.name not in BASELINE_NAMES)]
     ablations = ablate_facts([read_table(path) for path in tables], facts)
-    datasets = {ablation.facts: build_dataset(ablation.tables, ablation.encoder) for ablation in ablations}
+    datasets = {}
+    for ablation in ablations:
+        datasets[ablation.facts], campaigns = align_campaigns(build_dataset(ablation.tables, ablation.encoder))
+    for line in alignment_texts(campaigns):
+        report(line)
     attempts = {
         ablation.facts: feasibility_rows(ablation.tables, ablation.encoder, metric=METRIC) for ablation in ablations
     }
@@ -193,6 +200,28 @@ def leaderboard_documents(leaderboards: Sequence[Leaderboard]) -> list[dict[str,
         else:
             documents[key] = leaderboard.document() | {"fewer_facts": []}
     return list(documents.values())
+
+
+def score_published_on_poor_profiles(
+    leaderboards: Sequence[Leaderboard], count: int | None, report: Report
+) -> list[tuple[tuple[str, str], str, tuple[PoorProfileScore, ...]]]:
+    """((data, split), title, scores) of the published model of every leaderboard on unseen jobs and all facts.
+
+    With the first seed; without those whose published model reads no facts.
+    """
+    scored = []
+    for leaderboard in leaderboards:
+        model = MODELS.get(leaderboard.published)
+        if (
+            leaderboard.facts is FactSet.ALL
+            and leaderboard.split in SPLITS_OF_UNSEEN_JOBS
+            and isinstance(model, CompletedModel)
+        ):
+            title = f"{leaderboard.data}, split: {leaderboard.split}, {model.name} asked about poorly described jobs"
+            report(title)
+            scores = score_poor_profiles(leaderboard.dataset, model, leaderboard.split, leaderboard.seeds[0], count)
+            scored.append(((leaderboard.data, leaderboard.split), title, scores))
+    return scored
 
 
 def mean_scores(scores: Sequence[Scores]) -> Scores:

@@ -10,7 +10,8 @@ LEGEND = (
     "MAE ± its standard error over victims, RMSE and 90th percentile of the error of speed, MAPE of slowdown, R² of "
     "log slowdown, mean Spearman per victim, regret of the partner chosen for each job, among those that one fitted "
     "model answered and among all, coverage and mean width (in speed) of the 90 % interval over all rows and those of "
-    "the worst tenth of jobs, and coverage of the job that nine of ten surpass"
+    "the worst tenth of jobs, coverage of the job that nine of ten surpass; for jobs never seen, MAE, regret and "
+    "coverage of their own slowdown and of what they do to others"
 )
 SCORE_COLUMNS = (  # field of `Scores`, heading, format
     ("mae", "MAE", ".4f"),
@@ -27,6 +28,12 @@ SCORE_COLUMNS = (  # field of `Scores`, heading, format
     ("worst_coverage", "worst 10 %", ".3f"),
     ("worst_width", "their width", ".3f"),
     ("tenth_coverage", "tenth job", ".3f"),
+    ("mae_own", "own MAE", ".4f"),
+    ("regret_own", "own regret %", ".2f"),
+    ("coverage_own", "own coverage", ".3f"),
+    ("mae_others", "others' MAE", ".4f"),
+    ("regret_others", "others' regret %", ".2f"),
+    ("coverage_others", "others' coverage", ".3f"),
     ("rows", "rows", "d"),
 )
 

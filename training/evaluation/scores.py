@@ -6,14 +6,14 @@ fold where the predictions of two folds answer different questions. The `subject
 one that no training row shows, the victim where both were seen.
 """
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from training.evaluation.sides import MIN_PARTNERS, Side, choice_costs, rows_of_side
 from training.speed import speed
-
-MIN_PARTNERS = 3  # a ranking of two partners is right by chance half of the time
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -38,6 +38,13 @@ class Scores:
     worst_coverage: float  # coverage of the rows of the worst tenth of jobs; see `worst_tenth_coverage`
     worst_width: float  # mean width of those rows' intervals, in speed
     tenth_coverage: float  # 10 % quantile over jobs of their coverage: nine of ten jobs are covered better
+    # By side of the job that no training row shows (`sides`); NaN where every job was seen.
+    mae_own: float
+    mae_others: float
+    regret_own: float
+    regret_others: float
+    coverage_own: float
+    coverage_others: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +90,7 @@ def score(rows: ScoredRows, interval: PredictionInterval | None = None) -> Score
         worst_coverage=worst_coverage,
         worst_width=worst_width,
         tenth_coverage=tenth_coverage,
+        **_side_scores(rows, interval),
     )
 
 
@@ -191,6 +199,28 @@ def regret(rows: ScoredRows, group: Ints) -> float:
             chosen = float(values[predicted_values == predicted_values.max()].mean())
             regrets.append(100 * (float(values.max()) - chosen) / float(values.max()))
     return float(np.mean(regrets)) if regrets else float("nan")
+
+
+def _side_scores(rows: ScoredRows, interval: PredictionInterval | None) -> dict[str, float]:
+    """MAE, regret and coverage of each side, by field of `Scores`; NaN where the tests have no two sides."""
+    scores = {f"{name}_{side}": math.nan for name in ("mae", "regret", "coverage") for side in Side}
+    if interval is None or (interval.subject == rows.victim).all():
+        return scores
+    for side in Side:
+        tests = rows_of_side(side, rows.victim, interval.subject)
+        if tests.any():
+            inside, _, known = _interval_hits(rows, interval)
+            costs = choice_costs(
+                rows.measured_log[tests],
+                rows.predicted_log[None, tests],
+                interval.subject[tests],
+                rows.choice_group[tests],
+            )
+            scores[f"mae_{side}"] = float(_speed_error(rows)[tests].mean())
+            scores[f"regret_{side}"] = costs.regret()
+            if (known & tests).any():
+                scores[f"coverage_{side}"] = float(inside[known & tests].mean())
+    return scores
 
 
 def _speed_error(rows: ScoredRows) -> Floats:

@@ -3,7 +3,8 @@
 Law 1: no unordered pair is on both sides of a fold, whatever its direction, device type or table; in `device` this
 holds for each device type (the same pair on other device types is what that split learns from).
 Law 2: a workload that a fold hides is in no training row; in `neighbour` it is in none as the neighbour.
-Law 3: equal seeds give equal folds, independent of the splits drawn before.
+Law 3: a row that was translated from another software stack is never tested.
+Law 4: equal seeds give equal folds, independent of the splits drawn before.
 
 `pair`       5 folds of unordered pairs.
 `job`        groups of workloads (`job_groups`); tested on rows with exactly one hidden workload, or a self pair of one.
@@ -16,7 +17,7 @@ Law 3: equal seeds give equal folds, independent of the splits drawn before.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,6 +53,7 @@ def folds(dataset: Dataset, split: str, seed: int, count: int | None = None) -> 
     if count is not None and count < 1:
         raise InvalidInputError("number of folds", value=str(count), remedy="at least 1")
     drawn = SPLITTERS[split](dataset, np.random.default_rng([seed, SPLITS.index(split)]), count)
+    drawn = [replace(fold, test=fold.test[~dataset.aligned[fold.test]]) for fold in drawn]
     usable = tuple(fold for fold in drawn if len(fold.train) >= MIN_TRAIN_ROWS and len(fold.test) > 0)
     if not usable:
         raise UnfitError(
@@ -190,4 +192,5 @@ SPLITTERS: Mapping[str, Splitter] = {
 }
 SPLITS = tuple(SPLITTERS)
 SELECTION_SPLITS = ("pair", "job")  # on which training selects its champion
+SPLITS_OF_UNSEEN_JOBS = frozenset({"job", "family"})  # each fold hides all rows of its jobs
 SPLITS_OF_UNLIKE_FOLDS = frozenset({"job", "family", "neighbour", "device"})  # each fold hides other jobs or devices

@@ -4,15 +4,20 @@ from collections.abc import Mapping
 
 from interfere.errors import InvalidInputError
 from training.models.additive import AdditiveModel, MeanModel
+from training.models.completed import CompletedModel
 from training.models.ensemble import EnsembleModel
 from training.models.gbdt import GbdtModel
-from training.models.gp import GpModel
+from training.models.gp.model import GpModel
 from training.models.mlp import MlpModel
 from training.models.protocols import ModelSettings
 
-MODELS: Mapping[str, ModelSettings] = {
-    model.name: model for model in (MeanModel(), AdditiveModel(), GbdtModel(), MlpModel(), GpModel(), EnsembleModel())
-}
+FEATURE_MODELS: tuple[ModelSettings, ...] = (GbdtModel(), MlpModel(), GpModel(), EnsembleModel())
+ALL_MODELS: tuple[ModelSettings, ...] = (
+    MeanModel(),
+    AdditiveModel(),
+    *(CompletedModel(inner=model) for model in FEATURE_MODELS),
+)
+MODELS: Mapping[str, ModelSettings] = {model.name: model for model in ALL_MODELS}
 
 
 def select_models(names: str = "") -> tuple[ModelSettings, ...]:

@@ -10,7 +10,7 @@ from interfere.predict.novelty import JobSpace
 from training.dataset import Dataset, PairRows
 from training.models.ensemble_weight import gp_weight
 from training.models.gbdt import FittedGbdt, GbdtModel
-from training.models.gp import FittedGp, GpModel
+from training.models.gp.model import FittedGp, GpModel
 from training.models.onnx_graph import join_graphs
 
 Floats = NDArray[np.float64]
@@ -46,7 +46,7 @@ class FittedEnsemble:
         """`pair.onnx`: the graphs of both members on the same inputs, and their weighted sum."""
         import onnx.helper as h
 
-        from training.models.gp_graph import WeightedGpPairGraph
+        from training.models.gp.graph import WeightedGpPairGraph
         from training.models.torch_export import pair_module_to_onnx
 
         weighted_gp = pair_module_to_onnx(

@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 from interfere.errors import ModelError
 from interfere.protocols import PairEncoder
 from training.dataset import Dataset, PairRows
+from training.models.completed import exported_form
 from training.models.onnx_graph import stamp_fingerprint
 from training.models.onnx_session import open_session, run_matrix_graph, run_pair_graph
-from training.models.protocols import FittedMatrixModel, FittedModel
+from training.models.protocols import FittedModel
 
 PARITY_BUDGET = 1e-5  # log slowdown; float32 sums of 300 trees or 32 products differ by under 1e-6
 RANDOM_JOBS = 32
@@ -31,6 +32,7 @@ class ExportedGraph:
 
 def export_pair_graph(model: FittedModel, dataset: Dataset, encoder: PairEncoder, *, seed: int = 0) -> ExportedGraph:
     """Export `pair.onnx` of the model. Raises ModelError where the graph differs from the model."""
+    model, dataset = exported_form(model, dataset)
     graph = stamp_fingerprint(model.to_onnx(), encoder.fingerprint)
     session = open_session(graph)
     jobs, ids = random_jobs(dataset, seed)
@@ -49,10 +51,13 @@ def export_pair_graph(model: FittedModel, dataset: Dataset, encoder: PairEncoder
     return _require_parity(graph, rows_compared, max_error, f"pair.onnx of {model.name}")
 
 
-def export_matrix_graph(
-    model: FittedMatrixModel, dataset: Dataset, encoder: PairEncoder, *, seed: int = 0
-) -> ExportedGraph:
-    """Export `matrix.onnx` of the model, compared with its pair predictions in both directions. Raises ModelError."""
+def export_matrix_graph(model: FittedModel, dataset: Dataset, encoder: PairEncoder, *, seed: int = 0) -> ExportedGraph:
+    """Export `matrix.onnx` of a model that factorises over jobs, compared with its pair predictions in both directions.
+
+    Raises ModelError where they differ.
+    """
+    model, dataset = exported_form(model, dataset)
+    assert hasattr(model, "to_matrix_onnx"), "a model that factorises over jobs"
     graph = stamp_fingerprint(model.to_matrix_onnx(), encoder.fingerprint)
     session = open_session(graph)
     jobs, ids = random_jobs(dataset, seed)

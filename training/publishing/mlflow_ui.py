@@ -9,7 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from interfere.errors import NotFoundError, UnfitError
-from training.publishing.tracking import database_uri, is_http_server
+from training.publishing.tracking import EXPERIMENT, database_uri, is_http_server
+from training.publishing.workspace_paths import DATABASE, adopt_artifacts, artifact_root
 
 SHUTDOWN_TIMEOUT_S = 10.0  # for uvicorn to finish open requests
 
@@ -25,8 +26,10 @@ def serve_ui(
     if tracking is not None and is_http_server(tracking):
         report(f"{tracking} is a tracking server with its own pages: open it in a browser")
         return 0
-    if tracking is None and not (work / "mlflow.db").is_file():
+    if tracking is None and not (work / DATABASE).is_file():
         raise NotFoundError("no run was recorded in this workspace", value=work, remedy="interfere train")
+    if tracking is None:
+        adopt_artifacts(work, EXPERIMENT)
     with socket.socket() as probe:
         # As servers bind: a port whose last connection is still timing out counts as free.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -38,7 +41,7 @@ def serve_ui(
             ) from None
     command = [sys.executable, "-P", "-m", "mlflow", "ui", "--host", "127.0.0.1", "--port", str(port)]
     command += ["--backend-store-uri", tracking or database_uri(work), "--workers", "1"]
-    command += ["--default-artifact-root", (work / "mlartifacts").resolve().as_uri()]
+    command += ["--default-artifact-root", artifact_root(work)]
     # Without MLflow's job runner: seven processes for features that this workspace does not use.
     environ = {**os.environ, "MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
     report(f"http://127.0.0.1:{port} shows {tracking or work}; stop with Ctrl-C")

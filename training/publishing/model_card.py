@@ -38,6 +38,7 @@ def model_card(
     trained_on: Sequence[TrainingTable],
     seed: int,
     worst_parity: float,
+    warnings: Sequence[str] = (),
 ) -> str:
     """The card as Markdown, without dates and paths: equal data and seed give an equal card."""
     domains = ", ".join(f"{d.device_type} / {d.mode} / {d.metric}" for d in dataset.domains)
@@ -58,6 +59,7 @@ def model_card(
         else f"Large matrices are answered by `{matrix_model}` ({_description(matrix_model)}); over all known "
         f"workloads its speeds differ from the champion's by {matrix_mae:.4f} on average."
     )
+    warning_lines = "".join(f"- **{warning}**\n" for warning in warnings)
     description = _description(champion)
     return f"""# Slowdown predictor: {champion}
 
@@ -80,7 +82,8 @@ MAE over `pair` and `job`; the ensemble is preferred within 5 %, else the simple
 {LEGEND}.
 
 ## Limits
-- Another device type or sharing mode is refused unless extrapolation is asked for: levels do not transfer.
+{warning_lines}- Another device type or sharing mode is refused unless extrapolation is asked for: levels do not
+  transfer.
 - Intervals are quantiles of held-out residuals by evidence (0, 1 to 3, 4 and more measured partners of the less known
   job) and domain, wider for novel jobs. They hold on average over jobs, not for each one.
 - A pair with a job too unlike all of the above is not predicted: measure it first.

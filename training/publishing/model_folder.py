@@ -22,19 +22,18 @@ import numpy as np
 
 from interfere.data.tables import Table
 from interfere.errors import UnfitError
+from interfere.predict.completion import ARRAYS
 from interfere.predict.feasibility import Feasibility
 from interfere.predict.manifest import FORMAT
 from interfere.predict.online import prior
-from interfere.protocols import PairEncoder
+from interfere.records import JobProfile
 from interfere.strict_json import json_value
-from training.dataset import Dataset, newest_profiles
+from training.dataset import Dataset, known_profiles
 from training.interval_calibration import partner_counts
-from training.publishing.publication import Publication, encoded_workloads
+from training.publishing.publication import Publication
 
 
-def publish(
-    target: Path, publication: Publication, dataset: Dataset, tables: Sequence[Table], encoder: PairEncoder
-) -> str:
+def publish(target: Path, publication: Publication, dataset: Dataset, tables: Sequence[Table]) -> str:
     """Write the folder and return its version.
 
     Raises UnfitError where it cannot be written, or where `target` holds something that is not a model folder.
@@ -43,8 +42,8 @@ def publish(
     files = {
         "pair.onnx": publication.pair_graph,
         "matrix.onnx": publication.matrix_graph,
-        "arrays.npz": _arrays(publication, dataset, tables, encoder),
-        "profiles.json": _json([job.to_dict() for _, job in sorted(newest_profiles(tables).items())]),
+        "arrays.npz": _arrays(publication, dataset),
+        "profiles.json": _json([profile.to_dict() for profile in _profiles_by_job(tables)]),
         "card.md": publication.card.encode(),
         prior.PRIOR_FILE: publication.residual_prior,
     }
@@ -62,6 +61,11 @@ def publish(
 
     replace_folder(target, write)
     return version
+
+
+def _profiles_by_job(tables: Sequence[Table]) -> list[JobProfile]:
+    """What each source says of each job, ordered by job: the server combines them with what is registered."""
+    return sorted(known_profiles(tables).profiles, key=lambda profile: (profile.workload, profile.device_type))
 
 
 def require_replaceable(target: Path) -> None:
@@ -139,22 +143,27 @@ def _feasibility_content(model: Feasibility) -> dict[str, Any]:
     return {"level": model.level, "slope": model.slope, "effect": model.effect.tolist()}
 
 
-def _arrays(publication: Publication, dataset: Dataset, tables: Sequence[Table], encoder: PairEncoder) -> bytes:
-    """`arrays.npz`: encoded workloads by domain, measured rows, partner counts, and the space of the jobs."""
-    rows, space = dataset.latest_rows(), publication.space
+def _arrays(publication: Publication, dataset: Dataset) -> bytes:
+    """`arrays.npz`: encoded workloads by domain, measured rows with the champion's predictions of
+    them unseen, partner counts, completion and space of the jobs."""
+    latest, space, completion = dataset.latest_index(), publication.space, publication.completion
+    latest = latest[~dataset.aligned[latest]]
+    rows = dataset.take(latest)
     buffer = io.BytesIO()
     np.savez_compressed(
         buffer,
         partners=partner_counts(dataset),
         **({} if space is None else {f"space_{f.name}": getattr(space, f.name) for f in fields(space)}),
+        **{f"completion_{name}": getattr(completion, name) for name in ARRAYS},
         measured_victim=rows.rows.victim - 1,
         measured_neighbour=rows.rows.neighbour - 1,
         measured_domain=rows.domain,
         measured_log=rows.log_slowdown,
         measured_lower=rows.lower,
         measured_upper=rows.upper,
+        **publication.unseen.take(latest).arrays(),
         allow_pickle=False,
-        **{f"features_{k}": encoded_workloads(dataset, k, tables, encoder) for k in range(len(dataset.domains))},
+        **{f"features_{k}": jobs for k, jobs in enumerate(publication.encoded_workloads)},
     )
     return buffer.getvalue()
 

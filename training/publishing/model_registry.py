@@ -18,9 +18,10 @@ from numpy.typing import NDArray
 
 from interfere.errors import NotFoundError, UnfitError
 from interfere.predict.manifest import read_manifest
-from training.evaluation.gate import Verdict
+from training.evaluation.gating.gate import Verdict
 from training.publishing.model_folder import replace_folder
 from training.publishing.tracking import Run, mlflow_connection
+from training.publishing.workspace_paths import DATABASE
 
 MODEL = "interfere"  # name of the registered model
 CHAMPION, CHALLENGER = "champion", "challenger"  # aliases
@@ -121,8 +122,7 @@ def promote(
     Raises NotFoundError for an unknown version, UnfitError for one that the gate refused (unless `force` gives the
     reason for promoting it in spite of that), ModelError for a folder that must not be served.
     """
-    if tracking is None and not (work / "mlflow.db").is_file():
-        raise NotFoundError("no model was trained in this workspace", value=work, remedy="interfere train")
+    require_registry(work, tracking)
     with mlflow_connection(work, tracking) as mlflow:
         # 1. Find the version.
         client = mlflow.MlflowClient()
@@ -164,6 +164,12 @@ def promote(
         judged_against=int(judged_against) if judged_against else None,
         forced=force,
     )
+
+
+def require_registry(work: Path, tracking: str | None) -> None:
+    """Raise NotFoundError for a workspace in which nothing was trained."""
+    if tracking is None and not (work / DATABASE).is_file():
+        raise NotFoundError("no model was trained in this workspace", value=work, remedy="interfere train")
 
 
 def champion_folder(work: Path) -> Path:

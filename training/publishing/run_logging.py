@@ -7,13 +7,16 @@ from dataclasses import asdict
 from typing import Any
 
 from interfere.strict_json import json_value
+from training.campaigns import CampaignRelation, alignment_texts
 from training.candidates import Candidates
 from training.dataset import Dataset
 from training.evaluation import plots
 from training.evaluation.cross_validation import Evaluation
 from training.evaluation.feature_contributions import contributions_figure, mean_contributions, trees_of
-from training.evaluation.gate import Verdict
+from training.evaluation.gating.gate import Verdict
 from training.evaluation.score_table import markdown_table
+from training.evaluation.table_contributions import TableContribution
+from training.models.completed import exported_form, settings_of
 from training.models.protocols import FittedModel
 from training.publishing.publication import Publication
 from training.publishing.tracking import Run, library_versions
@@ -32,6 +35,20 @@ def log_training(run: Run, candidates: Candidates, publication: Publication, ver
     run.log_text("environment.txt", library_versions())
     run.log_text("verdict.json", json.dumps(json_value(asdict(verdict)), indent=1) + "\n")
     _log_figures(run, candidates)
+
+
+def log_tables(run: Run, contributions: Sequence[TableContribution], campaigns: Sequence[CampaignRelation]) -> None:
+    """Log which table helps and which harms, and what became of older campaigns; nothing for a single table."""
+    rows = [
+        {"table": each.table, "effect": each.effect, "rows": each.rows, "tests": each.tests, **asdict(each.error)}
+        for each in contributions
+    ]
+    if rows:
+        run.log_text("tables.json", json.dumps(json_value(rows), indent=1) + "\n")
+        lines = [*alignment_texts(campaigns), *(each.text() for each in contributions)]
+        run.log_text("tables.md", "".join(f"- {line}\n" for line in lines))
+    for k, each in enumerate(contributions):
+        run.log_metrics({f"table{k}.with": each.error.challenger, f"table{k}.without": each.error.champion})
 
 
 def _log_parameters(run: Run, candidates: Candidates, publication: Publication) -> None:
@@ -59,7 +76,7 @@ def _log_models(run: Run, candidates: Candidates) -> None:
             for score, value in asdict(scores).items()
         }
         with run.child_run(name) as model_run:
-            model_run.log_parameters(asdict(settings))  # type: ignore[call-overload]  # all settings are dataclasses
+            model_run.log_parameters(asdict(settings_of(settings)))  # type: ignore[call-overload]  # all settings are dataclasses
             model_run.log_metrics(metrics)
             _log_folds(model_run, [e for e in candidates.evaluations if e.model == name], candidates.seed)
             _log_contributions(model_run, candidates.fitted[name], candidates.dataset)
@@ -100,7 +117,8 @@ def _log_contributions(run: Run, model: FittedModel, dataset: Dataset) -> None:
     """Table and figure of the feature contributions of a model with trees."""
     if (trees := trees_of(model)) is None:
         return
-    contributions = mean_contributions(trees, dataset)
+    _, read_rows = exported_form(model, dataset)
+    contributions = mean_contributions(trees, read_rows)
     columns: dict[str, list[Any]] = {
         "feature": [feature for feature, _ in contributions],
         "mean_abs_log_slowdown": [size for _, size in contributions],

@@ -1,8 +1,8 @@
 """Tracks runs in MLflow: parameters, metrics, datasets, tables, figures and folders of one training.
 
 Without an address, runs go to the workspace: `mlflow.db` (SQLite) and `mlartifacts/`. With one, runs, artifacts and the
-registry are at that server. MLflow keeps the address in global state; it is set for the duration of a connection and
-restored afterwards.
+registry are at that server. A workspace may be moved or copied (`workspace_paths`). MLflow keeps the address in global
+state; it is set for the duration of a connection and restored afterwards.
 """
 
 import logging
@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from interfere.errors import UnavailableError, UnfitError
 from interfere.records import PairMeasurement
+from training.publishing.workspace_paths import ARTIFACTS, DATABASE, adopt_artifacts, artifact_root
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -108,7 +109,7 @@ def prepare_workspace(work: Path, tracking: str | None = None) -> None:
     Raises UnfitError where the workspace cannot be written, UnavailableError where the server does not answer.
     """
     try:
-        (work / "mlartifacts" if tracking is None else work).mkdir(parents=True, exist_ok=True)
+        (work / ARTIFACTS if tracking is None else work).mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=work):
             pass
     except OSError as error:
@@ -145,6 +146,8 @@ def mlflow_connection(work: Path, tracking: str | None = None) -> Iterator[Any]:
     Raises what `prepare_workspace` raises.
     """
     prepare_workspace(work, tracking)
+    if tracking is None:
+        adopt_artifacts(work, EXPERIMENT)
     os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"
     os.environ.setdefault("GIT_PYTHON_REFRESH", "quiet")
     import mlflow
@@ -179,7 +182,7 @@ def tracked_run(work: Path, name: str, tracking: str | None = None) -> Iterator[
         if experiment:
             experiment_id = experiment.experiment_id
         else:  # a server stores artifacts in its own place
-            artifacts = (work / "mlartifacts").resolve().as_uri() if tracking is None else None
+            artifacts = artifact_root(work) if tracking is None else None
             experiment_id = mlflow.create_experiment(EXPERIMENT, artifact_location=artifacts)
         with mlflow.start_run(experiment_id=experiment_id, run_name=name) as active:
             yield Run(id=active.info.run_id, name=name, experiment=experiment_id, mlflow=mlflow)
@@ -187,7 +190,7 @@ def tracked_run(work: Path, name: str, tracking: str | None = None) -> Iterator[
 
 def database_uri(work: Path) -> str:
     """SQLAlchemy address of the workspace's database."""
-    return f"sqlite:///{(work / 'mlflow.db').resolve()}"
+    return f"sqlite:///{(work / DATABASE).resolve()}"
 
 
 def library_versions() -> str:

@@ -8,6 +8,7 @@ from rich.table import Table as Grid
 
 from interfere.commands.data import importing
 from interfere.commands.data.card import card
+from interfere.commands.data.facts import facts
 from interfere.commands.options import DEFAULT_WORK, Work
 from interfere.commands.output import JsonFlag, emit
 
@@ -74,6 +75,7 @@ def check(folder: Folder = None, as_json: JsonFlag = False) -> None:
 
 
 app.command()(card)
+app.command()(facts)
 
 
 @app.command()

@@ -1,6 +1,8 @@
 """Writes an import whole or not at all: into a folder beside the target first, which then replaces the target.
 
-Law: after a failure the target is what it was before; a folder that holds anything but an earlier import is refused.
+Law 1: after a failure the target is what it was before; a folder that holds anything but an earlier import is refused.
+Law 2: what other sources had said of jobs and pairs in the target is kept. What the same source had said of a job is
+replaced; an import of pairs replaces all that its source had said.
 """
 
 import shutil
@@ -8,9 +10,10 @@ import tempfile
 from pathlib import Path
 
 from interfere.data.dataset_card import CARD_FILE
+from interfere.data.facts import STATIC_SUFFIX, combine_profiles
 from interfere.data.importers.import_card import TITLE, import_card
 from interfere.data.importers.import_result import ImportResult
-from interfere.data.tables import JOBS_FILE, PAIRS_FILE, Table, write_table
+from interfere.data.tables import JOBS_FILE, PAIRS_FILE, Table, read_table, write_table
 from interfere.data.traces import CLUSTERS_FILE, TRACE_FILE, write_trace
 from interfere.errors import ConflictError, UnfitError
 
@@ -36,8 +39,8 @@ def write_import(out: Path, imported: ImportResult) -> tuple[Path, ...]:
         if imported.trace is not None:
             write_trace(folder, imported.trace)
         else:
-            write_table(folder, Table(name=target.name, jobs=imported.jobs, pairs=imported.pairs))
-        (folder / CARD_FILE).write_text(import_card(target.name, imported), encoding="utf-8")
+            write_table(folder, _with_earlier_facts(target, imported))
+        (folder / CARD_FILE).write_text(_card_with_earlier(target, imported), encoding="utf-8")
         names = sorted(path.name for path in folder.iterdir())
         # 2. Replace the target; put it back when that fails.
         if target.exists():
@@ -50,6 +53,27 @@ def write_import(out: Path, imported: ImportResult) -> tuple[Path, ...]:
     finally:
         shutil.rmtree(staging, ignore_errors=True)
     return tuple(out / name for name in names)
+
+
+def _with_earlier_facts(target: Path, imported: ImportResult) -> Table:
+    """The imported table with what other sources had said in the target."""
+    earlier = read_table(target) if (target / JOBS_FILE).exists() else Table(name=target.name, jobs=(), pairs=())
+    replaced = {pair.source for pair in imported.pairs}
+    profiles = [each for each in earlier.profiles if each.source.removesuffix(STATIC_SUFFIX) not in replaced]
+    pairs = [pair for pair in earlier.pairs if pair.source not in replaced]
+    combined = combine_profiles((*profiles, *imported.jobs))
+    return Table(name=target.name, jobs=combined.jobs, pairs=(*pairs, *imported.pairs), sources=combined.sources)
+
+
+def _card_with_earlier(target: Path, imported: ImportResult) -> str:
+    """The card of the import, followed by those of the other formats whose facts the target keeps."""
+    card = import_card(target.name, imported)
+    path = target / CARD_FILE
+    if imported.trace is not None or not path.is_file() or not (target / JOBS_FILE).exists():
+        return card
+    earlier = path.read_text(encoding="utf-8").split(f"{TITLE} `")[1:]
+    others = [f"{TITLE} `{text}" for text in earlier if f"({imported.source_format})" not in text.splitlines()[0]]
+    return "\n".join((card, *others))
 
 
 def check_target(out: Path) -> None:

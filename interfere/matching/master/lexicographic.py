@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from interfere.matching.master.first_columns import seed_columns
-from interfere.matching.master.level import LEVEL_TOLERANCE, LevelSolution, Restriction, solve_level
 from interfere.matching.master.pricing import Prices, reduced_costs
 from interfere.matching.master.problem import (
     BlockCosts,
@@ -24,6 +23,7 @@ from interfere.matching.master.problem import (
     PlacementProblem,
 )
 from interfere.matching.master.restricted_master import LevelLimit
+from interfere.matching.master.single_level import LevelSolution, Restriction, solve_level
 from interfere.time_budget import TimeBudget
 
 SHARE_OF_BUDGET = 0.5  # of what is left, for a level that is not the last
@@ -39,11 +39,6 @@ class LevelResult:
 
     value: float
     lower_bound: float
-
-    @property
-    def is_optimal(self) -> bool:
-        """Whether no placement is better by more than `LEVEL_TOLERANCE`, relative."""
-        return self.value - self.lower_bound <= LEVEL_TOLERANCE * max(abs(self.value), abs(self.lower_bound))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,7 +20,7 @@ from interfere.policy.costs.candidates import Candidates, Start
 from interfere.policy.costs.pair_costs import PairCosts
 from interfere.policy.device_class import DeviceClass
 from interfere.policy.rules.pair_rules import RuleGroup
-from interfere.policy.solve.levels import DecisionProblem, decision_problem
+from interfere.policy.solve.decision_problem import DecisionProblem, decision_problem
 from interfere.policy.solve.search import largest_cost, solve_decision
 from interfere.records import NAN, Action, ActionKind, Alternative, LevelKind, Refusal
 from interfere.time_budget import UNLIMITED, TimeBudget

@@ -15,12 +15,10 @@ from numpy.typing import NDArray
 from interfere.policy.context import PlanningContext
 from interfere.policy.costs.cluster_projection import project_cluster
 from interfere.policy.costs.job_classes import JobKeys, Seat, job_classes, seat_classes
-from interfere.policy.costs.miss_probability import solo_miss_probabilities
-from interfere.policy.costs.objectives import weights
-from interfere.policy.costs.occupancy import solo_occupancy_costs
 from interfere.policy.costs.pair_costs import PairCosts, pair_costs
+from interfere.policy.costs.solo_costs import costs_alone
 from interfere.policy.device_class import DeviceClass
-from interfere.policy.rules.runtime import relative_checkpoint_losses, slowdowns_to_miss, start_weights
+from interfere.policy.rules.runtime import start_weights
 from interfere.records import MAX_SLOWDOWN, ActionKind, Device, Job
 
 Floats = NDArray[np.float64]
@@ -161,10 +159,7 @@ def find_candidates(context: PlanningContext, size: int = 1, *, by_start_weight:
         ).symmetric()
         for device_class in empty
     }
-    solo_cost = {
-        device_class: _solo_cost(pending, table, times[device_class.type], context)
-        for device_class, table in pair_tables.items()
-    }
+    solo_cost = {device_class: _solo_cost(pending, table, context) for device_class, table in pair_tables.items()}
     # 4. Pending jobs beside residents.
     resident_tables, seat_columns = _resident_tables(pending, seats, times, context)
     # 5. What it costs to wait.
@@ -206,17 +201,11 @@ def _wait_costs(context: PlanningContext) -> Mapping[str, float]:
     }
 
 
-def _solo_cost(pending: Sequence[Job], table: PairCosts, times: Floats, context: PlanningContext) -> Floats:
+def _solo_cost(pending: Sequence[Job], table: PairCosts, context: PlanningContext) -> Floats:
     """float64[k]: cost of each class of jobs alone on a device of the table's class; inf where it may not start."""
-    objective = context.objective
     allowed = np.array([table.rows.solo_rule(i) is None for i in range(len(pending))], dtype=bool)
     allowed &= ActionKind.START_ALONE in context.limits.allowed
-    stretch = times + relative_checkpoint_losses(pending, table.rows.runtimes)
-    cost = objective.constant(pending) + objective.rate(pending) * stretch
-    if objective.deadline_miss_price:
-        limits = slowdowns_to_miss(pending, times, context.now_s)
-        cost += objective.deadline_miss_price * weights(pending) * solo_miss_probabilities(limits)
-    return np.where(allowed, cost + solo_occupancy_costs(table, objective), np.inf)
+    return np.where(allowed, costs_alone(table.rows, context), np.inf)
 
 
 def _resident_tables(

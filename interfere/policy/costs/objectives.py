@@ -64,7 +64,7 @@ class Objective:
 
 
 def weights(jobs: Sequence[Job]) -> Floats:
-    """float64[n]: the weight of each job; priorities are levels of their own (`solve.levels`), not factors."""
+    """float64[n]: the weight of each job; priorities are levels (`solve.decision_problem`), not factors."""
     return np.array([job.weight for job in jobs], dtype=np.float64)
 
 

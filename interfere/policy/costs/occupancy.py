@@ -15,7 +15,6 @@ from interfere.policy.rules.jobs_on_class import JobsOnClass
 from interfere.policy.rules.runtime import pair_end_s
 
 if TYPE_CHECKING:
-    from interfere.policy.costs.pair_costs import PairCosts
     from interfere.policy.costs.pair_predictions import PairPredictions
 
 Floats = NDArray[np.float64]
@@ -27,11 +26,11 @@ def occupied_s(row_s: Floats, column_s: Floats, row_slowdown: Floats, column_slo
     return np.maximum(row_end_s, pair_end_s(column_s, row_s, column_slowdown, row_slowdown))
 
 
-def solo_occupancy_costs(table: "PairCosts", objective: Objective) -> Floats:
-    """float64[n]: what each row job of a table costs alone on its device; 0 where occupancy has no price."""
+def solo_occupancy_costs(jobs: JobsOnClass, objective: Objective) -> Floats:
+    """float64[n]: what each job costs alone on its device; 0 where occupancy has no price."""
     if not objective.prices_occupancy:
-        return np.zeros(len(table.rows.jobs))
-    return np.asarray(_price(table.rows, objective) * _runtimes_s(table.rows))
+        return np.zeros(len(jobs.jobs))
+    return np.asarray(_price(jobs, objective) * _runtimes_s(jobs))
 
 
 def pair_occupancy_costs(

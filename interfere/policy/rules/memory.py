@@ -3,7 +3,7 @@
 Two fit when the sum of their peaks is at most capacity · (1 - headroom), and, where a misfit risk is given, when the
 predicted probability that they do not fit is at most that risk. The prediction knows the memory that profiles measured,
 not what a job says of itself. Where no peak is known, the peak that a static trace expects stands in, else the
-working set. Alone a job may use all of a device. Unknown memory forbids nothing.
+working set. Alone a job may use all of a device. Unknown memory counts as none.
 
 A device that grants its memory has floor(ρ · capacity / granule) granules. A job needs what it asks for, else its
 demand, in whole granules: alone and with a co-located job they must not come to more. With ρ > 1 this replaces the sum
@@ -195,11 +195,11 @@ def pair_memory_rules(
 def _exceeds(
     rows: Sequence[MemoryDemand], columns: Sequence[MemoryDemand], capacity_bytes: float, *, oversubscribed: bool
 ) -> Bools:
-    """bool[r, c]: do the known peaks of two, or the working sets as far as they are known, exceed the capacity?"""
-    if oversubscribed:
-        sizes = [np.nan_to_num([demand.working_set_bytes for demand in side]) for side in (rows, columns)]
-    else:
-        sizes = [np.array([demand.needed_bytes for demand in side]) for side in (rows, columns)]
+    """bool[r, c]: do the peaks of two, or their working sets, as far as they are known, exceed the capacity?"""
+    sizes = [
+        np.nan_to_num([demand.working_set_bytes if oversubscribed else demand.needed_bytes for demand in side])
+        for side in (rows, columns)
+    ]
     return np.asarray(np.add.outer(*sizes) > capacity_bytes)
 
 

@@ -28,6 +28,9 @@ HOUR_S = 3600.0
 # A job that has waited very long counts as much as eight: more than the two that would share its device, less than a
 # crowd, so that weights which callers send keep their meaning.
 MAX_AGEING = 8.0
+# Ageing periods that a job waits before its wait counts: in a busy cluster most jobs wait for one or two, and to age
+# those costs the mean without shortening the longest wait (measured: tests/soak/test_starvation.py).
+AGEING_BEGINS = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,15 +169,16 @@ def relative_checkpoint_losses(jobs: Sequence[Job], alone: Sequence[Runtime]) ->
 
 
 def ageing(jobs: Sequence[Job], ageing_s: float) -> Floats:
-    """float64[n], how much waiting counts: 1 + one for each `ageing_s` since submission, at most `MAX_AGEING`.
+    """float64[n], how much waiting counts: 1 + one for each `ageing_s` waited, from `AGEING_BEGINS` of them on.
 
-    In whole steps: among jobs that have waited about as long, costs still decide. 1 where elapsed_s is not known, and
-    for all jobs where `ageing_s` is 0.
+    At most `MAX_AGEING`, in whole steps: among jobs that have waited about as long, costs still decide. 1 where
+    elapsed_s is not known, and for all jobs where `ageing_s` is 0.
     """
     elapsed_s = np.array([job.elapsed_s for job in jobs], dtype=np.float64)
     if ageing_s == 0:
         return np.ones(len(jobs))
-    return np.minimum(MAX_AGEING, 1.0 + np.floor(np.nan_to_num(elapsed_s) / ageing_s))
+    periods = np.floor(np.nan_to_num(elapsed_s) / ageing_s)
+    return np.asarray(np.minimum(MAX_AGEING, 1.0 + np.maximum(0.0, periods - (AGEING_BEGINS - 1))))
 
 
 def start_weights(jobs: Sequence[Job], now_s: float, ageing_s: float) -> Floats:

@@ -9,7 +9,7 @@ from collections import Counter
 import numpy as np
 
 from interfere.matching.master.problem import ColumnKind, Columns, Floats, Placement
-from interfere.policy.solve.levels import DecisionProblem
+from interfere.policy.solve.decision_problem import DecisionProblem
 from interfere.records import Job
 
 Key = tuple[int, ColumnKind, int, int, int]  # block, kind, resource, i, j

@@ -15,8 +15,8 @@ from interfere.policy.costs.candidates import Candidates
 from interfere.policy.costs.job_classes import Seat
 from interfere.policy.costs.pair_costs import PairCosts
 from interfere.policy.device_class import DeviceClass
+from interfere.policy.solve.decision_problem import DecisionProblem
 from interfere.policy.solve.gangs import device_sets
-from interfere.policy.solve.levels import DecisionProblem
 from interfere.records import Device, Job
 
 

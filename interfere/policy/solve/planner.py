@@ -1,24 +1,30 @@
 """One plan for the pending jobs of all sizes: every job starts alone, beside another, or waits, with a reason."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 
 from interfere.errors import InvalidInputError
 from interfere.matching.master.problem import ColumnKind, Placement
 from interfere.policy.answer.actions import AnswerBuilder
-from interfere.policy.answer.merge import all_waiting
-from interfere.policy.context import PlanningContext
+from interfere.policy.answer.merge import all_waiting, merge_plans
+from interfere.policy.context import MAX_CLOSING_TIMES, PlanningContext
 from interfere.policy.costs.candidates import find_candidates, resident_floor
 from interfere.policy.deadlines.infeasible import find_infeasible_deadlines
+from interfere.policy.pool_parts import independent_parts
+from interfere.policy.problem_size import problem_size
+from interfere.policy.solve.decision_problem import DecisionProblem, decision_problem
 from interfere.policy.solve.greedy import place_greedily, waiting_jobs
 from interfere.policy.solve.groups import start_groups
-from interfere.policy.solve.levels import DecisionProblem, decision_problem
 from interfere.policy.solve.queue_order import in_queue_order
-from interfere.policy.solve.rollout import in_order_of_submission
 from interfere.policy.solve.search import DecisionSolution, largest_cost, solve_decision
+from interfere.policy.solve.submission_order import in_order_of_submission
 from interfere.policy.validate import validate_snapshot
-from interfere.records import LevelKind, Plan, PlanLevel, SolveStatus
+from interfere.records import LevelKind, Plan, PlanLevel, Snapshot, SolveStatus
 from interfere.time_budget import TimeBudget
+
+# Costs of pairs and seats up to which all parts are planned as one problem: they take 20 ms.
+CELLS_OF_ONE_PROBLEM = 100_000
 
 
 def plan(context: PlanningContext) -> Plan:
@@ -34,9 +40,28 @@ def plan(context: PlanningContext) -> Plan:
 
 def plan_pending_jobs(context: PlanningContext) -> Plan:
     """The plan for a valid snapshot, or a subproblem of one, whose infeasible deadlines have been set aside."""
-    queue = context.snapshot.pending
-    if not queue:
+    snapshot = context.snapshot
+    if not snapshot.pending:
         return _nothing_pending(context)
+    parts = () if context.custom_objective else [part for part in independent_parts(snapshot) if part.pending]
+    if len(parts) < 2 or problem_size(snapshot, MAX_CLOSING_TIMES).cells <= CELLS_OF_ONE_PROBLEM:
+        return _plan_together(context)
+    return merge_plans(_plan_parts(parts, context), context)
+
+
+def _plan_parts(parts: Sequence[Snapshot], context: PlanningContext) -> list[Plan]:
+    """The plans of parts that have nothing to do with one another; each gets its share of the budget."""
+    sizes = [problem_size(part, MAX_CLOSING_TIMES).cells for part in parts]
+    plans = []
+    for k, part in enumerate(parts):
+        share = context.budget.share(sizes[k] / max(1, sum(sizes[k:])))
+        plans.append(_plan_together(replace(context.subproblem(part), budget=share)))
+    return plans
+
+
+def _plan_together(context: PlanningContext) -> Plan:
+    """The plan of pending jobs as one problem."""
+    queue = context.snapshot.pending
     # 1. What may start, and at which cost: the jobs of each size, and the greedy baseline.
     decision, greedy = _problem(context, by_start_weight=False)
     if waiting_jobs(greedy):

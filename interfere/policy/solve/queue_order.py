@@ -7,8 +7,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 
 from interfere.matching.master.problem import BlockCosts, ColumnKind, Placement
+from interfere.policy.solve.decision_problem import DecisionProblem
 from interfere.policy.solve.greedy import Key, as_placement
-from interfere.policy.solve.levels import DecisionProblem
 from interfere.records import Job
 
 EQUAL = 1e-12  # relative: the same sum in another order

@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from interfere.matching.master.level import LEVEL_TOLERANCE
 from interfere.matching.master.lexicographic import LevelResult, Solution, solve_levels
 from interfere.matching.master.problem import BlockCosts, ColumnKind, Columns, Floats, Placement, PlacementProblem
-from interfere.policy.solve.levels import DecisionProblem
+from interfere.matching.master.tolerance import is_proved
+from interfere.policy.solve.decision_problem import DecisionProblem
 from interfere.records import LevelKind, PlanLevel
 from interfere.time_budget import TimeBudget
 
@@ -30,10 +30,7 @@ class DecisionSolution:
     @property
     def is_optimal(self) -> bool:
         """Whether every level is within the tolerance of its bound."""
-        return all(
-            level.value - level.lower_bound <= LEVEL_TOLERANCE * max(abs(level.value), abs(level.lower_bound))
-            for level in self.levels
-        )
+        return all(is_proved(level.value, level.lower_bound) for level in self.levels)
 
 
 def solve_decision(
@@ -153,12 +150,15 @@ def _within(problem: PlacementProblem, placement: Placement) -> Placement:
 
 
 def _thresholds(decision: DecisionProblem) -> Floats:
-    """Sorted distinct costs of a job that can be the largest; the floor of the residents first."""
-    floor = decision.resident_floor
+    """Sorted distinct costs of a job that can be the largest; first the least that it can be in any placement.
+
+    That is the floor of the residents; without residents 0, where no job starts, or a negative cost.
+    """
     costs = [np.zeros(0)]
     for block, largest in zip(decision.problem.blocks, decision.max_job_costs, strict=True):
         costs += [largest.solo[block.solo_allowed], largest.pair[block.pair_allowed], largest.seat[block.seat_allowed]]
     distinct = np.unique(np.concatenate(costs))
+    floor = decision.resident_floor if decision.resident_floor > -np.inf else float(distinct.min(initial=0.0))
     return np.concatenate([[floor], distinct[distinct > floor]])
 
 

@@ -13,6 +13,7 @@ import numpy as np
 from interfere.predict.measured import StepTimes, contradicts
 from interfere.predict.online.effects import Effects
 from interfere.predict.online.prior import WorkloadKey
+from interfere.predict.online.unseen_device import Coordinates, JobCoordinates, no_coordinates
 from interfere.protocols import Predictor
 from interfere.records import JobProfile, PairBatch
 
@@ -28,6 +29,7 @@ class BasePrediction(NamedTuple):
     log_median: float
     measured: bool  # is it a measurement of this pair?
     families: tuple[str, str] = ("", "")  # of victim and neighbour; "" where unknown
+    coordinates: tuple[Coordinates, Coordinates] = ((), ())  # of both, on a device type that the model never saw
 
 
 _CacheKey = tuple[str, str, str, str]  # victim, neighbour, device type, mode
@@ -43,10 +45,15 @@ class BasePredictions:
         effects: Effects,
         measured: Iterable[tuple[str, str, str, str]],
         step_times: StepTimes,
+        coordinates: JobCoordinates = no_coordinates,
     ) -> None:
-        """`measured`: (victim, neighbour, device type, mode) of the pairs that `inner` answers by a measurement, unless
-        a profile contradicts these `step_times`."""
+        """`coordinates`: of jobs on device types that `inner` never saw.
+
+        `measured`: (victim, neighbour, device type, mode) of the pairs that `inner` answers by a measurement, unless a
+        profile contradicts these `step_times`.
+        """
         self._inner, self._effects, self._step_times = inner, effects, step_times
+        self._coordinates = coordinates
         self.measured_neighbours: dict[WorkloadKey, set[str]] = {}
         for victim, neighbour, device_type, mode in measured:
             self.measured_neighbours.setdefault((victim, device_type, mode), set()).add(neighbour)
@@ -83,11 +90,16 @@ class BasePredictions:
                 allow_extrapolation=True,
             )
             answer = self._inner.predict_pairs(batch)
+            coordinates = [(), ()] * len(missing)
+            if self._inner.knows(device_type, mode):
+                coordinates = [tuple(row) for row in self._coordinates(jobs, device_type, mode).tolist()]
             for k, (pair, profiles) in enumerate(missing):
                 measured = pair[1] in self.measured_neighbours.get((pair[0], device_type, mode), ())
                 measured &= not any(contradicts(job, self._step_times) for job in jobs[2 * k : 2 * k + 2])
                 families = jobs[2 * k].family, jobs[2 * k + 1].family
-                base = BasePrediction(math.log(float(answer.median[k])), measured, families)
+                base = BasePrediction(
+                    math.log(float(answer.median[k])), measured, families, (coordinates[2 * k], coordinates[2 * k + 1])
+                )
                 predictions[pair] = base
                 self._cache[*pair, device_type, mode] = (*profiles, base)
             while len(self._cache) > MAX_CACHED_PAIRS:

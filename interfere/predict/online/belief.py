@@ -2,7 +2,7 @@
 
 Every window is learned with a weight between 0 and 1 under heavy-tailed noise whose size is learned for its stream.
 Nothing is ever frozen: where windows agree with one another but not with the belief, a new epoch begins, of one pair,
-one job (`job_change_point`) or the whole domain (`domain_change_point`).
+one job (`change_points.job`) or the whole domain (`change_points.domain`).
 
 Law: the state is the fold of its windows in their order; equal windows give equal states.
 """
@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from interfere.predict.online import domain_change_point, shifts
+from interfere.predict.online import shifts
 from interfere.predict.online.belief_state import (
     BeliefState,
     DomainBelief,
@@ -21,8 +21,9 @@ from interfere.predict.online.belief_state import (
     ReporterRecord,
     Update,
 )
+from interfere.predict.online.change_points import domain as domain_change
+from interfere.predict.online.change_points.job import JobHistory, LevelTest
 from interfere.predict.online.effects import Effects
-from interfere.predict.online.job_change_point import JobHistory, LevelTest
 from interfere.predict.online.noise import VOTE_INTERVAL, StreamNoise, domain_noise, student_weight
 from interfere.predict.online.prior import ResidualPrior
 
@@ -54,7 +55,7 @@ class Belief:
         self, prior: ResidualPrior, state: BeliefState, knows: Callable[[str, str], bool] = lambda *_: True
     ) -> None:
         """`knows`: whether the wrapped model was trained on a device type and mode."""
-        self.prior, self.effects, self._knows = prior, Effects(prior, state), knows
+        self.prior, self.effects = prior, Effects(prior, state, knows)
 
     @property
     def state(self) -> BeliefState:
@@ -62,15 +63,11 @@ class Belief:
         return self.effects.state
 
     def domain(self, key: tuple[str, str]) -> DomainBelief:
-        """What is believed of a domain; of a new one, the prior, as after a change where the model never saw it."""
-        noise_var = self.prior.noise_var
+        """What is believed of a domain; of a new one, the prior."""
         if domain := self.state.domains.get(key):
             return domain
-        if self._knows(*key):
-            return DomainBelief(noise_var=noise_var, usual_noise_var=noise_var)
-        return DomainBelief(
-            noise_var=noise_var, usual_noise_var=noise_var, epoch=1, covariance=shifts.UNKNOWN_DOMAIN_COVARIANCE
-        )
+        noise_var = self.prior.noise_var
+        return DomainBelief(noise_var=noise_var, usual_noise_var=noise_var, is_unseen=not self.effects.knows(key))
 
     def learn(self, observation: PairObservation) -> LearnedWindow:
         """Learn one window."""
@@ -111,9 +108,7 @@ class Belief:
         self._record_reporter(observation, information)
         # 4. Learn about the whole domain.
         window = RecentWindow(observation, first_error, expected.variance)
-        domain = replace(
-            domain, window_count=domain.window_count + 1, recent=domain_change_point.with_recent(domain, window)
-        )
+        domain = replace(domain, window_count=domain.window_count + 1, recent=domain_change.with_recent(domain, window))
         domain = self._vote_on_noise(domain_key, domain)
         state.domains[domain_key] = domain
         if self._stack_changed(domain_key, domain):
@@ -187,22 +182,22 @@ class Belief:
         """Test whether the software stack has changed when that is due, and begin a new epoch of the domain if so."""
         if domain.window_count < domain.next_test:
             return False
-        first_interval = domain_change_point.FIRST_INTERVAL
+        first_interval = domain_change.FIRST_INTERVAL
         due = replace(domain, next_test=domain.window_count + first_interval, test_interval=first_interval)
-        if not domain_change_point.looks_changed(domain):
+        if not domain_change.looks_changed(domain):
             self.state.domains[key] = replace(due, is_suspect=False)
             return False
         expected = any(other.epoch > domain.epoch for other in self.state.domains.values())
-        noise_var = domain_change_point.found_change(domain, expected=expected)
+        noise_var = domain_change.found_change(domain, expected=expected)
         if math.isnan(noise_var):
             self.state.domains[key] = replace(
                 due,
                 next_test=domain.window_count + domain.test_interval,
-                test_interval=min(2 * domain.test_interval, domain_change_point.MAX_INTERVAL),
+                test_interval=min(2 * domain.test_interval, domain_change.MAX_INTERVAL),
                 usual_noise_var=min(max(domain.usual_noise_var, domain.noise_var), 2.0 * domain.usual_noise_var),
                 is_suspect=False,
             )
-        elif not domain.is_suspect:
+        elif not domain_change.may_be_confirmed(domain):
             self.state.domains[key] = replace(due, is_suspect=True)
         else:
             self._begin_domain_epoch(key, domain, max(noise_var, domain.usual_noise_var))
@@ -221,8 +216,8 @@ class Belief:
             usual_noise_var=noise_var,
             recent=(),
             is_suspect=False,
-            next_test=domain.window_count + domain_change_point.RECENT_WINDOWS,
-            test_interval=domain_change_point.FIRST_INTERVAL,
+            next_test=domain.window_count + domain_change.RECENT_WINDOWS,
+            test_interval=domain_change.FIRST_INTERVAL,
         )
         for stream_key in [each for each in state.streams if shifts.domain_of(each[1]) == key]:
             del state.streams[stream_key]

@@ -8,10 +8,11 @@ from copy import copy
 from dataclasses import dataclass, field, fields
 from typing import NamedTuple, Self
 
-from interfere.predict.online.job_change_point import JobHistory
+from interfere.predict.online.change_points.job import JobHistory
 from interfere.predict.online.noise import StreamKey, StreamNoise
 from interfere.predict.online.prior import Floats, WorkloadKey
 from interfere.predict.online.solo_rates import SoloKey, SoloRate
+from interfere.predict.online.unseen_device import Coordinates, DeviceBelief
 from interfere.records import Progress
 
 DomainKey = tuple[str, str]  # device type, mode
@@ -38,6 +39,7 @@ class PairObservation:
     reporter: str = ""
     families: tuple[str, str] = ("", "")  # of victim and neighbour; "" where unknown
     weight: float = 1.0  # that an operator gave the reporter, in (0, 1]
+    coordinates: tuple[Coordinates, Coordinates] = ((), ())  # of victim and neighbour, on an unseen device type
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +94,7 @@ class DomainBelief:
 
     noise_var: float  # of one window, at variance scale 1; the median of all streams
     usual_noise_var: float  # the same, when the software stack was last found unchanged
+    is_unseen: bool = False  # the model never saw this device type and mode
     epoch: int = 0  # number of changes of the software stack that were found
     mean: tuple[float, float] = (0.0, 0.0)  # constant, and factor of the predicted log slowdown
     covariance: tuple[float, float, float] = (0.0, 0.0, 0.0)  # variance, covariance, variance of the two
@@ -127,6 +130,7 @@ class BeliefState:
     family_shift: dict[tuple[str, str, str, str], LevelShift] = field(default_factory=dict)  # domain, two families
     pairs: dict[WorkloadKey, dict[str, PairEffect]] = field(default_factory=dict)  # by victim and neighbour
     domains: dict[DomainKey, DomainBelief] = field(default_factory=dict)
+    unseen_devices: dict[DomainKey, DeviceBelief] = field(default_factory=dict)  # that the model never saw
     streams: dict[StreamKey, StreamNoise] = field(default_factory=dict)
     histories: dict[WorkloadKey, JobHistory] = field(default_factory=dict)
     reporters: dict[str, ReporterRecord] = field(default_factory=dict)

@@ -8,26 +8,30 @@ update of TrueSkill), so an update costs O(d²) and nothing grows but the number
     w = (ν + 1) / (ν + r² / S)                                  weight of the window under Student's t
     as_victim += w Pφ r / S,   P -= w Pφ φᵀP / S,               and likewise for the others
 
-The model's errors, `as_victim` and `as_neighbour`, do not matter to a measured pair; shifts matter to every pair.
+The model's errors, `as_victim` and `as_neighbour`, do not matter to a measured pair; shifts matter to every pair. On a
+device type that the model never saw, its error has one more term, of both jobs' facts (`unseen_device`).
 Forgetting: every update moves a variance back to the prior's by the share `FORGETTING`, so evidence older than some
 hundred windows fades. Law: the observed pair's prediction moves toward the observation and never past it.
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from interfere.predict.online import shifts
+from interfere.predict.online import shifts, unseen_device
 from interfere.predict.online.belief_state import (
     BeliefState,
     DomainBelief,
+    DomainKey,
     PairEffect,
     PairObservation,
     Posterior,
     Update,
 )
 from interfere.predict.online.prior import Floats, ResidualPrior, RolePrior, WorkloadKey
+from interfere.predict.online.unseen_device import DeviceBelief, PairPoints
 
 FORGETTING = 1 / 400  # per update: a job observed in ten windows a day forgets in about a month
 # Of a measured pair beyond its measurement: two measurements of one public pair differ by .012 to .017.
@@ -49,8 +53,12 @@ class Expectation:
 class Effects:
     """Reads and updates the posteriors of a `BeliefState`."""
 
-    def __init__(self, prior: ResidualPrior, state: BeliefState) -> None:
+    def __init__(
+        self, prior: ResidualPrior, state: BeliefState, knows: Callable[[str, str], bool] = lambda *_: True
+    ) -> None:
+        """`knows`: whether the wrapped model was trained on a device type and mode."""
         self.prior, self.state = prior, state
+        self._knows, self._known_domains = knows, dict[DomainKey, bool]()
         self.unprofiled_var = {role: prior.unprofiled_var(role) for role in ("victim", "neighbour")}
         self._unprofiled_covariance: dict[str, Floats] = {
             role: covariances.unseen + np.diag([self.unprofiled_var[role], *[0.0] * (prior.width - 1)])
@@ -71,7 +79,15 @@ class Effects:
             for posterior, covariance, features in self._model_errors(observation):
                 mean += float(features @ posterior.mean) if posterior else 0.0
                 variance += float(features @ covariance @ features)
+        if domain and domain.is_unseen:
+            of_device = self.of_unseen_device(observation).expected(_points(observation))
+            mean, variance = mean + float(of_device[0][0]), variance + float(of_device[1][0])
         return Expectation(mean=mean, variance=variance, scale=scale)
+
+    def of_unseen_device(self, observation: PairObservation) -> DeviceBelief:
+        """What is believed of the device type of a window, which the model never saw."""
+        stored = self.state.unseen_devices.get(shifts.domain_of(observation.victim))
+        return stored or unseen_device.unobserved(len(observation.coordinates[0]))
 
     def learn(self, observation: PairObservation, domain: DomainBelief, update: Update) -> DomainBelief:
         """Update every posterior of the window's jobs and pair; the domain's belief after it."""
@@ -101,13 +117,18 @@ class Effects:
                 domain.epoch,
             )
         }
-        # 3. The shifts.
+        # 3. The device type, where the model never saw it.
+        if domain.is_unseen:
+            self.state.unseen_devices[shifts.domain_of(observation.victim)] = self.of_unseen_device(
+                observation
+            ).learned(_points(observation), update.gain, update.shrink)
+        # 4. The shifts.
         return shifts.learn_shift(self.state, observation, domain, update)
 
     def pair_prior_var(self, domain: DomainBelief | None, *, measured: bool) -> float:
         """Variance of a pair's effect before any window of it, at variance scale 1."""
         variance = MEASURED_PAIR_VAR if measured else self.prior.pair_var
-        return variance + (shifts.EPOCH_PAIR_VAR if domain and domain.epoch else 0.0)
+        return variance + (shifts.EPOCH_PAIR_VAR if domain and (domain.epoch or domain.is_unseen) else 0.0)
 
     def pair_posterior(
         self, victim: WorkloadKey, neighbour: str, domain: DomainBelief | None, *, measured: bool
@@ -142,11 +163,23 @@ class Effects:
         """float64[d, d]: covariance of a job's vector of model errors before any observation."""
         if key in self.state.unprofiled:
             return self._unprofiled_covariance["victim" if role is self.prior.as_victim else "neighbour"]
+        if not self.knows(shifts.domain_of(key)):
+            return role.unseen * unseen_device.REMAINING_SHARE
         return role.seen if key in self.prior.signatures else role.unseen
+
+    def knows(self, domain: DomainKey) -> bool:
+        """Whether the wrapped model was trained on a domain."""
+        if domain not in self._known_domains:
+            self._known_domains[domain] = self._knows(*domain)
+        return self._known_domains[domain]
 
     def was_observed(self, key: WorkloadKey) -> tuple[bool, bool]:
         """Whether windows taught about a job as victim, and as neighbour."""
         return key in self.state.own_shift, key in self.state.harm_shift
+
+
+def _points(observation: PairObservation) -> PairPoints:
+    return PairPoints.of_pair(observation.coordinates, observation.log_predicted)
 
 
 def _condition(

@@ -4,9 +4,9 @@ The shift of a pair's log slowdown is ::
 
     constant + factor · log ŝ + of both families + own[victim] + harm[neighbour]
 
-The first three belong to an epoch of the domain (device type and mode), which `domain_change_point` finds: before the
+The first three belong to an epoch of the domain (device type and mode), which `change_points.domain` finds: before the
 first such change they are exactly 0. `own` and `harm` drift by themselves a little with every window, and by much where
-`job_change_point` finds that a job has changed. The terms are updated as if they were independent before each window.
+`change_points.job` finds that a job has changed. The terms are updated as if they were independent before each window.
 """
 
 from dataclasses import replace
@@ -27,9 +27,6 @@ OWN_VAR, HARM_VAR = 0.02**2, 0.01**2
 # third of it proportional to the log slowdown.
 EPOCH_OWN_VAR, EPOCH_HARM_VAR, EPOCH_FAMILY_VAR = 0.2**2, 0.15**2, 0.1**2
 EPOCH_CONSTANT_VAR, EPOCH_FACTOR_VAR = 0.15**2, 0.35**2
-# Of constant and factor on a device type that the model never saw. Models of two of Gavel's three device types were off
-# by .03 to .44 of log slowdown on the third, with a standard deviation of .17 to .25 between pairs.
-UNKNOWN_DOMAIN_COVARIANCE = (0.3**2, 0.0, 0.5**2)
 EPOCH_PAIR_VAR = 0.05**2  # of one pair, that no effect of its jobs explains
 # Drift per window. With a noise of .05 the belief then follows a ramp of .5 % a window with a lag of 6 %.
 OWN_DRIFT, HARM_DRIFT = 2e-5, 2e-6

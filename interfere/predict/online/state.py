@@ -23,15 +23,18 @@ from interfere.predict.online.belief_state import (
     RecentWindow,
     ReporterRecord,
 )
+from interfere.predict.online.change_points.job import JobHistory, LevelTest
 from interfere.predict.online.effects import Effects
-from interfere.predict.online.job_change_point import JobHistory, LevelTest
 from interfere.predict.online.noise import StreamNoise
 from interfere.predict.online.prior import Floats, RolePrior, WorkloadKey
 from interfere.predict.online.solo_rates import SoloRate
+from interfere.predict.online.unseen_device import DeviceBelief, PairPoints
 from interfere.predict.residual import OnlineModel
 from interfere.store.json_records import observation_to_json, progress_from_json
 
-FORMAT = 3  # raised whenever learning or this layout changes: states of an older format are then ignored
+FORMAT = 4  # raised whenever learning or this layout changes: states of an older format are then ignored
+_BASIS = ("victims", "neighbours", "log_predicted")  # fields of `PairPoints`
+_POSTERIOR = ("inverse", "mean", "covariance")  # the others of `DeviceBelief`
 _COUNTS = ("observation_count", "down_weighted_count", "alarm_count", "pair_count")
 
 
@@ -58,7 +61,11 @@ def dump_state(model: OnlineModel, *, facts: str = "") -> bytes:
     # 3. Streams.
     arrays["stream_keys"] = names.rows(((reporter, *key) for reporter, key in state.streams), 4)
     arrays["streams"] = np.array([astuple(stream) for stream in state.streams.values()]).reshape(-1, 2)
-    # 4. All else.
+    # 4. Device types that the model never saw.
+    for k, device in enumerate(state.unseen_devices.values()):
+        for name, array in _device_arrays(device).items():
+            arrays[f"device_{k}_{name}"] = array
+    # 5. All else.
     texts = {
         "facts": facts,
         "names": names.list(),
@@ -68,6 +75,7 @@ def dump_state(model: OnlineModel, *, facts: str = "") -> bytes:
             [key, {name: astuple(test) for name, test in history.tests.items()}, history.window_counts]
             for key, history in state.histories.items()
         ],
+        "unseen_devices": list(state.unseen_devices),
         "domains": [[key, _domain_document(domain)] for key, domain in state.domains.items()],
         "reporters": {name: astuple(record) for name, record in state.reporters.items()},
         "reporter_weights": state.reporter_weights,
@@ -131,7 +139,12 @@ def _read_state(effects: Effects, content: bytes) -> tuple[BeliefState, str]:
         # 3. Streams.
         for (reporter, *victim), row in zip(keys_of("stream_keys"), arrays["streams"].tolist(), strict=True):
             state.streams[reporter, (victim[0], victim[1], victim[2])] = StreamNoise(*row)
-    # 4. All else.
+        # 4. Device types that the model never saw.
+        for k, (device_type, mode) in enumerate(texts["unseen_devices"]):
+            basis = PairPoints(*(arrays[f"device_{k}_{name}"] for name in _BASIS))
+            posterior = (arrays[f"device_{k}_{name}"] for name in _POSTERIOR)
+            state.unseen_devices[device_type, mode] = DeviceBelief(basis, *posterior)
+    # 5. All else.
     for key, tests, counts in texts["histories"]:
         state.histories[_key(key)] = JobHistory({name: LevelTest(*test) for name, test in tests.items()}, counts)
     for (device_type, mode), document in texts["domains"]:
@@ -149,6 +162,10 @@ def _read_state(effects: Effects, content: bytes) -> tuple[BeliefState, str]:
     return state, str(texts["facts"])
 
 
+def _device_arrays(device: DeviceBelief) -> dict[str, Floats]:
+    return {name: getattr(device.basis, name) for name in _BASIS} | {name: getattr(device, name) for name in _POSTERIOR}
+
+
 def _domain_document(domain: DomainBelief) -> dict[str, Any]:
     recent = [[asdict(window.observation), window.error, window.variance] for window in domain.recent]
     values = {name: getattr(domain, name) for name in DomainBelief.__dataclass_fields__}
@@ -162,6 +179,7 @@ def _domain_from_document(document: dict[str, Any]) -> DomainBelief:
                 **observation
                 | {name: _key(observation[name]) for name in ("victim", "neighbour")}
                 | {"families": tuple(observation["families"])}
+                | {"coordinates": tuple(tuple(each) for each in observation["coordinates"])}
             ),
             error,
             variance,

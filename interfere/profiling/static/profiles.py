@@ -1,33 +1,20 @@
 """Makes profiles of static traces on a device type: the roofline's step time, kernel table, and memory by use.
 
-Law 1: `attach_static` fills only facts that are absent, and `without_static` is its exact inverse.
+Law 1: `attach_static` fills only facts that are absent, and `interfere.data.facts.without_static` is its exact inverse.
 Law 2: a job without an entry in the catalogue keeps its NaN.
 """
 
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
+from interfere.data.facts import STATIC_FIELDS, STATIC_SUFFIX
 from interfere.devices import find_device_type, has_peak_rates, require_peak_rates
 from interfere.profiling.catalogue import find_factory
 from interfere.profiling.static.roofline import compute_time_s, memory_time_s, operator_time_s
 from interfere.profiling.static.trace import StaticTrace, trace_step
 from interfere.profiling.static.traceable import Factory
-from interfere.records import NAN, JobProfile, KernelStat
-
-STATIC_SUFFIX = "+static"  # ends the source of a profile that carries static facts beside measured ones
-STATIC_FIELDS = (
-    "flops_per_step",
-    "bytes_per_step",
-    "memory_working_set_bytes",
-    "memory_model_bytes",
-    "memory_activation_bytes",
-    "memory_gradient_bytes",
-    "memory_optimizer_bytes",
-    "static_step_time_s",
-    "static_memory_peak_bytes",
-)
+from interfere.records import JobProfile, KernelStat
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,27 +91,6 @@ def attach_static(
         traced=tuple(sorted(traced)),
         unknown=tuple(sorted({job.workload for job in jobs} - traced)),
     )
-
-
-def merge_static(jobs: Sequence[JobProfile], static: JobProfile) -> JobProfile:
-    """The measured profile of the same workload and device type with the facts of `static`; `static` if there is none.
-
-    Measured facts are kept; of two static traces the newer counts.
-    """
-    key = (static.workload, static.device_type)
-    measured = next((job for job in jobs if (job.workload, job.device_type) == key and job.source != "static"), None)
-    if measured is None:
-        return static
-    measured_only = without_static(measured)
-    return _with_static_facts(measured_only, static) if _lacks_static_facts(measured_only) else measured
-
-
-def without_static(job: JobProfile) -> JobProfile:
-    """The profile as it was before `attach_static`."""
-    if not job.source.endswith(STATIC_SUFFIX):
-        return job
-    absent: dict[str, Any] = dict.fromkeys(STATIC_FIELDS, NAN)
-    return replace(job, source=job.source.removesuffix(STATIC_SUFFIX), kernels=(), **absent)
 
 
 def _lacks_static_facts(job: JobProfile) -> bool:

@@ -8,8 +8,8 @@ import pytest
 from typer.testing import CliRunner
 
 from interfere.commands.data.importing import app
+from interfere.data.facts import without_static
 from interfere.data.tables import read_table
-from interfere.profiling.static.profiles import without_static
 
 KNOWN, UNKNOWN = "LM (batch size 5)", "Nobody's model (batch size 5)"
 SPEEDS = {

@@ -5,9 +5,9 @@ import math
 import numpy as np
 import pytest
 
-from interfere.policy.answer.submission_order import projected_means
 from interfere.policy.costs.cluster_projection import project_cluster, running_groups
 from interfere.policy.costs.completion_projection import ProjectedCluster, RunningGroup
+from interfere.policy.solve.submission_order import projected_means
 from tests.policy.closed_clusters import ClosedCluster, server_policy, submission_order
 from tests.policy.oracle.random_clusters import RandomCluster
 from tests.policy.oracle.scalar_costs import ScalarCosts

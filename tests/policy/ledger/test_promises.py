@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from interfere.errors import InvalidInputError
 from interfere.policy.decide import ScopeDecision, decide
 from interfere.policy.ledger.promises import ReconciledPromises, reconcile_promises
-from interfere.records import Action, ActionKind, Device, Job, Limits, Promise, ScopeLedger, Snapshot
+from interfere.records import Action, ActionKind, Device, Job, Limits, ObjectiveKind, Promise, ScopeLedger, Snapshot
 from tests.tables import DEVICE, TablePredictor, context, profile, resolver
 
 NAMES = tuple("abcd")
@@ -88,6 +88,20 @@ def test_a_start_whose_partner_is_gone_is_kept_alone() -> None:
     found = decide(context(snapshot("a", device("d")), Cluster(0).predictor, Cluster(0).resolve, "x"), ledger).plan
     assert [(action.kind, action.device_id, action.cost) for action in found.actions] == [(ALONE, "d", 0.0)]
     assert (found.cost, found.pairs) == (0.0, ())
+
+
+@pytest.mark.parametrize(
+    ("objective", "cost"), [(ObjectiveKind.COST, 2.0 * 900.0 / 3600.0), (ObjectiveKind.ENERGY, 300.0 * 900.0)]
+)
+def test_a_start_whose_partner_is_gone_costs_what_its_device_does(objective: ObjectiveKind, cost: float) -> None:
+    told = (promise("a", "d", "b"), promise("b", "d", "a"))
+    place = replace(device("d"), price_per_hour=2.0, power_w=300.0)
+    left = replace(job("a"), remaining_s=900.0)
+    seen = Snapshot(pending=(left,), devices=(place,), now_s=10.0, objective=objective)
+    ledger = ScopeLedger(scope="default", promises=told)
+    found = decide(context(seen, Cluster(0).predictor, Cluster(0).resolve, "x"), ledger).plan
+    assert found.actions[0].cost == pytest.approx(cost)
+    assert found.cost == pytest.approx(cost)
 
 
 class Cluster:

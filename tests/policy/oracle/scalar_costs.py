@@ -35,7 +35,7 @@ def start_weight(job: Job, ageing_s: float) -> float:
     """How much it counts that the job waits."""
     weight = job.weight
     if ageing_s > 0 and not math.isnan(job.elapsed_s):
-        weight *= min(8, 1 + math.floor(job.elapsed_s / ageing_s))
+        weight *= min(8, 1 + max(0, math.floor(job.elapsed_s / ageing_s) - 2))
     if not math.isnan(job.deadline_s):
         laxity_s = max(0.0, job.deadline_s - NOW_S - job.remaining_s)
         weight *= 1 + 1 / (1 + laxity_s / HOUR_S)

@@ -244,7 +244,7 @@ class OnePair:
         if memory.oversubscription_ratio > 1:
             if self._exceeds(sum(map(self._working_set_bytes, both)), capacity_bytes):
                 found.add(RuleKind.WORKING_SET)
-        elif self._exceeds(sum(map(self._needed_bytes, both)), capacity_bytes):
+        elif self._exceeds(sum(np.nan_to_num([self._needed_bytes(one) for one in both])), capacity_bytes):
             found.add(RuleKind.MEMORY)
         misfit = 1 - self.drawn.fits[self.job.workload, self.partner.workload]
         if predicted and self._exceeds(misfit, self.limits.memory.misfit_risk):

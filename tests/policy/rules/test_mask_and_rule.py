@@ -51,7 +51,7 @@ PAIR_KINDS = {
 def states_a_violation(rule: Rule) -> bool:
     """Do the numbers of a rule show why it forbids?"""
     demands = [demand for demand in (rule.demand, rule.partner_demand) if demand is not None]
-    needed_bytes = sum(demand.needed_bytes for demand in demands)
+    needed_bytes = sum(0.0 if math.isnan(demand.needed_bytes) else demand.needed_bytes for demand in demands)
     working_set_bytes = np.nansum([demand.working_set_bytes for demand in demands])
     granules = (rule.needed_granules or 0) + (rule.partner_needed_granules or 0)
     latency_s = rule.step_time_s * float(np.nan_to_num(rule.slowdown, nan=1.0))

@@ -51,6 +51,19 @@ def test_the_working_set_stands_in_for_an_unknown_peak_and_is_named() -> None:
     assert found.refused[0].reason == "memory: 50 GiB (static trace) + 50 GiB (static trace) > 80 GiB"
 
 
+def test_a_job_that_does_not_fit_alone_shares_with_none_of_unknown_memory() -> None:
+    too_large = replace(RESIDENT, memory_peak_bytes=81 * GIB)
+    assert refused(JOB, too_large) == "memory: unknown + 81 GiB > 80 GiB"
+    almost = replace(RESIDENT, memory_peak_bytes=75 * GIB)
+    assert refused(JOB, almost, memory_headroom=0.1).startswith("memory: unknown + 75 GiB > 72 GiB")
+    pending = replace(JOB, id="b", memory_peak_bytes=81 * GIB)
+    allowed = Limits.of(allowed=frozenset({ActionKind.START_SHARED, ActionKind.WAIT}))
+    devices = (Device(id="d", type=DEVICE, memory_bytes=80 * GIB),)
+    snapshot = Snapshot(pending=(JOB, pending), devices=devices, limits=allowed)
+    found = plan(context(snapshot, TablePredictor({("a", "a"): 1.1}), resolver(profile("a"))))
+    assert [action.kind for action in found.actions] == [ActionKind.WAIT, ActionKind.WAIT]
+
+
 def test_memory_nobody_knows_forbids_nothing() -> None:
     assert refused(JOB, replace(RESIDENT, memory_peak_bytes=79 * GIB)) == ""
 

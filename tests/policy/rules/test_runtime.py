@@ -126,10 +126,10 @@ def test_who_can_still_make_it_and_has_the_least_slack_goes_first() -> None:
 
 
 def test_waiting_counts_in_whole_steps_up_to_a_bound() -> None:
-    jobs = [job(), *(job(elapsed_s=s) for s in (0.0, 99.0, 100.0, 350.0, 700.0, 1e9))]
-    assert ageing(jobs, 100.0).tolist() == [1, 1, 1, 2, 4, 8, 8]
-    assert ageing(jobs, 0.0).tolist() == [1] * 7
-    assert start_weights([job(weight=3.0, elapsed_s=250.0)], 0.0, 100.0)[0] == 9.0
+    jobs = [job(), *(job(elapsed_s=s) for s in (0.0, 299.0, 300.0, 550.0, 899.0, 900.0, 1e9))]
+    assert ageing(jobs, 100.0).tolist() == [1, 1, 1, 2, 4, 7, 8, 8]
+    assert ageing(jobs, 0.0).tolist() == [1] * 8
+    assert start_weights([job(weight=3.0, elapsed_s=450.0)], 0.0, 100.0)[0] == 9.0
 
 
 def test_a_device_is_open_in_its_windows_and_touching_ones_are_one() -> None:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from interfere.policy.solve.planner import plan
-from interfere.records import ActionKind, Device, Job, Limits, ObjectiveKind, Plan, Snapshot, SolveStatus
+from interfere.records import ActionKind, Device, Job, Limits, ObjectiveKind, Plan, Snapshot, SolveStatus, Window
 from tests.tables import TablePredictor, context, profile, resolver
 
 TYPES = ("fast", "slow", "slowest")
@@ -123,3 +123,13 @@ def test_nobody_to_place_beside_many_residents() -> None:
     snapshot, table, profiles = crowd(1, 2, 400, 1)
     found = decided((replace(snapshot, pending=()), table, profiles))
     assert (found.status, found.actions, found.cost) == (SolveStatus.OPTIMAL, (), 0.0)
+
+
+@pytest.mark.parametrize("objective", [ObjectiveKind.MAKESPAN, ObjectiveKind.FINISH_TIME_FAIRNESS])
+def test_the_largest_cost_is_bounded_where_no_job_can_start(objective: ObjectiveKind) -> None:
+    pending = (Job(id="j", workload="w", remaining_s=9.0, attained_s=1.0, elapsed_s=1.0),)
+    closed = Device(id="d", type=TYPES[0], windows=(Window(from_s=100.0, until_s=200.0),))
+    snapshot = Snapshot(pending=pending, devices=(closed,), now_s=0.0, objective=objective)
+    found = plan(context(snapshot, TablePredictor({("w", "w"): 1.1}, devices=TYPES), resolver(profile("w"))))
+    assert found.status is SolveStatus.OPTIMAL
+    assert all(level.lower_bound == level.value for level in found.levels)

@@ -14,7 +14,7 @@ from interfere.predict.residual import OnlineModel
 from interfere.records import PairBatch, Prediction, Progress
 from tests.tables import TablePredictor, profile
 from training.dataset import Dataset
-from training.evaluation.cross_validation import Evaluation
+from training.evaluation.cross_validation import Evaluation, cross_fold_interval
 from training.evaluation.splits import folds
 from training.publishing.residual_prior import OutOfFoldErrors, fit_residual_prior, out_of_fold_errors
 from training.speed import speed
@@ -32,6 +32,8 @@ class Stream:
     job: str
     measured: dict[Pair, float]
     predicted: dict[Pair, float]
+    low: dict[Pair, float]  # ends of the 90 % intervals of the predictions
+    high: dict[Pair, float]
     partners: tuple[str, ...]  # in the order in which they are observed
 
 
@@ -65,13 +67,30 @@ class Corrector:
         raise NotImplementedError
 
 
+class _StreamPredictor(TablePredictor):
+    """A table of predictions with their intervals."""
+
+    def __init__(self, table: dict[Pair, float], stream: Stream, device_type: str) -> None:
+        super().__init__(table, devices=(device_type,))
+        self._stream = stream
+
+    def predict_pairs(self, batch: PairBatch) -> Prediction:
+        names = [job.workload for job in batch.jobs]
+        pairs = [(names[i], names[j]) for i, j in zip(batch.victim, batch.neighbour, strict=True)]
+        return replace(
+            super().predict_pairs(batch),
+            lower=np.exp([self._stream.low[pair] for pair in pairs]),
+            upper=np.exp([self._stream.high[pair] for pair in pairs]),
+        )
+
+
 class Residual(Corrector):
     """`OnlineModel` around a table of predictions of models that never saw the job."""
 
     def __init__(self, stream: Stream, prior: ResidualPrior | None, domain: tuple[str, str]) -> None:
         device, self._mode = domain
         table = {pair: float(np.exp(value)) for pair, value in stream.predicted.items()}
-        self.model = OnlineModel(TablePredictor(table, devices=(device,)), prior)
+        self.model = OnlineModel(_StreamPredictor(table, stream, device), prior)
         names = sorted({name for pair in table for name in pair})
         self._profiles = {name: profile(name, device_type=device) for name in names}
         self._device, self._count = device, 0
@@ -140,6 +159,14 @@ def streams(dataset: Dataset, evaluation: Evaluation, *, seed: int, orders: int)
     """(stream, domain) of all new jobs that have more than `LAST` partners, in `orders` random orders."""
     errors = out_of_fold_errors(dataset, evaluation, seed)
     names = dataset.workloads
+    low, high = cross_fold_interval(
+        dataset,
+        evaluation.index,
+        evaluation.predicted_log,
+        evaluation.fold,
+        novelty=evaluation.novelty,
+        partners=evaluation.partners,
+    )
     measured = errors.log_predicted + errors.error
     for fold in np.unique(evaluation.fold).tolist():
         here = evaluation.fold == fold
@@ -161,6 +188,8 @@ def streams(dataset: Dataset, evaluation: Evaluation, *, seed: int, orders: int)
                     partners=(),
                     measured=dict(zip(pairs, measured[rows].tolist(), strict=True)),
                     predicted=dict(zip(pairs, errors.log_predicted[rows].tolist(), strict=True)),
+                    low=dict(zip(pairs, low[rows].tolist(), strict=True)),
+                    high=dict(zip(pairs, high[rows].tolist(), strict=True)),
                 )
                 for order in range(orders):
                     rng = np.random.default_rng([order, job, domain])
@@ -207,6 +236,48 @@ def curve(all_streams: Sequence[tuple[Stream, int]], make: Callable[[Stream, int
                     if pair in stream.measured:
                         corrector.observe(pair, stream.measured[pair])
     return found
+
+
+def neighbour_bound(all_streams: Sequence[tuple[Stream, int]]) -> float:
+    """MAE of neighbours' speed where a constant and a slope of each new job are fitted to the very pairs asked."""
+    errors: list[float] = []
+    for stream, _ in all_streams:
+        pairs = [(p, stream.job) for p in stream.partners[LAST:] if (p, stream.job) in stream.measured]
+        measured, predicted = (np.array([table[p] for p in pairs]) for table in (stream.measured, stream.predicted))
+        if pairs:
+            design = np.column_stack([np.ones(len(pairs)), predicted])
+            fitted = predicted + design @ np.linalg.lstsq(design, measured - predicted, rcond=None)[0]
+            errors += np.abs(speed(measured) - speed(fitted)).tolist()
+    return float(np.mean(errors))
+
+
+WINDOW_STEPS = (0, 1, 4, 16, 64)
+WINDOW_NOISE = 0.02  # of log slowdown, beside the table's own
+
+
+def coverage(
+    all_streams: Sequence[tuple[Stream, int]], make: Callable[[Stream, int], Residual]
+) -> dict[tuple[str, int], float]:
+    """Coverage of the 90 % intervals after k windows of the new job in each role, by (whose slowdown, k).
+
+    The windows are of random pairs with one half of its partners, "own" and "others" of pairs with the other half.
+    """
+    inside: dict[tuple[str, int], list[bool]] = {(side, k): [] for side in ("own", "others") for k in WINDOW_STEPS}
+    for number, (stream, domain) in enumerate(all_streams):
+        rng, corrector = np.random.default_rng(number), make(stream, domain)
+        half = len(stream.partners) // 2
+        for k in range(WINDOW_STEPS[-1] + 1):
+            if k in WINDOW_STEPS:
+                for partner in stream.partners[half:]:
+                    for side, pair in (("own", (stream.job, partner)), ("others", (partner, stream.job))):
+                        if pair in stream.measured:
+                            answer, truth = corrector.answer(pair), float(np.exp(stream.measured[pair]))
+                            inside[side, k].append(bool(answer.lower[0] <= truth <= answer.upper[0]))
+            partner = stream.partners[int(rng.integers(half))]
+            for pair in ((stream.job, partner), (partner, stream.job)):
+                if pair in stream.measured:
+                    corrector.observe(pair, stream.measured[pair] + WINDOW_NOISE * float(rng.normal()))
+    return {key: float(np.mean(found)) for key, found in inside.items()}
 
 
 def _off(stream: Stream, corrector: Corrector, pair: Pair) -> float:

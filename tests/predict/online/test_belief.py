@@ -7,7 +7,7 @@ import pytest
 
 from interfere.predict.online.belief import Belief
 from interfere.predict.online.belief_state import BeliefState
-from interfere.predict.online.job_change_point import JobHistory
+from interfere.predict.online.change_points.job import JobHistory
 from interfere.predict.online.prior import default_prior
 from tests.predict.online.belief_streams import DOMAIN, LIES, Stream, observation, run_stream, run_upgrade
 
@@ -35,6 +35,19 @@ def test_two_colluding_reporters_of_eight_harm_nobody_else() -> None:
     honest = run_stream(Stream(noise=0.05, reporters=8, windows=1000))
     lied = run_stream(Stream(noise=0.05, reporters=8, windows=1000, lie="times 5", liars=(0, 1)))
     assert lied.error(lied.honest_jobs) <= 1.2 * honest.error(lied.honest_jobs)
+
+
+@pytest.mark.parametrize("seed", [11, 1027, 1045])
+def test_noise_of_a_new_site_is_no_change_of_its_software(seed: int) -> None:
+    """Eight times the noise of training; the errors of its first windows happen to look like shifts of jobs."""
+    for reporters in (4, 8):
+        honest = run_stream(Stream(noise=0.2, seed=seed, reporters=reporters, windows=200))
+        lied = run_stream(
+            Stream(
+                noise=0.2, seed=seed, reporters=reporters, windows=200, lie="growing", liars=(0, 1)[: reporters // 4]
+            )
+        )
+        assert honest.belief.domain(DOMAIN).epoch == lied.belief.domain(DOMAIN).epoch == 0
 
 
 @pytest.mark.parametrize("change", [0.6, 1.5, 3.0])

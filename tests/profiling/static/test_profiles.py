@@ -5,10 +5,11 @@ from dataclasses import replace
 
 import pytest
 
+from interfere.data.facts import combine_facts, without_static
 from interfere.errors import NotFoundError
 from interfere.profiling import catalogue
 from interfere.profiling.static import Traceable
-from interfere.profiling.static.profiles import attach_static, merge_static, static_profile, without_static
+from interfere.profiling.static.profiles import attach_static, static_profile
 from interfere.profiling.static.trace import trace_step
 from interfere.records import JobProfile
 from tests.profiling.static import sample_factories as make
@@ -87,14 +88,13 @@ def test_one_trace_serves_every_device() -> None:
 def test_a_static_profile_joins_a_measured_one_without_changing_it() -> None:
     first = static_profile(trace_step(make.linear), MEASURED.workload, "v100")
     second = static_profile(trace_step(make.linear_adam), MEASURED.workload, "v100")
-    joined = merge_static([MEASURED], first)
+    joined = combine_facts([MEASURED, first])
     assert without_static(joined) == MEASURED
-    assert merge_static([joined], second).memory_optimizer_bytes > 0, "the newer trace counts"
-    assert without_static(merge_static([joined], second)) == MEASURED
-    assert merge_static([first], second) == second
-    assert merge_static([], first) == first
-    own_flops = replace(MEASURED, flops_per_step=5.0)
-    assert merge_static([own_flops], first) == own_flops
+    assert combine_facts([joined, second]).memory_optimizer_bytes > 0, "the newer trace counts"
+    assert without_static(combine_facts([joined, second])) == MEASURED
+    assert combine_facts([first, second]) == second
+    own_flops = combine_facts([replace(MEASURED, flops_per_step=5.0), first])
+    assert (own_flops.flops_per_step, own_flops.bytes_per_step) == (5.0, first.bytes_per_step)
 
 
 # Parameters in millions: of the papers and reference ports, or summed by hand from the layers' shapes.

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from interfere.data.facts import without_static
 from interfere.data.tables import add_profiles, read_table
 from interfere.errors import UnfitError
 from interfere.profiling.measurement_log import lock_log
 from interfere.profiling.static.profiler import StaticProfiler
-from interfere.profiling.static.profiles import static_profile, without_static
+from interfere.profiling.static.profiles import static_profile
 from interfere.profiling.static.table import add_static
 from interfere.profiling.static.trace import trace_step
 from interfere.records import JobProfile

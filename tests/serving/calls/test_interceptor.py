@@ -35,7 +35,9 @@ def channel(metrics: Metrics) -> Iterator[grpc.Channel]:
         "Divide": grpc.unary_unary_rpc_method_handler(divide),
         "Count": grpc.unary_stream_rpc_method_handler(count),
     }
-    interceptor = CallInterceptor(metrics, Executors(Settings()), threading.Event(), slow_call_s=1.0)
+    interceptor = CallInterceptor(
+        metrics, Executors(Settings()), threading.Event(), slow_call_s=1.0, max_message_bytes=2**22
+    )
     server = grpc.server(ThreadPoolExecutor(2), interceptors=[interceptor])
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("t.S", handlers),))
     port = server.add_insecure_port("127.0.0.1:0")

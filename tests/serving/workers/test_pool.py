@@ -130,6 +130,38 @@ def test_an_abandoned_decision_frees_its_worker(working: RunningServer) -> None:
         print(f"the next decision took {time.perf_counter() - start_s:.3f} s")
 
 
+def cpu_s(pid: int) -> float:
+    """Processor time of all threads of a process so far."""
+    runs = Path(f"/proc/{pid}/task").glob("*/schedstat")
+    return sum(int(run.read_text().split()[0]) for run in runs) / 1e9
+
+
+def test_an_abandoned_decision_costs_little_more(working: RunningServer) -> None:
+    (worker,) = workers_of(os.getpid())
+    with grpc.insecure_channel(working.address) as channel:
+        stub, wasted_s = rpc.PolicyServiceStub(channel), []
+        for k in range(5):
+            request = snapshot_to_proto(hard_snapshot(scope=f"s{k}", jobs=150 + 50 * k, budget_s=20.0))
+            call = stub.Match.future(request, timeout=60)
+            time.sleep(0.7)
+            assert not call.done()
+            before_s = cpu_s(worker)
+            call.cancel()
+            time.sleep(1.0)
+            assert workers_of(os.getpid()) == [worker]  # it obeyed
+            wasted_s.append(cpu_s(worker) - before_s)
+    print(f"processor time after the caller gave up: {[f'{1e3 * each:.0f} ms' for each in wasted_s]}")
+    assert max(wasted_s) < 0.05
+
+
+def test_a_hangup_of_the_whole_process_group_ends_no_worker(working: RunningServer) -> None:
+    (worker,) = workers_of(os.getpid())
+    os.kill(worker, signal.SIGHUP)
+    with PolicyClient(working.address, timeout_s=30) as client:
+        assert client.match(snapshot(0.0, "gemm1")).actions
+    assert workers_of(os.getpid()) == [worker]
+
+
 def test_workers_end_with_their_server(serve: Callable[..., RunningServer], settings: Settings) -> None:
     server = serve(replace(settings, decision_workers=2))
     wait_ready(server)

@@ -12,7 +12,7 @@ from training.evaluation.feature_contributions import (
 )
 from training.models.ensemble import EnsembleModel
 from training.models.gbdt import GbdtModel
-from training.models.gp import GpModel
+from training.models.gp.model import GpModel
 
 
 def test_every_row_adds_up_to_its_prediction(small_dataset: Dataset) -> None:

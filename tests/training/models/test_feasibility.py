@@ -94,7 +94,7 @@ def test_the_served_model_answers_with_the_learned_probability(tmp_path: Path) -
         seed=0,
     )
     made = build_publication(candidates, source, encoder)
-    publish(tmp_path / "model", made, dataset, source.tables, encoder)
+    publish(tmp_path / "model", made, dataset, source.tables)
     model, fitted = load_model(tmp_path / "model", encoder), fit_feasibility(rows(table))
     assert fitted is not None
     both = tuple(table.jobs[k] for k in (2, 3))

@@ -12,7 +12,7 @@ from training.models.additive import AdditiveModel, MeanModel
 from training.models.ensemble import EnsembleModel, FittedEnsemble
 from training.models.ensemble_weight import KNOWN, NOVEL, gp_weight
 from training.models.gbdt import GbdtModel
-from training.models.gp import FittedGp, GpModel
+from training.models.gp.model import FittedGp, GpModel
 
 QUICK = GpModel(steps=15, sample=120)
 

@@ -204,9 +204,11 @@ def _profiles(
     """The profiles of all workloads that were seen alone, and the source of their step times in words."""
     samples: dict[tuple[str, str], dict[str, list[float]]] = {}
     progress: dict[tuple[str, str], list[WindowProgress]] = defaultdict(list)
+    ends_s: dict[tuple[str, str], float] = defaultdict(float)
     for window in solo_windows:
         (job,) = window.jobs
         key = (site.workload[job], site.device_type[window.device])
+        ends_s[key] = max(ends_s[key], window.times_s[-1])
         fields = samples.setdefault(key, defaultdict(list))
         for time_s in window.times_s:
             for name, value in site.values[window.device, time_s, job].items():
@@ -220,6 +222,7 @@ def _profiles(
             name: max(values) if name == PEAK_FIELD else fmean(values) for name, values in fields.items()
         }
         facts |= {"step_time_s": given_step_times_s.get(workload, step_time_s), "step_time_sd_s": sd_s}
+        facts["measured_at_s"] = ends_s[workload, device_type]
         jobs.append(JobProfile(workload=workload, device_type=device_type, source="dcgm", **facts))
     source = "a file of rates" if given_step_times_s else "a counter" if site.step_counters else "none"
     return tuple(jobs), source

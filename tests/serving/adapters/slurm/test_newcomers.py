@@ -1,4 +1,4 @@
-"""A workload that nobody knows runs alone, is profiled from its own steps, and may then be paired."""
+"""A workload that nobody knows runs alone, is profiled from its steps, and may then be paired, if the site lets it."""
 
 from collections.abc import Callable
 
@@ -18,13 +18,15 @@ def test_an_unknown_workload_runs_alone_first_and_is_paired_once_its_steps_were_
     slurm = cluster(nodes=1)
     first = slurm.submit("mine", 100, step_s=0.05)
     others = [slurm.submit("rl-rollout", 20) for _ in range(3)]
-    advisor = slurm.advise(slurm.settings(server.address))
+    advisor = slurm.advise(slurm.settings(server.address, allow_extrapolation=True))
     slurm.wait_ended([first], 30)
     (run,) = slurm.runs()[first]
     assert run["company"] == {}
     with PolicyClient(server.address) as client:
         slurm.wait(lambda: bool(client.list_profiles(workload="mine", device_type=DEVICE)), 15)
         (profile,) = client.list_profiles(workload="mine", device_type=DEVICE)
+        answer = client.predict(["mine", "request-server"], device_type=DEVICE)
+    assert {str(source) for source in answer.prediction.source} == {"abstained"}, "a step time alone is too little"
     assert profile.source == "slurm"
     assert profile.step_time_s == pytest.approx(0.05, rel=0.1)
     slurm.wait_ended(others, 30)

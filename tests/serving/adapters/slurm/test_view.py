@@ -78,11 +78,11 @@ def test_the_first_of_the_queue_compete_and_nobody_when_all_is_full() -> None:
 
 
 def test_who_waited_long_weighs_more() -> None:
-    seen = view(pending(1, submit_s=NOW - 299.0), pending(2, submit_s=NOW - 301.0), pending(3, submit_s=NOW - 1500.0))
-    assert [job.elapsed_s for job in seen.snapshot.pending] == [299.0, 301.0, 1500.0]
+    seen = view(pending(1, submit_s=NOW - 299.0), pending(2, submit_s=NOW - 901.0), pending(3, submit_s=NOW - 1500.0))
+    assert [job.elapsed_s for job in seen.snapshot.pending] == [299.0, 901.0, 1500.0]
     assert {job.weight for job in seen.snapshot.pending} == {1.0}
     weights = start_weights(seen.snapshot.pending, NOW, SETTINGS.patience_s)
-    assert weights.tolist() == [1.0, 2.0, 6.0]
+    assert weights.tolist() == [1.0, 2.0, 4.0]
 
 
 def test_whole_units_of_priority_are_levels() -> None:

@@ -1,0 +1,115 @@
+"""Show what each source says of a workload, and which of them counts."""
+
+import math
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.markup import escape
+from rich.table import Column
+from rich.table import Table as Grid
+
+from interfere.commands.options import DEFAULT_WORK, Work
+from interfere.commands.output import JsonFlag, emit
+
+if TYPE_CHECKING:
+    from interfere.data.facts import Fact
+    from interfere.records import JobProfile
+
+Workload = Annotated[str, typer.Argument(help="Name of the workload.")]
+Folder = Annotated[
+    Path | None, typer.Argument(help="Folder of a table. Default: the server's store and the model that it serves.")
+]
+StoreFile = Annotated[Path | None, typer.Option("--store", help="Store of a server. Default: WORK/store.db.")]
+Model = Annotated[Path | None, typer.Option("--model", help="Model folder it serves. Default: WORK/models/champion.")]
+DeviceType = Annotated[str, typer.Option(help="Only on this device type.")]
+
+_UNITS = (("_per_step", ""), ("_s", "s"), ("_bytes", "bytes"), ("_frac", "share"), ("_w", "W"))
+
+
+def facts(
+    workload: Workload,
+    folder: Folder = None,
+    store: StoreFile = None,
+    model: Model = None,
+    device_type: DeviceType = "",
+    work: Work = DEFAULT_WORK,
+    as_json: JsonFlag = False,
+) -> None:
+    """Show every known fact of a workload: value, unit, source, time, device type, and why it counts or not."""
+    from interfere.data.facts import known_facts
+    from interfere.data.tables import read_table
+    from interfere.errors import NotFoundError
+
+    profiles = read_table(folder).profiles if folder else _served_profiles(store, model, work)
+    of_workload = [each for each in profiles if each.workload == workload and device_type in ("", each.device_type)]
+    if not of_workload:
+        known = ", ".join(sorted({each.workload for each in profiles})[:20]) or "none"
+        raise NotFoundError("no profile of this workload", value=workload, remedy=f"known here: {known}")
+    device_types = sorted({each.device_type for each in of_workload})
+    rows = [
+        fact
+        for name in device_types
+        for fact in known_facts([each for each in of_workload if each.device_type == name])
+    ]
+    grid = Grid("device type", Column("fact", no_wrap=True), "value", "source", "measured", "counts")
+    for row in map(_document, rows):
+        value = f"{_short(row['value'])} {row['unit']}"
+        counts = f"{'yes' if row['wins'] else 'no'}: {row['reason']}"
+        texts = (row["device_type"], row["fact"], value, row["source"], row["measured_at"] or "", counts)
+        grid.add_row(*map(escape, texts))
+    emit({"workload": workload, "facts": [_document(row) for row in rows]}, grid, as_json=as_json)
+
+
+def _served_profiles(store: Path | None, model: Path | None, work: Path) -> "tuple[JobProfile, ...]":
+    """What a server knows: the profiles of its model, then those registered, oldest first."""
+    from interfere.errors import NotFoundError
+    from interfere.predict.model_profiles import shipped_profiles
+    from interfere.store.sqlite import SqliteStore
+
+    path, folder = store or work / "store.db", model or work / "models" / "champion"
+    if not path.exists() and (store or not folder.exists()):
+        raise NotFoundError("no such store", value=path, remedy="name a table's folder, or the server's: --store FILE")
+    shipped = shipped_profiles(folder) if model or folder.exists() else ()
+    if not path.exists():
+        return shipped
+    opened = SqliteStore(path, read_only=True)
+    try:
+        return (*shipped, *opened.profiles.all())
+    finally:
+        opened.close()
+
+
+def _document(fact: "Fact") -> dict[str, Any]:
+    return {
+        "fact": fact.name,
+        "value": _value(fact.value),
+        "unit": "FLOP" if "flops" in fact.name else _unit(fact.name),
+        "source": fact.source,
+        "kind": fact.kind.value,
+        "device_type": fact.device_type,
+        "measured_at_s": None if math.isnan(fact.measured_at_s) else fact.measured_at_s,
+        "measured_at": _time(fact.measured_at_s),
+        "wins": fact.wins,
+        "reason": fact.reason,
+    }
+
+
+def _value(value: Any) -> Any:
+    """A number or a text as it is; of a list, how many entries it has."""
+    return len(value) if isinstance(value, tuple) else value
+
+
+def _unit(name: str) -> str:
+    lists = {"kernels": "kernel identities", "busy_s": "stretches", "idle_s": "stretches", "bytes_per_step": "bytes"}
+    return lists.get(name) or next((unit for ending, unit in _UNITS if name.endswith(ending)), "")
+
+
+def _short(value: Any) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def _time(unix_s: float) -> str | None:
+    """The time in UTC; None where it is unknown."""
+    return None if math.isnan(unix_s) else datetime.fromtimestamp(unix_s, UTC).strftime("%Y-%m-%d %H:%M:%S")

@@ -1,0 +1,175 @@
+"""Predictions of the wrapped model, corrected by what was learned: pairs, and matrices in both directions."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from interfere.predict.measured import StepTimes, contradicts
+from interfere.predict.online.base_predictions import BasePredictions
+from interfere.predict.online.belief_state import BeliefState
+from interfere.predict.online.corrected_quantiles import (
+    corrected_matrix,
+    corrected_median,
+    corrected_quantile,
+    measured_cells,
+)
+from interfere.predict.online.effects import Effects
+from interfere.predict.online.novel_pairs import with_observed_cells, with_observed_pairs
+from interfere.predict.online.pair_corrections import Corrections, PairCorrections
+from interfere.predict.online.prior import Floats, WorkloadKey
+from interfere.predict.online.stand_in_profiles import StandInProfiles
+from interfere.predict.online.unseen_device import JobCoordinates
+from interfere.protocols import Predictor
+from interfere.records import JobProfile, MatrixBatch, MatrixPrediction, PairBatch, Prediction, Source
+
+LOWER_LEVEL, UPPER_LEVEL = 0.05, 0.95  # quantiles of a Prediction's interval
+
+
+class CorrectedPredictor:
+    """Asks the wrapped model, and corrects its answers by the effects that were learned."""
+
+    def __init__(
+        self,
+        inner: Predictor,
+        effects: Effects,
+        base_predictions: BasePredictions,
+        stand_ins: StandInProfiles,
+        *,
+        step_times: StepTimes,
+        coordinates: JobCoordinates,
+        knows: Callable[[str, str], str],
+    ) -> None:
+        """`knows`: why a domain cannot be answered, "" where it can; other arguments as of `OnlineModel`."""
+        self._inner, self._effects, self._stand_ins = inner, effects, stand_ins
+        self._corrections = PairCorrections(effects)
+        self._measured_neighbours = base_predictions.measured_neighbours
+        self._step_times, self._coordinates, self._knows = step_times, coordinates, knows
+
+    @property
+    def _state(self) -> BeliefState:
+        return self._effects.state
+
+    def _may_extrapolate(self, batch: PairBatch | MatrixBatch) -> bool:
+        """Whether the wrapped model may extrapolate: by request, or because enough of a new domain was observed."""
+        domain = batch.device_type, batch.mode
+        return batch.allow_extrapolation or bool(self._inner.knows(*domain) and not self._knows(*domain))
+
+    def _coordinates_of(self, jobs: Sequence[JobProfile], device_type: str, mode: str) -> Floats:
+        """float64[n, C]: coordinates of jobs on a device type that the model never saw; C is 0 on any other."""
+        if (device_type, mode) not in self._state.unseen_devices:
+            return np.zeros((len(jobs), 0))
+        return self._coordinates(jobs, device_type, mode)
+
+    def predict_pairs(self, batch: PairBatch) -> Prediction:
+        """The wrapped model's answer times exp(correction), its interval moved along and as wide as the belief."""
+        batch = replace(batch, allow_extrapolation=self._may_extrapolate(batch))
+        answer = self._inner.predict_pairs(batch)
+        if not self._state.domains or len(batch) == 0:
+            return answer
+        keys: list[WorkloadKey] = [(job.workload, batch.device_type, batch.mode) for job in batch.jobs]
+        # 1. Observed pairs that are too novel for the wrapped model, and unprofiled jobs, get an uncorrected answer.
+        if not (batch.allow_extrapolation or self._knows(batch.device_type, batch.mode)):
+            answer = with_observed_pairs(answer, batch, keys, self._state, self._inner)
+        median, lower, upper = answer.median.copy(), answer.lower.copy(), answer.upper.copy()
+        source, reason = list(answer.source), list(answer.reason)
+        unprofiled = self._stand_ins.mask(keys, batch.jobs)
+        for k in np.flatnonzero(unprofiled[batch.victim] | unprofiled[batch.neighbour]).tolist():
+            pair = keys[batch.victim[k]], keys[batch.neighbour[k]]
+            lower[k], median[k], upper[k] = (
+                self._stand_ins.slowdown(*pair, level) for level in (LOWER_LEVEL, 0.5, UPPER_LEVEL)
+            )
+            source[k], reason[k] = Source.MODEL, ""
+        # 2. The correction.
+        is_current = [not contradicts(job, self._step_times) for job in batch.jobs]
+        measured = np.array(
+            [
+                is_current[i] and is_current[j] and keys[j][0] in self._measured_neighbours.get(keys[i], ())
+                for i, j in zip(batch.victim.tolist(), batch.neighbour.tolist(), strict=True)
+            ]
+        )
+        families = [job.family for job in batch.jobs]
+        corrections = self._corrections.pair_beliefs(
+            keys,
+            families,
+            batch.victim,
+            batch.neighbour,
+            np.log(median),
+            measured,
+            self._coordinates_of(batch.jobs, batch.device_type, batch.mode),
+        )
+        for k in np.flatnonzero(corrections.applies & np.isfinite(median)).tolist():
+            if source[k] is Source.MEASURED:  # a measurement that was corrected since is no longer the table's
+                source[k] = Source.MODEL
+        return replace(
+            answer,
+            median=corrected_median(median, corrections),
+            lower=corrected_quantile(lower, median, corrections, LOWER_LEVEL),
+            upper=corrected_quantile(upper, median, corrections, UPPER_LEVEL),
+            source=tuple(source),
+            reason=tuple(reason),
+        )
+
+    def predict_matrix(self, batch: MatrixBatch, *, quantile: float = 0.5) -> MatrixPrediction:
+        """Both matrices of the wrapped model, corrected like pairs."""
+        batch = replace(batch, allow_extrapolation=self._may_extrapolate(batch))
+        answer = self._inner.predict_matrix(batch, quantile=quantile)
+        if not self._state.domains or answer.victim_slowdown.size == 0:
+            return answer
+        victims, neighbours = (
+            [(job.workload, batch.device_type, batch.mode) for job in jobs]
+            for jobs in (batch.victims, batch.neighbours)
+        )
+        # 1. Observed pairs that are too novel for the wrapped model, and unprofiled jobs, get an uncorrected answer.
+        extrapolated = replace(batch, allow_extrapolation=True)
+        if not (batch.allow_extrapolation or self._knows(batch.device_type, batch.mode)):
+            answer = with_observed_cells(
+                answer,
+                victims,
+                neighbours,
+                self._state,
+                lambda: self._inner.predict_matrix(extrapolated, quantile=quantile),
+            )
+        median = answer
+        if quantile != 0.5:
+            median = self._inner.predict_matrix(extrapolated)
+        unprofiled_victims = self._stand_ins.mask(victims, batch.victims)
+        unprofiled_neighbours = self._stand_ins.mask(neighbours, batch.neighbours)
+        for i, j in zip(*np.nonzero(unprofiled_victims[:, None] | unprofiled_neighbours), strict=True):
+            for matrix, level in ((answer, quantile), (median, 0.5)):
+                matrix.victim_slowdown[i, j] = self._stand_ins.slowdown(victims[i], neighbours[j], level)
+                matrix.neighbour_slowdown[i, j] = self._stand_ins.slowdown(neighbours[j], victims[i], level)
+        # 2. The correction, in both directions.
+        forward = self._matrix_corrections(
+            (victims, neighbours), (batch.victims, batch.neighbours), median.victim_slowdown, quantile
+        )
+        backward = self._matrix_corrections(
+            (neighbours, victims), (batch.neighbours, batch.victims), median.neighbour_slowdown.T, quantile
+        )
+        return replace(
+            answer,
+            victim_slowdown=corrected_matrix(answer.victim_slowdown, median.victim_slowdown, forward, quantile),
+            neighbour_slowdown=np.ascontiguousarray(
+                corrected_matrix(answer.neighbour_slowdown.T, median.neighbour_slowdown.T, backward, quantile).T
+            ),
+        )
+
+    def _matrix_corrections(
+        self,
+        keys: tuple[list[WorkloadKey], list[WorkloadKey]],
+        jobs: tuple[Sequence[JobProfile], Sequence[JobProfile]],
+        median: NDArray[np.float32],
+        quantile: float,
+    ) -> Corrections:
+        """The corrections of victims beside neighbours, of which `median` is the prediction."""
+        families = [job.family for job in jobs[0]], [job.family for job in jobs[1]]
+        rows, columns = (np.array([not contradicts(job, self._step_times) for job in side]) for side in jobs)
+        return self._corrections.matrix_beliefs(
+            *keys,
+            families,
+            np.log(median.astype(np.float64)),
+            measured_cells(self._measured_neighbours, *keys) & rows[:, None] & columns,
+            (self._coordinates_of(jobs[0], *keys[0][0][1:]), self._coordinates_of(jobs[1], *keys[0][0][1:])),
+            with_variances=quantile != 0.5,
+        )

@@ -1,0 +1,84 @@
+"""The gRPC server that listens: health from the first moment on, other calls once they are let in."""
+
+import threading
+from contextlib import ExitStack
+from typing import NamedTuple
+
+import grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from interfere.config import Settings
+from interfere.errors import UnfitError
+from interfere.v1 import policy_pb2 as pb
+from interfere.v1 import policy_pb2_grpc as rpc
+from serving.calls.executors import Executors
+from serving.calls.health import NOT_SERVING, SERVING, HealthService
+from serving.calls.interceptor import CallInterceptor
+from serving.metrics import Metrics
+
+SERVICE = pb.DESCRIPTOR.services_by_name["PolicyService"].full_name
+HEALTH = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
+HEALTH_NAMES = ("", SERVICE)  # alive, ready
+INTERRUPTION_S = 0.3  # after the grace, until what still runs is interrupted
+
+
+class Listening(NamedTuple):
+    """A gRPC server that listens."""
+
+    server: grpc.Server
+    port: int
+    health: HealthService
+    interceptor: CallInterceptor
+
+    def end(self) -> None:
+        """Stop at once."""
+        self.server.stop(None).wait(INTERRUPTION_S)
+
+
+def listen(
+    settings: Settings,
+    servicer: rpc.PolicyServiceServicer,
+    metrics: Metrics,
+    stopping: threading.Event,
+    resources: ExitStack,
+) -> Listening:
+    """Answer health checks, and refuse all other calls until they are let in."""
+    max_message_bytes = settings.message_mib * 2**20
+    executors = Executors(settings)
+    interceptor = CallInterceptor(
+        metrics, executors, stopping, slow_call_s=settings.slow_call_s, max_message_bytes=max_message_bytes
+    )
+    server = grpc.server(
+        executors.control,
+        interceptors=[interceptor],
+        options=[
+            ("grpc.max_receive_message_length", max_message_bytes),
+            ("grpc.max_send_message_length", max_message_bytes),
+            ("grpc.so_reuseport", 0),  # a second server on the port must fail, not take half of the calls
+        ],
+    )
+    health = HealthService()
+    rpc.add_PolicyServiceServicer_to_server(servicer, server)
+    health_pb2_grpc.add_HealthServicer_to_server(health, server)
+    reflection.enable_server_reflection((SERVICE, HEALTH, reflection.SERVICE_NAME), server)
+    health.set("", SERVING)
+    health.set(SERVICE, NOT_SERVING)
+    listening = Listening(server, _bind(server, settings.host, settings.port), health, interceptor)
+    resources.callback(listening.end)
+    server.start()
+    return listening
+
+
+def _bind(server: grpc.Server, host: str, port: int) -> int:
+    try:
+        bound = int(server.add_insecure_port(f"{host}:{port}"))
+    except RuntimeError:
+        bound = 0
+    if bound == 0:
+        raise UnfitError(
+            "cannot listen there: the port is in use, or the address is not one of this machine",
+            value=f"{host}:{port}",
+            remedy="stop the other server, or take another port (--port 0 takes a free one)",
+        )
+    return bound

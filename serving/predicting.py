@@ -1,0 +1,148 @@
+"""Predictions as clients ask for them: pairs that may abstain, groups of jobs, and whole matrices.
+
+Law: an answer is made from one `ServedState`, and leaves nothing of the request behind.
+"""
+
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from interfere.errors import InvalidInputError, LimitError, Violation
+from interfere.predict.groups import compose_groups, total_memory_share
+from interfere.protocols import Predictor
+from interfere.records import JobProfile, MatrixBatch, PairBatch, Prediction, Source
+from interfere.wire.messages import MatrixAnswer, MatrixQuery, PairAnswer, PairQuery
+from serving.limits import MAX_CELLS, MAX_PAIRS
+from serving.state import ServedState
+
+
+def predict_pairs(state: ServedState, query: PairQuery) -> PairAnswer:
+    """A prediction or an abstention for every pair; raises only on a broken request."""
+    device_type = _device_type(state, query.device_type)
+    n = len(query.jobs)
+    requested = sum(len(indices) - 1 for indices in query.pairs) or n * (n - 1)
+    if requested > MAX_PAIRS:
+        raise LimitError("too many pairs", value=requested, remedy=f"at most {MAX_PAIRS}; PredictMatrix takes millions")
+    entries = query.pairs or tuple((i, j) for i in range(n) for j in range(n) if i != j)
+    pairs = [(victim, neighbour) for victim, *neighbours in entries for neighbour in neighbours]
+    victim, neighbour = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
+    group_sizes = [len(neighbours) for _, *neighbours in entries]
+    extrapolate = query.allow_extrapolation
+    asked = dict.fromkeys(victim.tolist() + neighbour.tolist())  # other jobs of the request need no answer
+    lookups = {k: state.profile_of_ref(query.jobs[k], device_type, extrapolate=extrapolate) for k in asked}
+    prediction = _predict_known(state.predictor, query, device_type, lookups, victim, neighbour)
+    state.model.encoded_jobs.forget((ref.profile for ref in query.jobs if ref.profile), device_type, query.mode)
+    has_groups = len(entries) < len(victim)
+    if has_groups:
+        memory_bytes = query.device_memory_bytes
+        shares = [total_memory_share([lookups[k][0] for k in entry], memory_bytes) for entry in entries]
+        prediction = compose_groups(prediction, group_sizes, np.array(shares))
+    return PairAnswer(
+        victim=np.array([entry[0] for entry in entries], dtype=np.int64),
+        neighbour=np.array([entry[1] for entry in entries], dtype=np.int64),
+        further=tuple(entry[2:] for entry in entries) if has_groups else (),
+        prediction=prediction,
+        model_version=state.version,
+        device_type=device_type,
+    )
+
+
+def _predict_known(
+    model: Predictor,
+    query: PairQuery,
+    device_type: str,
+    lookups: Mapping[int, tuple[JobProfile | None, str]],
+    victim: NDArray[np.int64],
+    neighbour: NDArray[np.int64],
+) -> Prediction:
+    """The model's prediction where both jobs have profiles; elsewhere the pair abstains with the reason.
+
+    `lookups`: of every job of a pair its profile, or None and the reason why there is none.
+    """
+    known = {job: profile for job, (profile, _) in lookups.items() if profile is not None}
+    index = np.full(len(query.jobs), -1)
+    index[list(known)] = range(len(known))
+    victim_index, neighbour_index = index[victim], index[neighbour]
+    predictable = (victim_index >= 0) & (neighbour_index >= 0)
+    prediction = model.predict_pairs(
+        PairBatch(
+            jobs=tuple(known.values()),
+            victim=victim_index[predictable],
+            neighbour=neighbour_index[predictable],
+            device_type=device_type,
+            mode=query.mode,
+            device_memory_bytes=query.device_memory_bytes,
+            allow_extrapolation=query.allow_extrapolation,
+        )
+    )
+    if predictable.all():
+        return prediction
+
+    def spread(values: NDArray[np.float64]) -> NDArray[np.float64]:
+        all_pairs = np.full(len(predictable), np.nan)
+        all_pairs[predictable] = values
+        return all_pairs
+
+    source = np.full(len(predictable), Source.ABSTAINED, dtype=object)
+    reason = np.full(len(predictable), "", dtype=object)
+    source[predictable], reason[predictable] = prediction.source, prediction.reason
+    for k in np.flatnonzero(~predictable):
+        reason[k] = lookups[int(victim[k])][1] or lookups[int(neighbour[k])][1]
+    return Prediction(
+        median=spread(prediction.median),
+        lower=spread(prediction.lower),
+        upper=spread(prediction.upper),
+        feasibility=spread(prediction.feasibility),
+        source=tuple(source),
+        reason=tuple(reason),
+    )
+
+
+def predict_matrix(state: ServedState, query: MatrixQuery) -> MatrixAnswer:
+    """Both directions of a matrix. It does not abstain: a job without a profile is a violation with its path."""
+    device_type = _device_type(state, query.device_type)
+    sides = {"victims": query.victims, "neighbours": query.neighbours or query.victims}
+    cells = len(sides["victims"]) * len(sides["neighbours"])
+    if cells > MAX_CELLS:
+        raise LimitError("too large a matrix", value=f"{cells} cells", remedy=f"split it: at most {MAX_CELLS} cells")
+    bad: list[Violation] = []
+    jobs: dict[str, list[JobProfile]] = {"victims": [], "neighbours": []}
+    for side, refs in sides.items():
+        for k, ref in enumerate(refs):
+            profile, reason = state.profile_of_ref(ref, device_type, extrapolate=query.allow_extrapolation)
+            if profile is None:
+                what, _, remedy = reason.partition(": ")
+                bad.append(Violation(field=f"{side}[{k}]", what=what, value=repr(ref.name), remedy=remedy))
+            else:
+                jobs[side].append(profile)
+        if bad and not query.neighbours:
+            break  # neighbours are the victims
+    if bad:
+        raise InvalidInputError.from_violations(bad)
+    matrix = state.predictor.predict_matrix(
+        MatrixBatch(
+            victims=tuple(jobs["victims"]),
+            neighbours=tuple(jobs["neighbours"]),
+            device_type=device_type,
+            mode=query.mode,
+            device_memory_bytes=query.device_memory_bytes,
+            allow_extrapolation=query.allow_extrapolation,
+        ),
+        quantile=query.quantile,
+    )
+    for refs in sides.values():
+        state.model.encoded_jobs.forget((ref.profile for ref in refs if ref.profile), device_type, query.mode)
+    return MatrixAnswer(matrix=matrix, model_version=state.version, device_type=device_type)
+
+
+def _device_type(state: ServedState, requested: str) -> str:
+    """The requested device type, else the only one that the model knows."""
+    if requested:
+        return requested
+    known = sorted({domain.device_type for domain in state.model.manifest.domains})
+    if len(known) == 1:
+        return known[0]
+    raise InvalidInputError.from_violations(
+        [Violation(field="device_type", what="is needed", value="''", remedy=f"one of {', '.join(known)}")]
+    )

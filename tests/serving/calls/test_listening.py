@@ -1,0 +1,57 @@
+"""What a server answers while it starts."""
+
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from interfere.client import PolicyClient
+from interfere.v1 import policy_pb2 as pb
+from interfere.v1 import policy_pb2_grpc as rpc
+from serving.calls.listening import SERVICE
+
+
+def test_a_server_that_starts_is_alive_and_not_ready(model_folder: Path, tmp_path: Path) -> None:
+    """Health answers from the first moment on, while the model loads and the log is learned."""
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    command = [sys.executable, "-m", "interfere", "serve", "--json", "--port", str(port)]
+    command += ["--model", str(model_folder), "--work", str(tmp_path)]
+    seen: set[tuple[str, str, str]] = set()
+    with (
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process,
+        grpc.insecure_channel(
+            f"127.0.0.1:{port}", [("grpc.initial_reconnect_backoff_ms", 20), ("grpc.max_reconnect_backoff_ms", 20)]
+        ) as channel,
+    ):
+        stub, health = rpc.PolicyServiceStub(channel), health_pb2_grpc.HealthStub(channel)
+        grpc.channel_ready_future(channel).result(timeout=20.0)
+        end_s = time.monotonic() + 20.0
+        while time.monotonic() < end_s:
+            alive, ready = (
+                health_pb2.HealthCheckResponse.ServingStatus.Name(
+                    health.Check(health_pb2.HealthCheckRequest(service=name), timeout=5.0).status
+                )
+                for name in ("", SERVICE)
+            )
+            try:
+                stub.GetModel(pb.GetModelRequest(), timeout=5.0)
+                answered = "OK"
+            except grpc.RpcError as error:
+                answered = str(error.code().name)  # type: ignore[attr-defined]
+            seen.add((alive, ready, answered))
+            if ready == "SERVING" and answered == "OK":
+                break
+        with PolicyClient(f"127.0.0.1:{port}") as client:
+            client.wait_ready()
+            assert client.predict(["gemm", "infer"]).prediction.median.size == 2
+        process.terminate()
+        assert process.wait(20) == 0
+    assert ("SERVING", "NOT_SERVING", "UNAVAILABLE") in seen
+    assert ("SERVING", "SERVING", "OK") in seen
+    assert {alive for alive, _, _ in seen} == {"SERVING"}
+    assert {answered for _, _, answered in seen} == {"UNAVAILABLE", "OK"}

@@ -1,0 +1,69 @@
+"""Jobs of which less is known: estimated better than as average jobs, and covered or abstained from."""
+
+import numpy as np
+import pytest
+
+from features.pair import FeatureEncoder
+from interfere.data.tables import Table
+from training.dataset import Dataset, build_dataset
+from training.evaluation.poor_profiles import (
+    PROFILES,
+    PoorProfileScore,
+    hide_facts,
+    poor_profiles_markdown,
+    score_poor_profiles,
+)
+from training.evaluation.splits import folds
+from training.models.completed import CompletedModel, jobs_of_rows
+from training.models.gp.model import GpModel
+from training.speed import speed
+
+FOLDS = 2
+
+
+@pytest.fixture(scope="module")
+def scores(dataset: Dataset) -> dict[str, PoorProfileScore]:
+    found = score_poor_profiles(dataset, CompletedModel(inner=GpModel()), "job", 0, FOLDS)
+    return {row.facts: row for row in found}
+
+
+def test_only_hidden_jobs_lose_facts(small: Table) -> None:
+    dataset = build_dataset([small], FeatureEncoder())
+    fold = folds(dataset, "job", 0)[0]
+    visible = PROFILES["step time alone"]
+    rows, before = hide_facts(dataset, fold, visible), dataset.rows.take(fold.test)
+    seen = set(dataset.rows.victim[fold.train].tolist()) | set(dataset.rows.neighbour[fold.train].tolist())
+    for jobs, kept, identity in zip(
+        jobs_of_rows(rows), jobs_of_rows(before), (rows.victim, rows.neighbour), strict=True
+    ):
+        known = np.array([k in seen for k in identity.tolist()])
+        np.testing.assert_array_equal(jobs[known], kept[known])
+        assert (~np.isnan(jobs[~known])).sum() < (~np.isnan(kept[~known])).sum()
+
+
+def test_every_group_of_facts_that_the_table_has_is_hidden_in_turn(scores: dict[str, PoorProfileScore]) -> None:
+    assert next(iter(scores)) == "all facts"
+    assert {"no timeline", "no kernels", "no memory", "step time alone"} <= set(scores)
+    assert "no counters" not in scores  # the shipped table has none
+    text = poor_profiles_markdown("title", tuple(scores.values()))
+    assert text.count("\n| ") == 1 + len(scores)
+
+
+def test_a_job_known_by_its_step_time_is_abstained_from_or_covered(scores: dict[str, PoorProfileScore]) -> None:
+    poor, full = scores["step time alone"], scores["all facts"]
+    assert poor.mae > full.mae
+    assert poor.abstained > full.abstained
+    assert poor.abstained > 0.5 or poor.coverage >= 0.85
+
+
+def test_estimated_facts_err_less_than_average_ones(dataset: Dataset) -> None:
+    completed, centred = [], []
+    for fold in folds(dataset, "job", 0, FOLDS):
+        rows, fitted = (
+            hide_facts(dataset, fold, PROFILES["no kernels"]),
+            CompletedModel(inner=GpModel()).fit(dataset.take(fold.train), 0),
+        )
+        measured = speed(dataset.log_slowdown[fold.test])
+        completed += np.abs(speed(fitted.predict(rows)) - measured).tolist()
+        centred += np.abs(speed(fitted.inner.predict(rows)) - measured).tolist()
+    assert np.mean(completed) < np.mean(centred)

@@ -1,0 +1,275 @@
+"""Rows of an older campaign, measured on another software stack, are translated to the newest one before training.
+
+Campaigns of one device type and sharing mode are compared on the pairs that both measured; where these are too few, on
+what the older one predicts for the pairs of the newer. Where they agree, they are one stack and are pooled as they are.
+Where they differ, the older row s of victim i beside neighbour j on device type d becomes
+
+    log s' = log s + level[d] + slope[d] · (log s - mean) + family[i] + own[i] + own[d, i] + from[j] + from[d, j]
+
+a Bayesian linear regression of the differences with zero-mean normal effects (Rasmussen & Williams, ch. 2.1); its noise
+and the scale of its effects maximise the marginal likelihood on a small grid. A translated row weighs by the variance
+of its translation; it trains, but it is never a test, never published as a measurement, and never trusted by the gate.
+Law: with a single campaign, with campaigns that agree, or with rows that name none, the dataset is returned as it is.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from training.dataset import NOISE_FLOOR, Dataset
+
+MIN_COMPARED = 20  # rows; as many calibrate a new device type
+MAX_MEDIAN_DIFFERENCE = NOISE_FLOOR  # of log slowdown: campaigns that differ by less are of one stack
+MAX_COMPARED = 1_000  # rows of the translation: a decomposition of a second
+# Prior standard deviations of the effects; all together those of a campaign repeated two years later, .2 to .3 of log
+# slowdown, as online learning assumes them too (`interfere.predict.online.shifts`).
+PRIOR_SD = {
+    "level": 0.3,
+    "slope": 0.5,
+    "family": 0.15,
+    "own": 0.1,
+    "own on device": 0.1,
+    "from": 0.1,
+    "from on device": 0.1,
+}
+SCALES, NOISES = (0.25, 0.5, 1.0, 2.0), (0.02, 0.04, 0.06, 0.09, 0.13, 0.2)  # the grid of the search
+ADDITIVE_SHRINKAGE = 1.0  # ridge of the older campaign's own prediction, in rows
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+class Relation(StrEnum):
+    """What an older campaign is to the newest one."""
+
+    SAME = "same stack"
+    TRANSLATED = "translated"
+    UNKNOWN = "cannot be compared"  # too few rows; pooled as it is
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CampaignRelation:
+    """How the rows of an older campaign enter a training."""
+
+    campaign: str
+    newest: str
+    relation: Relation
+    rows: int
+    compared: int  # rows of the newest campaign that both know
+    median_difference: float  # |log new - log old|; NaN where too few were compared
+    noise: float = math.nan  # of the translation, standard deviation of log slowdown
+
+    def text(self) -> str:
+        """One line for people."""
+        names = f"campaign {self.campaign!r} ({self.rows} rows) beside the newer {self.newest!r}"
+        if self.relation is Relation.UNKNOWN:
+            return f"{names}: pooled as it is, only {self.compared} pairs can be compared; measure {MIN_COMPARED} again"
+        figures = f"median difference of {self.compared} pairs {math.expm1(self.median_difference):.1%}"
+        if self.relation is Relation.SAME:
+            return f"{names}: one stack, pooled; {figures}"
+        return f"{names}: another stack, translated to the newer, ± {math.expm1(self.noise):.1%}; {figures}"
+
+
+def align_campaigns(dataset: Dataset) -> tuple[Dataset, tuple[CampaignRelation, ...]]:
+    """The dataset with older campaigns translated to the newest one of their domain, and what became of each."""
+    newest_of_domain = {
+        domain: order[-1] for domain in range(len(dataset.domains)) if (order := _by_age(dataset, domain))
+    }
+    relations = []
+    result = dataset
+    for older in (k for k, name in enumerate(dataset.campaigns) if name):
+        for newest in sorted({c for d, c in newest_of_domain.items() if c != older and _has(dataset, d, older)}):
+            domains = [d for d, c in newest_of_domain.items() if c == newest]
+            result, relation = _align(dataset, result, older, newest, np.array(domains))
+            relations.append(relation)
+    if any(relation.relation is Relation.TRANSLATED for relation in relations):
+        result = replace(result, weight=result.weight / result.weight.mean())
+    return result, tuple(relations)
+
+
+def _has(dataset: Dataset, domain: int, campaign: int) -> bool:
+    return bool(((dataset.domain == domain) & (dataset.campaign == campaign)).any())
+
+
+def _by_age(dataset: Dataset, domain: int) -> list[int]:
+    """The named campaigns of a domain, oldest first: by their last measurement, else by the order of their tables."""
+
+    def age(campaign: int) -> tuple[float, int]:
+        rows = (dataset.domain == domain) & (dataset.campaign == campaign)
+        times_s = dataset.measured_at_s[rows]
+        known_s = times_s[np.isfinite(times_s)]
+        return (float(known_s.max()) if len(known_s) else -math.inf), int(np.flatnonzero(rows).max())
+
+    named = [
+        int(c)
+        for c in np.unique(dataset.campaign[dataset.domain == domain])
+        if dataset.campaigns[int(c)] and (dataset.domain[dataset.campaign == c] == domain).any()
+    ]
+    return sorted(named, key=age)
+
+
+def _align(
+    dataset: Dataset, result: Dataset, older: int, newest: int, domains: Ints
+) -> tuple[Dataset, CampaignRelation]:
+    """`result` with one older campaign translated to a newer one in the given domains."""
+    here = np.isin(dataset.domain, domains)
+    old = np.flatnonzero(here & (dataset.campaign == older))
+    new = np.flatnonzero(here & (dataset.campaign == newest))
+    # 1. Compare what both know.
+    expected, measured = _expected_by(dataset, old, new)
+    known = np.isfinite(expected)
+    decisive = known & measured if (known & measured).sum() >= MIN_COMPARED else known
+    differences = np.abs(dataset.log_slowdown[new] - expected)[decisive]
+    relation = CampaignRelation(
+        campaign=dataset.campaigns[older],
+        newest=dataset.campaigns[newest],
+        relation=Relation.UNKNOWN,
+        rows=len(old),
+        compared=int(decisive.sum()),
+        median_difference=float(np.median(differences)) if len(differences) else math.nan,
+    )
+    if relation.compared < MIN_COMPARED:
+        return result, relation
+    own_error = 0.0 if decisive is not known else _own_error(dataset, old)
+    if relation.median_difference <= max(MAX_MEDIAN_DIFFERENCE, 1.5 * own_error):
+        return result, replace(relation, relation=Relation.SAME)
+    # 2. Fit the translation on them, and translate the older rows.
+    fitted = _fit(dataset, new[known], expected[known])
+    shift, variance = fitted.shift(dataset, old)
+    log_slowdown, weight, aligned = result.log_slowdown.copy(), result.weight.copy(), result.aligned.copy()
+    log_slowdown[old] = dataset.log_slowdown[old] + shift
+    weight[old] *= NOISE_FLOOR**2 / (NOISE_FLOOR**2 + variance + fitted.noise**2)
+    aligned[old] = True
+    lower, upper = result.lower.copy(), result.upper.copy()
+    lower[old], upper[old] = dataset.lower[old] * np.exp(shift), dataset.upper[old] * np.exp(shift)
+    result = replace(result, log_slowdown=log_slowdown, weight=weight, aligned=aligned, lower=lower, upper=upper)
+    return result, replace(relation, relation=Relation.TRANSLATED, noise=fitted.noise)
+
+
+def _expected_by(dataset: Dataset, old: Ints, new: Ints) -> tuple[Floats, NDArray[np.bool_]]:
+    """(log slowdown that the older campaign gives for the newer rows, NaN where it cannot; whether it measured it)."""
+    keys = np.stack([dataset.domain, dataset.rows.victim, dataset.rows.neighbour], axis=1)
+    measured_at = {tuple(key): value for key, value in zip(keys[old].tolist(), dataset.log_slowdown[old], strict=True)}
+    measured = np.array([measured_at.get(tuple(key), np.nan) for key in keys[new].tolist()])
+    predicted = np.full(len(new), np.nan)
+    for domain in np.unique(dataset.domain[new]):
+        predict = _additive(dataset, old[dataset.domain[old] == domain])
+        in_domain = dataset.domain[new] == domain
+        predicted[in_domain] = predict(new[in_domain])
+    is_measured = np.isfinite(measured)
+    return np.where(is_measured, measured, predicted), is_measured
+
+
+def _additive(dataset: Dataset, rows: Ints) -> Callable[[Ints], Floats]:
+    """A sum of effects of victim and neighbour in log slowdown; NaN for a job without a row."""
+    if not len(rows):
+        return lambda index: np.full(len(index), np.nan)
+    jobs, place = np.unique(
+        np.concatenate([dataset.rows.victim[rows], dataset.rows.neighbour[rows]]), return_inverse=True
+    )
+    design = np.zeros((len(rows), 2 * len(jobs)))
+    index = np.arange(len(rows))
+    design[index, place[: len(rows)]] = 1.0
+    design[index, len(jobs) + place[len(rows) :]] = 1.0
+    level = float(dataset.log_slowdown[rows].mean())
+    gram = design.T @ design + ADDITIVE_SHRINKAGE * np.eye(2 * len(jobs))
+    effects = np.linalg.solve(gram, design.T @ (dataset.log_slowdown[rows] - level))
+
+    def predict(asked: Ints) -> Floats:
+        known = np.isin(dataset.rows.victim[asked], jobs) & np.isin(dataset.rows.neighbour[asked], jobs)
+        victim, neighbour = (
+            np.minimum(np.searchsorted(jobs, ids[asked]), len(jobs) - 1)
+            for ids in (dataset.rows.victim, dataset.rows.neighbour)
+        )
+        return np.where(known, level + effects[victim] + effects[len(jobs) + neighbour], np.nan)
+
+    return predict
+
+
+def _own_error(dataset: Dataset, old: Ints) -> float:
+    """Median error of the older campaign's own predictions of its rows."""
+    errors = [
+        np.abs(dataset.log_slowdown[rows] - _additive(dataset, rows)(rows))
+        for domain in np.unique(dataset.domain[old])
+        if len(rows := old[dataset.domain[old] == domain])
+    ]
+    return float(np.median(np.concatenate(errors)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Translation:
+    """The posterior of the effects in row space: `n` compared rows, `u` effects."""
+
+    regressors: Floats  # float64[n, u], times the prior standard deviation of each effect
+    vectors: Floats  # float64[n, n]: eigenvectors of regressors · regressorsᵀ
+    values: Floats  # float64[n]: variances along them, noise included
+    target: Floats  # float64[n]: differences along them
+    scale: float  # of the prior standard deviations
+    noise: float
+    centre: float  # of log slowdown, where the slopes are 0
+
+    def shift(self, dataset: Dataset, rows: Ints) -> tuple[Floats, Floats]:
+        """(difference of the newer log slowdown from the older one, its variance without noise) of rows."""
+        regressors = self.scale * _design(dataset, rows, dataset.log_slowdown[rows] - self.centre)
+        shared = self.scale * (regressors @ self.regressors.T) @ self.vectors
+        variance = (regressors**2).sum(axis=1) - (shared**2 / self.values).sum(axis=1)
+        return shared @ (self.target / self.values), np.maximum(variance, 0.0)
+
+
+def _fit(dataset: Dataset, rows: Ints, expected: Floats) -> _Translation:
+    """The translation of `expected` to the labels of `rows`, at the most likely scale and noise."""
+    kept = np.sort(np.random.default_rng(0).permutation(len(rows))[:MAX_COMPARED])
+    rows, expected = rows[kept], expected[kept]
+    centre = float(expected.mean())
+    regressors = _design(dataset, rows, expected - centre)
+    eigenvalues, vectors = np.linalg.eigh(regressors @ regressors.T)
+    target = vectors.T @ (dataset.log_slowdown[rows] - expected)
+
+    def evidence(scale: float, noise: float) -> float:
+        """Log marginal likelihood up to a constant (Rasmussen & Williams, eq. 2.30)."""
+        values = scale**2 * np.maximum(eigenvalues, 0.0) + noise**2
+        return float(-0.5 * np.sum(target**2 / values + np.log(values)))
+
+    scale, noise = max(((scale, noise) for scale in SCALES for noise in NOISES), key=lambda pair: evidence(*pair))
+    return _Translation(
+        regressors=regressors,
+        vectors=vectors,
+        values=scale**2 * np.maximum(eigenvalues, 0.0) + noise**2,
+        target=target,
+        scale=scale,
+        noise=noise,
+        centre=centre,
+    )
+
+
+def _design(dataset: Dataset, rows: Ints, centred: Floats) -> Floats:
+    """The regressors of rows, each times the prior standard deviation of its effect: float64[p, u]."""
+    domains, jobs = len(dataset.domains), len(dataset.workloads)
+    families = sorted(set(dataset.families) - {""})
+    family = np.array([-1, *(families.index(name) if name else -1 for name in dataset.families)])
+    domain, victim, neighbour = dataset.domain[rows], dataset.rows.victim[rows] - 1, dataset.rows.neighbour[rows] - 1
+    blocks = (
+        ("level", domain, domains, 1.0),
+        ("slope", domain, domains, centred),
+        ("family", family[victim + 1], len(families), 1.0),
+        ("own", victim, jobs, 1.0),
+        ("own on device", domain * jobs + victim, domains * jobs, 1.0),
+        ("from", neighbour, jobs, 1.0),
+        ("from on device", domain * jobs + neighbour, domains * jobs, 1.0),
+    )
+    columns: list[Floats] = []
+    for name, index, width, value in blocks:
+        block = np.zeros((len(rows), width))
+        used = index >= 0
+        block[np.flatnonzero(used), index[used]] = PRIOR_SD[name] * np.broadcast_to(value, len(rows))[used]
+        columns.append(block)
+    return np.concatenate(columns, axis=1)
+
+
+def alignment_texts(relations: Sequence[CampaignRelation]) -> list[str]:
+    """One line for each older campaign."""
+    return [relation.text() for relation in relations]

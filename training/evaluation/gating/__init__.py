@@ -1,0 +1,1 @@
+"""The gate between challenger and champion: on which rows they are compared, and by which rule."""

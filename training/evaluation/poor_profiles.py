@@ -1,0 +1,153 @@
+"""Models fitted on well-described jobs, asked about unseen jobs of which less is known: how far they err, and whether
+their intervals and their abstention say so.
+
+Of every job that a fold hides, the profile is reduced to some facts; its neighbours of training keep theirs. Intervals
+are those of the full profiles: calibrated on the other folds, wider by the novelty that missing facts bring.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from features import activity, counters, kernels, memory, occupancy, roofline
+from features.job import COLUMNS, UTILISATION_COLUMNS
+from interfere.predict.intervals import MAX_NOVELTY
+from training.dataset import Dataset, PairRows
+from training.evaluation.splits import Fold, folds
+from training.interval_calibration import HIGH, LOW, fit_intervals, partner_counts
+from training.models.completed import ENCODER, CompletedModel, FittedCompleted, jobs_of_rows
+from training.speed import speed
+
+STEP_TIME = "log_step_time_s"
+OF_THE_DEVICE = frozenset(name for name in COLUMNS if name.startswith(("device_", "mode_")))  # known of any job
+PROFILES: Mapping[str, frozenset[str]] = {  # the columns that are left of an unseen job's profile
+    "all facts": frozenset(COLUMNS),
+    "no timeline": frozenset(COLUMNS) - (frozenset(activity.COLUMNS) - {STEP_TIME}),
+    "no kernels": frozenset(COLUMNS) - frozenset(kernels.COLUMNS),
+    "no occupancy": frozenset(COLUMNS) - frozenset(occupancy.COLUMNS),
+    "no counters": frozenset(COLUMNS) - frozenset(counters.COLUMNS),
+    "no memory": frozenset(COLUMNS) - frozenset(memory.COLUMNS),
+    "no operations or traffic": frozenset(COLUMNS) - frozenset(roofline.COLUMNS),
+    "utilisation and memory": UTILISATION_COLUMNS,
+    "step time alone": frozenset({STEP_TIME}),
+}
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoorProfileScore:
+    """One model on unseen jobs with the same facts left, over all folds of a split."""
+
+    facts: str  # key of `PROFILES`
+    mae: float  # mean |y - ŷ| of speed over all tests, answered or not
+    abstained: float  # share of the tests that are too novel to be answered
+    mae_answered: float  # NaN where none is answered
+    mae_abstained: float  # NaN where all are answered
+    coverage: float  # share of the answered tests inside their 90 % interval
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Tests:
+    """The tests of all folds under one profile."""
+
+    predicted_log: Floats
+    novelty: Floats
+
+
+def score_poor_profiles(
+    dataset: Dataset, model: CompletedModel, split: str, seed: int, count: int | None = None
+) -> tuple[PoorProfileScore, ...]:
+    """Scores of the model for each of `PROFILES` that hides a fact of this dataset, all facts first."""
+    split_folds = folds(dataset, split, seed, count)
+    fitted = [model.fit(dataset.take(fold.train), seed) for fold in split_folds]
+    full = _tests(dataset, split_folds, fitted, PROFILES["all facts"])
+    absent = np.asarray(np.isnan(np.concatenate(jobs_of_rows(dataset.rows))).all(axis=0)).tolist()
+    has_fact = {name for name, nowhere in zip(COLUMNS, absent, strict=True) if not nowhere}
+    return tuple(
+        _score(dataset, split_folds, facts, full, _tests(dataset, split_folds, fitted, columns))
+        for facts, columns in PROFILES.items()
+        if facts == "all facts" or has_fact - columns - OF_THE_DEVICE
+    )
+
+
+def hide_facts(dataset: Dataset, fold: Fold, visible: frozenset[str]) -> PairRows:
+    """The test rows of the fold, with only the `visible` columns left of jobs that no training row shows."""
+    rows, trained = dataset.rows.take(fold.test), dataset.rows.take(fold.train)
+    seen = np.concatenate([trained.victim, trained.neighbour])
+    hidden = np.array([name not in visible | OF_THE_DEVICE for name in COLUMNS])
+    victims, neighbours = (
+        np.where(~np.isin(identity, seen)[:, None] & hidden, np.float32(np.nan), jobs)
+        for identity, jobs in zip((rows.victim, rows.neighbour), jobs_of_rows(rows), strict=True)
+    )
+    return replace(rows, pairs=ENCODER.encode_pairs(victims, neighbours))
+
+
+def poor_profiles_markdown(title: str, scores: tuple[PoorProfileScore, ...]) -> str:
+    """The scores as a Markdown table."""
+    lines = [
+        f"### {title}",
+        "",
+        "| facts of an unseen job | MAE | abstains | MAE answered | MAE abstained | 90 % covers |",
+        "|---|---|---|---|---|---|",
+        *(
+            f"| {row.facts} | {row.mae:.4f} | {row.abstained:.0%} | {_figure(row.mae_answered)} | "
+            f"{_figure(row.mae_abstained)} | {'-' if np.isnan(row.coverage) else f'{row.coverage:.0%}'} |"
+            for row in scores
+        ),
+    ]
+    return "\n".join([*lines, ""])
+
+
+def _figure(value: float) -> str:
+    return "-" if np.isnan(value) else f"{value:.4f}"
+
+
+def _tests(
+    dataset: Dataset, split_folds: tuple[Fold, ...], fitted: list[FittedCompleted], visible: frozenset[str]
+) -> _Tests:
+    rows = [hide_facts(dataset, fold, visible) for fold in split_folds]
+    return _Tests(
+        predicted_log=np.concatenate([model.predict(r) for model, r in zip(fitted, rows, strict=True)]),
+        novelty=np.concatenate([model.novelty(r) for model, r in zip(fitted, rows, strict=True)]),
+    )
+
+
+def _score(dataset: Dataset, split_folds: tuple[Fold, ...], facts: str, full: _Tests, poor: _Tests) -> PoorProfileScore:
+    index = np.concatenate([fold.test for fold in split_folds])
+    fold_of_test = np.repeat(np.arange(len(split_folds)), [len(fold.test) for fold in split_folds])
+    partners = np.concatenate([_partners(dataset, fold) for fold in split_folds])
+    measured_log, domain = dataset.log_slowdown[index], dataset.domain[index] + 1
+    # 1. Intervals from the full profiles of the other folds.
+    low, high = np.full(len(index), np.nan), np.full(len(index), np.nan)
+    for k in range(len(split_folds)):
+        tests, others = fold_of_test == k, fold_of_test != k
+        intervals = fit_intervals(
+            (measured_log - full.predicted_log)[others],
+            novelty=full.novelty[others],
+            partners=partners[others],
+            domain=domain[others],
+            domains=len(dataset.domains),
+        )
+        facts_of_tests = {"novelty": poor.novelty[tests], "partners": partners[tests], "domain": domain[tests]}
+        low[tests] = poor.predicted_log[tests] + intervals.quantile(LOW, **facts_of_tests)
+        high[tests] = poor.predicted_log[tests] + intervals.quantile(HIGH, **facts_of_tests)
+    # 2. Scores, apart for what is answered and what is not.
+    error = np.abs(speed(measured_log) - speed(poor.predicted_log))
+    answered = poor.novelty <= MAX_NOVELTY
+    inside = (low <= measured_log) & (measured_log <= high)
+    return PoorProfileScore(
+        facts=facts,
+        mae=float(error.mean()),
+        abstained=float(1.0 - answered.mean()),
+        mae_answered=float(error[answered].mean()) if answered.any() else float("nan"),
+        mae_abstained=float(error[~answered].mean()) if not answered.all() else float("nan"),
+        coverage=float(inside[answered].mean()) if answered.any() else float("nan"),
+    )
+
+
+def _partners(dataset: Dataset, fold: Fold) -> NDArray[np.int64]:
+    rows, counts = dataset.rows.take(fold.test), partner_counts(dataset.take(fold.train))
+    return np.minimum(counts[rows.domain, rows.victim], counts[rows.domain, rows.neighbour])

@@ -1,0 +1,98 @@
+"""Which table helps a training and which harms it: errors on trusted rows of the other tables, with it and without it.
+
+The rows are those of the folds of `pair`: each is predicted by a model whose training rows hide its pair in every
+table. Rows that were observed, or translated from another software stack, are no tests. Campaigns are compared and
+translated within the training rows of each fold, with and without the table.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from training.campaigns import align_campaigns
+from training.dataset import Dataset
+from training.evaluation.gating.comparison import Difference, PairedPredictions, compare
+from training.evaluation.splits import MIN_TRAIN_ROWS, Fold, folds
+from training.models.protocols import ModelSettings
+
+MIN_TESTS = 20  # rows; as many calibrate a new device type
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableContribution:
+    """What one table does to the predictions of trusted rows of the others."""
+
+    table: str
+    rows: int  # of the table
+    tests: int  # trusted rows of the other tables; 0 where too few to tell
+    error: Difference  # of speed: `challenger` with the table, `champion` without it
+
+    @property
+    def effect(self) -> str:
+        """`helps`, `harms`, or why neither can be said."""
+        if not self.tests:
+            return f"cannot be judged: under {MIN_TESTS} trusted rows in other tables"
+        return "helps" if self.error.high < 0 else "harms" if self.error.low > 0 else "neither helps nor harms clearly"
+
+    def text(self) -> str:
+        """One line for people."""
+        line = f"table {self.table} ({self.rows} rows) {self.effect}"
+        if not self.tests:
+            return line
+        return (
+            f"{line}: error of speed on {self.tests} trusted rows of the others {self.error.challenger:.4f} with it, "
+            f"{self.error.champion:.4f} without (difference {self.error.low:+.4f} to {self.error.high:+.4f})"
+        )
+
+
+def table_contributions(
+    dataset: Dataset, names: Sequence[str], model: ModelSettings, seed: int
+) -> tuple[TableContribution, ...]:
+    """One entry per table that has rows, where there are two; `dataset` as built, without translations."""
+    present = [int(table) for table in np.unique(dataset.table)]
+    if len(present) < 2:
+        return ()
+    trusted = ~(dataset.observed | align_campaigns(dataset)[0].aligned)
+    pair_folds = folds(dataset, "pair", seed)
+    whole = _predict(dataset, pair_folds, np.ones(len(dataset), dtype=bool), model, seed)
+    contributions = []
+    for table in present:
+        others = dataset.table != table
+        tests = trusted & others
+        without = _predict(dataset, pair_folds, others, model, seed) if tests.sum() >= MIN_TESTS else whole * np.nan
+        tests &= np.isfinite(whole) & np.isfinite(without)
+        rows = dataset.take(tests)
+        error, _ = compare(
+            [
+                PairedPredictions(
+                    domain=rows.domain,
+                    victim=rows.rows.victim,
+                    neighbour=rows.rows.neighbour,
+                    measured=rows.log_slowdown,
+                    challenger=whole[tests],
+                    champion=without[tests],
+                )
+            ],
+            seed,
+        )
+        contributions.append(
+            TableContribution(table=names[table], rows=int((~others).sum()), tests=int(tests.sum()), error=error)
+        )
+    return tuple(contributions)
+
+
+def _predict(
+    dataset: Dataset, pair_folds: Sequence[Fold], kept: NDArray[np.bool_], model: ModelSettings, seed: int
+) -> Floats:
+    """Out-of-fold log slowdowns, float64[p], of models fitted on the kept rows; NaN where too few of them train."""
+    predicted = np.full(len(dataset), np.nan)
+    for fold in pair_folds:
+        train = fold.train[kept[fold.train]]
+        if len(train) >= MIN_TRAIN_ROWS:
+            fitted = model.fit(align_campaigns(dataset.take(train))[0], seed)
+            predicted[fold.test] = fitted.predict(dataset.rows.take(fold.test))
+    return predicted

@@ -1,0 +1,118 @@
+"""Any model behind the completion of facts: absent facts are estimated first, in training as in serving.
+
+The inner model is fitted on completed rows and its graph reads such; `predict` takes rows as they were encoded.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from features.pair import FeatureEncoder
+from interfere.predict.completion import FactCompletion, fit_completion
+from interfere.predict.novelty import JobSpace, pair_novelty
+from training.dataset import Dataset, PairRows
+from training.models.protocols import FittedModel, ModelSettings
+
+ENCODER = FeatureEncoder()  # computes the columns of a pair again from its two completed jobs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FittedCompleted:
+    """A fitted model with the completion of its training rows."""
+
+    inner: Any  # a FittedModel, perhaps with a `space` or `to_matrix_onnx`
+    completion: FactCompletion
+
+    @property
+    def name(self) -> str:
+        """Name of the inner model."""
+        return str(self.inner.name)
+
+    @property
+    def space(self) -> JobSpace | None:
+        """Space of the known jobs; None for a model without one."""
+        space: JobSpace | None = getattr(self.inner, "space", None)
+        return space
+
+    def completed(self, rows: PairRows) -> PairRows:
+        """The rows that the inner model reads."""
+        return complete_rows(rows, self.completion)
+
+    def predict(self, rows: PairRows) -> NDArray[np.float64]:
+        """Predicted log slowdowns, float64[p]."""
+        return np.asarray(self.inner.predict(self.completed(rows)), dtype=np.float64)
+
+    def novelty(self, rows: PairRows) -> NDArray[np.float64]:
+        """Novelty of each pair, float64[p] in [0, 1]; 0 for a model without a space of jobs."""
+        if self.space is None:
+            return np.zeros(len(rows))
+        victim, neighbour = (self.space.novelty(*self.completion.complete(jobs)) for jobs in jobs_of_rows(rows))
+        return pair_novelty(victim, neighbour)
+
+    def threshold_rows(self, rows: PairRows) -> PairRows:
+        """Rows on which the inner model's graph is most likely to differ from it."""
+        return self.inner.threshold_rows(self.completed(rows))  # type: ignore[no-any-return]
+
+    def to_onnx(self) -> bytes:
+        """`pair.onnx` of the inner model: it reads completed rows."""
+        return bytes(self.inner.to_onnx())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompletedModel:
+    """Settings of a model that is fitted on completed rows."""
+
+    inner: ModelSettings
+
+    @property
+    def name(self) -> str:
+        """Name of the inner model."""
+        return self.inner.name
+
+    def fit(self, dataset: Dataset, seed: int) -> FittedCompleted:
+        """Learn the completion from the jobs of these rows, and fit the inner model on the completed rows."""
+        completion = completion_of(dataset)
+        return FittedCompleted(inner=self.inner.fit(complete_dataset(dataset, completion), seed), completion=completion)
+
+
+def settings_of(model: ModelSettings) -> ModelSettings:
+    """The settings of the model itself."""
+    return model.inner if isinstance(model, CompletedModel) else model
+
+
+def exported_form(model: FittedModel, dataset: Dataset) -> tuple[Any, Dataset]:
+    """(the model whose graph is exported, the rows that this graph reads)."""
+    if isinstance(model, FittedCompleted):
+        return model.inner, complete_dataset(dataset, model.completion)
+    return model, dataset
+
+
+def completion_of(dataset: Dataset) -> FactCompletion:
+    """The completion that the distinct jobs of the rows allow."""
+    jobs = np.ascontiguousarray(np.concatenate(jobs_of_rows(dataset.rows)))
+    workload = np.concatenate([dataset.rows.victim, dataset.rows.neighbour])
+    _, first = np.unique(jobs.view(np.uint32), axis=0, return_index=True)  # by bits: NaN equals NaN
+    return fit_completion(jobs[first], workload[first])
+
+
+def complete_dataset(dataset: Dataset, completion: FactCompletion) -> Dataset:
+    """The dataset with completed rows."""
+    return replace(dataset, rows=complete_rows(dataset.rows, completion))
+
+
+def complete_rows(rows: PairRows, completion: FactCompletion) -> PairRows:
+    """The rows with the absent facts of both jobs estimated."""
+    victims, neighbours = jobs_of_rows(rows)
+    if not (np.isnan(victims).any() or np.isnan(neighbours).any()):
+        return rows
+    return replace(
+        rows, pairs=ENCODER.encode_pairs(completion.complete(victims)[0], completion.complete(neighbours)[0])
+    )
+
+
+def jobs_of_rows(rows: PairRows) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """(victims, neighbours), float32[p, F] each."""
+    width = len(ENCODER.job_names)
+    return rows.pairs[:, :width], rows.pairs[:, width : 2 * width]

@@ -1,0 +1,1 @@
+"""The Gaussian process over ordered pairs: fit and hyperparameters, posterior mean, export."""

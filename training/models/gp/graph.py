@@ -1,0 +1,87 @@
+"""The posterior mean of the Gaussian process as torch modules, for export only; float64 inside, float32 outside."""
+
+import torch
+from torch import Tensor, nn
+
+from interfere.predict.novelty import JobSpace
+from training.models.ensemble_weight import gp_weight
+from training.models.gp.posterior import GpPosterior
+
+
+class JobSpaceGraph(nn.Module):  # type: ignore[misc]  # torch is Any to the checker
+    """`JobSpace` in torch: kernel rows and novelty of encoded jobs."""
+
+    def __init__(self, space: JobSpace) -> None:
+        super().__init__()
+        for name in ("columns", "centre", "scale", "reach", "points", "inverse"):
+            self.register_buffer(name, torch.from_numpy(getattr(space, name)))
+        self.register_buffer("squared_norm", (self.points * self.points).sum(1))
+
+    def kernel(self, jobs: Tensor) -> Tensor:
+        """Kernel of each job against the training jobs: float64[n, m] of float32[n, F]."""
+        scaled = (jobs[:, self.columns].double() - self.centre) * self.scale
+        scaled = torch.where(scaled.isnan(), torch.zeros_like(scaled), scaled)
+        coordinates = torch.minimum(torch.maximum(scaled, -self.reach), self.reach)
+        squared_norm = (coordinates * coordinates).sum(1, keepdim=True)
+        distance = squared_norm + self.squared_norm - 2.0 * (coordinates @ self.points.T)
+        return torch.exp(-0.5 * distance.clamp(min=0.0))
+
+    def novelty(self, jobs: Tensor) -> Tensor:
+        """Novelty of each job: float64[n] in [0, 1] of float32[n, F]."""
+        kernel = self.kernel(jobs)
+        return (1.0 - ((kernel @ self.inverse) * kernel).sum(1)).clamp(0.0, 1.0)
+
+
+class GpGraph(nn.Module):  # type: ignore[misc]  # torch is Any to the checker
+    """The arrays of the posterior, which all graphs below share."""
+
+    def __init__(self, posterior: GpPosterior) -> None:
+        super().__init__()
+        self.job_columns = posterior.job_columns
+        self.main = JobSpaceGraph(posterior.main_space)
+        self.interaction = JobSpaceGraph(posterior.interaction_space)
+        for name in ("level", "victim", "neighbour", "both", "own", "from_neighbour"):
+            self.register_buffer(name, torch.from_numpy(getattr(posterior, name)))
+
+
+class GpPairGraph(GpGraph):
+    """`pair.onnx` of the Gaussian process."""
+
+    def forward(self, pairs: Tensor, victim: Tensor, neighbour: Tensor, domain: Tensor) -> Tensor:
+        """log_slowdown float32[p]."""
+        victims, neighbours = pairs[:, : self.job_columns], pairs[:, self.job_columns : 2 * self.job_columns]
+        interactions = ((self.interaction.kernel(victims) @ self.both) * self.interaction.kernel(neighbours)).sum(1)
+        main_effects = self.main.kernel(victims) @ self.victim + self.main.kernel(neighbours) @ self.neighbour
+        identities = self.own[domain, victim] + self.from_neighbour[domain, neighbour]
+        return (self.level[domain] + main_effects + interactions + identities).float()
+
+
+class WeightedGpPairGraph(GpPairGraph):
+    """The Gaussian process's term of the ensemble's weighted sum, and the weight of the trees."""
+
+    def forward(self, pairs: Tensor, victim: Tensor, neighbour: Tensor, domain: Tensor) -> tuple[Tensor, Tensor]:
+        """weight · log_slowdown and 1 - weight, float32[p] each."""
+        victims, neighbours = pairs[:, : self.job_columns], pairs[:, self.job_columns : 2 * self.job_columns]
+        familiarity = (1.0 - self.interaction.novelty(victims)) * (1.0 - self.interaction.novelty(neighbours))
+        weight = gp_weight(1.0 - familiarity).float()
+        return weight * super().forward(pairs, victim, neighbour, domain), 1.0 - weight
+
+
+class GpMatrixGraph(GpGraph):
+    """`matrix.onnx` of the Gaussian process."""
+
+    def forward(
+        self, victims: Tensor, victim_id: Tensor, neighbours: Tensor, neighbour_id: Tensor, domain: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """log_victim, log_neighbour: float32[v, n] each."""
+        rows, columns = self.main.kernel(victims), self.main.kernel(neighbours)
+        row_interactions, column_interactions = self.interaction.kernel(victims), self.interaction.kernel(neighbours)
+        level = self.level[domain]
+        own, effect = self.own[domain][0], self.from_neighbour[domain][0]
+        victim_main = (rows @ self.victim + own[victim_id])[:, None] + (columns @ self.neighbour + effect[neighbour_id])
+        neighbour_main = (rows @ self.neighbour + effect[victim_id])[:, None] + (
+            columns @ self.victim + own[neighbour_id]
+        )
+        log_victim = victim_main + row_interactions @ self.both @ column_interactions.T + level
+        log_neighbour = neighbour_main + row_interactions @ self.both.T @ column_interactions.T + level
+        return log_victim.float(), log_neighbour.float()
