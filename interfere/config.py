@@ -11,9 +11,10 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from interfere.errors import InvalidInputError, Violation
+from interfere.errors import InvalidInputError, ModelError, Violation
 
 PREFIX = "INTERFERE_"
+SHIPPED_MODEL = Path(__file__).parent / "predict" / "default"  # the model folder of the installation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +100,19 @@ class Settings:
     def champion_path(self) -> Path:
         """Return the folder into which training publishes the champion."""
         return self.work / "models" / "champion"
+
+    @property
+    def served_folder(self) -> Path:
+        """Return the model folder to serve: the one that is set, else the workspace's champion, else the shipped one.
+
+        Raises ModelError where there is none.
+        """
+        if self.model is not None:
+            return self.model
+        for folder in (self.champion_path, SHIPPED_MODEL):
+            if (folder / "manifest.json").is_file():
+                return folder
+        raise ModelError("there is no model yet", value=self.champion_path, remedy="train one: interfere train")
 
 
 _TYPES: dict[str, Any] = {

@@ -14,9 +14,8 @@ from pathlib import Path
 import grpc
 from prometheus_client import start_http_server
 
-import interfere.predict
 from interfere.config import Settings
-from interfere.errors import InterfereError, ModelError, UnfitError
+from interfere.errors import InterfereError, UnfitError
 from interfere.store.sqlite import SqliteStore
 from serving.calls.health import NOT_SERVING, SERVING, HealthService
 from serving.calls.listening import HEALTH_NAMES, INTERRUPTION_S, SERVICE, listen
@@ -33,7 +32,6 @@ from serving.workers.learning import learn_in_process
 from serving.workers.pool import WorkerPool
 
 _log = logging.getLogger(__name__)
-SHIPPED = Path(interfere.predict.__file__).parent / "default"
 HARD_STOP_S = 0.8  # after the grace, until the process is ended by force
 _LOOPBACK = ("127.0.0.1", "localhost", "::1", "[::1]")
 
@@ -101,7 +99,7 @@ def start_server(settings: Settings) -> RunningServer:
         listening = listen(settings, servicer, metrics, stopping, resources)
         metrics_port = _serve_metrics(settings, metrics, resources)
         # 2. The published model, the store, a copy of the model that stays whatever is published later, and the core.
-        folder = model_folder(settings)
+        folder = settings.served_folder
         published = load_served_model(folder)
         store = SqliteStore(settings.store_path, on_eviction=metrics.count_evictions)
         resources.callback(store.close)
@@ -169,16 +167,6 @@ def _log_start(settings: Settings, core: PolicyCore, port: int, seconds: float) 
     _log.info("started: %s", ", ".join(f"{k} {v}" for k, v in fields.items()), extra={"fields": fields})
     if settings.host not in _LOOPBACK:
         _log.warning("no TLS and no authentication: anybody who reaches %s:%d may send requests", settings.host, port)
-
-
-def model_folder(settings: Settings) -> Path:
-    """The model folder of the settings, else the workspace's champion, else the shipped model."""
-    if settings.model is not None:
-        return settings.model
-    for folder in (settings.champion_path, SHIPPED):
-        if (folder / "manifest.json").is_file():
-            return folder
-    raise ModelError("there is no model yet", value=settings.champion_path, remedy="train one: interfere train")
 
 
 def _archived(published: ServedModel, archive: ModelArchive) -> ServedModel:

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 import interfere
-from interfere.config import Settings
-from serving.server import SHIPPED, RunningServer, start_server
+from interfere.config import SHIPPED_MODEL, Settings
+from serving.server import RunningServer, start_server
 
 ADDRESS = "127.0.0.1:50051"  # in the texts
 NAMES = [name for name in interfere.__all__ if name != "__version__"]
@@ -20,7 +20,7 @@ NAMES = [name for name in interfere.__all__ if name != "__version__"]
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
     """A server of the shipped model, as `interfere serve` starts it after an installation."""
-    server = start_server(Settings(model=SHIPPED, work=tmp_path_factory.mktemp("face"), port=0))
+    server = start_server(Settings(model=SHIPPED_MODEL, work=tmp_path_factory.mktemp("face"), port=0))
     yield server
     server.stop()
 

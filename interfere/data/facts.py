@@ -40,6 +40,7 @@ STATIC_FIELDS = (
     "static_memory_peak_bytes",
 )
 MAX_SOURCE = 256  # characters of a source
+ONLY_SOURCE = "the only source"
 
 
 class SourceKind(StrEnum):
@@ -264,4 +265,4 @@ def _reason(part: JobProfile, ranked: Sequence[JobProfile], names: tuple[str, ..
                 f"number {order.index(kinds[0]) + 1}"
             )
         return f"{winner.source} is later, and as well {kinds[1]}"
-    return "the only source" if len(ranked) == 1 else f"{kinds[1]} comes first"
+    return ONLY_SOURCE if len(ranked) == 1 else f"{kinds[1]} comes first"

@@ -165,5 +165,7 @@ def test_the_command_shows_every_fact_of_a_table_and_of_a_store(tmp_path: Path) 
     assert "memory_peak_bytes" in table.stdout
     with pytest.raises(InterfereError, match="known here: net"):
         shown("other", str(folder))
+    shipped = shown("gemm", "--work", str(tmp_path / "new"))
+    assert {"step_time_s", "kernels"} <= {row["fact"] for row in shipped}, "of the model that a server would serve"
     with pytest.raises(InterfereError, match="no such store"):
         shown("net", "--store", str(tmp_path / "nowhere.db"))

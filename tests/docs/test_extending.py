@@ -12,13 +12,13 @@ import pytest
 
 from features.pair import FeatureEncoder
 from interfere import PolicyClient, load_table
-from interfere.config import Settings
+from interfere.config import SHIPPED_MODEL, Settings
 from interfere.data.shipped_tables import shipped_table
 from interfere.errors import InvalidInputError, TableError
 from interfere.policy.solve.planner import plan
 from interfere.predict.onnx import load_model
 from interfere.records import Device, Job, ObjectiveKind, ObjectiveTerm, Snapshot
-from serving.server import SHIPPED, start_server
+from serving.server import start_server
 from tests.docs.architecture_page import ROOT, example
 from tests.tables import DEVICE, TablePredictor, context, profile, resolver
 from training.dataset import build_dataset
@@ -147,7 +147,7 @@ def test_an_adapter_starts_what_the_plan_says_and_reports_it(tmp_path: Path) -> 
     state, script = tmp_path / "state.json", written("adapter", tmp_path)
     jobs = [{"id": f"j{k}", "workload": name} for k, name in enumerate(("gemm", "request-server", "stream"))]
     state.write_text(json.dumps({"devices": ["d0"], "pending": jobs, "running": []}), encoding="utf-8")
-    server = start_server(Settings(model=SHIPPED, work=tmp_path / "work", port=0))
+    server = start_server(Settings(model=SHIPPED_MODEL, work=tmp_path / "work", port=0))
 
     def round_at(now_s: float) -> list[str]:
         return run([sys.executable, script, str(state), server.address, str(now_s)], tmp_path).splitlines()

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from interfere.client import PolicyClient
-from interfere.config import Settings
-from serving.server import SHIPPED, RunningServer, start_server
+from interfere.config import SHIPPED_MODEL, Settings
+from serving.server import RunningServer, start_server
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = Path(__file__).parent / "node"
@@ -33,7 +33,7 @@ def example(language: str, mark: str) -> str:
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
     """A server of the shipped model, as `interfere serve` starts it after an installation."""
-    server = start_server(Settings(model=SHIPPED, work=tmp_path_factory.mktemp("readme"), port=0))
+    server = start_server(Settings(model=SHIPPED_MODEL, work=tmp_path_factory.mktemp("readme"), port=0))
     yield server
     server.stop()
 

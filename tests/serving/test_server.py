@@ -15,12 +15,12 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
 
 from features.pair import FeatureEncoder
+from interfere import config
 from interfere.client import PolicyClient
 from interfere.config import Settings
 from interfere.errors import LimitError, ModelError, UnfitError
 from interfere.records import Device, Job, Snapshot
 from interfere.v1 import policy_pb2 as pb
-from serving import server as composition
 from serving.server import RunningServer, start_server
 from tests.models import DEVICE_TYPE, WORKLOADS, publish
 
@@ -312,11 +312,11 @@ def test_the_workspace_champion_comes_before_the_shipped_model(
     settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = replace(settings, model=None)
-    monkeypatch.setattr(composition, "SHIPPED", tmp_path / "none")
+    monkeypatch.setattr(config, "SHIPPED_MODEL", tmp_path / "none")
     with pytest.raises(ModelError, match="interfere train"):
         start_server(asked)
-    monkeypatch.setattr(composition, "SHIPPED", publish(tmp_path / "shipped", version="shipped"))
-    assert composition.model_folder(asked) == tmp_path / "shipped"
+    monkeypatch.setattr(config, "SHIPPED_MODEL", publish(tmp_path / "shipped", version="shipped"))
+    assert asked.served_folder == tmp_path / "shipped"
     publish(asked.champion_path, version="champion")
-    assert composition.model_folder(asked) == asked.champion_path
-    assert composition.model_folder(settings) == settings.model
+    assert asked.served_folder == asked.champion_path
+    assert settings.served_folder == settings.model

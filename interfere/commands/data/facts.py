@@ -22,7 +22,10 @@ Folder = Annotated[
     Path | None, typer.Argument(help="Folder of a table. Default: the server's store and the model that it serves.")
 ]
 StoreFile = Annotated[Path | None, typer.Option("--store", help="Store of a server. Default: WORK/store.db.")]
-Model = Annotated[Path | None, typer.Option("--model", help="Model folder it serves. Default: WORK/models/champion.")]
+Model = Annotated[
+    Path | None,
+    typer.Option("--model", help="Model folder it serves. Default: WORK/models/champion, else the shipped one."),
+]
 DeviceType = Annotated[str, typer.Option(help="Only on this device type.")]
 
 _UNITS = (("_per_step", ""), ("_s", "s"), ("_bytes", "bytes"), ("_frac", "share"), ("_w", "W"))
@@ -38,7 +41,7 @@ def facts(
     as_json: JsonFlag = False,
 ) -> None:
     """Show every known fact of a workload: value, unit, source, time, device type, and why it counts or not."""
-    from interfere.data.facts import known_facts
+    from interfere.data.facts import ONLY_SOURCE, known_facts
     from interfere.data.tables import read_table
     from interfere.errors import NotFoundError
 
@@ -53,10 +56,11 @@ def facts(
         for name in device_types
         for fact in known_facts([each for each in of_workload if each.device_type == name])
     ]
-    grid = Grid("device type", Column("fact", no_wrap=True), "value", "source", "measured", "counts")
+    device, fact, source = (Column(name, no_wrap=True) for name in ("device", "fact", "source"))
+    grid = Grid(device, fact, "value", source, "measured", "counts")
     for row in map(_document, rows):
         value = f"{_short(row['value'])} {row['unit']}"
-        counts = f"{'yes' if row['wins'] else 'no'}: {row['reason']}"
+        counts = "yes" if row["reason"] == ONLY_SOURCE else f"{'yes' if row['wins'] else 'no'}: {row['reason']}"
         texts = (row["device_type"], row["fact"], value, row["source"], row["measured_at"] or "", counts)
         grid.add_row(*map(escape, texts))
     emit({"workload": workload, "facts": [_document(row) for row in rows]}, grid, as_json=as_json)
@@ -64,14 +68,16 @@ def facts(
 
 def _served_profiles(store: Path | None, model: Path | None, work: Path) -> "tuple[JobProfile, ...]":
     """What a server knows: the profiles of its model, then those registered, oldest first."""
+    from interfere.config import Settings
     from interfere.errors import NotFoundError
     from interfere.predict.model_profiles import shipped_profiles
     from interfere.store.sqlite import SqliteStore
 
-    path, folder = store or work / "store.db", model or work / "models" / "champion"
-    if not path.exists() and (store or not folder.exists()):
+    settings = Settings(work=work, model=model, store=store)
+    path = settings.store_path
+    if store and not path.exists():
         raise NotFoundError("no such store", value=path, remedy="name a table's folder, or the server's: --store FILE")
-    shipped = shipped_profiles(folder) if model or folder.exists() else ()
+    shipped = shipped_profiles(settings.served_folder)
     if not path.exists():
         return shipped
     opened = SqliteStore(path, read_only=True)
@@ -107,7 +113,7 @@ def _unit(name: str) -> str:
 
 
 def _short(value: Any) -> str:
-    return f"{value:.6g}" if isinstance(value, float) else str(value)
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def _time(unix_s: float) -> str | None:
