@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 from features.pair import FeatureEncoder
+from interfere.config import SHIPPED_MODEL
 from interfere.policy.solve.planner import plan
 from interfere.predict.onnx import load_model
 from interfere.predict.residual import OnlineModel
 from interfere.records import Job, ObjectiveKind, Plan, Snapshot, Window
-from serving.server import SHIPPED
 from tests.bench.different_jobs import all_different
 from tests.bench.history import record, reference_s
 from tests.policy.solve.test_search import TYPES, crowd
@@ -122,7 +122,7 @@ def test_the_hard_case_with_ten_seconds() -> None:
 
 def test_growth_where_all_jobs_differ() -> None:
     """Prediction included: every workload, weight and device of its own, seven residents to ten devices."""
-    model = load_model(SHIPPED, FeatureEncoder())
+    model = load_model(SHIPPED_MODEL, FeatureEncoder())
     predictor = OnlineModel(model, None)
     figures: dict[str, float] = {}
     for jobs in (100, *DIFFERENT_JOBS):  # the first loads libraries

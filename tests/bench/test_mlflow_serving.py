@@ -37,10 +37,10 @@ from numpy.typing import NDArray
 
 from features.pair import FeatureEncoder
 from interfere.client import PolicyClient
+from interfere.config import SHIPPED_MODEL
 from interfere.predict.manifest import Domain
 from interfere.predict.onnx import load_model
 from interfere.records import JobProfile
-from serving.server import SHIPPED
 from tests.bench.history import record, times_s
 from tests.soak.processes import serving_with
 
@@ -59,7 +59,7 @@ def mlflow_server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempP
     from mlflow.types import Schema, TensorSpec
 
     folder = tmp_path_factory.mktemp("mlflow")
-    graph = onnx.load(SHIPPED / "pair.onnx")
+    graph = onnx.load(SHIPPED_MODEL / "pair.onnx")
     kinds = {onnx.TensorProto.FLOAT: np.float32, onnx.TensorProto.INT64: np.int64}
     inputs = Schema(
         [
@@ -120,7 +120,7 @@ def encoded_inputs(
         "neighbour": neighbour + 1,
         "domain": np.ones(len(victim), dtype=np.int64),
     }
-    return {value.name: feeds[value.name] for value in onnx.load(SHIPPED / "pair.onnx").graph.input}
+    return {value.name: feeds[value.name] for value in onnx.load(SHIPPED_MODEL / "pair.onnx").graph.input}
 
 
 def mlflow_callers(address: str, inputs: Mapping[str, NDArray[Any]]) -> dict[str, Callable[[], object]]:
@@ -156,14 +156,14 @@ def test_beside_mlflow(
     mlflow_server: ServedByMlflow, request: pytest.FixtureRequest, tmp_path: Path, rows: int
 ) -> None:
     mlflow_address, mlflow_process = mlflow_server
-    model = load_model(SHIPPED, FeatureEncoder())
+    model = load_model(SHIPPED_MODEL, FeatureEncoder())
     names, domain = list(model.manifest.workloads), model.manifest.domains[0]
     victim, neighbour = np.random.default_rng(0).integers(0, len(names), (2, rows))
     pairs = list(zip(victim.tolist(), neighbour.tolist(), strict=True))
     profiles = [model.profiles[name, domain.device_type] for name in names]
     new = [replace(profile, workload=f"new-{profile.workload}") for profile in profiles]
     with (
-        serving_with(tmp_path, model=SHIPPED, decision_workers=0) as served,
+        serving_with(tmp_path, model=SHIPPED_MODEL, decision_workers=0) as served,
         PolicyClient(served.address) as client,
         grpc.insecure_channel(served.address) as channel,
     ):

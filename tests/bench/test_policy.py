@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 from features.pair import FeatureEncoder
+from interfere.config import SHIPPED_MODEL
 from interfere.policy.decide import decide
 from interfere.policy.solve.planner import plan
 from interfere.predict.onnx import OnnxPredictor, load_model
 from interfere.predict.residual import OnlineModel
 from interfere.records import ActionKind, Device, Job, JobProfile, Limits, ScopeLedger, Snapshot
-from serving.server import SHIPPED
 from tests.bench.different_jobs import all_different
 from tests.bench.history import record, reference_s
 from tests.tables import context
@@ -29,7 +29,7 @@ SIZES = [
 
 @pytest.fixture(scope="module")
 def model() -> OnnxPredictor:
-    return load_model(SHIPPED, FeatureEncoder())
+    return load_model(SHIPPED_MODEL, FeatureEncoder())
 
 
 @pytest.mark.parametrize(("jobs", "devices", "busy", "cap", "limit_s"), SIZES)

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from interfere.client import PolicyClient
-from interfere.config import Settings
+from interfere.config import SHIPPED_MODEL, Settings
 from interfere.records import Device, Job, JobProfile, Snapshot
-from serving.server import SHIPPED, start_server
+from serving.server import start_server
 from tests.bench.history import median_s, record, reference_s, times_s
 from tests.models import publish
 
@@ -24,7 +24,7 @@ N = 1000
 def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PolicyClient]:
     """The shipped model where there is one, else the tiny one; client and server on one core."""
     folder = tmp_path_factory.mktemp("bench")
-    model = SHIPPED if (SHIPPED / "manifest.json").is_file() else publish(folder / "model")
+    model = SHIPPED_MODEL if (SHIPPED_MODEL / "manifest.json").is_file() else publish(folder / "model")
     allowed = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {min(allowed)})
     server = start_server(Settings(model=model, work=folder / "work", port=0))

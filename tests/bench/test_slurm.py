@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from interfere.client import PolicyClient
-from interfere.config import Settings
+from interfere.config import SHIPPED_MODEL, Settings
 from serving.adapters.slurm.advisor import Advisor
 from serving.adapters.slurm.commands import SlurmCommands
 from serving.adapters.slurm.metrics import AdvisorMetrics
 from serving.adapters.slurm.settings import DeviceRule, SlurmSettings
-from serving.server import SHIPPED, start_server
+from serving.server import start_server
 from tests.bench.history import record, reference_s
 from tests.serving.adapters.slurm.shims import fake, told
 from tests.serving.adapters.slurm.thousand import jobs_and_nodes
@@ -25,7 +25,7 @@ LIMIT_S = 5.0  # of a round, with 1,000 pending jobs
 def test_one_round(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = fake(tmp_path / "slurm", *jobs_and_nodes())
     monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
-    running = start_server(Settings(model=SHIPPED, work=tmp_path / "work", port=0))
+    running = start_server(Settings(model=SHIPPED_MODEL, work=tmp_path / "work", port=0))
     settings = SlurmSettings(devices=(DeviceRule(type="cpu-core"),), spool=tmp_path, server=running.address)
     times, lines = [], 0
     with PolicyClient(running.address) as client:
