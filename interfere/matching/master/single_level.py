@@ -196,7 +196,8 @@ class _LevelSearch:
         return None if search._linear is None else search._linear.prices
 
     def _scale(self, value: float) -> float:
-        return max(abs(value), 1e-300) / SCALED_SUM
+        """Of a sum like `value`; of the largest cost where the sum is 0."""
+        return (abs(value) or _largest_cost(self._problem, self._level) or 1.0) / SCALED_SUM
 
     def _take_bound(self, prices: Prices, reduced: tuple[BlockReducedCosts, ...]) -> None:
         bound = dual_bound(self._problem, prices, reduced, self._restriction.values)
@@ -324,3 +325,16 @@ def _joined(first: Placement, second: Placement) -> Placement:
         columns=Columns.concatenate([first.columns, second.columns]),
         count=np.concatenate([first.count, second.count]),
     ).merged()
+
+
+def _largest_cost(problem: PlacementProblem, level: Level) -> float:
+    """The largest |cost| of an allowed start."""
+    largest = 0.0
+    for block, costs in zip(problem.blocks, level.costs, strict=True):
+        for allowed, cost in (
+            (block.solo_allowed, costs.solo),
+            (block.pair_allowed, costs.pair),
+            (block.seat_allowed, costs.seat),
+        ):
+            largest = max(largest, float(np.abs(cost).max(where=allowed & np.isfinite(cost), initial=0.0)))
+    return largest

@@ -6,8 +6,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from interfere.config import SHIPPED_MODEL
 from interfere.policy.solve.planner import plan
 from interfere.records import ActionKind, Device, Job, Limits, ObjectiveKind, Plan, Snapshot, SolveStatus, Window
+from serving.state import load_served_model
 from tests.tables import TablePredictor, context, profile, resolver
 
 TYPES = ("fast", "slow", "slowest")
@@ -133,3 +135,15 @@ def test_the_largest_cost_is_bounded_where_no_job_can_start(objective: Objective
     found = plan(context(snapshot, TablePredictor({("w", "w"): 1.1}, devices=TYPES), resolver(profile("w"))))
     assert found.status is SolveStatus.OPTIMAL
     assert all(level.lower_bound == level.value for level in found.levels)
+
+
+def test_a_start_that_costs_nothing_is_searched_on_where_seats_cost_less() -> None:
+    served = load_served_model(SHIPPED_MODEL)
+    names = sorted({workload for workload, _ in served.shipped})
+    pending = tuple(Job(id=f"p{k}", workload=names[k % len(names)]) for k in range(30))
+    residents = [(Job(id=f"r{k}", workload=names[k % len(names)]),) for k in range(40)] + [()] * 30
+    devices = tuple(Device(id=f"d{k}", type="cpu-core", residents=jobs) for k, jobs in enumerate(residents))
+    snapshot = Snapshot(pending=pending, devices=devices)
+    found = plan(context(snapshot, served.predictor, resolver(*served.shipped.values())))
+    assert found.status is SolveStatus.OPTIMAL
+    assert found.cost < 0.0, "some measured pairs are faster than alone"
