@@ -2,7 +2,7 @@
 
 from interfere.errors import LimitError
 from interfere.policy.context import MAX_CLOSING_TIMES
-from interfere.policy.pool_parts import independent_parts
+from interfere.policy.independent_pools import independent_parts
 from interfere.policy.problem_size import problem_size
 from interfere.records import Snapshot
 

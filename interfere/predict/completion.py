@@ -122,18 +122,25 @@ def read_completion(arrays: Mapping[str, NDArray[Any]]) -> FactCompletion | None
 def fit_completion(jobs: Rows, workload: NDArray[np.int64]) -> FactCompletion:
     """Learn from encoded jobs float32[m, F], each job once, with a number of its workload int64[m]."""
     present = ~np.isnan(jobs)
-    count = present.sum(axis=0)
-    values = np.where(present, jobs, 0.0).astype(np.float64)
-    centre = values.sum(axis=0) / np.maximum(count, 1)
-    spread = np.sqrt((np.where(present, values - centre, 0.0) ** 2).sum(axis=0) / np.maximum(count, 1))
+    centre, spread = centre_and_spread(jobs)
     spread = np.where(spread > MIN_SPREAD, spread, 0.0)
+    values = np.where(present, jobs, 0.0).astype(np.float64)
     scaled = np.where(spread > 0.0, (values - centre) / np.where(spread > 0.0, spread, 1.0), 0.0)
     return FactCompletion(
-        centre=np.where(count > 0, centre, np.nan),
+        centre=np.where(present.any(axis=0), centre, np.nan),
         spread=spread,
         points=np.where(present, np.clip(scaled, -CLIP, CLIP), np.nan),
         workload=workload,
     )
+
+
+def centre_and_spread(jobs: Rows) -> tuple[Floats, Floats]:
+    """(mean, standard deviation) of each column over the jobs that have it, float64[F] each; 0 where none has."""
+    present = ~np.isnan(jobs)
+    count = np.maximum(present.sum(axis=0), 1)
+    values = np.where(present, jobs, 0.0).astype(np.float64)
+    centre = values.sum(axis=0) / count
+    return centre, np.sqrt((np.where(present, values - centre, 0.0) ** 2).sum(axis=0) / count)
 
 
 def _weights(difference: Floats, bandwidth: float) -> Floats:

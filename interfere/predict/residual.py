@@ -2,7 +2,7 @@
 
 The state is a pure fold over windows: the same windows in the same order give the same state, whatever their
 timestamps. `OnlineModel` wraps a `Predictor`; windows are learned by `interfere.predict.online.window_learning`, what
-they teach is defined in `interfere.predict.online.belief`, and answers are made in `interfere.predict.corrected`.
+they teach is defined in `interfere.predict.online.belief`; `interfere.predict.corrected_predictions` makes the answers.
 
 Laws: a window never moves the prediction of its pair away from the observed slowdown, nor past it; pairs that share no
 job with it keep their predictions, unless it shows that the software stack of their device type has changed, or the
@@ -11,7 +11,7 @@ model never saw that device type.
 
 from collections.abc import Iterable, Sequence
 
-from interfere.predict.corrected import CorrectedPredictor
+from interfere.predict.corrected_predictions import CorrectedPredictor
 from interfere.predict.measured import StepTimes
 from interfere.predict.online.base_predictions import BasePredictions, ResolveProfile
 from interfere.predict.online.belief import Belief

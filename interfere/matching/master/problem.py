@@ -8,6 +8,7 @@ several devices (gangs) form one block a size: only jobs of one size can share, 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -152,35 +153,27 @@ class Columns:
 
     def costs_of(self, costs_of_blocks: Sequence[BlockCosts]) -> Floats:
         """float64[c]: what each column costs, from the costs of each block."""
-        cost = np.zeros(len(self))
-        for b, costs in enumerate(costs_of_blocks):
-            for kind, at in self._by_kind(b):
-                resource, i, j = self.resource[at], self.i[at], self.j[at]
-                if kind is ColumnKind.WAIT:
-                    cost[at] = costs.wait[i]
-                elif kind is ColumnKind.SOLO:
-                    cost[at] = costs.solo[resource, i]
-                elif kind is ColumnKind.PAIR:
-                    cost[at] = costs.pair[resource, i, j]
-                else:
-                    cost[at] = costs.seat[i, resource]
-        return cost
+        return self._cells(np.zeros(len(self)), [(c.wait, c.solo, c.pair, c.seat) for c in costs_of_blocks])
 
     def allowed(self, problem: PlacementProblem) -> Bools:
         """bool[c]: does the problem allow each column?"""
-        allowed = np.ones(len(self), dtype=bool)
-        for b, block in enumerate(problem.blocks):
+        tables = [(b.wait_allowed, b.solo_allowed, b.pair_allowed, b.seat_allowed) for b in problem.blocks]
+        return self._cells(np.ones(len(self), dtype=bool), tables)
+
+    def _cells(self, out: NDArray[Any], tables: Sequence[tuple[NDArray[Any], ...]]) -> NDArray[Any]:
+        """`out` with each column's cell of its block's tables (wait, solo, pair, seat)."""
+        for b, (wait, solo, pair, seat) in enumerate(tables):
             for kind, at in self._by_kind(b):
                 resource, i, j = self.resource[at], self.i[at], self.j[at]
                 if kind is ColumnKind.WAIT:
-                    allowed[at] = block.wait_allowed[i]
+                    out[at] = wait[i]
                 elif kind is ColumnKind.SOLO:
-                    allowed[at] = block.solo_allowed[resource, i]
+                    out[at] = solo[resource, i]
                 elif kind is ColumnKind.PAIR:
-                    allowed[at] = block.pair_allowed[resource, i, j]
+                    out[at] = pair[resource, i, j]
                 else:
-                    allowed[at] = block.seat_allowed[i, resource]
-        return allowed
+                    out[at] = seat[i, resource]
+        return out
 
     def _by_kind(self, b: int) -> Iterator[tuple[ColumnKind, Ints]]:
         """The places of the columns of one block, by kind."""

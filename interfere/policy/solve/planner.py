@@ -11,7 +11,7 @@ from interfere.policy.answer.merge import all_waiting, merge_plans
 from interfere.policy.context import MAX_CLOSING_TIMES, PlanningContext
 from interfere.policy.costs.candidates import find_candidates, resident_floor
 from interfere.policy.deadlines.infeasible import find_infeasible_deadlines
-from interfere.policy.pool_parts import independent_parts
+from interfere.policy.independent_pools import independent_parts
 from interfere.policy.problem_size import problem_size
 from interfere.policy.solve.decision_problem import DecisionProblem, decision_problem
 from interfere.policy.solve.greedy import place_greedily, waiting_jobs

@@ -18,6 +18,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from interfere.predict.completion import MIN_SPREAD, centre_and_spread
 from interfere.predict.novelty import CLIP, JITTER, JobSpace, gaussian
 from training.dataset import Dataset, PairRows
 from training.models.gp.posterior import GpPosterior
@@ -39,7 +40,6 @@ INITIAL_AMPLITUDES = {
     "noise": 0.03,
 }
 DIAGONAL_JITTER = 1e-6  # keeps the covariance regular where two rows have equal features and identities
-MIN_SPREAD = 1e-6  # standard deviation below which a column counts as constant
 # Strength of a prior that draws the logarithms of a kernel's column weights to their mean. Without it the likelihood of
 # a few families keeps few columns, and a new family is judged by those alone.
 COLUMN_WEIGHT_TIE = 0.15
@@ -188,11 +188,7 @@ class _Hyperparameters:
 
 def standardised_space(jobs: NDArray[np.float32]) -> JobSpace:
     """The varying columns of float32[m, F], standardised over the given jobs; one constant column where none varies."""
-    present = ~np.isnan(jobs)
-    count = np.maximum(present.sum(axis=0), 1)
-    values = np.where(present, jobs, 0.0).astype(np.float64)
-    centre = values.sum(axis=0) / count
-    spread = np.sqrt((np.where(present, values - centre, 0.0) ** 2).sum(axis=0) / count)
+    centre, spread = centre_and_spread(jobs)
     varying = np.flatnonzero(spread > MIN_SPREAD)
     columns = varying if len(varying) else np.zeros(1, dtype=np.int64)
     empty = JobSpace(
