@@ -34,7 +34,7 @@ from tests.serving.test_server import scrape
 HEALTH = health_pb2.HealthCheckRequest()
 
 
-def hard_snapshot(scope: str = "hard", jobs: int = 400, budget_s: float = 10.0) -> Snapshot:
+def hard_snapshot(scope: str = "hard", jobs: int = 800, budget_s: float = 10.0) -> Snapshot:
     """A makespan over distinct jobs on distinct devices: far more work than its budget."""
     return Snapshot(
         scope=scope,
