@@ -147,6 +147,7 @@ def test_an_abandoned_decision_frees_its_worker(working: RunningServer) -> None:
         print(f"the next decision took {time.perf_counter() - start_s:.3f} s")
 
 
+@pytest.mark.measuring
 def test_an_abandoned_decision_costs_little_more(working: RunningServer) -> None:
     (worker,) = workers_of(os.getpid())
     with grpc.insecure_channel(working.address) as channel:
@@ -164,7 +165,7 @@ def test_an_abandoned_decision_costs_little_more(working: RunningServer) -> None
             assert workers_of(os.getpid()) == [worker]  # it obeyed
             wasted_s.append(cpu_s(worker) - before_s)
     print(f"processor time after the caller gave up: {[f'{1e3 * each:.0f} ms' for each in wasted_s]}")
-    assert sorted(wasted_s)[2] < 0.1
+    assert sorted(wasted_s)[2] < 0.05
     assert max(wasted_s) < 0.5
 
 
