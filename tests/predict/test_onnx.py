@@ -164,6 +164,28 @@ def test_a_truncated_file_is_refused_by_name(folder: Path, name: str) -> None:
         load_model(folder, FeatureEncoder())
 
 
+@pytest.mark.parametrize("name", sorted({path.name for path in SHIPPED.iterdir()} - {"manifest.json"}))
+def test_every_file_is_hashed_so_that_an_edited_one_is_refused_by_name(folder: Path, name: str) -> None:
+    content = bytearray((folder / name).read_bytes())
+    content[len(content) // 2] ^= 1
+    (folder / name).write_bytes(content)
+    with pytest.raises(ModelError, match=rf"truncated or edited(.|\n)*{name}"):
+        load_model(folder, FeatureEncoder())
+
+
+def test_an_edited_prior_of_the_online_correction_is_refused_though_it_can_be_read(folder: Path) -> None:
+    with np.load(folder / "residual.npz") as arrays:
+        edited = dict(arrays) | {"pair_var": np.float64(9.0)}
+    np.savez_compressed(folder / "residual.npz", **edited)
+    with pytest.raises(ModelError, match=r"residual\.npz"):
+        load_model(folder, FeatureEncoder())
+    manifest = json.loads((folder / "manifest.json").read_text())
+    del manifest["files"]["residual.npz"]
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(ModelError, match=r"does not list(.|\n)*residual\.npz"):
+        load_model(folder, FeatureEncoder())
+
+
 def test_a_truncated_graph_with_a_matching_manifest_is_refused_too(folder: Path) -> None:
     data = (folder / "pair.onnx").read_bytes()[:-2000]
     (folder / "pair.onnx").write_bytes(data)

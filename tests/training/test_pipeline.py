@@ -291,7 +291,7 @@ def test_every_model_can_be_champion(
         0.5, novelty=novelty, partners=np.minimum(counts[rows.victim], counts[rows.neighbour]), domain=1
     )
     np.testing.assert_allclose(np.log(answer.median), final[name].predict(rows) + shift, atol=1e-4)
-    pair_by_pair = name in ("gbdt", "ensemble")
+    pair_by_pair = not hasattr(final[name].inner if hasattr(final[name], "inner") else final[name], "to_matrix_onnx")
     assert (model.manifest.model, model.manifest.selected_by) == (name, "request")
     assert (model.manifest.factorises, model.manifest.matrix_limit is None) == (not pair_by_pair, not pair_by_pair)
     assert (tmp_path / "model" / "matrix.onnx").exists() == model.manifest.factorises
