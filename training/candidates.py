@@ -7,9 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from training.dataset import Dataset
-from training.evaluation.cross_validation import Evaluation, evaluate_models, scored_rows
+from training.evaluation.cross_validation import Evaluation, scored_rows
 from training.evaluation.scores import PredictionInterval, Scores, score
-from training.evaluation.selection import select_champion
+from training.evaluation.selection import evaluate_for_training, select_champion
 from training.interval_calibration import HIGH, LOW
 from training.models.protocols import FittedModel, ModelSettings
 
@@ -25,7 +25,7 @@ class Candidates:
     settings: Mapping[str, ModelSettings]
     fitted: Mapping[str, FittedModel]
     evaluations: tuple[Evaluation, ...]  # out of fold, of every model
-    scores: tuple[SplitScore, ...]  # splits `pair`, `job`, and `held_out` where pairs were held out
+    scores: tuple[SplitScore, ...]  # splits `pair`, `job`, `family`, and `held_out` where pairs were held out
     champion: str
     seed: int
 
@@ -50,7 +50,7 @@ def train_candidates(
 ) -> Candidates:
     """Cross-validate all models, select the champion, fit all of them on `dataset`, and score them on `held_out`."""
     # 1. Cross-validate every model.
-    evaluations = evaluate_models(dataset, tuple(settings.values()), seed=seed, report=report)
+    evaluations = evaluate_for_training(dataset, tuple(settings.values()), seed, report)
     # 2. Select the champion.
     champion = select_champion(evaluations)
     # 3. Fit every model on all rows.

@@ -38,7 +38,7 @@ class TrainingResult:
     """What a training produced."""
 
     champion: str  # name of the best model
-    scores: tuple[SplitScore, ...]  # splits `pair`, `job`, and `held_out` where pairs were held out
+    scores: tuple[SplitScore, ...]  # splits `pair`, `job`, `family`, and `held_out` where pairs were held out
     folder: Path  # the published model
     version: str  # of that folder
     run_id: str

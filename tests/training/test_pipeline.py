@@ -119,7 +119,7 @@ def test_a_later_measurement_replaces_an_earlier_one(trained: Trained, small: Ta
 
 def test_the_manifest_carries_scores_intervals_and_sources(trained: Trained, encoder: FeatureEncoder) -> None:
     manifest = read_manifest(trained.result.folder, encoder.fingerprint)
-    assert set(manifest.scores) == {"pair", "job", "held_out"}
+    assert set(manifest.scores) == {"pair", "job", "family", "held_out"}
     assert set(manifest.scores["job"]) == set(MODELS)
     assert manifest.scores["pair"]["gbdt"]["mae"] == pytest.approx(
         next(s.mae for split, model, s in trained.result.scores if (split, model) == ("pair", "gbdt"))
@@ -145,6 +145,7 @@ def test_runs_hold_parameters_metrics_tables_figures_and_the_registered_model(tr
         ("pair", "0"),
         ("pair", "4"),
         ("job", "5"),
+        ("family", "2"),
     }
     assert all(r.data.metrics["mae"] > 0 and r.data.metrics["rows"] >= 1 for r in folds)
     parent = client.get_run(trained.result.run_id)
@@ -274,7 +275,7 @@ def test_every_model_can_be_champion(
         0.5, novelty=novelty, partners=np.minimum(counts[rows.victim], counts[rows.neighbour]), domain=1
     )
     np.testing.assert_allclose(np.log(answer.median), final[name].predict(rows) + shift, atol=1e-4)
-    assert (model.manifest.model, model.manifest.matrix_model) == (name, "gp" if name in ("gbdt", "ensemble") else name)
+    assert (model.manifest.model, model.manifest.matrix_model) == (name, "gp" if name == "gbdt" else name)
 
 
 def test_the_command_and_the_library_make_the_same_model_twice(

@@ -7,14 +7,16 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
+from interfere.predict.intervals import abstention_score
 from training.baselines.baseline import Baseline, FittedBaseline, PartialBaseline
 from training.dataset import Dataset, PairRows
 from training.evaluation.scores import PredictionInterval, ScoredRows, Scores, mae, score
 from training.evaluation.splits import SELECTION_SPLITS, SPLITS_OF_UNLIKE_FOLDS, Fold, folds
-from training.interval_calibration import HIGH, LOW, fit_intervals, partner_counts
+from training.interval_calibration import HIGH, LOW, fit_intervals, partner_counts, selectivity
 from training.models.completed import CompletedModel, FittedCompleted, complete_dataset
 from training.models.ensemble import EnsembleModel
 from training.models.protocols import FittedModel, ModelSettings
+from training.speed import speed
 
 Report = Callable[[str], None]
 Floats = NDArray[np.float64]
@@ -53,6 +55,7 @@ class Evaluation:
     subject: Ints  # int64[t]: the job that each row tests
     folds: tuple[FoldScore, ...]
     per_device: tuple[tuple[str, float], ...]  # (device type, MAE)
+    selectivity: float  # mean error of the tenth of the tests with the largest abstention scores ÷ that of the rest
     stand_in: float  # share of the tests on which a baseline predicts the mean because it lacks its inputs
 
     def residual(self, dataset: Dataset) -> Floats:
@@ -154,6 +157,10 @@ def assemble_evaluation(
             for k, fold in enumerate(split_folds)
         ),
         per_device=_mae_per_device(dataset, index, rows),
+        selectivity=selectivity(
+            abstention_score(novelty, predicted_log),
+            np.abs(speed(rows.measured_log) - speed(predicted_log)),
+        ),
         stand_in=float(1 - np.concatenate([test.has_inputs for test in tests]).mean()),
     )
 

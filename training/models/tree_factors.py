@@ -27,10 +27,10 @@ Condition = tuple[int, np.float32, bool]  # (job column, threshold, whether the 
 class TreeFactors:
     """All `K` leaves of the trees over `S` distinct splits; a literal is a split (k) or its negation (S + k)."""
 
-    column: NDArray[np.int64]  # int64[S]: job column of each split
+    column: NDArray[np.int32]  # int32[S]: job column of each split
     threshold: NDArray[np.float32]  # float32[S]
-    victim: NDArray[np.int64]  # int64[D, K]: literals that the victim of a pair in the leaf meets
-    neighbour: NDArray[np.int64]  # int64[D', K]
+    victim: NDArray[np.int32]  # int32[D, K]: literals that the victim of a pair in the leaf meets
+    neighbour: NDArray[np.int32]  # int32[D', K]
     value: NDArray[np.float32]  # float32[K]
 
     def matrix_graph(self, absent: np.float32) -> bytes:
@@ -55,7 +55,7 @@ class TreeFactors:
             "value": self.value[:, None],
         }
         for role in ("victim", "neighbour"):
-            literals: NDArray[np.int64] = getattr(self, role)
+            literals: NDArray[np.int32] = getattr(self, role)
             constants |= {f"{role}_literals_{d}": row for d, row in enumerate(literals)}
         return serialise_graph(nodes, matrix_inputs(), {"log_victim": shape, "log_neighbour": shape}, constants)
 
@@ -119,15 +119,15 @@ def factorise(booster: Any, job_columns: int) -> TreeFactors:
     splits = [ALWAYS, *dict.fromkeys((column, threshold) for column, threshold, _ in conditions)]
     place = {split: k for k, split in enumerate(splits)}
 
-    def literals(sides: list[list[Condition]]) -> NDArray[np.int64]:
-        padded = np.zeros((max(1, *(len(side) for side in sides)), len(sides)), dtype=np.int64)
+    def literals(sides: list[list[Condition]]) -> NDArray[np.int32]:
+        padded = np.zeros((max(1, *(len(side) for side in sides)), len(sides)), dtype=np.int32)
         for k, side in enumerate(sides):
             for d, (column, threshold, is_below) in enumerate(side):
                 padded[d, k] = place[column, threshold] + (0 if is_below else len(splits))
         return padded
 
     return TreeFactors(
-        column=np.array([column for column, _ in splits], dtype=np.int64),
+        column=np.array([column for column, _ in splits], dtype=np.int32),
         threshold=np.array([threshold for _, threshold in splits], dtype=np.float32),
         victim=literals([victim for _, victim, _ in leaves]),
         neighbour=literals([neighbour for _, _, neighbour in leaves]),
