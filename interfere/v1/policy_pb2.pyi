@@ -1434,7 +1434,7 @@ class ReporterState(_message.Message):
     def __init__(self, reporter: _Optional[str] = ..., windows: _Optional[int] = ..., trust: _Optional[float] = ..., weight: _Optional[float] = ...) -> None: ...
 
 class GetModelResponse(_message.Message):
-    __slots__ = ("version", "model", "matrix_model", "fingerprint", "created_at", "workloads", "domains", "calibrated", "trained_on", "scores", "online", "server_version")
+    __slots__ = ("version", "model", "matrix_model", "fingerprint", "created_at", "workloads", "domains", "calibrated", "trained_on", "scores", "online", "server_version", "matrix_limit_pairs", "selected_by", "card")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
     MATRIX_MODEL_FIELD_NUMBER: _ClassVar[int]
@@ -1447,6 +1447,9 @@ class GetModelResponse(_message.Message):
     SCORES_FIELD_NUMBER: _ClassVar[int]
     ONLINE_FIELD_NUMBER: _ClassVar[int]
     SERVER_VERSION_FIELD_NUMBER: _ClassVar[int]
+    MATRIX_LIMIT_PAIRS_FIELD_NUMBER: _ClassVar[int]
+    SELECTED_BY_FIELD_NUMBER: _ClassVar[int]
+    CARD_FIELD_NUMBER: _ClassVar[int]
     version: str
     model: str
     matrix_model: str
@@ -1459,7 +1462,10 @@ class GetModelResponse(_message.Message):
     scores: _containers.RepeatedCompositeFieldContainer[Score]
     online: OnlineState
     server_version: str
-    def __init__(self, version: _Optional[str] = ..., model: _Optional[str] = ..., matrix_model: _Optional[str] = ..., fingerprint: _Optional[str] = ..., created_at: _Optional[str] = ..., workloads: _Optional[_Iterable[str]] = ..., domains: _Optional[_Iterable[_Union[Domain, _Mapping]]] = ..., calibrated: _Optional[bool] = ..., trained_on: _Optional[_Iterable[_Union[TrainingTable, _Mapping]]] = ..., scores: _Optional[_Iterable[_Union[Score, _Mapping]]] = ..., online: _Optional[_Union[OnlineState, _Mapping]] = ..., server_version: _Optional[str] = ...) -> None: ...
+    matrix_limit_pairs: int
+    selected_by: str
+    card: str
+    def __init__(self, version: _Optional[str] = ..., model: _Optional[str] = ..., matrix_model: _Optional[str] = ..., fingerprint: _Optional[str] = ..., created_at: _Optional[str] = ..., workloads: _Optional[_Iterable[str]] = ..., domains: _Optional[_Iterable[_Union[Domain, _Mapping]]] = ..., calibrated: _Optional[bool] = ..., trained_on: _Optional[_Iterable[_Union[TrainingTable, _Mapping]]] = ..., scores: _Optional[_Iterable[_Union[Score, _Mapping]]] = ..., online: _Optional[_Union[OnlineState, _Mapping]] = ..., server_version: _Optional[str] = ..., matrix_limit_pairs: _Optional[int] = ..., selected_by: _Optional[str] = ..., card: _Optional[str] = ...) -> None: ...
 
 class Violation(_message.Message):
     __slots__ = ("field", "what", "value", "remedy")

@@ -17,7 +17,10 @@ app = typer.Typer(add_completion=False)
 @app.command()
 def serve(
     model: Annotated[
-        Path | None, typer.Option(help="Model folder. Default: WORK/models/champion, else the shipped model.")
+        Path | None,
+        typer.Option(
+            help="Model folder, or a shipped model: cpu, gpu. Default: WORK/models/champion, else cpu.", metavar="MODEL"
+        ),
     ] = None,
     host: Annotated[str | None, typer.Option(help="Address to listen on. Default: 127.0.0.1.")] = None,
     port: Annotated[int | None, typer.Option(help="Port; 0 takes a free one. Default: 50051.")] = None,

@@ -13,7 +13,16 @@ Data = Annotated[
 ]
 Work = Annotated[Path | None, typer.Option("--work", help="The workspace. Default: ./interfere-work.")]
 Seed = Annotated[int, typer.Option(min=0, help="Seed of folds and fits: the same seed and data give the same model.")]
-
+Champion = Annotated[
+    str,
+    typer.Option(
+        "--champion",
+        metavar="NAME",
+        help="Publish this model: gbdt (LightGBM), mlp (two-tower network), gp, ensemble, additive or mean. Default: "
+        "the one that is selected by its error.",
+        show_default=False,
+    ),
+]
 Tracking = Annotated[
     str | None,
     typer.Option(

@@ -8,7 +8,7 @@ import typer
 
 from interfere.commands.options import parse_pair
 from interfere.commands.output import JsonFlag, emit, progress_note
-from training.commands.options import Data, Seed, Tracking, Work, workspace
+from training.commands.options import Champion, Data, Seed, Tracking, Work, workspace
 
 if TYPE_CHECKING:
     from training.pipeline import TrainingResult
@@ -21,6 +21,7 @@ def train(
     data: Data,
     work: Work = None,
     seed: Seed = 0,
+    champion: Champion = "",
     publish: Annotated[Path | None, typer.Option(help="Folder of the published model.", show_default=False)] = None,
     held_out: Annotated[
         list[str] | None,
@@ -42,6 +43,7 @@ def train(
         folder,
         seed=seed,
         publish_to=publish,
+        champion=champion,
         held_out=frozenset(parse_pair(text) for text in held_out or ()),
         tracking=tracking,
         report=progress_note,
@@ -53,10 +55,13 @@ def train(
 
 
 def _notes(result: "TrainingResult") -> list[str]:
+    from training.candidates import GATE
+
     role = "champion" if result.registered.champion else "challenger"
     if result.verdict.passed and not result.registered.champion:
         role += "; make it champion with: interfere promote"
-    best = f"best model: {result.champion}; registered as version {result.registered.number}, {role}"
+    how = "best" if result.selected_by == GATE else "requested"
+    best = f"{how} model: {result.champion}; registered as version {result.registered.number}, {role}"
     sides = (side.text() for side in result.verdict.sides)
     return [best, f"gate {result.verdict.reason}", *sides, *result.warnings]
 
@@ -66,6 +71,7 @@ def _document(result: "TrainingResult") -> dict[str, Any]:
 
     return {
         "champion": result.champion,
+        "selected_by": result.selected_by,
         "version": result.version,
         "folder": str(result.folder),
         "run_id": result.run_id,

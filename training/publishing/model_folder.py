@@ -25,7 +25,7 @@ from interfere.data.tables import Table
 from interfere.errors import UnfitError
 from interfere.predict.completion import ARRAYS
 from interfere.predict.feasibility import Feasibility
-from interfere.predict.manifest import FORMAT
+from interfere.predict.manifest import FORMAT, MATRIX_GRAPH
 from interfere.predict.online import prior
 from interfere.records import JobProfile
 from interfere.strict_json import json_value
@@ -42,7 +42,7 @@ def publish(target: Path, publication: Publication, dataset: Dataset, tables: Se
     # 1. Render the files.
     files = {
         "pair.onnx": publication.pair_graph,
-        "matrix.onnx": publication.matrix_graph,
+        **({MATRIX_GRAPH: publication.matrix_graph} if publication.matrix_graph else {}),
         "arrays.npz": _arrays(publication, dataset),
         "profiles.json": _json([profile.to_dict() for profile in _profiles_by_job(tables)]),
         "card.md": publication.card.encode(),
@@ -121,6 +121,7 @@ def _manifest_content(publication: Publication, dataset: Dataset, digests: Mappi
         scores.setdefault(split, {})[model] = asdict(model_scores)
     return {
         "model": publication.model,
+        "selected_by": publication.selected_by,
         "fingerprint": dataset.fingerprint,
         "job_features": dataset.job_columns,
         "pair_features": dataset.pair_columns,
@@ -134,8 +135,7 @@ def _manifest_content(publication: Publication, dataset: Dataset, digests: Mappi
         },
         "feasibility": None if publication.feasibility is None else _feasibility_content(publication.feasibility),
         "scores": scores,
-        "matrix_model": publication.matrix_model,
-        "matrix_mae_vs_pair": publication.matrix_mae_vs_pair,
+        "matrix_limit": None if publication.matrix_limit is None else asdict(publication.matrix_limit),
         "trained_on": [asdict(table) for table in publication.trained_on],
         "files": dict(digests),
     }

@@ -24,7 +24,7 @@ Folder = Annotated[
 StoreFile = Annotated[Path | None, typer.Option("--store", help="Store of a server. Default: WORK/store.db.")]
 Model = Annotated[
     Path | None,
-    typer.Option("--model", help="Model folder it serves. Default: WORK/models/champion, else the shipped one."),
+    typer.Option("--model", help="Model it serves: a folder, cpu or gpu. Default: WORK/models/champion, else cpu."),
 ]
 DeviceType = Annotated[str, typer.Option(help="Only on this device type.")]
 

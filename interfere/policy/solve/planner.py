@@ -43,10 +43,18 @@ def plan_pending_jobs(context: PlanningContext) -> Plan:
     snapshot = context.snapshot
     if not snapshot.pending:
         return _nothing_pending(context)
-    parts = () if context.custom_objective else [part for part in independent_parts(snapshot) if part.pending]
-    if len(parts) < 2 or problem_size(snapshot, MAX_CLOSING_TIMES).cells <= CELLS_OF_ONE_PROBLEM:
+    parts = () if context.custom_objective else parts_planned_apart(snapshot)
+    if len(parts) < 2:
         return _plan_together(context)
     return merge_plans(_plan_parts(parts, context), context)
+
+
+def parts_planned_apart(snapshot: Snapshot) -> tuple[Snapshot, ...]:
+    """The parts that are planned one by one, those with pending jobs; the snapshot itself where it is one problem."""
+    parts = tuple(part for part in independent_parts(snapshot) if part.pending)
+    if len(parts) < 2 or problem_size(snapshot, MAX_CLOSING_TIMES).cells <= CELLS_OF_ONE_PROBLEM:
+        return (snapshot,)
+    return parts
 
 
 def _plan_parts(parts: Sequence[Snapshot], context: PlanningContext) -> list[Plan]:
