@@ -8,9 +8,9 @@ from numpy.typing import NDArray
 
 from interfere.errors import InvalidInputError
 from training.dataset import Dataset
-from training.evaluation.cross_validation import Evaluation, evaluate_models, scored_rows
+from training.evaluation.cross_validation import Evaluation, scored_rows
 from training.evaluation.scores import PredictionInterval, Scores, score
-from training.evaluation.selection import select_champion
+from training.evaluation.selection import evaluate_for_training, select_champion
 from training.interval_calibration import HIGH, LOW
 from training.models.protocols import FittedModel, ModelSettings
 
@@ -27,7 +27,7 @@ class Candidates:
     settings: Mapping[str, ModelSettings]
     fitted: Mapping[str, FittedModel]
     evaluations: tuple[Evaluation, ...]  # out of fold, of every model
-    scores: tuple[SplitScore, ...]  # splits `pair`, `job`, and `held_out` where pairs were held out
+    scores: tuple[SplitScore, ...]  # splits `pair`, `job`, `family`, and `held_out` where pairs were held out
     champion: str
     selected_by: str  # "gate", the rule of `select_champion`, or "request", whoever trains
     seed: int
@@ -58,7 +58,7 @@ def train_candidates(
     """
     require_model(requested, settings)
     # 1. Cross-validate every model.
-    evaluations = evaluate_models(dataset, tuple(settings.values()), seed=seed, report=report)
+    evaluations = evaluate_for_training(dataset, tuple(settings.values()), seed, report)
     # 2. Select the champion.
     champion = requested or select_champion(evaluations)
     # 3. Fit every model on all rows.

@@ -39,7 +39,7 @@ class TrainingResult:
 
     champion: str  # name of the published model
     selected_by: str  # one of `training.candidates`
-    scores: tuple[SplitScore, ...]  # splits `pair`, `job`, and `held_out` where pairs were held out
+    scores: tuple[SplitScore, ...]  # splits `pair`, `job`, `family`, and `held_out` where pairs were held out
     folder: Path  # the published model
     version: str  # of that folder
     run_id: str

@@ -1,10 +1,19 @@
-"""Prediction intervals: quantiles of held-out residuals by evidence and domain, wider for novel pairs.
+"""Prediction intervals, wider for novel pairs, and abstention: what a model knows of its own errors.
 
 With the residual r = log(measured / predicted) of rows that no model was fitted on, the published grids are quantiles
 of r ÷ spread, spread = sqrt(1 + WIDENING · novelty) (normalised conformal prediction: Papadopoulos, Gammerman and
 Vovk 2008). The evidence of a pair is the smaller of its two jobs' numbers of measured partners.
+
+A model abstains from the pairs on which it expects the largest errors (selective prediction: El-Yaniv and Wiener 2010,
+"On the foundations of noise-free selective classification"). The residual grows with the spread, and with the effect
+that is predicted: beside a job without effect, little can go wrong. So the abstention score of a pair is
+
+    sqrt(novelty) · max(0, log ŝ),
+
+and the model abstains above a threshold that was learned on held-out families, and from any pair beyond `MAX_NOVELTY`.
 """
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,9 +24,7 @@ EVIDENCE_THRESHOLDS = (1, 4)
 # Growth of the residual's variance with novelty. On held-out jobs and families of two public tables the likeliest
 # values were 400 and 10, with little between them: 50 covers the worst tenth of unseen jobs of both.
 WIDENING = 50.0
-# Above this novelty the model was no better than the mean of all pairs (held-out jobs and families of two public
-# tables: MAE .150 beside .160 for novelty .5 to .7, .098 beside .149 for .3 to .5).
-MAX_NOVELTY = 0.5
+MAX_NOVELTY = 0.95  # beyond, nothing that the model knows says anything of the pair
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -33,6 +40,11 @@ def spread(novelty: Floats) -> Floats:
     return np.asarray(np.sqrt(1.0 + WIDENING * novelty))
 
 
+def abstention_score(novelty: Floats, predicted_log: Floats) -> Floats:
+    """Expected size of the error, up to a factor, elementwise: `predicted_log` is a log slowdown."""
+    return np.asarray(np.sqrt(novelty) * np.maximum(predicted_log, 0.0))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Intervals:
     """Quantiles of r ÷ spread. Domain 0 is all domains together, k + 1 the model's domain k."""
@@ -40,6 +52,12 @@ class Intervals:
     calibrated: bool  # do both `new` and `known` rest on enough residuals of their own?
     levels: Floats  # float64[q], ascending
     grids: Floats  # float64[3, D + 1, q], by evidence class, domain and level
+    abstains_above: float = math.inf  # abstention score; infinite where no score was found to tell larger errors
+
+    def abstains(self, novelty: Floats, predicted_log: Floats) -> NDArray[np.bool_]:
+        """Whether the model abstains from a pair, elementwise: `predicted_log` is its log slowdown."""
+        doubtful = abstention_score(novelty, predicted_log) > self.abstains_above
+        return np.asarray(doubtful | (novelty > MAX_NOVELTY))
 
     def quantile(self, level: float, *, novelty: Floats, partners: Ints, domain: Ints | int) -> Floats:
         """Log residual at `level`, shaped like `novelty`; linear between the stored levels, constant beyond them."""

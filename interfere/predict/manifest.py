@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -115,6 +116,7 @@ def _parse(document: Mapping[str, Any]) -> Manifest:
             calibrated=bool(intervals["calibrated"]),
             levels=np.array(intervals["levels"], dtype=np.float64),
             grids=np.array(intervals["grids"], dtype=np.float64),
+            abstains_above=math.inf if (above := intervals.get("abstains_above")) is None else float(above),
         ),
         feasibility=None
         if feasibility is None

@@ -115,10 +115,10 @@ class OnnxPredictor:
             source=(Source.MODEL,) * p,
             reason=("",) * p,
         )
-        too_novel = novelty > MAX_NOVELTY
-        if batch.allow_extrapolation or not too_novel.any():
+        abstains = self.manifest.intervals.abstains(novelty, log_median)
+        if batch.allow_extrapolation or not abstains.any():
             return answer
-        return _abstain_from_novel_pairs(answer, batch, job_novelty, too_novel)
+        return _with_abstentions(answer, batch, job_novelty, abstains)
 
     def feasibility(self, batch: PairBatch) -> NDArray[np.float64]:
         """float64[p]: the feasibility of `predict_pairs`, without asking a graph."""
@@ -150,7 +150,10 @@ class OnnxPredictor:
             quantile, novelty=novelty, partners=np.minimum(partners[:v, None], partners[None, v:]), domain=domain
         )
         if not batch.allow_extrapolation:
-            shift = np.where(novelty > MAX_NOVELTY, np.nan, shift)
+            log_victim, log_neighbour = (
+                np.where(self.manifest.intervals.abstains(novelty, log), np.nan, log)
+                for log in (log_victim, log_neighbour)
+            )
         shares = _memory_shares(jobs, batch.device_memory_bytes)
         i, j = np.arange(v)[:, None], np.arange(v, v + n)[None, :]
         fit_probability = self._fit_probability(shares, identities, i, j)
@@ -212,24 +215,29 @@ def _empty_matrix(batch: MatrixBatch) -> MatrixPrediction:
     )
 
 
-def _abstain_from_novel_pairs(
-    answer: Prediction, batch: PairBatch, job_novelty: NDArray[np.float64], too_novel: NDArray[np.bool_]
+def _with_abstentions(
+    answer: Prediction, batch: PairBatch, job_novelty: NDArray[np.float64], abstains: NDArray[np.bool_]
 ) -> Prediction:
-    """The answer without numbers where a pair is too novel."""
+    """The answer without numbers where the model abstains."""
 
     def reason(k: int) -> str:
         jobs_of_pair = (int(batch.victim[k]), int(batch.neighbour[k]))
         job = max(jobs_of_pair, key=lambda job_index: float(job_novelty[job_index]))
-        return (
-            f"{batch.jobs[job].workload} is unlike every job the model learned from (novelty {job_novelty[job]:.2f}): "
-            "measure this pair first, or set allow_extrapolation"
+        novelty = float(job_novelty[job])
+        what = "is unlike every job" if novelty > MAX_NOVELTY else "differs from the jobs"
+        why = f"{batch.jobs[job].workload} {what} the model learned from (novelty {novelty:.2f})"
+        doubt = (
+            "" if novelty > MAX_NOVELTY else f", and a slowdown of {answer.median[k]:.1f} is too large to be sure of"
         )
+        return f"{why}{doubt}: measure this pair first, or set allow_extrapolation"
 
     return Prediction(
-        median=np.where(too_novel, np.nan, answer.median),
-        lower=np.where(too_novel, np.nan, answer.lower),
-        upper=np.where(too_novel, np.nan, answer.upper),
+        median=np.where(abstains, np.nan, answer.median),
+        lower=np.where(abstains, np.nan, answer.lower),
+        upper=np.where(abstains, np.nan, answer.upper),
         feasibility=answer.feasibility,
-        source=tuple(Source.ABSTAINED if is_novel else s for s, is_novel in zip(answer.source, too_novel, strict=True)),
-        reason=tuple(reason(k) if is_novel else "" for k, is_novel in enumerate(too_novel.tolist())),
+        source=tuple(
+            Source.ABSTAINED if abstained else s for s, abstained in zip(answer.source, abstains, strict=True)
+        ),
+        reason=tuple(reason(k) if abstained else "" for k, abstained in enumerate(abstains.tolist())),
     )

@@ -120,7 +120,7 @@ def test_a_later_measurement_replaces_an_earlier_one(trained: Trained, small: Ta
 
 def test_the_manifest_carries_scores_intervals_and_sources(trained: Trained, encoder: FeatureEncoder) -> None:
     manifest = read_manifest(trained.result.folder, encoder.fingerprint)
-    assert set(manifest.scores) == {"pair", "job", "held_out"}
+    assert set(manifest.scores) == {"pair", "job", "family", "held_out"}
     assert set(manifest.scores["job"]) == set(MODELS)
     assert manifest.scores["pair"]["gbdt"]["mae"] == pytest.approx(
         next(s.mae for split, model, s in trained.result.scores if (split, model) == ("pair", "gbdt"))
@@ -146,6 +146,7 @@ def test_runs_hold_parameters_metrics_tables_figures_and_the_registered_model(tr
         ("pair", "0"),
         ("pair", "4"),
         ("job", "5"),
+        ("family", "2"),
     }
     assert all(r.data.metrics["mae"] > 0 and r.data.metrics["rows"] >= 1 for r in folds)
     parent = client.get_run(trained.result.run_id)

@@ -20,8 +20,8 @@ DESCRIPTIONS = {
 }
 
 SELECTIONS = {
-    GATE: "The champion has the lowest mean of its MAE over `pair` and `job`; the ensemble is preferred within 5 %, "
-    "else the simpler of two equals.",
+    GATE: "The champion has the lowest mean of its MAE over `pair`, `job` and `family`; the ensemble is preferred "
+    "within 5 %, else the simpler of two equals.",
     REQUEST: "This model was requested by name (`interfere train --champion`), whatever the others score.",
 }
 
@@ -85,8 +85,9 @@ Domains (device type / sharing mode / metric): {domains}. Workloads: {", ".join(
 Features: encoder `{dataset.fingerprint}`, {len(dataset.job_columns)} columns a job, {len(dataset.pair_columns)} a pair.
 
 ## Scores on rows never fitted
-`pair`: both jobs known, their pair not. `job`: one of the two jobs never seen. `held_out`: pairs the caller kept
-away from fitting and choosing. Speed = 1 / slowdown, clipped to [0.05, 1.6].
+`pair`: both jobs known, their pair not. `job`: one of the two jobs never seen. `family`: nor any other of its model
+family, a third of the families hidden at a time. `held_out`: pairs the caller kept away from fitting and choosing.
+Speed = 1 / slowdown, clipped to [0.05, 1.6].
 {SELECTIONS[selected_by]}
 
 {markdown_table(scores)}
@@ -98,7 +99,8 @@ away from fitting and choosing. Speed = 1 / slowdown, clipped to [0.05, 1.6].
   transfer.
 - Intervals are quantiles of held-out residuals by evidence (0, 1 to 3, 4 and more measured partners of the less known
   job) and domain, wider for novel jobs. They hold on average over jobs, not for each one.
-- A pair with a job too unlike all of the above is not predicted: measure it first.
+- A pair is not predicted where the largest errors are expected, a large slowdown beside a job unlike the above:
+  measure it first.
 - Exported graphs equal their models within {worst_parity:.0e} in log slowdown, also on split thresholds (gate 1e-5).
 - Seed {seed}; the same tables and seed give the same model.
 {f"{chr(10)}## Notices{chr(10)}{notice.strip()}{chr(10)}" if notice.strip() else ""}"""

@@ -8,6 +8,7 @@ Law 3: a folder that is not a model folder is never replaced.
 import hashlib
 import io
 import json
+import math
 import os
 import shutil
 import tempfile
@@ -131,6 +132,7 @@ def _manifest_content(publication: Publication, dataset: Dataset, digests: Mappi
             "calibrated": publication.intervals.calibrated,
             "levels": publication.intervals.levels.tolist(),
             "grids": publication.intervals.grids.tolist(),
+            "abstains_above": _finite(publication.intervals.abstains_above),
         },
         "feasibility": None if publication.feasibility is None else _feasibility_content(publication.feasibility),
         "scores": scores,
@@ -138,6 +140,11 @@ def _manifest_content(publication: Publication, dataset: Dataset, digests: Mappi
         "trained_on": [asdict(table) for table in publication.trained_on],
         "files": dict(digests),
     }
+
+
+def _finite(value: float) -> float | None:
+    """The value, None for infinity: strict JSON has none."""
+    return value if math.isfinite(value) else None
 
 
 def _feasibility_content(model: Feasibility) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from interfere.predict.manifest import REMEDY
 from interfere.protocols import PairEncoder
 
 PAIRS_PER_CALL = 4096  # of pair.onnx: 164 columns each are 2.7 MB, and 20,000 at once take three times as long a pair
-VICTIMS_PER_CALL = 64  # of matrix.onnx: bounds memory, and keeps a block in the CPU's cache
+VICTIMS_PER_CALL = 256  # of matrix.onnx: bounds memory; with 64, encoding all neighbours again takes most of the time
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
