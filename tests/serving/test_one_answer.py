@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from interfere.client import PolicyClient
@@ -13,7 +14,7 @@ from interfere.config import SHIPPED_MODEL, Settings
 from interfere.errors import LimitError
 from interfere.policy.solve import planner
 from interfere.predict.model_profiles import shipped_profiles
-from interfere.records import ActionKind, Device, Job, Limits, Snapshot
+from interfere.records import ActionKind, Device, Job, JobProfile, Limits, ObservationResult, Progress, Snapshot
 from serving.server import RunningServer
 from tests.models import DEVICE_TYPE, MODE, STEP_TIME_S, WORKLOADS, profile
 from tests.serving.one_answer import LARGE, assert_one_answer, different_jobs
@@ -24,8 +25,30 @@ def test_the_shipped_model_answers_alike_however_it_is_asked(
 ) -> None:
     served = serve(replace(settings, model=SHIPPED_MODEL))
     with PolicyClient(served.address, timeout_s=60.0) as client:
-        jobs = different_jobs(shipped_profiles(SHIPPED_MODEL), LARGE)
-        assert_one_answer(client, jobs, client.model().domains[0].mode)
+        mode = client.model().domains[0].mode
+        known = [profile for profile in shipped_profiles(SHIPPED_MODEL) if profile.device_type == "cpu-core"]
+        assert_one_answer(client, known, mode)  # measured pairs, answered by their measurement
+        jobs = different_jobs(known, LARGE)
+        before = assert_one_answer(client, jobs, mode)
+        beside = [window(k, jobs[k], jobs[k + 1], 1.2 * before[k, k + 1], mode) for k in range(8)]
+        assert {answer.result for answer in client.observe(beside)} == {ObservationResult.APPLIED}
+        after = assert_one_answer(client, jobs, mode)
+        assert np.abs(np.log(after / before)).max() > 0.01  # corrected, and alike however it is asked
+
+
+def window(k: int, victim: JobProfile, neighbour: JobProfile, slowdown: float, mode: str) -> Progress:
+    """A minute of one job beside another."""
+    return Progress(
+        observation_id=f"o{k}",
+        job_id=victim.workload,
+        workload=victim.workload,
+        company=(neighbour.workload,),
+        device_type=victim.device_type,
+        mode=mode,
+        start_s=0.0,
+        end_s=60.0,
+        slowdown=slowdown,
+    )
 
 
 @pytest.fixture

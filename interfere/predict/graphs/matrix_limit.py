@@ -46,5 +46,5 @@ def require_within(pairs: int, limit: MatrixLimit | None, model: str) -> None:
             f"too large a matrix for the model {model}, which predicts pair by pair",
             value=f"{pairs:,} distinct ordered pairs, {limit.pairs:,} take it {limit.seconds:g} s",
             remedy="ask about fewer jobs that differ, or serve a model without this limit: "
-            "interfere train --champion gp (or mlp)",
+            "interfere train --champion gp (or ensemble, mlp)",
         )
