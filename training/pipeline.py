@@ -66,6 +66,8 @@ def train(
     held_out: frozenset[Pair] = frozenset(),
     tracking: str | None = None,
     champion: str = "",
+    notice: str = "",
+    measured_pairs: bool = True,
     models: Mapping[str, ModelSettings] = MODELS,
     notes: Mapping[str, str] | None = None,
     report: Callable[[str], None] | None = None,
@@ -75,7 +77,8 @@ def train(
     `work` is the workspace; `held_out` are unordered pairs that no model is fitted or selected on, and that are scored
     separately. The folder goes to `publish_to`, else to `models/challenger` of the workspace; the first model of a
     registry that passes the gate also becomes its champion. `tracking` is the address of an MLflow server; without one
-    the runs stay in the workspace. `notes` are further texts for the run, by file name.
+    the runs stay in the workspace. `notes` are further texts for the run, by file name. `notice` is added to the card,
+    where the licence of a table asks for it; without `measured_pairs` the folder holds no measurement of a pair.
 
     Raises InvalidInputError for an unknown champion, TableError for a broken table, UnfitError for unusable data or a
     place that cannot be written, UnavailableError for a server that does not answer, ModelError for an export that
@@ -113,7 +116,9 @@ def train(
 
     # 4. Export the champion and check its parity.
     report("exporting and checking against the fitted models")
-    publication = build_publication(candidates, source, encoder, warnings=warnings)
+    publication = build_publication(
+        candidates, source, encoder, warnings=warnings, notice=notice, measured_pairs=measured_pairs
+    )
 
     report("recording the run")
     with tracked_run(work, name, tracking) as run:

@@ -5,7 +5,6 @@ another one a matrix larger than its manifest states is refused before any work.
 itself or among many.
 """
 
-import json
 from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
@@ -14,14 +13,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from interfere.data.facts import combine_profiles
-from interfere.errors import ModelError, UnfitError
+from interfere.errors import UnfitError
 from interfere.predict.completion import read_completion
 from interfere.predict.encoded_jobs import EncodedJobs, not_encodable
 from interfere.predict.feasibility import fits_by_peak_sum
 from interfere.predict.graphs.matrix_limit import check_matrix_size
 from interfere.predict.graphs.model_graphs import ModelGraphs
 from interfere.predict.intervals import MAX_NOVELTY
-from interfere.predict.manifest import REMEDY, Manifest, read_manifest
+from interfere.predict.manifest import Manifest, read_manifest
+from interfere.predict.model_profiles import shipped_profiles
 from interfere.predict.novelty import JobSpace, pair_novelty
 from interfere.protocols import PairEncoder
 from interfere.records import MODES, JobProfile, MatrixBatch, MatrixPrediction, PairBatch, Prediction, Source
@@ -41,15 +41,10 @@ class OnnxPredictor:
         self.manifest: Manifest = read_manifest(folder, encoder.fingerprint)
         self._encoder = encoder
         self._graphs = ModelGraphs(folder, encoder, factorises=self.manifest.factorises)
-        try:
-            profiles = [
-                JobProfile.from_dict(d) for d in json.loads((folder / "profiles.json").read_text(encoding="utf-8"))
-            ]
-        except (ValueError, TypeError, KeyError) as error:
-            raise ModelError(f"profiles.json cannot be read ({error!r})", value=folder, remedy=REMEDY) from None
+        profiles = shipped_profiles(folder)
         combined = combine_profiles(profiles)
         self.profiles: dict[tuple[str, str], JobProfile] = {(p.workload, p.device_type): p for p in combined.jobs}
-        self.profile_sources = tuple(profiles)  # what each source says, oldest first
+        self.profile_sources = profiles  # what each source says, oldest first
         with np.load(folder / "arrays.npz") as arrays:
             self._partners = arrays["partners"]
             completion = read_completion(arrays)

@@ -12,16 +12,11 @@ from interfere.client import PolicyClient
 from interfere.config import SHIPPED_MODEL, Settings
 from interfere.errors import LimitError
 from interfere.policy.solve import planner
-from interfere.records import ActionKind, Device, Job, JobProfile, Limits, Snapshot
+from interfere.predict.model_profiles import shipped_profiles
+from interfere.records import ActionKind, Device, Job, Limits, Snapshot
 from serving.server import RunningServer
 from tests.models import DEVICE_TYPE, MODE, STEP_TIME_S, WORKLOADS, profile
 from tests.serving.one_answer import LARGE, assert_one_answer, different_jobs
-
-
-def shipped_jobs() -> list[JobProfile]:
-    """The jobs that the shipped model knows."""
-    documents = json.loads((SHIPPED_MODEL / "profiles.json").read_text())
-    return [JobProfile.from_dict(document) for document in documents]
 
 
 def test_the_shipped_model_answers_alike_however_it_is_asked(
@@ -29,7 +24,7 @@ def test_the_shipped_model_answers_alike_however_it_is_asked(
 ) -> None:
     served = serve(replace(settings, model=SHIPPED_MODEL))
     with PolicyClient(served.address, timeout_s=60.0) as client:
-        jobs = different_jobs(shipped_jobs(), LARGE)
+        jobs = different_jobs(shipped_profiles(SHIPPED_MODEL), LARGE)
         assert_one_answer(client, jobs, client.model().domains[0].mode)
 
 

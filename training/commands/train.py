@@ -8,7 +8,7 @@ import typer
 
 from interfere.commands.options import parse_pair
 from interfere.commands.output import JsonFlag, emit, progress_note
-from training.commands.options import Champion, Data, Seed, Tracking, Work, workspace
+from training.commands.options import Champion, Data, Seed, Tracking, Work, notice_text, workspace
 
 if TYPE_CHECKING:
     from training.pipeline import TrainingResult
@@ -29,6 +29,17 @@ def train(
             help="victim+neighbour: no model sees this pair, all are scored on it. Repeatable.", show_default=False
         ),
     ] = None,
+    notice: Annotated[
+        Path | None,
+        typer.Option(help="Text for the card: licence and citation of the tables.", show_default=False),
+    ] = None,
+    measured_pairs: Annotated[
+        bool,
+        typer.Option(
+            "--measured-pairs/--no-measured-pairs",
+            help="Publish the measured pairs too, which then answer for themselves.",
+        ),
+    ] = True,
     tracking: Tracking = None,
     as_json: JsonFlag = False,
 ) -> None:
@@ -44,6 +55,8 @@ def train(
         seed=seed,
         publish_to=publish,
         champion=champion,
+        notice=notice_text(notice),
+        measured_pairs=measured_pairs,
         held_out=frozenset(parse_pair(text) for text in held_out or ()),
         tracking=tracking,
         report=progress_note,

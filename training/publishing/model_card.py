@@ -47,8 +47,12 @@ def model_card(
     seed: int,
     worst_parity: float,
     warnings: Sequence[str] = (),
+    notice: str = "",
 ) -> str:
-    """The card as Markdown, without dates and paths: equal data and seed give an equal card."""
+    """The card as Markdown, without dates and paths: equal data and seed give an equal card.
+
+    `notice`: what the licence of the training data asks to be told.
+    """
     domains = ", ".join(f"{d.device_type} / {d.mode} / {d.metric}" for d in dataset.domains)
     trial_note = (
         "\n**One CPU core, for trying out.** Two processes shared one core in time slices. These figures say nothing "
@@ -99,7 +103,7 @@ Speed = 1 / slowdown, clipped to [0.05, 1.6].
   measure it first.
 - Exported graphs equal their models within {worst_parity:.0e} in log slowdown, also on split thresholds (gate 1e-5).
 - Seed {seed}; the same tables and seed give the same model.
-"""
+{f"{chr(10)}## Notices{chr(10)}{notice.strip()}{chr(10)}" if notice.strip() else ""}"""
 
 
 def _description(model: str) -> str:

@@ -26,6 +26,7 @@ from interfere.errors import UnfitError
 from interfere.predict.completion import ARRAYS
 from interfere.predict.feasibility import Feasibility
 from interfere.predict.manifest import FORMAT, MATRIX_GRAPH
+from interfere.predict.model_profiles import PROFILES_FILE, profiles_content
 from interfere.predict.online import prior
 from interfere.records import JobProfile
 from interfere.strict_json import json_value
@@ -44,7 +45,7 @@ def publish(target: Path, publication: Publication, dataset: Dataset, tables: Se
         "pair.onnx": publication.pair_graph,
         **({MATRIX_GRAPH: publication.matrix_graph} if publication.matrix_graph else {}),
         "arrays.npz": _arrays(publication, dataset),
-        "profiles.json": _json([profile.to_dict() for profile in _profiles_by_job(tables)]),
+        PROFILES_FILE: profiles_content(_profiles_by_job(tables)),
         "card.md": publication.card.encode(),
         prior.PRIOR_FILE: publication.residual_prior,
     }
@@ -151,10 +152,10 @@ def _feasibility_content(model: Feasibility) -> dict[str, Any]:
 
 
 def _arrays(publication: Publication, dataset: Dataset) -> bytes:
-    """`arrays.npz`: encoded workloads by domain, measured rows with the champion's predictions of
-    them unseen, partner counts, completion and space of the jobs."""
+    """`arrays.npz`: encoded workloads by domain, measured rows (if they are published) with the champion's
+    predictions of them unseen, partner counts, completion and space of the jobs."""
     latest, space, completion = dataset.latest_index(), publication.space, publication.completion
-    latest = latest[~dataset.aligned[latest]]
+    latest = latest[~dataset.aligned[latest]] if publication.measured_pairs else latest[:0]
     rows = dataset.take(latest)
     buffer = io.BytesIO()
     np.savez_compressed(

@@ -45,14 +45,22 @@ class Publication:
     scores: Sequence[SplitScore]
     trained_on: Sequence[TrainingTable]
     residual_prior: bytes  # the file with the prior of the online correction
+    measured_pairs: bool  # whether measured pairs are published, and answered by their measurement
     unseen: UnseenPredictions  # of the champion, for every row of the training set
 
 
 def build_publication(
-    candidates: Candidates, source: SourceTables, encoder: PairEncoder, *, warnings: Sequence[str] = ()
+    candidates: Candidates,
+    source: SourceTables,
+    encoder: PairEncoder,
+    *,
+    warnings: Sequence[str] = (),
+    notice: str = "",
+    measured_pairs: bool = True,
 ) -> Publication:
-    """Export the champion, whichever model it is, and fit what is published with it; the card tells the `warnings`.
+    """Export the champion, whichever model it is, and fit what is published with it.
 
+    The card tells the `warnings` and the `notice`. Without `measured_pairs` the folder holds no measurement of a pair.
     Raises ModelError where an exported graph differs from its model.
     """
     dataset, champion, seed = candidates.dataset, candidates.champion_model, candidates.seed
@@ -82,6 +90,7 @@ def build_publication(
         seed=seed,
         worst_parity=worst_parity,
         warnings=warnings,
+        notice=notice,
     )
     return Publication(
         model=candidates.champion,
@@ -99,6 +108,7 @@ def build_publication(
         scores=candidates.scores,
         trained_on=trained_on,
         residual_prior=residual_prior_file(residual_prior),
+        measured_pairs=measured_pairs,
         unseen=unseen_predictions(dataset, candidates.champion_evaluations),
     )
 

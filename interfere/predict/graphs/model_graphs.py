@@ -34,7 +34,9 @@ class ModelGraphs:
         """
         self._encoder = encoder
         self._pair_graph = _load_graph(folder / "pair.onnx", encoder.fingerprint)
+        self._pair_inputs = input_names(self._pair_graph)
         self._matrix_graph = _load_graph(folder / "matrix.onnx", encoder.fingerprint) if factorises else None
+        self._matrix_inputs = input_names(self._matrix_graph) if factorises else ()
 
     def run_pairs(self, jobs: Rows, identities: Ints, domain: int, victim: Ints, neighbour: Ints) -> Floats:
         """Log slowdowns float64[p] of pairs of encoded jobs float32[n, F]; `victim` and `neighbour` index into them."""
@@ -48,7 +50,7 @@ class ModelGraphs:
                 "neighbour": identities[j],
                 "domain": np.full(len(i), domain, dtype=np.int64),
             }
-            answer[block] = self._pair_graph.run(["log_slowdown"], select_feeds(self._pair_graph, feeds))[0].reshape(-1)
+            answer[block] = self._pair_graph.run(["log_slowdown"], _selected(feeds, self._pair_inputs))[0].reshape(-1)
         return answer
 
     def run_matrix(
@@ -71,7 +73,7 @@ class ModelGraphs:
             block = slice(start, start + VICTIMS_PER_CALL)
             feeds = {"victims": jobs[victims[block]], "victim_id": identities[victims[block]], **columns}
             log_victim[block], log_neighbour[block] = self._matrix_graph.run(
-                ["log_victim", "log_neighbour"], select_feeds(self._matrix_graph, feeds)
+                ["log_victim", "log_neighbour"], _selected(feeds, self._matrix_inputs)
             )
         return log_victim, log_neighbour
 
@@ -89,9 +91,18 @@ class ModelGraphs:
         return log_victim[cells], log_neighbour[cells]
 
 
+def input_names(session: Any) -> tuple[str, ...]:
+    """Names of a graph's inputs; of some graphs the domain is none, because they read it from the features."""
+    return tuple(graph_input.name for graph_input in session.get_inputs())
+
+
 def select_feeds(session: Any, feeds: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
-    """The feeds that the graph has inputs for: a graph that reads the domain from its features has no such input."""
-    return {graph_input.name: feeds[graph_input.name] for graph_input in session.get_inputs()}
+    """The feeds that the graph has inputs for."""
+    return _selected(feeds, input_names(session))
+
+
+def _selected(feeds: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, NDArray[Any]]:
+    return {name: feeds[name] for name in names}
 
 
 def _load_graph(path: Path, fingerprint: str) -> Any:
