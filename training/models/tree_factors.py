@@ -56,7 +56,7 @@ class TreeFactors:
         }
         for role in ("victim", "neighbour"):
             literals: NDArray[np.int32] = getattr(self, role)
-            constants |= {f"{role}_literals_{d}": row for d, row in enumerate(literals)}
+            constants |= {f"{role}_literals_{d}": row.astype(np.uint16) for d, row in enumerate(literals)}
         return serialise_graph(nodes, matrix_inputs(), {"log_victim": shape, "log_neighbour": shape}, constants)
 
     def _membership(self, jobs: str, role: str) -> list[Any]:
@@ -68,7 +68,9 @@ class TreeFactors:
         name, depth = f"{jobs}_as_{role}", len(getattr(self, role))
         nodes = [] if role == "neighbour" else self._literals(jobs)
         for d in range(depth):
-            nodes.append(h.make_node("Gather", [f"{jobs}_literals", f"{role}_literals_{d}"], [f"{name}_{d}"], axis=0))
+            literals = f"{name}_literals_{d}"  # stored in two bytes each
+            nodes.append(h.make_node("Cast", [f"{role}_literals_{d}"], [literals], to=onnx.TensorProto.INT32))
+            nodes.append(h.make_node("Gather", [f"{jobs}_literals", literals], [f"{name}_{d}"], axis=0))
             if d:
                 nodes.append(h.make_node("And", [f"{name}_met_{d - 1}", f"{name}_{d}"], [f"{name}_met_{d}"]))
             else:
@@ -117,6 +119,7 @@ def factorise(booster: Any, job_columns: int) -> TreeFactors:
     # 2. Number the distinct splits; the first is met by every job.
     conditions = [condition for _, victim, neighbour in leaves for condition in (*victim, *neighbour)]
     splits = [ALWAYS, *dict.fromkeys((column, threshold) for column, threshold, _ in conditions)]
+    assert 2 * len(splits) <= np.iinfo(np.uint16).max, "literals are stored in two bytes"
     place = {split: k for k, split in enumerate(splits)}
 
     def literals(sides: list[list[Condition]]) -> NDArray[np.int32]:
