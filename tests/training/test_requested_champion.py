@@ -65,4 +65,8 @@ def test_an_unknown_name_is_refused_with_the_list_before_anything_is_read(
         error = json.loads(capsys.readouterr().out)["error"]
         assert error["value"] == "lgbm"
         assert all(name in error["remedy"] for name in ("gbdt", "mlp", "gp", "ensemble"))
+    with pytest.raises(SystemExit) as stop:
+        main(["train", "--data", str(small_folder), "--work", str(tmp_path / "work"), "--models", "lgbm", "--json"])
+    assert stop.value.code == 1
+    assert json.loads(capsys.readouterr().out)["error"]["value"] == "lgbm"
     assert not (tmp_path / "work").exists()

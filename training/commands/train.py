@@ -22,6 +22,9 @@ def train(
     work: Work = None,
     seed: Seed = 0,
     champion: Champion = "",
+    models: Annotated[
+        str, typer.Option(help="Compare only these, comma-separated. Default: all.", show_default=False)
+    ] = "",
     publish: Annotated[Path | None, typer.Option(help="Folder of the published model.", show_default=False)] = None,
     held_out: Annotated[
         list[str] | None,
@@ -45,6 +48,7 @@ def train(
 ) -> None:
     """Train all models on measured tables; publish and register the best."""
     from training.commands.documents import scores_table
+    from training.models.catalogue import select_models
     from training.pipeline import train as train_models
     from training.table_folders import find_table_folders
 
@@ -55,6 +59,7 @@ def train(
         seed=seed,
         publish_to=publish,
         champion=champion,
+        models={model.name: model for model in select_models(models)},
         notice=notice_text(notice),
         measured_pairs=measured_pairs,
         held_out=frozenset(parse_pair(text) for text in held_out or ()),
