@@ -36,7 +36,7 @@ from training.speed import speed
 pytestmark = pytest.mark.journey
 NAMES = tuple(model.name for model in FEATURE_MODELS)
 HELD_OUT_PAIRS = 14
-QUICK = {**MODELS, "mlp": CompletedModel(inner=MlpModel(epochs=120))}  # it is fitted a dozen times
+QUICK = {**MODELS, "mlp": CompletedModel(inner=MlpModel(epochs=60))}  # it is fitted a dozen times
 
 
 @dataclass(frozen=True)
