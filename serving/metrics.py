@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 
-from interfere.predict.encoded_jobs import MAX_CACHED_BYTES
+from interfere.predict.encoded_jobs import MAX_CACHED_JOBS
 from interfere.records import ObservationResult, Plan
 
 # Buckets, seconds: a pair takes about a millisecond, a matrix of 1,000 jobs about one second.
@@ -130,7 +130,7 @@ class Metrics:
             self._evictions.labels(what)  # so that a rate can be taken from the first one on
         self._cache_bytes = Gauge(
             "interfere_encoded_jobs_bytes",
-            f"Memory of profiles that are kept encoded; at most {MAX_CACHED_BYTES}.",
+            f"Memory of profiles that are kept encoded, of which there are at most {MAX_CACHED_JOBS}.",
             registry=self.registry,
         )
         self._large_requests = Gauge(

@@ -32,7 +32,6 @@ def predict_pairs(state: ServedState, query: PairQuery) -> PairAnswer:
     asked = dict.fromkeys(victim.tolist() + neighbour.tolist())  # other jobs of the request need no answer
     lookups = {k: state.profile_of_ref(query.jobs[k], device_type, extrapolate=extrapolate) for k in asked}
     prediction = _predict_known(state.predictor, query, device_type, lookups, victim, neighbour)
-    state.model.encoded_jobs.forget((ref.profile for ref in query.jobs if ref.profile), device_type, query.mode)
     has_groups = len(entries) < len(victim)
     if has_groups:
         memory_bytes = query.device_memory_bytes
@@ -131,8 +130,6 @@ def predict_matrix(state: ServedState, query: MatrixQuery) -> MatrixAnswer:
         ),
         quantile=query.quantile,
     )
-    for refs in sides.values():
-        state.model.encoded_jobs.forget((ref.profile for ref in refs if ref.profile), device_type, query.mode)
     return MatrixAnswer(matrix=matrix, model_version=state.version, device_type=device_type)
 
 

@@ -79,7 +79,7 @@ class ServedModel:
                     problems[profile_id] = profile or ""
             except InvalidInputError as error:
                 problems[profile_id] = error.what
-        return ProfileCatalogue(self.shipped_by_id, usable, problems, check=self.check_encodable)
+        return ProfileCatalogue(self.shipped_by_id, usable, problems, check=self.check_encodable, before=before)
 
 
 def load_served_model(folder: Path) -> ServedModel:

@@ -163,6 +163,7 @@ def test_profiles_that_come_with_a_request_are_not_kept(model_folder: Path, tmp_
         inline = tuple(JobRef(profile=profile(f"new{k}-{i}", step_time_s=0.01 + i)) for i in range(5))
         core.predict(PairQuery(jobs=inline, allow_extrapolation=True))
         core.predict_matrix(MatrixQuery(victims=inline, allow_extrapolation=True))
+        del inline
     assert (len(model.encoded_jobs), model.encoded_jobs.bytes) == (kept, kept_bytes)
     assert kept > 0
     store.close()
