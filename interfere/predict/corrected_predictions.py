@@ -75,7 +75,8 @@ class CorrectedPredictor:
 
     def predict_pairs(self, batch: PairBatch) -> Prediction:
         """The wrapped model's answer times exp(correction), its interval moved along and as wide as the belief."""
-        batch = replace(batch, allow_extrapolation=self._may_extrapolate(batch))
+        if not batch.allow_extrapolation and self._may_extrapolate(batch):
+            batch = replace(batch, allow_extrapolation=True)
         answer = self._inner.predict_pairs(batch)
         if not self._state.domains or len(batch) == 0:
             return answer

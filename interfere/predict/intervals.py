@@ -5,6 +5,7 @@ of r ÷ spread, spread = sqrt(1 + WIDENING · novelty) (normalised conformal pre
 Vovk 2008). The evidence of a pair is the smaller of its two jobs' numbers of measured partners.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 
 EVIDENCE_CLASSES = ("new", "few", "known")  # 0 partners, 1 to 3, 4 and more
 EVIDENCE_THRESHOLDS = (1, 4)
+_THRESHOLDS = np.array(EVIDENCE_THRESHOLDS)
 # Growth of the residual's variance with novelty. On held-out jobs and families of two public tables the likeliest
 # values were 400 and 10, with little between them: 50 covers the worst tenth of unseen jobs of both.
 WIDENING = 50.0
@@ -25,7 +27,7 @@ Ints = NDArray[np.int64]
 
 def evidence_class(partners: Ints) -> Ints:
     """Index into `EVIDENCE_CLASSES` of a number of measured partners, elementwise."""
-    return np.digitize(partners, EVIDENCE_THRESHOLDS)
+    return np.searchsorted(_THRESHOLDS, partners, side="right")
 
 
 def spread(novelty: Floats) -> Floats:
@@ -43,8 +45,18 @@ class Intervals:
 
     def quantile(self, level: float, *, novelty: Floats, partners: Ints, domain: Ints | int) -> Floats:
         """Log residual at `level`, shaped like `novelty`; linear between the stored levels, constant beyond them."""
-        right = int(np.clip(np.searchsorted(self.levels, level), 1, len(self.levels) - 1))
-        low, high = self.levels[right - 1], self.levels[right]
-        weight = float(np.clip((level - low) / (high - low), 0.0, 1.0))
-        at_level = (1.0 - weight) * self.grids[:, :, right - 1] + weight * self.grids[:, :, right]
-        return np.asarray(at_level[evidence_class(partners), domain] * spread(novelty))
+        return self.quantiles((level,), novelty=novelty, partners=partners, domain=domain)[0]
+
+    def quantiles(
+        self, levels: Sequence[float], *, novelty: Floats, partners: Ints, domain: Ints | int
+    ) -> tuple[Floats, ...]:
+        """`quantile` at each of the levels."""
+        evidence, width = evidence_class(partners), spread(novelty)
+        return tuple(np.asarray(self._grid(level)[evidence, domain] * width) for level in levels)
+
+    def _grid(self, level: float) -> Floats:
+        """float64[3, D + 1]: quantiles of r ÷ spread at a level, by evidence class and domain."""
+        right = min(max(int(self.levels.searchsorted(level)), 1), len(self.levels) - 1)
+        low, high = float(self.levels[right - 1]), float(self.levels[right])
+        weight = min(max((level - low) / (high - low), 0.0), 1.0)
+        return np.asarray((1.0 - weight) * self.grids[:, :, right - 1] + weight * self.grids[:, :, right])

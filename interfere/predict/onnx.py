@@ -110,15 +110,14 @@ class OnnxPredictor:
         log_median = self._run_pair_graph(rows, identities, domain, i, j)
         novelty = pair_novelty(job_novelty[i], job_novelty[j])
         partners = np.minimum(self._partners[domain, identities[i]], self._partners[domain, identities[j]])
-
-        def slowdown_at(level: float) -> NDArray[np.float64]:
-            shift = self.manifest.intervals.quantile(level, novelty=novelty, partners=partners, domain=domain)
-            return np.asarray(np.exp(log_median + shift))
-
+        shifts = self.manifest.intervals.quantiles(
+            (LOWER_LEVEL, 0.5, UPPER_LEVEL), novelty=novelty, partners=partners, domain=domain
+        )
+        lower, median, upper = (np.exp(log_median + shift) for shift in shifts)
         answer = Prediction(
-            median=slowdown_at(0.5),
-            lower=slowdown_at(LOWER_LEVEL),
-            upper=slowdown_at(UPPER_LEVEL),
+            median=median,
+            lower=lower,
+            upper=upper,
             feasibility=self._fit_probability(_memory_shares(batch.jobs, batch.device_memory_bytes), identities, i, j),
             source=(Source.MODEL,) * p,
             reason=("",) * p,
