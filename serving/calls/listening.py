@@ -45,10 +45,8 @@ def listen(
 ) -> Listening:
     """Answer health checks, and refuse all other calls until they are let in."""
     max_message_bytes = settings.message_mib * 2**20
-    executors = Executors(settings)
-    interceptor = CallInterceptor(
-        metrics, executors, stopping, slow_call_s=settings.slow_call_s, max_message_bytes=max_message_bytes
-    )
+    executors = Executors(settings, stopping)
+    interceptor = CallInterceptor(metrics, executors, stopping, slow_call_s=settings.slow_call_s)
     server = grpc.server(
         executors.control,
         interceptors=[interceptor],
