@@ -36,7 +36,7 @@ def serve(
     from interfere.config import load_settings
     from serving.logs import configure
     from serving.server import start_server
-    from serving.workers.memory import return_freed_memory
+    from serving.workers.memory import leave_out_what_stays, return_freed_memory
 
     settings = load_settings(
         config,
@@ -52,6 +52,7 @@ def serve(
     configure(settings.log_format)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until there is a server to look for a model
     server = start_server(settings)
+    leave_out_what_stays()
     signal.signal(signal.SIGHUP, lambda *_: server.look_for_model())
     ready = {
         "address": server.address,

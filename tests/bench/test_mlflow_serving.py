@@ -109,15 +109,19 @@ def mlflow_server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempP
 
 
 def encoded_inputs(
-    profiles: Sequence[JobProfile], domain: Domain, victim: NDArray[np.int64], neighbour: NDArray[np.int64]
+    profiles: Sequence[JobProfile],
+    identities: NDArray[np.int64],
+    domain: Domain,
+    victim: NDArray[np.int64],
+    neighbour: NDArray[np.int64],
 ) -> dict[str, NDArray[Any]]:
-    """What the pair graph reads for these pairs, by the names of its inputs."""
+    """What the pair graph reads for these pairs of jobs, by the names of its inputs."""
     encoder = FeatureEncoder()
     encoded = encoder.encode_jobs(profiles, domain.device_type, domain.mode)
     feeds = {
         "pairs": np.nan_to_num(encoder.encode_pairs(encoded[victim], encoded[neighbour])),
-        "victim": victim + 1,
-        "neighbour": neighbour + 1,
+        "victim": identities[victim],
+        "neighbour": identities[neighbour],
         "domain": np.ones(len(victim), dtype=np.int64),
     }
     return {value.name: feeds[value.name] for value in onnx.load(SHIPPED_MODEL / "pair.onnx").graph.input}
@@ -157,8 +161,10 @@ def test_beside_mlflow(
 ) -> None:
     mlflow_address, mlflow_process = mlflow_server
     model = load_model(SHIPPED_MODEL, FeatureEncoder())
-    names, domain = list(model.manifest.workloads), model.manifest.domains[0]
-    victim, neighbour = np.random.default_rng(0).integers(0, len(names), (2, rows))
+    domain = model.manifest.domains[0]
+    ends = np.random.default_rng(0).integers(0, len(model.manifest.workloads), (2, rows))
+    used, ends = np.unique(ends, return_inverse=True)  # a request names the jobs of its pairs
+    names, (victim, neighbour) = [model.manifest.workloads[k] for k in used], ends.reshape(2, rows)
     pairs = list(zip(victim.tolist(), neighbour.tolist(), strict=True))
     profiles = [model.profiles[name, domain.device_type] for name in names]
     new = [replace(profile, workload=f"new-{profile.workload}") for profile in profiles]
@@ -173,7 +179,7 @@ def test_beside_mlflow(
             "measured": lambda: client.predict(names, pairs=pairs),
             "unmeasured": lambda: client.predict([job.workload for job in new], pairs=pairs, allow_extrapolation=True),
             "empty_call": lambda: health.Check(health_pb2.HealthCheckRequest()),
-            **mlflow_callers(mlflow_address, encoded_inputs(profiles, domain, victim, neighbour)),
+            **mlflow_callers(mlflow_address, encoded_inputs(profiles, used + 1, domain, victim, neighbour)),
         }
         times: dict[str, list[float]] = {name: [] for name in callers}
         server_cpu_s = dict.fromkeys(callers, 0.0)
