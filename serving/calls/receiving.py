@@ -11,6 +11,7 @@ Law 2: each that is given up is answered with a status; a call runs, or it is gi
 """
 
 import inspect
+import logging
 import threading
 import time
 from collections.abc import Callable
@@ -21,6 +22,7 @@ from grpc._cython import cygrpc  # type: ignore[attr-defined]
 
 from interfere.errors import InterfereError, InvalidInputError, LimitError
 
+_log = logging.getLogger(__name__)
 LIMIT_S = 30.0  # 64 MiB at 18 Mbit/s
 SLOW_S = 1.0  # nearly all requests arrive with their call
 MAX_SLOW = 8  # of the largest size: half a gigabyte
@@ -99,7 +101,10 @@ class Receiver:
             with self._mutex:
                 is_given_up = self._receipts.pop(key, None) is None
             if not is_given_up:
-                _go_on(receipt, received)
+                try:
+                    _go_on(receipt, received)
+                except Exception:  # would end the thread that takes calls
+                    _log.exception("a call whose request has arrived cannot be begun")
             return finished
 
         with state.condition:
