@@ -1,5 +1,6 @@
 """Clients that open calls and send their requests slowly, or never, take nothing from others."""
 
+import random
 import re
 import socket
 import struct
@@ -194,3 +195,35 @@ def request_headers(method: str) -> bytes:
     texts = (text.encode() for header in headers.items() for text in header)
     parts = [bytes([len(text)]) + text for text in texts]
     return b"".join(b"\x00" + name + value for name, value in zip(parts[::2], parts[1::2], strict=True))
+
+
+def test_calls_that_are_cancelled_at_any_moment_leave_nothing_behind(
+    server: RunningServer, client: PolicyClient
+) -> None:
+    def call_and_cancel(seed: int) -> None:
+        rng = random.Random(seed)
+        with grpc.insecure_channel(server.address, [("grpc.use_local_subchannel_pool", 1)]) as channel:
+            predict, slowly = channel.unary_unary(METHODS[0]), channel.stream_unary(METHODS[0])
+            for _ in range(60):
+                sending = threading.Event()
+                requests = (PREDICTION for _ in range(1) if sending.wait(0.01 * rng.random()))
+                kind = rng.randrange(3)
+                if kind == 0:
+                    call = predict.future(PREDICTION, timeout=rng.choice((0.002, 0.02, 20.0)))
+                else:
+                    call = slowly.future(requests, timeout=20.0)
+                time.sleep(0.01 * rng.random())
+                if kind == 1:
+                    call.cancel()
+                sending.set()
+                ended.append(call.code())
+
+    ended: list[grpc.StatusCode] = []
+    callers = [threading.Thread(target=call_and_cancel, args=(seed,)) for seed in range(6)]
+    for caller in callers:
+        caller.start()
+    for caller in callers:
+        caller.join(60)
+    assert len(ended) == 6 * 60
+    assert grpc.StatusCode.OK in ended
+    ask_everything(client, server.address)
