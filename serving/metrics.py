@@ -136,6 +136,9 @@ class Metrics:
         self._large_requests = Gauge(
             "interfere_large_request_bytes", "Large requests that run or wait.", registry=self.registry
         )
+        self._receiving = Gauge(
+            "interfere_receiving_requests", "Requests of which a part is still to come.", registry=self.registry
+        )
         self._model_changes = Counter(
             "interfere_model_changes", "Models that were taken or refused.", ("result",), registry=self.registry
         )
@@ -218,9 +221,11 @@ class Metrics:
         """A model was taken or refused."""
         self._model_changes.labels(result).inc()
 
-    def watch_large_requests(self, in_flight_bytes: Callable[[], int]) -> None:
-        """Tell how many bytes of large requests are in the server whenever somebody reads the metrics."""
-        self._large_requests.set_function(in_flight_bytes)
+    def watch_requests(self, large_bytes: Callable[[], int], receiving: Callable[[], int]) -> None:
+        """Tell the bytes of large requests in the server, and how many requests are being received, whenever somebody
+        reads the metrics."""
+        self._large_requests.set_function(large_bytes)
+        self._receiving.set_function(receiving)
 
     def watch_sizes(self, store: Path, log_entries: Callable[[], int], cache_bytes: Callable[[], int]) -> None:
         """Tell the sizes of the store, its log and the cache of encoded jobs whenever somebody reads the metrics."""

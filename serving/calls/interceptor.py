@@ -62,7 +62,8 @@ class CallInterceptor(grpc.ServerInterceptor):  # type: ignore[type-arg]  # gene
     ) -> None:
         self._metrics, self._executors, self._stopping = metrics, executors, stopping
         self._slow_call_s = slow_call_s
-        metrics.watch_large_requests(lambda: executors.admission.large_requests.bytes)
+        admission = executors.admission
+        metrics.watch_requests(lambda: admission.large_requests.bytes, lambda: len(admission.receiver))
         self._is_open = False
         self._watches, self._mutex = 0, threading.Lock()
         self._unary_methods: dict[str, _UnaryMethod] = {}  # by full name, as they are first called

@@ -49,7 +49,9 @@ def listen(
     """Answer health checks, and refuse all other calls until they are let in."""
     max_message_bytes = settings.message_mib * 2**20
     if not SUPPORTED:
-        _log.warning("this release of grpcio is not known: requests are received in threads, which slow senders hold")
+        _log.warning(
+            "this release of grpcio is not known: slow senders hold threads, and large requests are not counted"
+        )
     resources.callback(stopping.set)
     executors = Executors(settings, stopping)
     interceptor = CallInterceptor(metrics, executors, stopping, slow_call_s=settings.slow_call_s)

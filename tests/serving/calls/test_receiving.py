@@ -110,17 +110,22 @@ def test_requests_that_do_not_come_stop_nobody(
 def test_a_request_that_takes_too_long_is_given_up(
     serve: Callable[..., RunningServer], settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(receiving, "LIMIT_S", 0.5)
+    monkeypatch.setattr(receiving, "LIMIT_S", 1.5)
+    monkeypatch.setattr(receiving, "SLOW_S", receiving.LIMIT_S)
     server = serve(replace(settings, metrics_port=0))
     stalled = Stalled(server.address)
     for method in METHODS:
         stalled.open(method, 2)
+    end_s = time.monotonic() + 5.0
+    while "interfere_receiving_requests 8.0" not in scrape(server):
+        assert time.monotonic() < end_s
     start_s = time.monotonic()
     assert {call.code() for call in stalled.calls} == {grpc.StatusCode.RESOURCE_EXHAUSTED}
     assert time.monotonic() - start_s < 5.0
     assert "took too long to arrive" in stalled.calls[0].details()
     counted = r'grpc_code="RESOURCE_EXHAUSTED",grpc_method="Match",\S* 2.0'
     assert re.search(counted, scrape(server))
+    assert "interfere_receiving_requests 0.0" in scrape(server)
     with PolicyClient(server.address) as client:
         ask_everything(client, server.address)
     stalled.close()
