@@ -6,13 +6,14 @@ from typing import Annotated
 import typer
 from rich.table import Table as Grid
 
-from interfere.commands.data import importing
+from interfere.commands.data import importing, own_table
 from interfere.commands.data.card import card
 from interfere.commands.data.facts import facts
 from interfere.commands.options import DEFAULT_WORK, Work
 from interfere.commands.output import JsonFlag, emit
 
 app = typer.Typer(help=__doc__, no_args_is_help=True, add_completion=False, rich_markup_mode=None)
+importing.app.command("table")(own_table.table)
 app.add_typer(importing.app, name="import")
 
 Folder = Annotated[Path | None, typer.Argument(help="Folder of a table, or of several with a manifest.")]

@@ -5,9 +5,10 @@ explains every row that differs from what was published.
 """
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.markup import escape
 from rich.table import Table as Grid
 
 from interfere.commands.output import JsonFlag, emit, progress_note
@@ -25,7 +26,7 @@ Static = Annotated[
 ]
 
 
-def _check_target(out: Path) -> Path:
+def check_target_folder(out: Path) -> Path:
     """Return a folder that may be written. Raises ConflictError before anything is read where it holds other files."""
     from interfere.data.importers.import_writer import check_target
 
@@ -34,7 +35,7 @@ def _check_target(out: Path) -> Path:
 
 
 Out = Annotated[
-    Path, typer.Option("--out", callback=_check_target, help="Folder to write: new, empty, or an earlier import.")
+    Path, typer.Option("--out", callback=check_target_folder, help="Folder to write: new, empty, or an earlier import.")
 ]
 
 
@@ -48,7 +49,7 @@ def gavel(
     """Import Gavel's throughputs of training jobs, alone and in pairs."""
     from interfere.data.importers.gavel import import_gavel
 
-    _write(out, _with_static(import_gavel(path), static=static), as_json=as_json)
+    write_and_report(out, _with_static(import_gavel(path), static=static), as_json=as_json)
 
 
 @app.command()
@@ -61,7 +62,7 @@ def lucid(
     """Import Lucid's pairs and solo profiles on an RTX 3090."""
     from interfere.data.importers.lucid import import_lucid
 
-    _write(out, _with_static(import_lucid(path), static=static), as_json=as_json)
+    write_and_report(out, _with_static(import_lucid(path), static=static), as_json=as_json)
 
 
 @app.command()
@@ -76,7 +77,7 @@ def helios(
     from interfere.data.importers.helios import import_helios
 
     imported = import_helios(path, vc_config=vc_config, gpus_per_node=gpus_per_node, name=out.resolve().name)
-    _write(out, imported, as_json=as_json)
+    write_and_report(out, imported, as_json=as_json)
 
 
 @app.command()
@@ -91,7 +92,7 @@ def philly(
     from interfere.data.importers.philly import import_philly
 
     imported = import_philly(path, throughputs=throughputs, device_type=device, name=out.resolve().name)
-    _write(out, imported, as_json=as_json)
+    write_and_report(out, imported, as_json=as_json)
 
 
 @app.command()
@@ -110,7 +111,7 @@ def nsight(
 
     step_s = NAN if step_time_s is None else step_time_s
     imported = import_nsight(path, device_type=device, name=name, steps=steps, step_time_s=step_s)
-    _write(out, imported, as_json=as_json)
+    write_and_report(out, imported, as_json=as_json)
 
 
 @app.command()
@@ -127,7 +128,7 @@ def orion(
     from interfere.records import NAN
 
     step_s = NAN if step_time_s is None else step_time_s
-    _write(out, import_orion(path, device_type=device, name=name, step_time_s=step_s), as_json=as_json)
+    write_and_report(out, import_orion(path, device_type=device, name=name, step_time_s=step_s), as_json=as_json)
 
 
 @app.command()
@@ -151,7 +152,7 @@ def dcgm(
     from interfere.data.importers.monitoring.dcgm import import_dcgm
 
     imported = import_dcgm(path, by=by, step_metric=step_metric, rates=rates, device_type=device, mode=mode)
-    _write(out, imported, as_json=as_json)
+    write_and_report(out, imported, as_json=as_json)
 
 
 def _with_static(imported: "ImportResult", *, static: bool) -> "ImportResult":
@@ -178,36 +179,53 @@ def _with_static(imported: "ImportResult", *, static: bool) -> "ImportResult":
     return replace(imported, jobs=attached.jobs, format_notes=(*imported.format_notes, origin, *untraced))
 
 
-def _write(out: Path, imported: "ImportResult", *, as_json: bool) -> None:
+def write_and_report(out: Path, imported: "ImportResult", *, as_json: bool) -> None:
     """Write the import and print what came in, what did not, and from which bytes."""
-    from interfere.data.importers.import_card import compare_with_published
     from interfere.data.importers.import_writer import write_import
 
     files = write_import(out, imported)
-    if imported.trace is not None:
-        counts = {"jobs": len(imported.trace.jobs)}
-    else:
-        infeasible = sum(not pair.feasible for pair in imported.pairs)
-        counts = {"jobs": len(imported.jobs), "pairs": len(imported.pairs)}
-        counts |= {"feasible": len(imported.pairs) - infeasible, "infeasible": infeasible}
-    read = [{"file": str(f.path), "sha256": f.sha256, "published": compare_with_published(f)} for f in imported.files]
-    notices = [
-        {"fate": n.treatment.value, "count": n.count, "what": n.subject, "why": n.reason} for n in imported.notices
-    ]
-    grid = Grid("", "count", "what")
-    for name, count in counts.items():
-        grid.add_row("imported", str(count), name)
-    for notice in imported.notices:
-        grid.add_row(notice.treatment.value, str(notice.count), notice.subject)
-    for file in imported.files:
-        grid.add_row("read", "", f"{file.path.name}: {compare_with_published(file)}")
+    document = report_document(imported) | {"files": [str(path) for path in files]}
+    grid = report_grid(imported)
     for path in files:
         grid.add_row("wrote", "", str(path))
-    document = {
-        "kind": imported.source_format,
-        "read": read,
-        **counts,
-        "notices": notices,
-        "files": [str(p) for p in files],
-    }
     emit(document, grid, as_json=as_json)
+
+
+def _counts(imported: "ImportResult") -> dict[str, int]:
+    """How many records of each kind came in."""
+    if imported.trace is not None:
+        return {"jobs": len(imported.trace.jobs)}
+    infeasible = sum(not pair.feasible for pair in imported.pairs)
+    counts = {"jobs": len(imported.jobs), "pairs": len(imported.pairs)}
+    counts |= {"feasible": len(imported.pairs) - infeasible, "infeasible": infeasible}
+    return counts | ({"extras": len(imported.extras)} if imported.extras else {})
+
+
+def report_document(imported: "ImportResult") -> dict[str, Any]:
+    """What came in, what did not, and from which bytes, as a JSON document."""
+    from interfere.data.importers.import_card import compare_with_published
+
+    read = [
+        {"file": str(f.path), "sha256": f.sha256, "published": compare_with_published(f, imported.source_format)}
+        for f in imported.files
+    ]
+    notices = [
+        {"fate": n.treatment.value, "count": n.count, "what": n.subject, "why": n.reason, "rows": list(n.rows)}
+        for n in imported.notices
+    ]
+    return {"kind": imported.source_format, "read": read, **_counts(imported), "notices": notices}
+
+
+def report_grid(imported: "ImportResult") -> Grid:
+    """The same as a table to print."""
+    from interfere.data.importers.import_card import compare_with_published
+
+    grid = Grid("", "count", "what")
+    for name, count in _counts(imported).items():
+        grid.add_row("imported", str(count), name)
+    for notice in imported.notices:
+        what = "; ".join(filter(None, (notice.subject, notice.row_ranges)))
+        grid.add_row(notice.treatment.value, str(notice.count), escape(what))
+    for file in imported.files:
+        grid.add_row("read", "", f"{file.path.name}: {compare_with_published(file, imported.source_format)}")
+    return grid
