@@ -17,6 +17,7 @@ PAGES = (
     "docs/commands.md",
     "docs/requests.md",
     "docs/operations.md",
+    "docs/own-tables.md",
     "docs/architecture.md",
     "CONTRIBUTING.md",
 )

@@ -9,6 +9,7 @@ from rich.table import Table as Grid
 from interfere.commands.data import importing, own_table
 from interfere.commands.data.card import card
 from interfere.commands.data.facts import facts
+from interfere.commands.data.fetch import fetch
 from interfere.commands.options import DEFAULT_WORK, Work
 from interfere.commands.output import JsonFlag, emit
 
@@ -76,7 +77,9 @@ def check(folder: Folder = None, as_json: JsonFlag = False) -> None:
 
 
 app.command()(card)
+app.command()(fetch)
 app.command()(facts)
+app.command()(own_table.template)
 
 
 @app.command()

@@ -1,4 +1,4 @@
-"""Import own measurements from a spreadsheet."""
+"""Own measurements in a spreadsheet: write one to fill in, and import it."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -90,3 +90,28 @@ def _uses_grid(uses: "tuple[ColumnUse, ...]") -> Grid:
         column = use.column or "(every row)"
         grid.add_row(*map(escape, (use.file, column, use.role, use.meaning, str(use.values), use.example)))
     return grid
+
+
+def template(
+    folder: Annotated[Path, typer.Argument(help="Folder to write pairs.csv and jobs.csv into.")] = Path(),
+    job: Annotated[list[str] | None, typer.Option(help="Name of a job. Repeatable.", show_default=False)] = None,
+    device: Annotated[str, typer.Option(help="Device type, such as a100-80gb.")] = "a100-80gb",
+    mode: Annotated[str, typer.Option(help="Sharing: timeslice, mps, mig, stream or priority.")] = "timeslice",
+    value: Annotated[str, typer.Option(help="What you measure: slowdown, speed, throughput, step_time_ms, ...")] = (
+        "step_time_ms"
+    ),
+    shape: Annotated[Shape, typer.Option(help="Long: one row a pair. Wide: a matrix.")] = Shape.LONG,
+    as_json: JsonFlag = False,
+) -> None:
+    """Write a spreadsheet to fill in: one file of pairs, one of the jobs alone. Cells may stay empty."""
+    from interfere.data.importers.device_names import device_type_of_product
+    from interfere.data.importers.spreadsheet.readings import Conditions
+    from interfere.data.importers.spreadsheet.template import EXAMPLE_JOBS, write_template
+
+    conditions = Conditions(device_type=device_type_of_product(device), mode=mode)
+    jobs = tuple(job or EXAMPLE_JOBS)
+    files = write_template(folder, jobs, device_type=conditions.device_type, mode=mode, value=value, shape=shape)
+    flags = f" --device {conditions.device_type} --mode {mode}" if shape is Shape.WIDE else ""
+    following = f"interfere data import table {files[0]} --profiles {files[1]}{flags} --name mine --dry-run"
+    text = "\n".join((*(f"wrote {path}" for path in files), f"fill them in, then: {following}"))
+    emit({"files": [str(path) for path in files], "next": following}, text, as_json=as_json)
