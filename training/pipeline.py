@@ -147,14 +147,30 @@ def train(
 
 
 def small_domain_warnings(training_set: Dataset) -> list[str]:
-    """One line for each device type and mode with so few rows that its intervals come from other domains."""
+    """What the few or one-sided rows of a device type and mode may be used for beside those of others.
+
+    One line for each domain with so few rows that its intervals come from other domains, and one for each in which
+    no two different jobs were measured together.
+    """
+    if len(training_set.domains) == 1:
+        return []
     counts = np.bincount(training_set.domain, minlength=len(training_set.domains)).tolist()
-    return [
-        f"warning: only {count} ordered pairs of {domain.device_type}/{domain.mode}: predictions there rest on other "
-        f"domains, and their intervals are too narrow; measure at least {MIN_DOMAIN_ROWS}"
-        for domain, count in zip(training_set.domains, counts, strict=True)
-        if count < MIN_DOMAIN_ROWS and len(training_set.domains) > 1
-    ]
+    mixed = training_set.rows.victim != training_set.rows.neighbour
+    mixed_counts = np.bincount(training_set.domain[mixed], minlength=len(training_set.domains)).tolist()
+    warnings = []
+    for domain, count, mixed_count in zip(training_set.domains, counts, mixed_counts, strict=True):
+        name = f"{domain.device_type}/{domain.mode}"
+        if 0 < count < MIN_DOMAIN_ROWS:
+            warnings.append(
+                f"warning: only {count} ordered pairs of {name}: they calibrate its level; predictions there rest on "
+                f"other domains, and their intervals are too narrow; measure at least {MIN_DOMAIN_ROWS}"
+            )
+        if count and not mixed_count:
+            warnings.append(
+                f"warning: {name} has pairs of a job with a copy of itself alone: good for those; of two different "
+                "jobs there nothing was measured, predictions rest on other domains"
+            )
+    return warnings
 
 
 def _judge(

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
+from interfere.data.intended_use import intended_uses
 from interfere.data.parquet import write_atomically
 from interfere.data.quality import MIN_ICC, TableQuality, domain_tables, table_quality
 from interfere.data.tables import Table
@@ -66,6 +67,9 @@ def dataset_card(table: Table, *, command: str = "", note: str = "") -> str:
         *_quality_lines(table),
         "",
         f"Below an ICC of {MIN_ICC} training refuses a table. What the additive fit explains needs no interaction.",
+        "",
+        "## What it may be used for",
+        *(f"- {use.text()}" for use in intended_uses(table)),
         "",
         "## Protocol",
         "\n\n".join(dict.fromkeys(PROTOCOL_BY_SOURCE.get(source, IMPORT_PROTOCOL) for source in sources)),

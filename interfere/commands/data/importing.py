@@ -66,6 +66,18 @@ def lucid(
 
 
 @app.command()
+def parvagpu(
+    path: Annotated[Path, typer.Argument(help="Folder with ParvaGPU's prof_data, or one of its files.")],
+    out: Out,
+    as_json: JsonFlag = False,
+) -> None:
+    """Import ParvaGPU's inference throughputs in MIG slices of an A100: two copies of a model are a pair."""
+    from interfere.data.importers.parvagpu import import_parvagpu
+
+    write_and_report(out, import_parvagpu(path), as_json=as_json)
+
+
+@app.command()
 def helios(
     path: Annotated[Path, typer.Argument(help="Job CSV of a Helios cluster, or Lucid's of Venus.")],
     out: Out,

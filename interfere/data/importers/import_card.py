@@ -4,6 +4,7 @@ import math
 from collections import Counter
 
 from interfere.data.importers.import_result import ImportResult, Notice, SourceFile
+from interfere.data.intended_use import intended_uses
 from interfere.data.public_tables import find_public_table, public_tables
 from interfere.data.quality import domain_tables, table_quality
 from interfere.data.tables import Table
@@ -91,6 +92,7 @@ def _table_lines(name: str, imported: ImportResult) -> list[str]:
     lines += ["", f"Sharing mode: {', '.join(sorted({pair.mode for pair in table.pairs})) or 'no pairs'}."]
     if not any(pair.status is PairStatus.OK for pair in table.pairs):
         return lines
+    lines += ["", "## What it may be used for", *(f"- {use.text()}" for use in intended_uses(table))]
     domains = [(title, table_quality(domain_table)) for title, domain_table in domain_tables(table)]
     icc_rows = " + ".join(str(quality.icc_rows) for _, quality in domains)
     rows = (
