@@ -30,7 +30,8 @@ swapped roles from pass to pass. `slowdown` = step time beside the neighbour ÷ 
 blocks; `lower`, `upper` = 95 % t interval of the mean. A block is refused when a command ended or left the core, with
 under 20 steps in a window, a clock drift of 3 % or more, or over 10 % of the core taken by third processes, and
 repeated twice; a pair that still lacks a block is `unstable` and never imputed. On other devices than a CPU core
-nothing is pinned, and clock and third processes are not watched."""
+clock and third processes are not watched. A GPU is pinned by CUDA_VISIBLE_DEVICES, and nvidia-smi gives utilisation,
+power and memory while a command runs alone; this was never run on a GPU by the authors of this release."""
 IMPORT_PROTOCOL = (
     "As its publisher measured it: the `card.md` of the import says how it was read and what is not as published."
 )

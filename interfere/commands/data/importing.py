@@ -126,6 +126,47 @@ def nsight(
     write_and_report(out, imported, as_json=as_json)
 
 
+@app.command("torch-profiler")
+def torch_profiler(
+    path: Annotated[Path, typer.Argument(help="Trace of torch.profiler (*.json, *.json.gz), or a folder of them.")],
+    out: Out,
+    device: Annotated[str, typer.Option(help="Device type; default: the one the trace names.")] = "",
+    name: Name = "",
+    steps: Annotated[int, typer.Option(min=1, help="Steps of a trace that marks none by profiler.step().")] = 1,
+    step_time_s: StepTime = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Import traces of the PyTorch profiler: kernels with gaps, busy and idle stretches; one profile a file."""
+    from interfere.data.importers.kernels.torch_profiler import import_torch_profiler
+    from interfere.records import NAN
+
+    step_s = NAN if step_time_s is None else step_time_s
+    imported = import_torch_profiler(path, device_type=device, name=name, steps=steps, step_time_s=step_s)
+    write_and_report(out, imported, as_json=as_json)
+
+
+@app.command()
+def nsys(
+    path: Annotated[Path, typer.Argument(help="SQLite export of Nsight Systems, or a folder of *.sqlite.")],
+    out: Out,
+    device: Annotated[str, typer.Option(help="Device type; default: the one the report names.")] = "",
+    name: Name = "",
+    steps: Annotated[int, typer.Option(min=1, help="Steps of a report where no --step-range is given.")] = 1,
+    step_range: Annotated[str, typer.Option(help="Text of the NVTX range of one step.")] = "",
+    step_time_s: StepTime = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Import Nsight Systems reports: nsys export --type sqlite REPORT. One profile a file."""
+    from interfere.data.importers.kernels.nsight_systems import import_nsight_systems
+    from interfere.records import NAN
+
+    step_s = NAN if step_time_s is None else step_time_s
+    imported = import_nsight_systems(
+        path, device_type=device, name=name, steps=steps, step_range=step_range, step_time_s=step_s
+    )
+    write_and_report(out, imported, as_json=as_json)
+
+
 @app.command()
 def orion(
     path: Annotated[Path, typer.Argument(help="Orion's kernel CSV of one job, or a folder of them.")],
