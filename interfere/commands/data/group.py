@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 from rich.table import Table as Grid
 
-from interfere.commands.data import importing, own_table
+from interfere.commands.data import importing, own_table, transfer
 from interfere.commands.data.card import card
 from interfere.commands.data.facts import facts
 from interfere.commands.data.fetch import fetch
@@ -80,6 +80,8 @@ app.command()(card)
 app.command()(fetch)
 app.command()(facts)
 app.command()(own_table.template)
+app.command()(transfer.suggest)
+app.command()(transfer.transfer)
 
 
 @app.command()
