@@ -23,6 +23,7 @@ GPU_FIELDS = ("index", "uuid", "name", "driver_version", "clocks.max.sm", "mig.m
 SAMPLE_FIELDS = ("utilization.gpu", "utilization.memory", "memory.used", "power.draw", "clocks.sm")
 PROCESS_FIELDS = ("pid", "process_name", "used_gpu_memory")
 FORMAT = "--format=csv,noheader,nounits"
+MIG_REMEDY = "name the slice, such as --device a100-80gb-1g.10gb, and set CUDA_VISIBLE_DEVICES of the commands to it"
 UNTRIED = "measuring on a GPU was never run by the authors of this release: check the first figures by hand"
 
 
@@ -98,9 +99,7 @@ def find_gpu(device_type: str, index: int | None = None) -> Gpu:
     if len(matching) > 1:
         raise ConflictError("several GPUs of this type", value=found, remedy=f"choose one: --gpu {matching[0].index}")
     if matching[0].mig:
-        raise UnfitError(
-            "this GPU is divided by MIG", value=matching[0].product, remedy="set CUDA_VISIBLE_DEVICES of the commands"
-        )
+        raise UnfitError("this GPU is divided by MIG", value=matching[0].product, remedy=MIG_REMEDY)
     return matching[0]
 
 

@@ -90,15 +90,14 @@ def command(
 
 
 def _find_gpu(device_type: str, index: int | None) -> "Gpu | None":
-    """The GPU of a device type that is known as one; None for a CPU core and for names that are not in the catalogue.
+    """The GPU of a device type that is known as one; None for a CPU core, a MIG slice and names of no known GPU.
 
     Raises NotFoundError where this machine has no such GPU.
     """
-    from interfere.devices import KNOWN_DEVICE_TYPES, has_peak_rates
+    from interfere.devices import GPU_NAMES
     from interfere.profiling.nvidia_smi import UNTRIED, find_gpu, gpu_processes
 
-    known = KNOWN_DEVICE_TYPES.get(device_type)
-    if index is None and (known is None or not has_peak_rates(known)):
+    if index is None and device_type not in GPU_NAMES:
         return None
     gpu = find_gpu(device_type, index)
     progress_note(f"{gpu.provenance}; {UNTRIED}")

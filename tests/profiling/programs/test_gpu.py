@@ -74,8 +74,9 @@ def test_a_gpu_that_is_not_there_is_refused(smi: Path) -> None:
     (old,) = list_gpus()
     assert math.isnan(old.max_sm_clock_mhz)
     write_smi(smi, A100.replace("Disabled", "Enabled"))
-    with pytest.raises(UnfitError, match="divided by MIG"):
+    with pytest.raises(UnfitError, match="divided by MIG") as divided:
         find_gpu("a100")
+    assert "a100-80gb-1g.10gb" in divided.value.remedy
     write_smi(smi, "", "#!/bin/sh\necho 'Failed to initialize NVML: Driver/library version mismatch' >&2; exit 18\n")
     with pytest.raises(UnfitError, match="nvidia-smi failed") as failed:
         list_gpus()
