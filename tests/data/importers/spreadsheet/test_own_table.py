@@ -16,7 +16,7 @@ from interfere.data.importers.import_writer import write_import
 from interfere.data.importers.spreadsheet.own_table import SpreadsheetOptions, import_spreadsheet
 from interfere.data.importers.spreadsheet.roles import parse_map
 from interfere.data.importers.spreadsheet.shapes import Victims
-from interfere.data.tables import read_table
+from interfere.data.tables import Table, check_table, read_table
 from interfere.errors import InvalidInputError, TableError
 from interfere.records import PairMeasurement, PairStatus
 
@@ -286,3 +286,27 @@ def test_any_slowdowns_come_back_exactly(values: dict[tuple[str, str], float]) -
     )
     got = import_spreadsheet(frame, None, OPTIONS).imported
     assert {(pair.victim, pair.neighbour): pair.slowdown for pair in got.pairs} == values
+
+
+WORDS = "|a|b|1.5|0|-2|1e400|1,5|35%|oom|alone|nan|ok|mps|K80|latency_p99|é\u2028|2|1.2|0.7"
+CELLS = st.sampled_from([*WORDS.split("|"), "x" * 300])
+MEASURED = st.sampled_from(["slowdown", "speed", "throughput", "step_time_ms", "latency_p99_ms"])
+MORE = st.sampled_from(["solo_throughput", "status", "lower", "mode", "metric", "device", "neighbour_speed", "a", "b"])
+
+
+@settings(max_examples=200, deadline=None)
+@given(MEASURED, st.lists(MORE, max_size=3), st.lists(st.lists(CELLS, min_size=6, max_size=6), min_size=1, max_size=4))
+def test_any_cells_import_or_are_one_error(
+    tmp_path_factory: pytest.TempPathFactory, measured: str, more: list[str], rows: list[list[str]]
+) -> None:
+    head = ["victim", "neighbour", measured, *more]
+    path = write(tmp_path_factory.mktemp("any") / "pairs.csv", [head, *(row[: len(head)] for row in rows)])
+    for profiles in (None, path):
+        try:
+            got = import_spreadsheet(path, profiles, OPTIONS).imported
+        except (TableError, InvalidInputError) as error:
+            problem = error
+        else:
+            check_table(Table(name="t", jobs=got.jobs, pairs=got.pairs), path)
+            continue
+        assert problem.remedy
