@@ -136,7 +136,9 @@ def dcgm(
         Path, typer.Argument(help="Saved answer of Prometheus' query_range, or a folder of them (*.json).")
     ],
     out: Out,
-    by: Annotated[str, typer.Option(help="Label that names the workload of a job.")] = "pod",
+    by: Annotated[
+        str, typer.Option(help="Label that names the workload of a job; `workload`: the pod's name without its hashes.")
+    ] = "workload",
     step_metric: Annotated[str, typer.Option(help="Counter of training steps, in the same files.")] = "",
     rates: Annotated[Path | None, typer.Option(help="CSV of step times alone: workload, step_time_s.")] = None,
     device: Annotated[str, typer.Option(help="Device type; default: by the label modelName.")] = "",
