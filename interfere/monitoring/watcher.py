@@ -31,7 +31,7 @@ from interfere.records import JobProfile, Observation, ObservationResult
 _log = logging.getLogger("interfere.watch")
 STATE_FORMAT = 1
 BATCH = 500  # observations of one report
-MAX_RETRY_S = 60.0
+MIN_WAIT_S, MAX_WAIT_S, MAX_RETRY_S = 0.2, 60.0, 60.0
 SETTLE_S = 5.0  # a scrape is recorded that much after its time at the latest
 
 
@@ -191,21 +191,21 @@ class Watcher:
         return InvalidInputError(f"the state file cannot be read ({problem})", value=self._state, remedy=remedy)
 
 
-def watch(watcher: Watcher, stop: threading.Event, *, idle_s: float) -> None:
+def watch(watcher: Watcher, stop: threading.Event) -> None:
     """Report cells until `stop` is set. Where Prometheus or the server is away, try again, less and less often."""
     retry_s = 1.0
     while not stop.is_set():
         try:
             for report in watcher.catch_up(stop):
                 _log.info("%s", describe(report))
-            wait_s, retry_s = min(idle_s, watcher.seconds_to_next()), 1.0
+            wait_s, retry_s = min(MAX_WAIT_S, watcher.seconds_to_next()), 1.0
         except UnavailableError as error:
             _log.warning("waiting: %s", " ".join(str(error).split()))
             wait_s, retry_s = retry_s, min(MAX_RETRY_S, 2 * retry_s)
         except InterfereError as error:
             _log.error("not reported: %s", " ".join(str(error).split()))
             wait_s, retry_s = retry_s, min(MAX_RETRY_S, 2 * retry_s)
-        stop.wait(max(0.2, wait_s))
+        stop.wait(max(MIN_WAIT_S, wait_s))
 
 
 def describe(report: CellReport) -> str:

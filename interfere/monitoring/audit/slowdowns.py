@@ -25,11 +25,14 @@ Floats = NDArray[np.float64]
 SHORT_S = 60.0  # an episode of this length has twice the noise variance of a very long one
 DEFAULT_SD = 0.03  # of log rate between episodes where a site shows too few: what repeated runs of a step time vary by
 LOW_SD, HIGH_SD = 0.01, 0.3  # bounds of the site's common noise
+MIN_FREEDOM = 6  # degrees of freedom below which the noise of a site is not estimated
+POLISH_PASSES = 5  # of Tukey's median polish, which takes the effects of company and job off in turn
 OUTLIER = 5.0  # robust deviations beyond which an episode's noise is taken to be as large as its distance
 SIGMA_FACTORS = np.exp(np.linspace(-1.5, 2.0, 9))  # grid of σ, times the common noise
 TAU_FACTORS = np.append(0.0, np.exp(np.linspace(-1.0, 4.0, 8)))  # grid of τ, times the common noise
 SIGMA_PRIOR_SD = 0.6  # of log σ around the common noise: workloads of one site differ by about a factor of two
 COVERAGE = 0.95
+NEGLIGIBLE = 1e-4  # weight of a grid point that does not move a quantile
 
 
 class Baseline(StrEnum):
@@ -55,7 +58,7 @@ class SlowdownEstimate:
     windows: int
     solo_episodes: int
     solo_seconds: float
-    noise_sd: float  # σ: of log rate from one episode in the same company to the next
+    noise_sd: float  # of log rate from one episode in the same company to the next
 
 
 def estimate_slowdowns(episodes: Iterable[Episode]) -> tuple[SlowdownEstimate, ...]:
@@ -73,19 +76,43 @@ def estimate_slowdowns(episodes: Iterable[Episode]) -> tuple[SlowdownEstimate, .
 
 
 def _common_noise(groups: Iterable[Sequence[Episode]]) -> float:
-    """The deviation of log rates between episodes of one job in one company, over all workloads; robust."""
-    distances = []
-    for episodes in groups:
-        cells: dict[tuple[str, Company], list[float]] = defaultdict(list)
-        for episode in episodes:
-            cells[episode.job_id, episode.company].append(episode.log_rate)
-        for rates in cells.values():
-            if len(rates) > 1:
-                middle, correction = float(np.mean(rates)), math.sqrt(len(rates) / (len(rates) - 1))
-                distances += [abs(rate - middle) * correction for rate in rates]
-    if len(distances) < 6:
-        return DEFAULT_SD
-    return min(HIGH_SD, max(LOW_SD, median(distances) / 0.6745))
+    """The deviation of log rates from one episode to the next, over all workloads; robust.
+
+    Of residuals after effects of company and job, where jobs had several companies; else after those of company alone,
+    which also hold the differences between jobs.
+    """
+    every = list(groups)
+    for with_jobs in (True, False):
+        distances: list[float] = []
+        freedom = 0
+        for episodes in every:
+            residual, of_group = _residuals(episodes, with_jobs=with_jobs)
+            if of_group > 0:
+                distances += (np.abs(residual) * math.sqrt(len(residual) / of_group)).tolist()
+                freedom += of_group
+        if freedom >= MIN_FREEDOM:
+            return min(HIGH_SD, max(LOW_SD, median(distances) / 0.6745))
+    return DEFAULT_SD
+
+
+def _residuals(episodes: Sequence[Episode], *, with_jobs: bool) -> tuple[Floats, int]:
+    """Log rates less the effects of company and, `with_jobs`, of job; and their degrees of freedom."""
+    residual = np.array([episode.log_rate for episode in episodes])
+    factors = [np.unique([" ".join(episode.company) for episode in episodes], return_inverse=True)[1]]
+    if with_jobs:
+        factors.append(np.unique([episode.job_id for episode in episodes], return_inverse=True)[1])
+    for _ in range(POLISH_PASSES if with_jobs else 1):
+        for factor in factors:
+            residual = residual - _group_medians(residual, factor)[factor]
+    parameters = sum(int(factor.max()) + 1 for factor in factors) - (len(factors) - 1)
+    return residual, len(residual) - parameters
+
+
+def _group_medians(values: Floats, group: NDArray[np.int64]) -> Floats:
+    """The median of the values of each group, by its number."""
+    order = np.argsort(group, kind="stable")
+    edges = np.searchsorted(group[order], np.arange(1, int(group.max()) + 1))
+    return np.array([np.median(part) for part in np.split(values[order], edges)])
 
 
 def _estimates(episodes: Sequence[Episode], common_sd: float) -> list[SlowdownEstimate]:
@@ -142,12 +169,15 @@ class _Fit:
 
     def _quantile(self, means: Floats, sds: Floats, level: float) -> float:
         low, high = float((means - 10 * sds).min()), float((means + 10 * sds).max())
-        for _ in range(60):
+        parts = [
+            (w, m, s * math.sqrt(2))
+            for w, m, s in zip(self.weight.tolist(), means.tolist(), sds.tolist(), strict=True)
+            if w > NEGLIGIBLE
+        ]
+        total = sum(w for w, _, _ in parts)
+        for _ in range(40):
             middle = (low + high) / 2
-            below = sum(
-                w * 0.5 * (1 + math.erf((middle - m) / (s * math.sqrt(2))))
-                for w, m, s in zip(self.weight.tolist(), means.tolist(), sds.tolist(), strict=True)
-            )
+            below = sum(w * 0.5 * (1 + math.erf((middle - m) / s)) for w, m, s in parts) / total
             low, high = (middle, high) if below < level else (low, middle)
         return (low + high) / 2
 
@@ -163,8 +193,9 @@ def _fit(episodes: Sequence[Episode], companies: Sequence[Company], common_sd: f
     shape = np.array([1 + SHORT_S / episode.seconds for episode in episodes])
     shape *= _outlier_inflation(y, column, common_sd)
     counting = np.array([1 / (6 * episode.steps**2) for episode in episodes])  # ± one step at either end, uniform
+    one_each = int(job.max()) + 1 == len(y)  # then jobs cannot be told from episodes
     # 2. Generalised least squares at each point of the grid.
-    log_weight, levels, covariances, sigmas = [], [], [], []
+    log_weight, levels, covariances, noise = [], [], [], []
     for sigma in common_sd * SIGMA_FACTORS:
         for tau in common_sd * TAU_FACTORS:
             level, covariance, log_likelihood = _least_squares(X, y, job, sigma**2 * shape + counting, tau**2)
@@ -174,22 +205,22 @@ def _fit(episodes: Sequence[Episode], companies: Sequence[Company], common_sd: f
             log_weight.append(log_likelihood + prior)
             levels.append(level)
             covariances.append(covariance)
-            sigmas.append(sigma)
+            noise.append(float(np.hypot(sigma, tau)) if one_each else sigma)
     weight = np.exp(np.array(log_weight) - max(log_weight))
     weight /= weight.sum()
     return _Fit(
         weight=weight,
         levels=np.array(levels),
         covariance=np.array(covariances),
-        noise_sd=float(weight @ np.array(sigmas)),
+        noise_sd=float(weight @ np.array(noise)),
     )
 
 
 def _outlier_inflation(y: Floats, column: NDArray[np.int64], common_sd: float) -> Floats:
-    """Factors ≥ 1 on the noise variance of episodes far from the median of their company."""
-    distance = np.array([abs(value - np.median(y[column == c])) for value, c in zip(y, column, strict=True)])
+    """Factors ≥ 1 on the noise variance: an episode far from the median of its company has noise as large as that."""
+    distance = np.abs(y - _group_medians(y, column)[column])
     scale = max(common_sd, float(np.median(distance)) / 0.6745)
-    return np.maximum(1.0, (distance / (OUTLIER * scale)) ** 2)
+    return np.where(distance > OUTLIER * scale, (distance / scale) ** 2, 1.0)
 
 
 def _least_squares(
