@@ -47,16 +47,16 @@ def free_port() -> int:
 
 @contextlib.contextmanager
 def running_prometheus(
-    folder: Path, *, port: int = 0, targets: Sequence[str] = (), interval: str = "1s"
+    folder: Path, *, port: int = 0, target: str = "", paths: Sequence[str] = (), interval: str = "1s"
 ) -> Iterator[str]:
-    """A Prometheus over the storage `folder`, which scrapes `targets`; its address. Killed at the end."""
+    """A Prometheus over the storage `folder`, which scrapes the paths of `target`; its address. Killed at the end."""
     port = port or free_port()
     config = folder.parent / "prometheus.yml"
-    jobs = [{"job_name": "site", "honor_labels": True, "static_configs": [{"targets": list(targets)}]}]
-    document = {
-        "global": {"scrape_interval": interval, "scrape_timeout": interval},
-        "scrape_configs": jobs if targets else [],
-    }
+    jobs = [
+        {"job_name": path, "metrics_path": path, "honor_labels": True, "static_configs": [{"targets": [target]}]}
+        for path in paths
+    ]
+    document = {"global": {"scrape_interval": interval, "scrape_timeout": interval}, "scrape_configs": jobs}
     config.write_text(json.dumps(document))  # JSON is YAML
     address = f"127.0.0.1:{port}"
     with (folder.parent / "prometheus.log").open("a") as log:

@@ -64,11 +64,15 @@ class ExpectedWindow:
 class SimulatedSite:
     """Some hours of a site."""
 
-    def __init__(self, *, seed: int = 0, hours: float = 6.0, devices: int = 4, start_s: float = START_S) -> None:
+    def __init__(
+        self, *, seed: int = 0, hours: float = 6.0, devices: int = 4, start_s: float = START_S, unit: float = 1.0
+    ) -> None:
+        """`unit` scales the time of everything but `hours`: at 1/30 a scrape is half a second, and a minute two."""
         self._rng = np.random.default_rng(seed)
         self.start_s, self.end_s = start_s, start_s + hours * 3600
         self.devices = devices
-        self.device_phase_s = self._rng.uniform(0, INTERVAL_S, devices)
+        self._unit, self.interval_s = unit, INTERVAL_S * unit
+        self.device_phase_s = self._rng.uniform(0, self.interval_s, devices)
         self.exporter_down: list[list[Span]] = [[] for _ in range(devices)]
         self.prometheus_down: list[Span] = []
         self.pods: list[Pod] = []
@@ -82,41 +86,45 @@ class SimulatedSite:
     # --- the plan ---------------------------------------------------------------------------------------------------
 
     def _fill_slot(self, device: int) -> None:
-        at_s = self.start_s + self._rng.uniform(0, 1200)
-        while at_s < self.end_s - 120:
+        unit = self._unit
+        longest_s = min(9000.0 * unit, (self.end_s - self.start_s) / 2)
+        at_s = self.start_s + self._rng.uniform(0, min(1200 * unit, longest_s / 2))
+        while at_s < self.end_s - 120 * unit:
             workload = WORKLOADS[self._rng.integers(len(WORKLOADS))]
             template = "".join(self._rng.choice(list(ALPHABET), 9))
             for _ in range(
                 1 + int(self._rng.random() < 0.3)
             ):  # a Deployment's next pod comes at once, under a new name
-                if at_s > self.end_s - 120:
+                if at_s > self.end_s - 120 * unit:
                     break
-                end_s = min(self.end_s, at_s + float(np.exp(self._rng.uniform(np.log(70), np.log(9000)))))
+                end_s = min(self.end_s, at_s + float(np.exp(self._rng.uniform(np.log(70 * unit), np.log(longest_s)))))
                 name = f"{workload}-{template}-{''.join(self._rng.choice(list(ALPHABET), 5))}"
-                loads = 90.0 if self._rng.random() < 0.1 and end_s - at_s > 600 else 0.0
-                phase_s = float(self._rng.uniform(0, INTERVAL_S))
+                loads = 90.0 * unit if self._rng.random() < 0.1 and end_s - at_s > 600 * unit else 0.0
+                phase_s = float(self._rng.uniform(0, self.interval_s))
                 self.pods.append(Pod(name, workload, device, at_s, end_s, phase_s, at_s + loads))
-                at_s = end_s + 1.0
-            at_s += float(self._rng.choice([1.0, 30.0, 600.0, 1500.0]))
+                at_s = end_s + 1.0 * unit
+            at_s += unit * float(self._rng.choice([1.0, 30.0, 600.0, 1500.0]))
 
     def _add_faults(self) -> None:
-        hours = (self.end_s - self.start_s) / 3600
+        unit = self._unit
+        hours = (self.end_s - self.start_s) / 3600 / unit
         for device in range(self.devices):
             self.exporter_down[device] = self._spans(0.15 * hours, 60, 500)
         self.prometheus_down = self._spans(0.05 * hours, 100, 700)
         for pod in self.pods:
             length_s = pod.end_s - pod.start_s
-            if length_s > 900 and self._rng.random() < 0.35:
-                at_s = float(self._rng.uniform(pod.first_step_s + 150, pod.end_s - 150))
-                down_s = float(self._rng.choice([2.0, 25.0, 90.0]))
+            if length_s > 900 * unit and self._rng.random() < 0.35:
+                at_s = float(self._rng.uniform(pod.first_step_s + 150 * unit, pod.end_s - 150 * unit))
+                down_s = unit * float(self._rng.choice([2.0, 25.0, 90.0]))
                 pod.down.append((at_s, at_s + down_s))
-            if length_s > 900 and self._rng.random() < 0.25:
-                at_s = float(self._rng.uniform(pod.start_s + 100, pod.end_s - 300))
-                pod.missed.append((at_s, at_s + float(self._rng.uniform(60, 200))))
+            if length_s > 900 * unit and self._rng.random() < 0.25:
+                at_s = float(self._rng.uniform(pod.start_s + 100 * unit, pod.end_s - 300 * unit))
+                pod.missed.append((at_s, at_s + unit * float(self._rng.uniform(60, 200))))
 
     def _spans(self, expected: float, low_s: float, high_s: float) -> list[Span]:
+        high_s = min(high_s * self._unit, (self.end_s - self.start_s) / 4)
         starts = sorted(self._rng.uniform(self.start_s, self.end_s - high_s, self._rng.poisson(expected)))
-        return [(start, start + float(self._rng.uniform(low_s, high_s))) for start in starts]
+        return [(start, start + float(self._rng.uniform(min(low_s * self._unit, high_s), high_s))) for start in starts]
 
     def _run(self, pod: Pod) -> None:
         """How many steps the pod has made at each change of what runs beside it."""
@@ -150,8 +158,8 @@ class SimulatedSite:
             for low, high in pairwise(sorted(changes)):
                 middle = (low + high) / 2
                 here = frozenset(pod.name for pod in pods if pod.start_s <= middle < pod.end_s)
-                away = any(_inside(middle, blind_pods[name]) for name in here)
-                if here and not away and not _inside(middle, blind):
+                away = any(inside(middle, blind_pods[name]) for name in here)
+                if here and not away and not inside(middle, blind):
                     last = found[-1] if found else None
                     same = last and (last.device, last.end_s, last.pods) == (device, low, here)
                     start_s = found.pop().start_s if same else low  # a change of a pod that is not here
@@ -186,17 +194,14 @@ class SimulatedSite:
         for pod in self.pods:
             at_s = self._scrapes(pod.phase_s, pod.start_s, pod.end_s, pod.down + pod.missed)
             labels = {"namespace": "ml", "pod": pod.name, "app": pod.workload}
-            restarts = np.array([pod.start_s, *(end for _, end in pod.down)])
-            since = restarts[np.searchsorted(restarts, at_s, "right") - 1] if len(at_s) else at_s
-            steps = np.floor(np.interp(at_s, *pod.steps_at) - np.interp(since, *pod.steps_at))
             yield SampleSeries.from_samples(
-                "train_steps_total", {"__name__": "train_steps_total", **labels}, at_s, steps
+                "train_steps_total", {"__name__": "train_steps_total", **labels}, at_s, steps_shown(pod, at_s)
             )
 
     def _scrapes(self, phase_s: float, start_s: float, end_s: float, missed: list[Span]) -> np.ndarray:
-        first = np.ceil((start_s - phase_s) / INTERVAL_S)
-        times_s = phase_s + INTERVAL_S * np.arange(first, np.ceil((end_s - phase_s) / INTERVAL_S))
-        keep = [not _inside(t, missed + self.prometheus_down) for t in times_s]
+        first = np.ceil((start_s - phase_s) / self.interval_s)
+        times_s = phase_s + self.interval_s * np.arange(first, np.ceil((end_s - phase_s) / self.interval_s))
+        keep = [not inside(t, missed + self.prometheus_down) for t in times_s]
         return np.round(times_s[np.array(keep, dtype=bool)], 3)
 
     def _gauge(self, name: str, device: int, labels: dict[str, str], at_s: np.ndarray, value: float) -> SampleSeries:
@@ -232,9 +237,16 @@ def write_openmetrics(block: SampleBlock, path: Path) -> int:
     return sum(map(len, by_name.values()))
 
 
-def _inside(time_s: float, spans: list[Span]) -> bool:
+def steps_shown(pod: Pod, at_s: np.ndarray) -> np.ndarray:
+    """What the counter of a pod shows at some times: it begins again after each restart."""
+    restarts = np.array([pod.start_s, *(end for _, end in pod.down)])
+    since = restarts[np.searchsorted(restarts, at_s, "right") - 1] if len(at_s) else at_s
+    return np.floor(np.interp(at_s, *pod.steps_at) - np.interp(since, *pod.steps_at))
+
+
+def inside(time_s: float, spans: list[Span]) -> bool:
     return any(low <= time_s < high for low, high in spans)
 
 
 def _steps_now(pod: Pod, time_s: float) -> bool:
-    return pod.first_step_s <= time_s < pod.end_s and not _inside(time_s, pod.down)
+    return pod.first_step_s <= time_s < pod.end_s and not inside(time_s, pod.down)
