@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from interfere.errors import InvalidInputError
+from interfere.monitoring.device_gauges import MEMORY
 from interfere.monitoring.reading import CompanyWindow, JobInWindow
 from interfere.monitoring.settings import MonitoringSettings
 from interfere.records import NAN, JobProfile, Progress
 
 MAX_ID = 256  # characters; a longer id ends in its digest
-PEAK = "memory_peak_bytes"  # of this gauge the largest sample counts, of all others the mean
 SOURCE = "dcgm"
 
 
@@ -63,39 +63,51 @@ class _Sums:
     gauges: dict[str, list[float]] = field(default_factory=dict)  # samples, total, largest, by field of JobProfile
     steps: float = 0.0
     seconds: float = 0.0
-    windows: int = 0
+    windows: int = 0  # of it alone
     end_s: float = 0.0
 
 
 class SoloFacts:
-    """Sums of what was seen of each workload alone; a profile is their mean. Its size grows with workloads alone."""
+    """Sums of what was seen of each workload alone, its profile in the making: the mean, of memory the largest.
+
+    The size grows with the number of workloads and with nothing else.
+    """
 
     def __init__(self) -> None:
         self._sums: dict[tuple[str, str], _Sums] = {}
         self._registered: dict[tuple[str, str], int] = {}  # windows in the profile that was given out last
 
     def add(self, windows: Iterable[CompanyWindow]) -> None:
-        """Add the windows in which a job was alone."""
+        """Add windows: all that is known of a job alone, and in company the memory that is known to be its own."""
         for window in windows:
-            if len(window.jobs) != 1:
-                continue
-            only = window.jobs[0]
-            sums = self._sums.setdefault((only.job.workload, window.device.type), _Sums())
-            sums.windows += 1
-            sums.end_s = max(sums.end_s, window.end_s)
-            for name, gauge in window.gauges.items():
-                count, total, largest = sums.gauges.get(name, [0.0, 0.0, -math.inf])
-                sums.gauges[name] = [count + gauge.samples, total + gauge.total, max(largest, gauge.largest)]
-            if only.measured is not None:
-                sums.steps += only.measured.steps
-                sums.seconds += only.measured.end_s - only.measured.start_s
+            alone = len(window.jobs) == 1
+            for each in window.jobs:
+                if not alone and not each.gauges:
+                    continue
+                sums = self._sums.setdefault((each.job.workload, window.device.type), _Sums())
+                sums.end_s = max(sums.end_s, window.end_s)
+                sums.windows += alone
+                for name, gauge in each.gauges.items():
+                    count, total, largest = sums.gauges.get(name, [0.0, 0.0, -math.inf])
+                    sums.gauges[name] = [count + gauge.samples, total + gauge.total, max(largest, gauge.largest)]
+                if alone and each.measured is not None:
+                    if not sums.steps:  # a new fact, which a server should not wait for
+                        self._registered.pop((each.job.workload, window.device.type), None)
+                    sums.steps += each.measured.steps
+                    sums.seconds += each.measured.end_s - each.measured.start_s
 
     def new_profiles(self) -> tuple[JobProfile, ...]:
-        """The profiles of workloads that were never given out, or whose windows have doubled since."""
+        """The profiles of workloads seen alone, where they are new, have a new fact, or twice the windows of the last.
+
+        A workload that was never alone gets none: with its memory alone a server could predict nothing, and would not
+        wait for more.
+        """
         return tuple(
             profile
             for key, sums in self._sums.items()
-            if sums.windows >= 2 * self._registered.get(key, 0) and (profile := _profile(key, sums)) is not None
+            if sums.windows
+            and sums.windows >= 2 * self._registered.get(key, 0)
+            and (profile := _profile(key, sums)) is not None
         )
 
     def mark_registered(self, profiles: Iterable[JobProfile]) -> None:
@@ -126,7 +138,7 @@ class SoloFacts:
 def _profile(key: tuple[str, str], sums: _Sums) -> JobProfile | None:
     """A profile of means; None without any fact, or where a record refuses it."""
     facts: dict[str, Any] = {
-        name: largest if name == PEAK else total / count for name, (count, total, largest) in sums.gauges.items()
+        name: largest if name == MEMORY else total / count for name, (count, total, largest) in sums.gauges.items()
     }
     step_time_s = sums.seconds / sums.steps if sums.steps > 0 else NAN
     if not facts and math.isnan(step_time_s):

@@ -12,8 +12,8 @@ from enum import StrEnum
 
 import numpy as np
 
-from interfere.data.importers.monitoring.site_samples import BLANK_RANGES, METRICS
 from interfere.monitoring.company_windows import Stretch, cut_at_cells, stretches
+from interfere.monitoring.device_gauges import GaugeSummary, gauges_of_job, memory_in_company
 from interfere.monitoring.job_progress import Interval, JobProgress, MeasuredSteps, intersect, progress_of_job
 from interfere.monitoring.samples import Floats, SampleBlock, SampleSeries
 from interfere.monitoring.settings import MonitoringSettings
@@ -33,21 +33,13 @@ class NotMeasured(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GaugeSummary:
-    """One gauge of a device over a window: number of samples, their sum, the largest."""
-
-    samples: int
-    total: float
-    largest: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class JobInWindow:
     """One job of a window; exactly one of `measured` and `not_measured` is there."""
 
     job: JobIdentity
     measured: MeasuredSteps | None = None
     not_measured: NotMeasured | None = None
+    gauges: Mapping[str, GaugeSummary] = field(default_factory=dict)  # facts of this job, by field of JobProfile
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +50,6 @@ class CompanyWindow:
     start_s: float
     end_s: float
     jobs: tuple[JobInWindow, ...]  # by id
-    gauges: Mapping[str, GaugeSummary] = field(default_factory=dict)  # of a job alone, by field of JobProfile
 
     def neighbours(self, job_id: str) -> tuple[str, ...]:
         """The workloads beside a job, sorted."""
@@ -175,7 +166,7 @@ def _counters_by_job(
     for each in block.progress:
         matched = matching_jobs(labels.progress_labels(each), job_ids_by_key)
         if len(matched) == 1:
-            series_of[matched.pop()].append(each)
+            series_of[next(iter(matched))].append(each)
         else:
             left_out["progress series of several jobs" if matched else "progress series of no job on a device"] += 1
     found = {
@@ -227,7 +218,10 @@ def _window(device: _Device, stretch: Stretch, part: Interval, jobs: _Jobs) -> C
     stepping = [part]
     for span in active.values():
         stepping = intersect(stepping, [span]) if span is not None else stepping
-    # 2. The steps of each job in that time.
+    # 2. What the device's gauges say of each job.
+    gauges = {job_id: gauges_of_job(device.gauges[job_id], part) for job_id in stretch.job_ids}
+    gauges = gauges if len(gauges) == 1 else memory_in_company(gauges)
+    # 3. The steps of each job.
     found = []
     for job_id in sorted(stretch.job_ids):
         measured = jobs.counters[job_id].measure(stepping[0]) if job_id in jobs.counters and stepping else None
@@ -243,31 +237,14 @@ def _window(device: _Device, stretch: Stretch, part: Interval, jobs: _Jobs) -> C
         elif measured is None:
             reason = NotMeasured.TOO_FEW_SAMPLES
         job = jobs.identity[job_id]
-        found.append(JobInWindow(job=job, measured=None if reason else measured, not_measured=reason))
-    alone = len(found) == 1
+        measured = None if reason else measured
+        found.append(JobInWindow(job=job, measured=measured, not_measured=reason, gauges=gauges.get(job_id, {})))
     return CompanyWindow(
         device=device.identity,
         start_s=part[0],
         end_s=part[1],
         jobs=tuple(found),
-        gauges=_gauges(device.gauges[found[0].job.id], part) if alone else {},
     )
-
-
-def _gauges(series: Sequence[SampleSeries], part: Interval) -> dict[str, GaugeSummary]:
-    """The gauges of a job alone, without the first sample of the window: it may cover time before it."""
-    found: dict[str, GaugeSummary] = {}
-    for each in series:
-        if each.name not in METRICS:
-            continue
-        name, factor, maximum = METRICS[each.name]
-        values = each.between(*part).values[1:]
-        for low, high in BLANK_RANGES:
-            values = values[(values < low) | (values > high)]
-        values = np.clip(values * factor, 0.0, maximum)
-        if len(values):
-            found[name] = GaugeSummary(samples=len(values), total=float(values.sum()), largest=float(values.max()))
-    return found
 
 
 def _shared_times(devices: Sequence[_Device], jobs: Mapping[str, JobIdentity], cell: Interval) -> Iterator[SharedTime]:

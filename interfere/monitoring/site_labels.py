@@ -109,18 +109,18 @@ class SiteLabels:
         return labels.get(name) or labels.get(OLD_NAMES.get(name, name), "")
 
 
-def matching_jobs(wanted: tuple[str, ...], job_ids_by_key: Mapping[tuple[str, ...], set[str]]) -> set[str]:
+def matching_jobs(wanted: tuple[str, ...], job_ids_by_key: Mapping[tuple[str, ...], set[str]]) -> frozenset[str]:
     """The jobs whose labels equal `wanted`; where it has an empty value, that label may be anything."""
     if all(wanted):
-        return job_ids_by_key.get(wanted, set())
+        return frozenset(job_ids_by_key.get(wanted, ()))
     if not any(wanted):
-        return set()
-    return {
+        return frozenset()
+    return frozenset(
         job_id
         for key, job_ids in job_ids_by_key.items()
         if all(not value or value == of_job for value, of_job in zip(wanted, key, strict=True))
         for job_id in job_ids
-    }
+    )
 
 
 def recurring_labels(series: Sequence[SampleSeries], jobs: Mapping[int, JobIdentity]) -> tuple[tuple[str, int], ...]:

@@ -6,11 +6,10 @@ from pathlib import Path
 import pytest
 
 from interfere.client import PolicyClient
-from interfere.config import Settings
+from interfere.config import SHIPPED_MODEL, Settings
 from interfere.monitoring.audit.audit import AuditReport, audit
 from interfere.monitoring.settings import MonitoringSettings
 from serving.server import start_server
-from tests.models import publish
 from tests.monitoring.recorded_site import RecordedSite
 from tests.monitoring.simulated_site import SimulatedSite
 
@@ -29,10 +28,8 @@ def report(day: SimulatedSite) -> AuditReport:
 
 @pytest.fixture
 def client(tmp_path: Path) -> Iterator[PolicyClient]:
-    """Of a real server on the tiny model, which knows none of the site's workloads."""
-    settings = Settings(
-        model=publish(tmp_path / "tiny"), work=tmp_path / "work", port=0, grace_s=1.0, decision_workers=0
-    )
+    """Of a real server on the shipped model, which knows neither the site's workloads nor its devices."""
+    settings = Settings(model=SHIPPED_MODEL, work=tmp_path / "work", port=0, grace_s=1.0, decision_workers=0)
     server = start_server(settings)
     with PolicyClient(server.address, timeout_s=30.0) as client:
         yield client

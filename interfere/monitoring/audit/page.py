@@ -68,7 +68,11 @@ def _tiles(report: AuditReport) -> Html:
         (wording.hours(report.lost_hours), "of progress lost by sharing", "job-hours, measured and predicted"),
         (format_percent(share), "of busy device time was shared", wording.hours(report.shared_hours)),
         (f"{len(known)} of {len(report.pairs)}", "pairs measured both ways", f"{report.windows:,} windows"),
-        (str(len(separate)), "pairs are faster one after the other", "surely, by both intervals"),
+        (
+            f"{len(separate)} of {len(report.pairs)}",
+            "pairs faster one after the other",
+            "by the ends of both intervals",
+        ),
         (wording.hours(saved) if saved else DASH, "could be saved by pairing otherwise", "at most"),
     )
     return tag(
@@ -99,8 +103,8 @@ def _who_hurts_whom(report: AuditReport) -> list[Html]:
 
 
 def _pair_table(pairs: Sequence[PairCost], limits: tuple[float, float]) -> Html:
-    headings = ("victim", "beside", "slowdown", _axis(limits), "together", "lost", "pair", "from")
-    numbers = frozenset({2, 4, 5})
+    headings = ("victim", "beside", "slowdown", "95 % interval", _axis(limits), "together", "lost", "pair", "from")
+    numbers = frozenset({2, 3, 5, 6})
     rows: list[tuple[str, ...]] = []
     for pair in pairs:
         first = pair.worst_side
@@ -110,18 +114,24 @@ def _pair_table(pairs: Sequence[PairCost], limits: tuple[float, float]) -> Html:
         verdict = tag("span", tag("b", pair.verdict.value), class_=VERDICT_CLASS[pair.verdict]) if known else "unknown"
         rows += [
             (
-                shorten_name(side.victim),
-                shorten_name(side.company[0]),
+                _unbroken(shorten_name(side.victim)),
+                _unbroken(shorten_name(side.company[0])),
                 format_times(side.slowdown),
+                wording.interval(side),
                 _bar(side, limits),
                 wording.hours(pair.device_hours) if side is first else "",
                 wording.hours(side.lost_hours(side.slowdown)),
                 verdict if side is first else "",
-                wording.evidence(side),
+                _unbroken(wording.evidence(side)),
             )
             for side in sides
         ]
     return html_table(headings, rows, numbers=numbers, caption="Slowdowns of pairs")
+
+
+def _unbroken(text: str) -> Html:
+    """A text in a cell that is not wrapped: a narrow page scrolls instead."""
+    return tag("span", text, class_="nowrap")
 
 
 def _limits(sides: Sequence[Side]) -> tuple[float, float]:
@@ -204,7 +214,7 @@ def _workloads(report: AuditReport) -> list[Html]:
     headings = ("workload", "device", "jobs", "alone", "shared", "lost", "at least", "at most", "cost unknown")
     rows = [
         (
-            shorten_name(each.workload),
+            _unbroken(shorten_name(each.workload)),
             each.device_type,
             str(each.jobs),
             *map(
