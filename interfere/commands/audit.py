@@ -63,6 +63,7 @@ def audit(
     from interfere.monitoring.audit.audit import audit as run_audit
     from interfere.monitoring.audit.page import write_audit_page
     from interfere.monitoring.audit.text import report_text
+    from interfere.monitoring.prometheus import PrometheusSource
 
     if (prometheus is None) == (from_files is None):
         raise typer.BadParameter("give either --prometheus URL or --from-files PATH")
@@ -87,6 +88,8 @@ def audit(
         report = run_audit(
             source, settings, start_s, end_s, on_cell=lambda done, cells: bar.update(task, completed=done, total=cells)
         )
+    if not settings.progress and isinstance(source, PrometheusSource):
+        progress_note(f"counters of jobs that may count steps: {', '.join(source.possible_counters(end_s)) or 'none'}")
     page = write_audit_page(out, report, name)
     emit(report_document(report) | {"page": str(page)}, report_text(report, name), as_json=as_json)
     progress_note(f"page: {page}")

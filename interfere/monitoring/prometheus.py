@@ -25,6 +25,8 @@ from interfere.monitoring.settings import MonitoringSettings
 MAX_ANSWER_BYTES = 256 * 2**20  # of one request: nine million samples
 MAX_POINTS = 10_000  # of one series in one range query; Prometheus refuses more than 11,000
 DEVICE_METRICS = '{__name__=~"' + "|".join(METRICS) + '"}'
+COUNTER_NAMES = ".+_(total|count|steps|step)"
+NO_STEPS = "(DCGM|container|kube|process|go|python|scrape|promhttp|node)_.*"  # what every exporter tells
 CHECK = "check the address, and that the server runs"
 RETRIED = (429, 500, 502, 503, 504)  # HTTP statuses after which the same request may succeed
 
@@ -57,10 +59,6 @@ class PrometheusSource:
         """The names of all labels that DCGM metrics carry."""
         return frozenset(self._request("labels", {"match[]": DEVICE_METRICS}))
 
-    def metric_names(self, selector: str = DEVICE_METRICS) -> tuple[str, ...]:
-        """The names of the metrics that a selector finds."""
-        return tuple(sorted(self._request("label/__name__/values", {"match[]": selector}, method="GET")))
-
     def read(self, start_s: float, end_s: float) -> SampleBlock:
         """All samples from `start_s` to `end_s`."""
         device = [series for name in METRICS for series in self._samples(name, start_s, end_s)]
@@ -73,10 +71,12 @@ class PrometheusSource:
             found = self._evaluated(progress, start_s, end_s)
         return SampleBlock(device=tuple(device), progress=tuple(found)).between(start_s, end_s)
 
-    def instant(self, query: str, at_s: float) -> list[dict[str, str]]:
-        """The labels of every series that an expression gives at one time."""
-        result = self._query("query", {"query": query, "time": f"{at_s:.3f}"}).get("result", [])
-        return [dict(each.get("metric", {})) for each in result if isinstance(each, dict)]
+    def possible_counters(self, at_s: float) -> tuple[str, ...]:
+        """Names of counters that jobs on devices expose at one time: one of them may count their steps."""
+        jobs = "on (pod) group by (pod) (DCGM_FI_DEV_GPU_UTIL)"
+        query = f'group by (__name__) ({{__name__=~"{COUNTER_NAMES}",__name__!~"{NO_STEPS}",pod!=""}} and {jobs})'
+        result = self._query("query", {"query": query, "time": f"{at_s:.3f}"})["result"]
+        return tuple(sorted(each["metric"]["__name__"] for each in result))
 
     def _samples(self, selector: str, start_s: float, end_s: float) -> list[SampleSeries]:
         milliseconds = math.ceil((end_s - start_s) * 1000) + 1

@@ -17,6 +17,7 @@ PAGES = (
     "docs/commands.md",
     "docs/requests.md",
     "docs/operations.md",
+    "docs/monitoring.md",
     "docs/architecture.md",
     "CONTRIBUTING.md",
 )

@@ -120,7 +120,7 @@ def test_coverage_holds_for_few_noisy_episodes() -> None:
     """95 % intervals over many small sites: three times alone, two in company, noise that nobody told."""
     rng = np.random.default_rng(1)
     inside = sites = 0
-    for _ in range(120):
+    for _ in range(70):
         sd, truth = rng.uniform(0.01, 0.08), math.exp(rng.uniform(0, 1))
         episodes = [
             episode(name, company, f"{name}{k}{len(company)}", 20 / slowdown * math.exp(rng.normal(0, sd)))

@@ -9,6 +9,8 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.parse
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,10 +18,12 @@ import pytest
 
 from interfere.client import PolicyClient
 from interfere.errors import InvalidInputError, UnavailableError
+from interfere.monitoring.audit.audit import audit
 from interfere.monitoring.company_windows import read_span
 from interfere.monitoring.observations import progress_observations
 from interfere.monitoring.prometheus import PrometheusSource
 from interfere.monitoring.reading import read_cell
+from interfere.monitoring.saved_answers import SavedAnswers
 from interfere.monitoring.settings import MonitoringSettings
 from interfere.monitoring.site_labels import SiteLabels
 from tests.data.html_page.page_parsing import Tree
@@ -125,6 +129,40 @@ def test_an_expression_of_steps_per_second_gives_the_same_slowdowns(
     )
     assert len(errors) >= 30
     assert errors[len(errors) // 2] < 0.05
+
+
+def test_a_saved_answer_says_what_the_server_says(past_day: SimulatedSite, prometheus: str, tmp_path: Path) -> None:
+    """The query that the documentation shows, saved as it comes."""
+    start_s, end_s = past_day.start_s, past_day.start_s + 4 * CELL_S
+    query = {"query": '{__name__=~"DCGM_FI_.*|train_steps_total"}[4h]', "time": f"{end_s:.3f}"}
+    with urllib.request.urlopen(f"{prometheus}/api/v1/query?{urllib.parse.urlencode(query)}", timeout=60) as answer:
+        (tmp_path / "day.json").write_bytes(answer.read())
+    saved = SavedAnswers(tmp_path / "day.json", SETTINGS)
+    reports = [audit(source, SETTINGS, start_s, end_s) for source in (saved, PrometheusSource(prometheus, SETTINGS))]
+    assert len(reports[0].estimates) > 5
+    assert reports[0].estimates == reports[1].estimates
+
+
+def test_without_a_counter_the_audit_names_those_that_may_be_one(
+    past_day: SimulatedSite, prometheus: str, tmp_path: Path
+) -> None:
+    until = past_day.end_s - 900
+    options = (
+        "--prometheus",
+        prometheus,
+        "--days",
+        "0.1",
+        "--until",
+        f"{until:.0f}",
+        "--out",
+        str(tmp_path / "p.html"),
+    )
+    result = run("audit", *options, "--json", cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert "may count steps: train_steps_total" in result.stderr
+    document = json.loads(result.stdout)
+    assert document["estimates"] == []
+    assert document["shared_hours"] > 0
 
 
 def test_what_prometheus_refuses_and_that_it_is_away_are_told_apart(prometheus: str) -> None:

@@ -20,7 +20,7 @@ from interfere.monitoring.audit.audit import AuditReport
 from interfere.monitoring.audit.report import Origin, PairCost, Side, Verdict
 from interfere.records import PairMeasurement
 
-MAX_PAIRS = 40  # rows that are shown unfolded
+MAX_PAIRS, MAX_SHIFTS = 40, 12  # rows that are shown unfolded
 BAR_WIDTH, BAR_HEIGHT, BAR_MARGIN = 240.0, 18.0, 6.0  # SVG user units
 VERDICT_CLASS = {Verdict.KEEP: "good", Verdict.SEPARATE: "bad", Verdict.UNSURE: "unsure"}
 
@@ -111,7 +111,11 @@ def _pair_table(pairs: Sequence[PairCost], limits: tuple[float, float]) -> Html:
         other = pair.sides[0] if pair.sides[1] is first else pair.sides[1]
         sides = (first, other) if pair.names[0] != pair.names[1] else (first,)
         known = all(side.origin is not Origin.UNKNOWN for side in pair.sides)
-        verdict = tag("span", tag("b", pair.verdict.value), class_=VERDICT_CLASS[pair.verdict]) if known else "unknown"
+        verdict = (
+            tag("span", tag("b", pair.verdict.value), class_=f"nowrap {VERDICT_CLASS[pair.verdict]}")
+            if known
+            else "unknown"
+        )
         rows += [
             (
                 _unbroken(shorten_name(side.victim)),
@@ -244,10 +248,16 @@ def _changes(report: AuditReport) -> list[Html]:
             )
             for shift in each.shifts
         ]
-        headings = ("pair", "hours now", "hours then", "slowdowns")
-        grid = html_table(headings, rows, numbers=frozenset({1, 2}), caption="Pairs whose hours change")
-        parts += [tag("h3", "Pair otherwise"), tag("p", wording.repairing_text(each)), grid]
+        parts += [tag("h3", "Pair otherwise"), tag("p", wording.repairing_text(each)), _shifts(rows[:MAX_SHIFTS])]
+        if len(rows) > MAX_SHIFTS:
+            rest = rows[MAX_SHIFTS:]
+            parts.append(tag("details", tag("summary", f"{len(rest)} other pairs"), _shifts(rest)))
     return [tag("section", tag("h2", "What to change"), *parts, id="change")] if parts else []
+
+
+def _shifts(rows: Sequence[tuple[str, ...]]) -> Html:
+    headings = ("pair", "hours now", "hours then", "slowdowns")
+    return html_table(headings, rows, numbers=frozenset({1, 2}), caption="Pairs whose hours change")
 
 
 def _next_pairs(report: AuditReport) -> list[Html]:

@@ -59,7 +59,7 @@ def hours(value: float) -> str:
     """Hours, or minutes where there are few."""
     if math.isnan(value):
         return DASH
-    if abs(value) < SHORT_HOURS:
+    if 0 < abs(value) < SHORT_HOURS:
         return f"{value * 60:.0f}{NBSP}min"
     return f"{value:.1f}{NBSP}h" if abs(value) < 100 else f"{value:,.0f}{NBSP}h"
 
