@@ -151,7 +151,8 @@ class Watcher:
     def _identity(self) -> dict[str, object]:
         """Settings that make ids and sums: a state file of others cannot be continued."""
         settings = self._settings
-        return {"site": settings.site, "by": settings.by, "mode": settings.mode, "cell_s": settings.cell_s}
+        names = ("site", "by", "mode", "cell_s", "progress")
+        return {name: getattr(settings, name) for name in names}
 
     def _read_state(self) -> None:
         try:

@@ -62,6 +62,15 @@ def test_a_neighbour_without_a_counter_is_company_all_the_same() -> None:
     assert observation.steps / (observation.end_s - observation.start_s) == pytest.approx(4.0)
 
 
+def test_a_window_of_three_jobs_is_no_observation_and_its_hours_are_counted() -> None:
+    device = [*PAIR, gauge("c", SHARED)]
+    reading = read(device, [counter(pod(name), SHARED, 4.0) for name in "abc"])
+    (window,) = reading.windows
+    assert [each.measured is not None for each in window.jobs] == [True, True, True]
+    assert progress_observations([window], MonitoringSettings()) == ()
+    assert [(each.workloads, each.seconds) for each in reading.shared] == [(("a", "b", "c"), 300.0)]
+
+
 def test_a_job_on_two_devices_teaches_nothing_to_either() -> None:
     device = [*PAIR, gauge("a", SHARED, UUID="GPU-2")]
     windows = read(device, [counter(pod("a"), SHARED, 4.0), counter(pod("b"), SHARED, 4.0)]).windows
