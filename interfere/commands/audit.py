@@ -60,6 +60,8 @@ def audit(
 
     Reads DCGM-exporter series and a counter of steps, and only reads. Writes one page to pass on.
     """
+    from interfere.installation import install_line
+    from interfere.monitoring.audit.advice import can_match
     from interfere.monitoring.audit.audit import audit as run_audit
     from interfere.monitoring.audit.page import write_audit_page
     from interfere.monitoring.audit.text import report_text
@@ -83,6 +85,8 @@ def audit(
     start_s = end_s - days * 86400
     first_s = getattr(source, "first_s", None)
     start_s = max(start_s, first_s()) if first_s else start_s
+    if not can_match():
+        progress_note(f"scipy is missing: no other pairing is worked out ({install_line('serve')})")
     with Bar(console=err, transient=True) as bar:
         task = bar.add_task("reading", total=None)
         report = run_audit(

@@ -33,7 +33,10 @@ DeviceType = Annotated[str, typer.Option("--device", help="Device type; default:
 Mode = Annotated[str, typer.Option(help="How jobs share a device on this site.")]
 MinWindow = Annotated[str, typer.Option(help="Shortest time of constant company that counts.")]
 ExporterDelay = Annotated[
-    str, typer.Option(help="Age that an exporter's labels may have: 30s for dcgm-exporter before 4.")
+    str,
+    typer.Option(
+        help="Age that an exporter's labels may have; 30s for older dcgm-exporters, which collect ahead of the scrape."
+    ),
 ]
 Step = Annotated[str, typer.Option(help="Step at which an expression is evaluated.")]
 TokenFile = Annotated[Path | None, typer.Option(help="File with a bearer token for Prometheus.")]

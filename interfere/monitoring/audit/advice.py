@@ -10,6 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from importlib.util import find_spec
 
 import numpy as np
 
@@ -66,7 +67,12 @@ class NextPair:
 def best_repairing(
     pairs: Sequence[PairCost], sides: Mapping[tuple[str, str, Company], Side], effects: Mapping[str, PairEffects]
 ) -> tuple[Repairing, ...]:
-    """The best other pairing on each device type with two known pairs or more, where it saves anything."""
+    """The best other pairing on each device type with two known pairs or more, where it saves anything.
+
+    None where the matching's library is missing (`can_match`).
+    """
+    if not can_match():
+        return ()
     by_type: dict[str, list[PairCost]] = defaultdict(list)
     for pair in pairs:
         if all(side.origin is not Origin.UNKNOWN for side in pair.sides):
@@ -77,6 +83,11 @@ def best_repairing(
         if len(of_type) > 1
     ]
     return tuple(repairing for repairing in found if repairing is not None)
+
+
+def can_match() -> bool:
+    """Whether what `interfere.matching` stands on is installed; the bare install is without it."""
+    return find_spec("scipy") is not None
 
 
 class _Knowledge:
