@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from interfere.monitoring.saved_answers import SavedAnswers
     from interfere.monitoring.settings import MonitoringSettings
 
+TRIES = 3  # a long audit should not end with one request that timed out
+
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
@@ -60,12 +62,8 @@ def audit(
 
     Reads DCGM-exporter series and a counter of steps, and only reads. Writes one page to pass on.
     """
-    from interfere.installation import install_line
-    from interfere.monitoring.audit.advice import can_match
-    from interfere.monitoring.audit.audit import audit as run_audit
     from interfere.monitoring.audit.page import write_audit_page
     from interfere.monitoring.audit.text import report_text
-    from interfere.monitoring.prometheus import PrometheusSource
 
     if (prometheus is None) == (from_files is None):
         raise typer.BadParameter("give either --prometheus URL or --from-files PATH")
@@ -81,10 +79,25 @@ def audit(
         step=step,
     )
     source, name = _source(prometheus, from_files, settings, token_file)
+    report = _read(source, settings, days, until)
+    page = write_audit_page(out, report, name)
+    emit(report_document(report) | {"page": str(page)}, report_text(report, name), as_json=as_json)
+    progress_note(f"page: {page}")
+
+
+def _read(
+    source: "PrometheusSource | SavedAnswers", settings: "MonitoringSettings", days: float, until: str | None
+) -> "AuditReport":
+    """Read the time that was asked for, under a progress bar, and say what could not be done."""
+    from interfere.installation import install_line
+    from interfere.monitoring.audit.advice import can_match
+    from interfere.monitoring.audit.audit import audit as run_audit
+    from interfere.monitoring.prometheus import PrometheusSource
+
     end_s = _time_s(until) if until else source.now_s()
     start_s = end_s - days * 86400
-    first_s = getattr(source, "first_s", None)
-    start_s = max(start_s, first_s()) if first_s else start_s
+    if not isinstance(source, PrometheusSource):
+        start_s = max(start_s, source.first_s())
     if not can_match():
         progress_note(f"scipy is missing: no other pairing is worked out ({install_line('serve')})")
     with Bar(console=err, transient=True) as bar:
@@ -94,9 +107,7 @@ def audit(
         )
     if not settings.progress and isinstance(source, PrometheusSource):
         progress_note(f"counters of jobs that may count steps: {', '.join(source.possible_counters(end_s)) or 'none'}")
-    page = write_audit_page(out, report, name)
-    emit(report_document(report) | {"page": str(page)}, report_text(report, name), as_json=as_json)
-    progress_note(f"page: {page}")
+    return report
 
 
 def _source(
@@ -109,7 +120,7 @@ def _source(
         return SavedAnswers(path, settings), path.name
     from interfere.monitoring.prometheus import PrometheusSource
 
-    source = PrometheusSource(url or "", settings, token_file=token_file)
+    source = PrometheusSource(url or "", settings, tries=TRIES, token_file=token_file)
     return source, source.url
 
 

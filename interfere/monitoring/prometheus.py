@@ -9,6 +9,7 @@ import base64
 import http.client
 import json
 import math
+import time
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -35,15 +36,24 @@ class PrometheusSource:
     """A Prometheus server, or one that speaks its API (Thanos, Mimir, VictoriaMetrics). Implements SampleSource."""
 
     def __init__(
-        self, url: str, settings: MonitoringSettings, *, timeout_s: float = 60.0, token_file: Path | None = None
+        self,
+        url: str,
+        settings: MonitoringSettings,
+        *,
+        timeout_s: float = 60.0,
+        tries: int = 1,
+        token_file: Path | None = None,
     ) -> None:
-        """`token_file` holds a bearer token; a user and password may stand in the address."""
+        """`token_file` holds a bearer token; a user and password may stand in the address.
+
+        `tries`: how often a request that finds nobody is made, after a second, two, four, ....
+        """
         parts = urllib.parse.urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise InvalidInputError("not the address of a Prometheus", value=url, remedy="such as http://host:9090")
         host = parts.netloc.rpartition("@")[2]
         self.url = urllib.parse.urlunsplit((parts.scheme, host, parts.path.rstrip("/"), "", ""))
-        self._settings, self._timeout_s = settings, timeout_s
+        self._settings, self._timeout_s, self._tries = settings, timeout_s, tries
         self._headers = {"Accept": "application/json"}
         if parts.username:
             user = urllib.parse.unquote(f"{parts.username}:{parts.password or ''}")
@@ -109,15 +119,18 @@ class PrometheusSource:
             raise UnavailableError("not an answer of Prometheus", value=f"{self.url}: {data!r:.80}", remedy=CHECK)
         return data
 
-    def _request(self, path: str, parameters: dict[str, str], *, method: str = "POST") -> Any:
+    def _request(self, path: str, parameters: dict[str, str]) -> Any:
         """The data of one answer. Raises UnavailableError, InvalidInputError for a bad query, or LimitError."""
-        url, body = f"{self.url}/api/v1/{path}", urllib.parse.urlencode(parameters)
-        request = urllib.request.Request(  # noqa: S310 - the scheme was checked
-            url if method == "POST" else f"{url}?{body}",
-            data=body.encode() if method == "POST" else None,
-            headers=self._headers,
-            method=method,
-        )
+        for earlier in range(self._tries - 1):
+            try:
+                return self._request_once(path, parameters)
+            except UnavailableError:
+                time.sleep(2.0**earlier)
+        return self._request_once(path, parameters)
+
+    def _request_once(self, path: str, parameters: dict[str, str]) -> Any:
+        url, body = f"{self.url}/api/v1/{path}", urllib.parse.urlencode(parameters).encode()
+        request = urllib.request.Request(url, data=body, headers=self._headers)  # noqa: S310 - the scheme was checked
         try:
             with urllib.request.urlopen(request, timeout=self._timeout_s) as response:  # noqa: S310
                 text = response.read(MAX_ANSWER_BYTES + 1)

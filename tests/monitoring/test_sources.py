@@ -70,9 +70,13 @@ def test_samples_are_sorted_and_values_that_are_none_are_left_out() -> None:
 class Guarded(BaseHTTPRequestHandler):
     """Answers like a proxy in front of Prometheus: it wants a password, and can break in several ways."""
 
-    wanted, status, body = "", 200, b""
+    wanted, status, body, failures = "", 200, b"", 0
 
     def do_POST(self) -> None:
+        if Guarded.failures:
+            Guarded.failures -= 1
+            self.close_connection = True
+            return
         allowed = self.headers.get("Authorization", "") == self.wanted
         self.rfile.read(int(self.headers["Content-Length"]))
         self.send_response(self.status if allowed else 401)
@@ -124,6 +128,14 @@ def test_what_may_pass_later_is_unavailable_and_what_will_not_is_invalid(
     with pytest.raises(error) as caught:
         PrometheusSource(f"http://{guarded}", MonitoringSettings()).now_s()
     assert caught.value.remedy
+
+
+def test_a_request_that_failed_is_made_again_as_often_as_was_asked(guarded: str) -> None:
+    Guarded.wanted, Guarded.failures = "", 1
+    assert PrometheusSource(f"http://{guarded}", MonitoringSettings(), tries=2).now_s() == 42.5
+    Guarded.failures = 1
+    with pytest.raises(UnavailableError):
+        PrometheusSource(f"http://{guarded}", MonitoringSettings()).now_s()
 
 
 def test_the_command_needs_one_source(tmp_path: Path) -> None:
