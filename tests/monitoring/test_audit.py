@@ -16,8 +16,9 @@ from interfere.monitoring.audit.advice import Reason
 from interfere.monitoring.audit.audit import AuditReport, AuditSums
 from interfere.monitoring.audit.episodes import Episode
 from interfere.monitoring.audit.page import audit_page
+from interfere.monitoring.audit.pair_effects import PairEffects
 from interfere.monitoring.audit.report import Origin, Verdict
-from interfere.monitoring.audit.slowdowns import Baseline, estimate_slowdowns
+from interfere.monitoring.audit.slowdowns import Baseline, SlowdownEstimate, estimate_slowdowns
 from interfere.monitoring.job_progress import MeasuredSteps
 from interfere.monitoring.reading import CompanyWindow, JobInWindow, NotMeasured, SharedTime, SiteReading
 from interfere.monitoring.settings import MonitoringSettings
@@ -25,7 +26,7 @@ from interfere.monitoring.site_labels import DeviceIdentity, JobIdentity
 from tests.data.html_page.page_parsing import Tree
 from tests.monitoring.conftest import SETTINGS
 from tests.monitoring.saved_site import write_answers
-from tests.monitoring.simulated_site import DEVICE_TYPE, WORST, SimulatedSite, planted_slowdown
+from tests.monitoring.simulated_site import DEVICE_TYPE, EXCEPTIONS, WORKLOADS, WORST, SimulatedSite, planted_slowdown
 
 
 def recovered_frac(report: AuditReport) -> float:
@@ -210,6 +211,57 @@ def test_a_workload_never_alone_is_predicted_or_unknown_and_said_to_be() -> None
     page = audit_page(got, "test")
     assert "unknown" in page
     assert "predicted from other pairs" in page
+
+
+def estimate(victim: str, neighbour: str, slowdown: float) -> SlowdownEstimate:
+    return SlowdownEstimate(
+        victim=victim,
+        company=(neighbour,),
+        device_type=DEVICE_TYPE,
+        slowdown=slowdown,
+        lower=slowdown * 0.98,
+        upper=slowdown * 1.02,
+        log_sd=0.01,
+        baseline=Baseline.SAME_JOBS,
+        episodes=5,
+        windows=5,
+        solo_episodes=5,
+        solo_seconds=3600.0,
+        noise_sd=0.02,
+    )
+
+
+def test_pairs_that_were_not_measured_are_predicted_from_both_sides_effects() -> None:
+    """Three quarters of the planted table are measured; 95 % intervals of the others hold the truth."""
+    pairs = [(v, n) for v in WORKLOADS for n in WORKLOADS if (v, n) not in EXCEPTIONS]
+    rng = np.random.default_rng(5)
+    errors, inside = [], []
+    for _ in range(20):
+        hidden = {pairs[k] for k in rng.choice(len(pairs), len(pairs) // 4, replace=False)}
+        effects = PairEffects([estimate(*pair, planted_slowdown(*pair)) for pair in pairs if pair not in hidden])
+        for pair in hidden:
+            predicted = effects.predict(*pair)
+            assert predicted is not None
+            errors.append(abs(predicted[0] - math.log(planted_slowdown(*pair))))
+            inside.append(errors[-1] <= 1.96 * predicted[1])
+    assert np.median(errors) < 0.05
+    assert np.mean(inside) >= 0.9
+    assert effects.predict("new", "unheard-of") is None
+    assert effects.predict("new", WORKLOADS[0])[1] > effects.predict(*pairs[0])[1]  # type: ignore[index]
+
+
+def test_hundreds_of_workloads_are_one_report() -> None:
+    rng = np.random.default_rng(4)
+    names = [f"w{k:03d}" for k in range(100)]
+    chosen = {tuple(sorted(rng.choice(names, 2, replace=False))) for _ in range(300)}
+    episodes = [episode(name, (), f"{name}-alone", 10.0) for name in names[:80]]
+    episodes += [episode(v, (n,), f"{v}-{n}", 10.0 / rng.uniform(1, 3)) for a, b in chosen for v, n in ((a, b), (b, a))]
+    got = report_of(episodes, {pair: float(rng.uniform(0.1, 5)) for pair in chosen} | {(name,): 1.0 for name in names})
+    assert len(got.pairs) == len(chosen)
+    assert len(got.next_pairs) == 3
+    (repairing,) = got.repairings
+    assert repairing.lost_after < repairing.lost_before
+    assert audit_page(got, "test")
 
 
 def test_a_rate_that_load_moves_is_said_to_be_confounded() -> None:

@@ -18,6 +18,7 @@ from interfere.monitoring.audit.episodes import Company
 from interfere.monitoring.audit.pair_effects import PairEffects
 from interfere.monitoring.audit.report import Origin, PairCost, Side
 
+MAX_WORKLOADS = 60  # of one device type, those with the most hours in pairs: all pairs of them are looked at
 MAX_UNITS = 400  # of one device type: a quarter of a per cent of its hours each
 NEXT_PAIRS = 3
 Pair = tuple[str, str]
@@ -77,12 +78,23 @@ def best_repairing(
     for pair in pairs:
         if all(side.origin is not Origin.UNKNOWN for side in pair.sides):
             by_type[pair.device_type].append(pair)
+    common = {device_type: _most_hours(of_type) for device_type, of_type in by_type.items()}
+    by_type = {kind: [pair for pair in every if common[kind] >= set(pair.names)] for kind, every in by_type.items()}
     found = [
         _repair(device_type, of_type, _Knowledge(device_type, sides, effects.get(device_type)))
         for device_type, of_type in sorted(by_type.items())
         if len(of_type) > 1
     ]
     return tuple(repairing for repairing in found if repairing is not None)
+
+
+def _most_hours(pairs: Sequence[PairCost]) -> frozenset[str]:
+    """The workloads with the most hours in pairs."""
+    hours: Counter[str] = Counter()
+    for pair in pairs:
+        for name in pair.names:
+            hours[name] += pair.device_hours  # type: ignore[assignment]  # a Counter of floats
+    return frozenset(name for name, _ in hours.most_common(MAX_WORKLOADS))
 
 
 def can_match() -> bool:
@@ -182,7 +194,8 @@ def next_pairs(
     found = []
     for device_type in sorted({key[0] for key in shared_hours}):
         knowledge = _Knowledge(device_type, sides, effects.get(device_type))
-        names = sorted(name for kind, name in shared_hours if kind == device_type)
+        common = _most_hours([pair for pair in pairs if pair.device_type == device_type])
+        names = sorted(name for kind, name in shared_hours if kind == device_type and name in common)
         for a, b in ((a, b) for k, a in enumerate(names) for b in names[k:]):
             hours = together.get((device_type, (a, b)))
             concerned = (

@@ -32,7 +32,8 @@ SIGMA_FACTORS = np.exp(np.linspace(-1.5, 2.0, 9))  # grid of σ, times the commo
 TAU_FACTORS = np.append(0.0, np.exp(np.linspace(-1.0, 4.0, 8)))  # grid of τ, times the common noise
 SIGMA_PRIOR_SD = 0.6  # of log σ around the common noise: workloads of one site differ by about a factor of two
 COVERAGE = 0.95
-NEGLIGIBLE = 1e-4  # weight of a grid point that does not move a quantile
+BISECTIONS = 25  # of a range of about twenty deviations: to a millionth of one
+NEGLIGIBLE = 1e-3  # weight of a grid point that does not move a quantile
 
 
 class Baseline(StrEnum):
@@ -175,7 +176,7 @@ class _Fit:
             if w > NEGLIGIBLE
         ]
         total = sum(w for w, _, _ in parts)
-        for _ in range(40):
+        for _ in range(BISECTIONS):
             middle = (low + high) / 2
             below = sum(w * 0.5 * (1 + math.erf((middle - m) / s)) for w, m, s in parts) / total
             low, high = (middle, high) if below < level else (low, middle)
