@@ -1,0 +1,208 @@
+"""The cluster as one snapshot for `Match`. Pure functions.
+
+Law: a seat is offered once. A pod that was placed counts as a resident of its GPU until it is bound or has lost it.
+Law: a GPU on which a pod of unknown workload runs is not offered.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from interfere.errors import InvalidInputError
+from interfere.records import NAN, Device, Job, Snapshot
+from interfere.records.cluster import HIGHEST_PRIORITY
+from serving.adapters.kubernetes import names
+from serving.adapters.kubernetes.constraints import free_resources, pools
+from serving.adapters.kubernetes.records import Claim, ClusterState, Gpu, GpuSource, Pod, PodState
+from serving.adapters.kubernetes.settings import GIB, KubernetesSettings, Mode
+
+MAX_PAIRS = 900_000  # possible pairs in one request: the server accepts a million
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterView:
+    """The decision problem of one moment."""
+
+    snapshot: Snapshot | None  # None when nothing can be decided
+    candidates: tuple[Pod, ...]  # pending in the snapshot
+    behind: tuple[Pod, ...]  # advised pods too far behind in the queue for the free seats
+    left_to_kubernetes: Counter[str]  # number of pending pods that are not advised, by reason
+    gpus: dict[str, Gpu]  # the GPUs of the snapshot, by id
+
+
+def is_placed(pod: Pod, now_s: float, settings: KubernetesSettings) -> bool:
+    """Whether the pod was placed and may be bound at any moment."""
+    placed = pod.pending and not pod.gated and pod.note(names.STATE) == PodState.PLACED
+    return placed and now_s - number(pod.note(names.DECIDED_AT)) < settings.start_s
+
+
+def place_of(pod: Pod, claim: Claim | None, gpus: dict[tuple[str, ...], Gpu]) -> Gpu | None:
+    """The GPU that a pod holds: by its claim's allocation, by HAMi's annotation, or the only one of its node."""
+    if claim is not None and claim.devices:
+        return gpus.get(claim.devices[0])
+    if pod.node and pod.note(names.HAMI_ALLOCATED):
+        uuid = pod.note(names.HAMI_ALLOCATED).lstrip(";").partition(",")[0].rpartition(":")[2]
+        return gpus.get((pod.node, uuid))
+    if pod.node and pod.source is GpuSource.HAMI and pod.note(names.HAMI_USE):
+        return gpus.get((pod.node, pod.note(names.HAMI_USE)))
+    return gpus.get((pod.node, "gpu-0")) if pod.node and pod.source is GpuSource.NODE else None
+
+
+def gpu_index(gpus: Iterable[Gpu]) -> dict[tuple[str, ...], Gpu]:
+    """GPUs by (driver, pool, device) where a ResourceSlice names them, and by (node, uuid)."""
+    index: dict[tuple[str, ...], Gpu] = {}
+    for gpu in gpus:
+        index[gpu.node, gpu.uuid] = gpu
+        if gpu.source is GpuSource.DRA:
+            index[gpu.driver, gpu.dra_pool, gpu.dra_name] = gpu
+    return index
+
+
+def build(
+    state: ClusterState, settings: KubernetesSettings, now_s: float, hypothetical: frozenset[str] = frozenset()
+) -> ClusterView:
+    """The decision problem now. `hypothetical`: uids of bound pods that are treated as if they were still pending, to
+    say where they would have been placed."""
+    # 1. Who may be advised.
+    claims, left, default_bytes = state.claims_by_key, Counter[str](), default_claim_bytes(state.gpus)
+    advised: list[tuple[Pod, Job]] = []
+    for pod in state.pods:
+        if not (pod.pending or pod.uid in hypothetical) or not pod.workload or is_placed(pod, now_s, settings):
+            continue
+        reason = exclusion_reason(pod, claims.get(f"{pod.namespace}/{pod.claim}"), settings, now_s)
+        record = None if reason else job_record(pod, default_bytes, now_s, settings)
+        if record is None:
+            left[reason or "annotations"] += 1
+        else:
+            advised.append((pod, record))
+    advised.sort(key=lambda pair: (-pair[0].priority, pair[0].created_s, pair[0].id))
+    # 2. The devices that have a free seat, and their residents.
+    devices = offered_gpus(state, settings, now_s, hypothetical)
+    # 3. Nodes of each pod as pools of devices.
+    free = free_resources(state.nodes, (pod for pod in state.pods if pod.uid not in hypothetical))
+    pool_of, allowed = pools(
+        ((pod.source, pod.constraints) for pod, _ in advised), state.nodes, (gpu for gpu, _ in devices), free
+    )
+    fitting = [(pod, _in_pools(job, allowed[pod.source, pod.constraints])) for pod, job in advised]
+    left["no node admits it"] += sum(job is None for _, job in fitting)
+    able = [(pod, job) for pod, job in fitting if job is not None]
+    # 4. As many pods as may be decided at once.
+    seats = sum(gpu.seats - len(residents) for gpu, residents in devices)
+    horizon = min(seats * settings.lookahead, int(math.sqrt(MAX_PAIRS)) - len(devices) // 4)
+    candidates, behind = able[: max(0, horizon)], able[max(0, horizon) :]
+    snapshot = None
+    if candidates:
+        snapshot = Snapshot(
+            pending=tuple(job for _, job in candidates),
+            devices=tuple(
+                Device(
+                    id=gpu.id,
+                    type=gpu.type,
+                    node=gpu.node,
+                    memory_bytes=gpu.memory_bytes,
+                    mode=gpu.mode,
+                    residents=residents,
+                    pool=pool_of.get((gpu.node, gpu.source), "none"),
+                )
+                for gpu, residents in devices
+            ),
+            scope=settings.cluster,
+        )
+    return ClusterView(
+        snapshot=snapshot,
+        candidates=tuple(pod for pod, _ in candidates),
+        behind=tuple(pod for pod, _ in behind) + tuple(pod for pod, job in fitting if job is None),
+        left_to_kubernetes=+left,
+        gpus={gpu.id: gpu for gpu, _ in devices},
+    )
+
+
+def exclusion_reason(pod: Pod, claim: Claim | None, settings: KubernetesSettings, now_s: float) -> str:
+    """Why a pod with a workload is not advised; empty where it is."""
+    gating = settings.mode is Mode.GATE
+    is_fixed = not pod.gated and (pod.source is not GpuSource.DRA or claim is None or claim.reserved)
+    checks = {
+        "opted out": pod.note(names.OPT_OUT) == "true",
+        pod.special: bool(pod.special),
+        "own claim": claim is not None and not claim.ours,
+        "tried too often": gating and number(pod.note(names.TRIES)) >= settings.most_tries,
+        "not gated": gating and is_fixed,  # its place can no longer be changed
+        "window over": gating and pod.gated and now_s - pod.created_s >= settings.window_s,
+    }
+    return next((reason for reason, holds in checks.items() if holds), "")
+
+
+def offered_gpus(
+    state: ClusterState, settings: KubernetesSettings, now_s: float, hypothetical: frozenset[str] = frozenset()
+) -> list[tuple[Gpu, tuple[Job, ...]]]:
+    """The GPUs with a free seat, and the jobs on each."""
+    claims = state.claims_by_key
+    index, usable = gpu_index(state.gpus), {node.name for node in state.nodes if node.usable}
+    by_id, default_bytes = {gpu.id: gpu for gpu in state.gpus}, default_claim_bytes(state.gpus)
+    pods_on: dict[str, list[Pod]] = {}
+    unclear: set[tuple[str, GpuSource]] = set()  # nodes where a pod holds an unknown GPU
+    for pod in state.pods:
+        if pod.uid in hypothetical or pod.ended:
+            continue
+        claim = claims.get(f"{pod.namespace}/{pod.claim}") if pod.claim else None
+        if pod.node and pod.source is not None:
+            gpu = place_of(pod, claim, index)
+            if gpu is not None:
+                pods_on.setdefault(gpu.id, []).append(pod)
+            elif pod.source is not GpuSource.DRA:
+                unclear.add((pod.node, pod.source))
+        elif claim is not None and claim.devices and (gpu := place_of(pod, claim, index)) is not None:
+            pods_on.setdefault(gpu.id, []).append(pod)
+        elif is_placed(pod, now_s, settings) and pod.note(names.DEVICE) in by_id:
+            pods_on.setdefault(pod.note(names.DEVICE), []).append(pod)
+    devices = []
+    for gpu in state.gpus:
+        residents = [job_record(pod, default_bytes, now_s, settings) for pod in pods_on.get(gpu.id, ())]
+        known = all(residents) and len(residents) < gpu.seats and (gpu.node, gpu.source) not in unclear
+        if gpu.node in usable and known:
+            devices.append((gpu, tuple(resident for resident in residents if resident)))
+    return devices
+
+
+def default_claim_bytes(gpus: Iterable[Gpu]) -> float:
+    """Memory that a claim asks for where its pod names none: a seat's share of the smallest GPU, so that two such pods
+    fit on every GPU. NaN where no ResourceSlice states the memory."""
+    shares = [gpu.memory_bytes / gpu.seats for gpu in gpus if gpu.source is GpuSource.DRA]
+    return min((share for share in shares if not math.isnan(share)), default=NAN)
+
+
+def memory_bytes(pod: Pod, default_bytes: float) -> float:
+    """Device memory of a pod: as annotated, as HAMi grants it, as its claim will ask for. Raises ValueError."""
+    if pod.note(names.MEMORY_GIB):
+        return float(pod.note(names.MEMORY_GIB)) * GIB
+    return default_bytes if pod.source is GpuSource.DRA else pod.hami_memory_bytes
+
+
+def job_record(pod: Pod, default_bytes: float, now_s: float, settings: KubernetesSettings) -> Job | None:
+    """The pod as a job; None where it names no valid workload."""
+    cap = pod.note(names.MAX_SLOWDOWN)
+    level = min(HIGHEST_PRIORITY, int(pod.priority // settings.priority_unit)) if settings.priority_unit else 0
+    try:
+        return Job(
+            id=pod.id,
+            workload=pod.workload,
+            memory_peak_bytes=memory_bytes(pod, default_bytes),
+            max_slowdown=float(cap) if cap else NAN,
+            priority=max(0, level),
+            elapsed_s=max(0.0, now_s - pod.created_s) if pod.created_s else NAN,
+        )
+    except (InvalidInputError, ValueError):
+        return None
+
+
+def _in_pools(job: Job, allowed: tuple[str, ...]) -> Job | None:
+    return replace(job, pools=allowed) if allowed else None
+
+
+def number(text: str) -> float:
+    """A number that the adapter wrote; 0 for anything else."""
+    try:
+        return float(text)
+    except ValueError:
+        return 0.0
