@@ -14,6 +14,7 @@ from interfere.commands.output import JsonFlag, emit, progress_note
 from interfere.strict_json import json_value
 
 if TYPE_CHECKING:
+    from serving.adapters.kubernetes.advisor import Round
     from serving.adapters.kubernetes.api_server.calls import ClusterApi
     from serving.adapters.kubernetes.settings import KubernetesSettings
 
@@ -54,7 +55,7 @@ def controller(
         if settings.metrics_port:
             replica.serve(settings.metrics_port)
         progress_note(f"{settings.mode.value} {settings.cluster} every {settings.interval_s:g} s; {settings.server}")
-        replica.run(lambda done: typer.echo(json.dumps(json_value(document(done))) if as_json else text(done)))
+        replica.run(lambda done: _print_round(done, as_json=as_json))
 
 
 @app.command()
@@ -169,6 +170,15 @@ def sidecar(
     stop = threading.Event()
     stop_on_signals(stop)
     run(SpoolSender(spool, lambda: addresses(host, int(port))), every, stop)
+
+
+def _print_round(done: "Round", *, as_json: bool) -> None:
+    from serving.adapters.kubernetes.rendering import document, text
+
+    if as_json:
+        typer.echo(json.dumps(json_value(document(done))))
+    elif done.changes or done.rejected:
+        typer.echo(text(done))
 
 
 def _start(config: Path | None, given: Mapping[str, object]) -> "tuple[KubernetesSettings, ClusterApi]":

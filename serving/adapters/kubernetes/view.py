@@ -89,7 +89,7 @@ def build(
     able = [(pod, job) for pod, job in fitting if job is not None]
     # 4. As many pods as may be decided at once.
     seats = sum(gpu.seats - len(residents) for gpu, residents in devices)
-    horizon = min(seats * settings.lookahead, int(math.sqrt(MAX_PAIRS)) - len(devices) // 4)
+    horizon = min(seats * settings.lookahead, _most_pods(sum(len(residents) == 1 for _, residents in devices)))
     candidates, behind = able[: max(0, horizon)], able[max(0, horizon) :]
     snapshot = None
     if candidates:
@@ -116,6 +116,12 @@ def build(
         left_to_kubernetes=+left,
         gpus={gpu.id: gpu for gpu, _ in devices},
     )
+
+
+def _most_pods(singles: int) -> int:
+    """The largest n whose pairs, with one another and with the residents of half-full GPUs, fit into one request:
+    n²/2 + n * singles ≤ MAX_PAIRS."""
+    return int(math.sqrt(singles**2 + 2 * MAX_PAIRS)) - singles
 
 
 def exclusion_reason(pod: Pod, claim: Claim | None, settings: KubernetesSettings, now_s: float) -> str:

@@ -7,7 +7,7 @@ situations. Fail-open: where the policy server is away, or a pod is not advised,
 import json
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -40,20 +40,17 @@ def group(state: ClusterState, settings: KubernetesSettings, now_s: float) -> Si
     devices: dict[str, Device] = {}
     of_node: dict[str, set[str]] = {}
     for gpu, residents in offered_gpus(state, settings, now_s):
-        situation = Device(
-            id="any",
-            type=gpu.type,
-            memory_bytes=gpu.memory_bytes,
-            mode=gpu.mode,
-            residents=tuple(
-                sorted(
-                    (replace(job, id=f"r{k}", elapsed_s=NAN) for k, job in enumerate(residents)),
-                    key=lambda job: job.workload,
-                )
-            ),
-        )
-        key = repr(situation)
-        devices.setdefault(key, replace(situation, id=f"s{len(devices)}"))
+        alike = sorted((replace(job, id="r", elapsed_s=NAN) for job in residents), key=lambda job: job.workload)
+        key = repr((gpu.type, gpu.memory_bytes, gpu.mode, alike))
+        if key not in devices:
+            number = len(devices)
+            devices[key] = Device(
+                id=f"s{number}",
+                type=gpu.type,
+                memory_bytes=gpu.memory_bytes,
+                mode=gpu.mode,
+                residents=tuple(replace(job, id=f"s{number}/{k}") for k, job in enumerate(alike)),
+            )
         of_node.setdefault(gpu.node, set()).add(devices[key].id)
     return Situations(
         devices=tuple(devices.values())[:MAX_SITUATIONS],
@@ -87,9 +84,8 @@ class Extender:
         ranked = self._rank(args)
         failed: dict[str, str] = {}
         if ranked is not None:
-            for name in names:
-                best = _best(ranked, name)
-                if best is not None and not best.feasible:
+            for name, best in _best_of_nodes(*ranked, names).items():
+                if not best.feasible:
                     failed[name] = best.reason or "no GPU may take it"
         passed = [name for name in names if name not in failed]
         answer: dict[str, Any] = {"FailedNodes": failed, "FailedAndUnresolvableNodes": {}, "Error": ""}
@@ -103,8 +99,8 @@ class Extender:
         args = _args(request)
         names = node_names(args)
         ranked = self._rank(args)
-        best = {name: _best(ranked, name) for name in names} if ranked is not None else {}
-        costs = {name: each.cost for name, each in best.items() if each is not None and each.feasible}
+        best = _best_of_nodes(*ranked, names) if ranked is not None else {}
+        costs = {name: each.cost for name, each in best.items() if each.feasible}
         low, high = min(costs.values(), default=0.0), max(costs.values(), default=0.0)
         spread = high - low
         scores = {name: BEST if spread <= 0 else round(BEST * (high - cost) / spread) for name, cost in costs.items()}
@@ -127,10 +123,20 @@ class Extender:
         return situations.of_node, {ranking.device_id: ranking for ranking in answer.rankings}
 
 
-def _best(ranked: tuple[Mapping[str, frozenset[str]], dict[str, Ranking]], node: str) -> Ranking | None:
-    of_node, rankings = ranked
-    found = [rankings[each] for each in of_node.get(node, ()) if each in rankings]
-    return min(found, key=lambda each: (not each.feasible, each.cost if each.feasible else 0.0), default=None)
+def _best_of_nodes(
+    of_node: Mapping[str, frozenset[str]], rankings: Mapping[str, Ranking], names: Sequence[str]
+) -> dict[str, Ranking]:
+    """The best situation of every node that has one. Nodes of the same situations are looked at once."""
+    best: dict[frozenset[str], Ranking | None] = {}
+    for situations in {of_node[name] for name in names if name in of_node}:
+        known = [rankings[each] for each in situations if each in rankings]
+        best[situations] = min(known, key=_preference, default=None)
+    found = ((name, best[of_node[name]]) for name in names if name in of_node)
+    return {name: ranking for name, ranking in found if ranking is not None}
+
+
+def _preference(ranking: Ranking) -> tuple[bool, float]:
+    return not ranking.feasible, ranking.cost if ranking.feasible else 0.0
 
 
 def _args(request: Request) -> dict[str, Any]:

@@ -51,14 +51,55 @@ class _Emulator(KubernetesEmulator):
                 raise KubernetesError(status=status, reason="Fault", message="a fault of the test")
             if request.action is kmock.action.LIST:
                 return self._listed(request)
+            if request.method is kmock.method.PUT and request.name is not None:
+                async with self.turn:
+                    return await self._replaced(request)
             if request.action not in _WRITES or request.resource is None:
                 return await super()._handle(request)
             async with self.turn:
                 self._check(request)
                 self.writes.append((str(request.method.value), request.url.path, copy.deepcopy(request.data)))
-                return await super()._handle(request)
+                return await self._written(request)
         except KubernetesError as error:
             return await self._render_error(error)
+
+    async def _written(self, request: Any) -> Any:
+        """A creation, patch or deletion. The emulator does the same, but looks at every request before it."""
+        name = request.name or request.data["metadata"].get("name")
+        key, exists = (request.resource, request.namespace, name), False
+        if key in self.objects:
+            exists = not self.objects[key].deleted
+        if exists == (request.action is kmock.action.CREATE):
+            status, reason = (409, "AlreadyExists") if exists else (404, "NotFound")
+            raise KubernetesError(status=status, reason=reason, message=f"{name}: {reason}")
+        if request.action is kmock.action.CREATE:
+            self.objects[key] = request.data
+            kind, row = "ADDED", request.data
+        elif request.action is kmock.action.UPDATE:
+            self.objects[key].patch(request.data)
+            kind, row = "MODIFIED", self.objects[key].raw
+        else:
+            kind, row = "DELETED", self.objects[key].raw
+            self.objects[key].delete()
+        await self._buses[request.resource].put({"type": kind, "object": row})
+        return aiohttp.web.json_response(row)
+
+    async def _replaced(self, request: Any) -> Any:
+        """PUT, which the emulator does not know: the object as a whole, unless it has changed."""
+        key = (request.resource, request.namespace, request.name)
+        if key not in self.objects or self.objects[key].deleted:
+            raise KubernetesError(status=404, reason="NotFound", message="there is no such object")
+        now, wanted = self.objects[key].raw["metadata"], request.data.setdefault("metadata", {})
+        if wanted.get("resourceVersion") not in (None, now["resourceVersion"]):
+            raise KubernetesError(status=409, reason="Conflict", message="resourceVersion has changed")
+        self.counter += 1
+        self.writes.append((str(request.method.value), request.url.path, copy.deepcopy(request.data)))
+        kept = {field: now[field] for field in ("uid", "creationTimestamp", "namespace") if field in now}
+        request.data["metadata"] = wanted | kept | {"resourceVersion": str(self.counter)}
+        self.objects[key].delete()
+        self.objects[key].create(request.data)
+        await self._buses[request.resource].put({"type": "MODIFIED", "object": request.data})
+        return aiohttp.web.json_response(request.data)
 
     def _listed(self, request: Any) -> Any:
         rows = [
