@@ -54,7 +54,8 @@ class World:
         self.api, self.scheduler, self.folder, self.policy = api, StandInScheduler(api), folder, policy
         self.config = folder / "kubernetes.toml"
         self.config.write_text(CONFIG % policy.port)
-        self.replicas: list[subprocess.Popen[bytes]] = []
+        self.replicas: list[tuple[subprocess.Popen[bytes], Path]] = []  # with their logs
+        self.started = 0
         self.created_s: dict[str, float] = {}
         self.schedulable_s: dict[str, float] = {}
         self.away_s = 0.0
@@ -62,13 +63,21 @@ class World:
     def start(self) -> None:
         """One more replica."""
         command = [*COMMAND, "controller", "--config", str(self.config)]
-        with (self.folder / "controller.log").open("ab") as log:
+        self.started += 1
+        path = self.folder / f"controller-{self.started}.log"
+        with path.open("ab") as log:
             environment = {**os.environ, "KUBECONFIG": str(self.api.kubeconfig)}
-            self.replicas.append(subprocess.Popen(command, stdout=log, stderr=log, env=environment))
+            self.replicas.append((subprocess.Popen(command, stdout=log, stderr=log, env=environment), path))
 
     def kill(self, k: int) -> None:
-        self.replicas[k].kill()
-        self.replicas.pop(k).wait()
+        """kill -9 of one replica, once the other lives: a process takes seconds to start on a busy machine."""
+        _, log = self.replicas[1 - k]
+        end_s = time.monotonic() + 90
+        while b"gate c" not in log.read_bytes() and time.monotonic() < end_s:
+            self.watch(0.2)
+        process, _ = self.replicas.pop(k)
+        process.kill()
+        process.wait()
 
     def submit(self, name: str, workload: str, source: str = "dra") -> None:
         self.api.add(POD, pod(name, workload, source=source))
@@ -128,10 +137,10 @@ def test_every_pod_is_schedulable_in_time_whoever_dies(
         states = [row["metadata"]["annotations"].get(names.DECISION) for row in api_server.rows(POD)]
         advised = sum(state is not None for state in states)
     finally:
-        for replica in world.replicas:
+        for replica, _ in world.replicas:
             replica.kill()
             replica.wait()
-    log = (tmp_path / "controller.log").read_text(errors="replace")[-3000:]
+    log = "".join(path.read_text(errors="replace") for _, path in world.replicas)[-3000:]
     late = {
         name: world.schedulable_s.get(name, float("inf")) - created_s
         for name, created_s in world.created_s.items()

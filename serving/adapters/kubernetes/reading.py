@@ -86,7 +86,7 @@ def read_pod(row: JsonObject, *, hami: bool = False) -> Pod:
         notes=tuple((name, str(notes[name])) for name in _READ if notes.get(name) is not None),
         constraints=_constraints(spec, [_map(each.get("requests")) for each in limits]),
         source=source,
-        claim=str(claims[0].get("resourceClaimName") or "") if len(claims) == 1 else "",
+        claim=_claim_name(claims[0], status) if len(claims) == 1 else "",
         hami_memory_bytes=max(
             (quantity(each["nvidia.com/gpumem"]) * 2**20 for each in resources if "nvidia.com/gpumem" in each),
             default=NAN,
@@ -141,6 +141,13 @@ def read_claim(row: JsonObject) -> Claim:
         deleting=bool(metadata.get("deletionTimestamp")),
         devices=tuple((str(r.get("driver")), str(r.get("pool")), str(r.get("device"))) for r in results),
     )
+
+
+def _claim_name(claim: Mapping[str, Any], status: Mapping[str, Any]) -> str:
+    """The claim that a pod names, or that was made from its template."""
+    made = [_map(each) for each in _list(status.get("resourceClaimStatuses"))]
+    of_template = next((each.get("resourceClaimName") for each in made if each.get("name") == claim.get("name")), "")
+    return str(claim.get("resourceClaimName") or of_template or "")
 
 
 def _source(

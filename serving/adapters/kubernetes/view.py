@@ -17,6 +17,7 @@ from serving.adapters.kubernetes.constraints import free_resources, pools
 from serving.adapters.kubernetes.records import Claim, ClusterState, Gpu, GpuSource, Pod, PodState
 from serving.adapters.kubernetes.settings import GIB, KubernetesSettings, Mode
 
+ONLY_TO_GATE = ("claim template", "other gates", "other scheduler")  # what would have been best is said all the same
 MAX_PAIRS = 900_000  # possible pairs in one request: the server accepts a million
 
 
@@ -130,8 +131,8 @@ def exclusion_reason(pod: Pod, claim: Claim | None, settings: KubernetesSettings
     is_fixed = not pod.gated and (pod.source is not GpuSource.DRA or claim is None or claim.reserved)
     checks = {
         "opted out": pod.note(names.OPT_OUT) == "true",
-        pod.special: bool(pod.special),
-        "own claim": claim is not None and not claim.ours,
+        pod.special: bool(pod.special) and (gating or pod.special not in ONLY_TO_GATE),
+        "own claim": gating and claim is not None and not claim.ours,
         "tried too often": gating and number(pod.note(names.TRIES)) >= settings.most_tries,
         "not gated": gating and is_fixed,  # its place can no longer be changed
         "window over": gating and pod.gated and now_s - pod.created_s >= settings.window_s,
@@ -143,32 +144,39 @@ def offered_gpus(
     state: ClusterState, settings: KubernetesSettings, now_s: float, hypothetical: frozenset[str] = frozenset()
 ) -> list[tuple[Gpu, tuple[Job, ...]]]:
     """The GPUs with a free seat, and the jobs on each."""
-    claims = state.claims_by_key
-    index, usable = gpu_index(state.gpus), {node.name for node in state.nodes if node.usable}
+    claims, index = state.claims_by_key, gpu_index(state.gpus)
+    usable = {node.name for node in state.nodes if node.usable}
     by_id, default_bytes = {gpu.id: gpu for gpu in state.gpus}, default_claim_bytes(state.gpus)
     pods_on: dict[str, list[Pod]] = {}
     unclear: set[tuple[str, GpuSource]] = set()  # nodes where a pod holds an unknown GPU
+    explained: set[str] = set()  # claims of one device, of pods that are known
     for pod in state.pods:
+        claim = claims.get(f"{pod.namespace}/{pod.claim}") if pod.claim else None
+        if claim is not None and (len(claim.devices) == 1 or pod.ended):
+            explained.add(claim.key)
         if pod.uid in hypothetical or pod.ended:
             continue
-        claim = claims.get(f"{pod.namespace}/{pod.claim}") if pod.claim else None
-        if pod.node and pod.source is not None:
-            gpu = place_of(pod, claim, index)
-            if gpu is not None:
-                pods_on.setdefault(gpu.id, []).append(pod)
-            elif pod.source is not GpuSource.DRA:
-                unclear.add((pod.node, pod.source))
-        elif claim is not None and claim.devices and (gpu := place_of(pod, claim, index)) is not None:
+        gpu = place_of(pod, claim, index)
+        if gpu is not None:
             pods_on.setdefault(gpu.id, []).append(pod)
+        elif pod.node and pod.source in (GpuSource.HAMI, GpuSource.NODE):
+            unclear.add((pod.node, pod.source))
         elif is_placed(pod, now_s, settings) and pod.note(names.DEVICE) in by_id:
             pods_on.setdefault(pod.note(names.DEVICE), []).append(pod)
+    taken = _taken(state, index, explained)
     devices = []
     for gpu in state.gpus:
         residents = [job_record(pod, default_bytes, now_s, settings) for pod in pods_on.get(gpu.id, ())]
         known = all(residents) and len(residents) < gpu.seats and (gpu.node, gpu.source) not in unclear
-        if gpu.node in usable and known:
+        if gpu.node in usable and known and gpu.id not in taken:
             devices.append((gpu, tuple(resident for resident in residents if resident)))
     return devices
+
+
+def _taken(state: ClusterState, index: dict[tuple[str, ...], Gpu], explained: set[str]) -> set[str]:
+    """GPUs that are allocated to claims of several devices, or of pods that nobody knows."""
+    unexplained = [claim for claim in state.claims if claim.key not in explained]
+    return {index[device].id for claim in unexplained for device in claim.devices if device in index}
 
 
 def default_claim_bytes(gpus: Iterable[Gpu]) -> float:

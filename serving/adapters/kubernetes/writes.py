@@ -94,7 +94,11 @@ def release(
 ) -> PodChange | None:
     """Leave a pod to Kubernetes: an unrestricted claim, no gate. None where nothing is left to do."""
     writes = list[Write]()
-    if pod.claim and (claim is None or (claim.ours and not claim.reserved and claim.target != names.ANY_DEVICE)):
+    if (
+        pod.claim
+        and pod.special != "claim template"
+        and (claim is None or (claim.ours and not claim.reserved and claim.target != names.ANY_DEVICE))
+    ):
         writes += claim_writes(pod, claim, None, settings, default_bytes)
     if not writes and not pod.gated:
         return None

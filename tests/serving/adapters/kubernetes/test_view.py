@@ -60,6 +60,30 @@ def test_a_gpu_with_a_pod_of_unknown_workload_is_not_offered() -> None:
     assert "n0/GPU-n0-0" not in {each.id for each in view.snapshot.devices}
 
 
+def test_a_gpu_that_unknown_claims_hold_is_not_offered() -> None:
+    """A claim of several devices, and one whose pod is not there."""
+    results = [{"driver": "gpu.interfere.dev", "pool": "n1", "device": f"gpu-{k}"} for k in range(2)]
+    status = {"allocation": {"devices": {"results": results}}, "reservedFor": [{"uid": "other"}]}
+    claim = {"metadata": {"name": "other", "namespace": "ml"}, "status": status}
+    view = build(state([pod("new")], [claim]), CHOSEN, NOW)
+    assert view.snapshot is not None
+    assert {each.node for each in view.snapshot.devices} == {"n0"}
+
+
+def test_the_claim_of_a_template_says_where_its_pod_runs() -> None:
+    made = pod("t", gated=False, nodeName="n0", resourceClaims=[{"name": "gpu", "resourceClaimTemplateName": "x"}])
+    made["status"]["resourceClaimStatuses"] = [{"name": "gpu", "resourceClaimName": "t-gpu-abc"}]
+    status = {
+        "allocation": {"devices": {"results": [{"driver": "gpu.interfere.dev", "pool": "n0", "device": "gpu-1"}]}}
+    }
+    claim = {"metadata": {"name": "t-gpu-abc", "namespace": "ml"}, "status": status}
+    view = build(state([made, pod("new")], [claim]), CHOSEN, NOW)
+    assert view.snapshot is not None
+    residents = {each.id: [job.workload for job in each.residents] for each in view.snapshot.devices}
+    assert residents["n0/GPU-n0-1"] == ["gemm"]
+    assert sum(map(len, residents.values())) == 1
+
+
 def test_pods_go_only_to_nodes_that_admit_them() -> None:
     rows = [
         pod("anywhere"),
