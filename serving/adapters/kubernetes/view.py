@@ -133,6 +133,8 @@ def exclusion_reason(pod: Pod, claim: Claim | None, settings: KubernetesSettings
         "opted out": pod.note(names.OPT_OUT) == "true",
         pod.special: bool(pod.special) and (gating or pod.special not in ONLY_TO_GATE),
         "own claim": gating and claim is not None and not claim.ours,
+        "claim of another pod": gating and claim is not None and claim.owner_uid not in ("", pod.uid),
+        "claim in use": gating and claim is not None and claim.reserved,
         "tried too often": gating and number(pod.note(names.TRIES)) >= settings.most_tries,
         "not gated": gating and is_fixed,  # its place can no longer be changed
         "window over": gating and pod.gated and now_s - pod.created_s >= settings.window_s,

@@ -144,7 +144,10 @@ def decision_notes(action: Action, decision_id: str, state: PodState | None, now
 def claim_writes(
     pod: Pod, claim: Claim | None, gpu: Gpu | None, settings: KubernetesSettings, default_bytes: float
 ) -> list[Write]:
-    """Create the pod's claim for a GPU, or for any; one that nobody holds yet is replaced, since its spec is fixed."""
+    """Create the pod's claim for a GPU, or for any; one that nobody holds yet is replaced, since its spec is fixed.
+    A claim that somebody holds, or that is not the adapter's, is never deleted."""
+    if claim is not None and (claim.reserved or not claim.ours):
+        return []
     target = gpu.id if gpu else names.ANY_DEVICE
     if claim is not None and claim.target == target and claim.owner_uid == pod.uid and not claim.deleting:
         return []

@@ -15,7 +15,7 @@ from serving.adapters.kubernetes.api_server.calls import ClusterApi
 from serving.adapters.kubernetes.records import JsonObject
 
 _log = logging.getLogger("interfere.kubernetes")
-WATCH_S = 300  # length of one watch
+WATCH_S = 60  # length of one watch; a connection that died silently is noticed then
 PAUSE_S = 1.0  # before a collection is listed anew
 ABSENT_S = 30.0  # before a collection that is not served is asked for again
 RESYNC_S = 600.0  # a collection is listed anew after that long, whatever was watched

@@ -106,6 +106,21 @@ def test_a_node_without_free_cpu_is_not_offered() -> None:
     assert build(state([large]), CHOSEN, NOW).snapshot is None
 
 
+@given(st.booleans(), st.booleans(), st.sampled_from(["u0", "other"]), st.booleans())
+def test_a_claim_that_is_held_or_not_ours_is_never_deleted(ours: bool, held: bool, owner: str, gated: bool) -> None:
+    metadata = {"name": "p-gpu", "namespace": "ml", "uid": "c", "resourceVersion": "7"}
+    metadata |= {"labels": {names.MANAGED_BY: names.MANAGER} if ours else {}}
+    metadata |= {"annotations": {names.CLAIM_FOR: "n1/GPU-n1-0"}, "ownerReferences": [{"kind": "Pod", "uid": owner}]}
+    status = {"reservedFor": [{"uid": "other"}]} if held else {}
+    now = state([pod("p", gated=gated)], [{"metadata": metadata, "status": status}])
+    claim, default = now.claims[0], default_claim_bytes(now.gpus)
+    for gpu in (now.gpus[0], None):
+        deleted = [w for w in writes.claim_writes(now.pods[0], claim, gpu, CHOSEN, default) if "DELETE" in w.kind.name]
+        assert bool(deleted) == (ours and not held)
+    candidates = build(now, CHOSEN, NOW).candidates
+    assert bool(candidates) == (ours and not held and owner == "u0")
+
+
 actions = st.sampled_from([ActionKind.START_ALONE, ActionKind.START_SHARED])
 
 
