@@ -87,7 +87,8 @@ def _decision(action: "Action", workloads: "Mapping[str, str]") -> str:
     elif action.kind == "end":
         text = f"end: {action.device_id}: {action.reason}"
     else:
-        partner = f"beside {action.partner_id} {workloads[action.partner_id]}" if action.partner_id else "alone"
+        others = ", ".join(f"{name} {workloads[name]}" for name in action.partners)
+        partner = f"beside {others}" if others else "alone"
         verb = "" if action.kind.startswith("start") else f"{action.kind}: "
         reason = "" if action.partner_id and action.kind != "keep" else f": {action.reason}"
         text = f"{verb}{action.device_id} {partner}{reason}"

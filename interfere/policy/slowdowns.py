@@ -22,7 +22,8 @@ def predicted_slowdowns(context: PlanningContext, actions: Sequence[Action]) -> 
     """
     limits = context.limits
     slowdown_of = {action.job_id: action.slowdown for action in actions if action.kind is not ActionKind.WAIT}
-    slowdown_of |= {action.partner_id: action.partner_slowdown for action in actions if action.partner_id}
+    for action in actions:
+        slowdown_of |= action.slowdown_of_partners
     departed = {action.job_id for action in actions if action.kind in DEPARTURES}
     staying = [
         (_without_residents(device, departed), job)
@@ -31,14 +32,14 @@ def predicted_slowdowns(context: PlanningContext, actions: Sequence[Action]) -> 
         if job.id not in slowdown_of and (ActionKind.KEEP in limits.allowed or not math.isnan(job.remaining_s))
     ]
     slowdown_of |= {job.id: 1.0 for device, job in staying if all(other.id == job.id for other in device.residents)}
-    return slowdown_of | _slowdowns_among_residents(staying, context)
+    return slowdown_of | slowdowns_among_residents(staying, context)
 
 
 def _without_residents(device: Device, departed: Collection[str]) -> Device:
     return replace(device, residents=tuple(job for job in device.residents if job.id not in departed))
 
 
-def _slowdowns_among_residents(residents: Sequence[tuple[Device, Job]], context: PlanningContext) -> dict[str, float]:
+def slowdowns_among_residents(residents: Sequence[tuple[Device, Job]], context: PlanningContext) -> dict[str, float]:
     """Slowdown of each resident beside its co-located jobs, composed as that of any group that was not measured."""
     predictor, extrapolate = context.predictor, context.limits.allow_extrapolation
     beside: dict[str, list[float]] = {}

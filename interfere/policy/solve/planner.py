@@ -11,6 +11,8 @@ from interfere.policy.answer.merge import all_waiting, merge_plans
 from interfere.policy.context import MAX_CLOSING_TIMES, PlanningContext
 from interfere.policy.costs.candidates import find_candidates, resident_floor
 from interfere.policy.deadlines.infeasible import find_infeasible_deadlines
+from interfere.policy.groups.hosts import has_groups
+from interfere.policy.groups.planner import plan_groups
 from interfere.policy.independent_pools import independent_parts
 from interfere.policy.problem_size import problem_size
 from interfere.policy.solve.decision_problem import DecisionProblem, decision_problem
@@ -61,6 +63,8 @@ def _plan_parts(parts: Sequence[Snapshot], context: PlanningContext) -> list[Pla
 
 def _plan_together(context: PlanningContext) -> Plan:
     """The plan of pending jobs as one problem."""
+    if has_groups(context.snapshot):
+        return plan_groups(context)
     queue = context.snapshot.pending
     # 1. What may start, and at which cost: the jobs of each size, and the greedy baseline.
     decision, greedy = _problem(context, by_start_weight=False)
