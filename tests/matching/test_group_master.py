@@ -7,14 +7,17 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from interfere.matching.group_master.problem import (
     NOBODY,
     WAITS,
     Cutoff,
+    Floats,
     GroupLevel,
     GroupPlacement,
     GroupProblem,
+    PairBound,
 )
 from interfere.matching.group_master.search import solve_group_levels
 from interfere.matching.group_master.verify import verify_group_levels
@@ -64,29 +67,47 @@ class SmallProblem:
             allowed=np.ones(len(host), dtype=bool),
         )
         self.largest = sizes.tolist()
+        self.cutoffs = tuple(
+            Cutoff(host=where, takes=1, listed_size=listed_size, largest_size=largest)
+            for where, largest in enumerate(self.largest)
+            if listed_size is not None and largest > listed_size
+        )
         waits = self.all.host == WAITS
         self.levels = [
             GroupLevel(
                 cost=np.where(waits & (priority[self.all.members[:, 0]] == p), weight[self.all.members[:, 0]], 0.0),
-                own_cost=np.zeros(len(host)),
+                bounds=self._bounds(np.zeros(k), np.zeros((k, k)), forbidden),
                 floor=0.0,
                 is_waiting=True,
             )
             for p in (1, 0)
             if (priority == p).any()
         ]
-        self.levels.append(GroupLevel(cost=np.array(cost), own_cost=np.array(own), floor=0.0))
+        shared = weight[:, None] * excess
+        bounds = self._bounds(alone + np.diagonal(shared), shared + shared.T, forbidden)
+        self.levels.append(GroupLevel(cost=np.array(cost), bounds=bounds, floor=0.0))
         self.listed = np.flatnonzero(listed)
         self.problem = self.all if listed_size is None else self._cut(listed_size)
         self.solver_levels = [
             GroupLevel(
                 cost=level.cost[self.listed],
-                own_cost=level.own_cost[self.listed],
+                bounds=level.bounds,
                 floor=level.floor,
                 is_waiting=level.is_waiting,
             )
             for level in self.levels
         ]
+
+    def _bounds(self, alone: Floats, pair: Floats, forbidden: NDArray[np.bool_]) -> tuple[PairBound, ...]:
+        """What groups of each cutoff cost at least."""
+        return tuple(
+            PairBound(
+                classes=np.arange(len(pair)),
+                alone=np.broadcast_to(alone, (len(self.largest), len(pair)))[cut.host],
+                pair=np.where(forbidden[cut.host], np.inf, pair),
+            )
+            for cut in self.cutoffs
+        )
 
     def _cut(self, listed_size: int) -> GroupProblem:
         """Only some of the groups above a size are columns."""
@@ -100,11 +121,7 @@ class SmallProblem:
             host=every.host[at],
             takes=every.takes[at],
             allowed=every.allowed[at],
-            cutoffs=tuple(
-                Cutoff(host=host, takes=1, listed_size=listed_size, largest_size=largest)
-                for host, largest in enumerate(self.largest)
-                if largest > listed_size
-            ),
+            cutoffs=self.cutoffs,
         )
 
     def placements(self) -> Iterator[tuple[float, ...]]:

@@ -3,7 +3,7 @@
 k job classes of interchangeable jobs and h host classes: interchangeable empty devices, or sets of devices that run
 interchangeable jobs. A column is one group of jobs, equal classes allowed, that starts on one host, or one job that
 waits. Every job is in exactly one column. Where there are too many groups, those up to a size are all listed and of
-the larger ones some; a bound then counts on every group that contains a listed one.
+the larger ones some; a bound then counts on what every pair in a group costs at least.
 """
 
 from dataclasses import dataclass
@@ -39,7 +39,7 @@ class GroupProblem:
     members: Ints  # int64[c, m]: the classes of each group, NOBODY where it is smaller
     host: Ints  # int64[c]: WAITS for a job that waits
     takes: Ints  # int64[c]: of the supply of its host
-    allowed: Bools  # bool[c]; a column that is not may still bound larger groups
+    allowed: Bools  # bool[c]
     cutoffs: tuple[Cutoff, ...] = ()  # none where every group is a column
 
     @property
@@ -49,11 +49,20 @@ class GroupProblem:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PairBound:
+    """What groups on a host cost at least: Σ alone over their jobs, Σ pair over their pairs."""
+
+    classes: Ints  # int64[b]: the job classes that it is about
+    alone: Floats  # float64[b]
+    pair: Floats  # float64[b, b], symmetric; inf where two jobs of these classes may not share
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GroupLevel:
     """One sum to minimise, once every level before it is as small as it can be."""
 
     cost: Floats  # float64[c]
-    own_cost: Floats  # float64[c]: of the jobs that start alone; never less in a larger group that contains this one
+    bounds: tuple[PairBound, ...] = ()  # of each cutoff
     floor: float = -np.inf  # no placement has a smaller sum
     is_waiting: bool = False  # whether only waiting costs anything
 
@@ -152,22 +161,17 @@ def dual_bound(problem: GroupProblem, prices: GroupPrices, limits: Floats) -> fl
 def _unlisted(problem: GroupProblem, level: GroupLevel, prices: GroupPrices, earlier: tuple[GroupLevel, ...]) -> Floats:
     """float64[h] ≤ 0: a bound on the reduced cost, for each unit of supply, of the groups that are no columns.
 
-    A group of m jobs contains groups of c of them, which are listed; each job is in c/m of these and costs at least as
-    much in the group as in any of them. So the group's own costs less its jobs' prices are at least m/c times those of
-    the least of these.
+    A group of m jobs has m (m - 1) / 2 pairs, and each job is in m - 1 of them: so it costs at least as many times the
+    least of pair + (alone less price of both jobs) / (m - 1).
     """
-    worst = np.zeros(len(problem.supply))
-    if not problem.cutoffs:
-        return worst
-    own = _charged(level.own_cost, prices, [other.own_cost for other in earlier])
-    value = own - _prices_of_jobs(problem, prices.jobs)
-    size, device = problem.size, prices.device(problem)
-    for cut in problem.cutoffs:
-        at = (problem.host == cut.host) & (problem.takes == cut.takes) & (size == cut.listed_size)
-        least = float(np.min(value, where=at, initial=np.inf))
-        if least == np.inf:
-            continue  # no group of that size is possible, hence none that contains one
-        for larger in (cut.listed_size + 1, cut.largest_size):
-            reduced = larger / cut.listed_size * least / cut.takes - float(device[cut.host])
-            worst[cut.host] = min(worst[cut.host], reduced)
+    worst, device = np.zeros(len(problem.supply)), prices.device(problem)
+    for k, cut in enumerate(problem.cutoffs):
+        bound = level.bounds[k]
+        limited = [other.bounds[k] for other in earlier]
+        alone = _charged(bound.alone, prices, [other.alone for other in limited]) - prices.jobs[bound.classes]
+        pair = _charged(bound.pair, prices, [np.where(np.isfinite(o.pair), o.pair, 0.0) for o in limited])
+        for m in range(cut.listed_size + 1, cut.largest_size + 1):
+            share = alone / max(m - 1, 1)
+            least = float(np.min(pair + share[:, None] + share, initial=np.inf)) * m * (m - 1) / 2
+            worst[cut.host] = min(worst[cut.host], least / cut.takes - float(device[cut.host]))
     return worst

@@ -45,6 +45,7 @@ MAX_NODES = (20, 200)  # of its search tree: keeps it deterministic and short
 WAITING_TOLERANCE = 1e-13  # a light job that waits in vain is less than the level's tolerance beside heavy ones
 WAITING_WEIGHT = 2.0  # of waiting in one sum with costs, beside the largest cost of a group
 SHARE_OF_BUDGET = 0.5  # of what is left, for a level that is not the last
+LARGE, SHARE_OF_CLOSING = 50_000, 0.4  # columns of a problem in which a gap is closed for that share of what is left
 EQUAL = 1e-11  # of the largest price: a reduced cost below is rounding
 NO_GAP = 1e-12
 LIMIT_SLACK = 1e-10  # relative: sums of the same costs in another order
@@ -139,7 +140,7 @@ def _combined(problem: GroupProblem, waiting: Sequence[GroupLevel], guide: Group
         least = float(np.min(level.cost, where=level.cost > 0, initial=np.inf))
         dearest = float(np.max(np.abs(cost), where=problem.allowed, initial=1e-300))
         cost = cost + WAITING_WEIGHT * dearest / least * level.cost
-    return GroupLevel(cost=cost, own_cost=guide.own_cost, floor=guide.floor)
+    return GroupLevel(cost=cost, bounds=guide.bounds, floor=guide.floor)
 
 
 def _restricted(
@@ -277,6 +278,8 @@ class _LevelSearch:
 
     def _close_gap(self) -> None:
         """The integer program over every listed column that a better placement could use, few of them first."""
+        if len(self._problem.host) > LARGE:
+            self._budget = self._budget.share(SHARE_OF_CLOSING)
         for most, nodes in zip(NEAR_COLUMNS, MAX_NODES, strict=True):
             if self.prices is None or self.is_proved or self._budget.expired:
                 return

@@ -3,6 +3,7 @@
 It shares no code with the search. A bound that rests on an integer program is not proved by prices.
 """
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -113,17 +114,20 @@ def _bound(
             bound += int(problem.demand[problem.members[c, 0]]) * min(0.0, value)
         else:
             worst[host] = min(worst[host], value / int(problem.takes[c]))
-    for cut in problem.cutoffs:
-        for c in range(len(problem.host)):
-            size = sum(job != NOBODY for job in problem.members[c].tolist())
-            if problem.host[c] != cut.host or problem.takes[c] != cut.takes or size != cut.listed_size:
-                continue
-            own = float(level.own_cost[c])
-            for place, price in zip(certificate.limited, prices.limits.tolist(), strict=True):
-                own -= price * float(levels[place].own_cost[c])
-            own -= sum(float(prices.jobs[job]) for job in problem.members[c].tolist() if job != NOBODY)
-            device = float(prices.hosts[cut.host]) + (prices.max_devices if problem.is_empty[cut.host] else 0.0)
-            for larger in range(cut.listed_size + 1, cut.largest_size + 1):
-                worst[cut.host] = min(worst[cut.host], larger / cut.listed_size * own / cut.takes - device)
+    for place_of_cut, cut in enumerate(problem.cutoffs):
+        device = float(prices.hosts[cut.host]) + (prices.max_devices if problem.is_empty[cut.host] else 0.0)
+        own, earlier = level.bounds[place_of_cut], [levels[k].bounds[place_of_cut] for k in certificate.limited]
+        for m in range(cut.listed_size + 1, cut.largest_size + 1):
+            for a, job in enumerate(own.classes.tolist()):
+                for b, other in enumerate(own.classes.tolist()):
+                    alone = float(own.alone[a] + own.alone[b]) - float(prices.jobs[job] + prices.jobs[other])
+                    pair = float(own.pair[a, b])
+                    if math.isinf(pair):
+                        continue
+                    for limited, price in zip(earlier, prices.limits.tolist(), strict=True):
+                        alone -= price * float(limited.alone[a] + limited.alone[b])
+                        pair -= price * float(limited.pair[a, b])
+                    least = m * (m - 1) / 2 * (pair + alone / (m - 1))
+                    worst[cut.host] = min(worst[cut.host], least / cut.takes - device)
     bound += sum(int(n) * least for n, least in zip(problem.supply, worst, strict=True))
     return max(bound, level.floor)

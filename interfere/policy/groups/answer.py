@@ -148,18 +148,12 @@ class GroupAnswer:
             resident=resident,
         )
 
-    def _index(self, group: PlacedGroup) -> list[int]:
-        """Places of the members in the table of their column, residents last."""
-        host = self._decision.hosts[int(self._decision.problem.host[group.column])]
-        k = len(self._decision.candidates[group.block].job_classes)
-        return [*group.classes, *(k + place for place in host.residents)]
-
     def _member_slowdowns(self, group: PlacedGroup) -> tuple[float, ...]:
         if len(group.everybody) == 1:
             return (1.0,)
         host = self._decision.hosts[int(self._decision.problem.host[group.column])]
         costs = self._decision.table_of(group.column).evaluate(np.array([group.classes]), host.residents)
-        return tuple(costs.slowdown[0].tolist())
+        return tuple(costs.slowdown[:, 0].tolist())
 
     def _action(self, job: Job) -> Action:
         candidates, i = self._place_of[job.id]
@@ -211,7 +205,8 @@ class GroupAnswer:
         others = sorted((k for k in range(len(everybody)) if k != place), key=lambda k: k < len(group.jobs))
         partner = everybody[others[0]]
         table = self._decision.table_of(group.column)
-        lower, upper = table.interval(self._index(group), place)
+        host = self._decision.hosts[int(self._decision.problem.host[group.column])]
+        lower, upper = table.interval(group.classes, host.residents, place)
         rule = Rule(
             kind=RuleKind.LEAST_COST,
             job_id=job.id,

@@ -46,8 +46,8 @@ def _join(context: PlanningContext, candidates: Candidates, host: HostClass) -> 
     pairs = candidates.pair_tables.get(host.device_class)
     table = GroupTable(candidates.pending, host.residents, host.device_class, context, pairs)
     costs = table.evaluate(np.zeros((1, 1), dtype=np.int64), range(len(host.residents)))
-    largest, added = float(costs.largest[0]), float(costs.cost[0].sum())
-    slowdowns = costs.slowdown[0]
+    largest, added = float(costs.largest[0]), float(costs.cost.sum())
+    slowdowns = costs.slowdown[:, 0]
     return Join(
         slowdown=float(slowdowns[0]),
         worst_resident_slowdown=float(slowdowns[1:].max()),
@@ -62,10 +62,10 @@ def _blocking_rule(context: PlanningContext, table: GroupTable, host: HostClass,
     assert table.resident_pairs is not None
     rules = (table.resident_pairs.blocking_rule(0, j) for j in range(len(host.residents)))
     rule = next((rule for rule in rules if rule is not None), None)
-    job, group = table.jobs.jobs[0], np.arange(len(table.jobs.jobs))[None, :]
+    job = table.jobs.jobs[0]
     if rule is not None:
         return rule
-    if not table.fits(group)[0]:
+    if not table.fits_all():
         return _memory_rule(job, table, host, context)
     if (cap_rule := table.cap_rule_of_all()) is not None:
         return cap_rule

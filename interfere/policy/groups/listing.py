@@ -16,8 +16,10 @@ Bools = NDArray[np.bool_]
 MAX_CELLS = 30_000_000  # extensions looked at for one size
 GROWN_PER_JOB = 4  # of the groups that are too many to list all, those of least cost for each of their jobs
 KEPT_PER_JOB = 12
-Judge = Callable[[Ints], tuple[Bools, Floats]]
-"""Groups int64[g, m] -> bool[g], is it possible, and float64[g], its cost."""
+Possible = Callable[[Ints], Bools]
+"""Groups int64[g, m], every pair of which may share -> bool[g], is it possible?"""
+Cost = Callable[[Ints], Floats]
+"""Groups int64[g, m] -> float64[g]."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +34,9 @@ class GroupList:
         return self.of_size[:size]
 
 
-def list_groups(demand: Ints, pair_allowed: Bools, largest: int, max_groups: int, judge: Judge) -> GroupList:
+def list_groups(
+    demand: Ints, pair_allowed: Bools, largest: int, max_groups: int, possible: Possible, cost: Cost
+) -> GroupList:
     """The groups of at most `largest` jobs of k classes with int64[k] `demand`; bool[k, k] `pair_allowed`."""
     k = len(demand)
     groups = [np.arange(k, dtype=np.int64)[:, None]]
@@ -45,18 +49,17 @@ def list_groups(demand: Ints, pair_allowed: Bools, largest: int, max_groups: int
         extended = _extended(last, demand, pair_allowed, max_groups - total)
         if extended is None:
             break
-        possible, _ = judge(extended)
-        groups.append(extended[possible])
-    _, cost = judge(groups[-1]) if listed > 1 else (None, np.zeros(k))
-    frontier = groups[-1][_best_per_job(groups[-1], cost, k, GROWN_PER_JOB)]
+        groups.append(extended[possible(extended)])
+    costs = cost(groups[-1]) if listed > 1 else np.zeros(k)
+    frontier = groups[-1][_best_per_job(groups[-1], costs, GROWN_PER_JOB)]
     for _ in range(listed, largest):
         grown = _grown(frontier, demand, pair_allowed)
         if not len(grown):
             break
-        possible, cost = judge(grown)
-        grown, cost = grown[possible], cost[possible]
-        groups.append(grown[_best_per_job(grown, cost, k, KEPT_PER_JOB)])
-        frontier = grown[_best_per_job(grown, cost, k, GROWN_PER_JOB)]
+        grown = grown[possible(grown)]
+        costs = cost(grown)
+        groups.append(grown[_best_per_job(grown, costs, KEPT_PER_JOB)])
+        frontier = grown[_best_per_job(grown, costs, GROWN_PER_JOB)]
     return GroupList(of_size=tuple(groups), listed_size=listed)
 
 
@@ -89,8 +92,12 @@ def _may_join(groups: Ints, demand: Ints, pair_allowed: Bools) -> Bools:
     return may_join & (taken < demand)
 
 
-def _best_per_job(groups: Ints, cost: Floats, k: int, most: int) -> Ints:
+def _best_per_job(groups: Ints, cost: Floats, most: int) -> Ints:
     """Places of the cheapest few groups of each job."""
     order = np.argsort(cost, kind="stable")
-    chosen = [order[(groups[order] == job).any(axis=1)][:most] for job in range(k)]
-    return np.unique(np.concatenate([np.zeros(0, dtype=np.int64), *chosen]))
+    best = np.zeros(len(groups), dtype=bool)
+    for column in groups[order].T:
+        by_job = np.argsort(column, kind="stable")
+        first = np.searchsorted(column[by_job], column[by_job], side="left")
+        best[order[by_job[np.arange(len(column)) - first < most]]] = True
+    return np.flatnonzero(best)

@@ -5,7 +5,7 @@ cost belongs to the job that has it; a resident's added cost counts at its own p
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from interfere.matching.group_master.problem import (
     GroupLevel,
     GroupProblem,
     Ints,
+    PairBound,
 )
 from interfere.policy.answer.merge import job_objective_cost
 from interfere.policy.context import PlanningContext
@@ -33,8 +34,8 @@ from interfere.policy.slowdowns import slowdowns_among_residents
 from interfere.records import Job, LevelKind
 from interfere.records.cluster import DEFAULT_SEATS
 
-MAX_LISTED_JOBS = 1_200_000  # members of all groups listed for one device class: 300,000 groups of four
-MAX_JOBS_OF_COLUMNS = 6_000_000  # members of all columns, empty places counted: 1,500,000 groups of four
+MAX_LISTED_JOBS = 600_000  # members of all groups listed for one device class: 150,000 groups of four
+MAX_JOBS_OF_COLUMNS = 4_400_000  # members of all columns, empty places counted: 1,100,000 groups of four
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,17 +79,22 @@ class _Part:
     block: int
     host: int
     takes: int
-    members: Ints
+    members: Ints  # int64[g, m]
     allowed: Bools
-    job_cost: Floats  # float64[g, m + r]
-    priority: Ints  # int64[g, m + r]
+    job_cost: Floats  # float64[m + r, g]
+    priority: Ints  # int64 of each class of pending jobs
+    resident_priority: tuple[int, ...]  # r
     largest: Floats
 
-    def cost(self, priority: int | None, *, own: bool) -> Floats:
-        """float64[g]: of the jobs of one priority, of all without; `own`: of those that start alone."""
-        counts = np.ones(self.job_cost.shape, dtype=bool) if priority is None else self.priority == priority
-        width = self.members.shape[1] if own else self.job_cost.shape[1]
-        return np.asarray(np.where(counts, self.job_cost, 0.0)[:, :width].sum(axis=1))
+    def cost(self, priority: int | None) -> Floats:
+        """float64[g]: of the jobs of one priority, of all without."""
+        m = self.members.shape[1]
+        if priority is None:
+            return np.asarray(self.job_cost.sum(axis=0))
+        total = np.where(self.priority[self.members.T] == priority, self.job_cost[:m], 0.0).sum(axis=0)
+        for cost, of in zip(self.job_cost[m:], self.resident_priority, strict=True):
+            total += cost if of == priority else 0.0
+        return np.asarray(total)
 
 
 def group_decision(context: PlanningContext, *, by_start_weight: bool) -> GroupDecision:
@@ -112,6 +118,7 @@ class _Builder:
         self.hosts: list[Host] = [Host(device_class=name) for name in self._empty]
         self.supply = [max(len(each.empty_devices.get(name, ())) for each in self.candidates) for name in self._empty]
         self.cutoffs: list[Cutoff] = []
+        self._block_of_cut: list[int] = []
         self._columns_left = MAX_JOBS_OF_COLUMNS // max(
             device.seats or DEFAULT_SEATS for device in context.snapshot.devices
         )
@@ -120,20 +127,19 @@ class _Builder:
         parts = [part for block in range(len(self.candidates)) for part in self._parts(block)]
         width = max((part.members.shape[1] for part in parts), default=1)
         k = len(self.pending)
-        members = np.full((k, width), NOBODY, dtype=np.int64)
-        members[:, 0] = np.arange(k)
-        stacked = [members]
+        c = k + sum(len(part.members) for part in parts)
+        members = np.full((c, width), NOBODY, dtype=np.int64, order="F")  # read column by column
+        members[:k, 0] = np.arange(k)
+        at = k
         for part in parts:
-            padded = np.full((len(part.members), width), NOBODY, dtype=np.int64)
-            local = np.where(part.members >= 0, part.members + self.first_class[part.block], NOBODY)
-            padded[:, : local.shape[1]] = local
-            stacked.append(padded)
+            members[at : at + len(part.members), : part.members.shape[1]] = part.members + self.first_class[part.block]
+            at += len(part.members)
         problem = GroupProblem(
             demand=np.concatenate([each.counts for each in self.candidates]),
             supply=np.array(self.supply, dtype=np.int64),
             is_empty=np.arange(len(self.supply)) < len(self._empty),
             max_devices=max((each.max_new_devices for each in self.candidates), default=0),
-            members=np.concatenate(stacked),
+            members=members,
             host=self._stacked(parts, WAITS, lambda part: np.full(len(part.members), part.host)).astype(np.int64),
             takes=self._stacked(parts, 0, lambda part: np.full(len(part.members), part.takes)).astype(np.int64),
             allowed=self._stacked(parts, True, lambda part: part.allowed).astype(bool),
@@ -158,7 +164,11 @@ class _Builder:
         for p in waiting:
             cost = nothing.copy()
             cost[:k] = np.where(priority == p, weight, 0.0)
-            waiting_levels.append(GroupLevel(cost=cost, own_cost=nothing, floor=0.0, is_waiting=True))
+            bounds = tuple(
+                replace(bound, alone=np.zeros_like(bound.alone), pair=np.where(np.isfinite(bound.pair), 0.0, np.inf))
+                for bound in self._bounds(None)
+            )
+            waiting_levels.append(GroupLevel(cost=cost, bounds=bounds, floor=0.0, is_waiting=True))
         groups: tuple[int | None, ...] = (None,)
         if context.objective.by_priority:
             residents = [job.priority for host in self.hosts if host.places for job in host.places.residents]
@@ -181,9 +191,20 @@ class _Builder:
         )
 
     def _cost_level(self, parts: Sequence[_Part], priority: int | None) -> GroupLevel:
-        cost = self._stacked(parts, 0.0, lambda part: part.cost(priority, own=False))
-        own = self._stacked(parts, 0.0, lambda part: part.cost(priority, own=True))
-        return GroupLevel(cost=cost, own_cost=own, floor=0.0 if cost.min(initial=0.0) >= 0 else -np.inf)
+        cost = self._stacked(parts, 0.0, lambda part: part.cost(priority))
+        floor = 0.0 if cost.min(initial=0.0) >= 0 else -np.inf
+        return GroupLevel(cost=cost, bounds=self._bounds(priority), floor=floor)
+
+    def _bounds(self, priority: int | None) -> tuple[PairBound, ...]:
+        """What groups of each cutoff cost the pending jobs of a priority at least."""
+        bounds = []
+        for cut, block in zip(self.cutoffs, self._block_of_cut, strict=True):
+            host, candidates = self.hosts[cut.host], self.candidates[block]
+            table = self.tables[candidates.size, host.device_class]
+            alone, pair = table.least_costs(host.residents, priority)
+            classes = self.first_class[block] + np.arange(len(candidates.pending), dtype=np.int64)
+            bounds.append(PairBound(classes=classes, alone=alone, pair=pair))
+        return tuple(bounds)
 
     # --- the groups of one size of jobs -----------------------------------------------------------------------------
 
@@ -219,12 +240,12 @@ class _Builder:
         k = len(candidates.pending)
         demand = candidates.counts
 
-        def judge(groups: Ints) -> tuple[Bools, Floats]:
-            costs = table.evaluate(groups)
-            return costs.possible, costs.cost.sum(axis=1)
+        def cost(groups: Ints) -> Floats:
+            return np.asarray(table.evaluate(groups, pairs_allowed=True).cost.sum(axis=0))
 
         largest = min(largest, int(demand.sum()))
-        return list_groups(demand, table.pair_allowed[:k, :k], largest, MAX_LISTED_JOBS // largest, judge)
+        allowed, most = table.pair_allowed[:k, :k], MAX_LISTED_JOBS // largest
+        return list_groups(demand, allowed, largest, most, table.is_possible, cost)
 
     def _on_empty(self, block: int, table: GroupTable, groups: GroupList) -> Iterator[_Part]:
         candidates, name = self.candidates[block], table.device_class
@@ -238,13 +259,14 @@ class _Builder:
             takes=candidates.size,
             members=at[:, None],
             allowed=np.ones(len(at), dtype=bool),
-            job_cost=solo[at][:, None],
-            priority=priority[at][:, None],
+            job_cost=solo[at][None, :],
+            priority=priority,
+            resident_priority=(),
             largest=solo[at],
         )
-        self._cut(host, candidates.size, groups.listed_size, min(name.seats, int(candidates.counts.sum())))
+        self._cut(block, host, candidates.size, groups.listed_size, min(name.seats, int(candidates.counts.sum())))
         for members in groups.up_to(name.seats)[1:]:
-            costs = table.evaluate(members)
+            costs = table.evaluate(members, pairs_allowed=True)
             yield self._part(block, host, candidates.size, members, costs, table, ())
 
     def _beside(self, block: int, table: GroupTable, groups: GroupList, host: int) -> Iterator[_Part]:
@@ -259,12 +281,13 @@ class _Builder:
             if size > 1 and len(members) > self._columns_left:
                 listed = min(listed, size - 1)
                 break
-            costs = table.evaluate(members, here.residents)
+            costs = table.evaluate(members, here.residents, pairs_allowed=True)
             yield self._part(block, host, 1, members, costs, table, here.residents)
-        self._cut(host, 1, listed, room)
+        self._cut(block, host, 1, listed, room)
 
-    def _cut(self, host: int, takes: int, listed: int, largest: int) -> None:
+    def _cut(self, block: int, host: int, takes: int, listed: int, largest: int) -> None:
         if listed < largest:
+            self._block_of_cut.append(block)
             self.cutoffs.append(Cutoff(host=host, takes=takes, listed_size=listed, largest_size=largest))
 
     def _part(
@@ -277,20 +300,22 @@ class _Builder:
         table: GroupTable,
         residents: Sequence[int],
     ) -> _Part:
-        """The groups that no rule forbids, and those that bound larger ones."""
-        keep = costs.possible
+        """The groups that no rule forbids."""
+        keep: Bools | slice = costs.allowed
         k = len(self.candidates[block].pending)
         priority = np.array([job.priority for job in table.jobs.jobs], dtype=np.int64)
-        beside = np.broadcast_to(k + np.array(residents, dtype=np.int64), (int(keep.sum()), len(residents)))
-        self._columns_left -= int(keep.sum())
+        if costs.allowed.all():
+            keep = slice(None)
+        self._columns_left -= len(members)
         return _Part(
             block=block,
             host=host,
             takes=takes,
             members=members[keep],
             allowed=costs.allowed[keep],
-            job_cost=costs.cost[keep],
-            priority=priority[np.concatenate([members[keep], beside], axis=1)],
+            job_cost=costs.cost[:, keep],
+            priority=priority[:k],
+            resident_priority=tuple(priority[[k + place for place in residents]].tolist()),
             largest=costs.largest[keep],
         )
 

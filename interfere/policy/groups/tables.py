@@ -2,12 +2,11 @@
 
 A member's slowdown is composed from its pairs (`interfere.predict.groups`). A group is allowed where every pair of it
 with a pending job is, where its memory fits, where no member passes its caps beside all the others, and where together
-they get more done than one after the other. Laws: no member costs less in a larger group that contains this one; a
-group of two is what `pair_costs` says of the pair.
+they get more done than one after the other. Law: a group of two is what `pair_costs` says of the pair.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from statistics import NormalDist
@@ -33,13 +32,12 @@ INTERVAL_QUANTILE = 0.95  # that the intervals of predictions end at
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupCosts:
-    """g groups of at most m pending jobs beside r residents."""
+    """g groups of m pending jobs beside r residents."""
 
-    slowdown: Floats  # float64[g, m + r]: median of each member, residents last; NaN where there is none
-    cost: Floats  # float64[g, m + r]: of each pending job, and what each resident costs more; 0 where there is none
+    slowdown: Floats  # float64[m + r, g]: median of each member, residents last
+    cost: Floats  # float64[m + r, g]: of each pending job, and what each resident costs more
     largest: Floats  # float64[g]: the largest cost of a job, residents as a whole
     allowed: Bools  # bool[g]: no rule forbids it, joint throughput included
-    possible: Bools  # bool[g]: no rule forbids it that forbids every larger group too
 
 
 class GroupTable:
@@ -143,96 +141,118 @@ class GroupTable:
 
     # --- groups -----------------------------------------------------------------------------------------------------
 
-    def evaluate(self, members: Ints, residents: Sequence[int] = ()) -> GroupCosts:
-        """`members` int64[g, m]: classes of pending jobs, -1 for none; `residents`: places among the residents.
+    def evaluate(self, members: Ints, residents: Sequence[int] = (), *, pairs_allowed: bool = False) -> GroupCosts:
+        """`members` int64[g, m]: classes of pending jobs; `residents`: places among the residents.
 
-        Every group has two members at least, its residents counted.
+        Every group has two members at least, its residents counted. `pairs_allowed`: no rule forbids any pair of them.
         """
-        beside = np.broadcast_to(self._k + np.array(residents, dtype=np.int64), (len(members), len(residents)))
-        group = np.concatenate([members, beside], axis=1)
-        m = members.shape[1]
+        m, group = members.shape[1], self._groups(members, residents)
         slowdown = self._slowdowns(group)
-        possible = self._pairs_allowed(group, m) & self.fits(group) & self._within_caps(group, slowdown)
-        alone = self._slowdowns(beside[:1]) if residents else np.zeros((1, 0))
-        rate, constant = self._rate, self._constant
-        stretch = np.append(rate * self._times, np.nan)[group] * slowdown
-        cost = np.append(constant, np.nan)[group] + stretch
-        cost[:, :m] += np.append(rate * self._losses, np.nan)[members]
-        largest = np.fmax.reduce(cost, axis=1)
+        possible = self._fits(group) & self._within_caps(group, slowdown)
+        if not pairs_allowed:
+            for a, b in _pairs(len(group)):
+                possible &= self.pair_allowed[group[a], group[b]]
+        stretch = (self._rate * self._times)[group] * slowdown
+        cost = self._constant[group] + stretch
+        cost[:m] += (self._rate * self._losses)[group[:m]]
+        largest = cost.max(axis=0)
         if residents:
-            cost[:, m:] = stretch[:, m:] - (rate * self._times)[beside] * alone
-        known = ~np.isnan(np.where(group >= 0, cost, 0.0)).any(axis=1)
-        possible &= known
+            alone = self._slowdowns(group[m:, :1]) if len(residents) > 1 else np.ones((1, 1))
+            cost[m:] = stretch[m:] - (self._rate * self._times)[group[m:]] * alone
+        possible &= ~np.isnan(largest)
         return GroupCosts(
             slowdown=slowdown,
-            cost=np.where(group >= 0, cost, 0.0),
+            cost=cost,
             largest=largest,
             allowed=possible & self._pays(slowdown),
-            possible=possible,
         )
 
-    def interval(self, group: Sequence[int], member: int) -> tuple[float, float]:
-        """The 5 % and 95 % quantile of the slowdown of one member of a group, residents counted from k on."""
-        index = np.array([group], dtype=np.int64)
-        median = float(self._slowdowns(index)[0, member])
-        distances = [float(self._distance(index, ends, 1.0)[0, member]) for ends in self._interval_of_pairs]
+    def is_possible(self, members: Ints) -> Bools:
+        """bool[g]: is a group without residents, every pair of which is allowed, within memory and caps?"""
+        group = self._groups(members, ())
+        possible = self._fits(group)
+        if self.capped:
+            possible &= self._within_caps(group, self._slowdowns(group))
+        return possible
+
+    def least_costs(self, residents: Sequence[int], priority: int | None) -> tuple[Floats, Floats]:
+        """float64[k] and float64[k, k]: what pending jobs of a priority cost at least beside residents, and each pair.
+
+        Slowdowns of a group are never less than the sum of its pairs. A pair that may not share costs inf.
+        """
+        k, rate = self._k, self._rate * self._times
+        counts = np.array([priority in (None, job.priority) for job in self.jobs.jobs[:k]], dtype=np.float64)
+        excess = np.nan_to_num(self._excess)
+        beside = excess[:k, [k + place for place in residents]].sum(axis=1)
+        alone = self._constant[:k] + rate[:k] * (1.0 + beside) + self._rate[:k] * self._losses[:k]
+        pair = (counts * rate[:k])[:, None] * excess[:k, :k]
+        return counts * alone, np.where(self.pair_allowed[:k, :k], pair + pair.T, np.inf)
+
+    def interval(self, members: Sequence[int], residents: Sequence[int], place: int) -> tuple[float, float]:
+        """The 5 % and 95 % quantile of the slowdown of one member of a group, in the order of `evaluate`."""
+        group = self._groups(np.array([members], dtype=np.int64), residents)
+        median = float(self._slowdowns(group)[place, 0])
+        distances = [float(self._distance(group, ends, 1.0)[place, 0]) for ends in self._interval_of_pairs]
         return median * math.exp(-distances[0]), median * math.exp(distances[1])
+
+    def _groups(self, members: Ints, residents: Sequence[int]) -> Ints:
+        """int64[m + r, g]: everybody of each group."""
+        beside = self._k + np.array(residents, dtype=np.int64)
+        return np.concatenate([members.T, np.broadcast_to(beside[:, None], (len(beside), len(members)))])
 
     # --- one property each ------------------------------------------------------------------------------------------
 
-    def _others(self, group: Ints) -> Iterator[tuple[int, int, Bools]]:
-        """(place of a member, place of another, bool[g]: are both there?)."""
-        there = group >= 0
-        for a in range(group.shape[1]):
-            for b in range(group.shape[1]):
+    def _sums(self, group: Ints, of_pair: Floats) -> Floats:
+        """float64[m, g]: Σ over all others of a value of each pair, float64[n, n]."""
+        flat, total = of_pair.ravel(), np.zeros(group.shape)
+        for a in range(len(group)):
+            row = group[a] * self._n
+            for b in range(len(group)):
                 if a != b:
-                    yield a, b, there[:, a] & there[:, b]
+                    total[a] += flat[row + group[b]]
+        return total
 
     def _slowdowns(self, group: Ints) -> Floats:
-        beside = self.slowdown
-        excess = pair_excess(beside)
-        total = np.zeros(group.shape)
-        single = np.ones(group.shape)
-        for a, b, both in self._others(group):
-            total[:, a] += np.where(both, excess[group[:, a], group[:, b]], 0.0)
-            single[:, a] = np.where(both, beside[group[:, a], group[:, b]], single[:, a])
-        company = (group >= 0).sum(axis=1)[:, None] - 1
-        slowdown = np.where(company < 2, single, group_slowdown(total, np.maximum(company, 1)))
-        return np.where(group >= 0, slowdown, np.nan)
+        if len(group) == 1:
+            return np.ones(group.shape)
+        if len(group) == 2:
+            return self._sums(group, self.slowdown)
+        return group_slowdown(self._sums(group, self._excess), len(group) - 1)
 
-    def _pairs_allowed(self, group: Ints, m: int) -> Bools:
-        allowed = np.ones(len(group), dtype=bool)
-        for a, b, both in self._others(group):
-            if a < m:
-                allowed &= ~both | self.pair_allowed[group[:, a], group[:, b]]
-        return allowed
+    @cached_property
+    def _excess(self) -> Floats:
+        return pair_excess(self.slowdown)
 
-    def fits(self, group: Ints) -> Bools:
+    def _fits(self, group: Ints) -> Bools:
         """Do grants and peaks, or with oversubscription working sets, fit together?"""
         memory, limits = self.device_class.memory, self._context.limits
         if memory.memory_bytes < 0:
-            return np.ones(len(group), dtype=bool)
+            return np.ones(group.shape[1], dtype=bool)
         demands = self.jobs.demands
         oversubscribed = memory.oversubscription_ratio > 1
         needed = np.nan_to_num([d.working_set_bytes if oversubscribed else d.needed_bytes for d in demands])
-        fits = np.append(needed, 0.0)[group].sum(axis=1) <= memory.shared_bytes(limits)
+        fits = needed[group].sum(axis=0) <= memory.shared_bytes(limits)
         if memory.grants_memory:
             granules = np.array([memory.granules_for(demand) for demand in demands], dtype=np.int64)
-            fits &= np.append(granules, 0)[group].sum(axis=1) <= memory.granules
+            fits &= granules[group].sum(axis=0) <= memory.granules
         return np.asarray(fits)
+
+    def fits_all(self) -> bool:
+        """Do all jobs of the table fit together?"""
+        return bool(self._fits(np.arange(self._n, dtype=np.int64)[:, None])[0])
 
     def _within_caps(self, group: Ints, slowdown: Floats) -> Bools:
         """Is nobody slowed down past a cap beside all the others, at the quantile 1 - risk?"""
         if not self.capped:
-            return np.ones(len(group), dtype=bool)
+            return np.ones(group.shape[1], dtype=bool)
         upper = self._upper(group, slowdown)
         cap = np.full(group.shape, np.inf)
-        for a, b, both in self._others(group):
-            cap[:, a] = np.where(both, np.minimum(cap[:, a], self._caps[group[:, a], group[:, b]]), cap[:, a])
-        return np.asarray(~(upper > np.fmin(cap, self._time_caps(group, upper))).any(axis=1))
+        for a, b in _pairs(len(group)):
+            np.minimum(cap[a], self._caps[group[a], group[b]], out=cap[a])
+        return np.asarray(~(upper > np.fmin(cap, self._time_caps(group, upper))).any(axis=0))
 
     def _time_caps(self, group: Ints, upper: Floats) -> Floats:
-        """float64[g, m]: what deadlines, or a device that closes, leave; NaN for no cap.
+        """float64[m, g]: what deadlines, or a device that closes, leave; NaN for no cap.
 
         They are kept beside company that stays as long as the longest member of it could.
         """
@@ -240,11 +260,10 @@ class GroupTable:
             return np.full(group.shape, np.nan)
         stays_s = np.zeros(group.shape)
         alone_s = np.nan_to_num(np.array([runtime.pessimistic_s for runtime in self.jobs.runtimes]), nan=np.inf)
-        for a, b, both in self._others(group):
-            longer = np.maximum(stays_s[:, a], alone_s[group[:, b]] * upper[:, b])
-            stays_s[:, a] = np.where(both, longer, stays_s[:, a])
+        for a, b in _pairs(len(group)):
+            np.maximum(stays_s[a], alone_s[group[b]] * upper[b], out=stays_s[a])
         pessimistic_s, limit_s = (
-            np.append([getattr(runtime, name) for runtime in self.jobs.runtimes], np.nan)[group]
+            np.array([getattr(runtime, name) for runtime in self.jobs.runtimes])[group]
             for name in ("pessimistic_s", "time_limit_s")
         )
         return tolerable_slowdown(pessimistic_s, limit_s + TICK_S, stays_s)
@@ -253,7 +272,7 @@ class GroupTable:
         """The cap that somebody would pass beside all jobs of the table, with its numbers; None where none would."""
         if not self.capped:
             return None
-        group = np.arange(self._n, dtype=np.int64)[None, :]
+        group = np.arange(self._n, dtype=np.int64)[:, None]
         upper = self._upper(group, self._slowdowns(group))
         jobs, limits = self.jobs, self._context.limits
         spread = np.ones(self._n)
@@ -263,8 +282,8 @@ class GroupTable:
             profiles=jobs.profiles,
             runtimes=jobs.runtimes,
             caps=SlowdownCaps.of(jobs.jobs, jobs.profiles, jobs.jobs, limits),
-            time_cap=self._time_caps(group, upper)[0][:, None] * spread,
-            upper=upper[0][:, None] * spread,
+            time_cap=self._time_caps(group, upper) * spread,
+            upper=upper * spread,
             risk=limits.slowdown.risk,
             caps_columns=False,
         )
@@ -272,32 +291,25 @@ class GroupTable:
         return caps.rule(*(int(place) for place in np.argwhere(past)[0])) if past.any() else None
 
     def _upper(self, group: Ints, slowdown: Floats) -> Floats:
-        """float64[g, m]: the quantile 1 - risk of each slowdown; of two members that of the pair."""
+        """float64[m, g]: the quantile 1 - risk of each slowdown; of two members that of the pair."""
+        if len(group) == 2:
+            return self._sums(group, self._upper_of_pairs)
         level = 1 - self._context.limits.slowdown.risk
         scale = NormalDist().inv_cdf(level) / NormalDist().inv_cdf(INTERVAL_QUANTILE)
-        widened = slowdown * np.exp(self._distance(group, self._upper_of_pairs, scale))
-        pair = np.full(group.shape, np.nan)
-        for a, b, both in self._others(group):
-            pair[:, a] = np.where(both, self._upper_of_pairs[group[:, a], group[:, b]], pair[:, a])
-        company = (group >= 0).sum(axis=1)[:, None] - 1
-        return np.where(company < 2, pair, widened)
+        return np.asarray(slowdown * np.exp(self._distance(group, self._upper_of_pairs, scale)))
 
     def _distance(self, group: Ints, ends: Floats, scale: float) -> Floats:
-        """float64[g, m]: of the logarithm of each slowdown to the end of its interval; `ends` those of the pairs."""
+        """float64[m, g]: of the logarithm of each slowdown to the end of its interval; `ends` those of the pairs."""
         with np.errstate(invalid="ignore"):
             squared = np.log(ends / self.slowdown) ** 2
-        total = np.zeros(group.shape)
-        for a, b, both in self._others(group):
-            total[:, a] += np.where(both, squared[group[:, a], group[:, b]], 0.0)
-        company = (group >= 0).sum(axis=1)[:, None] - 1
-        return group_log_distance(total, np.maximum(company, 1), scale)
+        return group_log_distance(self._sums(group, squared), len(group) - 1, scale)
 
     def _pays(self, slowdown: Floats) -> Bools:
         """Do they get more done than one after the other?"""
         least = self._context.limits.slowdown.min_joint_throughput
         if least == 0:
-            return np.ones(len(slowdown), dtype=bool)
-        return np.asarray(np.nansum(1.0 / slowdown, axis=1) > least)
+            return np.ones(slowdown.shape[1], dtype=bool)
+        return np.asarray((1.0 / slowdown).sum(axis=0) > least)
 
     @cached_property
     def _rate(self) -> Floats:
@@ -311,3 +323,8 @@ class GroupTable:
     def _losses(self) -> Floats:
         """float64[n]: what the closing of the device costs each pending job, as a share of what remains."""
         return relative_checkpoint_losses(self.jobs.jobs, self.jobs.runtimes)
+
+
+def _pairs(size: int) -> list[tuple[int, int]]:
+    """Places of every member and every other."""
+    return [(a, b) for a in range(size) for b in range(size) if a != b]
