@@ -7,6 +7,7 @@ from collections import Counter
 
 import pytest
 
+from interfere.policy.groups import problem
 from interfere.policy.solve.planner import plan_pending_jobs
 from tests.policy.oracle.seats import GroupOracle, SeatedCluster
 from tests.policy.oracle.verdicts import MIN_OPTIMAL_SHARE, check_seeds
@@ -22,6 +23,15 @@ def test_no_plan_claims_more_than_every_placement_of_groups_shows(block: int) ->
     assert tally.faults == []
     assert tally.optimal_share >= MIN_OPTIMAL_SHARE
     assert tally.undecided <= 2
+
+
+def test_bounds_hold_where_not_every_group_is_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(problem, "MAX_LISTED_JOBS", 8)
+    monkeypatch.setattr(problem, "MAX_JOBS_OF_COLUMNS", 60)
+    tally = check_seeds(range(2_000, 2_060), SeatedCluster, GroupOracle)
+    print(tally)
+    assert tally.faults == []
+    assert 0.3 < tally.optimal_share < 1.0
 
 
 def test_groups_of_every_size_occur() -> None:

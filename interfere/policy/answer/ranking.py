@@ -190,8 +190,8 @@ def _joining(job: Job, device: Device, joins: Mapping[str, Join]) -> _RankedDevi
     ranking = Ranking(
         device_id=device.id,
         feasible=join.rule is None,
-        slowdown=join.slowdown,
-        worst_resident_slowdown=join.worst_resident_slowdown,
+        slowdown=join.slowdowns[0],
+        worst_resident_slowdown=max(join.slowdowns[1:]),
         cost=join.cost if join.rule is None else np.inf,
         reason="allowed" if join.rule is None else render(join.rule),
         rule=join.rule,

@@ -5,7 +5,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from interfere.matching.group_master.problem import NOBODY, WAITS, Bools, GroupPlacement, Ints
+from interfere.matching.master.problem import ColumnKind, Placement
 from interfere.policy.groups.problem import GroupDecision
+from interfere.policy.solve.decision_problem import DecisionProblem
 from interfere.records import Job
 
 
@@ -20,6 +22,44 @@ def place_greedily(decision: GroupDecision, queue: Sequence[Job]) -> GroupPlacem
     search = _GreedySearch(decision)
     for job in queue:
         search.place(class_of[job.id])
+    return GroupPlacement.of_counts(search.counts)
+
+
+def place_around_pairs(decision: GroupDecision, pairs: DecisionProblem, placement: Placement) -> GroupPlacement:
+    """The starts of a placement of pairs of the same candidates, and every other job where it adds the least cost."""
+    search, columns = _GreedySearch(decision), placement.columns
+    empty = {host.device_class: k for k, host in enumerate(decision.hosts) if host.places is None}
+    beside = {
+        place.residents[0].id: k
+        for k, host in enumerate(decision.hosts)
+        if host.places is not None and len(host.residents) == 1
+        for place in host.places.places
+    }
+    left = [[len(members) for members in each.job_classes] for each in decision.candidates]
+    for b, kind, resource, i, j, count in zip(
+        columns.block.tolist(),
+        columns.kind.tolist(),
+        columns.resource.tolist(),
+        columns.i.tolist(),
+        columns.j.tolist(),
+        placement.count.tolist(),
+        strict=True,
+    ):
+        if kind == ColumnKind.WAIT:
+            continue
+        if kind == ColumnKind.SEAT:
+            host = beside.get(decision.candidates[b].seat_classes[resource][0].resident.id, -1)
+        else:
+            host = empty.get(pairs.device_classes[resource], -1)
+        jobs = (i, j) if kind == ColumnKind.PAIR else (i,)
+        for _ in range(count if host >= 0 else 0):
+            if search.start(host, [decision.first_class[b] + job for job in jobs]):
+                for job in jobs:
+                    left[b][job] -= 1
+    for b, each in enumerate(decision.candidates):
+        for i, members in enumerate(each.job_classes):
+            for _ in members[: left[b][i]]:
+                search.place(decision.first_class[b] + i)
     return GroupPlacement.of_counts(search.counts)
 
 
@@ -49,6 +89,27 @@ class _GreedySearch:
         self._open_key = self._host_key[beside]
         self._open_column = np.full(len(beside), -1, dtype=np.int64)
         self._open_count = self._supply[beside].copy()
+
+    def start(self, host: int, jobs: Sequence[int]) -> bool:
+        """Start a group on an untouched host, where it may and one is left."""
+        key = self._host_key[host] + self._job_key[list(jobs)].sum()
+        column = int(self._find(np.array([key]))[0])
+        takes = int(self._problem.takes[column])
+        if column < 0 or takes > self._supply[host]:
+            return False
+        if self._problem.is_empty[host]:
+            if takes > self._devices:
+                return False
+            self._devices -= takes
+        else:
+            at = int(np.flatnonzero(self._open_key == self._host_key[host])[0])
+            if self._open_count[at] == 0:
+                return False
+            self._open_count[at] -= 1
+        self._supply[host] -= takes
+        self.counts[column] += 1
+        self._open(int(key), column)
+        return True
 
     def place(self, job: int) -> None:
         """Place one job of a class."""

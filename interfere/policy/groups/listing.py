@@ -14,6 +14,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 MAX_CELLS = 30_000_000  # extensions looked at for one size
+MAX_GROWN = 200_000  # groups looked at for one size where not all are
 GROWN_PER_JOB = 4  # of the groups that are too many to list all, those of least cost for each of their jobs
 KEPT_PER_JOB = 12
 Possible = Callable[[Ints], Bools]
@@ -51,7 +52,7 @@ def list_groups(
             break
         groups.append(extended[possible(extended)])
     costs = cost(groups[-1]) if listed > 1 else np.zeros(k)
-    frontier = groups[-1][_best_per_job(groups[-1], costs, GROWN_PER_JOB)]
+    frontier = _spread(groups[-1][_best_per_job(groups[-1], costs, GROWN_PER_JOB)], k)
     for _ in range(listed, largest):
         grown = _grown(frontier, demand, pair_allowed)
         if not len(grown):
@@ -59,7 +60,7 @@ def list_groups(
         grown = grown[possible(grown)]
         costs = cost(grown)
         groups.append(grown[_best_per_job(grown, costs, KEPT_PER_JOB)])
-        frontier = grown[_best_per_job(grown, costs, GROWN_PER_JOB)]
+        frontier = _spread(grown[_best_per_job(grown, costs, GROWN_PER_JOB)], k)
     return GroupList(of_size=tuple(groups), listed_size=listed)
 
 
@@ -73,6 +74,12 @@ def _extended(groups: Ints, demand: Ints, pair_allowed: Bools, most: int) -> Int
         return None
     row, job = np.nonzero(may_join)
     return np.column_stack([groups[row], job])
+
+
+def _spread(groups: Ints, k: int) -> Ints:
+    """As many of the groups as can be extended by each of k classes, evenly chosen."""
+    most = max(1, MAX_GROWN // k)
+    return groups if len(groups) <= most else groups[np.linspace(0, len(groups) - 1, most).astype(np.int64)]
 
 
 def _grown(groups: Ints, demand: Ints, pair_allowed: Bools) -> Ints:

@@ -6,10 +6,15 @@ from interfere.matching.group_master.problem import WAITS, GroupPlacement
 from interfere.policy.answer.actions import AnswerBuilder
 from interfere.policy.context import PlanningContext
 from interfere.policy.groups.answer import GroupAnswer, placed_groups
-from interfere.policy.groups.greedy import place_greedily, waiting_jobs
+from interfere.policy.groups.greedy import place_around_pairs, place_greedily, waiting_jobs
 from interfere.policy.groups.problem import GroupDecision, group_decision
 from interfere.policy.groups.solve import Solved, all_proved, largest_cost, solve_groups
+from interfere.policy.solve.decision_problem import decision_problem
+from interfere.policy.solve.greedy import place_greedily as place_pairs_greedily
+from interfere.policy.solve.search import solve_decision
 from interfere.records import LevelKind, Plan, PlanLevel, SolveStatus
+
+SHARE_OF_PAIRS = 0.4  # of the budget that is left after the groups are listed
 
 
 def plan_groups(context: PlanningContext) -> Plan:
@@ -21,11 +26,33 @@ def plan_groups(context: PlanningContext) -> Plan:
     if waiting_jobs(decision, greedy):
         decision = group_decision(context, by_start_weight=True)
         greedy = place_greedily(decision, queue)
-    # 2. The search from the baseline.
-    solved = solve_groups(decision, greedy, context.budget, min_max=context.objective.is_min_max)
+    # 2. The search from the baseline; where not every group is listed, from the best pairs if these are better.
+    start = greedy
+    if decision.problem.cutoffs and not context.budget.expired:
+        start = min(greedy, _around_pairs(decision, context), key=lambda placement: _levels(decision, placement))
+    solved = solve_groups(decision, start, context.budget, min_max=context.objective.is_min_max)
     # 3. The placement as actions, with the rules behind them.
     answer = GroupAnswer(decision, placed_groups(decision, solved[0], queue), context)
     return _plan(decision, solved, greedy, answer, context)
+
+
+def _around_pairs(decision: GroupDecision, context: PlanningContext) -> GroupPlacement:
+    """The best pairs of the same candidates, and all other jobs where they add the least cost."""
+    pairs, queue, min_max = (
+        decision_problem(decision.candidates),
+        context.snapshot.pending,
+        context.objective.is_min_max,
+    )
+    budget = context.budget.share(SHARE_OF_PAIRS)
+    solution = solve_decision(pairs, place_pairs_greedily(pairs, queue), budget, min_max=min_max)
+    return place_around_pairs(decision, pairs, solution.placement)
+
+
+def _levels(decision: GroupDecision, placement: GroupPlacement) -> tuple[float, ...]:
+    """What a placement comes to, level by level."""
+    waiting = [placement.value(level) for level in decision.waiting_levels]
+    largest = [largest_cost(decision, placement)] if decision.is_min_max else []
+    return (*waiting, *largest, *(placement.value(level) for level in decision.cost_levels))
 
 
 def _plan(

@@ -35,6 +35,7 @@ from interfere.records import Job, LevelKind
 from interfere.records.cluster import DEFAULT_SEATS
 
 MAX_LISTED_JOBS = 600_000  # members of all groups listed for one device class: 150,000 groups of four
+SHARE_OF_LISTING = 0.4  # of the budget: after it devices with residents get one job more each
 MAX_JOBS_OF_COLUMNS = 4_400_000  # members of all columns, empty places counted: 1,100,000 groups of four
 
 
@@ -65,6 +66,7 @@ class GroupDecision:
     total_cost: GroupLevel
     largest: Floats  # float64[c]: the largest cost of a job in each group; -inf for waiting
     floor: float  # the largest cost of a resident as it runs now; -inf without residents
+    is_min_max: bool  # is the largest cost of a job minimised, not the sum?
 
     def table_of(self, column: int) -> GroupTable:
         """The table that a column's group was priced with."""
@@ -119,6 +121,7 @@ class _Builder:
         self.supply = [max(len(each.empty_devices.get(name, ())) for each in self.candidates) for name in self._empty]
         self.cutoffs: list[Cutoff] = []
         self._block_of_cut: list[int] = []
+        self._budget = context.budget.share(SHARE_OF_LISTING)
         self._columns_left = MAX_JOBS_OF_COLUMNS // max(
             device.seats or DEFAULT_SEATS for device in context.snapshot.devices
         )
@@ -161,14 +164,14 @@ class _Builder:
         nothing = np.zeros(len(problem.host))
         waiting = sorted(set(priority.tolist()), reverse=True)
         waiting_levels = []
+        free = tuple(
+            replace(bound, alone=np.zeros_like(bound.alone), pair=np.zeros((len(bound.alone),) * 2))
+            for bound in self._bounds(None)
+        )
         for p in waiting:
             cost = nothing.copy()
             cost[:k] = np.where(priority == p, weight, 0.0)
-            bounds = tuple(
-                replace(bound, alone=np.zeros_like(bound.alone), pair=np.where(np.isfinite(bound.pair), 0.0, np.inf))
-                for bound in self._bounds(None)
-            )
-            waiting_levels.append(GroupLevel(cost=cost, bounds=bounds, floor=0.0, is_waiting=True))
+            waiting_levels.append(GroupLevel(cost=cost, bounds=free, floor=0.0, is_waiting=True))
         groups: tuple[int | None, ...] = (None,)
         if context.objective.by_priority:
             residents = [job.priority for host in self.hosts if host.places for job in host.places.residents]
@@ -188,6 +191,7 @@ class _Builder:
             total_cost=cost_levels[0] if len(groups) == 1 else self._cost_level(parts, None),
             largest=np.concatenate([np.full(k, -np.inf), *(part.largest for part in parts)]),
             floor=_resident_floor(context),
+            is_min_max=context.objective.is_min_max,
         )
 
     def _cost_level(self, parts: Sequence[_Part], priority: int | None) -> GroupLevel:
@@ -278,7 +282,7 @@ class _Builder:
         listed = groups.listed_size
         for size, every in enumerate(groups.up_to(room), start=1):
             members = every[np.all(joins[every], axis=1)]
-            if size > 1 and len(members) > self._columns_left:
+            if size > 1 and (len(members) > self._columns_left or self._budget.expired):
                 listed = min(listed, size - 1)
                 break
             costs = table.evaluate(members, here.residents, pairs_allowed=True)

@@ -59,6 +59,7 @@ class GroupTable:
         timed = math.isfinite(device_class.open_s) or any(not math.isnan(job.deadline_s) for job in people)
         self.jobs = JobsOnClass.of(people, device_class, context, times, timed=timed)
         self._timed = timed
+        self._least_of_pairs: dict[int | None, Floats] = {}  # by priority
         self._times = times
         self.pending_pairs = (
             empty_pairs
@@ -104,9 +105,19 @@ class GroupTable:
         return self._predicted(1 - self._context.limits.slowdown.risk)
 
     @cached_property
-    def _interval_of_pairs(self) -> tuple[Floats, Floats]:
-        """float64[n, n] each: the 5 % and 95 % quantile."""
-        return self._predicted(1 - INTERVAL_QUANTILE), self._predicted(INTERVAL_QUANTILE)
+    def _interval_distances(self) -> tuple[Floats, Floats]:
+        """float64[n, n] each: squared distances of logarithms from the median to the 5 % and 95 % quantile."""
+        below, above = self._predicted(1 - INTERVAL_QUANTILE), self._predicted(INTERVAL_QUANTILE)
+        return self._squared_distance(below), self._squared_distance(above)
+
+    @cached_property
+    def _cap_distances(self) -> Floats:
+        """float64[n, n]: the same to the quantile 1 - risk."""
+        return self._squared_distance(self._upper_of_pairs)
+
+    def _squared_distance(self, ends: Floats) -> Floats:
+        with np.errstate(invalid="ignore"):
+            return np.asarray(np.log(ends / self.slowdown) ** 2)
 
     def _predicted(self, level: float) -> Floats:
         """float64[n, n]: a quantile of the slowdowns of pairs; the questions are those of `pair_costs`."""
@@ -182,17 +193,18 @@ class GroupTable:
         """
         k, rate = self._k, self._rate * self._times
         counts = np.array([priority in (None, job.priority) for job in self.jobs.jobs[:k]], dtype=np.float64)
-        excess = np.nan_to_num(self._excess)
-        beside = excess[:k, [k + place for place in residents]].sum(axis=1)
+        beside = np.nan_to_num(self._excess[:k, [k + place for place in residents]]).sum(axis=1)
         alone = self._constant[:k] + rate[:k] * (1.0 + beside) + self._rate[:k] * self._losses[:k]
-        pair = (counts * rate[:k])[:, None] * excess[:k, :k]
-        return counts * alone, np.where(self.pair_allowed[:k, :k], pair + pair.T, np.inf)
+        if priority not in self._least_of_pairs:
+            pair = (counts * rate[:k])[:, None] * np.nan_to_num(self._excess[:k, :k])
+            self._least_of_pairs[priority] = np.where(self.pair_allowed[:k, :k], pair + pair.T, np.inf)
+        return counts * alone, self._least_of_pairs[priority]
 
     def interval(self, members: Sequence[int], residents: Sequence[int], place: int) -> tuple[float, float]:
         """The 5 % and 95 % quantile of the slowdown of one member of a group, in the order of `evaluate`."""
         group = self._groups(np.array([members], dtype=np.int64), residents)
         median = float(self._slowdowns(group)[place, 0])
-        distances = [float(self._distance(group, ends, 1.0)[place, 0]) for ends in self._interval_of_pairs]
+        distances = [float(self._distance(group, pairs, 1.0)[place, 0]) for pairs in self._interval_distances]
         return median * math.exp(-distances[0]), median * math.exp(distances[1])
 
     def _groups(self, members: Ints, residents: Sequence[int]) -> Ints:
@@ -296,13 +308,11 @@ class GroupTable:
             return self._sums(group, self._upper_of_pairs)
         level = 1 - self._context.limits.slowdown.risk
         scale = NormalDist().inv_cdf(level) / NormalDist().inv_cdf(INTERVAL_QUANTILE)
-        return np.asarray(slowdown * np.exp(self._distance(group, self._upper_of_pairs, scale)))
+        return np.asarray(slowdown * np.exp(self._distance(group, self._cap_distances, scale)))
 
-    def _distance(self, group: Ints, ends: Floats, scale: float) -> Floats:
-        """float64[m, g]: of the logarithm of each slowdown to the end of its interval; `ends` those of the pairs."""
-        with np.errstate(invalid="ignore"):
-            squared = np.log(ends / self.slowdown) ** 2
-        return group_log_distance(self._sums(group, squared), len(group) - 1, scale)
+    def _distance(self, group: Ints, of_pairs: Floats, scale: float) -> Floats:
+        """float64[m, g]: of the logarithm of each slowdown to the end of its interval, from those of pairs squared."""
+        return group_log_distance(self._sums(group, of_pairs), len(group) - 1, scale)
 
     def _pays(self, slowdown: Floats) -> Bools:
         """Do they get more done than one after the other?"""
