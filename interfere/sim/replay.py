@@ -108,9 +108,7 @@ def _is_void(state: JobState | None, rate_version: int) -> bool:
 
 def _usage(cluster: Cluster) -> tuple[float, int, int, int]:
     """Now, busy devices, shared devices, waiting jobs."""
-    busy = sum(len(state.devices) / (1 if state.partner is None else 2) for state in cluster.running.values())
-    shared = sum(len(state.devices) for state in cluster.running.values() if state.partner is not None) // 2
-    return cluster.now_s, round(busy), shared, len(cluster.waiting)
+    return cluster.now_s, cluster.busy, cluster.shared, len(cluster.waiting)
 
 
 def _replayed(world: World, cluster: Cluster, usage: list[tuple[float, int, int, int]]) -> Replayed:

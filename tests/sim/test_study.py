@@ -37,9 +37,9 @@ def test_sharing_is_compared_trace_by_trace() -> None:
     busy = world(*(job(f"j{k}", k * day / 40, day / 50, "light") for k in range(120)))
     flood = World(name="flood", jobs=tuple(job(f"f{k}", float(k), 100) for k in range(20)), devices=devices(1))
     progress: list[str] = []
-    found = study([busy, flood], TableTruth([USUAL]), ["sjf+backfill+greedy"], make, draws=2, report=progress.append)
-    assert [line.policy for line in found.stable] == ["sjf+backfill", "sjf+backfill+greedy"]
-    assert [line.policy for line in found.overloaded] == ["sjf+backfill", "sjf+backfill+greedy"]
+    found = study([busy, flood], TableTruth([USUAL]), ["sjf+first-fit+greedy"], make, draws=2, report=progress.append)
+    assert [line.policy for line in found.stable] == ["sjf+first-fit", "sjf+first-fit+greedy"]
+    assert [line.policy for line in found.overloaded] == ["sjf+first-fit", "sjf+first-fit+greedy"]
     assert len(found.runs) == len(progress) == 2 * 3 * 2
     change = found.overloaded[1].change
     assert change is not None
@@ -73,7 +73,7 @@ def test_stretches_begin_at_their_time_of_day() -> None:
 
 def test_schedulers_of_deadlines_are_compared_with_edf_that_drops() -> None:
     worlds = [with_deadlines(part, draw_deadlines(part, "usual", 0)) for part in stretches(month(), max_jobs=15)]
-    names = ("edf+backfill", "edf+backfill+drop", "policy-deadlines")
+    names = ("edf+first-fit", "edf+first-fit+drop", "policy-deadlines")
     result = study(
         worlds,
         TableTruth(edge_truth(USUAL)),
@@ -91,9 +91,9 @@ def test_schedulers_of_deadlines_are_compared_with_edf_that_drops() -> None:
         assert line.satisfaction.mean == pytest.approx(np.mean(satisfaction[line.policy]))
         assert line.satisfaction.traces == 3
     assert edf.satisfaction_change is not None
-    differences = np.subtract(satisfaction["edf+backfill"], satisfaction["edf+backfill+drop"])
+    differences = np.subtract(satisfaction["edf+first-fit"], satisfaction["edf+first-fit+drop"])
     assert edf.satisfaction_change.mean == pytest.approx(differences.mean())
-    assert edf.deadlines_against == "edf+backfill+drop"
+    assert edf.deadlines_against == "edf+first-fit+drop"
     assert baseline.satisfaction_change is None  # it is the baseline
     assert server.satisfaction_change is None  # its baseline, which shares, was not replayed
     assert edf.best_effort_s is not None

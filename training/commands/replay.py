@@ -27,10 +27,11 @@ def replay(
     policy: Annotated[
         list[str] | None,
         typer.Option(
-            help="ORDER[+backfill][+drop][+greedy or +matching], ORDER one of fifo, sjf, qssf, tiresias, srtf, edf, "
-            "laxity (+drop gives up jobs whose deadline is infeasible); slots[+greedy or +matching]; or policy, "
+            help="ORDER[+easy or +first-fit][+drop][+greedy or +matching], ORDER one of fifo, sjf, qssf, tiresias, "
+            "srtf, edf, laxity (+easy: Slurm's backfill with a reservation; +first-fit reserves nothing; +drop gives up "
+            "jobs whose deadline is infeasible); slots[+greedy or +matching]; or policy, "
             "policy-deadlines, policy-no-promises (the server decides everything), each with -alone for no sharing. "
-            "Repeatable. Default: eleven without deadlines, sixteen with --deadlines.",
+            "Repeatable. Default: sixteen without deadlines, sixteen with --deadlines.",
             show_default=False,
         ),
     ] = None,
@@ -57,8 +58,8 @@ def replay(
         bool | None,
         typer.Option(
             "--guest-may-stay/--guest-ends-first",
-            help="May a job join one that is expected to end before it? Only where no job is stopped. Default: no in a "
-            "trace with gangs, else yes; yes with --deadlines.",
+            help="May a job join one that is expected to end before it? Only where no job is stopped. Default: yes, as "
+            "the server has it.",
             show_default=False,
         ),
     ] = None,

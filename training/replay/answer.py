@@ -34,10 +34,7 @@ from interfere.sim.truth import TableTruth, TruthTable, truth_of
 from interfere.sim.world import HOUR_S, World
 from training.replay.question import COUNTED_CAP, Question, check_options
 
-GUESTS_END_FIRST = (
-    "guests end first, where no job is preempted: devices that pass from guest to guest never come free for gangs; "
-    "without gangs the rule would only cost"
-)
+GUESTS_END_FIRST = "guests end first, where no job is preempted: a job joins one that is expected to end no earlier"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,8 +63,7 @@ def answer_question(question: Question, *, report: Callable[[str], None] | None 
     table, trace = read_table(question.truth), read_trace(question.trace)
     truth = _truth(question, table)
     trace_worlds = _worlds(question, trace, truth)
-    has_gangs = any(job.gpus > 1 for world in trace_worlds.worlds for job in world.jobs)
-    question = question.resolved(has_gangs=has_gangs)
+    question = question.resolved()
     note(truth.note())
     note(trace_worlds.note())
     note(coverage_note(truth, trace_worlds.worlds))

@@ -54,11 +54,11 @@ class Question:
     taken: bool = False
     seed: int = 0
 
-    def resolved(self, *, has_gangs: bool = True) -> "Question":
-        """The question with every default filled in. `has_gangs`: some job of the trace takes several devices.
+    def resolved(self) -> "Question":
+        """The question with every default filled in.
 
-        What a pair must gain and how far a job may be slowed down is what the server does by default. Replays with
-        deadlines have been without whole nodes and the rule that guests end first from the start: published figures are
+        What a pair must gain, how far a job may be slowed down and whether guests must end first is what the server
+        does by default. Replays with deadlines have been without whole nodes from the start: published figures are
         comparable only so.
         """
         dated = self.deadlines is not None
@@ -72,7 +72,7 @@ class Question:
             checkpoint_s=(CHECKPOINT_S if dated else TIRESIAS_CHECKPOINT_S)
             if self.checkpoint_s is None
             else self.checkpoint_s,
-            guest_may_stay=dated or not has_gangs if self.guest_may_stay is None else self.guest_may_stay,
+            guest_may_stay=True if self.guest_may_stay is None else self.guest_may_stay,
         )
 
 

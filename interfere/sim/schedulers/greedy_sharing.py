@@ -19,6 +19,7 @@ from interfere.records.cluster import DEFAULT_MIN_JOINT_THROUGHPUT
 from interfere.sim.beliefs import Profiles
 from interfere.sim.cluster import Cluster, JobState, Start
 from interfere.sim.schedulers.duration_estimates import Estimate, Oracle
+from interfere.sim.schedulers.easy_backfill import BackfillReservation
 from interfere.sim.schedulers.placement import Host, unjoined_hosts
 
 
@@ -51,7 +52,13 @@ class GreedySharing:
     guest_ends_first: bool = False  # a job joins only a host that is estimated to end no earlier
     estimate: Estimate = field(default_factory=Oracle)
 
-    def join(self, waiting: Sequence[JobState], hosts: Sequence[Host], cluster: Cluster) -> list[Start]:
+    def join(
+        self,
+        waiting: Sequence[JobState],
+        hosts: Sequence[Host],
+        cluster: Cluster,
+        reservation: BackfillReservation | None = None,
+    ) -> list[Start]:
         """Starts in order; a job that finds no host leaves all hosts to the next."""
         starts: list[Start] = []
         pairs = allowed_pairs(
@@ -81,6 +88,12 @@ class GreedySharing:
             if self.guest_ends_first:
                 options = [
                     (pair, host) for pair, host in options if ends_first(state, host, pair, self.estimate, cluster)
+                ]
+            if reservation is not None:
+                options = [
+                    (pair, host)
+                    for pair, host in options
+                    if reservation.allows_pair(state, host.state, host.device_ids, pair, cluster)
                 ]
             if options:
                 _, cheapest = min(options, key=lambda option: option[0].cost)

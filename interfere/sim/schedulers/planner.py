@@ -9,7 +9,6 @@ Starts are carried out at once, so a planned start never outlives its decision.
 """
 
 import math
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -34,6 +33,7 @@ from interfere.sim.beliefs import Profiles
 from interfere.sim.cluster import Cluster, Decision, JobState, Start
 from interfere.sim.schedulers.deadlines import is_infeasible, next_infeasible_s
 from interfere.sim.schedulers.duration_estimates import Estimate, Oracle
+from interfere.sim.schedulers.easy_backfill import BackfillReservation
 from interfere.sim.schedulers.greedy_sharing import allowed_pairs, ends_first, fits_on
 from interfere.sim.schedulers.orders import Order, in_order
 from interfere.sim.schedulers.placement import Host, running_hosts
@@ -139,8 +139,15 @@ class PlannedSharing:
 
     planner: ServerPlanner
 
-    def join(self, waiting: Sequence[JobState], hosts: Sequence[Host], cluster: Cluster) -> list[Start]:
-        """The starts of one plan. Only jobs that could join some host are sent, and hosts that some job could join."""
+    def join(
+        self,
+        waiting: Sequence[JobState],
+        hosts: Sequence[Host],
+        cluster: Cluster,
+        reservation: BackfillReservation | None = None,
+    ) -> list[Start]:
+        """The starts of one plan. Only jobs that could join some host are sent, and hosts that some job could join. The
+        server knows no reservation: starts that break one are not carried out."""
         planner = self.planner
         cap = math.inf if math.isnan(planner.max_slowdown) else planner.max_slowdown
         pairs = allowed_pairs(
@@ -157,6 +164,10 @@ class PlannedSharing:
             pair = pairs.get((state.job.workload, host.state.job.workload, host.device_type))
             if pair is None or not fits_on(state, host, cluster, planner.max_shared_gpus):
                 return False
+            if reservation is not None and not reservation.allows_pair(
+                state, host.state, host.device_ids, pair, cluster
+            ):
+                return False
             return not planner.guest_ends_first or ends_first(state, host, pair, planner.estimate, cluster)
 
         candidates = (state for state in waiting if any(may_join(state, host) for host in hosts))
@@ -169,9 +180,14 @@ class PlannedSharing:
             for host in useful_hosts
             for device_id in host.device_ids
         ]
-        host_devices = {device_id: host.device_ids for host in useful_hosts for device_id in host.device_ids}
+        host_on = {device_id: host for host in useful_hosts for device_id in host.device_ids}
         starts = planner.starts(pending, devices, cluster, frozenset({ActionKind.START_SHARED, ActionKind.WAIT}))
-        return [replace(start, device_ids=host_devices[start.device_ids[0]]) for start in starts]
+        joined = [(start, host_on[start.device_ids[0]]) for start in starts]
+        return [
+            replace(start, device_ids=host.device_ids)
+            for start, host in joined
+            if reservation is None or may_join(cluster.jobs[start.job_id], host)
+        ]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -197,7 +213,7 @@ class PlannedScheduler:
         if not pending:
             return Decision()
         pending_sizes = {state.job.gpus for state in pending}
-        devices = [replace(device, mode=planner.mode) for device in cluster.free_devices()]
+        devices = [replace(device, mode=planner.mode) for device in cluster.free]
         for host in hosts:
             if host.job.gpus in pending_sizes:
                 residents = (planner.job(host, cluster),)
@@ -251,8 +267,7 @@ class DeadlinePlanner:
 
     def _can_start_any(self, cluster: Cluster) -> bool:
         """Is there a waiting job with enough free devices in one pool, or a host of its size that it may join?"""
-        free_by_pool = Counter(device.pool for device in cluster.free.values())
-        max_free = max(free_by_pool.values(), default=0)
+        max_free = cluster.free.most_of_one_pool()
         waiting = list(cluster.waiting.values())
         if any(state.job.gpus <= max_free for state in waiting):
             return True

@@ -9,13 +9,14 @@ earlier of its two jobs.
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from interfere.records import Device
 from interfere.records.cluster import DEFAULT_MOVE_FACTOR
 from interfere.sim.cluster import Cluster, Decision, JobState, Start
 from interfere.sim.schedulers.duration_estimates import Estimate, Oracle
 from interfere.sim.schedulers.orders import Order, in_order
-from interfere.sim.schedulers.placement import Host, Sharing, find_devices
+from interfere.sim.schedulers.placement import Host, Sharing
 
 
 @dataclass(slots=True, kw_only=True)
@@ -67,7 +68,7 @@ class PreemptiveScheduler:
                 continue
             if not state.job.preemptible or self._separation_saves_s(state, partner, draft.cluster) <= 0:
                 continue
-            if devices := find_devices(draft.free, state, node_gpus):
+            if devices := draft.free.find(state.job.gpus, state.job.pools, node_gpus):
                 draft.stop(state)
                 draft.start(state, devices)
                 draft.separated |= {state.job.id, partner.job.id}
@@ -84,12 +85,17 @@ class PreemptiveScheduler:
         return min((self.order.next_change_s(state, cluster) for state in states), default=math.inf)
 
 
+def _turn(victims: Sequence[JobState], device: Device) -> int:
+    """Of the devices of a node, those that are free are taken first, then those of the first victims."""
+    return next((k for k, victim in enumerate(victims) if device.id in victim.device_ids), -1)
+
+
 class _DraftDecision:
     """Starts and stops decided so far, and what the devices would be like after them."""
 
     def __init__(self, cluster: Cluster, queue: Sequence[JobState]) -> None:
         self.cluster, self.queue = cluster, queue
-        self.free: list[Device] = cluster.free_devices()
+        self.free = cluster.free.copy()
         self.kept_devices = {job_id: state.device_ids for job_id, state in cluster.running.items()}
         self.starts: dict[str, Start] = {}
         self.stopped: dict[str, None] = {}
@@ -105,16 +111,17 @@ class _DraftDecision:
 
     def make_room(self, state: JobState, node_gpus: int) -> tuple[Device, ...]:
         """Free devices for a job, else devices of later jobs, which are stopped; empty where there are not enough."""
-        if devices := find_devices(self.free, state, node_gpus):
+        if devices := self.free.find(state.job.gpus, state.job.pools, node_gpus):
             return devices
-        free, victims = list(self.free), []
+        free, victims = self.free.copy(), []
         for victim in self._last_first:
             if self._pair_rank(victim) < self._ranks[state.job.id]:
                 break
             if victim.job.id in self.kept_devices and self._is_preemptible(victim):
                 victims.append(victim)
-                free += [self.cluster.devices[device_id].device for device_id in victim.device_ids]
-                if len(free) >= state.job.gpus and (devices := find_devices(free, state, node_gpus)):
+                free.add(device.device for device in victim.devices)
+                if devices := free.find(state.job.gpus, state.job.pools, node_gpus):
+                    devices = free.prefer(devices, partial(_turn, victims))
                     self._preempt(victims, devices)
                     return devices
         return ()
@@ -137,13 +144,13 @@ class _DraftDecision:
         device_ids = self.kept_devices.pop(state.job.id)
         self.stopped[state.job.id] = None
         if state.partner is None or state.partner.job.id not in self.kept_devices:
-            self.free += [self.cluster.devices[device_id].device for device_id in device_ids]
+            self.free.add(self.cluster.devices[device_id].device for device_id in device_ids)
 
     def start(self, state: JobState, devices: Sequence[Device]) -> None:
         """A job starts on free devices."""
         device_ids = tuple(device.id for device in devices)
         self.starts[state.job.id] = Start(job_id=state.job.id, device_ids=device_ids)
-        self.free = [device for device in self.free if device.id not in device_ids]
+        self.free.remove(devices)
 
     def hosts(self) -> list[Host]:
         """Jobs that run, or will, without a partner; those just separated from theirs are left out."""

@@ -1,14 +1,18 @@
 """Every scheduler by its name; each name works for every world, with deadlines and edge devices or without.
 
 A name is words joined by `+`:
-  ORDER[+backfill][+drop][+greedy or +matching]   a queue, or a preemptive scheduler for the orders in `PREEMPTIVE`
+  ORDER[+easy or +first-fit][+drop][+greedy or +matching]
+                                                  a queue, or a preemptive scheduler for the orders in `PREEMPTIVE`
   slots[+greedy or +matching]                     admission of deadlines by slots
   policy, policy-deadlines, policy-no-promises    the server decides everything: by slowdowns, by deadlines that it
                                                   promises, by deadlines that it does not promise
   policy-alone, ...-alone                         the same where no job may share
 Orders: fifo; sjf and srtf by the true duration; qssf by an estimate from history, times the devices; tiresias by
-attained service; edf by deadline; laxity by deadline less the true duration. `drop` gives up jobs whose deadline is
-infeasible. greedy shares by first fit, matching by the server's decision.
+attained service; edf by deadline; laxity by deadline less the true duration. Without a kind of backfill the queue
+stops at the first job that does not fit; `first-fit` (once called `backfill`) starts any later job that fits and
+reserves nothing; `easy` reserves devices for the first job that waits, as Slurm does. A preemptive scheduler needs no
+reservations. `drop` gives up jobs whose deadline is infeasible. greedy shares with the cheapest host, matching by the
+server's decision.
 Law: the reference of a scheduler that shares has the same order, estimates and rights to preempt and drop.
 """
 
@@ -28,41 +32,46 @@ from interfere.sim.schedulers.orders import EarliestDeadline, Fifo, LeastAttaine
 from interfere.sim.schedulers.placement import Sharing
 from interfere.sim.schedulers.planner import DeadlinePlanner, PlannedScheduler, PlannedSharing, ServerPlanner
 from interfere.sim.schedulers.preemptive import PreemptiveScheduler
-from interfere.sim.schedulers.queue import QueueScheduler
+from interfere.sim.schedulers.queue import Backfill, QueueScheduler
 from interfere.sim.schedulers.slot_admission import SlotAdmission
 
 ORDERS = ("fifo", "sjf", "qssf", "tiresias", "srtf", "edf", "laxity")
 PREEMPTIVE = ("tiresias", "srtf")  # orders whose schedulers stop running jobs
 ORACLE_ORDERS = ("sjf", "srtf", "laxity")  # know how long jobs will run, as no real scheduler does
-BACKFILL, DROP, GREEDY, MATCHING, SLOTS = "backfill", "drop", "greedy", "matching", "slots"
+DROP, GREEDY, MATCHING, SLOTS = "drop", "greedy", "matching", "slots"
 POLICY, POLICY_DEADLINES, POLICY_NO_PROMISES = "policy", "policy-deadlines", "policy-no-promises"
 POLICIES = (POLICY, POLICY_DEADLINES, POLICY_NO_PROMISES)
 ALONE = "-alone"
 
 DEFAULT = (
     "fifo",
-    "fifo+backfill",
-    "qssf+backfill",
-    "qssf+backfill+matching",
-    "sjf+backfill",
-    "sjf+backfill+greedy",
-    "sjf+backfill+matching",
-    "tiresias+backfill",
-    "tiresias+backfill+matching",
-    "srtf+backfill",
-    "srtf+backfill+matching",
+    "fifo+first-fit",
+    "fifo+easy",
+    "qssf+easy",
+    "qssf+easy+greedy",
+    "qssf+easy+matching",
+    "sjf+first-fit",
+    "sjf+easy",
+    "sjf+easy+greedy",
+    "sjf+easy+matching",
+    "tiresias+first-fit",
+    "tiresias+first-fit+greedy",
+    "tiresias+first-fit+matching",
+    "srtf+first-fit",
+    "srtf+first-fit+greedy",
+    "srtf+first-fit+matching",
 )
-DEADLINE_BASELINE = "edf+backfill+drop"  # the one to beat: what others are compared with where jobs have deadlines
+DEADLINE_BASELINE = "edf+first-fit+drop"  # the one to beat: what others are compared with where jobs have deadlines
 DEADLINE_DEFAULT = tuple(
     name
     for pair in (
         *(
             (name, f"{name}+{GREEDY}")
             for name in (
-                "fifo+backfill",
-                "sjf+backfill",
-                "edf+backfill",
-                "laxity+backfill",
+                "fifo+first-fit",
+                "sjf+first-fit",
+                "edf+first-fit",
+                "laxity+first-fit",
                 DEADLINE_BASELINE,
                 SLOTS,
             )
@@ -72,11 +81,12 @@ DEADLINE_DEFAULT = tuple(
     )
     for name in pair
 )
+_FORMER_FIRST_FIT = "backfill"
 _FORMER_NAMES = {
-    "FIFO": "fifo+backfill",
-    "SJF": "sjf+backfill",
-    "EDF": "edf+backfill",
-    "least laxity": "laxity+backfill",
+    "FIFO": "fifo+first-fit",
+    "SJF": "sjf+first-fit",
+    "EDF": "edf+first-fit",
+    "least laxity": "laxity+first-fit",
     "EDF that drops": DEADLINE_BASELINE,
     "slot admission": SLOTS,
     "plan": POLICY_DEADLINES + ALONE,
@@ -94,7 +104,7 @@ class SchedulerSettings:
     max_slowdown: float = math.nan  # on predicted slowdowns; NaN: none, as the server has it by default
     min_joint_throughput: float = DEFAULT_MIN_JOINT_THROUGHPUT  # a pair shares only above it
     max_shared_gpus: int | None = None  # larger jobs never share
-    guest_ends_first: bool = True  # only where no job is preempted: a preemptive scheduler gets its devices back anyway
+    guest_ends_first: bool = False  # only where no job is preempted: a preemptive scheduler gets devices back anyway
     whole_nodes: bool = True  # a job waits for as few nodes as it can do with; else it takes any free devices
     slice_s: float = 0.0  # a queue decides about sharing at most this often
     risk: float = DEFAULT_RISK  # of the server: probability with which a slowdown may pass its cap
@@ -105,7 +115,7 @@ class ParsedName:
     """The words of a scheduler's name."""
 
     head: str  # an order, `slots` or one of `POLICIES`
-    backfill: bool = False
+    backfill: Backfill = Backfill.NONE
     drop: bool = False
     sharing: str = ""  # greedy, matching or empty
 
@@ -122,7 +132,12 @@ class ParsedName:
     @property
     def knows_durations(self) -> bool:
         """Does it know how long jobs will run, as no real scheduler does?"""
-        return self.drop or self.is_policy or self.head in (*ORACLE_ORDERS, SLOTS)
+        return self.drop or self.is_policy or self.is_oracle
+
+    @property
+    def is_oracle(self) -> bool:
+        """Are its estimates the true durations?"""
+        return self.head in (*ORACLE_ORDERS, SLOTS) or (self.backfill is Backfill.EASY and self.head != "qssf")
 
     @property
     def uses_slices(self) -> bool:
@@ -149,13 +164,14 @@ def parse_name(name: str) -> ParsedName:
         "no such policy",
         value=name,
         remedy=f"{', '.join(f'{policy}[{ALONE}]' for policy in POLICIES)}, {SLOTS}[+{GREEDY} or +{MATCHING}], or "
-        f"ORDER[+{BACKFILL}][+{DROP}][+{GREEDY} or +{MATCHING}] with ORDER one of {', '.join(ORDERS)} "
-        f"({', '.join(PREEMPTIVE)} without +{DROP})",
+        f"ORDER[+{Backfill.EASY} or +{Backfill.FIRST_FIT}][+{DROP}][+{GREEDY} or +{MATCHING}] with ORDER one of "
+        f"{', '.join(ORDERS)} ({', '.join(PREEMPTIVE)} without +{DROP}; +{Backfill.EASY} without these two)",
     )
 
 
 def canonical_name(name: str) -> str:
-    """The name in the registry; former names of schedulers of deadlines ("EDF that drops + sharing") are translated."""
+    """The name in the registry; former names ("EDF that drops + sharing", "sjf+backfill") are translated."""
+    name = "+".join(Backfill.FIRST_FIT if word == _FORMER_FIRST_FIT else word for word in name.split("+"))
     former, _, sharing = name.partition(" + ")
     if former not in _FORMER_NAMES or sharing not in ("", "sharing"):
         return name
@@ -190,7 +206,7 @@ def make_scheduler(name: str, settings: SchedulerSettings) -> Scheduler:
         return _policy(parsed, settings)
     if parsed.is_preemptive:
         settings = replace(settings, guest_ends_first=False)
-    estimate: Estimate = Oracle() if parsed.head in (*ORACLE_ORDERS, SLOTS) else History()
+    estimate: Estimate = Oracle() if parsed.is_oracle else History()
     sharing = _sharing(parsed.sharing, settings, estimate)
     if parsed.head == SLOTS:
         return SlotAdmission(sharing=sharing, whole_nodes=settings.whole_nodes)
@@ -198,7 +214,7 @@ def make_scheduler(name: str, settings: SchedulerSettings) -> Scheduler:
     if parsed.is_preemptive:
         return PreemptiveScheduler(
             order=order,
-            backfill=parsed.backfill,
+            backfill=parsed.backfill is not Backfill.NONE,
             sharing=sharing,
             whole_nodes=settings.whole_nodes,
             estimate=estimate,
@@ -210,6 +226,7 @@ def make_scheduler(name: str, settings: SchedulerSettings) -> Scheduler:
         sharing=sharing,
         whole_nodes=settings.whole_nodes,
         slice_s=settings.slice_s,
+        estimate=estimate,
     )
 
 
@@ -267,15 +284,17 @@ def _sharing(name: str, settings: SchedulerSettings, estimate: Estimate) -> Shar
 def _registry() -> dict[str, ParsedName]:
     names: dict[str, ParsedName] = {}
     sharings = ("", GREEDY, MATCHING)
-    for head, backfill, drop, sharing in product(ORDERS, (False, True), (False, True), sharings):
-        if not (drop and head in PREEMPTIVE):
-            words = (head, BACKFILL if backfill else "", DROP if drop else "", sharing)
+    for head, backfill, drop, sharing in product(ORDERS, Backfill, (False, True), sharings):
+        if not (drop and (head in PREEMPTIVE or backfill is Backfill.EASY)) and not (
+            head in PREEMPTIVE and backfill is Backfill.EASY
+        ):
+            words = (head, backfill, DROP if drop else "", sharing)
             names["+".join(filter(None, words))] = ParsedName(head=head, backfill=backfill, drop=drop, sharing=sharing)
     for sharing in sharings:
-        names["+".join(filter(None, (SLOTS, sharing)))] = ParsedName(head=SLOTS, backfill=True, sharing=sharing)
+        names["+".join(filter(None, (SLOTS, sharing)))] = ParsedName(head=SLOTS, sharing=sharing)
     for head in POLICIES:
-        names[head] = ParsedName(head=head, backfill=True, sharing=MATCHING)
-        names[head + ALONE] = ParsedName(head=head, backfill=True)
+        names[head] = ParsedName(head=head, sharing=MATCHING)
+        names[head + ALONE] = ParsedName(head=head)
     return names
 
 

@@ -110,7 +110,7 @@ def test_the_worlds_make_schedulers_do_everything() -> None:
             bool(np.isfinite(replayed.promised_s).any()),
         )
 
-    assert all(done("srtf+backfill+greedy", gangs())[:2])
+    assert all(done("srtf+first-fit+greedy", gangs())[:2])
     for name in ("slots+greedy", "policy-deadlines"):
         assert all(done(name, deadlines())[k] for k in (0, 2, 3))
-    assert done("fifo+backfill", edge())[1]
+    assert done("fifo+first-fit", edge())[1]

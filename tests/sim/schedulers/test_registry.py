@@ -43,9 +43,9 @@ def test_the_reference_shares_nothing_and_is_registered(policy: str) -> None:
 @pytest.mark.parametrize(
     ("former", "name"),
     [
-        ("FIFO", "fifo+backfill"),
-        ("EDF that drops + sharing", "edf+backfill+drop+greedy"),
-        ("least laxity", "laxity+backfill"),
+        ("FIFO", "fifo+first-fit"),
+        ("EDF that drops + sharing", "edf+first-fit+drop+greedy"),
+        ("least laxity", "laxity+first-fit"),
         ("slot admission + sharing", "slots+greedy"),
         ("plan", "policy-deadlines-alone"),
         ("plan + sharing", "policy-deadlines"),
@@ -143,7 +143,7 @@ def test_observations_change_the_next_decision() -> None:
     def slow(learn: bool) -> float:
         predictor = OnlineModel(hopeful) if learn else hopeful
         settings = SchedulerSettings(predictor=predictor, profiles=hopeful.profiles, mode=MODE, max_slowdown=1.5)
-        scheduler = make_scheduler("fifo+backfill+greedy", settings)
+        scheduler = make_scheduler("fifo+first-fit+greedy", settings)
         if isinstance(predictor, OnlineModel):
             scheduler = LearningScheduler(scheduler, predictor, hopeful.profiles, MODE)
         done = replay(made, TableTruth([bad]), scheduler)

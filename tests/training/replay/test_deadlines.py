@@ -48,7 +48,7 @@ def run(*arguments: object) -> dict[str, object]:
 
 
 def test_scores_and_the_same_ones_from_saved_draws(trace_folder: Path, small_folder: Path, tmp_path: Path) -> None:
-    names = ("edf+backfill", "edf+backfill+drop+greedy", "policy-deadlines")
+    names = ("edf+first-fit", "edf+first-fit+drop+greedy", "policy-deadlines")
     words = [trace_folder, "--truth", small_folder, *(word for name in names for word in ("--policy", name))]
     first = run(*words, "--deadlines", "loose", "--seed", 3, "--out", tmp_path)
     assert list(first["schedulers"]) == list(names)
@@ -69,7 +69,7 @@ def test_scores_and_the_same_ones_from_saved_draws(trace_folder: Path, small_fol
 
 
 def test_a_report_with_tables_and_plots(trace_folder: Path, small_folder: Path, tmp_path: Path) -> None:
-    names = ("edf+backfill", "edf+backfill+drop", "slots")
+    names = ("edf+first-fit", "edf+first-fit+drop", "slots")
     policies = [word for name in names for word in ("--policy", name)]
     words = [trace_folder, "--truth", small_folder, "--deadlines", "usual", "--draws", 2, "--out", tmp_path, *policies]
     document = run(*words)
@@ -102,7 +102,7 @@ def test_a_trace_that_does_not_say_when_it_began_begins_at_midnight(
 ) -> None:
     timeless = replace(read_trace(trace_folder), start_s=math.nan)
     write_trace(tmp_path / "timeless", timeless)
-    words = ["--truth", small_folder, "--deadlines", "usual", "--policy", "fifo+backfill"]
+    words = ["--truth", small_folder, "--deadlines", "usual", "--policy", "fifo+first-fit"]
     assert any("midnight" in note for note in run(tmp_path / "timeless", *words)["notes"])
     assert not any("midnight" in note for note in run(trace_folder, *words)["notes"])
 

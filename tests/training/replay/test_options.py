@@ -16,7 +16,7 @@ from interfere.errors import InvalidInputError
 from interfere.records import PairMeasurement
 from training.commands.replay import app
 
-QUEUE, PREEMPTIVE, UNSHARED = "edf+backfill+greedy", "srtf+backfill+greedy", "edf+backfill"
+QUEUE, PREEMPTIVE, UNSHARED = "edf+first-fit+greedy", "srtf+first-fit+greedy", "edf+first-fit"
 PLAIN, DEADLINES = (), ("--deadlines", "usual")
 
 
@@ -34,7 +34,7 @@ BOTH = (PLAIN, DEADLINES)
 CASES = {
     "trace": Case(first="{trace}", second="{other_trace}"),
     "truth": Case(first="--truth {truth}", second="--truth {two_types} --device-type slow --mode timeslice"),
-    "policy": Case(first=f"--policy {UNSHARED}", second="--policy fifo+backfill"),
+    "policy": Case(first=f"--policy {UNSHARED}", second="--policy fifo+first-fit"),
     "policy, unknown": Case(first="", second="--policy best", refused=BOTH),
     "predict": Case(first="--cap 9", second="--cap 9 --predict mean"),
     "predict, no policy shares": Case(

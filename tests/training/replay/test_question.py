@@ -53,7 +53,7 @@ def test_from_folders_to_a_report(trace_folder: Path, small_folder: Path, tmp_pa
             "--truth",
             str(small_folder),
             "--policy",
-            "sjf+backfill+matching",
+            "sjf+first-fit+matching",
             "--policy",
             "fifo",
             "--draws",
@@ -65,7 +65,7 @@ def test_from_folders_to_a_report(trace_folder: Path, small_folder: Path, tmp_pa
     )
     assert ran.exit_code == 0, ran.output
     found = json.loads(ran.stdout)
-    assert [line["policy"] for line in found["stable"]] == ["sjf+backfill", "sjf+backfill+matching", "fifo"]
+    assert [line["policy"] for line in found["stable"]] == ["sjf+first-fit", "sjf+first-fit+matching", "fifo"]
     assert found["overloaded"][0]["score"]["jobs"] == 40
     assert any("clipped at 1" in note for note in found["notes"])
     assert found["stable"][1]["change"]["traces"] == 2
@@ -79,7 +79,7 @@ def test_from_folders_to_a_report(trace_folder: Path, small_folder: Path, tmp_pa
     with (out / "runs.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert len(rows) == 2 * 2 * 3
-    assert {row["policy"] for row in rows} == {"sjf+backfill", "sjf+backfill+matching", "fifo"}
+    assert {row["policy"] for row in rows} == {"sjf+first-fit", "sjf+first-fit+matching", "fifo"}
     jobs = pq.read_table(out / "jobs.parquet").to_pandas()
     assert len(jobs) == 160 * 3
     fifo = jobs[(jobs.policy == "fifo") & (jobs.world == "calm")]
@@ -94,10 +94,10 @@ def test_from_folders_to_a_report(trace_folder: Path, small_folder: Path, tmp_pa
 
 def test_a_table_for_people(trace_folder: Path, small_folder: Path) -> None:
     ran = CliRunner().invoke(
-        app, [str(trace_folder), "--truth", str(small_folder), "--policy", "srtf+backfill+greedy", "--any-node"]
+        app, [str(trace_folder), "--truth", str(small_folder), "--policy", "srtf+first-fit+greedy", "--any-node"]
     )
     assert ran.exit_code == 0, ran.output
-    assert "srtf+backfill+greedy" in ran.stdout
+    assert "srtf+first-fit+greedy" in ran.stdout
     assert "Overloaded worlds" in ran.stdout
     assert "mean completion" in ran.stderr
     assert max(map(len, ran.stdout.splitlines())) <= 80
@@ -107,7 +107,7 @@ def test_a_table_for_people(trace_folder: Path, small_folder: Path) -> None:
 def test_decided_by_a_model(trace_folder: Path, small_folder: Path, online: bool) -> None:
     answer = answer_question(
         Question(
-            trace=trace_folder, truth=small_folder, policies=("fifo+backfill+greedy",), predict="model", online=online
+            trace=trace_folder, truth=small_folder, policies=("fifo+first-fit+greedy",), predict="model", online=online
         )
     )
     assert "pairs hidden" in answer.notes[-1]
@@ -118,7 +118,7 @@ def test_what_is_believed_decides(trace_folder: Path, small_folder: Path) -> Non
     """An error and ignorance make other pairs; a cap of 1 makes none."""
 
     def asked(**rest: object) -> float:
-        question = Question(trace=trace_folder, truth=small_folder, policies=("sjf+backfill+matching",), **rest)  # type: ignore[arg-type]
+        question = Question(trace=trace_folder, truth=small_folder, policies=("sjf+first-fit+matching",), **rest)  # type: ignore[arg-type]
         return answer_question(question).study.stable[1].score.mean_completion_s
 
     known = asked()
@@ -126,14 +126,14 @@ def test_what_is_believed_decides(trace_folder: Path, small_folder: Path) -> Non
     assert asked(error=0.5) != known
     assert asked(most_shared_gpus=1) != known
     capped = answer_question(
-        Question(trace=trace_folder, truth=small_folder, policies=("sjf+backfill+matching",), cap=1.0)
+        Question(trace=trace_folder, truth=small_folder, policies=("sjf+first-fit+matching",), cap=1.0)
     )
     assert capped.study.stable[1].score.pairs == 0
 
 
-def test_guests_end_first_where_gangs_wait(trace_folder: Path, small_folder: Path) -> None:
-    common = {"trace": trace_folder, "truth": small_folder, "policies": ("fifo+backfill+greedy",)}
-    ruled, stays = answer_question(Question(**common)), answer_question(Question(**common, guest_may_stay=True))
+def test_guests_end_first_only_where_asked(trace_folder: Path, small_folder: Path) -> None:
+    common = {"trace": trace_folder, "truth": small_folder, "policies": ("fifo+first-fit+greedy",)}
+    stays, ruled = answer_question(Question(**common)), answer_question(Question(**common, guest_may_stay=False))
     assert any("guests end first" in note for note in ruled.notes)
     assert not any("guests end first" in note for note in stays.notes)
     assert ruled.study.stable[1].score.pairs < stays.study.stable[1].score.pairs
