@@ -96,11 +96,15 @@ def satisfaction(lines: Sequence[Line]) -> dict[str, float]:
         met, change, best_effort = line.satisfaction, line.satisfaction_change, line.best_effort_s
         assert met is not None
         assert best_effort is not None
-        against = f"{change.mean:+.3f} [{change.low:+.3f}, {change.high:+.3f}]" if change is not None else "-"
+        against = (
+            f"{change.mean:+.3f} [{change.interval.low:+.3f}, {change.interval.high:+.3f}]"
+            if change is not None
+            else "-"
+        )
         wasted = line.score.wasted_gpu_h / line.score.used_gpu_h
         promised = f"{line.score.promised} ({line.score.broken} broken)" if line.score.promised else "-"
         print(
-            f"{line.policy:32} {met.mean:.3f} [{met.low:.3f}, {met.high:.3f}]  {against:23}  "
+            f"{line.policy:32} {met.mean:.3f} [{met.interval.low:.3f}, {met.interval.high:.3f}]  {against:23}  "
             f"{best_effort.mean / 3600:7.2f} h     {wasted:6.2%}     {promised}"
         )
     return {line.policy: line.satisfaction.mean for line in lines if line.satisfaction is not None}

@@ -28,7 +28,7 @@ def replay(
         list[str] | None,
         typer.Option(
             help="ORDER[+easy or +first-fit][+drop][+greedy or +matching], ORDER one of fifo, sjf, qssf, tiresias, "
-            "srtf, edf, laxity (+easy: Slurm's backfill with a reservation; +first-fit reserves nothing; +drop gives up "
+            "srtf, edf, laxity (+easy: Slurm's backfill with a reservation; +first-fit has none; +drop gives up "
             "jobs whose deadline is infeasible); slots[+greedy or +matching]; or policy, "
             "policy-deadlines, policy-no-promises (the server decides everything), each with -alone for no sharing. "
             "Repeatable. Default: sixteen without deadlines, sixteen with --deadlines.",
@@ -86,8 +86,21 @@ def replay(
     ] = None,
     load: Annotated[float | None, typer.Option(min=0.01, help="Offered load: arrivals are stretched to it.")] = None,
     draws: Annotated[
-        int, typer.Option(min=0, help="Further traces, of the days redrawn: what intervals are made of.")
+        int,
+        typer.Option(
+            min=0,
+            help="Further traces, of the recorded days redrawn: the spread is over them. They narrow no interval of a "
+            "mean: only more recorded days do.",
+        ),
     ] = 0,
+    tie_draws: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            help="Further orders of jobs submitted in one second: shown as a range. Default: 2; 0 with --deadlines.",
+            show_default=False,
+        ),
+    ] = None,
     checkpoint_s: Annotated[
         float | None,
         typer.Option(
@@ -154,6 +167,7 @@ def replay(
         whole_nodes=None if any_node is None else not any_node,
         load=load,
         draws=draws,
+        tie_draws=tie_draws,
         checkpoint_s=checkpoint_s,
         slice_s=slice_s,
         seed=seed,

@@ -21,6 +21,7 @@ from interfere.sim.schedulers.registry import (
 TIRESIAS_CHECKPOINT_S = 62.0  # the mean that Tiresias measured (Gu et al., NSDI 2019)
 HIDDEN_SHARE = 0.3
 NODE_GPUS = 8
+TIE_DRAWS = 2  # further orders of jobs of one second; none with deadlines, where replays take long
 COUNTED_CAP = 1.5  # slowdown past which jobs are counted where no cap is set
 
 
@@ -44,6 +45,7 @@ class Question:
     whole_nodes: bool | None = None
     load: float | None = None
     draws: int = 0
+    tie_draws: int | None = None
     checkpoint_s: float | None = None
     slice_s: float = 0.0
     guest_may_stay: bool | None = None
@@ -72,6 +74,7 @@ class Question:
             checkpoint_s=(CHECKPOINT_S if dated else TIRESIAS_CHECKPOINT_S)
             if self.checkpoint_s is None
             else self.checkpoint_s,
+            tie_draws=(0 if dated else TIE_DRAWS) if self.tie_draws is None else self.tie_draws,
             guest_may_stay=True if self.guest_may_stay is None else self.guest_may_stay,
         )
 

@@ -11,8 +11,10 @@ Orders: fifo; sjf and srtf by the true duration; qssf by an estimate from histor
 attained service; edf by deadline; laxity by deadline less the true duration. Without a kind of backfill the queue
 stops at the first job that does not fit; `first-fit` (once called `backfill`) starts any later job that fits and
 reserves nothing; `easy` reserves devices for the first job that waits, as Slurm does. A preemptive scheduler needs no
-reservations. `drop` gives up jobs whose deadline is infeasible. greedy shares with the cheapest host, matching by the
-server's decision.
+reservations. `drop` gives up jobs whose deadline is infeasible, and lets greedy pair only jobs that both still meet
+their deadlines. greedy shares with the cheapest host, matching by the server's decision. `+one-gpu` after the name of
+any scheduler that shares: only jobs on one device share, which is what tables of pairs measured; a gang beside a gang
+is an assumption.
 Law: the reference of a scheduler that shares has the same order, estimates and rights to preempt and drop.
 """
 
@@ -38,7 +40,7 @@ from interfere.sim.schedulers.slot_admission import SlotAdmission
 ORDERS = ("fifo", "sjf", "qssf", "tiresias", "srtf", "edf", "laxity")
 PREEMPTIVE = ("tiresias", "srtf")  # orders whose schedulers stop running jobs
 ORACLE_ORDERS = ("sjf", "srtf", "laxity")  # know how long jobs will run, as no real scheduler does
-DROP, GREEDY, MATCHING, SLOTS = "drop", "greedy", "matching", "slots"
+DROP, GREEDY, MATCHING, SLOTS, ONE_GPU = "drop", "greedy", "matching", "slots", "one-gpu"
 POLICY, POLICY_DEADLINES, POLICY_NO_PROMISES = "policy", "policy-deadlines", "policy-no-promises"
 POLICIES = (POLICY, POLICY_DEADLINES, POLICY_NO_PROMISES)
 ALONE = "-alone"
@@ -118,6 +120,7 @@ class ParsedName:
     backfill: Backfill = Backfill.NONE
     drop: bool = False
     sharing: str = ""  # greedy, matching or empty
+    one_gpu: bool = False  # do only jobs on one device share?
 
     @property
     def is_policy(self) -> bool:
@@ -158,8 +161,9 @@ class ParsedName:
 def parse_name(name: str) -> ParsedName:
     """The parts of a scheduler's name. Raises InvalidInputError for a name that is not in the registry."""
     canonical = canonical_name(name)
-    if parsed := _REGISTRY.get(canonical):
-        return parsed
+    base = canonical.removesuffix(f"+{ONE_GPU}")
+    if (parsed := _REGISTRY.get(base)) and (parsed.sharing or base == canonical):
+        return replace(parsed, one_gpu=base != canonical)
     raise InvalidInputError(
         "no such policy",
         value=name,
@@ -182,7 +186,7 @@ def canonical_name(name: str) -> str:
 
 
 def registered_names() -> tuple[str, ...]:
-    """All names of schedulers."""
+    """All names of schedulers, without `+one-gpu`."""
     return tuple(_REGISTRY)
 
 
@@ -191,23 +195,39 @@ def reference_of(name: str) -> str:
     parsed = parse_name(name)
     if not parsed.sharing:
         return ""
-    return parsed.head + ALONE if parsed.is_policy else canonical_name(name).rpartition("+")[0]
+    return parsed.head + ALONE if parsed.is_policy else all_share_name(name).rpartition("+")[0]
+
+
+def all_share_name(name: str) -> str:
+    """The name of the scheduler under which jobs on several devices share too."""
+    return canonical_name(name).removesuffix(f"+{ONE_GPU}")
+
+
+def one_gpu_name(name: str) -> str:
+    """The name of the scheduler under which only jobs on one device share; empty for one that shares nothing."""
+    return f"{all_share_name(name)}+{ONE_GPU}" if parse_name(name).sharing else ""
 
 
 def deadline_baseline_of(name: str) -> str:
     """The scheduler of deadlines that another is compared with: one that shares with one that shares."""
-    return f"{DEADLINE_BASELINE}+{GREEDY}" if parse_name(name).sharing else DEADLINE_BASELINE
+    parsed = parse_name(name)
+    if not parsed.sharing:
+        return DEADLINE_BASELINE
+    baseline = f"{DEADLINE_BASELINE}+{GREEDY}"
+    return one_gpu_name(baseline) if parsed.one_gpu else baseline
 
 
 def make_scheduler(name: str, settings: SchedulerSettings) -> Scheduler:
     """A new scheduler. Raises InvalidInputError for a name that is not in the registry."""
     parsed = parse_name(name)
+    if parsed.one_gpu:
+        settings = replace(settings, max_shared_gpus=1)
     if parsed.is_policy:
         return _policy(parsed, settings)
     if parsed.is_preemptive:
         settings = replace(settings, guest_ends_first=False)
     estimate: Estimate = Oracle() if parsed.is_oracle else History()
-    sharing = _sharing(parsed.sharing, settings, estimate)
+    sharing = _sharing(parsed, settings, estimate)
     if parsed.head == SLOTS:
         return SlotAdmission(sharing=sharing, whole_nodes=settings.whole_nodes)
     order = _order(parsed.head, estimate)
@@ -266,8 +286,8 @@ def _server_planner(settings: SchedulerSettings, estimate: Estimate) -> ServerPl
     )
 
 
-def _sharing(name: str, settings: SchedulerSettings, estimate: Estimate) -> Sharing | None:
-    if name == GREEDY:
+def _sharing(parsed: ParsedName, settings: SchedulerSettings, estimate: Estimate) -> Sharing | None:
+    if parsed.sharing == GREEDY:
         return GreedySharing(
             predictor=settings.predictor,
             profiles=settings.profiles,
@@ -276,9 +296,10 @@ def _sharing(name: str, settings: SchedulerSettings, estimate: Estimate) -> Shar
             min_joint_throughput=settings.min_joint_throughput,
             max_shared_gpus=settings.max_shared_gpus,
             guest_ends_first=settings.guest_ends_first,
+            meet_deadlines=parsed.drop,
             estimate=estimate,
         )
-    return PlannedSharing(planner=_server_planner(settings, estimate)) if name == MATCHING else None
+    return PlannedSharing(planner=_server_planner(settings, estimate)) if parsed.sharing == MATCHING else None
 
 
 def _registry() -> dict[str, ParsedName]:

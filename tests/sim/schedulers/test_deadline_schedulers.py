@@ -104,7 +104,8 @@ def test_the_server_shares_where_both_jobs_meet_their_deadlines_and_only_there()
         )
         assert bool(run(at_noon(*jobs), "policy-deadlines").shared.max()) is shares
     tight = at_noon(*(replace(one, deadline_s=30.0) for one in jobs))
-    assert score([run(tight, "edf+first-fit+drop+greedy")], cap=1.5).met == 0
+    for name in ("edf+first-fit+drop+greedy", "policy-deadlines"):
+        assert score([run(tight, name)], cap=1.5).met == 1  # one after the other: the second is late
     assert score([run(tight, "policy-deadlines")], cap=1.5).met == 1
 
 
@@ -154,3 +155,14 @@ def test_no_promised_deadline_is_missed_without_sharing_and_revocations(seed: in
         assert 0 <= found.wasted_gpu_h <= found.used_gpu_h + found.stops * 3 * CHECKPOINT_S / HOUR_S
         if seed % 2 == 0 and not parse_name(name).sharing:
             assert found.broken == 0
+
+
+def test_a_greedy_pair_of_a_scheduler_that_drops_meets_both_deadlines() -> None:
+    """Beside heavy a light guest makes its host 1.2 times slower: 10 s of it end by 11 alone, with the guest not."""
+    for deadline_s, guest_s in ((11.0, 15.0), (13.0, 5 * 1.3)):
+        host = job("host", 0, 10, "heavy", deadline_s=deadline_s)
+        found = ends(run(world(host, job("guest", 0, 5, "light")), "edf+first-fit+drop+greedy"))
+        assert found["guest"] == pytest.approx(guest_s)
+        assert found["host"] <= deadline_s
+    late = world(job("host", 0, 10, "heavy"), job("guest", 0, 5, "light", deadline_s=6.0))
+    assert ends(run(late, "edf+first-fit+drop+greedy"))["guest"] in (5.0, math.inf)

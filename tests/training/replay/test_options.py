@@ -80,7 +80,9 @@ CASES = {
     "any_node": Case(first="--policy fifo --any-node", second="--policy fifo --whole-nodes"),
     "any_node, the server decides": Case(first="--policy policy", second="--policy policy --any-node", refused=BOTH),
     "load": Case(first="", second="--load 0.5"),
-    "draws": Case(first="", second="--draws 2"),
+    "draws": Case(first="{two_days}", second="{two_days} --draws 2"),
+    "draws, one day": Case(first="", second="--draws 2", refused=BOTH),
+    "tie_draws": Case(first="--policy fifo --tie-draws 0", second="--policy fifo --tie-draws 2"),
     "checkpoint_s": Case(
         first=f"--policy {PREEMPTIVE}",
         second=f"--policy {PREEMPTIVE} --checkpoint-s 900",
@@ -108,6 +110,10 @@ def inputs(small: Table, tmp_path_factory: pytest.TempPathFactory) -> dict[str, 
     names = [job.workload for job in small.jobs]
     write_trace(folder / "trace", morning(names, seed=0))
     write_trace(folder / "other_trace", morning(names, seed=1))
+    long = morning(names, seed=2)
+    write_trace(
+        folder / "two_days", replace(long, jobs=tuple(replace(job, arrival_s=8 * job.arrival_s) for job in long.jobs))
+    )
     write_trace(folder / "bare_trace", replace(morning(names, seed=0), clusters=()))
     unmeasured = set(names[:2])
     gaps = tuple(pair for pair in small.pairs if not unmeasured & {pair.victim, pair.neighbour})
