@@ -76,11 +76,7 @@ class JobState:
     slowdown: float = 1.0
     rate: float = 0.0
     rate_version: int = 0  # counts changes of the rate: an end foreseen at an earlier one is void
-
-    @property
-    def device_ids(self) -> tuple[str, ...]:
-        """Devices that it runs on; empty while it waits."""
-        return tuple(device.device.id for device in self.devices)
+    device_ids: tuple[str, ...] = ()  # of `devices`: those that it runs on; empty while it waits
 
     def end_s(self) -> float:
         """When it ends at its current rate."""
@@ -101,7 +97,7 @@ class Cluster:
     devices: dict[str, SimDevice] = field(default_factory=dict)
     free: FreeDevices = field(init=False)  # present now and without a job
     node_gpus: int = 0  # devices of the largest node
-    changed_rates: list[JobState] = field(default_factory=list)  # since the clock last read them
+    changed_rates: list[JobState] = field(default_factory=list)  # every job whose rate was set, in order; only grows
     busy: int = 0  # devices with a job
     shared: int = 0  # devices with two jobs
     _unshared: dict[str, JobState] = field(default_factory=dict)  # job id -> running job without a partner
@@ -166,6 +162,7 @@ class Cluster:
         if not all(device_id in self.free for device_id in start.device_ids):
             partner = self._partner_on(start)
         state.devices = tuple(self.devices[device_id] for device_id in start.device_ids)
+        state.device_ids = tuple(start.device_ids)
         del self.waiting[start.job_id]
         self.running[start.job_id] = state
         self.free.remove(device.device for device in state.devices)
@@ -226,7 +223,7 @@ class Cluster:
         else:
             self.shared -= len(state.devices)
             self._set_partners(partner, None)
-        state.devices, state.partner, state.rate, state.slowdown = (), None, 0.0, 1.0
+        state.devices, state.device_ids, state.partner, state.rate, state.slowdown = (), (), None, 0.0, 1.0
         state.rate_version += 1
 
     def _set_partners(self, state: JobState, partner: JobState | None) -> None:

@@ -48,10 +48,10 @@ def unjoined_hosts(hosts: Sequence[Host], starts: Iterable[Start]) -> list[Host]
 
 
 def add_start(
-    state: JobState, devices: Sequence[Device], free: FreeDevices, starts: list[Start], hosts: list[Host]
+    state: JobState, devices: Sequence[Device], free: FreeDevices, starts: list[Start], started: list[Host]
 ) -> None:
-    """Append a start on free devices to `starts`, and the job to `hosts`; the devices are no longer free."""
+    """Append a start on free devices to `starts`, and the job to `started`; the devices are no longer free."""
     device_ids = tuple(device.id for device in devices)
     starts.append(Start(job_id=state.job.id, device_ids=device_ids))
-    hosts.append(Host(state=state, device_ids=device_ids, device_type=devices[0].type))
+    started.append(Host(state=state, device_ids=device_ids, device_type=devices[0].type))
     free.remove(devices)

@@ -175,6 +175,14 @@ class PlannedSharing:
         useful_hosts = [host for host in hosts if any(may_join(state, host) for state in pending)]
         if not pending or not useful_hosts:
             return []
+        if len(pending) == 1 and math.isnan(planner.max_slowdown) and planner.objective is ObjectiveKind.TOTAL_SLOWDOWN:
+            # Without a cap, which is about risk, the plan of one job is its cheapest host: no need to ask the server.
+            guest = pending[0].job
+            cheapest = min(
+                useful_hosts,
+                key=lambda host: pairs[guest.workload, host.state.job.workload, host.device_type].cost,
+            )
+            return [Start(job_id=guest.id, device_ids=cheapest.device_ids)]
         devices = [
             replace(cluster.devices[device_id].device, mode=planner.mode, residents=(planner.job(host.state, cluster),))
             for host in useful_hosts

@@ -14,7 +14,7 @@ from interfere.sim.cluster import Cluster, Decision, JobState, Start
 from interfere.sim.free_devices import FreeDevices
 from interfere.sim.schedulers.deadlines import find_timely_devices, is_infeasible, next_infeasible_s
 from interfere.sim.schedulers.duration_estimates import Estimate, Oracle
-from interfere.sim.schedulers.easy_backfill import BackfillReservation, reserve
+from interfere.sim.schedulers.easy_backfill import BackfillReservation, ExpectedEnds, reserve
 from interfere.sim.schedulers.orders import Order, in_order
 from interfere.sim.schedulers.placement import (
     Host,
@@ -45,6 +45,10 @@ class QueueScheduler:
     whole_nodes: bool = True  # a job waits for as few nodes as it can do with; else it takes any free devices
     estimate: Estimate = field(default_factory=Oracle)  # of run times, for EASY
     _next_sharing_s: float = 0.0
+    _ends: ExpectedEnds = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._ends = ExpectedEnds(self.estimate)
 
     def decide(self, cluster: Cluster) -> Decision:
         """In order: a job starts on free devices, else beside a host, else it waits, and without backfill all later
@@ -80,7 +84,7 @@ class QueueScheduler:
     ) -> tuple[list[Start], list[JobState]]:
         """Starts, and the jobs that found no free devices: `sharing` was offered these."""
         free = cluster.free.copy()
-        hosts = running_hosts(cluster) if sharing is not None else []
+        hosts: list[Host] = []
         starts: list[Start] = []
         blocked: list[JobState] = []
         too_large: set[tuple[int, tuple[str, ...]]] = set()  # (size, pools) without devices: these only get fewer
@@ -96,7 +100,7 @@ class QueueScheduler:
             if not free and sharing is None:
                 break
         if sharing is not None and blocked:
-            starts += sharing.join(blocked, hosts, cluster)
+            starts += sharing.join(blocked, [*running_hosts(cluster), *hosts], cluster)
         return starts, blocked
 
     def _start_with_reservation(
@@ -105,16 +109,20 @@ class QueueScheduler:
         """Starts, and the jobs that found no free devices which they may take: `sharing` was offered these."""
         free, node_gpus = cluster.free.copy(), self._node_gpus(cluster)
         unreserved = free
-        hosts = running_hosts(cluster) if sharing is not None else []
+        hosts: list[Host] = []
         starts: list[Start] = []
         blocked: list[JobState] = []
         started: list[tuple[JobState, tuple[Device, ...]]] = []
         reservation: BackfillReservation | None = None
+        too_large: set[tuple[int, tuple[str, ...]]] = set()  # (size, pools) without devices: these only get fewer
         for state in queue:
-            if reservation is None:
-                devices = free.find(state.job.gpus, state.job.pools, node_gpus)
+            request = (state.job.gpus, state.job.pools)
+            devices: tuple[Device, ...] = ()
+            if request not in too_large and (devices := free.find(*request, node_gpus)):
+                if reservation is not None:
+                    devices = reservation.allowed(devices, unreserved, state, cluster, node_gpus)
             else:
-                devices = reservation.find(free, unreserved, state, cluster, node_gpus)
+                too_large.add(request)
             if devices:
                 add_start(state, devices, free, starts, hosts)
                 started.append((state, devices))
@@ -125,13 +133,13 @@ class QueueScheduler:
             if not free and sharing is None:
                 break
             if len(blocked) == 1:
-                reservation = reserve(state, free, started, cluster, self.estimate, node_gpus)
+                reservation = reserve(state, free, started, cluster, self._ends, node_gpus)
                 if reservation is not None:
                     reserved_ids = reservation.device_ids
                     unreserved = free.copy()
                     unreserved.remove(cluster.devices[device_id].device for device_id in reserved_ids)
         if sharing is not None and blocked:
-            starts += sharing.join(blocked, hosts, cluster, reservation)
+            starts += sharing.join(blocked, [*running_hosts(cluster), *hosts], cluster, reservation)
         return starts, blocked
 
     def _start_in_strict_order(

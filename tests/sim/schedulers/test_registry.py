@@ -1,5 +1,8 @@
 """Names of schedulers, and what the schedulers of slowdowns do."""
 
+import math
+
+import numpy as np
 import pytest
 
 from interfere.errors import InvalidInputError
@@ -10,6 +13,7 @@ from interfere.sim.replay import replay
 from interfere.sim.schedulers.duration_estimates import History
 from interfere.sim.schedulers.learning import LearningScheduler
 from interfere.sim.schedulers.orders import Fifo, LeastAttained
+from interfere.sim.schedulers.planner import PlannedSharing, ServerPlanner
 from interfere.sim.schedulers.preemptive import PreemptiveScheduler
 from interfere.sim.schedulers.queue import QueueScheduler
 from interfere.sim.schedulers.registry import (
@@ -22,7 +26,7 @@ from interfere.sim.schedulers.registry import (
 )
 from interfere.sim.truth import TableTruth
 from interfere.sim.world import World
-from tests.sim.small_worlds import MODE, USUAL, job, sharings, truth, world
+from tests.sim.small_worlds import MODE, NAMES, USUAL, job, sharings, truth, world
 
 KNOWN = true_beliefs(USUAL)
 SETTINGS = SchedulerSettings(predictor=KNOWN, profiles=KNOWN.profiles, mode=MODE)
@@ -152,3 +156,27 @@ def test_observations_change_the_next_decision() -> None:
         return float(done.completion_s.mean())
 
     assert slow(learn=True) < slow(learn=False) - 100
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_the_plan_of_one_job_is_the_servers(seed: int) -> None:
+    """One waiting job and several hosts: its host by the short cut costs as much as the one that the server chooses."""
+    rng = np.random.default_rng(seed)
+    slowdowns = np.exp(rng.uniform(0.0, 0.8, (3, 3)))
+    table = truth(*(tuple(row) for row in slowdowns.tolist()))
+    known = true_beliefs(table)
+    jobs = [job(f"h{k}", 0, 100, str(rng.choice(NAMES))) for k in range(4)]
+    made = world(*jobs, job("guest", 1, 10, str(rng.choice(NAMES))), count=4)
+    names = {one.id: one.workload for one in made.jobs}
+
+    def costs_and_decisions(max_slowdown: float) -> tuple[list[float], int]:
+        planner = ServerPlanner(predictor=known, profiles=known.profiles, mode=MODE, max_slowdown=max_slowdown)
+        scheduler = QueueScheduler(order=Fifo(), sharing=PlannedSharing(planner=planner))
+        first = next(s for s in replay(made, TableTruth([table]), scheduler).spans if s.job_id == "guest")
+        sides = [table.index[names["guest"]], table.index[names[first.partner_id]]] if first.partner_id else []
+        return [float(table.table[np.ix_(sides, sides)].sum())], planner.decisions
+
+    (cost, asked), (by_server, asked_server) = costs_and_decisions(math.nan), costs_and_decisions(100.0)
+    assert cost == by_server
+    assert asked == 0
+    assert asked_server >= bool(cost[0])  # a cap that forbids nothing: the server was asked
