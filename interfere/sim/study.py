@@ -10,17 +10,15 @@ overloaded counts nowhere.
 """
 
 import math
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
 
 import numpy as np
 
 from interfere.errors import InvalidInputError
-from interfere.sim.cluster import Scheduler, Truth
-from interfere.sim.replay import Replayed, replay
+from interfere.sim.cluster import Truth
+from interfere.sim.replay import Replayed
 from interfere.sim.schedulers.registry import deadline_baseline_of, reference_of
 from interfere.sim.score import (
     Score,
@@ -29,26 +27,10 @@ from interfere.sim.score import (
     deadlines_met_by_day,
     score,
 )
-from interfere.sim.trace_worlds import days_spanned, has_ties, redraw_days, scale_to_load, shuffle_ties
+from interfere.sim.study_runs import Make, Run, TracePlan, run_all
+from interfere.sim.trace_worlds import days_spanned
 from interfere.sim.uncertainty import MIN_DAYS, UncertainMean, mean_over_days
 from interfere.sim.world import World
-
-Make = Callable[[str], Scheduler]
-"""Name of a scheduler -> a new one."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
-    """One scheduler on one trace."""
-
-    policy: str
-    world: str
-    draw: int  # 0: as recorded
-    tie: int  # 0: jobs of one second in the order of the trace; else the number of the order drawn
-    load: float  # offered, before edge devices are added or taken away
-    score: Score
-    seconds: float  # that the replay took
-    replayed: Replayed | None  # of draw 0, in the order of the trace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +59,7 @@ class Study:
     deadlines: tuple[Line, ...]  # worlds with deadlines, whatever their load
     cap: float
     dropped: tuple[str, ...]  # further draws with too much load
+    interrupted: bool = False  # is it of the traces that were done when the user stopped it?
 
 
 def study(
@@ -106,20 +89,8 @@ def study(
         names = list(dict.fromkeys(name for policy in names for name in (reference_of(policy), policy) if name))
     if not names:
         raise InvalidInputError("no policy to replay", value="none", remedy="name one with --policy")
-    runs: list[Run] = []
-    for world in worlds:
-        for draw in range(draws + 1):
-            drawn = draw_trace(world, draw, load, seed)
-            prepared = prepare(drawn) if prepare is not None else drawn
-            orders = [prepared]
-            if draw == 0 and has_ties(prepared):
-                orders += [shuffle_ties(prepared, seed * 1000 + tie) for tie in range(1, tie_draws + 1)]
-            for name in names:
-                for tie, trace in enumerate(orders):
-                    run = _run(name, make(name), trace, truth, cap, Place(world.name, draw, tie, drawn.load))
-                    runs.append(run)
-                    if report is not None:
-                        report(_progress(run, draws))
+    plan = TracePlan(worlds=worlds, draws=draws, tie_draws=tie_draws, load=load, prepare=prepare, seed=seed)
+    runs, interrupted = run_all(plan, truth, names, make, cap, report)
     with_deadlines = {world.name for world in worlds if world.has_deadlines}
     heavy = {run.world for run in runs if run.draw == 0 and run.load >= 1} - with_deadlines
     plain = [run for run in runs if run.world not in with_deadlines]
@@ -133,49 +104,8 @@ def study(
         deadlines=lines([run for run in runs if run.world in with_deadlines]),
         cap=cap,
         dropped=tuple(dict.fromkeys(dropped)),
+        interrupted=interrupted,
     )
-
-
-def draw_trace(world: World, draw: int, load: float | None, seed: int) -> World:
-    """One trace of a world: as recorded for draw 0, else of redrawn days; stretched to the load where one is given."""
-    drawn = world if draw == 0 else redraw_days(world, seed * 1000 + draw)
-    return drawn if load is None else scale_to_load(drawn, load)
-
-
-class Place(NamedTuple):
-    """Which trace of a study a run is on."""
-
-    world: str
-    draw: int
-    tie: int
-    load: float
-
-
-def _run(name: str, scheduler: Scheduler, trace: World, truth: Truth, cap: float, place: Place) -> Run:
-    started = time.perf_counter()
-    replayed = replay(trace, truth, scheduler)
-    seconds = time.perf_counter() - started
-    return Run(
-        policy=name,
-        world=place.world,
-        draw=place.draw,
-        tie=place.tie,
-        load=place.load,
-        score=score([replayed], cap),
-        seconds=seconds,
-        replayed=replayed if place.draw == place.tie == 0 else None,
-    )
-
-
-def _progress(run: Run, draws: int) -> str:
-    order = f" tie order {run.tie}" if run.tie else ""
-    text = (
-        f"{run.world} draw {run.draw}/{draws}{order} load {run.load:.2f} {run.policy}: mean completion "
-        f"{run.score.mean_completion_s:,.0f} s, "
-    )
-    if run.score.with_deadline:
-        text += f"{run.score.satisfaction:.1%} of deadlines met, "
-    return f"{text}{run.seconds:.1f} s"
 
 
 def _lines(runs: Sequence[Run], names: Sequence[str], cap: float) -> tuple[Line, ...]:

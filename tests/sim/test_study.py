@@ -1,6 +1,7 @@
 """Studies of several schedulers: traces are paired, overload and deadlines are groups of their own."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from interfere.sim.beliefs import true_beliefs
 from interfere.sim.cluster import Scheduler
 from interfere.sim.edge_world import EdgeSetting, draw_deadlines, edge_beliefs, edge_truth, with_deadlines
 from interfere.sim.schedulers.registry import SchedulerSettings, make_scheduler
-from interfere.sim.study import study
+from interfere.sim.study import Study, study
 from interfere.sim.trace_worlds import stretches
 from interfere.sim.truth import TableTruth
 from interfere.sim.uncertainty import UncertainMean
@@ -156,3 +157,32 @@ def test_redraws_change_the_spread_and_not_the_interval_of_the_mean() -> None:
     assert (four.mean, four.interval) == (none.mean, none.interval)
     assert none.spread.population == "7 recorded days"
     assert four.spread.population.endswith("traces")
+
+
+def test_an_interrupt_keeps_the_traces_that_are_done() -> None:
+    """Two policies on two worlds: stopped in the second world, the first one's lines are as without it."""
+    calm = world(*(job(f"j{k}", 100.0 * k, 50) for k in range(20)))
+    worlds = [calm, replace(calm, name="second")]
+
+    def stop_after(count: int) -> tuple[Study, list[str]]:
+        told: list[str] = []
+
+        def report(text: str) -> None:
+            told.append(text)
+            if len(told) == count:
+                raise KeyboardInterrupt
+
+        names = ["fifo", "sjf+easy"]
+        return study(worlds, TableTruth([USUAL]), names, lambda n: make_scheduler(n, SETTINGS), report=report), told
+
+    stopped, told = stop_after(3)
+    assert stopped.interrupted
+    assert [(run.world, run.policy) for run in stopped.runs] == [("w", "fifo"), ("w", "sjf+easy")]
+    assert stopped.stable[0].score.jobs == 20
+    assert told[0].startswith("1 of 4: w draw 0/0 load ")
+    assert told[0].endswith(" left")
+    with pytest.raises(KeyboardInterrupt):  # nothing is done yet
+        stop_after(1)
+    whole, told = stop_after(0)
+    assert not whole.interrupted
+    assert "left" not in told[-1]

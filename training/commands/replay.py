@@ -12,6 +12,9 @@ from training.commands.options import Seed
 app = typer.Typer(add_completion=False)
 
 
+INTERRUPTED = 130  # exit code, as a shell has it
+
+
 class Predict(StrEnum):
     """What sharing is decided by; the truth moves the clock in any case."""
 
@@ -143,7 +146,8 @@ def replay(
 
     Every policy gets the same order, estimates and rights to stop jobs with sharing off and on. Worlds that are offered
     more than they can serve are reported apart. With --deadlines, policies are compared by the deadlines they meet. An
-    option that would change nothing is refused.
+    option that would change nothing is refused. Interrupted (Ctrl-C), it reports the traces that are done and ends
+    with exit code 130.
     """
     from training.replay.answer import answer_question
     from training.replay.question import Question
@@ -183,3 +187,5 @@ def replay(
     emit(document(answer, written), summary(answer), as_json=as_json)
     for path in written:
         progress_note(str(path))
+    if answer.study.interrupted:
+        raise typer.Exit(INTERRUPTED)

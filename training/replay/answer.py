@@ -110,6 +110,8 @@ def answer_question(question: Question, *, report: Callable[[str], None] | None 
     )
     if result.dropped:
         notes.append(f"draws with an offered load of 1 or more count nowhere: {', '.join(result.dropped)}")
+    if result.interrupted:
+        notes.insert(0, "interrupted: of the traces that every policy was replayed on by then")
     return Answer(question=question, coverage=coverage, study=result, notes=tuple(notes), deadline_draws=deadline_draws)
 
 

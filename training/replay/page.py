@@ -7,7 +7,8 @@ from importlib.resources import files
 from typing import TYPE_CHECKING
 
 from interfere.data.html_page.html_builder import Html, tag
-from interfere.sim.study import Line, Run
+from interfere.sim.study import Line
+from interfere.sim.study_runs import Run
 from training.replay.answer import Answer
 from training.replay.plots import (
     change_by_policy,

@@ -8,7 +8,8 @@ import numpy as np
 
 from interfere.sim.replay import Replayed
 from interfere.sim.schedulers.registry import DEADLINE_BASELINE, parse_name
-from interfere.sim.study import Line, Run
+from interfere.sim.study import Line
+from interfere.sim.study_runs import Run
 from interfere.sim.uncertainty import CONFIDENCE, UncertainMean
 
 if TYPE_CHECKING:  # matplotlib is imported when a figure is drawn

@@ -10,7 +10,7 @@ from typing import Any
 from interfere.data.parquet import write_atomically
 from interfere.sim.edge_world import save_draws
 from interfere.sim.score import Score
-from interfere.sim.study import Run
+from interfere.sim.study_runs import Run
 from training.replay.answer import Answer
 from training.replay.page import page
 from training.replay.tables import verdicts
