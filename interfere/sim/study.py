@@ -19,7 +19,7 @@ import numpy as np
 from interfere.errors import InvalidInputError
 from interfere.sim.cluster import Truth
 from interfere.sim.replay import Replayed
-from interfere.sim.schedulers.registry import deadline_baseline_of, reference_of
+from interfere.sim.schedulers.names import deadline_baseline_of, reference_of
 from interfere.sim.score import (
     Score,
     best_effort_by_day,

@@ -29,7 +29,8 @@ from interfere.sim.edge_world import (
     edge_truth,
     with_deadlines,
 )
-from interfere.sim.schedulers.registry import DEADLINE_BASELINE, DEADLINE_DEFAULT, SchedulerSettings, make_scheduler
+from interfere.sim.schedulers.names import DEADLINE_BASELINE, DEADLINE_DEFAULT
+from interfere.sim.schedulers.registry import SchedulerSettings, make_scheduler
 from interfere.sim.study import Line, Study, study
 from interfere.sim.trace_worlds import stretches, worlds_of
 from interfere.sim.truth import TableTruth, TruthTable, truth_of

@@ -22,12 +22,8 @@ from interfere.sim.edge_world import (
     with_deadlines,
 )
 from interfere.sim.schedulers.learning import LearningScheduler
-from interfere.sim.schedulers.registry import (
-    SchedulerSettings,
-    make_scheduler,
-    one_gpu_name,
-    parse_name,
-)
+from interfere.sim.schedulers.names import one_gpu_name, parse_name
+from interfere.sim.schedulers.registry import SchedulerSettings, make_scheduler
 from interfere.sim.study import Study, study
 from interfere.sim.trace_worlds import TraceWorlds, days_spanned, has_ties, worlds_of
 from interfere.sim.truth import TableTruth, TruthTable, truth_of

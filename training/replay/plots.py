@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from interfere.sim.replay import Replayed
-from interfere.sim.schedulers.registry import DEADLINE_BASELINE, parse_name
+from interfere.sim.schedulers.names import DEADLINE_BASELINE, parse_name
 from interfere.sim.study import Line
 from interfere.sim.study_runs import Run
 from interfere.sim.uncertainty import CONFIDENCE, UncertainMean

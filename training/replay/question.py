@@ -11,12 +11,7 @@ from interfere.errors import InvalidInputError
 from interfere.sim.edge_world import (
     CHECKPOINT_S,
 )
-from interfere.sim.schedulers.registry import (
-    DEADLINE_DEFAULT,
-    DEFAULT,
-    canonical_name,
-    parse_name,
-)
+from interfere.sim.schedulers.names import DEADLINE_DEFAULT, DEFAULT, canonical_name, parse_name
 
 TIRESIAS_CHECKPOINT_S = 62.0  # the mean that Tiresias measured (Gu et al., NSDI 2019)
 HIDDEN_SHARE = 0.3

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from interfere.data.html_page.html_builder import Html, tag
-from interfere.sim.schedulers.registry import DEADLINE_BASELINE, parse_name
+from interfere.sim.schedulers.names import DEADLINE_BASELINE, parse_name
 from interfere.sim.score import Score
 from interfere.sim.study import Line, Study
 from interfere.sim.uncertainty import CONFIDENCE, MIN_DAYS, Interval, UncertainMean

@@ -12,18 +12,12 @@ from interfere.sim.cluster import Cluster, Decision
 from interfere.sim.replay import replay
 from interfere.sim.schedulers.duration_estimates import History
 from interfere.sim.schedulers.learning import LearningScheduler
+from interfere.sim.schedulers.names import canonical_name, parse_name, reference_of, registered_names
 from interfere.sim.schedulers.orders import Fifo, LeastAttained
 from interfere.sim.schedulers.planner import PlannedSharing, ServerPlanner
 from interfere.sim.schedulers.preemptive import PreemptiveScheduler
 from interfere.sim.schedulers.queue import QueueScheduler
-from interfere.sim.schedulers.registry import (
-    SchedulerSettings,
-    canonical_name,
-    make_scheduler,
-    parse_name,
-    reference_of,
-    registered_names,
-)
+from interfere.sim.schedulers.registry import SchedulerSettings, make_scheduler
 from interfere.sim.truth import TableTruth
 from interfere.sim.world import World
 from tests.sim.small_worlds import MODE, NAMES, USUAL, job, sharings, truth, world
