@@ -23,6 +23,14 @@ class Predict(StrEnum):
     MEAN = "mean"
 
 
+class Unknown(StrEnum):
+    """What jobs do whose workload the truth lacks."""
+
+    ALONE = "alone"
+    MEDIAN = "median"
+    WORST = "worst"
+
+
 @app.command()
 def replay(
     trace: Annotated[Path, typer.Argument(help="Folder of a trace (`interfere data import helios` or `philly`).")],
@@ -72,6 +80,13 @@ def replay(
     fill: Annotated[
         bool, typer.Option("--fill", help="Let a model stand in for pairs that the truth lacks; else they never share.")
     ] = False,
+    unknown: Annotated[
+        Unknown,
+        typer.Option(
+            help="What jobs do whose workload the truth lacks: run alone, or share as the median or the worst measured "
+            "pair (a scenario; they never count as covered)."
+        ),
+    ] = Unknown.ALONE,
     device_type: Annotated[str, typer.Option(help="Of the truth, where the table has several.")] = "",
     mode: Annotated[str, typer.Option(help="Sharing mode of the truth, where the table has several.")] = "",
     gpus: Annotated[int | None, typer.Option(min=1, help="Devices, for a trace that does not say.")] = None,
@@ -164,6 +179,7 @@ def replay(
         error=error,
         cap=cap,
         fill=fill,
+        unknown=unknown.value,
         device_type=device_type,
         mode=mode,
         gpus=gpus,

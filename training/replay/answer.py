@@ -26,7 +26,7 @@ from interfere.sim.schedulers.names import one_gpu_name, parse_name
 from interfere.sim.schedulers.registry import SchedulerSettings, make_scheduler
 from interfere.sim.study import Study, study
 from interfere.sim.trace_worlds import TraceWorlds, days_spanned, has_ties, worlds_of
-from interfere.sim.truth import TableTruth, TruthTable, truth_of
+from interfere.sim.truth import UNKNOWN_ALONE, TableTruth, TruthTable, assume_unknown, truth_of
 from interfere.sim.world import World
 from training.replay.coverage import Coverage, coverage_of, require_coverage
 from training.replay.question import COUNTED_CAP, Question, check_options
@@ -68,6 +68,9 @@ def answer_question(question: Question, *, report: Callable[[str], None] | None 
         require_coverage(coverage, truth, trace_worlds.worlds)
         question = replace(question, policies=_policies(question, coverage))
     note(coverage.note())
+    if question.unknown != UNKNOWN_ALONE:
+        names = [job.workload for world in trace_worlds.worlds for job in world.jobs]
+        truth = assume_unknown(truth, names, question.unknown)
     note(truth.note())
     note(trace_worlds.note())
     if not question.guest_may_stay:

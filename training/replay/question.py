@@ -8,10 +8,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from interfere.errors import InvalidInputError
-from interfere.sim.edge_world import (
-    CHECKPOINT_S,
-)
+from interfere.sim.edge_world import CHECKPOINT_S
 from interfere.sim.schedulers.names import DEADLINE_DEFAULT, DEFAULT, canonical_name, parse_name
+from interfere.sim.truth import UNKNOWN_ALONE
 
 TIRESIAS_CHECKPOINT_S = 62.0  # the mean that Tiresias measured (Gu et al., NSDI 2019)
 HIDDEN_SHARE = 0.3
@@ -33,6 +32,7 @@ class Question:
     error: float = 0.0
     cap: float | None = None  # inf: none
     fill: bool = False
+    unknown: str = UNKNOWN_ALONE
     device_type: str = ""
     mode: str = ""
     gpus: int | None = None
@@ -90,6 +90,8 @@ def check_options(question: Question) -> None:
         ("--online", question.online, shares, "a policy that shares"),
         ("--error", question.error > 0, shares, "a policy that shares"),
         ("--cap", question.cap is not None, shares, "a policy that shares"),
+        ("--unknown", question.unknown != UNKNOWN_ALONE, shares, "a policy that shares"),
+        ("--unknown", question.unknown != UNKNOWN_ALONE, question.predict != "model", "--predict truth or mean"),
         ("--most-shared-gpus", question.most_shared_gpus is not None, shares, "a policy that shares"),
         (
             "--guest-may-stay and --guest-ends-first",

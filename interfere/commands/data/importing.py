@@ -38,6 +38,14 @@ Out = Annotated[
 ]
 
 
+Workloads = Annotated[
+    Path | None,
+    typer.Option(
+        help="CSV `pattern,workload`: regular expressions of job names. Default: the name itself.", show_default=False
+    ),
+]
+
+
 @app.command()
 def gavel(
     path: Annotated[Path, typer.Argument(help="Gavel's oracle_throughputs.json or simulation_throughputs.json.")],
@@ -92,6 +100,48 @@ def philly(
 
     imported = import_philly(path, throughputs=throughputs, device_type=device, name=out.resolve().name)
     _write(out, imported, as_json=as_json)
+
+
+@app.command(name="csv")
+def job_csv(
+    path: Annotated[Path, typer.Argument(help="CSV file with one row a job.")],
+    out: Out,
+    column: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="FIELD=COLUMN, repeatable: job_id, arrival, gpus, duration (or start and end), name, user, vc, "
+            "status. A field that is left out has the column of its own name.",
+            show_default=False,
+        ),
+    ] = None,
+    workloads: Workloads = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Import jobs from a CSV file as a trace: times in seconds, or as 2026-11-22T10:00:00."""
+    from interfere.data.importers.site_traces.job_csv import import_job_csv
+    from interfere.data.importers.site_traces.workload_map import column_map, read_workload_map
+
+    names = read_workload_map(workloads) if workloads is not None else None
+    imported = import_job_csv(path, column_map(column or ()), workloads=names, name=out.resolve().name)
+    _write(out, imported, as_json=as_json)
+
+
+@app.command()
+def sacct(
+    path: Annotated[Path, typer.Argument(help="Output of `sacct --allusers --allocations --parsable2 --format=...`.")],
+    out: Out,
+    workloads: Workloads = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Import the accounting of a Slurm cluster as a job trace.
+
+    Needs the columns JobID,JobName,User,Partition,State,Submit,Start,End,AllocTRES.
+    """
+    from interfere.data.importers.site_traces.sacct import import_sacct
+    from interfere.data.importers.site_traces.workload_map import read_workload_map
+
+    names = read_workload_map(workloads) if workloads is not None else None
+    _write(out, import_sacct(path, workloads=names, name=out.resolve().name), as_json=as_json)
 
 
 @app.command()

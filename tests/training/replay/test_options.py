@@ -61,6 +61,14 @@ CASES = {
         first=f"--policy {UNSHARED}", second=f"--policy {UNSHARED} --most-shared-gpus 1", refused=BOTH
     ),
     "fill": Case(first="--truth {gaps}", second="--truth {gaps} --fill"),
+    "unknown": Case(first="--truth {without_one}", second="--truth {without_one} --unknown median"),
+    "unknown, at worst": Case(
+        first="--truth {without_one} --unknown median", second="--truth {without_one} --unknown worst"
+    ),
+    "unknown, no policy shares": Case(
+        first=f"--policy {UNSHARED}", second=f"--policy {UNSHARED} --unknown worst", refused=BOTH
+    ),
+    "unknown, a model": Case(first="", second="--predict model --unknown worst", refused=BOTH),
     "device_type": Case(
         first="--truth {two_types} --mode timeslice --device-type fast",
         second="--truth {two_types} --mode timeslice --device-type slow",
@@ -132,6 +140,11 @@ def inputs(small: Table, tmp_path_factory: pytest.TempPathFactory) -> dict[str, 
     for table in (
         replace(small, name="truth"),
         Table(name="gaps", jobs=small.jobs, pairs=gaps),
+        Table(
+            name="without_one",
+            jobs=tuple(job for job in small.jobs if job.workload != names[0]),
+            pairs=tuple(pair for pair in small.pairs if names[0] not in (pair.victim, pair.neighbour)),
+        ),
         Table(name="two_types", jobs=jobs, pairs=pairs),
     ):
         (folder / table.name).mkdir()
