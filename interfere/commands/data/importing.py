@@ -127,6 +127,27 @@ def job_csv(
 
 
 @app.command()
+def pods(
+    path: Annotated[Path, typer.Argument(help="Output of `kubectl get pods --all-namespaces --output json`.")],
+    out: Out,
+    workloads: Workloads = None,
+    name_label: Annotated[
+        str, typer.Option(help="Label whose value names the job; default: the pod's name.", show_default=False)
+    ] = "",
+    resource: Annotated[str, typer.Option(help="Resource that counts the devices of a pod.")] = "nvidia.com/gpu",
+    as_json: JsonFlag = False,
+) -> None:
+    """Import the pods of a Kubernetes cluster as a job trace."""
+    from interfere.data.importers.site_traces.pods import import_pods
+    from interfere.data.importers.site_traces.workload_map import read_workload_map
+
+    names = read_workload_map(workloads) if workloads is not None else None
+    trace_name = out.resolve().name
+    imported = import_pods(path, workloads=names, name_label=name_label, resource=resource, name=trace_name)
+    _write(out, imported, as_json=as_json)
+
+
+@app.command()
 def sacct(
     path: Annotated[Path, typer.Argument(help="Output of `sacct --allusers --allocations --parsable2 --format=...`.")],
     out: Out,

@@ -1,2 +1,2 @@
-"""Importers of job histories that sites have: `sacct` of Slurm, `job_csv` of anything else; `workload_map` names their
-workloads."""
+"""Importers of job histories that sites have: `sacct` of Slurm, `pods` of Kubernetes, `job_csv` of anything else;
+`workload_map` names their workloads."""
