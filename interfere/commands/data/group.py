@@ -1,5 +1,6 @@
 """Import, list, check and describe tables of measurements."""
 
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Annotated
 
@@ -11,6 +12,7 @@ from interfere.commands.data.card import card
 from interfere.commands.data.facts import facts
 from interfere.commands.options import DEFAULT_WORK, Work
 from interfere.commands.output import JsonFlag, emit
+from interfere.commands.siblings import sibling_function
 
 app = typer.Typer(help=__doc__, no_args_is_help=True, add_completion=False, rich_markup_mode=None)
 app.add_typer(importing.app, name="import")
@@ -76,6 +78,8 @@ def check(folder: Folder = None, as_json: JsonFlag = False) -> None:
 
 app.command()(card)
 app.command()(facts)
+for _entry in entry_points(group="interfere.commands.data"):  # of the packages beside this one
+    app.command(_entry.name)(sibling_function(_entry))
 
 
 @app.command()
