@@ -18,9 +18,9 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 import interfere
-from interfere.commands.siblings import require_own
 from interfere.errors import InterfereError, InvalidInputError, UnfitError
 from interfere.installation import HOME, extra_of, install_line
+from interfere.siblings import require_own
 
 ENTRY_POINTS = "interfere.commands"
 ENCODER = "features"  # imported by training and serving; registers no command of its own

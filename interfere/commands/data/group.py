@@ -12,7 +12,7 @@ from interfere.commands.data.card import card
 from interfere.commands.data.facts import facts
 from interfere.commands.options import DEFAULT_WORK, Work
 from interfere.commands.output import JsonFlag, emit
-from interfere.commands.siblings import sibling_function
+from interfere.siblings import sibling_function
 
 app = typer.Typer(help=__doc__, no_args_is_help=True, add_completion=False, rich_markup_mode=None)
 app.add_typer(importing.app, name="import")
