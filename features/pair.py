@@ -90,55 +90,80 @@ class FeatureEncoder:
             )
         out = np.empty((len(victims), 2 * width + len(CONTENTION_COLUMNS)), dtype=np.float32)
         out[:, :width], out[:, width : 2 * width] = victims, neighbours
-        for k, column in enumerate(_contention(victims, neighbours)):
-            out[:, 2 * width + k] = column
+        out[:, 2 * width :] = _contention(victims, neighbours).T
         return out
 
 
-def _contention(victims: NDArray[np.float32], neighbours: NDArray[np.float32]) -> tuple[NDArray[np.float64], ...]:
-    """Return the columns of `CONTENTION_COLUMNS`, each float64[p]."""
+# Job columns that contention is computed from; the names below are their places in what `_contending_facts` returns.
+_CONTENDING_COLUMNS = (
+    "busy_frac",
+    "log_step_time_s",
+    "log_busy_mean_s",
+    "log_idle_mean_s",
+    "log_memory_peak_mib",
+    "peak_bandwidth_frac",
+    "peak_flops_frac",
+    "memory_peak_device_frac",
+    "gpu_util_frac",
+    "memory_util_frac",
+    "sm_active_frac",
+    "dram_active_frac",
+    "log_static_step_time_s",
+    "static_busy_frac",
+)
+(
+    _BUSY,
+    _STEP,
+    _BURST,
+    _IDLE,
+    _MEMORY,
+    _BANDWIDTH,
+    _FLOPS,
+    _SHARE,
+    _UTIL,
+    _MEMORY_UTIL,
+    _SM,
+    _DRAM,
+    _STATIC,
+    _STATIC_BUSY,
+) = range(len(_CONTENDING_COLUMNS))
+_INDICES = [job.COLUMNS.index(name) for name in _CONTENDING_COLUMNS]
 
-    def column_of(rows: NDArray[np.float32], name: str) -> NDArray[np.float64]:
-        return rows[:, job.COLUMNS.index(name)].astype(np.float64)
 
-    def columns_of_both(name: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        return column_of(victims, name), column_of(neighbours, name)
+def _contending_facts(rows: NDArray[np.float32]) -> NDArray[np.float64]:
+    """float64[c, p]: the columns of p jobs that contention is computed from, each contiguous."""
+    return rows.T[_INDICES].astype(np.float64, order="C")
 
-    busy_v, busy_n = columns_of_both("busy_frac")
-    step_v, step_n = columns_of_both("log_step_time_s")
-    burst_v, burst_n = columns_of_both("log_busy_mean_s")
-    memory_v, memory_n = columns_of_both("log_memory_peak_mib")
-    bandwidth_v, bandwidth_n = columns_of_both("peak_bandwidth_frac")
-    flops_v, flops_n = columns_of_both("peak_flops_frac")
-    memory_share_v, memory_share_n = columns_of_both("memory_peak_device_frac")
-    util_v, util_n = columns_of_both("gpu_util_frac")
-    memory_util_v, memory_util_n = columns_of_both("memory_util_frac")
-    sm_v, sm_n = columns_of_both("sm_active_frac")
-    dram_v, dram_n = columns_of_both("dram_active_frac")
-    static_v, static_n = columns_of_both("log_static_step_time_s")
-    static_busy_v, static_busy_n = columns_of_both("static_busy_frac")
-    busiest_demand = np.fmax(np.fmax(bandwidth_v + bandwidth_n, flops_v + flops_n), static_busy_v + static_busy_n)
-    return (
-        busy_v + busy_n,
-        np.maximum(0.0, busy_v + busy_n - 1.0),
-        busy_v * busy_n,
-        np.log1p(busy_v * busy_n),
-        step_v - step_n,
-        burst_v - burst_n,
-        column_of(victims, "log_idle_mean_s") - burst_n,
-        np.log1p(np.expm1(memory_v) + np.expm1(memory_n)),
-        bandwidth_v + bandwidth_n,
-        np.maximum(0.0, bandwidth_v + bandwidth_n - 1.0),
-        flops_v + flops_n,
-        memory_share_v + memory_share_n,
-        util_v + util_n,
-        np.maximum(0.0, util_v + util_n - 1.0),
-        util_v * util_n,
-        memory_util_v + memory_util_n,
-        np.maximum(0.0, memory_util_v + memory_util_n - 1.0),
-        np.maximum(0.0, sm_v + sm_n - 1.0),
-        np.maximum(0.0, dram_v + dram_n - 1.0),
-        static_v - static_n,
-        static_busy_v * static_busy_n,
-        np.log(np.maximum(1.0, busiest_demand)),
+
+def _contention(victims: NDArray[np.float32], neighbours: NDArray[np.float32]) -> NDArray[np.float64]:
+    """float64[22, p]: the columns of `CONTENTION_COLUMNS`."""
+    victim, neighbour = _contending_facts(victims), _contending_facts(neighbours)
+    total, product, difference = victim + neighbour, victim * neighbour, victim - neighbour
+    excess = np.maximum(0.0, total - 1.0)
+    busiest_demand = np.fmax(np.fmax(total[_BANDWIDTH], total[_FLOPS]), total[_STATIC_BUSY])
+    return np.array(
+        (
+            total[_BUSY],
+            excess[_BUSY],
+            product[_BUSY],
+            np.log1p(product[_BUSY]),
+            difference[_STEP],
+            difference[_BURST],
+            victim[_IDLE] - neighbour[_BURST],
+            np.log1p(np.expm1(victim[_MEMORY]) + np.expm1(neighbour[_MEMORY])),
+            total[_BANDWIDTH],
+            excess[_BANDWIDTH],
+            total[_FLOPS],
+            total[_SHARE],
+            total[_UTIL],
+            excess[_UTIL],
+            product[_UTIL],
+            total[_MEMORY_UTIL],
+            excess[_MEMORY_UTIL],
+            excess[_SM],
+            excess[_DRAM],
+            difference[_STATIC],
+            product[_STATIC_BUSY],
+            np.log(np.maximum(1.0, busiest_demand)),
+        )
     )

@@ -5,7 +5,8 @@ What a scheduler or a notebook imports, each with an example in its docstring:
 - `PolicyClient` asks a server for predictions and decisions, and reports what was measured.
 - `Job`, `Device`, `Limits` and `Snapshot` say what is pending and running, and what a decision may do.
 - `Plan`, `Action` and `ActionKind` are the decision; `Progress` reports how fast a job ran.
-- `JobProfile` and `KernelStat` hold the facts about a job; `load_table` reads a table of measurements.
+- `JobProfile` and `KernelStat` hold the facts about a job; `load_table` reads a table of measurements, and
+  `import_spreadsheet` makes one of a file or DataFrame of yours.
 - `match_pairs` finds the cheapest pairing by a matrix of costs, with a proof.
 - `InterfereError` is the base of every error that is raised on purpose (`interfere.errors` has the tree).
 
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from interfere.client import PolicyClient
+    from interfere.data.importers.spreadsheet.from_python import import_spreadsheet
     from interfere.data.loading import load_table
     from interfere.errors import InterfereError
     from interfere.matching.exact import match_pairs
@@ -49,12 +51,14 @@ __all__ = [
     "Progress",
     "Snapshot",
     "__version__",
+    "import_spreadsheet",
     "load_table",
     "match_pairs",
 ]
 
 _MODULES = {
     "interfere.client": ("PolicyClient",),
+    "interfere.data.importers.spreadsheet.from_python": ("import_spreadsheet",),
     "interfere.data.loading": ("load_table",),
     "interfere.errors": ("InterfereError",),
     "interfere.matching.exact": ("match_pairs",),

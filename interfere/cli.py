@@ -11,7 +11,6 @@ import sys
 from difflib import get_close_matches
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,6 +20,7 @@ from typer.core import TyperCommand, TyperGroup
 import interfere
 from interfere.errors import InterfereError, InvalidInputError, UnfitError
 from interfere.installation import HOME, extra_of, install_line
+from interfere.siblings import require_own
 
 ENTRY_POINTS = "interfere.commands"
 ENCODER = "features"  # imported by training and serving; registers no command of its own
@@ -30,18 +30,6 @@ ENCODER = "features"  # imported by training and serving; registers no command o
 def registered_commands() -> dict[str, EntryPoint]:
     """Return the entry point of every registered command by its name."""
     return {entry.name: entry for entry in entry_points(group=ENTRY_POINTS)}
-
-
-def require_own(package: str) -> None:
-    """Raise UnfitError when importing `package` would run somebody else's code; nothing is imported to find out."""
-    spec = find_spec(package)
-    folders = [Path(folder).resolve() for folder in (spec.submodule_search_locations or [])] if spec else []
-    if folders != [HOME / package]:
-        raise UnfitError(
-            f"the package '{package}' on the import path is not interfere's own ({HOME / package})",
-            value=", ".join(map(str, folders)) or "nothing found",
-            remedy="run from another folder, or take that folder off PYTHONPATH",
-        )
 
 
 def module_path(entry: EntryPoint) -> Path:

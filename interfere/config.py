@@ -11,10 +11,11 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from interfere.errors import InvalidInputError, ModelError, Violation
+from interfere.errors import InvalidInputError, ModelError, NotFoundError, Violation
 
 PREFIX = "INTERFERE_"
-SHIPPED_MODEL = Path(__file__).parent / "predict" / "default"  # the model folder of the installation
+SHIPPED_MODEL = Path(__file__).parent / "predict" / "default"  # the model folder of the installation: one CPU core
+SHIPPED_GPU_MODEL = Path(__file__).parent / "predict" / "gpu"  # of published measurements on GPUs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,7 +24,8 @@ class Settings:
 
     work: Path = field(default=Path("interfere-work"), metadata={"help": "workspace: tables, models, store, runs"})
     model: Path | None = field(
-        default=None, metadata={"help": "model folder; default: WORK/models/champion, else the shipped one"}
+        default=None,
+        metadata={"help": "model folder, or a shipped model: cpu, gpu; default: WORK/models/champion, else cpu"},
     )
     store: Path | None = field(default=None, metadata={"help": "SQLite file of the store; default: WORK/store.db"})
     host: str = field(default="127.0.0.1", metadata={"help": "address to listen on"})
@@ -102,17 +104,46 @@ class Settings:
         return self.work / "models" / "champion"
 
     @property
+    def model_folder(self) -> Path | None:
+        """Return the folder of the model that is set, by path or by the name of a shipped one; None where none is set.
+
+        A name stands for the shipped model whatever the working directory holds: give a folder of that name by its
+        absolute path. Raises ModelError for a shipped model that this installation lacks.
+        """
+        name = "" if self.model is None else str(self.model)
+        return shipped_model(name) if name in _shipped_models() else self.model
+
+    @property
     def served_folder(self) -> Path:
         """Return the model folder to serve: the one that is set, else the workspace's champion, else the shipped one.
 
         Raises ModelError where there is none.
         """
-        if self.model is not None:
-            return self.model
+        if self.model_folder is not None:
+            return self.model_folder
         for folder in (self.champion_path, SHIPPED_MODEL):
             if (folder / "manifest.json").is_file():
                 return folder
         raise ModelError("there is no model yet", value=self.champion_path, remedy="train one: interfere train")
+
+
+def shipped_model(name: str) -> Path:
+    """Return the folder of a shipped model. Raises NotFoundError for an unknown name, ModelError for one left out."""
+    folder = _shipped_models().get(name)
+    if folder is None:
+        known = ", ".join(_shipped_models())
+        raise NotFoundError("no such shipped model", value=name, remedy=f"one of {known}, or the folder of a model")
+    if not (folder / "manifest.json").is_file():
+        raise ModelError(
+            f"the shipped model {name!r} is not part of this installation",
+            value=folder,
+            remedy=f"install a release that holds it; in a clone: make {'model' if name == 'cpu' else name + '-model'}",
+        )
+    return folder
+
+
+def _shipped_models() -> dict[str, Path]:
+    return {"cpu": SHIPPED_MODEL, "gpu": SHIPPED_GPU_MODEL}
 
 
 _TYPES: dict[str, Any] = {

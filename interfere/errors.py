@@ -110,9 +110,15 @@ class ModelError(UnfitError):
 
 
 class UnavailableError(InterfereError):
-    """A server or a disk is away and may come back; the caller retries."""
+    """A server or a disk is away and may come back; the caller retries, with `retry_after_s` after that much time."""
 
     code = "UNAVAILABLE"
+
+    def __init__(
+        self, what: str, *, value: object = None, remedy: str = "", retry_after_s: float | None = None
+    ) -> None:
+        super().__init__(what, value=value, remedy=remedy)
+        self.retry_after_s = retry_after_s
 
 
 class CancelledError(InterfereError):

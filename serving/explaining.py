@@ -15,6 +15,7 @@ from interfere.policy.answer.subproblem import subproblem_of
 from interfere.policy.context import PlanningContext
 from interfere.policy.costs.candidates import find_candidates
 from interfere.policy.deadlines.infeasible import find_infeasible_deadlines
+from interfere.policy.groups.hosts import has_groups
 from interfere.predict.occlusion import Occlusion
 from interfere.predict.online.stand_in_profiles import UNPROFILED
 from interfere.records import (
@@ -83,7 +84,10 @@ class Explainer:
         # 3. What the job may not have, and what else it could have got.
         refused, refused_total = refusals(candidates, action) if candidates else ((), 0)
         budget = TimeBudget(ALTERNATIVES_BUDGET_S)
-        solved, left_out = alternatives(candidates, action, device_class, budget) if candidates else ((), 0)
+        pairs_only = not has_groups(request)  # alternatives to a group are not solved for
+        solved, left_out = (
+            alternatives(candidates, action, device_class, budget) if candidates and pairs_only else ((), 0)
+        )
         return Explanation(
             decision_id=query.decision_id,
             scope=audit.scope,
@@ -132,11 +136,11 @@ class Explainer:
 
     def _explain_pairs(self, action: Action, context: PlanningContext, state: ServedState) -> Iterator[PairExplanation]:
         """The job beside its partner, and the partner beside the job; none without a partner."""
-        job, partner = context.jobs.get(action.job_id), context.jobs.get(action.partner_id)
-        device = context.devices.get(action.device_id)
-        if job is None or partner is None or device is None:
+        job, device = context.jobs.get(action.job_id), context.devices.get(action.device_id)
+        if job is None or device is None:
             return
-        for victim, neighbour in ((job, partner), (partner, job)):
+        partners = [context.jobs[name] for name in action.partners if name in context.jobs]
+        for victim, neighbour in [pair for partner in partners for pair in ((job, partner), (partner, job))]:
             profiles = (context.profile(victim, device.type), context.profile(neighbour, device.type))
             if profiles[0] is not None and profiles[1] is not None:
                 yield self._explain_pair((victim.id, neighbour.id), (profiles[0], profiles[1]), device, state)

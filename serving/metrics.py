@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 
-from interfere.predict.encoded_jobs import MAX_CACHED_BYTES
+from interfere.predict.encoded_jobs import MAX_CACHED_JOBS
 from interfere.records import ObservationResult, Plan
 
 # Buckets, seconds: a pair takes about a millisecond, a matrix of 1,000 jobs about one second.
@@ -130,11 +130,14 @@ class Metrics:
             self._evictions.labels(what)  # so that a rate can be taken from the first one on
         self._cache_bytes = Gauge(
             "interfere_encoded_jobs_bytes",
-            f"Memory of profiles that are kept encoded; at most {MAX_CACHED_BYTES}.",
+            f"Memory of profiles that are kept encoded, of which there are at most {MAX_CACHED_JOBS}.",
             registry=self.registry,
         )
         self._large_requests = Gauge(
             "interfere_large_request_bytes", "Large requests that run or wait.", registry=self.registry
+        )
+        self._receiving = Gauge(
+            "interfere_receiving_requests", "Requests of which a part is still to come.", registry=self.registry
         )
         self._model_changes = Counter(
             "interfere_model_changes", "Models that were taken or refused.", ("result",), registry=self.registry
@@ -218,9 +221,11 @@ class Metrics:
         """A model was taken or refused."""
         self._model_changes.labels(result).inc()
 
-    def watch_large_requests(self, in_flight_bytes: Callable[[], int]) -> None:
-        """Tell how many bytes of large requests are in the server whenever somebody reads the metrics."""
-        self._large_requests.set_function(in_flight_bytes)
+    def watch_requests(self, large_bytes: Callable[[], int], receiving: Callable[[], int]) -> None:
+        """Tell the bytes of large requests in the server, and how many requests are being received, whenever somebody
+        reads the metrics."""
+        self._large_requests.set_function(large_bytes)
+        self._receiving.set_function(receiving)
 
     def watch_sizes(self, store: Path, log_entries: Callable[[], int], cache_bytes: Callable[[], int]) -> None:
         """Tell the sizes of the store, its log and the cache of encoded jobs whenever somebody reads the metrics."""

@@ -4,6 +4,7 @@ Law: an answer is made from one `ServedState`, and leaves nothing of the request
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,22 +26,21 @@ def predict_pairs(state: ServedState, query: PairQuery) -> PairAnswer:
     if requested > MAX_PAIRS:
         raise LimitError("too many pairs", value=requested, remedy=f"at most {MAX_PAIRS}; PredictMatrix takes millions")
     entries = query.pairs or tuple((i, j) for i in range(n) for j in range(n) if i != j)
-    pairs = [(victim, neighbour) for victim, *neighbours in entries for neighbour in neighbours]
+    has_groups = requested > len(entries)
+    pairs = [(entry[0], neighbour) for entry in entries for neighbour in entry[1:]] if has_groups else entries
     victim, neighbour = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
-    group_sizes = [len(neighbours) for _, *neighbours in entries]
     extrapolate = query.allow_extrapolation
     asked = dict.fromkeys(victim.tolist() + neighbour.tolist())  # other jobs of the request need no answer
     lookups = {k: state.profile_of_ref(query.jobs[k], device_type, extrapolate=extrapolate) for k in asked}
     prediction = _predict_known(state.predictor, query, device_type, lookups, victim, neighbour)
-    state.model.encoded_jobs.forget((ref.profile for ref in query.jobs if ref.profile), device_type, query.mode)
-    has_groups = len(entries) < len(victim)
     if has_groups:
         memory_bytes = query.device_memory_bytes
         shares = [total_memory_share([lookups[k][0] for k in entry], memory_bytes) for entry in entries]
-        prediction = compose_groups(prediction, group_sizes, np.array(shares))
+        prediction = compose_groups(prediction, [len(entry) - 1 for entry in entries], np.array(shares))
+        victim, neighbour = np.array([entry[:2] for entry in entries], dtype=np.int64).T
     return PairAnswer(
-        victim=np.array([entry[0] for entry in entries], dtype=np.int64),
-        neighbour=np.array([entry[1] for entry in entries], dtype=np.int64),
+        victim=victim,
+        neighbour=neighbour,
         further=tuple(entry[2:] for entry in entries) if has_groups else (),
         prediction=prediction,
         model_version=state.version,
@@ -63,40 +63,41 @@ def _predict_known(
     known = {job: profile for job, (profile, _) in lookups.items() if profile is not None}
     index = np.full(len(query.jobs), -1)
     index[list(known)] = range(len(known))
-    victim_index, neighbour_index = index[victim], index[neighbour]
-    predictable = (victim_index >= 0) & (neighbour_index >= 0)
-    prediction = model.predict_pairs(
-        PairBatch(
-            jobs=tuple(known.values()),
-            victim=victim_index[predictable],
-            neighbour=neighbour_index[predictable],
-            device_type=device_type,
-            mode=query.mode,
-            device_memory_bytes=query.device_memory_bytes,
-            allow_extrapolation=query.allow_extrapolation,
-        )
+    batch = PairBatch(
+        jobs=tuple(known.values()),
+        victim=index[victim],
+        neighbour=index[neighbour],
+        device_type=device_type,
+        mode=query.mode,
+        device_memory_bytes=query.device_memory_bytes,
+        allow_extrapolation=query.allow_extrapolation,
     )
-    if predictable.all():
-        return prediction
-
-    def spread(values: NDArray[np.float64]) -> NDArray[np.float64]:
-        all_pairs = np.full(len(predictable), np.nan)
-        all_pairs[predictable] = values
-        return all_pairs
-
+    if len(known) == len(lookups):
+        return model.predict_pairs(batch)
+    predictable = (batch.victim >= 0) & (batch.neighbour >= 0)
+    prediction = model.predict_pairs(
+        replace(batch, victim=batch.victim[predictable], neighbour=batch.neighbour[predictable])
+    )
     source = np.full(len(predictable), Source.ABSTAINED, dtype=object)
     reason = np.full(len(predictable), "", dtype=object)
     source[predictable], reason[predictable] = prediction.source, prediction.reason
     for k in np.flatnonzero(~predictable):
         reason[k] = lookups[int(victim[k])][1] or lookups[int(neighbour[k])][1]
     return Prediction(
-        median=spread(prediction.median),
-        lower=spread(prediction.lower),
-        upper=spread(prediction.upper),
-        feasibility=spread(prediction.feasibility),
+        median=_spread(prediction.median, predictable),
+        lower=_spread(prediction.lower, predictable),
+        upper=_spread(prediction.upper, predictable),
+        feasibility=_spread(prediction.feasibility, predictable),
         source=tuple(source),
         reason=tuple(reason),
     )
+
+
+def _spread(values: NDArray[np.float64], predictable: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """float64[p]: the values at the pairs that are predictable, NaN at the others."""
+    of_all_pairs = np.full(len(predictable), np.nan)
+    of_all_pairs[predictable] = values
+    return of_all_pairs
 
 
 def predict_matrix(state: ServedState, query: MatrixQuery) -> MatrixAnswer:
@@ -131,8 +132,6 @@ def predict_matrix(state: ServedState, query: MatrixQuery) -> MatrixAnswer:
         ),
         quantile=query.quantile,
     )
-    for refs in sides.values():
-        state.model.encoded_jobs.forget((ref.profile for ref in refs if ref.profile), device_type, query.mode)
     return MatrixAnswer(matrix=matrix, model_version=state.version, device_type=device_type)
 
 

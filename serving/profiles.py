@@ -30,9 +30,11 @@ class ProfileCatalogue:
         problems: Mapping[str, str] | None = None,
         *,
         check: Callable[[JobProfile], None] = lambda _: None,
+        before: "ProfileCatalogue | None" = None,
     ) -> None:
         """By profile id: `shipped` with the model, `registered` by clients, oldest first, `problems` of some.
 
+        Combined profiles of `before`, whose sources have said nothing since, stay the same objects.
         `check` raises InvalidInputError for a profile that the model cannot be asked about: where the combined one is
         such, the newest registered one of the workload is used by itself.
         """
@@ -44,11 +46,11 @@ class ProfileCatalogue:
         self._current: dict[_Key, tuple[str, ...]] = {}  # the newest of each source, oldest first
         self._combined: dict[_Key, JobProfile] = {}
         self._registered: frozenset[str] = frozenset()
-        self._index(shipped)
-        self._index(registered)
+        self._index(shipped, before)
+        self._index(registered, before)
         self._registered = frozenset(registered.keys() & self._by_id.keys())
 
-    def _index(self, profiles: Mapping[str, JobProfile]) -> None:
+    def _index(self, profiles: Mapping[str, JobProfile], before: "ProfileCatalogue | None" = None) -> None:
         changed: dict[_Key, None] = {}
         for profile_id, profile in profiles.items():
             kept = self._by_id.pop(profile_id, profile)
@@ -59,7 +61,7 @@ class ProfileCatalogue:
             self._forget_superseded(key)
             changed[key] = None
         for key in changed:
-            self._combine(key)
+            self._combine(key, before)
 
     def _forget_superseded(self, key: _Key) -> None:
         """Keep `MAX_VERSIONS`: those go first whose source has spoken again, then the oldest."""
@@ -78,9 +80,12 @@ class ProfileCatalogue:
             by_source[source] = profile_id
         return tuple(by_source.values())
 
-    def _combine(self, key: _Key) -> None:
+    def _combine(self, key: _Key, before: "ProfileCatalogue | None") -> None:
         current = self._newest_of_sources(self._versions[key])
         if current == self._current.get(key):
+            return
+        if before and current == before._current.get(key):
+            self._current[key], self._combined[key] = current, before._combined[key]
             return
         profiles = [self._by_id[profile_id] for profile_id in current]
         combined = combine_facts(profiles)

@@ -110,7 +110,7 @@ def start_server(settings: Settings) -> RunningServer:
         if core.state_is_due:
             core.store_state()
         learn = partial(learn_in_process, settings.store_path)
-        models = ModelHost(core, archive, settings.model or settings.champion_path, metrics, learn)
+        models = ModelHost(core, archive, settings.model_folder or settings.champion_path, metrics, learn)
         workers = _start_workers(settings, core, metrics, resources)
         resources.callback(listening.end)  # before what its calls use is closed
         # 3. Calls.

@@ -33,7 +33,7 @@ from serving.limits import MAX_ENTRIES
 from serving.metrics import Metrics
 from serving.models.info import model_info
 from serving.predicting import predict_matrix, predict_pairs
-from serving.snapshot_checks import check_job, check_snapshot
+from serving.snapshot_checks import check_job, check_predicted_pairs, check_snapshot
 from serving.state import Knowledge, ServedModel, ServedState
 from serving.state_writer import StateWriter
 
@@ -103,11 +103,12 @@ class PolicyCore:
 
         None when only validated.
         """
-        check_snapshot(snapshot, self.state.profiles)
+        state = self.state
+        check_snapshot(snapshot, state.profiles)
+        check_predicted_pairs(snapshot, state)
         if validate_only:
             self._decisions.check_clock(snapshot)
             return None
-        state = self.state
         return self._decisions.decide(snapshot, state.predictor, state.catalogue()), state.knowledge
 
     def remember(self, decision_id: str, scope: str, knowledge: Knowledge, request: bytes, answer: bytes) -> None:
@@ -185,4 +186,4 @@ class PolicyCore:
     def model(self) -> ModelInfo:
         """The served model and the state of its online correction."""
         state = self.state
-        return model_info(state.model.manifest, state.learned.summary())
+        return model_info(state.model.manifest, state.model.card, state.learned.summary())

@@ -1,12 +1,22 @@
-"""What a request about a cluster must satisfy before anything is computed: sizes, no contradiction, known profiles."""
+"""What a request about a cluster must satisfy before anything is computed: sizes, no contradiction, known profiles.
 
-from collections.abc import Mapping
+A model that predicts pair by pair states how many distinct pairs it may be asked about (`matrix_limit`). Jobs of one
+workload, or of one profile id, are one job to the model; device types and modes have pairs of their own.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 
 from interfere.errors import InvalidInputError, Violation
+from interfere.policy.solve.planner import parts_planned_apart
 from interfere.policy.validate import validate_snapshot
-from interfere.records import Job, Snapshot
+from interfere.predict.graphs.matrix_limit import distinct_pairs, require_within
+from interfere.records import ActionKind, Job, JobProfile, Snapshot
 from serving.limits import check_size
 from serving.profiles import ProfileCatalogue
+from serving.state import ServedState
+
+ProfileOf = Callable[[Job, str], JobProfile | None]
 
 
 def check_snapshot(snapshot: Snapshot, profiles: ProfileCatalogue) -> None:
@@ -44,3 +54,56 @@ def _unknown_ids(jobs: Mapping[str, Job], profiles: ProfileCatalogue) -> list[Vi
         for path, job in jobs.items()
         if job.profile_id and not profiles.knows(job.profile_id)
     ]
+
+
+def check_predicted_pairs(snapshot: Snapshot, state: ServedState) -> None:
+    """Raise LimitError for a snapshot whose decision asks a model that predicts pair by pair about too many pairs.
+
+    Of pools that are planned apart only the pairs inside each are counted.
+    """
+    manifest = state.model.manifest
+    limit = manifest.matrix_limit
+    jobs = len(snapshot.pending) + sum(len(device.residents) for device in snapshot.devices)
+    if limit is None or jobs * jobs <= limit.pairs:
+        return
+    counts = (predicted_pairs(part, state) for part in parts_planned_apart(snapshot))
+    require_within(sum(counts), limit, manifest.model)
+
+
+def predicted_pairs(snapshot: Snapshot, state: ServedState) -> int:
+    """Distinct ordered pairs that a decision on these jobs and devices may ask about, over all device types and modes:
+    of pending jobs, of pending jobs and residents, and where jobs may move, of residents."""
+    allowed, extrapolate = snapshot.limits.allowed, snapshot.limits.allow_extrapolation
+    may_move = bool(allowed & {ActionKind.MOVE, ActionKind.PREEMPT})
+    if ActionKind.START_SHARED not in allowed and not may_move:
+        return 0
+    domains: dict[tuple[str, str], _Residents] = {}
+    for device in snapshot.devices:
+        residents = domains.setdefault((device.type, device.mode), _Residents())
+        (residents.alone if len(device.residents) == 1 else residents.paired).extend(device.residents)
+    total = 0
+    for (device_type, mode), residents in domains.items():
+        if not extrapolate and state.predictor.knows(device_type, mode):
+            continue  # nothing is predicted there
+        pending = _distinct(snapshot.pending, device_type, state.profile_of_job)
+        running = _distinct(residents.alone, device_type, state.profile_of_job)
+        if may_move:
+            running |= _distinct(residents.paired, device_type, state.profile_of_job)
+            total += len(pending | running) ** 2
+        else:  # pending jobs among themselves, and beside residents both ways
+            total += len(pending) ** 2 + distinct_pairs(len(pending), len(running - pending), 0)
+    return total
+
+
+@dataclass(frozen=True, slots=True)
+class _Residents:
+    """The residents of devices of one type and mode."""
+
+    alone: list[Job] = field(default_factory=list)
+    paired: list[Job] = field(default_factory=list)
+
+
+def _distinct(jobs: Iterable[Job], device_type: str, profile_of: ProfileOf) -> set[int]:
+    """Identities of the distinct profiles of jobs on a device type; unprofiled jobs are not predicted."""
+    profiles = (profile_of(job, device_type) for job in {(j.workload, j.profile_id): j for j in jobs}.values())
+    return {id(profile) for profile in profiles if profile is not None}

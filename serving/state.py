@@ -35,6 +35,7 @@ class ServedModel:
 
     predictor: Predictor
     manifest: Manifest
+    card: str  # Markdown
     shipped: Mapping[tuple[str, str], JobProfile]  # its own profiles
     shipped_by_id: Mapping[str, JobProfile]  # what each source says in them
     occlusion: Occlusion  # explains the model inside `predictor`
@@ -79,7 +80,7 @@ class ServedModel:
                     problems[profile_id] = profile or ""
             except InvalidInputError as error:
                 problems[profile_id] = error.what
-        return ProfileCatalogue(self.shipped_by_id, usable, problems, check=self.check_encodable)
+        return ProfileCatalogue(self.shipped_by_id, usable, problems, check=self.check_encodable, before=before)
 
 
 def load_served_model(folder: Path) -> ServedModel:
@@ -90,6 +91,7 @@ def load_served_model(folder: Path) -> ServedModel:
     return ServedModel(
         predictor=MeasuredPredictor(model, measured, step_times, feasibility=model.feasibility),
         manifest=model.manifest,
+        card=(folder / "card.md").read_text(encoding="utf-8"),
         shipped=model.profiles,
         shipped_by_id={profile.profile_id: profile for profile in model.profile_sources},
         occlusion=Occlusion(model, model.profiles.values()),

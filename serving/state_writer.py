@@ -6,11 +6,11 @@ Law 2: one change at a time; each publishes a new `ServedState` as a whole, and 
 
 import logging
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
-from interfere.records import MODES, JobProfile
+from interfere.records import JobProfile
 from interfere.store.protocols import Store
 from interfere.wire.messages import ObservationAnswer, ObservationLog, Reported
 from interfere.wire.scalars import Inspection
@@ -124,7 +124,6 @@ class StateWriter:
                 profiles = self._stored_catalogue(state.model, state.profiles)
                 changed = profiles.changes_since(state.profiles)
                 self._observed.use_profiles(profiles, changed=changed, relearning=relearning)
-                self._forget(profile for profile in changed if not profiles.knows(profile.profile_id))
                 state = replace(state, profiles=profiles)
             learned = self._observed.published
             if learned.last_sequence < last_sequence or (learned.relearning and not relearning):
@@ -164,7 +163,6 @@ class StateWriter:
             if superseded := [each for each in (*before.registered(), *ids) if not catalogue.knows(each)]:
                 self._store.profiles.remove(superseded)
                 self._metrics.count_evictions("profile_version", len(superseded))
-                self._forget(before.get(profile_id) for profile_id in superseded if before.knows(profile_id))
             self._observed.use_profiles(catalogue, changed=profiles)
             self._state = replace(self._state, profiles=catalogue, learned=self._observed.published)
             return ids
@@ -179,12 +177,4 @@ class StateWriter:
                 changed = [before.get(profile_id) for profile_id in removed if before.knows(profile_id)]
                 self._observed.use_profiles(profiles, changed=changed)
                 self._state = replace(self._state, profiles=profiles, learned=self._observed.published)
-                self._forget(changed)
             return removed
-
-    def _forget(self, profiles: Iterable[JobProfile]) -> None:
-        """Drop profiles that are no longer in the catalogue from the model's cache."""
-        gone = list(profiles)
-        for mode in MODES:
-            for profile in gone:
-                self._state.model.encoded_jobs.forget([profile], profile.device_type, mode)

@@ -20,7 +20,10 @@ def test_no_library_imports_the_command_line() -> None:
     users = {
         name for name, targets in imports.items() if any(target.startswith("interfere.commands") for target in targets)
     }
-    assert {name for name in users if not name.startswith(allowed)} == {"serving.adapters.slurm.command"}
+    assert {name for name in users if not name.startswith(allowed)} == {
+        "serving.adapters.slurm.command",
+        "serving.adapters.kubernetes.command",
+    }
     assert {name for name, targets in imports.items() if "interfere.cli" in targets} == {"interfere.__main__"}
 
 

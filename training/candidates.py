@@ -6,14 +6,16 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from interfere.errors import InvalidInputError
 from training.dataset import Dataset
-from training.evaluation.cross_validation import Evaluation, evaluate_models, scored_rows
+from training.evaluation.cross_validation import Evaluation, scored_rows
 from training.evaluation.scores import PredictionInterval, Scores, score
-from training.evaluation.selection import select_champion
+from training.evaluation.selection import evaluate_for_training, select_champion
 from training.interval_calibration import HIGH, LOW
 from training.models.protocols import FittedModel, ModelSettings
 
 HELD_OUT = "held_out"  # name of the split in the scores
+GATE, REQUEST = "gate", "request"  # who selected a champion
 SplitScore = tuple[str, str, Scores]  # (split, model, scores)
 
 
@@ -25,8 +27,9 @@ class Candidates:
     settings: Mapping[str, ModelSettings]
     fitted: Mapping[str, FittedModel]
     evaluations: tuple[Evaluation, ...]  # out of fold, of every model
-    scores: tuple[SplitScore, ...]  # splits `pair`, `job`, and `held_out` where pairs were held out
+    scores: tuple[SplitScore, ...]  # splits `pair`, `job`, `family`, and `held_out` where pairs were held out
     champion: str
+    selected_by: str  # "gate", the rule of `select_champion`, or "request", whoever trains
     seed: int
 
     @property
@@ -46,13 +49,18 @@ def train_candidates(
     settings: Mapping[str, ModelSettings],
     *,
     seed: int,
+    requested: str = "",
     report: Callable[[str], None] = lambda _: None,
 ) -> Candidates:
-    """Cross-validate all models, select the champion, fit all of them on `dataset`, and score them on `held_out`."""
+    """Cross-validate all models, select the champion, fit all of them on `dataset`, and score them on `held_out`.
+
+    `requested` names the champion in place of the selection. Raises InvalidInputError for an unknown name.
+    """
+    require_model(requested, settings)
     # 1. Cross-validate every model.
-    evaluations = evaluate_models(dataset, tuple(settings.values()), seed=seed, report=report)
+    evaluations = evaluate_for_training(dataset, tuple(settings.values()), seed, report)
     # 2. Select the champion.
-    champion = select_champion(evaluations)
+    champion = requested or select_champion(evaluations)
     # 3. Fit every model on all rows.
     report(f"champion: {champion}; fitting every model on all rows")
     fitted = {name: model.fit(dataset, seed) for name, model in settings.items()}
@@ -68,8 +76,15 @@ def train_candidates(
             *_held_out_scores(fitted, held_out, pair_residuals),
         ),
         champion=champion,
+        selected_by=REQUEST if requested else GATE,
         seed=seed,
     )
+
+
+def require_model(name: str, settings: Mapping[str, ModelSettings]) -> None:
+    """Raise InvalidInputError for a name that is none of the models; "" leaves the choice to the selection."""
+    if name and name not in settings:
+        raise InvalidInputError("unknown model", value=name, remedy=f"choose among {', '.join(settings)}")
 
 
 def _held_out_scores(

@@ -1,22 +1,30 @@
 """Calibrates prediction intervals on out-of-fold residuals: the quantile grids that `predict.intervals` reads.
 
 A grid is chosen by evidence, the number of measured partners of the less known job of a pair. The grid `known` (four
-partners and more) stands on residuals of the `pair` split, `new` (none) on those of the `job` split, in which a job is
-held out altogether, and `few` (one to three) on residuals of either; where these are too few, `few` is the mean of the
-other two.
+partners and more) stands on residuals of the `pair` split, `new` (none) on those of the splits `job` and `family`, in
+which a job is held out altogether, and `few` (one to three) on residuals of any; where these are too few, `few` is the
+mean of the other two.
+
+The threshold of abstention is learned on the `family` split: the tenth of its tests with the largest scores lies above,
+where that tenth errs clearly more than the rest; where it does not, the score tells nothing and there is no threshold.
 """
 
+import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from interfere.predict.intervals import EVIDENCE_CLASSES, Intervals, evidence_class, spread
+from interfere.predict.intervals import EVIDENCE_CLASSES, Intervals, abstention_score, evidence_class, spread
 from training.dataset import Dataset
+from training.speed import speed
 
 LEVELS = (0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
 LOW, HIGH = 0.05, 0.95  # ends of the 90 % interval
+SILENCED = 0.1  # share of the tests on unseen families that the model abstains from
+MIN_SELECTIVITY = 1.5  # times the error of the rest that the silenced tests must have
 MIN_RESIDUALS = 100  # of a group with a grid of its own: five of them lie outside each end
 
 Floats = NDArray[np.float64]
@@ -25,6 +33,14 @@ Ints = NDArray[np.int64]
 
 class OutOfFoldPredictions(Protocol):
     """Out-of-fold predictions of one model on one split; `t` tests."""
+
+    @property
+    def split(self) -> str:
+        """Name of the split."""
+
+    @property
+    def predicted_log(self) -> Floats:
+        """Log slowdown, float64[t]."""
 
     @property
     def novelty(self) -> Floats:
@@ -43,14 +59,32 @@ class OutOfFoldPredictions(Protocol):
 
 
 def calibrate_intervals(dataset: Dataset, predictions: Sequence[OutOfFoldPredictions]) -> Intervals:
-    """Fit the grids on the tests of several splits together."""
-    return fit_intervals(
+    """Fit the grids on the tests of several splits together, and the threshold of abstention on unseen families."""
+    intervals = fit_intervals(
         np.concatenate([split.residual(dataset) for split in predictions]),
         novelty=np.concatenate([split.novelty for split in predictions]),
         partners=np.concatenate([split.partners for split in predictions]),
         domain=np.concatenate([dataset.domain[split.index] + 1 for split in predictions]),
         domains=len(dataset.domains),
     )
+    family = [split for split in predictions if split.split == "family"]
+    return replace(intervals, abstains_above=abstention_threshold(dataset, family[0]) if family else math.inf)
+
+
+def abstention_threshold(dataset: Dataset, family: OutOfFoldPredictions) -> float:
+    """The abstention score above which the model abstains; infinite where the score selects no larger errors."""
+    score = abstention_score(family.novelty, family.predicted_log)
+    threshold = float(np.quantile(score, 1.0 - SILENCED))
+    error = np.abs(speed(dataset.log_slowdown[family.index]) - speed(family.predicted_log))
+    return threshold if selectivity(score, error) >= MIN_SELECTIVITY else math.inf
+
+
+def selectivity(score: Floats, error: Floats) -> float:
+    """Mean error of the tests with the largest scores, a share `SILENCED`, ÷ that of the rest; NaN without either."""
+    silenced = score > np.quantile(score, 1.0 - SILENCED)
+    if silenced.all() or not silenced.any() or not error[~silenced].any():
+        return math.nan
+    return float(error[silenced].mean() / error[~silenced].mean())
 
 
 def fit_intervals(residual: Floats, *, novelty: Floats, partners: Ints, domain: Ints, domains: int) -> Intervals:

@@ -11,8 +11,8 @@ import numpy as np
 
 from features.pair import FeatureEncoder
 from training.campaigns import align_campaigns, alignment_texts
-from training.candidates import Candidates, SplitScore, train_candidates
-from training.dataset import Dataset, Pair, PairRows, build_dataset, hold_out, require_min_pairs
+from training.candidates import Candidates, SplitScore, require_model, train_candidates
+from training.dataset import Dataset, Pair, build_dataset, hold_out, require_min_pairs
 from training.evaluation.gating.champion_comparison import gate_verdict
 from training.evaluation.gating.gate import Verdict
 from training.evaluation.gating.published_champion import read_champion
@@ -21,24 +21,25 @@ from training.evaluation.table_contributions import TableContribution, table_con
 from training.models.catalogue import MODELS
 from training.models.protocols import ModelSettings
 from training.publishing import model_registry
+from training.publishing.mlflow_model import input_example
 from training.publishing.model_folder import publish, require_replaceable
 from training.publishing.model_registry import ChampionVersion, RegisteredVersion
-from training.publishing.publication import Publication, build_publication
+from training.publishing.publication import build_publication
 from training.publishing.run_logging import log_tables, log_training
 from training.publishing.tracking import Run, prepare_workspace, tracked_run
 from training.source_tables import SourceTables, read_source_tables
 
 MIN_DOMAIN_ROWS = 20  # ordered pairs of a device type and mode: as many calibrate a new device type
 FAST_MODEL = "gbdt"  # tells which table helps: as good as the champion for that, and fitted in a second
-EXAMPLE_ROWS = 2  # of the input example that is registered with the model
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingResult:
     """What a training produced."""
 
-    champion: str  # name of the best model
-    scores: tuple[SplitScore, ...]  # splits `pair`, `job`, and `held_out` where pairs were held out
+    champion: str  # name of the published model
+    selected_by: str  # one of `training.candidates`
+    scores: tuple[SplitScore, ...]  # splits `pair`, `job`, `family`, and `held_out` where pairs were held out
     folder: Path  # the published model
     version: str  # of that folder
     run_id: str
@@ -64,22 +65,28 @@ def train(
     publish_to: Path | None = None,
     held_out: frozenset[Pair] = frozenset(),
     tracking: str | None = None,
+    champion: str = "",
+    notice: str = "",
+    measured_pairs: bool = True,
     models: Mapping[str, ModelSettings] = MODELS,
     notes: Mapping[str, str] | None = None,
     report: Callable[[str], None] | None = None,
 ) -> TrainingResult:
-    """Train all models on the tables, and publish and register the best.
+    """Train all models on the tables, and publish and register the best, or the `champion` that is named.
 
     `work` is the workspace; `held_out` are unordered pairs that no model is fitted or selected on, and that are scored
     separately. The folder goes to `publish_to`, else to `models/challenger` of the workspace; the first model of a
     registry that passes the gate also becomes its champion. `tracking` is the address of an MLflow server; without one
-    the runs stay in the workspace. `notes` are further texts for the run, by file name.
+    the runs stay in the workspace. `notes` are further texts for the run, by file name. `notice` is added to the card,
+    where the licence of a table asks for it; without `measured_pairs` the folder holds no measurement of a pair.
 
-    Raises TableError for a broken table, UnfitError for unusable data or a place that cannot be written,
-    UnavailableError for a server that does not answer, ModelError for an export that differs from its model.
+    Raises InvalidInputError for an unknown champion, TableError for a broken table, UnfitError for unusable data or a
+    place that cannot be written, UnavailableError for a server that does not answer, ModelError for an export that
+    differs from its model.
     """
     report = report or (lambda _: None)
     encoder = FeatureEncoder()
+    require_model(champion, models)
 
     # 1. Read the tables and split off the held-out pairs.
     source = read_source_tables(tables)
@@ -105,11 +112,13 @@ def train(
     )
     for contribution in tables_effect:
         report(contribution.text())
-    candidates = train_candidates(training_set, held_out_set, models, seed=seed, report=report)
+    candidates = train_candidates(training_set, held_out_set, models, seed=seed, requested=champion, report=report)
 
     # 4. Export the champion and check its parity.
     report("exporting and checking against the fitted models")
-    publication = build_publication(candidates, source, encoder, warnings=warnings)
+    publication = build_publication(
+        candidates, source, encoder, warnings=warnings, notice=notice, measured_pairs=measured_pairs
+    )
 
     report("recording the run")
     with tracked_run(work, name, tracking) as run:
@@ -118,7 +127,7 @@ def train(
             verdict = _judge(candidates, held_out_set, current, encoder)
         # 6. Log the training.
         _log_sources(run, source, tables)
-        log_training(run, candidates, publication, verdict)
+        log_training(run, candidates, publication, verdict, encoder, report)
         log_tables(run, tables_effect, campaigns)
         for file, text in (notes or {}).items():
             run.log_text(file, text)
@@ -126,13 +135,22 @@ def train(
         version = publish(folder, publication, training_set, source.tables)
         run.log_folder(model_registry.PUBLISHED, folder)
         # 8. Register the model.
-        registered = _register(run, publication, training_set, version, verdict, current)
+        registered = model_registry.register(
+            run,
+            publication.pair_graph,
+            input_example(candidates.champion_model, training_set),
+            model=publication.model,
+            version=version,
+            verdict=verdict,
+            judged_against=None if current is None else current.number,
+        )
 
     # 9. Publish the first champion of a registry as such.
     if registered.champion and folder != model_registry.champion_folder(work):
         model_registry.copy_folder(folder, model_registry.champion_folder(work))
     return TrainingResult(
         champion=candidates.champion,
+        selected_by=candidates.selected_by,
         scores=candidates.scores,
         folder=folder,
         version=version,
@@ -147,14 +165,30 @@ def train(
 
 
 def small_domain_warnings(training_set: Dataset) -> list[str]:
-    """One line for each device type and mode with so few rows that its intervals come from other domains."""
+    """What the few or one-sided rows of a device type and mode may be used for beside those of others.
+
+    One line for each domain with so few rows that its intervals come from other domains, and one for each in which
+    no two different jobs were measured together.
+    """
+    if len(training_set.domains) == 1:
+        return []
     counts = np.bincount(training_set.domain, minlength=len(training_set.domains)).tolist()
-    return [
-        f"warning: only {count} ordered pairs of {domain.device_type}/{domain.mode}: predictions there rest on other "
-        f"domains, and their intervals are too narrow; measure at least {MIN_DOMAIN_ROWS}"
-        for domain, count in zip(training_set.domains, counts, strict=True)
-        if count < MIN_DOMAIN_ROWS and len(training_set.domains) > 1
-    ]
+    mixed = training_set.rows.victim != training_set.rows.neighbour
+    mixed_counts = np.bincount(training_set.domain[mixed], minlength=len(training_set.domains)).tolist()
+    warnings = []
+    for domain, count, mixed_count in zip(training_set.domains, counts, mixed_counts, strict=True):
+        name = f"{domain.device_type}/{domain.mode}"
+        if 0 < count < MIN_DOMAIN_ROWS:
+            warnings.append(
+                f"warning: only {count} ordered pairs of {name}: they calibrate its level; predictions there rest on "
+                f"other domains, and their intervals are too narrow; measure at least {MIN_DOMAIN_ROWS}"
+            )
+        if count and not mixed_count:
+            warnings.append(
+                f"warning: {name} has pairs of a job with a copy of itself alone: good for those; of two different "
+                "jobs there nothing was measured, predictions rest on other domains"
+            )
+    return warnings
 
 
 def _judge(
@@ -175,24 +209,3 @@ def _judge(
 def _log_sources(run: Run, source: SourceTables, paths: Sequence[Path]) -> None:
     for table, path, digest in zip(source.tables, paths, source.digests, strict=True):
         run.log_dataset(table.name, digest, str(path), table.ok_pairs)
-
-
-def _register(
-    run: Run,
-    publication: Publication,
-    training_set: Dataset,
-    version: str,
-    verdict: Verdict,
-    current: ChampionVersion | None,
-) -> RegisteredVersion:
-    """Register the published pair graph, with the first training rows as its input example."""
-    example = training_set.rows.take(np.arange(EXAMPLE_ROWS))
-    return model_registry.register(
-        run,
-        publication.pair_graph,
-        {field: getattr(example, field) for field in PairRows.__dataclass_fields__},
-        model=publication.model,
-        version=version,
-        verdict=verdict,
-        judged_against=None if current is None else current.number,
-    )

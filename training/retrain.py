@@ -21,6 +21,7 @@ from features.pair import FeatureEncoder
 from interfere.data.parquet import write_atomically
 from interfere.data.tables import write_table
 from interfere.errors import UnfitError
+from training.candidates import require_model
 from training.dataset import build_dataset, require_min_pairs
 from training.evaluation.drift import DriftReport, measure_drift
 from training.evaluation.gating.gate import Verdict
@@ -82,13 +83,17 @@ def retrain(
     seed: int = 0,
     tracking: str | None = None,
     dry_run: bool = False,
+    champion: str = "",
     models: Mapping[str, ModelSettings] = MODELS,
     report: Callable[[str], None] = lambda _: None,
 ) -> RetrainResult:
     """Run the job once on the base `tables` and the observations in `store`; a dry run writes nothing.
 
-    Raises BusyError while another run is at work in the workspace, and what `train` raises.
+    `champion` names the model to publish; without it the one with the lowest error is.
+    Raises InvalidInputError for an unknown name, BusyError while another run is at work in the workspace,
+    and what `train` raises.
     """
+    require_model(champion, models)
     if not dry_run:
         prepare_workspace(work, tracking)
     with _workspace_lock(work / FOLDER, create=not dry_run):
@@ -98,7 +103,7 @@ def retrain(
         report(_summary(source, observed))
 
         # 2. Stop if the last run had the same inputs.
-        inputs = _inputs_digest(source, observed, models, seed=seed, tracking=tracking)
+        inputs = _inputs_digest(source, observed, models, seed=seed, tracking=tracking, champion=champion)
         if reason := _nothing_new(work, inputs):
             return RetrainResult(
                 outcome=RetrainOutcome.NOTHING_NEW, reason=reason, inputs=inputs, observed=observed, drift=None
@@ -118,6 +123,7 @@ def retrain(
             seed=seed,
             name="retrain",
             tracking=tracking,
+            champion=champion,
             models=models,
             notes={} if drift is None else {"drift.md": drift.markdown(), "drift.json": json.dumps(drift.document())},
             report=report,
@@ -155,11 +161,12 @@ def _inputs_digest(
     *,
     seed: int,
     tracking: str | None,
+    champion: str,
 ) -> str:
     """sha256 over everything that a training depends on."""
     fingerprint = FeatureEncoder().fingerprint
     parts = [interfere.__version__, fingerprint, str(seed), str(tracking), observed.digest, *source.digests]
-    parts += [repr(settings) for settings in models.values()]
+    parts += [repr(settings) for settings in models.values()] + ([f"champion {champion}"] if champion else [])
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 

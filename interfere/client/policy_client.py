@@ -120,9 +120,9 @@ class PolicyClient:
     ) -> PairAnswer:
         """Slowdowns of ordered pairs (victim, neighbour) that index `jobs`; without `pairs`, of all two different jobs.
 
-        A longer entry asks for a victim beside several neighbours at once: the product of its pairs, flagged as
-        composed. A pair that cannot be predicted abstains with a reason. An empty device type stands for the only one
-        that the model knows.
+        A longer entry asks for a victim beside several neighbours at once: composed of its pairs, and flagged so. A
+        pair that cannot be predicted abstains with a reason. An empty device type stands for the only one that the
+        model knows.
         """
         query = PairQuery(
             jobs=_refs(jobs),

@@ -62,7 +62,7 @@ def _sentence(explanation: "Explanation") -> str:
     job = f"{action.job_id} ({explanation.workload})" if explanation.workload else action.job_id
     decision = action.kind.value.replace("_", " ")
     device = f" on {action.device_id}" if action.device_id else ""
-    partner = f" beside {action.partner_id}" if action.partner_id else ""
+    partner = f" beside {', '.join(action.partners)}" if action.partners else ""
     return f"{job}: {decision}{device}{partner}; {action.reason}."
 
 

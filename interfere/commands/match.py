@@ -12,6 +12,7 @@ from interfere.commands.output import JsonFlag, emit
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
     from interfere.records import Action, Plan, Snapshot
     from interfere.wire.messages import ModelInfo
@@ -24,38 +25,60 @@ EXAMPLE_JOBS = 8  # at most, in the snapshot of --example
 def match(
     snapshot: Annotated[
         str | None,
-        typer.Argument(metavar="FILE", help='JSON {"pending": [...], "devices": [...]}; - is standard input.'),
+        typer.Argument(
+            metavar="FILE",
+            help='JSON {"pending": [...], "devices": [...]}; - is standard input. With --example a shipped model.',
+        ),
     ] = None,
     example: Annotated[
-        bool, typer.Option("--example", help="Send a small snapshot of the model's own workloads.")
+        bool,
+        typer.Option("--example", help="Send a small snapshot of the served model's workloads, or of cpu's or gpu's."),
     ] = False,
     target: Target = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Ask a server which pending job starts where, and beside whom."""
+    from interfere.config import shipped_model
     from interfere.wire.json_input import read_json, read_snapshot
     from interfere.wire.json_output import plan_document, snapshot_document
 
-    if (snapshot is None) == (not example):
+    if snapshot is None and not example:
         raise typer.BadParameter("give one of FILE and --example", param_hint="FILE")
-    given = read_snapshot(read_json(snapshot)) if snapshot else None
+    shipped = shipped_model(snapshot) if snapshot and example else None
+    given = read_snapshot(read_json(snapshot)) if snapshot and not example else None
     with connect(target) as client:
-        request = given or example_snapshot(client.model())
+        request = given or example_snapshot(_of_example(client.model(), shipped))
         plan = client.match(request)
     document = plan_document(plan) | ({"request": snapshot_document(request)} if example else {})
     emit(document, _table(request, plan), as_json=as_json)
 
 
+def _of_example(served: "ModelInfo", shipped: "Path | None") -> "ModelInfo":
+    """Return the served model. Raises UnfitError where it is another one than the shipped model that was named."""
+    from interfere.errors import UnfitError
+    from interfere.predict.manifest import published_version
+
+    if shipped is not None and served.version != published_version(shipped):
+        name = "gpu" if shipped.name == "gpu" else "cpu"
+        raise UnfitError(
+            f"the server serves another model than the shipped one named {name}",
+            value=f"{served.model}, version {served.version}",
+            remedy=f"interfere serve --model {name}",
+        )
+    return served
+
+
 def example_snapshot(model: "ModelInfo") -> "Snapshot":
-    """Return up to `EXAMPLE_JOBS` of the model's workloads on half as many devices of a type that it knows."""
+    """Return up to `EXAMPLE_JOBS` of the model's workloads on half as many devices, of all types that it knows."""
     from interfere.records import Device, Job, Snapshot
 
-    domain, n = model.domains[0], max(2, min(EXAMPLE_JOBS, len(model.workloads)))
-    names = [model.workloads[k % len(model.workloads)] for k in range(n)]
+    n, known = max(2, min(EXAMPLE_JOBS, len(model.workloads))), len(model.workloads)
+    names = [model.workloads[k * known // n if known >= n else k % known] for k in range(n)]
+    domains = [model.domains[k % len(model.domains)] for k in range((n + 1) // 2)]
     return Snapshot(
         pending=tuple(Job(id=f"job-{k + 1}", workload=name) for k, name in enumerate(names)),
         devices=tuple(
-            Device(id=f"device-{k + 1}", type=domain.device_type, mode=domain.mode) for k in range((n + 1) // 2)
+            Device(id=f"device-{k + 1}", type=domain.device_type, mode=domain.mode) for k, domain in enumerate(domains)
         ),
     )
 
@@ -87,7 +110,8 @@ def _decision(action: "Action", workloads: "Mapping[str, str]") -> str:
     elif action.kind == "end":
         text = f"end: {action.device_id}: {action.reason}"
     else:
-        partner = f"beside {action.partner_id} {workloads[action.partner_id]}" if action.partner_id else "alone"
+        others = ", ".join(f"{name} {workloads[name]}" for name in action.partners)
+        partner = f"beside {others}" if others else "alone"
         verb = "" if action.kind.startswith("start") else f"{action.kind}: "
         reason = "" if action.partner_id and action.kind != "keep" else f": {action.reason}"
         text = f"{verb}{action.device_id} {partner}{reason}"

@@ -32,6 +32,24 @@ def list_(target: Target = None, as_json: JsonFlag = False) -> None:
 
 
 @app.command()
+def show(target: Target = None, as_json: JsonFlag = False) -> None:
+    """Show which model a server serves: its kind, who selected it, its matrix limit, and its card with notices."""
+    with connect(target) as client:
+        info = client.model()
+    limit = info.matrix_limit_pairs
+    rows = {
+        "model": info.model,
+        "version": info.version,
+        "published": info.created_at,
+        "selected by": info.selected_by,
+        "device types": ", ".join(dict.fromkeys(f"{d.device_type}/{d.mode}" for d in info.domains)),
+        "matrix limit": f"{limit:,} distinct ordered pairs" if limit else "none: it factorises over jobs",
+    }
+    text = "\n".join(f"{name}: {value}" for name, value in rows.items())
+    emit(asdict(info), escape(f"{text}\n\n{info.card}"), as_json=as_json)
+
+
+@app.command()
 def load(
     version: Annotated[str, typer.Argument(help="A version of the list; the published model when left out.")] = "",
     target: Target = None,

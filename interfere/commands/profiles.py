@@ -1,4 +1,4 @@
-"""The profiles that a server predicts from: list them, and remove what was registered by mistake."""
+"""The profiles that a server predicts from: list them, register more, remove what was registered by mistake."""
 
 import math
 from dataclasses import asdict
@@ -8,7 +8,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from interfere.commands.options import Target, connect
+from interfere.commands.options import DEFAULT_WORK, Target, Work, connect
 from interfere.commands.output import JsonFlag, emit
 from interfere.errors import NotFoundError
 
@@ -40,6 +40,31 @@ def list_(
         for each in profiles
     ]
     emit({"profiles": documents}, table, as_json=as_json)
+
+
+@app.command()
+def register(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="Jobs alone as .csv, .parquet or .json; or a table.")],
+    columns: Annotated[list[str] | None, typer.Option("--map", help="ROLE=COLUMN of a sheet. Repeatable.")] = None,
+    device: Annotated[str, typer.Option(help="Device type, where the file does not say it.")] = "",
+    source: Annotated[str, typer.Option(help="Who measured, where the file does not say it.")] = "user",
+    work: Work = DEFAULT_WORK,
+    target: Target = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Register what is known of jobs alone with a server: all of the file, or nothing where one is wrong."""
+    from interfere.data.importers.spreadsheet.roles import parse_map
+    from interfere.data.profile_files import read_profiles
+
+    facts = read_profiles(file, work, mapping=parse_map(columns or ()), device_type=device, source=source)
+    with connect(target) as client:
+        ids = client.register_profiles(facts)
+    table = Table("profile", "workload", "device type", "source")
+    rows = [(i, each.workload, each.device_type, each.source) for i, each in zip(ids, facts, strict=True)]
+    for row in rows:
+        table.add_row(*map(escape, row))
+    names = ("profile_id", "workload", "device_type", "source")
+    emit({"registered": [dict(zip(names, row, strict=True)) for row in rows]}, table, as_json=as_json)
 
 
 @app.command()

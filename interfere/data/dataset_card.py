@@ -1,10 +1,12 @@
 """The dataset card of a table: what was measured, where and how, and how far to trust it."""
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
+from interfere.data.intended_use import intended_uses
 from interfere.data.parquet import write_atomically
-from interfere.data.quality import MIN_ICC, table_quality
+from interfere.data.quality import MIN_ICC, TableQuality, domain_tables, table_quality
 from interfere.data.tables import Table
 
 CARD_FILE = "card.md"
@@ -28,7 +30,8 @@ swapped roles from pass to pass. `slowdown` = step time beside the neighbour ÷ 
 blocks; `lower`, `upper` = 95 % t interval of the mean. A block is refused when a command ended or left the core, with
 under 20 steps in a window, a clock drift of 3 % or more, or over 10 % of the core taken by third processes, and
 repeated twice; a pair that still lacks a block is `unstable` and never imputed. On other devices than a CPU core
-nothing is pinned, and clock and third processes are not watched."""
+clock and third processes are not watched. A GPU is pinned by CUDA_VISIBLE_DEVICES, and nvidia-smi gives utilisation,
+power and memory while a command runs alone; this was never run on a GPU by the authors of this release."""
 IMPORT_PROTOCOL = (
     "As its publisher measured it: the `card.md` of the import says how it was read and what is not as published."
 )
@@ -62,16 +65,12 @@ def dataset_card(table: Table, *, command: str = "", note: str = "") -> str:
         *(text for name, text in DEVICE_NOTES.items() if name in device_types),
         "",
         "## Quality",
-        "| figure | value |",
-        "|---|---|",
-        f"| agreement of two single blocks, ICC(1,1) of log slowdown ({figures.icc_rows} rows) | {figures.icc:.3f} |",
-        f"| additive fit, R² of log slowdown ~ victim + neighbour | {figures.additive_r2:.3f} |",
-        f"| slowdown median / p90 / max | {figures.slowdown_median:.2f} / {figures.slowdown_p90:.2f} / "
-        f"{figures.slowdown_max:.2f} |",
-        f"| rows past 2 × | {figures.over_two_frac:.0%} |",
-        f"| core taken by third processes, p90 | {figures.steal_p90:.1%} |",
+        *_quality_lines(table),
         "",
         f"Below an ICC of {MIN_ICC} training refuses a table. What the additive fit explains needs no interaction.",
+        "",
+        "## What it may be used for",
+        *(f"- {use.text()}" for use in intended_uses(table)),
         "",
         "## Protocol",
         "\n\n".join(dict.fromkeys(PROTOCOL_BY_SOURCE.get(source, IMPORT_PROTOCOL) for source in sources)),
@@ -98,6 +97,35 @@ def dataset_card(table: Table, *, command: str = "", note: str = "") -> str:
         "",
     ]
     return "\n".join(lines).replace("nan%", "–").replace("nan", "–")
+
+
+def _quality_lines(table: Table) -> list[str]:
+    """The figures of each domain, one column a domain."""
+    domains = domain_tables(table) or (("value", table),)
+    titles = [title for title, _ in domains] if len(domains) > 1 else ["value"]
+    figures = [table_quality(domain_table) for _, domain_table in domains]
+    rows = (
+        (
+            f"agreement of two single blocks, ICC(1,1) of log slowdown ({_icc_rows(figures)} rows)",
+            [f"{each.icc:.3f}" for each in figures],
+        ),
+        ("additive fit, R² of log slowdown ~ victim + neighbour", [f"{each.additive_r2:.3f}" for each in figures]),
+        (
+            "slowdown median / p90 / max",
+            [f"{each.slowdown_median:.2f} / {each.slowdown_p90:.2f} / {each.slowdown_max:.2f}" for each in figures],
+        ),
+        ("rows past 2 ×", [f"{each.over_two_frac:.0%}" for each in figures]),
+        ("core taken by third processes, p90", [f"{each.steal_p90:.1%}" for each in figures]),
+    )
+    return [
+        f"| figure | {' | '.join(titles)} |",
+        "|---|" + "---|" * len(titles),
+        *(f"| {label} | {' | '.join(values)} |" for label, values in rows),
+    ]
+
+
+def _icc_rows(figures: Sequence[TableQuality]) -> str:
+    return " + ".join(str(each.icc_rows) for each in figures)
 
 
 def write_card(path: Path, table: Table, *, command: str = "", note: str = "") -> Path:

@@ -66,6 +66,8 @@ _KIND_OF_SOURCE = {
     "dcgm": SourceKind.MONITORED,
     "nsight": SourceKind.KERNEL_PROFILER,
     "orion": SourceKind.KERNEL_PROFILER,
+    "torch-profiler": SourceKind.KERNEL_PROFILER,
+    "nsys": SourceKind.KERNEL_PROFILER,
     "declared": SourceKind.DECLARED,
     STATIC: SourceKind.STATIC,
 }

@@ -12,6 +12,7 @@ SOURCES_FILE = Path(__file__).with_name("sources.toml")
 class PublicTable:
     """One published file. `sha256` is that of the copy that the importers were written against."""
 
+    collection: str  # what `interfere data fetch` calls the files that belong together
     kind: str  # the format: the subcommand of `interfere data import` that reads it
     file: str
     what: str  # a description of its content
@@ -19,6 +20,9 @@ class PublicTable:
     licence: str
     sha256: str
     note: str = ""
+    address: str = ""  # from which it can be downloaded; "" where no address gives these bytes
+    by_hand: str = ""  # what a person can do instead of a download, where that is something else
+    partial: bool = False  # the checksum is that of a part: a download is larger and cannot be verified
 
 
 @cache
@@ -30,3 +34,8 @@ def public_tables() -> tuple[PublicTable, ...]:
 def find_public_table(sha256: str) -> PublicTable | None:
     """The published file with this checksum; None for any other."""
     return next((table for table in public_tables() if table.sha256 == sha256), None)
+
+
+def collections() -> tuple[str, ...]:
+    """The names of all collections."""
+    return tuple(dict.fromkeys(table.collection for table in public_tables()))

@@ -33,6 +33,27 @@ class TableQuality:
     steal_p90: float
 
 
+def domain_tables(table: Table) -> tuple[tuple[str, Table], ...]:
+    """(title, rows and profiles) of each domain: device type, sharing mode and metric; by name.
+
+    The title leaves out the metric where the table has one metric alone. Figures of a table are those of its domains:
+    over several device types the levels differ, and an additive fit of all rows would explain none of that.
+    """
+    keys = sorted({(pair.device_type, pair.mode, pair.metric) for pair in table.pairs})
+    metrics = {metric for _, _, metric in keys}
+    found = []
+    for device_type, mode, metric in keys:
+        key = (device_type, mode, metric)
+        jobs = sorted((job for job in table.jobs if job.device_type == device_type), key=lambda job: job.workload)
+        pairs = sorted(
+            (pair for pair in table.pairs if (pair.device_type, pair.mode, pair.metric) == key),
+            key=lambda pair: (pair.victim, pair.neighbour),
+        )
+        title = ", ".join((device_type, mode, *((metric,) if len(metrics) > 1 else ())))
+        found.append((title, Table(name=table.name, jobs=tuple(jobs), pairs=tuple(pairs))))
+    return tuple(found)
+
+
 def icc(passes: Sequence[Sequence[float] | NDArray[np.float64]]) -> float:
     """ICC(1,1) of n rows with k values each (k equal, ≥ 2; n ≥ 2); NaN for fewer, or where nothing varies."""
     values = np.asarray(passes, dtype=np.float64)

@@ -117,6 +117,18 @@ def pairs_schema() -> Any:
     )
 
 
+def extras_schema() -> Any:
+    """The schema of `extras.parquet`: one row per ExtraFact, a value of a spreadsheet that is no known fact.
+
+    `neighbour` is empty where the value is about a job alone; `number` is null where the value is no number.
+    """
+    import pyarrow as pa
+
+    text = pa.string()
+    names = ("workload", "neighbour", "device_type", "source", "name", "value")
+    return _versioned([*((name, text) for name in names), ("number", pa.float64())])
+
+
 def raw_schema() -> Any:
     """The schema of `raw.parquet`: one row per side of a measured block, also of refused ones.
 

@@ -122,7 +122,7 @@ def _check_profiles(profiles: Sequence[JobProfile], path: Path) -> None:
     """Check the rows of the jobs' file. Raises TableError."""
     rows: dict[tuple[str, ...], int] = {}
     for row, profile in enumerate(profiles):
-        _raise_violations(path / JOBS_FILE, row, _job_range_violations(profile))
+        _raise_violations(path / JOBS_FILE, row, job_range_violations(profile))
         key = tuple(getattr(profile, name) for name in schema.JOB_KEY)
         _check_unique(path / JOBS_FILE, row, rows, key, schema.JOB_KEY)
 
@@ -152,7 +152,8 @@ def _raise_violations(path: Path, row: int, violations: Iterator[Violation]) -> 
         )
 
 
-def _job_range_violations(job: JobProfile) -> Iterator[Violation]:
+def job_range_violations(job: JobProfile) -> Iterator[Violation]:
+    """Facts that no job has: times of hours, shares above 1. The remedies name the usual mistake of unit."""
     limits = (
         ("step_time_s", schema.MAX_STEP_S, "give seconds, not milliseconds"),
         ("busy_frac", 1.05, "give a share of one core or device: at most 1, and 5 % for two clocks that disagree"),

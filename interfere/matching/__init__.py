@@ -3,22 +3,18 @@
 - `match_pairs`: the cheapest partition into pairs and solo jobs, on at most so many devices, as a `Matching`.
 - `verify`: an independent check of what a `Matching` claims, as a `Verification`.
 - `assign_seats`: pending jobs onto free seats beside residents, as a `Seating`.
-- `match_groups`: groups of three or four by local search, as a `Grouping`.
 """
 
 from interfere.matching.exact import match_pairs
-from interfere.matching.groups import Grouping, match_groups
 from interfere.matching.records import Matching, Seating
 from interfere.matching.seats import assign_seats
 from interfere.matching.verify import Verification, verify
 
 __all__ = [
-    "Grouping",
     "Matching",
     "Seating",
     "Verification",
     "assign_seats",
-    "match_groups",
     "match_pairs",
     "verify",
 ]

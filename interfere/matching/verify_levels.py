@@ -40,7 +40,7 @@ def verify_levels(
         if abs(value - certificate.value) > slack:
             problems.append(f"a level comes to {value:.12g}, not {certificate.value:.12g}")
         bound, reduced = _proved_bound(problem, level, levels, certificate, open_starts)
-        bounds.append(bound)
+        bounds.append(max(bound, level.floor))
         if certificate.linear_bound > bound + slack:
             problems.append(f"the prices prove {bound:.12g} of a level, {certificate.linear_bound:.12g} is claimed")
         if bound > value + slack:
@@ -155,7 +155,7 @@ def _proved_bound(
     certificate: LevelCertificate,
     open_starts: set[Start],
 ) -> tuple[float, dict[Start, float]]:
-    """The bound of a level, and the reduced cost of every open start; the floor of the level without prices."""
+    """The bound that the prices prove, or the floor without prices; the reduced cost of every open start."""
     prices = certificate.prices
     if prices is None:
         return level.floor, {start: _cost(level.costs, start) for start in open_starts}
@@ -179,7 +179,7 @@ def _proved_bound(
     bound += sum(limit * price for limit, price in zip(certificate.limit_values, prices.limits.tolist(), strict=True))
     for b, block in enumerate(problem.blocks):
         bound += _block_value(block, prices.jobs[b], prices.seats[b], worst[b])
-    return max(bound, level.floor), reduced
+    return bound, reduced
 
 
 def _block_value(block: Block, jobs: np.ndarray, seats: np.ndarray, worst: np.ndarray) -> float:

@@ -167,6 +167,7 @@ class PlanningContext:
             device.power_w if device.power_w >= 0 else -1.0,
             device.windows,
             self.now_s if device.windows else 0.0,
+            device.seats,
         )
         device_class = self._classes.get(key)
         if device_class is None:

@@ -229,13 +229,13 @@ def _promised_plan(kept: Sequence[Promise], context: PlanningContext) -> Plan:
     pairs: dict[frozenset[str], Pairing] = {}
     max_cost = -math.inf
     for action in (promise.action for promise in listed):
-        group = frozenset((action.job_id, action.partner_id))
+        group = frozenset((action.job_id, *(action.partners or ("",))))
         costs.setdefault(group, action.cost)
-        if action.partner_id:
+        if len(action.partners) == 1:
             pairs[group] = Pairing(
                 job_id=action.job_id, partner_id=action.partner_id, device_id=action.device_id, weight=action.cost
             )
-        for job_id, slowdown in ((action.job_id, action.slowdown), (action.partner_id, action.partner_slowdown)):
+        for job_id, slowdown in ((action.job_id, action.slowdown), *action.slowdown_of_partners.items()):
             if job_id in context.jobs and action.device_id in context.devices:
                 device_type = context.devices[action.device_id].type
                 max_cost = max(max_cost, job_objective_cost(context.jobs[job_id], slowdown, device_type, context))

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from interfere.policy.rules.memory import DeviceMemory
 from interfere.policy.rules.runtime import opening_times
 from interfere.records import DEFAULT_MODE, NAN, Device, Window
+from interfere.records.cluster import DEFAULT_SEATS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,6 +22,7 @@ class DeviceClass:
     opens_s: float = 0.0  # seconds until it opens
     price_per_hour: float = 0.0  # 0 where it is not known
     power_w: float = 0.0
+    seats: int = DEFAULT_SEATS  # jobs that may share a device
 
     @classmethod
     def of(cls, device: Device, now_s: float = NAN) -> "DeviceClass":
@@ -35,6 +37,7 @@ class DeviceClass:
             pool=device.pool,
             price_per_hour=0.0 if math.isnan(device.price_per_hour) else device.price_per_hour,
             power_w=0.0 if math.isnan(device.power_w) else device.power_w,
+            seats=DEFAULT_SEATS if device.seats is None else device.seats,
         )
 
     @property

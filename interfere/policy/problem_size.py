@@ -42,6 +42,7 @@ def problem_size(snapshot: Snapshot, max_classes_of_windows: int) -> ProblemSize
             str(device.granule_bytes),
             str(device.price_per_hour),
             str(device.power_w),
+            device.seats,
         )
         if not device.residents:
             empty.setdefault(kind, set()).add(device.windows)

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from interfere.policy.context import PlanningContext
+from interfere.predict.groups import composed_slowdown
 from interfere.records import Action, ActionKind, Device, Job, JobProfile, PairBatch
 
 DEPARTURES = (ActionKind.MOVE, ActionKind.PREEMPT, ActionKind.END)  # after these a resident has left its device
@@ -21,7 +22,8 @@ def predicted_slowdowns(context: PlanningContext, actions: Sequence[Action]) -> 
     """
     limits = context.limits
     slowdown_of = {action.job_id: action.slowdown for action in actions if action.kind is not ActionKind.WAIT}
-    slowdown_of |= {action.partner_id: action.partner_slowdown for action in actions if action.partner_id}
+    for action in actions:
+        slowdown_of |= action.slowdown_of_partners
     departed = {action.job_id for action in actions if action.kind in DEPARTURES}
     staying = [
         (_without_residents(device, departed), job)
@@ -30,17 +32,17 @@ def predicted_slowdowns(context: PlanningContext, actions: Sequence[Action]) -> 
         if job.id not in slowdown_of and (ActionKind.KEEP in limits.allowed or not math.isnan(job.remaining_s))
     ]
     slowdown_of |= {job.id: 1.0 for device, job in staying if all(other.id == job.id for other in device.residents)}
-    return slowdown_of | _slowdowns_among_residents(staying, context)
+    return slowdown_of | slowdowns_among_residents(staying, context)
 
 
 def _without_residents(device: Device, departed: Collection[str]) -> Device:
     return replace(device, residents=tuple(job for job in device.residents if job.id not in departed))
 
 
-def _slowdowns_among_residents(residents: Sequence[tuple[Device, Job]], context: PlanningContext) -> dict[str, float]:
-    """Slowdown of each resident: the product over its co-located jobs, as for any group that was not measured."""
+def slowdowns_among_residents(residents: Sequence[tuple[Device, Job]], context: PlanningContext) -> dict[str, float]:
+    """Slowdown of each resident beside its co-located jobs, composed as that of any group that was not measured."""
     predictor, extrapolate = context.predictor, context.limits.allow_extrapolation
-    slowdown_of: dict[str, float] = {}
+    beside: dict[str, list[float]] = {}
     for (device_type, mode), pairs in _resident_pairs(residents, context).items():
         if predictor.knows(device_type, mode) and not extrapolate:
             continue
@@ -57,8 +59,8 @@ def _slowdowns_among_residents(residents: Sequence[tuple[Device, Job]], context:
             )
         )
         for (job_id, _, _), median in zip(pairs, prediction.median.tolist(), strict=True):
-            slowdown_of[job_id] = slowdown_of.get(job_id, 1.0) * median
-    return slowdown_of
+            beside.setdefault(job_id, []).append(median)
+    return {job_id: composed_slowdown(medians) for job_id, medians in beside.items()}
 
 
 def _resident_pairs(

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from interfere.errors import Violation
 from interfere.policy.costs.objectives import OBJECTIVES, Objective, objective_of
 from interfere.records import Job, ScopeLedger, Snapshot
+from interfere.records.cluster import DEFAULT_SEATS
 
 REQUIRED_FIELD_REMEDIES = {
     "remaining_s": "send the seconds that the job would still run alone",
@@ -50,6 +51,7 @@ def validate_snapshot(snapshot: Snapshot, custom_objective: Objective | None = N
     violations += _gang_violations(snapshot)
     violations += _pool_violations(snapshot)
     violations += _start_time_violations(snapshot)
+    violations += _seat_violations(snapshot, custom_objective)
     return violations
 
 
@@ -188,6 +190,34 @@ def _missing_clock_violations(snapshot: Snapshot, jobs: Sequence[JobAtPath]) -> 
             )
         )
     return violations
+
+
+def _seat_violations(snapshot: Snapshot, custom_objective: Objective | None) -> list[Violation]:
+    """Devices with other than two seats need an objective and limits that know groups."""
+    seated = [k for k, device in enumerate(snapshot.devices) if device.seats not in (None, DEFAULT_SEATS)]
+    if not seated:
+        return []
+    objective = custom_objective or objective_of(snapshot)
+    memory = snapshot.limits.memory
+    unsupported = {
+        "an objective that prices waiting": objective.prices_waiting,
+        "an objective that prices missed deadlines": objective.deadline_miss_price > 0,
+        "an objective that prices pairs past a soft cap": objective.soft_cap_price > 0,
+        "an objective that prices occupied devices": objective.prices_occupancy,
+        "limits.misfit_risk": not math.isnan(memory.misfit_risk),
+        "limits.guest_ends_first": snapshot.limits.guest_ends_first,
+    }
+    names = [name for name, present in unsupported.items() if present]
+    return [
+        Violation(
+            field=f"devices[{seated[0]}].seats",
+            what=f"cannot be combined with {name}, which knows pairs only",
+            value=str(snapshot.devices[seated[0]].seats),
+            remedy="leave seats out for two, or take weighted_excess, total_slowdown, makespan or "
+            "finish_time_fairness without these limits",
+        )
+        for name in names
+    ]
 
 
 def _start_time_violations(snapshot: Snapshot) -> list[Violation]:

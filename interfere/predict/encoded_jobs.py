@@ -1,11 +1,14 @@
-"""Encoded jobs of a model, kept while their profiles are asked about again: bounded in number and in bytes.
+"""Encoded jobs of a model, kept as long as their profiles live: bounded in number.
 
-Law: what is kept of a job never changes an answer; a job that is not kept is encoded again.
+Law 1: what is kept of a job never changes an answer; a job that is not kept is encoded again.
+Law 2: the cache keeps no profile alive: one that came with a request, or that another one has replaced, leaves nothing
+behind.
 """
 
 import threading
-from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+import weakref
+from collections import OrderedDict, deque
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -18,14 +21,16 @@ from interfere.protocols import PairEncoder
 from interfere.records import JobProfile
 
 MAX_CACHED_JOBS = 20_000  # encoded jobs
-MAX_CACHED_BYTES = 32 * 2**20  # of the profiles that were encoded, which the cache keeps alive
-PROFILE_BYTES, KERNEL_BYTES, STRETCH_BYTES = 2_000, 800, 32  # of a profile in memory, roughly (sys.getsizeof)
+ENTRY_BYTES = 700  # of one of them in memory besides its numbers, roughly (sys.getsizeof)
+
+_Key = tuple[int, str, str]
+"""Identity of a profile (hashing one walks its timeline), device type, mode."""
 
 
 class EncodedJob(NamedTuple):
     """One encoded profile."""
 
-    profile: JobProfile
+    profile: weakref.ref[JobProfile]
     row: NDArray[np.float32]  # float32[F], with absent facts estimated
     novelty: float  # 0 where the model folder has no job space
 
@@ -38,18 +43,25 @@ class EncodedJobs:
     ) -> None:
         """`completion` estimates absent facts; without one, as in folders of older versions, they stay absent."""
         self._encoder, self._job_space, self._completion = encoder, job_space, completion
-        self._row_bytes = 4 * len(encoder.job_names)
-        # Keyed by object identity, because hashing a profile walks its timeline. The value holds the profile, so that
-        # no other object gets its id.
-        self._cache: OrderedDict[tuple[int, str, str], EncodedJob] = OrderedDict()
+        self._entry_bytes = ENTRY_BYTES + 4 * len(encoder.job_names)
+        self._cache: OrderedDict[_Key, EncodedJob] = OrderedDict()
+        # Keys of profiles that are gone. They are dropped by whoever takes the lock next, and so before another profile
+        # with the identity of one of them is looked up: a profile may end anywhere, also while its thread has the lock.
+        self._gone: deque[_Key] = deque()
         self._mutex = threading.Lock()
-        self.bytes = 0  # that the cache takes, roughly
         self.on_eviction: Callable[[int], None] = lambda _: None
         """Told how many jobs were evicted, because others needed their place."""
 
     def __len__(self) -> int:
         """Number of jobs that are kept."""
-        return len(self._cache)
+        with self._mutex:
+            self._drop_gone()
+            return len(self._cache)
+
+    @property
+    def bytes(self) -> int:
+        """What the cache takes in memory, roughly."""
+        return len(self) * self._entry_bytes
 
     def encode(
         self, jobs: Sequence[JobProfile], device_type: str, mode: str
@@ -59,14 +71,16 @@ class EncodedJobs:
         """
         distinct = {id(job): job for job in jobs}
         with self._mutex:
+            self._drop_gone()
             cached = {key: self._cache.get((key, device_type, mode)) for key in distinct}
         known = {key: entry for key, entry in cached.items() if entry is not None}
         missing = [job for key, job in distinct.items() if key not in known]
         if missing:
-            encoded = self._encode_new(missing, device_type, mode)
-            known |= {id(entry.profile): entry for entry in encoded}
+            encoded = {id(job): entry for job, entry in self._encode_new(missing, device_type, mode)}
+            known |= encoded
             with self._mutex:
-                evicted = sum(self._put(entry, device_type, mode) for entry in encoded)
+                self._drop_gone()
+                evicted = sum(self._put((key, device_type, mode), entry) for key, entry in encoded.items())
             if evicted:
                 self.on_eviction(evicted)
         entries = [known[id(job)] for job in jobs]
@@ -84,41 +98,37 @@ class EncodedJobs:
                 self.rows([job], device_type, mode)  # raises at the one that is the cause
             raise not_encodable(jobs[0], repr(error)) from None
 
-    def forget(self, jobs: Iterable[JobProfile], device_type: str, mode: str) -> None:
-        """Drop jobs that nobody will ask about again, because they came with a request or were removed."""
-        with self._mutex:
-            for job in jobs:
-                if (entry := self._cache.pop((id(job), device_type, mode), None)) is not None:
-                    self.bytes -= self._bytes_of(entry)
-
-    def _encode_new(self, jobs: Sequence[JobProfile], device_type: str, mode: str) -> list[EncodedJob]:
+    def _encode_new(
+        self, jobs: Sequence[JobProfile], device_type: str, mode: str
+    ) -> list[tuple[JobProfile, EncodedJob]]:
         rows, variance = self.rows(jobs, device_type, mode), None
         if self._completion is not None:
             rows, variance = self._completion.complete(rows)
         novelty = np.zeros(len(rows)) if self._job_space is None else self._job_space.novelty(rows, variance)
         return [
-            EncodedJob(job, row.copy(), job_novelty)
+            (job, EncodedJob(self._watched(job, (id(job), device_type, mode)), row.copy(), job_novelty))
             for job, row, job_novelty in zip(jobs, rows, novelty.tolist(), strict=True)
         ]
 
-    def _put(self, entry: EncodedJob, device_type: str, mode: str) -> int:
+    def _watched(self, job: JobProfile, key: _Key) -> weakref.ref[JobProfile]:
+        """A reference that notes the key when the profile is gone."""
+        gone = self._gone
+        return weakref.ref(job, lambda _: gone.append(key))
+
+    def _drop_gone(self) -> None:
+        """Drop the entries of profiles that are gone. The caller has the lock."""
+        while self._gone:
+            self._cache.pop(self._gone.popleft(), None)
+
+    def _put(self, key: _Key, entry: EncodedJob) -> int:
         """Keep one job; how many of the oldest were evicted for it."""
-        key = id(entry.profile), device_type, mode
         if key in self._cache:
             return 0
-        self.bytes += self._bytes_of(entry)
         self._cache[key] = entry
-        evicted = 0
-        while len(self._cache) > MAX_CACHED_JOBS or self.bytes > MAX_CACHED_BYTES:
-            _, oldest = self._cache.popitem(last=False)
-            self.bytes -= self._bytes_of(oldest)
-            evicted += 1
-        return evicted
-
-    def _bytes_of(self, entry: EncodedJob) -> int:
-        """What a kept job takes in memory."""
-        job = entry.profile
-        return PROFILE_BYTES + KERNEL_BYTES * len(job.kernels) + STRETCH_BYTES * 2 * len(job.busy_s) + self._row_bytes
+        if len(self._cache) <= MAX_CACHED_JOBS:
+            return 0
+        self._cache.popitem(last=False)
+        return 1
 
 
 def not_encodable(job: JobProfile, why: str) -> InvalidInputError:

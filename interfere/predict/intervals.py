@@ -1,10 +1,20 @@
-"""Prediction intervals: quantiles of held-out residuals by evidence and domain, wider for novel pairs.
+"""Prediction intervals, wider for novel pairs, and abstention: what a model knows of its own errors.
 
 With the residual r = log(measured / predicted) of rows that no model was fitted on, the published grids are quantiles
 of r ÷ spread, spread = sqrt(1 + WIDENING · novelty) (normalised conformal prediction: Papadopoulos, Gammerman and
 Vovk 2008). The evidence of a pair is the smaller of its two jobs' numbers of measured partners.
+
+A model abstains from the pairs on which it expects the largest errors (selective prediction: El-Yaniv and Wiener 2010,
+"On the foundations of noise-free selective classification"). The residual grows with the spread, and with the effect
+that is predicted: beside a job without effect, little can go wrong. So the abstention score of a pair is
+
+    sqrt(novelty) · max(0, log ŝ),
+
+and the model abstains above a threshold that was learned on held-out families, and from any pair beyond `MAX_NOVELTY`.
 """
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,12 +22,11 @@ from numpy.typing import NDArray
 
 EVIDENCE_CLASSES = ("new", "few", "known")  # 0 partners, 1 to 3, 4 and more
 EVIDENCE_THRESHOLDS = (1, 4)
+_THRESHOLDS = np.array(EVIDENCE_THRESHOLDS)
 # Growth of the residual's variance with novelty. On held-out jobs and families of two public tables the likeliest
 # values were 400 and 10, with little between them: 50 covers the worst tenth of unseen jobs of both.
 WIDENING = 50.0
-# Above this novelty the model was no better than the mean of all pairs (held-out jobs and families of two public
-# tables: MAE .150 beside .160 for novelty .5 to .7, .098 beside .149 for .3 to .5).
-MAX_NOVELTY = 0.5
+MAX_NOVELTY = 0.95  # beyond, nothing that the model knows says anything of the pair
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -25,12 +34,17 @@ Ints = NDArray[np.int64]
 
 def evidence_class(partners: Ints) -> Ints:
     """Index into `EVIDENCE_CLASSES` of a number of measured partners, elementwise."""
-    return np.digitize(partners, EVIDENCE_THRESHOLDS)
+    return np.searchsorted(_THRESHOLDS, partners, side="right")
 
 
 def spread(novelty: Floats) -> Floats:
     """Width of the interval relative to that of a pair without novelty, elementwise."""
     return np.asarray(np.sqrt(1.0 + WIDENING * novelty))
+
+
+def abstention_score(novelty: Floats, predicted_log: Floats) -> Floats:
+    """Expected size of the error, up to a factor, elementwise: `predicted_log` is a log slowdown."""
+    return np.asarray(np.sqrt(novelty) * np.maximum(predicted_log, 0.0))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,11 +54,27 @@ class Intervals:
     calibrated: bool  # do both `new` and `known` rest on enough residuals of their own?
     levels: Floats  # float64[q], ascending
     grids: Floats  # float64[3, D + 1, q], by evidence class, domain and level
+    abstains_above: float = math.inf  # abstention score; infinite where no score was found to tell larger errors
+
+    def abstains(self, novelty: Floats, predicted_log: Floats) -> NDArray[np.bool_]:
+        """Whether the model abstains from a pair, elementwise: `predicted_log` is its log slowdown."""
+        doubtful = abstention_score(novelty, predicted_log) > self.abstains_above
+        return np.asarray(doubtful | (novelty > MAX_NOVELTY))
 
     def quantile(self, level: float, *, novelty: Floats, partners: Ints, domain: Ints | int) -> Floats:
         """Log residual at `level`, shaped like `novelty`; linear between the stored levels, constant beyond them."""
-        right = int(np.clip(np.searchsorted(self.levels, level), 1, len(self.levels) - 1))
-        low, high = self.levels[right - 1], self.levels[right]
-        weight = float(np.clip((level - low) / (high - low), 0.0, 1.0))
-        at_level = (1.0 - weight) * self.grids[:, :, right - 1] + weight * self.grids[:, :, right]
-        return np.asarray(at_level[evidence_class(partners), domain] * spread(novelty))
+        return self.quantiles((level,), novelty=novelty, partners=partners, domain=domain)[0]
+
+    def quantiles(
+        self, levels: Sequence[float], *, novelty: Floats, partners: Ints, domain: Ints | int
+    ) -> tuple[Floats, ...]:
+        """`quantile` at each of the levels."""
+        evidence, width = evidence_class(partners), spread(novelty)
+        return tuple(np.asarray(self._grid(level)[evidence, domain] * width) for level in levels)
+
+    def _grid(self, level: float) -> Floats:
+        """float64[3, D + 1]: quantiles of r ÷ spread at a level, by evidence class and domain."""
+        right = min(max(int(self.levels.searchsorted(level)), 1), len(self.levels) - 1)
+        low, high = float(self.levels[right - 1]), float(self.levels[right])
+        weight = min(max((level - low) / (high - low), 0.0), 1.0)
+        return np.asarray((1.0 - weight) * self.grids[:, :, right - 1] + weight * self.grids[:, :, right])

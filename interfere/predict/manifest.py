@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,10 +12,15 @@ import numpy as np
 
 from interfere.errors import ModelError
 from interfere.predict.feasibility import Feasibility
+from interfere.predict.graphs.matrix_limit import UNSTATED, MatrixLimit
 from interfere.predict.intervals import Intervals
 
-FORMAT = 2
-FILES = ("pair.onnx", "matrix.onnx", "arrays.npz", "profiles.json", "card.md")
+FORMAT = 3
+# Of format 2, large matrices of a model without a factorised form were answered by another model, which is not asked.
+READABLE_FORMATS = (2, FORMAT)
+FILES = ("pair.onnx", "arrays.npz", "card.md")
+PROFILES_FILES = ("profiles.json.gz", "profiles.json")  # one of them; folders of older versions have the second
+MATRIX_GRAPH = "matrix.onnx"  # of a model that factorises over jobs
 REMEDY = "publish it again with: interfere train --publish DIR"
 
 
@@ -40,7 +46,9 @@ class Manifest:
     intervals: Intervals
     feasibility: Feasibility | None  # None where no pair of the tables failed to fit
     scores: Mapping[str, Any]
-    matrix_model: str
+    factorises: bool  # over jobs: matrices have a graph of their own, `matrix.onnx`
+    matrix_limit: MatrixLimit | None  # of a model that does not factorise
+    selected_by: str  # "gate", the rule that selects a champion, or "request", whoever trained it
     trained_on: tuple[Mapping[str, Any], ...]
 
 
@@ -55,11 +63,14 @@ def read_manifest(folder: Path, fingerprint: str) -> Manifest:
         raise ModelError("not a model folder: it has no manifest.json", value=folder, remedy=REMEDY)
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
-        if document["format"] != FORMAT:
+        if document["format"] not in READABLE_FORMATS:
             raise ModelError("a model folder of another format", value=document["format"], remedy=REMEDY)
         manifest = _parse(document)
+        profiles = next((name for name in PROFILES_FILES if name in document["files"]), PROFILES_FILES[0])
         hashes = {
-            name: str(document["files"][name]) for name in {*FILES, *document["files"]} if Path(name).name == name
+            name: str(document["files"][name])
+            for name in {*FILES, profiles, *document["files"]}
+            if Path(name).name == name
         }
     except (ValueError, KeyError, TypeError) as error:
         raise ModelError(f"manifest.json cannot be read ({error!r})", value=path, remedy=REMEDY) from None
@@ -94,6 +105,8 @@ def published_version(folder: Path) -> str:
 
 def _parse(document: Mapping[str, Any]) -> Manifest:
     intervals, feasibility = document["intervals"], document["feasibility"]
+    same_model = document.get("matrix_model", document["model"]) == document["model"]
+    factorises = same_model and MATRIX_GRAPH in document["files"]
     return Manifest(
         model=str(document["model"]),
         version=str(document["version"]),
@@ -107,6 +120,7 @@ def _parse(document: Mapping[str, Any]) -> Manifest:
             calibrated=bool(intervals["calibrated"]),
             levels=np.array(intervals["levels"], dtype=np.float64),
             grids=np.array(intervals["grids"], dtype=np.float64),
+            abstains_above=math.inf if (above := intervals.get("abstains_above")) is None else float(above),
         ),
         feasibility=None
         if feasibility is None
@@ -116,6 +130,13 @@ def _parse(document: Mapping[str, Any]) -> Manifest:
             effect=np.array(feasibility["effect"], dtype=np.float64),
         ),
         scores=document["scores"],
-        matrix_model=str(document["matrix_model"]),
+        factorises=factorises,
+        matrix_limit=None if factorises else _matrix_limit(document),
+        selected_by=str(document.get("selected_by", "gate")),
         trained_on=tuple(document["trained_on"]),
     )
+
+
+def _matrix_limit(document: Mapping[str, Any]) -> MatrixLimit:
+    limit = document.get("matrix_limit")
+    return UNSTATED if limit is None else MatrixLimit(pairs=int(limit["pairs"]), seconds=float(limit["seconds"]))

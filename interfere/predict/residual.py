@@ -9,7 +9,7 @@ job with it keep their predictions, unless it shows that the software stack of t
 model never saw that device type.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from interfere.predict.corrected_predictions import CorrectedPredictor
 from interfere.predict.measured import StepTimes
@@ -23,13 +23,13 @@ from interfere.predict.online.window_learning import LearningResult, WindowLearn
 from interfere.protocols import Predictor
 from interfere.records import MatrixBatch, MatrixPrediction, PairBatch, Prediction, Progress, ReporterWeight
 
-# Observed ordered pairs after which a device type that the model never saw is answered, with intervals that say how
-# little is known: on Gavel's table they hold .94 to 1.00 of the other pairs from 5 pairs on.
-MIN_DOMAIN_PAIRS = 5
-
 
 class OnlineModel:
-    """Wraps a `Predictor` and learns from `Progress`. One caller learns; a `snapshot` may be read meanwhile."""
+    """Wraps a `Predictor` and learns from `Progress`. One caller learns; a `snapshot` may be read meanwhile.
+
+    Nothing that it holds refers to it: a snapshot that nobody reads any longer is freed at once, not by the collector
+    of cycles, which stops all threads.
+    """
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class OnlineModel:
         self._inner, self._elsewhere, self._coordinates = inner, elsewhere, coordinates
         self._step_times = step_times or {}
         self._saved: BeliefState | None = None
-        self.belief = Belief(prior or default_prior(), BeliefState(), self._is_trained_on)
+        self.belief = Belief(prior or default_prior(), BeliefState(), _is_trained_on(inner))
         self._base_predictions = BasePredictions(inner, self.belief.effects, measured, self._step_times, coordinates)
         self.stand_ins = StandInProfiles(self.belief.effects, elsewhere)
         self._connect()
@@ -66,7 +66,6 @@ class OnlineModel:
             self.stand_ins,
             step_times=self._step_times,
             coordinates=self._coordinates,
-            knows=self.knows,
         )
 
     @property
@@ -85,15 +84,7 @@ class OnlineModel:
 
     def knows(self, device_type: str, mode: str) -> str:
         """Empty when the wrapped model knows this domain or enough of its pairs were observed, else why not."""
-        unknown_domain = self._inner.knows(device_type, mode)
-        domain = self.state.domains.get((device_type, mode))
-        if not unknown_domain or (domain is not None and domain.pair_count >= MIN_DOMAIN_PAIRS):
-            return ""
-        observed = f"; {domain.pair_count} of {MIN_DOMAIN_PAIRS} pairs were observed" if domain else ""
-        return unknown_domain + observed
-
-    def _is_trained_on(self, device_type: str, mode: str) -> bool:
-        return not self._inner.knows(device_type, mode)
+        return self._corrected.knows(device_type, mode)
 
     # --- learning ---------------------------------------------------------------------------------------------------
 
@@ -124,7 +115,7 @@ class OnlineModel:
         copied = OnlineModel.__new__(OnlineModel)
         copied._inner, copied._saved, copied._elsewhere = self._inner, None, elsewhere or self._elsewhere
         copied._step_times, copied._coordinates = self._step_times, self._coordinates
-        copied.belief = Belief(self.belief.prior, self.state.copy(), self._is_trained_on)
+        copied.belief = Belief(self.belief.prior, self.state.copy(), _is_trained_on(self._inner))
         copied._base_predictions = self._base_predictions
         copied.stand_ins = self.stand_ins.of_snapshot(copied.belief.effects, copied._elsewhere)
         copied._connect()
@@ -172,3 +163,8 @@ class OnlineModel:
             "quarantined": state.down_weighted_count,
             "alarms": state.alarm_count,
         }
+
+
+def _is_trained_on(inner: Predictor) -> Callable[[str, str], bool]:
+    """Whether a model was trained on a device type and mode."""
+    return lambda device_type, mode: not inner.knows(device_type, mode)

@@ -21,6 +21,9 @@ DEFAULT_RISK = 0.05  # the interval of every prediction ends at the 5 % and 95 %
 MAX_HEADROOM = 0.99  # share of a device's memory; a share of 1 would forbid every pair
 MIN_TIME_BUDGET_S = 0.001  # in less time not even the costs can be computed
 HIGHEST_PRIORITY = 9  # ten levels: the digits; Kubernetes and Slurm clusters rarely name more
+# Clients of one MPS server on a GPU since Volta (NVIDIA, Multi-Process Service, section 2.3.2).
+MAX_SEATS = 48
+DEFAULT_SEATS = 2
 MIN_WEIGHT = 1e-6  # of a job, or of a term of an objective: smaller ones vanish in sums over a million jobs
 MIN_RISK, MAX_RISK = 0.001, 0.5  # smaller risks cannot be calibrated on the rows there are; at 0.5 the median decides
 # Two of Slurm's main scheduling cycles (sched_interval, 60 s by default; slurm.conf, SchedulerParameters): a scheduler
@@ -116,6 +119,7 @@ class Device:
     windows: tuple[Window, ...] = ()  # times at which it may be used; empty: always
     price_per_hour: float = NAN  # while jobs occupy it; the objective cost needs it
     power_w: float = NAN  # while jobs occupy it; the objective energy needs it
+    seats: int | None = None  # jobs that may share it; absent: two
 
     def __post_init__(self) -> None:
         bad = text_violations(self, "id", "type") + number_violations(self, "memory_bytes", low=1.0)
@@ -123,6 +127,9 @@ class Device:
         bad += number_violations(self, "oversubscription_ratio", low=1.0, nan=False)
         bad += number_violations(self, "granule_bytes", low=1.0)
         bad += number_violations(self, "price_per_hour", "power_w")
+        if self.seats is not None and not 1 <= self.seats <= MAX_SEATS:
+            what, remedy = f"must be a whole number from 1 to {MAX_SEATS}", "leave it out for two"
+            bad.append(Violation(field="seats", what=what, value=repr(self.seats), remedy=remedy))
         if self.granule_bytes > self.memory_bytes:
             bad.append(
                 Violation(

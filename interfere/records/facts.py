@@ -83,7 +83,7 @@ COUNTERS = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, weakref_slot=True)  # caches must not keep profiles alive
 class JobProfile:
     """What one workload does alone on one device type: facts only, no derived features.
 

@@ -33,6 +33,21 @@ class Action:
     grant_bytes: float = NAN  # memory granted to it on each of its devices, in whole granules; absent without grants
     accepted: bool = False  # its deadline is promised: no job of equal or lower priority starts at the cost of it
     rule: Rule | None = None  # absent from decisions that were stored before there were rules, and from a fallback
+    # Every co-located job, `partner_id` first, and their predicted slowdowns, where there are two or more.
+    partner_ids: tuple[str, ...] = ()
+    partner_slowdowns: tuple[float, ...] = ()
+
+    @property
+    def partners(self) -> tuple[str, ...]:
+        """Every job that it shares its device with."""
+        return self.partner_ids or ((self.partner_id,) if self.partner_id else ())
+
+    @property
+    def slowdown_of_partners(self) -> dict[str, float]:
+        """The predicted slowdown of each of these jobs."""
+        if self.partner_ids:
+            return dict(zip(self.partner_ids, self.partner_slowdowns, strict=True))
+        return {self.partner_id: self.partner_slowdown} if self.partner_id else {}
 
     @property
     def places(self) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from interfere.records import Device
+from interfere.sim.free_devices import DevicePlaces, FreeDevices
 from interfere.sim.world import SimDevice, SimJob, World
 
 
@@ -76,11 +76,7 @@ class JobState:
     slowdown: float = 1.0
     rate: float = 0.0
     rate_version: int = 0  # counts changes of the rate: an end foreseen at an earlier one is void
-
-    @property
-    def device_ids(self) -> tuple[str, ...]:
-        """Devices that it runs on; empty while it waits."""
-        return tuple(device.device.id for device in self.devices)
+    device_ids: tuple[str, ...] = ()  # of `devices`: those that it runs on; empty while it waits
 
     def end_s(self) -> float:
         """When it ends at its current rate."""
@@ -99,25 +95,28 @@ class Cluster:
     running: dict[str, JobState] = field(default_factory=dict)
     spans: list[Span] = field(default_factory=list)  # completed ones, in order of their ends
     devices: dict[str, SimDevice] = field(default_factory=dict)
-    free: dict[str, Device] = field(default_factory=dict)  # present now and without a job
+    free: FreeDevices = field(init=False)  # present now and without a job
     node_gpus: int = 0  # devices of the largest node
-    changed_rates: list[JobState] = field(default_factory=list)  # since the clock last read them
+    changed_rates: list[JobState] = field(default_factory=list)  # every job whose rate was set, in order; only grows
+    busy: int = 0  # devices with a job
+    shared: int = 0  # devices with two jobs
+    _unshared: dict[str, JobState] = field(default_factory=dict)  # job id -> running job without a partner
+    _unshared_on: dict[str, JobState] = field(default_factory=dict)  # device id -> running job without a partner
 
     def __post_init__(self) -> None:
         self.devices = {device.device.id: device for device in self.world.devices}
         self.node_gpus = self.world.node_gpus
-
-    def free_devices(self) -> list[Device]:
-        """Devices that are present now and have no job."""
-        return list(self.free.values())
+        self.free = FreeDevices(DevicePlaces(device.device for device in self.world.devices))
+        self.update_presence()
 
     def served_s(self, state: JobState) -> float:
         """Work that a job has done by now, in seconds at speed 1."""
         return state.served_s + min(state.remaining_s, state.rate * (self.now_s - state.accounted_s))
 
     def unshared_jobs(self) -> list[JobState]:
-        """Running jobs without a partner, in order of their start: each may be joined on exactly its devices."""
-        return [state for state in self.running.values() if state.partner is None]
+        """Running jobs without a partner, in the order in which they came to have none: each may be joined on exactly
+        its devices."""
+        return list(self._unshared.values())
 
     def apply(self, decision: Decision) -> None:
         """Carry out a decision: promises, stops, starts, then drops."""
@@ -143,11 +142,11 @@ class Cluster:
         for state in [state for state in self.running.values() if absent.intersection(state.device_ids)]:
             self._stop(state)
         occupied = {device_id for state in self.running.values() for device_id in state.device_ids}
-        self.free = {
-            device_id: device.device
+        self.free = self.free.only(
+            device.device
             for device_id, device in self.devices.items()
             if device_id not in absent and device_id not in occupied
-        }
+        )
 
     def start(self, start: Start) -> None:
         """A waiting job gets its devices."""
@@ -163,27 +162,29 @@ class Cluster:
         if not all(device_id in self.free for device_id in start.device_ids):
             partner = self._partner_on(start)
         state.devices = tuple(self.devices[device_id] for device_id in start.device_ids)
+        state.device_ids = tuple(start.device_ids)
         del self.waiting[start.job_id]
         self.running[start.job_id] = state
-        for device_id in start.device_ids:
-            self.free.pop(device_id, None)
+        self.free.remove(device.device for device in state.devices)
+        if partner is None:
+            self.busy += len(state.devices)
+        else:
+            self.shared += len(state.devices)
         if math.isnan(state.started_s):
             state.started_s = self.now_s
         self._set_partners(state, partner)
 
     def _partner_on(self, start: Start) -> JobState:
         """The running job without a partner that holds exactly these devices, where the two may share."""
-        wanted = set(start.device_ids)
-        workload = self.waiting[start.job_id].job.workload
-        for host in self.running.values():
-            if host.partner is None and wanted == set(host.device_ids):
-                device_type = host.devices[0].device.type
-                slowdowns = self.truth.slowdown(workload, host.job.workload, device_type)
-                slowdowns += self.truth.slowdown(host.job.workload, workload, device_type)
-                if math.isnan(slowdowns):
-                    raise ValueError(f"{start.job_id} must not share with {host.job.id}")
-                return host
-        raise ValueError(f"{start.device_ids} are neither free nor those of one job that does not share")
+        host = self._unshared_on.get(start.device_ids[0])
+        if host is None or set(start.device_ids) != set(host.device_ids):
+            raise ValueError(f"{start.device_ids} are neither free nor those of one job that does not share")
+        workload, device_type = self.waiting[start.job_id].job.workload, host.devices[0].device.type
+        slowdowns = self.truth.slowdown(workload, host.job.workload, device_type)
+        slowdowns += self.truth.slowdown(host.job.workload, workload, device_type)
+        if math.isnan(slowdowns):
+            raise ValueError(f"{start.job_id} must not share with {host.job.id}")
+        return host
 
     def stop(self, job_id: str) -> None:
         """Preempt a running job: it goes back to the queue, keeps its work and pays its checkpoint."""
@@ -216,10 +217,13 @@ class Cluster:
         partner = state.partner
         del self.running[state.job.id]
         if partner is None:
-            self.free |= {device.device.id: device.device for device in state.devices if device.is_present(self.now_s)}
+            self._forget_unshared(state)
+            self.busy -= len(state.devices)
+            self.free.add(device.device for device in state.devices if device.is_present(self.now_s))
         else:
+            self.shared -= len(state.devices)
             self._set_partners(partner, None)
-        state.devices, state.partner, state.rate, state.slowdown = (), None, 0.0, 1.0
+        state.devices, state.device_ids, state.partner, state.rate, state.slowdown = (), (), None, 0.0, 1.0
         state.rate_version += 1
 
     def _set_partners(self, state: JobState, partner: JobState | None) -> None:
@@ -230,12 +234,22 @@ class Cluster:
             self._account_work(member)
             member.partner = other
             member.slowdown = 1.0
+            if other is None:
+                self._unshared[member.job.id] = member
+                self._unshared_on |= dict.fromkeys(member.device_ids, member)
+            else:
+                self._forget_unshared(member)
             if other is not None:
                 device_type = member.devices[0].device.type
                 member.slowdown = self.truth.slowdown(member.job.workload, other.job.workload, device_type)
             member.rate = min(device.speed for device in member.devices) / member.slowdown
             member.rate_version += 1
             self.changed_rates.append(member)
+
+    def _forget_unshared(self, state: JobState) -> None:
+        if self._unshared.pop(state.job.id, None) is not None:
+            for device_id in state.device_ids:
+                del self._unshared_on[device_id]
 
     def _account_work(self, state: JobState) -> None:
         """Count the work done since `accounted_s` at the rate that held until now, as one span."""

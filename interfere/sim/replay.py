@@ -55,7 +55,7 @@ def replay(
     )
     ends: list[tuple[float, int, int, str]] = []  # heap of (end, arrival rank, rate version, job id)
     usage: list[tuple[float, int, int, int]] = []
-    arrived, changes, over, wake_s = 0, 0, 0, math.inf
+    arrived, changes, over, rates_read, wake_s = 0, 0, 0, 0, math.inf
     while over < len(world.jobs):
         # 1. Find the next event.
         while ends and _is_void(cluster.running.get(ends[0][3]), ends[0][2]):
@@ -91,10 +91,10 @@ def replay(
         over += len(decision.drops)
         wake_s = decision.wake_s if decision.wake_s > now_s else math.inf
         # 4. Foresee the ends of jobs whose rate is new.
-        for state in cluster.changed_rates:
+        for state in cluster.changed_rates[rates_read:]:
             if state.devices:
                 heapq.heappush(ends, (state.end_s(), state.arrival_rank, state.rate_version, state.job.id))
-        cluster.changed_rates.clear()
+        rates_read = len(cluster.changed_rates)
         usage.append(_usage(cluster))
         if report is not None and len(usage) % PROGRESS_EVENTS == 0:
             report(over, len(world.jobs))
@@ -108,9 +108,7 @@ def _is_void(state: JobState | None, rate_version: int) -> bool:
 
 def _usage(cluster: Cluster) -> tuple[float, int, int, int]:
     """Now, busy devices, shared devices, waiting jobs."""
-    busy = sum(len(state.devices) / (1 if state.partner is None else 2) for state in cluster.running.values())
-    shared = sum(len(state.devices) for state in cluster.running.values() if state.partner is not None) // 2
-    return cluster.now_s, round(busy), shared, len(cluster.waiting)
+    return cluster.now_s, cluster.busy, cluster.shared, len(cluster.waiting)
 
 
 def _replayed(world: World, cluster: Cluster, usage: list[tuple[float, int, int, int]]) -> Replayed:

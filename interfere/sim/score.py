@@ -4,8 +4,7 @@ Completion time J_i = end - arrival; slowdown J_i / max(d_i, `SHORTEST_S`) with 
 least 1; waiting = J_i - time on devices; utilisation = ∫ busy devices dt / ∫ present devices dt, up to the last end.
 Deadline satisfaction = deadlines met / all submitted jobs that have one, dropped jobs included. Times are over all
 jobs that end: only a scheduler of deadlines drops jobs, and `dropped` counts them.
-Differences between two schedulers are paired by trace, and their interval is a bootstrap over traces, never over jobs:
-jobs of one trace wait for each other.
+Differences between two schedulers are paired job by job and summed by day of arrival, for `uncertainty`.
 """
 
 import math
@@ -16,12 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from interfere.sim.replay import Replayed
-from interfere.sim.world import HOUR_S, LATE_S
+from interfere.sim.uncertainty import DaySums
+from interfere.sim.world import DAY_S, HOUR_S, LATE_S
 
 Floats = NDArray[np.float64]
 SHORTEST_S = 10.0  # the bound that the literature of bounded slowdown uses (Feitelson et al., JSSPP 1997)
-BOOTSTRAP_DRAWS = 2000
-CONFIDENCE = 0.95
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,41 +175,38 @@ def _present_s(replayed: Replayed) -> float:
     )
 
 
-# --- intervals over traces --------------------------------------------------------------------------------------------
+# --- sums over days, for intervals ------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Difference:
-    """Relative difference of one scheduler to another on the same traces, with its interval."""
-
-    share: float  # of the other's mean completion time: -0.1 is a tenth less
-    low: float
-    high: float
-    traces: int
+def completion_change_by_day(replayed: Replayed, reference: Replayed) -> DaySums:
+    """Completion times summed by day of arrival, over those of the same jobs in a reference."""
+    return DaySums(
+        numerator=_sum_by_day(replayed, replayed.completion_s),
+        denominator=_sum_by_day(replayed, reference.completion_s),
+    )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TraceMean:
-    """Mean of a figure over traces, with its interval."""
-
-    mean: float
-    low: float
-    high: float
-    traces: int
-
-
-def relative_difference(scheduler: Sequence[float], reference: Sequence[float], *, seed: int = 0) -> Difference:
-    """Mean of the relative differences of mean completion times, trace by trace; one trace has no interval: NaN."""
-    shares = trace_mean((np.asarray(scheduler) / np.asarray(reference) - 1).tolist(), seed=seed)
-    return Difference(share=shares.mean, low=shares.low, high=shares.high, traces=shares.traces)
+def deadlines_met_by_day(replayed: Replayed, reference: Replayed | None = None) -> DaySums:
+    """Deadlines met, less those that a reference met, over all deadlines, by day of arrival."""
+    with_deadline = _has_deadline(replayed)
+    met = (with_deadline & ~_missed(replayed)).astype(np.float64)
+    if reference is not None:
+        met -= with_deadline & ~_missed(reference)
+    return DaySums(
+        numerator=_sum_by_day(replayed, met), denominator=_sum_by_day(replayed, with_deadline.astype(np.float64))
+    )
 
 
-def trace_mean(values: Sequence[float], *, seed: int = 0) -> TraceMean:
-    """Mean of one value per trace, and its interval by bootstrap over traces; one trace has no interval: NaN."""
-    figures = np.asarray(values, dtype=np.float64)
-    if len(figures) < 2:
-        return TraceMean(mean=_mean(figures), low=math.nan, high=math.nan, traces=len(figures))
-    drawn = np.random.default_rng(seed).integers(0, len(figures), (BOOTSTRAP_DRAWS, len(figures)))
-    means = figures[drawn].mean(axis=1)
-    low, high = np.quantile(means, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
-    return TraceMean(mean=float(figures.mean()), low=float(low), high=float(high), traces=len(figures))
+def best_effort_by_day(replayed: Replayed) -> DaySums:
+    """Completion times of the jobs that have no deadline and end, over their number, by day of arrival."""
+    counted = ~_has_deadline(replayed) & np.isfinite(replayed.ended_s)
+    return DaySums(
+        numerator=_sum_by_day(replayed, np.where(counted, replayed.completion_s, 0.0)),
+        denominator=_sum_by_day(replayed, counted.astype(np.float64)),
+    )
+
+
+def _sum_by_day(replayed: Replayed, values: Floats) -> Floats:
+    """float64[d]: of all days from the first arrival to the last."""
+    days = np.array([job.arrival_s // DAY_S for job in replayed.world.jobs], dtype=np.int64)
+    return np.asarray(np.bincount(days - days[0], weights=values), dtype=np.float64)

@@ -6,7 +6,7 @@ Law: every job of the trace is in exactly one world or counted in exactly one en
 import math
 from collections import Counter
 from dataclasses import dataclass, replace
-from itertools import groupby, islice
+from itertools import groupby, islice, pairwise
 
 import numpy as np
 
@@ -139,6 +139,25 @@ def scale_to_load(world: World, load: float) -> World:
         )
     factor = world.load / load
     return replace(world, jobs=tuple(_arriving(job, job.arrival_s * factor) for job in world.jobs))
+
+
+def days_spanned(world: World) -> int:
+    """Days from the first arrival to the last, both included."""
+    if not world.jobs:
+        return 0
+    return int(world.jobs[-1].arrival_s // DAY_S - world.jobs[0].arrival_s // DAY_S) + 1
+
+
+def has_ties(world: World) -> bool:
+    """Do two jobs arrive at the same moment?"""
+    return any(later.arrival_s == earlier.arrival_s for earlier, later in pairwise(world.jobs))
+
+
+def shuffle_ties(world: World, seed: int) -> World:
+    """The same jobs; those that arrive at the same moment in an order drawn by the seed."""
+    ranks = np.random.default_rng(seed).random(len(world.jobs)).tolist()
+    order = sorted(range(len(world.jobs)), key=lambda k: (world.jobs[k].arrival_s, ranks[k]))
+    return replace(world, jobs=tuple(world.jobs[k] for k in order))
 
 
 def redraw_days(world: World, seed: int, day_s: float = DAY_S) -> World:

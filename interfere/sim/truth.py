@@ -7,7 +7,7 @@ Law: what was clipped, filled and left out is counted.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,7 @@ from interfere.data.tables import Table
 from interfere.errors import InvalidInputError
 
 Floats = NDArray[np.float64]
+UNKNOWN_ALONE, UNKNOWN_MEDIAN, UNKNOWN_WORST = "alone", "median", "worst"  # what workloads without truth do
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +30,7 @@ class TruthTable:
     clipped: int = 0  # ordered pairs that were measured faster than without sharing
     filled: int = 0  # ordered pairs predicted by a model, where the caller asked for that
     unmeasured: int = 0  # ordered pairs that must not share since a row of either direction is missing
+    assumed: int = 0  # workloads that nobody measured, at the median or worst of those measured: a scenario
 
     @property
     def index(self) -> dict[str, int]:
@@ -37,11 +39,13 @@ class TruthTable:
 
     def note(self) -> str:
         """What was done to the table, in one line."""
-        pairs = len(self.workloads) ** 2
+        measured = len(self.workloads) - self.assumed
+        pairs = measured**2
+        assumed = f"; {self.assumed} workloads without any truth share by an assumption" if self.assumed else ""
         return (
-            f"truth: {len(self.workloads)} workloads on {self.device_type}, {self.mode}; of {pairs} ordered pairs "
+            f"truth: {measured} workloads on {self.device_type}, {self.mode}; of {pairs} ordered pairs "
             f"{self.clipped} clipped at 1, {self.filled} filled by a model, {self.unmeasured} without truth "
-            "never share"
+            f"never share{assumed}"
         )
 
 
@@ -80,6 +84,20 @@ def truth_of(table: Table, *, device_type: str = "", mode: str = "") -> TruthTab
         clipped=clipped,
         unmeasured=int(unmeasured.sum()),
     )
+
+
+def assume_unknown(truth: TruthTable, workloads: Iterable[str], assumption: str) -> TruthTable:
+    """The truth with these workloads too, where it lacks them: each beside any workload, and any beside it, slows down
+    as the median or the worst measured pair does. A replay on it is a scenario, not one on measurements."""
+    unknown = tuple(sorted({name for name in workloads if name} - set(truth.workloads)))
+    if not unknown:
+        return truth
+    measured = truth.table[np.isfinite(truth.table)]
+    slowdown = float(np.max(measured) if assumption == UNKNOWN_WORST else np.median(measured))
+    known = len(truth.workloads)
+    table = np.full((known + len(unknown), known + len(unknown)), slowdown)
+    table[:known, :known] = truth.table
+    return replace(truth, workloads=(*truth.workloads, *unknown), table=table, assumed=len(unknown))
 
 
 class TableTruth:

@@ -83,7 +83,7 @@ class SimDevice:
 
     def is_present(self, now_s: float) -> bool:
         """Is the device present now?"""
-        return self.present_until_s(now_s) > now_s
+        return self.windows == ALWAYS or self.present_until_s(now_s) > now_s
 
     def known_windows(self, now_s: float) -> Windows:
         """The current and the next window as far as a scheduler can know them now; empty for a device that is always

@@ -87,6 +87,7 @@ def promise_from_json(text: str) -> Promise:
     content = json.loads(text)
     action = content["action"]
     action["kind"], action["device_ids"] = ActionKind(action["kind"]), tuple(action["device_ids"])
+    action |= {name: tuple(action.get(name, ())) for name in _SINCE_GROUPS}
     if "rule" in action:  # rows of earlier versions have none
         action["rule"] = _rule_from_fields(action["rule"])
     return Promise(
@@ -159,11 +160,16 @@ def _rule_from_fields(fields: dict[str, Any]) -> Rule:
     return Rule(**fields)
 
 
+_SINCE_GROUPS = ("partner_ids", "partner_slowdowns")  # of actions; servers before groups read rows without them
+
+
 def _known_fields(record: Observation | Action | Grant | DeviceSlots | Rule | MemoryDemand) -> dict[str, object]:
     """The fields of a record by name, without those that are NaN or None."""
     values = {name: getattr(record, name) for name in record.__dataclass_fields__}
     return {
         name: _known_fields(value) if isinstance(value, Rule | MemoryDemand) else value
         for name, value in values.items()
-        if value is not None and not (isinstance(value, float) and math.isnan(value))
+        if value is not None
+        and not (isinstance(value, float) and math.isnan(value))
+        and (value or name not in _SINCE_GROUPS)
     }

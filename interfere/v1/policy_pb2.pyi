@@ -504,7 +504,7 @@ class Window(_message.Message):
     def __init__(self, from_s: _Optional[float] = ..., until_s: _Optional[float] = ...) -> None: ...
 
 class Device(_message.Message):
-    __slots__ = ("id", "type", "node", "memory_bytes", "mode", "residents", "pool", "oversubscription_ratio", "granule_bytes", "windows", "price_per_hour", "power_w")
+    __slots__ = ("id", "type", "node", "memory_bytes", "mode", "residents", "pool", "oversubscription_ratio", "granule_bytes", "windows", "price_per_hour", "power_w", "seats")
     ID_FIELD_NUMBER: _ClassVar[int]
     TYPE_FIELD_NUMBER: _ClassVar[int]
     NODE_FIELD_NUMBER: _ClassVar[int]
@@ -517,6 +517,7 @@ class Device(_message.Message):
     WINDOWS_FIELD_NUMBER: _ClassVar[int]
     PRICE_PER_HOUR_FIELD_NUMBER: _ClassVar[int]
     POWER_W_FIELD_NUMBER: _ClassVar[int]
+    SEATS_FIELD_NUMBER: _ClassVar[int]
     id: str
     type: str
     node: str
@@ -529,7 +530,8 @@ class Device(_message.Message):
     windows: _containers.RepeatedCompositeFieldContainer[Window]
     price_per_hour: float
     power_w: float
-    def __init__(self, id: _Optional[str] = ..., type: _Optional[str] = ..., node: _Optional[str] = ..., memory_bytes: _Optional[float] = ..., mode: _Optional[_Union[SharingMode, str]] = ..., residents: _Optional[_Iterable[_Union[Job, _Mapping]]] = ..., pool: _Optional[str] = ..., oversubscription_ratio: _Optional[float] = ..., granule_bytes: _Optional[float] = ..., windows: _Optional[_Iterable[_Union[Window, _Mapping]]] = ..., price_per_hour: _Optional[float] = ..., power_w: _Optional[float] = ...) -> None: ...
+    seats: int
+    def __init__(self, id: _Optional[str] = ..., type: _Optional[str] = ..., node: _Optional[str] = ..., memory_bytes: _Optional[float] = ..., mode: _Optional[_Union[SharingMode, str]] = ..., residents: _Optional[_Iterable[_Union[Job, _Mapping]]] = ..., pool: _Optional[str] = ..., oversubscription_ratio: _Optional[float] = ..., granule_bytes: _Optional[float] = ..., windows: _Optional[_Iterable[_Union[Window, _Mapping]]] = ..., price_per_hour: _Optional[float] = ..., power_w: _Optional[float] = ..., seats: _Optional[int] = ...) -> None: ...
 
 class Limits(_message.Message):
     __slots__ = ("allowed", "max_slowdown", "max_devices", "allow_extrapolation", "risk", "memory_headroom", "misfit_risk", "protected_slowdown", "time_budget_s", "soft_cap", "promise_ttl_s", "slice_s", "move_factor", "most_shared_gpus", "promise_deadlines", "grant_patience_s", "grant_tolerance", "guest_ends_first", "min_joint_throughput", "ageing_s")
@@ -732,7 +734,7 @@ class Rule(_message.Message):
     def __init__(self, kind: _Optional[_Union[RuleKind, str]] = ..., job_id: _Optional[str] = ..., partner_id: _Optional[str] = ..., workload: _Optional[str] = ..., partner_workload: _Optional[str] = ..., device_type: _Optional[str] = ..., sharing_mode: _Optional[_Union[SharingMode, str]] = ..., pool: _Optional[str] = ..., pools: _Optional[_Iterable[str]] = ..., action: _Optional[_Union[ActionKind, str]] = ..., decision_id: _Optional[str] = ..., detail: _Optional[str] = ..., demand: _Optional[_Union[MemoryDemand, _Mapping]] = ..., partner_demand: _Optional[_Union[MemoryDemand, _Mapping]] = ..., capacity_bytes: _Optional[float] = ..., device_memory_bytes: _Optional[float] = ..., memory_headroom: _Optional[float] = ..., oversubscription_ratio: _Optional[float] = ..., granule_bytes: _Optional[float] = ..., needed_granules: _Optional[int] = ..., partner_needed_granules: _Optional[int] = ..., capacity_granules: _Optional[int] = ..., misfit_probability: _Optional[float] = ..., max_misfit_probability: _Optional[float] = ..., slowdown: _Optional[float] = ..., partner_slowdown: _Optional[float] = ..., slowdown_cap: _Optional[float] = ..., risk: _Optional[float] = ..., priority: _Optional[int] = ..., partner_priority: _Optional[int] = ..., latency_target_s: _Optional[float] = ..., step_time_s: _Optional[float] = ..., runtime_s: _Optional[float] = ..., partner_runtime_s: _Optional[float] = ..., time_left_s: _Optional[float] = ..., closes_in_s: _Optional[float] = ..., opens_in_s: _Optional[float] = ..., checkpoint_s: _Optional[float] = ..., gpus: _Optional[int] = ..., residents: _Optional[int] = ..., max_shared_gpus: _Optional[int] = ..., max_devices: _Optional[int] = ..., kept_devices: _Optional[int] = ..., refused_pairs: _Optional[int] = ..., saved_s: _Optional[float] = ..., paid_s: _Optional[float] = ..., granted_bytes: _Optional[float] = ..., used_bytes: _Optional[float] = ..., device_used_bytes: _Optional[float] = ..., duration_s: _Optional[float] = ..., min_joint_throughput: _Optional[float] = ..., mean_completion_s: _Optional[float] = ..., other_mean_completion_s: _Optional[float] = ...) -> None: ...
 
 class Action(_message.Message):
-    __slots__ = ("kind", "job_id", "device_id", "partner_id", "slowdown", "slowdown_lower", "slowdown_upper", "partner_slowdown", "cost", "reason", "promised_by_s", "device_ids", "grant_bytes", "accepted", "rule")
+    __slots__ = ("kind", "job_id", "device_id", "partner_id", "slowdown", "slowdown_lower", "slowdown_upper", "partner_slowdown", "cost", "reason", "promised_by_s", "device_ids", "grant_bytes", "accepted", "rule", "partner_ids", "partner_slowdowns")
     KIND_FIELD_NUMBER: _ClassVar[int]
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     DEVICE_ID_FIELD_NUMBER: _ClassVar[int]
@@ -748,6 +750,8 @@ class Action(_message.Message):
     GRANT_BYTES_FIELD_NUMBER: _ClassVar[int]
     ACCEPTED_FIELD_NUMBER: _ClassVar[int]
     RULE_FIELD_NUMBER: _ClassVar[int]
+    PARTNER_IDS_FIELD_NUMBER: _ClassVar[int]
+    PARTNER_SLOWDOWNS_FIELD_NUMBER: _ClassVar[int]
     kind: ActionKind
     job_id: str
     device_id: str
@@ -763,7 +767,9 @@ class Action(_message.Message):
     grant_bytes: float
     accepted: bool
     rule: Rule
-    def __init__(self, kind: _Optional[_Union[ActionKind, str]] = ..., job_id: _Optional[str] = ..., device_id: _Optional[str] = ..., partner_id: _Optional[str] = ..., slowdown: _Optional[float] = ..., slowdown_lower: _Optional[float] = ..., slowdown_upper: _Optional[float] = ..., partner_slowdown: _Optional[float] = ..., cost: _Optional[float] = ..., reason: _Optional[str] = ..., promised_by_s: _Optional[float] = ..., device_ids: _Optional[_Iterable[str]] = ..., grant_bytes: _Optional[float] = ..., accepted: _Optional[bool] = ..., rule: _Optional[_Union[Rule, _Mapping]] = ...) -> None: ...
+    partner_ids: _containers.RepeatedScalarFieldContainer[str]
+    partner_slowdowns: _containers.RepeatedScalarFieldContainer[float]
+    def __init__(self, kind: _Optional[_Union[ActionKind, str]] = ..., job_id: _Optional[str] = ..., device_id: _Optional[str] = ..., partner_id: _Optional[str] = ..., slowdown: _Optional[float] = ..., slowdown_lower: _Optional[float] = ..., slowdown_upper: _Optional[float] = ..., partner_slowdown: _Optional[float] = ..., cost: _Optional[float] = ..., reason: _Optional[str] = ..., promised_by_s: _Optional[float] = ..., device_ids: _Optional[_Iterable[str]] = ..., grant_bytes: _Optional[float] = ..., accepted: _Optional[bool] = ..., rule: _Optional[_Union[Rule, _Mapping]] = ..., partner_ids: _Optional[_Iterable[str]] = ..., partner_slowdowns: _Optional[_Iterable[float]] = ...) -> None: ...
 
 class Pairing(_message.Message):
     __slots__ = ("job_id", "partner_id", "device_id", "weight")
@@ -1434,7 +1440,7 @@ class ReporterState(_message.Message):
     def __init__(self, reporter: _Optional[str] = ..., windows: _Optional[int] = ..., trust: _Optional[float] = ..., weight: _Optional[float] = ...) -> None: ...
 
 class GetModelResponse(_message.Message):
-    __slots__ = ("version", "model", "matrix_model", "fingerprint", "created_at", "workloads", "domains", "calibrated", "trained_on", "scores", "online", "server_version")
+    __slots__ = ("version", "model", "matrix_model", "fingerprint", "created_at", "workloads", "domains", "calibrated", "trained_on", "scores", "online", "server_version", "matrix_limit_pairs", "selected_by", "card")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
     MATRIX_MODEL_FIELD_NUMBER: _ClassVar[int]
@@ -1447,6 +1453,9 @@ class GetModelResponse(_message.Message):
     SCORES_FIELD_NUMBER: _ClassVar[int]
     ONLINE_FIELD_NUMBER: _ClassVar[int]
     SERVER_VERSION_FIELD_NUMBER: _ClassVar[int]
+    MATRIX_LIMIT_PAIRS_FIELD_NUMBER: _ClassVar[int]
+    SELECTED_BY_FIELD_NUMBER: _ClassVar[int]
+    CARD_FIELD_NUMBER: _ClassVar[int]
     version: str
     model: str
     matrix_model: str
@@ -1459,7 +1468,10 @@ class GetModelResponse(_message.Message):
     scores: _containers.RepeatedCompositeFieldContainer[Score]
     online: OnlineState
     server_version: str
-    def __init__(self, version: _Optional[str] = ..., model: _Optional[str] = ..., matrix_model: _Optional[str] = ..., fingerprint: _Optional[str] = ..., created_at: _Optional[str] = ..., workloads: _Optional[_Iterable[str]] = ..., domains: _Optional[_Iterable[_Union[Domain, _Mapping]]] = ..., calibrated: _Optional[bool] = ..., trained_on: _Optional[_Iterable[_Union[TrainingTable, _Mapping]]] = ..., scores: _Optional[_Iterable[_Union[Score, _Mapping]]] = ..., online: _Optional[_Union[OnlineState, _Mapping]] = ..., server_version: _Optional[str] = ...) -> None: ...
+    matrix_limit_pairs: int
+    selected_by: str
+    card: str
+    def __init__(self, version: _Optional[str] = ..., model: _Optional[str] = ..., matrix_model: _Optional[str] = ..., fingerprint: _Optional[str] = ..., created_at: _Optional[str] = ..., workloads: _Optional[_Iterable[str]] = ..., domains: _Optional[_Iterable[_Union[Domain, _Mapping]]] = ..., calibrated: _Optional[bool] = ..., trained_on: _Optional[_Iterable[_Union[TrainingTable, _Mapping]]] = ..., scores: _Optional[_Iterable[_Union[Score, _Mapping]]] = ..., online: _Optional[_Union[OnlineState, _Mapping]] = ..., server_version: _Optional[str] = ..., matrix_limit_pairs: _Optional[int] = ..., selected_by: _Optional[str] = ..., card: _Optional[str] = ...) -> None: ...
 
 class Violation(_message.Message):
     __slots__ = ("field", "what", "value", "remedy")

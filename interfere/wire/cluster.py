@@ -102,6 +102,7 @@ def device_to_proto(device: Device) -> pb.Device:
         residents=[job_to_proto(job) for job in device.residents],
         pool=device.pool,
         windows=[window_to_proto(window) for window in device.windows],
+        seats=device.seats,
     )
     set_numbers(message, device, *_DEVICE_OPTIONAL)
     if device.oversubscription_ratio != 1.0:
@@ -129,6 +130,7 @@ def device_from_proto(message: pb.Device) -> Device:
             pool=message.pool,
             oversubscription_ratio=1.0 if ratio is None else ratio,
             windows=windows,
+            seats=message.seats if message.HasField("seats") else None,
             **sizes,
         ),
     )

@@ -59,7 +59,7 @@ def status_of(error: InterfereError) -> status_pb2.Status:
     if bad_request.field_violations:
         status.details.add().Pack(bad_request)
     status.details.add().Pack(detail)
-    if isinstance(error, LimitError) and error.retry_after_s is not None:
+    if isinstance(error, LimitError | UnavailableError) and error.retry_after_s is not None:
         retry = error_details_pb2.RetryInfo()
         retry.retry_delay.FromMilliseconds(round(1e3 * error.retry_after_s))
         status.details.add().Pack(retry)
@@ -92,7 +92,7 @@ def _error_from_detail(detail: pb.ErrorDetail, details: bytes) -> InterfereError
             Violation(field=v.field, what=v.what, value=v.value, remedy=v.remedy) for v in detail.violations
         )
         return error_class(detail.what, value=value, remedy=detail.remedy, violations=violations)
-    if issubclass(error_class, LimitError):
+    if issubclass(error_class, LimitError | UnavailableError):
         return error_class(detail.what, value=value, remedy=detail.remedy, retry_after_s=_retry_after_s(details))
     return error_class(detail.what, value=value, remedy=detail.remedy)
 

@@ -31,6 +31,8 @@ def action_to_proto(action: Action) -> pb.Action:
         device_ids=action.device_ids,
         accepted=action.accepted,
         rule=rule_to_proto(action.rule),
+        partner_ids=action.partner_ids,
+        partner_slowdowns=action.partner_slowdowns,
     )
     set_numbers(message, action, *_ACTION_OPTIONAL)
     return message
@@ -48,6 +50,8 @@ def action_from_proto(message: pb.Action) -> Action:
         device_ids=tuple(message.device_ids),
         accepted=message.accepted,
         rule=rule_from_proto(message),
+        partner_ids=tuple(message.partner_ids),
+        partner_slowdowns=tuple(message.partner_slowdowns),
         **present,
     )
 

@@ -2,17 +2,22 @@
 
 Law 1: a stream never holds a thread of a unary call, a decision none of a prediction, nothing those of health checks.
 Law 2: every queue is bounded; what finds it full is refused at once.
+Law 3: a call has a thread only once its request is there.
 """
 
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any
+from typing import Any, NamedTuple
 
 from interfere.config import Settings
+from interfere.errors import InterfereError, LimitError
+from serving.calls.large_requests import LargeRequests
+from serving.calls.receiving import Receiver, UnreadCall, unread_call
 
-CONTROL_THREADS = 2  # health checks: microseconds each; refusals have a thread of their own, as they come in floods
+CONTROL_THREADS = 2  # of a release of gRPC whose calls wait in threads; refusals have one of their own, as they flood
 STREAM_THREADS = 4  # a client that resolves names by reflection holds one for some milliseconds
+RETRY_S = 0.2  # hint to whoever is refused because a queue is full: most calls take milliseconds
 WRITE_THREADS = 2  # one writes, one reads the next request
 WATCH_THREADS = 2  # send the first status of a health watch; a client that does not read holds one
 MAX_WATCHES = 1_000  # open health watches; they hold no thread
@@ -47,19 +52,95 @@ class BoundedExecutor(ThreadPoolExecutor):
             self._load -= 1
 
 
+class RefusalExecutor(BoundedExecutor):
+    """Answers calls whose request nobody reads, in one thread."""
+
+    def __init__(self) -> None:
+        super().__init__("refusal", threads=1)
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """Answer a call by its behaviour, whatever was sent."""
+        if (call := unread_call(fn, args)) is None:
+            return super().submit(fn, *args, **kwargs)
+        return super().submit(call.respond_with, call.behaviour, b"")
+
+    def refuse(self, call: UnreadCall, error: InterfereError) -> None:
+        """Refuse a call with the reason."""
+        super().submit(call.respond_with, call.behaviour.refuse_with(error), b"")
+
+
+class Admission(NamedTuple):
+    """What all calls pass before they get a thread."""
+
+    receiver: Receiver
+    large_requests: LargeRequests
+    refusals: RefusalExecutor
+
+
+class CallExecutor(BoundedExecutor):
+    """Runs calls once their requests are there.
+
+    A behaviour that it runs has the attribute `refuse_with`, which takes an error and gives the behaviour that refuses
+    a call with it.
+    """
+
+    def __init__(self, name: str, admission: Admission, *, threads: int, capacity: int | None = None) -> None:
+        super().__init__(name, threads=threads, capacity=capacity)
+        self._admission = admission
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """Run the task; where it is a call, once its request is there. The future of a call ends at once."""
+        if (call := unread_call(fn, args)) is None:
+            return super().submit(fn, *args, **kwargs)
+        self._admission.receiver.receive(call, self._run, self._admission.refusals.refuse)
+        begun: Future[Any] = Future()
+        begun.set_result(None)
+        return begun
+
+    def _run(self, call: UnreadCall, request: Any) -> None:
+        size, large_requests = len(request) if isinstance(request, bytes) else 0, self._admission.large_requests
+        try:
+            if self.full:
+                raise busy()
+            large_requests.take(size)
+        except LimitError as error:
+            self._admission.refusals.refuse(call, error)
+            return
+        self._begin(call, request).add_done_callback(lambda _: large_requests.release(size))
+
+    def _begin(self, call: UnreadCall, request: Any) -> Future[Any]:
+        return super().submit(call.respond_with, call.behaviour, request)
+
+
+class ControlExecutor(CallExecutor):
+    """Answers calls of microseconds in the thread that takes them from the network: they wait for no other thread."""
+
+    def _begin(self, call: UnreadCall, request: Any) -> Future[Any]:
+        call.respond_with(call.behaviour, request)
+        ended: Future[Any] = Future()
+        ended.set_result(None)
+        return ended
+
+
+def busy() -> LimitError:
+    """The refusal of a call that finds a queue full."""
+    return LimitError("the server is busy", remedy="send fewer requests at once; retry later", retry_after_s=RETRY_S)
+
+
 class Executors:
     """The executor of every method."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, stopping: threading.Event) -> None:
         capacity = settings.max_concurrent_rpcs
-        self.control = BoundedExecutor("control", threads=CONTROL_THREADS)
-        self.refusals = BoundedExecutor("refusal", threads=1)
+        self.refusals = RefusalExecutor()
+        self.admission = Admission(Receiver(stopping), LargeRequests(settings.message_mib * 2**20), self.refusals)
         self.streams = BoundedExecutor("stream", threads=STREAM_THREADS, capacity=STREAM_THREADS)
-        self.watches = BoundedExecutor("watch", threads=WATCH_THREADS, capacity=MAX_WATCHES)
-        self._reads = BoundedExecutor("read", threads=settings.threads, capacity=capacity)
-        self._writes = BoundedExecutor("write", threads=WRITE_THREADS, capacity=capacity)
+        self.control = ControlExecutor("control", self.admission, threads=CONTROL_THREADS)
+        self.watches = CallExecutor("watch", self.admission, threads=WATCH_THREADS, capacity=MAX_WATCHES)
+        self._reads = CallExecutor("read", self.admission, threads=settings.threads, capacity=capacity)
+        self._writes = CallExecutor("write", self.admission, threads=WRITE_THREADS, capacity=capacity)
         # Most of these threads wait for their scope's turn, see `serving.calls.turns`.
-        self._decisions = BoundedExecutor("decision", threads=capacity, capacity=capacity)
+        self._decisions = CallExecutor("decision", self.admission, threads=capacity, capacity=capacity)
 
     def of_method(self, name: str) -> BoundedExecutor:
         """The executor of a unary method of the policy service."""

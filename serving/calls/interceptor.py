@@ -21,15 +21,14 @@ from interfere.time_budget import interruptible
 from interfere.v1 import policy_pb2 as pb
 from interfere.wire.bounds import check_bounds
 from interfere.wire.errors import status_of
-from serving.calls.executors import MAX_WATCHES, BoundedExecutor, Executors
+from serving.calls.executors import MAX_WATCHES, BoundedExecutor, Executors, busy
 from serving.calls.interruption import CallInterruption
-from serving.calls.large_requests import LargeRequests
 from serving.metrics import Metrics
 
 _log = logging.getLogger(__name__)
 POLICY_SERVICE = "interfere.v1.PolicyService"
 HEALTH_WATCH = "/grpc.health.v1.Health/Watch"
-RETRY_S = 0.2  # hint to whoever is refused because a queue is full: most calls take milliseconds
+START_S = 1.0  # hint to whoever calls while the server starts
 LOG_EVERY_S = 60.0  # between two log lines about refused or malformed calls
 
 Handler = Any  # grpc.RpcMethodHandler, whose stubs lack its fields
@@ -60,11 +59,11 @@ class CallInterceptor(grpc.ServerInterceptor):  # type: ignore[type-arg]  # gene
         stopping: threading.Event,
         *,
         slow_call_s: float,
-        max_message_bytes: int,
     ) -> None:
         self._metrics, self._executors, self._stopping = metrics, executors, stopping
-        self._slow_call_s, self._large_requests = slow_call_s, LargeRequests(max_message_bytes)
-        metrics.watch_large_requests(lambda: self._large_requests.bytes)
+        self._slow_call_s = slow_call_s
+        admission = executors.admission
+        metrics.watch_requests(lambda: admission.large_requests.bytes, lambda: len(admission.receiver))
         self._is_open = False
         self._watches, self._mutex = 0, threading.Lock()
         self._unary_methods: dict[str, _UnaryMethod] = {}  # by full name, as they are first called
@@ -99,11 +98,13 @@ class CallInterceptor(grpc.ServerInterceptor):  # type: ignore[type-arg]  # gene
         policy = service == POLICY_SERVICE
         executor = self._executors.of_method(method) if policy else self._executors.control
         call = self._unary(handler, service, method, deserialize=handler.request_deserializer)
+        refuse_with = partial(self._refusing, "unary", service, method)
+        call.refuse_with = refuse_with  # type: ignore[attr-defined]
         admitted = grpc.unary_unary_rpc_method_handler(
             _on(executor, call), request_deserializer=None, response_serializer=_serializer(handler)
         )
-        refused = self._refusal(service, method, _busy)
-        before = self._refusal(service, method, _is_starting) if policy else admitted
+        refused = self._refusal(refuse_with(busy()))
+        before = self._refusal(refuse_with(_is_starting())) if policy else admitted
         return _UnaryMethod(executor=executor, admitted=admitted, refused=refused, before=before)
 
     def _unary(
@@ -115,10 +116,11 @@ class CallInterceptor(grpc.ServerInterceptor):  # type: ignore[type-arg]  # gene
             metrics.call_started()
             start_s, code, answer = time.perf_counter(), "OK", None
             try:
-                with self._large_requests.admit(len(content)):
-                    request = self._parse(content, deserialize, method)
-                    with interruptible(CallInterruption(context, self._stopping)):
-                        answer = handler.unary_unary(request, context)
+                interruption = CallInterruption(context, self._stopping)
+                interruption()
+                request = self._parse(content, deserialize, method)
+                with interruptible(interruption):
+                    answer = handler.unary_unary(request, context)
                 code = "OK" if context.is_active() else _ended_early(context)
             except CancelledError:
                 code = _ended_early(context)
@@ -155,16 +157,21 @@ class CallInterceptor(grpc.ServerInterceptor):  # type: ignore[type-arg]  # gene
         check_bounds(request)
         return request
 
-    def _refusal(self, service: str, method: str, reason: Callable[[str], InterfereError]) -> Any:
-        """A handler that refuses the call at once, unread, with the reason and what to do."""
+    def _refusal(self, refuse: Callable[[Any, grpc.ServicerContext], Any]) -> Any:
+        """A handler that refuses the call at once, unread."""
+        return grpc.unary_unary_rpc_method_handler(_on(self._executors.refusals, refuse))
 
-        def refuse(_: bytes, context: grpc.ServicerContext) -> Any:
+    def _refusing(
+        self, kind: str, service: str, method: str, error: InterfereError
+    ) -> Callable[[Any, grpc.ServicerContext], Any]:
+        """What refuses a call with an error."""
+
+        def refuse(_: Any, context: grpc.ServicerContext) -> Any:
             self._refusals.note(method)
-            error = reason(method)
-            self._metrics.count_call("unary", service, method, error.code)
+            self._metrics.count_call(kind, service, method, error.code)
             _abort_with(error, context)
 
-        return grpc.unary_unary_rpc_method_handler(_on(self._executors.refusals, refuse))
+        return refuse
 
     # --- streams ----------------------------------------------------------------------------------------------------
 
@@ -187,21 +194,15 @@ class CallInterceptor(grpc.ServerInterceptor):  # type: ignore[type-arg]  # gene
 
         behaviour: Any = _on(self._executors.watches, watch)
         behaviour.experimental_non_blocking = True
+        behaviour.refuse_with = partial(self._refusing, "stream", service, method)
         return _stream_handler(handler, behaviour)
 
     def _stream(self, handler: Handler, service: str, method: str) -> Any:
         if self._executors.streams.full:
-            return self._stream_refusal(handler, service, method)
+            refuse = self._refusing("stream", service, method, busy())
+            return _stream_handler(handler, _on(self._executors.refusals, refuse))
         behaviour = partial(handler.unary_stream or handler.stream_stream)  # a method takes no attributes
         return _stream_handler(handler, _on(self._executors.streams, behaviour))
-
-    def _stream_refusal(self, handler: Handler, service: str, method: str) -> Any:
-        def refuse(_: Any, context: grpc.ServicerContext) -> Any:
-            self._refusals.note(method)
-            self._metrics.count_call("stream", service, method, "RESOURCE_EXHAUSTED")
-            _abort_with(_busy(method), context)
-
-        return _stream_handler(handler, _on(self._executors.refusals, refuse))
 
 
 def _stream_handler(handler: Handler, behaviour: Callable[..., Any]) -> Any:
@@ -243,14 +244,10 @@ def _log_slow_call(method: str, code: str, seconds: float, answer: Any) -> None:
     _log.info("slow call: %s", text, extra={"fields": fields})
 
 
-def _busy(method: str) -> LimitError:
-    return LimitError(
-        "the server is busy", value=method, remedy="send fewer requests at once; retry later", retry_after_s=RETRY_S
+def _is_starting() -> UnavailableError:
+    return UnavailableError(
+        "the server is starting: its model loads, its log is learned", remedy="retry in a second", retry_after_s=START_S
     )
-
-
-def _is_starting(_: str) -> UnavailableError:
-    return UnavailableError("the server is starting: its model loads, its log is learned", remedy="retry in a second")
 
 
 def _ended_early(context: grpc.ServicerContext) -> str:
@@ -262,7 +259,7 @@ def _ended_early(context: grpc.ServicerContext) -> str:
 def _abort_with(error: InterfereError, context: grpc.ServicerContext) -> None:
     status = status_of(error)
     metadata = [("grpc-status-details-bin", status.SerializeToString())]
-    if isinstance(error, LimitError) and error.retry_after_s is not None:
+    if isinstance(error, LimitError | UnavailableError) and error.retry_after_s is not None:
         metadata.append(("grpc-retry-pushback-ms", str(round(1e3 * error.retry_after_s))))
     context.set_trailing_metadata(tuple(metadata))
     context.abort(grpc.StatusCode[error.code], status.message)

@@ -5,8 +5,6 @@ the executors.
 """
 
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 from interfere.errors import LimitError
 
@@ -23,11 +21,9 @@ class LargeRequests:
         self._mutex = threading.Lock()
         self.bytes = 0
 
-    @contextmanager
-    def admit(self, size: int) -> Iterator[None]:
-        """Count a request as long as its call runs. Raises LimitError where too many bytes are there already."""
+    def take(self, size: int) -> None:
+        """Count a request until it is released. Raises LimitError where too many bytes are there already."""
         if size <= SMALL_BYTES:
-            yield
             return
         with self._mutex:
             if self.bytes + size > self._max_bytes:
@@ -38,8 +34,9 @@ class LargeRequests:
                     retry_after_s=RETRY_S,
                 )
             self.bytes += size
-        try:
-            yield
-        finally:
+
+    def release(self, size: int) -> None:
+        """Count a request no longer that was taken."""
+        if size > SMALL_BYTES:
             with self._mutex:
                 self.bytes -= size

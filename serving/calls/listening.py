@@ -1,5 +1,6 @@
 """The gRPC server that listens: health from the first moment on, other calls once they are let in."""
 
+import logging
 import threading
 from contextlib import ExitStack
 from typing import NamedTuple
@@ -15,8 +16,10 @@ from interfere.v1 import policy_pb2_grpc as rpc
 from serving.calls.executors import Executors
 from serving.calls.health import NOT_SERVING, SERVING, HealthService
 from serving.calls.interceptor import CallInterceptor
+from serving.calls.receiving import SUPPORTED
 from serving.metrics import Metrics
 
+_log = logging.getLogger(__name__)
 SERVICE = pb.DESCRIPTOR.services_by_name["PolicyService"].full_name
 HEALTH = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
 HEALTH_NAMES = ("", SERVICE)  # alive, ready
@@ -45,10 +48,13 @@ def listen(
 ) -> Listening:
     """Answer health checks, and refuse all other calls until they are let in."""
     max_message_bytes = settings.message_mib * 2**20
-    executors = Executors(settings)
-    interceptor = CallInterceptor(
-        metrics, executors, stopping, slow_call_s=settings.slow_call_s, max_message_bytes=max_message_bytes
-    )
+    if not SUPPORTED:
+        _log.warning(
+            "this release of grpcio is not known: slow senders hold threads, and large requests are not counted"
+        )
+    resources.callback(stopping.set)
+    executors = Executors(settings, stopping)
+    interceptor = CallInterceptor(metrics, executors, stopping, slow_call_s=settings.slow_call_s)
     server = grpc.server(
         executors.control,
         interceptors=[interceptor],
@@ -56,6 +62,11 @@ def listen(
             ("grpc.max_receive_message_length", max_message_bytes),
             ("grpc.max_send_message_length", max_message_bytes),
             ("grpc.so_reuseport", 0),  # a second server on the port must fail, not take half of the calls
+            # A client that has gone without closing its connection is noticed; one that pings itself is let do so.
+            ("grpc.keepalive_time_ms", 60_000),
+            ("grpc.keepalive_timeout_ms", 20_000),
+            ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
+            ("grpc.keepalive_permit_without_calls", 1),
         ],
     )
     health = HealthService()

@@ -17,7 +17,10 @@ app = typer.Typer(add_completion=False)
 @app.command()
 def serve(
     model: Annotated[
-        Path | None, typer.Option(help="Model folder. Default: WORK/models/champion, else the shipped model.")
+        Path | None,
+        typer.Option(
+            help="Model folder, or a shipped model: cpu, gpu. Default: WORK/models/champion, else cpu.", metavar="MODEL"
+        ),
     ] = None,
     host: Annotated[str | None, typer.Option(help="Address to listen on. Default: 127.0.0.1.")] = None,
     port: Annotated[int | None, typer.Option(help="Port; 0 takes a free one. Default: 50051.")] = None,
@@ -36,7 +39,7 @@ def serve(
     from interfere.config import load_settings
     from serving.logs import configure
     from serving.server import start_server
-    from serving.workers.memory import return_freed_memory
+    from serving.workers.memory import leave_out_what_stays, return_freed_memory
 
     settings = load_settings(
         config,
@@ -52,6 +55,7 @@ def serve(
     configure(settings.log_format)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until there is a server to look for a model
     server = start_server(settings)
+    leave_out_what_stays()
     signal.signal(signal.SIGHUP, lambda *_: server.look_for_model())
     ready = {
         "address": server.address,

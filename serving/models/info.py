@@ -5,12 +5,15 @@ from interfere.predict.manifest import Manifest
 from interfere.wire.messages import ModelDomain, ModelInfo, OnlineState, TrainingTable, scores_of
 
 
-def model_info(manifest: Manifest, online: OnlineState) -> ModelInfo:
-    """The served model and the state of its online correction."""
+def model_info(manifest: Manifest, card: str, online: OnlineState) -> ModelInfo:
+    """The served model with its card, and the state of its online correction."""
     return ModelInfo(
         version=manifest.version,
         model=manifest.model,
-        matrix_model=manifest.matrix_model,
+        matrix_model=manifest.model,
+        matrix_limit_pairs=0 if manifest.matrix_limit is None else manifest.matrix_limit.pairs,
+        selected_by=manifest.selected_by,
+        card=card,
         fingerprint=manifest.fingerprint,
         created_at=manifest.created_at,
         workloads=manifest.workloads,

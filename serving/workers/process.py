@@ -24,7 +24,7 @@ from serving.service import PolicyCore
 from serving.servicer import PolicyServicer
 from serving.state import load_served_model
 from serving.workers.frames import Answered, Ask, Failed, Knowing, Ready, receive, send
-from serving.workers.memory import return_freed_memory
+from serving.workers.memory import leave_out_what_stays, return_freed_memory
 
 NICENESS = 5  # of workers, below the server itself: answers that clients wait for in milliseconds come first
 OOM_SCORE = 500  # where memory runs out, the kernel ends a worker, not the server
@@ -125,6 +125,7 @@ def run(store_path: Path, time_budget_s: float, incoming: IO[bytes], outgoing: I
     if not isinstance(first, Knowing):
         return
     worker = Worker(store_path, time_budget_s, first, computation)
+    leave_out_what_stays()
     threading.Thread(target=_read, args=(incoming, asks.put), daemon=True).start()
     send(outgoing, Ready())
     while True:

@@ -29,7 +29,8 @@ from interfere.sim.edge_world import (
     edge_truth,
     with_deadlines,
 )
-from interfere.sim.schedulers.registry import DEADLINE_BASELINE, DEADLINE_DEFAULT, SchedulerSettings, make_scheduler
+from interfere.sim.schedulers.names import DEADLINE_BASELINE, DEADLINE_DEFAULT
+from interfere.sim.schedulers.registry import SchedulerSettings, make_scheduler
 from interfere.sim.study import Line, Study, study
 from interfere.sim.trace_worlds import stretches, worlds_of
 from interfere.sim.truth import TableTruth, TruthTable, truth_of
@@ -96,11 +97,15 @@ def satisfaction(lines: Sequence[Line]) -> dict[str, float]:
         met, change, best_effort = line.satisfaction, line.satisfaction_change, line.best_effort_s
         assert met is not None
         assert best_effort is not None
-        against = f"{change.mean:+.3f} [{change.low:+.3f}, {change.high:+.3f}]" if change is not None else "-"
+        against = (
+            f"{change.mean:+.3f} [{change.interval.low:+.3f}, {change.interval.high:+.3f}]"
+            if change is not None
+            else "-"
+        )
         wasted = line.score.wasted_gpu_h / line.score.used_gpu_h
         promised = f"{line.score.promised} ({line.score.broken} broken)" if line.score.promised else "-"
         print(
-            f"{line.policy:32} {met.mean:.3f} [{met.low:.3f}, {met.high:.3f}]  {against:23}  "
+            f"{line.policy:32} {met.mean:.3f} [{met.interval.low:.3f}, {met.interval.high:.3f}]  {against:23}  "
             f"{best_effort.mean / 3600:7.2f} h     {wasted:6.2%}     {promised}"
         )
     return {line.policy: line.satisfaction.mean for line in lines if line.satisfaction is not None}
@@ -119,7 +124,7 @@ def test_deadline_satisfaction(name: str) -> None:
     Console(width=80).print(*(section.table() for section in sections(result)))
     print(DEADLINE_LEGEND)
     record(f"deadlines_{name}", met)
-    assert met[DEADLINE_BASELINE] > met["edf+backfill"]
+    assert met[DEADLINE_BASELINE] > met["edf+first-fit"]
     (slots,) = [line.score for line in result.deadlines if line.policy == "slots"]
     assert slots.broken <= 0.01 * slots.promised
 

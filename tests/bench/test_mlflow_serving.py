@@ -7,9 +7,10 @@ not counted, and medians alone come back; and its fastest caller, see `mlflow_ca
 depend on what else the machine does, and MLflow's more than ours: its call passes from an event loop to a thread and
 back, and computes for longer than a slice of the scheduler. So the processor time of either server is told too.
 
-What 20 × would need: a call that does nothing (`empty_call`) already costs gRPC's Python about 0.45 ms, a third of what
-MLflow's fastest caller waits. Beyond that lie several jobs a call, as 64 rows show, or a client and server without
-Python.
+What 20 × would need: a call that does nothing (`empty_call`) is itself 8 to 17 × below MLflow's, about 0.3 ms of gRPC's
+Python on an idle core. A measured pair adds 0.3 ms and an unmeasured one 0.8 ms; in a loop within one process they take
+0.08 and 0.25 ms: between two calls the processor has forgotten the program. Beyond that lie several jobs a call, as 64
+rows show, or a client and server without Python.
 """
 
 import http.client
@@ -109,15 +110,19 @@ def mlflow_server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempP
 
 
 def encoded_inputs(
-    profiles: Sequence[JobProfile], domain: Domain, victim: NDArray[np.int64], neighbour: NDArray[np.int64]
+    profiles: Sequence[JobProfile],
+    identities: NDArray[np.int64],
+    domain: Domain,
+    victim: NDArray[np.int64],
+    neighbour: NDArray[np.int64],
 ) -> dict[str, NDArray[Any]]:
-    """What the pair graph reads for these pairs, by the names of its inputs."""
+    """What the pair graph reads for these pairs of jobs, by the names of its inputs."""
     encoder = FeatureEncoder()
     encoded = encoder.encode_jobs(profiles, domain.device_type, domain.mode)
     feeds = {
         "pairs": np.nan_to_num(encoder.encode_pairs(encoded[victim], encoded[neighbour])),
-        "victim": victim + 1,
-        "neighbour": neighbour + 1,
+        "victim": identities[victim],
+        "neighbour": identities[neighbour],
         "domain": np.ones(len(victim), dtype=np.int64),
     }
     return {value.name: feeds[value.name] for value in onnx.load(SHIPPED_MODEL / "pair.onnx").graph.input}
@@ -157,8 +162,10 @@ def test_beside_mlflow(
 ) -> None:
     mlflow_address, mlflow_process = mlflow_server
     model = load_model(SHIPPED_MODEL, FeatureEncoder())
-    names, domain = list(model.manifest.workloads), model.manifest.domains[0]
-    victim, neighbour = np.random.default_rng(0).integers(0, len(names), (2, rows))
+    domain = model.manifest.domains[0]
+    ends = np.random.default_rng(0).integers(0, len(model.manifest.workloads), (2, rows))
+    used, ends = np.unique(ends, return_inverse=True)  # a request names the jobs of its pairs
+    names, (victim, neighbour) = [model.manifest.workloads[k] for k in used], ends.reshape(2, rows)
     pairs = list(zip(victim.tolist(), neighbour.tolist(), strict=True))
     profiles = [model.profiles[name, domain.device_type] for name in names]
     new = [replace(profile, workload=f"new-{profile.workload}") for profile in profiles]
@@ -173,7 +180,7 @@ def test_beside_mlflow(
             "measured": lambda: client.predict(names, pairs=pairs),
             "unmeasured": lambda: client.predict([job.workload for job in new], pairs=pairs, allow_extrapolation=True),
             "empty_call": lambda: health.Check(health_pb2.HealthCheckRequest()),
-            **mlflow_callers(mlflow_address, encoded_inputs(profiles, domain, victim, neighbour)),
+            **mlflow_callers(mlflow_address, encoded_inputs(profiles, used + 1, domain, victim, neighbour)),
         }
         times: dict[str, list[float]] = {name: [] for name in callers}
         server_cpu_s = dict.fromkeys(callers, 0.0)

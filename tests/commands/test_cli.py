@@ -13,13 +13,16 @@ from interfere.cli import missing_library, registered_commands
 from interfere.installation import HOME
 
 NAMES = (
+    "audit",
     "data",
     "evaluate",
     "explain",
     "grants",
+    "kubernetes",
     "match",
     "models",
     "observe",
+    "onboard",
     "predict",
     "profile",
     "profiles",
@@ -34,6 +37,7 @@ NAMES = (
     "timeline",
     "train",
     "ui",
+    "watch",
 )
 
 
@@ -81,7 +85,9 @@ def test_wrong_usage_exits_2_without_traceback(arguments: tuple[str, ...]) -> No
     assert done.stdout == ""
 
 
-@pytest.mark.parametrize(("name", "remedy"), [("trian", "did you mean train?"), ("zzz", "one of data, evaluate")])
+@pytest.mark.parametrize(
+    ("name", "remedy"), [("trian", "did you mean train?"), ("zzz", "one of audit, data, evaluate")]
+)
 def test_an_unknown_command_has_a_remedy(name: str, remedy: str) -> None:
     done = run(name)
     assert f"no such command: {name}; {remedy}" in done.stderr

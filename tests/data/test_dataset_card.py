@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from interfere.data.dataset_card import dataset_card, write_card
+from interfere.data.html_page.domain_summary import domain_summaries
 from interfere.data.tables import Table
 from tests.data.sample_table import JOBS, TABLE
 
@@ -51,3 +52,17 @@ def test_the_card_of_an_imported_table_claims_neither_protocol_nor_licence() -> 
     assert "CC BY" not in text
     assert "raw.parquet" not in text
     assert "CC BY 4.0" in dataset_card(TABLE)
+
+
+def test_terminal_and_page_give_the_same_figures_of_each_device_type() -> None:
+    """Over several device types an additive fit of all rows explains none of what differs between them."""
+    slower = tuple(
+        replace(pair, device_type="t4", slowdown=2 * pair.slowdown, lower=float("nan"), upper=float("nan"))
+        for pair in TABLE.ok_pairs
+    )
+    jobs = (*JOBS, *(replace(job, device_type="t4") for job in JOBS))
+    both = Table(name="both", jobs=jobs, pairs=(*TABLE.pairs, *slower))
+    (row,) = [line for line in dataset_card(both).splitlines() if line.startswith("| additive fit")]
+    figures = [f"{domain.quality.additive_r2:.3f}" for domain in domain_summaries(both)]
+    assert row.split(" | ")[1:] == [figures[0], f"{figures[1]} |"]
+    assert "cpu-core, timeslice | t4, timeslice" in dataset_card(both)

@@ -42,6 +42,9 @@ def test_missing_peak_rates_are_refused(name: str) -> None:
         ("NVIDIA H100 80GB HBM3", "h100"),
         ("NVIDIA  H200 ", "h200"),
         ("V100", "v100"),
+        ("NVIDIA GeForce RTX 4090", "rtx4090"),
+        ("NVIDIA RTX A6000", "rtxa6000"),
+        ("NVIDIA RTX 6000 Ada Generation", "rtx6000-ada"),
     ],
 )
 def test_a_device_type_is_found_by_the_product_name_of_the_driver(product: str, name: str) -> None:
@@ -63,3 +66,15 @@ def test_figures_of_a_gpu_are_complete_plausible_and_cited(name: str) -> None:
 def test_no_two_devices_share_a_name() -> None:
     names = [name for device in KNOWN_DEVICE_TYPES.values() for name in (device.name, *device.aliases)]
     assert len(names) == len(set(names))
+
+
+def test_a_mig_slice_has_its_share_of_the_gpu() -> None:
+    whole, slice_ = KNOWN_DEVICE_TYPES["a100-80gb"], KNOWN_DEVICE_TYPES["a100-80gb-3g.40gb"]
+    assert slice_.multiprocessors == 42
+    assert slice_.memory_bytes == whole.memory_bytes / 2
+    assert slice_.memory_bandwidth_bytes_s == whole.memory_bandwidth_bytes_s / 2
+    assert slice_.peak_flops / whole.peak_flops == pytest.approx(42 / 108)
+    assert {name for name in KNOWN_DEVICE_TYPES if name.startswith("a100-") and "g." in name} == {
+        *(f"a100-{size}" for size in ("1g.5gb", "2g.10gb", "3g.20gb", "4g.20gb", "7g.40gb")),
+        *(f"a100-80gb-{size}" for size in ("1g.10gb", "2g.20gb", "3g.40gb", "4g.40gb", "7g.80gb")),
+    }

@@ -17,6 +17,9 @@ PAGES = (
     "docs/commands.md",
     "docs/requests.md",
     "docs/operations.md",
+    "docs/gpu.md",
+    "docs/own-tables.md",
+    "docs/monitoring.md",
     "docs/architecture.md",
     "CONTRIBUTING.md",
 )

@@ -109,7 +109,16 @@ def test_a_device_more_never_costs_more() -> None:
 # --- large problems ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("make", "n"), [(real, 301), (real, 500), (any_costs, 501), (real, 900), (any_costs, 700)])
+@pytest.mark.parametrize(
+    ("make", "n"),
+    [
+        (real, 301),
+        (real, 500),
+        pytest.param(any_costs, 501, marks=pytest.mark.journey),
+        (real, 900),
+        (any_costs, 700),
+    ],
+)
 def test_large_problems_cost_what_the_dense_blossom_algorithm_finds(make: object, n: int) -> None:
     cost = make(n, 3)
     solo = np.full(n, float(np.median(cost[np.isfinite(cost)]))) if n % 2 else None

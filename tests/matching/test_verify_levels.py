@@ -84,6 +84,41 @@ def test_out_of_time_the_placement_is_still_allowed_and_the_bounds_hold(seed: in
     assert hurried.results[0].lower_bound <= whole.results[0].value * (1 + 1e-7) + 1e-12
 
 
+class ReadsLeft(TimeBudget):
+    """A budget that expires when it was read so many times."""
+
+    __slots__ = ("left",)
+
+    def __init__(self, left: int) -> None:
+        super().__init__()
+        self.left = left
+
+    @property
+    def expired(self) -> bool:
+        self.left -= 1
+        return self.left < 0
+
+    @property
+    def remaining_s(self) -> float:
+        return 60.0 if self.left > 0 else 0.0
+
+    def share(self, part: float) -> TimeBudget:
+        return self
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_wherever_the_search_is_stopped_what_it_claims_is_proved(seed: int) -> None:
+    problem, levels = drawn(seed, jobs=12)
+    best = solved(problem, levels)
+    for reads in range(1, 40, 2):
+        stopped = solved(problem, levels, ReadsLeft(reads))
+        assert checked(problem, levels, stopped).problems == ()
+        for found, whole in zip(stopped.results, best.results, strict=True):
+            assert found.lower_bound <= whole.value * (1 + 1e-7) + 1e-9
+            if found.value > whole.value * (1 + 1e-7) + 1e-9:
+                break  # the levels below are about other placements
+
+
 def test_many_optima_are_proved_by_prices_alone() -> None:
     proved = 0
     for seed in range(60):

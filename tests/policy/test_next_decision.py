@@ -5,11 +5,15 @@ import math
 import pytest
 
 from interfere.policy.decide import ScopeDecision, decide
+from interfere.predict.groups import composed_slowdown
 from interfere.records import Device, Job, Limits, ScopeLedger, Snapshot
 from tests.tables import DEVICE, TablePredictor, context, profile, resolver
 
 TABLE = TablePredictor({("a", "a"): 2.0, ("a", "b"): 1.5, ("b", "a"): 3.0, ("b", "b"): 4.0})
 KNOWN = resolver(profile("a"), profile("b"))
+
+
+A_BESIDE_TWO_S = 1000.0 + 50.0 * composed_slowdown([2.0, 1.5])  # ends beside another of its kind and beside b
 
 
 def job(name: str, remaining_s: float = math.nan) -> Job:
@@ -35,7 +39,7 @@ def decided(
         ((), ((job("a"),),), {}, math.nan),
         ((), ((job("a", 50.0),), (job("b", 70.0),)), {}, 1050.0),
         ((), ((job("a", 50.0), job("b", 10.0)),), {}, 1030.0),  # 10 s · 3
-        ((), ((job("a1", 50.0), job("a2", 90.0), job("b", 60.0)),), {}, 1150.0),  # 50 s · 2 · 1.5
+        ((), ((job("a1", 50.0), job("a2", 90.0), job("b", 60.0)),), {}, A_BESIDE_TWO_S),
         ((), ((job("x", 50.0), job("b")),), {}, 1050.0),  # nothing predicts it
         ((job("a", 50.0),), ((),), {}, 1050.0),
         ((job("a", 500.0),), ((),), {}, 1120.0),  # its promise expires first

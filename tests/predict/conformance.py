@@ -1,8 +1,6 @@
 """The laws of `interfere.protocols.Predictor`: subclass, give `world`, and every implementation is held to them.
 
-Matrices here are small. A large matrix of the served model comes from another graph than its pairs (`matrix.onnx`),
-so the two agree only as well as the two models do, and no law covers that: for the jobs of the shipped model they
-differ by at most 4.0 %, by 0.8 % on average.
+Matrices here are small; that large ones of the served model agree with its pairs is tested with the model itself.
 """
 
 import itertools

@@ -11,10 +11,12 @@ import pytest
 
 import interfere.predict
 from features.pair import FeatureEncoder
-from interfere.errors import ModelError, UnfitError
+from interfere.errors import LimitError, ModelError, UnfitError
 from interfere.policy.solve.planner import plan
+from interfere.predict.graphs.matrix_limit import UNSTATED
+from interfere.predict.graphs.model_graphs import PAIRS_PER_CALL
 from interfere.predict.measured import MeasuredPredictor, MeasuredSlowdown, PairKey
-from interfere.predict.onnx import MAX_CHAMPION_PAIRS, OnnxPredictor, load_model
+from interfere.predict.onnx import OnnxPredictor, load_model
 from interfere.predict.residual import OnlineModel
 from interfere.records import (
     Device,
@@ -73,16 +75,63 @@ def test_intervals_hold_their_median_and_widen_for_a_new_job(model: OnnxPredicto
     assert cold.upper[1] / cold.lower[1] > old.upper[1] / old.lower[1]
 
 
-def test_a_large_matrix_comes_from_the_two_tower_graph_in_both_directions(model: OnnxPredictor) -> None:
+def test_a_large_matrix_has_the_same_answers_as_its_pairs_in_both_directions(model: OnnxPredictor) -> None:
     base = tuple(model.profiles.values())
     jobs = tuple(replace(base[k % len(base)], workload=f"w{k}", step_time_s=0.01 + k * 1e-5) for k in range(70))
-    assert 2 * len(jobs) ** 2 > MAX_CHAMPION_PAIRS
+    assert len(jobs) ** 2 > PAIRS_PER_CALL
     matrix = model.predict_matrix(matrix_batch(jobs))
+    pairs = model.predict_pairs(batch(model, jobs))
+    np.testing.assert_allclose(matrix.victim_slowdown.ravel(), pairs.median, rtol=1e-5)
     np.testing.assert_allclose(matrix.neighbour_slowdown, matrix.victim_slowdown.T, rtol=1e-5)
     part = model.predict_matrix(matrix_batch(jobs[3:68], jobs))
     np.testing.assert_allclose(part.victim_slowdown, matrix.victim_slowdown[3:68], rtol=1e-5)
     upper = model.predict_matrix(matrix_batch(jobs), quantile=0.95)
     assert (upper.victim_slowdown > matrix.victim_slowdown).all()
+
+
+@pytest.fixture
+def limited(model: OnnxPredictor, folder: Path) -> OnnxPredictor:
+    """The model with a manifest that limits matrices to 200 distinct pairs."""
+    manifest = json.loads((folder / "manifest.json").read_text()) | {"matrix_limit": {"pairs": 200, "seconds": 0.5}}
+    manifest["files"].pop("matrix.onnx", None)
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    return load_model(folder, FeatureEncoder())
+
+
+def test_a_matrix_above_the_models_limit_is_refused_before_any_work(limited: OnnxPredictor) -> None:
+    base = tuple(limited.profiles.values())
+    jobs = tuple(replace(base[k % len(base)], workload=f"w{k}") for k in range(15))
+    with pytest.raises(LimitError, match=r"225 distinct ordered pairs, 200 take it 0.5 s(.|\n)*--champion gp"):
+        limited.predict_matrix(matrix_batch(jobs))
+    with pytest.raises(LimitError, match="207 distinct"):
+        limited.predict_matrix(
+            matrix_batch(jobs[:12], jobs[3:])
+        )  # 12 jobs beside 12, of which 9 are the same: 288 - 81
+    assert len(limited.encoded_jobs) == 0
+    assert limited.predict_matrix(matrix_batch(jobs[:14])).victim_slowdown.shape == (14, 14)
+
+
+def test_the_limit_counts_distinct_pairs(limited: OnnxPredictor, model: OnnxPredictor) -> None:
+    base = tuple(model.profiles.values())[:5]
+    many = base * 40
+    matrix = limited.predict_matrix(matrix_batch(many, base * 3))
+    assert matrix.victim_slowdown.shape == (200, 15)
+    few = limited.predict_matrix(matrix_batch(base))
+    np.testing.assert_array_equal(matrix.victim_slowdown, np.tile(few.victim_slowdown, (40, 3)))
+    np.testing.assert_array_equal(matrix.neighbour_slowdown, np.tile(few.neighbour_slowdown, (40, 3)))
+
+
+def test_a_matrix_graph_of_another_model_is_never_asked(folder: Path) -> None:
+    """Folders of format 2 may hold one, of the model that answered large matrices."""
+    (folder / "matrix.onnx").write_bytes(b"no graph")
+    manifest = json.loads((folder / "manifest.json").read_text()) | {"format": 2, "matrix_model": "another"}
+    manifest["files"]["matrix.onnx"] = hashlib.sha256(b"no graph").hexdigest()
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    served = load_model(folder, FeatureEncoder())
+    assert served.manifest.matrix_limit == UNSTATED
+    jobs = tuple(served.profiles.values())
+    matrix, pairs = served.predict_matrix(matrix_batch(jobs)), served.predict_pairs(batch(served, jobs))
+    np.testing.assert_allclose(matrix.victim_slowdown.ravel(), pairs.median, rtol=1e-5)
 
 
 def test_memory_that_does_not_fit_is_infeasible_and_unknown_memory_is_not(model: OnnxPredictor) -> None:
@@ -107,11 +156,33 @@ def test_an_unseen_domain_abstains_with_a_remedy_unless_asked(model: OnnxPredict
     assert np.isfinite(asked.median).all()
 
 
-@pytest.mark.parametrize("name", ["pair.onnx", "matrix.onnx", "arrays.npz", "profiles.json"])
+@pytest.mark.parametrize("name", ["pair.onnx", "arrays.npz", "profiles.json.gz", "residual.npz"])
 def test_a_truncated_file_is_refused_by_name(folder: Path, name: str) -> None:
     data = (folder / name).read_bytes()
     (folder / name).write_bytes(data[: len(data) // 2])
     with pytest.raises(ModelError, match=name.replace(".", r"\.")):
+        load_model(folder, FeatureEncoder())
+
+
+@pytest.mark.parametrize("name", sorted({path.name for path in SHIPPED.iterdir()} - {"manifest.json"}))
+def test_every_file_is_hashed_so_that_an_edited_one_is_refused_by_name(folder: Path, name: str) -> None:
+    content = bytearray((folder / name).read_bytes())
+    content[len(content) // 2] ^= 1
+    (folder / name).write_bytes(content)
+    with pytest.raises(ModelError, match=rf"truncated or edited(.|\n)*{name}"):
+        load_model(folder, FeatureEncoder())
+
+
+def test_an_edited_prior_of_the_online_correction_is_refused_though_it_can_be_read(folder: Path) -> None:
+    with np.load(folder / "residual.npz") as arrays:
+        edited = dict(arrays) | {"pair_var": np.float64(9.0)}
+    np.savez_compressed(folder / "residual.npz", **edited)
+    with pytest.raises(ModelError, match=r"residual\.npz"):
+        load_model(folder, FeatureEncoder())
+    manifest = json.loads((folder / "manifest.json").read_text())
+    del manifest["files"]["residual.npz"]
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(ModelError, match=r"does not list(.|\n)*residual\.npz"):
         load_model(folder, FeatureEncoder())
 
 

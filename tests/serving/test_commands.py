@@ -254,6 +254,28 @@ def test_what_was_observed_becomes_a_table(served: dict[str, Any], model_folder:
     assert not (folder / "none").exists()
 
 
+def test_profiles_are_registered_from_a_sheet_all_or_none(served: dict[str, Any], folder: Path) -> None:
+    (folder / "jobs.csv").write_text("job,step_time_ms,memory_peak_gib,team\nnew-a,5,2,red\nnew-b,6,,\n")
+    done = ask(served, folder, "profiles", "register", "jobs.csv", "--device", DEVICE_TYPE)
+    assert [(each["workload"], each["device_type"]) for each in done["registered"]] == [
+        ("new-a", DEVICE_TYPE),
+        ("new-b", DEVICE_TYPE),
+    ]
+    listed = ask(served, folder, "profiles", "list", "--workload", "new-a")["profiles"]
+    assert [(each["step_time_s"], each["source"]) for each in listed] == [(0.005, "user")]
+    document = {"profiles": [{"workload": "new-c", "device_type": DEVICE_TYPE, "step_time_s": 0.007}]}
+    (folder / "jobs.json").write_text(json.dumps(document))
+    (registered,) = ask(served, folder, "profiles", "register", "jobs.json")["registered"]
+    (folder / "bad.csv").write_text("job,step_time_ms\nnew-d,5\nnew-e,fast\n")
+    options = ("--device", DEVICE_TYPE, "--target", served["address"])
+    bad = interfere("profiles", "register", "bad.csv", *options, cwd=folder)
+    assert bad.returncode == 1
+    assert "bad.csv, row 3, column step_time_ms: a number expected" in bad.stderr
+    assert ask(served, folder, "profiles", "list", "--workload", "new-d")["profiles"] == []
+    ids = [each["profile_id"] for each in (*done["registered"], registered)]
+    assert set(ask(served, folder, "profiles", "remove", *ids)["removed"]) == set(ids)
+
+
 def test_tables_for_people(served: dict[str, Any], folder: Path) -> None:
     environ = {"INTERFERE_TARGET": served["address"], "COLUMNS": "200"}
     said = interfere("predict", "--victim", "infer", "--neighbour", "train", cwd=folder, **environ)

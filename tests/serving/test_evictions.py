@@ -1,18 +1,29 @@
 """What is kept has limits, what is evicted at a limit is counted, and what was freed returns to the system."""
 
+import gc
 import re
 import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 from interfere.client import PolicyClient
 from interfere.config import Settings
 from interfere.predict import encoded_jobs
-from interfere.records import Device, Job, Snapshot
+from interfere.records import (
+    NAN,
+    Device,
+    Job,
+    JobProfile,
+    KernelStat,
+    Progress,
+    Snapshot,
+)
 from interfere.store import decision_audits, decisions
 from interfere.store.sqlite import SqliteStore
 from interfere.wire.messages import JobRef, PairQuery
@@ -98,6 +109,45 @@ def test_profiles_that_are_read_again_stay_the_same_objects(model_folder: Path, 
     writer.remove_profiles([writer.state.profiles.of_workload("new", DEVICE_TYPE).profile_id])  # type: ignore[union-attr]
     reader.catch_up(0, writer.state.profiles.digest())
     assert len(reader.state.model.encoded_jobs) <= len(jobs) + 4
+
+
+def test_replaced_profiles_leave_nothing_behind(model_folder: Path, tmp_path: Path) -> None:
+    """Neither those that were combined of several sources, nor what stood in for them on another device type."""
+    store = SqliteStore(tmp_path / "store.db")
+    core = PolicyCore(model=load_served_model(model_folder), store=store, metrics=Metrics(), time_budget_s=1.0)
+
+    def ask_and_observe(k: int) -> None:
+        step_time_s, kernels = 0.01 * 1.1**k, (KernelStat(name="k", mean_s=1e-6 * (1 + k), count=10),)
+        declared = JobProfile(
+            workload="combined", device_type=DEVICE_TYPE, step_time_s=NAN, source="nsight", kernels=kernels
+        )
+        core.register([profile("combined", step_time_s=step_time_s), declared])
+        for device_type in (DEVICE_TYPE, "other"):
+            core.observe([window(f"solo-{device_type}-{k}", "gemm", device_type=device_type, steps=1000.0)])
+            core.observe([window(f"{device_type}-{k}", "combined", device_type=device_type, steps=1000.0 + 50 * k)])
+            jobs = tuple(JobRef(workload=name) for name in ("combined", "gemm"))
+            answer = core.predict(PairQuery(jobs=jobs, device_type=device_type, allow_extrapolation=True))
+            assert np.isfinite(answer.prediction.median).all()
+
+    for k in range(3):
+        ask_and_observe(k)
+    gc.collect()
+    encoded, profiles = len(core.state.model.encoded_jobs), living_profiles()
+    for k in range(3, 3 + 4 * MAX_VERSIONS):
+        ask_and_observe(k)
+    gc.collect()
+    assert len(core.state.model.encoded_jobs) == encoded
+    assert living_profiles() <= profiles + 2 * MAX_VERSIONS  # the kept versions of the catalogue
+    store.close()
+
+
+def window(name: str, workload: str, **given: Any) -> Progress:
+    """Ten seconds of one job alone."""
+    return Progress(observation_id=name, job_id="j", workload=workload, start_s=0.0, end_s=10.0, **given)
+
+
+def living_profiles() -> int:
+    return sum(isinstance(each, JobProfile) for each in gc.get_objects())
 
 
 HEAPS = """

@@ -16,7 +16,7 @@ from interfere.sim.schedulers.orders import Fifo, LeastAttained, ShortestFirst
 from interfere.sim.schedulers.placement import Sharing
 from interfere.sim.schedulers.planner import PlannedScheduler, PlannedSharing, ServerPlanner
 from interfere.sim.schedulers.preemptive import PreemptiveScheduler
-from interfere.sim.schedulers.queue import QueueScheduler
+from interfere.sim.schedulers.queue import Backfill, QueueScheduler
 from interfere.sim.truth import TruthTable
 from interfere.sim.world import SimDevice, SimJob, World
 
@@ -79,7 +79,7 @@ def schedulers(table: TruthTable) -> list[Callable[[], Scheduler]]:
             order=order, backfill=fill, sharing=sharings(table)[k], slice_s=slice_s
         )
         for order in (Fifo(), ShortestFirst())
-        for fill in (False, True)
+        for fill in Backfill
         for k in ways
         for slice_s in ((0.0, 7.0) if k else (0.0,))
     ]

@@ -9,7 +9,7 @@ from interfere.records import Device
 from interfere.sim.cluster import Cluster, Decision, Start
 from interfere.sim.replay import Replayed, replay
 from interfere.sim.schedulers.orders import Fifo, ShortestFirst
-from interfere.sim.schedulers.queue import QueueScheduler
+from interfere.sim.schedulers.queue import Backfill, QueueScheduler
 from interfere.sim.truth import TableTruth
 from interfere.sim.world import SimDevice, World
 from tests.sim.small_worlds import USUAL, devices, job, sharings, truth, world
@@ -30,7 +30,7 @@ def test_one_after_the_other() -> None:
 
 def test_backfill_passes_a_gang_that_does_not_fit() -> None:
     made = world(job("a", 0, 10), job("gang", 1, 5, gpus=2), job("c", 2, 1), count=2)
-    assert ends(made, QueueScheduler(order=Fifo(), backfill=False)) == {"a": 10, "gang": 15, "c": 16}
+    assert ends(made, QueueScheduler(order=Fifo(), backfill=Backfill.NONE)) == {"a": 10, "gang": 15, "c": 16}
     assert ends(made, QueueScheduler(order=Fifo())) == {"a": 10, "c": 3, "gang": 15}
 
 
@@ -161,7 +161,7 @@ def test_a_dropped_job_never_runs_and_only_a_waiting_job_can_be_dropped() -> Non
     class DropsAllButA:
         def decide(self, cluster: Cluster) -> Decision:
             others = [name for name in cluster.waiting if name != "a"]
-            free = cluster.free_devices()
+            free = list(cluster.free)
             starts = [Start(job_id="a", device_ids=(free[0].id,))] if free and "a" in cluster.waiting else []
             return Decision(starts=starts, drops=others)
 

@@ -2,16 +2,15 @@
 
 import math
 
-import numpy as np
 import pytest
 
 from interfere.sim.cluster import Cluster, Decision, Start
 from interfere.sim.replay import Replayed, replay
 from interfere.sim.schedulers.orders import Fifo
 from interfere.sim.schedulers.queue import QueueScheduler
-from interfere.sim.score import pair_slowdowns, relative_difference, score, trace_mean
+from interfere.sim.score import completion_change_by_day, deadlines_met_by_day, pair_slowdowns, score
 from interfere.sim.truth import TableTruth
-from interfere.sim.world import SimDevice, World
+from interfere.sim.world import DAY_S, SimDevice, World
 from tests.sim.small_worlds import USUAL, devices, job, sharings, world
 
 
@@ -65,33 +64,14 @@ def test_time_away_offers_nothing() -> None:
     assert found.stops == 1
 
 
-def test_differences() -> None:
-    found = relative_difference([90.0, 80.0, 85.0], [100.0, 100.0, 100.0])
-    assert found.share == pytest.approx(-0.15)
-    assert -0.2001 <= found.low < found.share < found.high <= -0.0999
-    assert relative_difference([90.0, 80.0], [100.0, 100.0]) == relative_difference([90.0, 80.0], [100.0, 100.0])
-    single = relative_difference([90.0], [100.0])
-    assert single.share == pytest.approx(-0.1)
-    assert math.isnan(single.low)
-
-
-def test_the_interval_covers() -> None:
-    """A true change of nothing lies in about 95 % of intervals over 20 traces."""
-    rng = np.random.default_rng(0)
-    inside = 0
-    for _ in range(200):
-        found = relative_difference(np.exp(rng.normal(0, 0.1, 20)).tolist(), [math.exp(0.005)] * 20)
-        inside += found.low <= 0 <= found.high
-    assert 0.88 <= inside / 200 <= 0.99
-
-
-def test_a_mean_over_traces_has_an_interval_that_narrows_to_a_point() -> None:
-    found = trace_mean([0.1, 0.5, 0.3, 0.9])
-    assert found.mean == pytest.approx(0.45)
-    assert found.low < found.mean < found.high
-    same = trace_mean([0.2, 0.2])
-    assert (same.mean, same.low, same.high) == pytest.approx((0.2, 0.2, 0.2))
-    assert math.isnan(trace_mean([0.2]).low)
+def test_completion_times_by_day_of_arrival() -> None:
+    """Nobody arrives on the second day; what a job waits counts on the day on which it arrived."""
+    made = world(job("a", 0, 10), job("b", 5, 10), job("c", 2 * DAY_S, 4))
+    done = replay(made, TableTruth([USUAL]), QueueScheduler(order=Fifo()))
+    roomy = replay(world(*made.jobs, count=2), TableTruth([USUAL]), QueueScheduler(order=Fifo()))
+    sums = completion_change_by_day(done, roomy)
+    assert sums.numerator.tolist() == [10 + 15, 0, 4]
+    assert sums.denominator.tolist() == [10 + 10, 0, 4]
 
 
 def test_deadlines_and_dropped_jobs() -> None:
@@ -111,6 +91,11 @@ def test_deadlines_and_dropped_jobs() -> None:
     assert found.used_gpu_h == pytest.approx(19 / 3600)
     assert found.wasted_gpu_h == pytest.approx(10 / 3600)
     assert found.makespan_s == 10
+    assert (deadlines_met_by_day(done).numerator.tolist(), deadlines_met_by_day(done).denominator.tolist()) == (
+        [1],
+        [3],
+    )
+    assert deadlines_met_by_day(done, done).numerator.tolist() == [0]
 
 
 class FirstDropped(QueueScheduler):

@@ -1,6 +1,7 @@
 """Studies of several schedulers: traces are paired, overload and deadlines are groups of their own."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,9 +11,10 @@ from interfere.sim.beliefs import true_beliefs
 from interfere.sim.cluster import Scheduler
 from interfere.sim.edge_world import EdgeSetting, draw_deadlines, edge_beliefs, edge_truth, with_deadlines
 from interfere.sim.schedulers.registry import SchedulerSettings, make_scheduler
-from interfere.sim.study import study
+from interfere.sim.study import Study, study
 from interfere.sim.trace_worlds import stretches
 from interfere.sim.truth import TableTruth
+from interfere.sim.uncertainty import UncertainMean
 from interfere.sim.world import HOUR_S, World
 from tests.sim.small_worlds import MODE, USUAL, devices, job, world
 
@@ -37,14 +39,13 @@ def test_sharing_is_compared_trace_by_trace() -> None:
     busy = world(*(job(f"j{k}", k * day / 40, day / 50, "light") for k in range(120)))
     flood = World(name="flood", jobs=tuple(job(f"f{k}", float(k), 100) for k in range(20)), devices=devices(1))
     progress: list[str] = []
-    found = study([busy, flood], TableTruth([USUAL]), ["sjf+backfill+greedy"], make, draws=2, report=progress.append)
-    assert [line.policy for line in found.stable] == ["sjf+backfill", "sjf+backfill+greedy"]
-    assert [line.policy for line in found.overloaded] == ["sjf+backfill", "sjf+backfill+greedy"]
+    found = study([busy, flood], TableTruth([USUAL]), ["sjf+first-fit+greedy"], make, draws=2, report=progress.append)
+    assert [line.policy for line in found.stable] == ["sjf+first-fit", "sjf+first-fit+greedy"]
+    assert [line.policy for line in found.overloaded] == ["sjf+first-fit", "sjf+first-fit+greedy"]
     assert len(found.runs) == len(progress) == 2 * 3 * 2
     change = found.overloaded[1].change
     assert change is not None
-    assert change.traces == 3
-    assert change.share < -0.2  # two light ones at 1.1 do 1.8 times the work
+    assert change.mean < -0.2  # two light ones at 1.1 do 1.8 times the work
     assert found.stable[0].change is None
     loaded = study([busy], TableTruth([USUAL]), ["fifo"], make, draws=1, load=0.5)
     assert [run.load for run in loaded.runs] == pytest.approx([0.5, 0.5])
@@ -73,7 +74,7 @@ def test_stretches_begin_at_their_time_of_day() -> None:
 
 def test_schedulers_of_deadlines_are_compared_with_edf_that_drops() -> None:
     worlds = [with_deadlines(part, draw_deadlines(part, "usual", 0)) for part in stretches(month(), max_jobs=15)]
-    names = ("edf+backfill", "edf+backfill+drop", "policy-deadlines")
+    names = ("edf+first-fit", "edf+first-fit+drop", "policy-deadlines")
     result = study(
         worlds,
         TableTruth(edge_truth(USUAL)),
@@ -88,12 +89,12 @@ def test_schedulers_of_deadlines_are_compared_with_edf_that_drops() -> None:
     satisfaction = {name: [run.score.satisfaction for run in result.runs if run.policy == name] for name in names}
     for line in result.deadlines:
         assert line.satisfaction is not None
-        assert line.satisfaction.mean == pytest.approx(np.mean(satisfaction[line.policy]))
-        assert line.satisfaction.traces == 3
+        assert line.satisfaction.mean == pytest.approx(line.score.satisfaction)
+        assert line.satisfaction.spread.population == "3 traces"
+        assert np.min(satisfaction[line.policy]) <= line.satisfaction.spread.low
     assert edf.satisfaction_change is not None
-    differences = np.subtract(satisfaction["edf+backfill"], satisfaction["edf+backfill+drop"])
-    assert edf.satisfaction_change.mean == pytest.approx(differences.mean())
-    assert edf.deadlines_against == "edf+backfill+drop"
+    assert edf.satisfaction_change.mean == pytest.approx(edf.score.satisfaction - baseline.score.satisfaction)
+    assert edf.deadlines_against == "edf+first-fit+drop"
     assert baseline.satisfaction_change is None  # it is the baseline
     assert server.satisfaction_change is None  # its baseline, which shares, was not replayed
     assert edf.best_effort_s is not None
@@ -107,3 +108,81 @@ def test_completion_times_are_not_compared_where_jobs_are_dropped() -> None:
     assert [line.policy for line in result.deadlines] == ["fifo+drop", "fifo+drop+greedy"]
     assert result.deadlines[0].score.dropped == 1
     assert result.deadlines[1].change is None
+
+
+def test_jobs_of_one_second_in_further_orders_show_a_range() -> None:
+    """Long and short ones arrive together, first come first served; a world without ties is replayed once."""
+
+    def made(apart_s: float) -> World:
+        return world(*(job(f"j{k}", 500.0 * (k // 4) + apart_s * k, 10.0 + 90 * (k % 4)) for k in range(40)))
+
+    def found(world_: World) -> tuple[int, tuple[float, float] | None]:
+        result = study(
+            [world_], TableTruth([USUAL]), ["fifo"], lambda name: make_scheduler(name, SETTINGS), tie_draws=3
+        )
+        return len(result.runs), result.overloaded[0].tie_range_s if result.overloaded else result.stable[0].tie_range_s
+
+    count, range_s = found(made(0.0))
+    assert count == 4
+    assert range_s is not None
+    assert range_s[0] < range_s[1]
+    assert found(made(0.5)) == (1, None)
+
+
+def test_redraws_change_the_spread_and_not_the_interval_of_the_mean() -> None:
+    """A week of jobs; the mean and its interval are of the days as recorded, however many redraws there are."""
+    rng = np.random.default_rng(3)
+    arrivals = np.sort(rng.uniform(0, 7 * 24 * HOUR_S, 300)).tolist()
+    week = World(
+        name="week",
+        devices=devices(2),
+        jobs=tuple(job(f"j{k}", at, float(rng.exponential(0.8 * HOUR_S)), "light") for k, at in enumerate(arrivals)),
+    )
+
+    def change(draws: int) -> UncertainMean:
+        result = study(
+            [week],
+            TableTruth([USUAL]),
+            ["fifo+first-fit+greedy"],
+            lambda name: make_scheduler(name, SETTINGS),
+            draws=draws,
+        )
+        (line,) = [line for line in (*result.stable, *result.overloaded) if line.change is not None]
+        assert line.change is not None
+        return line.change
+
+    none, four = change(0), change(4)
+    assert none.mean < 0
+    assert none.interval.is_known
+    assert (four.mean, four.interval) == (none.mean, none.interval)
+    assert none.spread.population == "7 recorded days"
+    assert four.spread.population.endswith("traces")
+
+
+def test_an_interrupt_keeps_the_traces_that_are_done() -> None:
+    """Two policies on two worlds: stopped in the second world, the first one's lines are as without it."""
+    calm = world(*(job(f"j{k}", 100.0 * k, 50) for k in range(20)))
+    worlds = [calm, replace(calm, name="second")]
+
+    def stop_after(count: int) -> tuple[Study, list[str]]:
+        told: list[str] = []
+
+        def report(text: str) -> None:
+            told.append(text)
+            if len(told) == count:
+                raise KeyboardInterrupt
+
+        names = ["fifo", "sjf+easy"]
+        return study(worlds, TableTruth([USUAL]), names, lambda n: make_scheduler(n, SETTINGS), report=report), told
+
+    stopped, told = stop_after(3)
+    assert stopped.interrupted
+    assert [(run.world, run.policy) for run in stopped.runs] == [("w", "fifo"), ("w", "sjf+easy")]
+    assert stopped.stable[0].score.jobs == 20
+    assert told[0].startswith("1 of 4: w draw 0/0 load ")
+    assert told[0].endswith(" left")
+    with pytest.raises(KeyboardInterrupt):  # nothing is done yet
+        stop_after(1)
+    whole, told = stop_after(0)
+    assert not whole.interrupted
+    assert "left" not in told[-1]

@@ -96,6 +96,8 @@ def promise(job_id: str, *decision_ids: str) -> Promise:
         cost=0.5,
         reason="why",
         promised_by_s=120.0,
+        partner_ids=("r", "s") if job_id == "group" else (),
+        partner_slowdowns=(1.5, 1.25) if job_id == "group" else (),
     )
     return Promise(action=action, decision_ids=decision_ids or ("d1",))
 
@@ -215,7 +217,7 @@ class StoreLaws:
     def test_promises_come_back_in_their_order(self, open_store: Callable[[], Store]) -> None:
         store = open_store()
         assert store.ledgers.read("s") == ScopeLedger(scope="s")
-        ledger = ScopeLedger(scope="s", now_s=5.0, promises=(promise("b"), promise("a")))
+        ledger = ScopeLedger(scope="s", now_s=5.0, promises=(promise("b"), promise("group"), promise("a")))
         assert store.ledgers.commit(ledger, DECISION)
         assert store.ledgers.commit(replace(ledger, scope="other", promises=()))
         store.close()

@@ -1,13 +1,25 @@
 """Interval grids: by evidence, by domain, wider for novel pairs."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from features.pair import FeatureEncoder
-from interfere.predict.intervals import WIDENING, Intervals
+from interfere.predict.intervals import MAX_NOVELTY, WIDENING, Intervals, abstention_score
 from tests.training.worlds import table_of
-from training.dataset import build_dataset
-from training.interval_calibration import LEVELS, MIN_RESIDUALS, fit_intervals, partner_counts
+from training.dataset import Dataset, build_dataset
+from training.evaluation.cross_validation import Evaluation, evaluate_models
+from training.interval_calibration import (
+    LEVELS,
+    MIN_RESIDUALS,
+    SILENCED,
+    calibrate_intervals,
+    fit_intervals,
+    partner_counts,
+    selectivity,
+)
+from training.models.catalogue import select_models
 
 RNG = np.random.default_rng(0)
 
@@ -67,3 +79,37 @@ def test_a_domain_with_too_few_residuals_takes_those_of_all() -> None:
 def test_partners_are_counted_once_in_either_role_and_by_domain(encoder: FeatureEncoder) -> None:
     made = build_dataset([table_of({("a", "b"): 1.2, ("b", "a"): 1.1, ("a", "a"): 1.5, ("c", "b"): 1.3})], encoder)
     assert partner_counts(made).tolist() == [[0, 2, 2, 1]] * 2  # a: a and b; b: a and c; c: b
+
+
+def on_families(dataset: Dataset, novelty: np.ndarray, error: np.ndarray) -> Evaluation:
+    """Tests on unseen families with this novelty, of predictions that are off by `error` in log slowdown."""
+    (found,) = evaluate_models(dataset, select_models("mean"), splits=("family",))
+    predicted = dataset.log_slowdown[found.index] + np.resize(error, len(found.index))
+    return replace(found, predicted_log=predicted, novelty=np.resize(novelty, len(found.index)))
+
+
+def test_the_model_abstains_from_the_tenth_of_unseen_families_on_which_it_errs_most(dataset: Dataset) -> None:
+    novelty = 0.9 * RNG.random(1000)
+    family = on_families(dataset, novelty, novelty**4)
+    made = calibrate_intervals(dataset, [family])
+    abstains = made.abstains(family.novelty, family.predicted_log)
+    assert abstains.mean() == pytest.approx(SILENCED, abs=0.02)
+    error = np.abs(family.residual(dataset))
+    assert error[abstains].mean() > 1.5 * error[~abstains].mean()
+    assert not made.abstains(np.zeros(1), np.full(1, 3.0))[0]  # a known pair, however slow
+    assert made.abstains(np.full(1, 0.99), np.zeros(1))[0]  # a pair unlike all others, whatever is predicted
+
+
+def test_a_score_that_tells_no_larger_errors_silences_nothing(dataset: Dataset) -> None:
+    novelty = 0.9 * RNG.random(1000)
+    made = calibrate_intervals(dataset, [on_families(dataset, novelty, 0.3 * (1 - novelty))])
+    assert made.abstains_above == np.inf
+    assert not made.abstains(np.array([0.9 * MAX_NOVELTY]), np.array([2.0]))[0]
+    assert calibrate_intervals(dataset, evaluate_models(dataset, select_models("mean"))).abstains_above == np.inf
+
+
+def test_selectivity_compares_the_tenth_with_the_largest_scores_with_the_rest() -> None:
+    score = np.arange(100.0)
+    assert selectivity(score, np.where(score >= 90, 3.0, 1.0)) == pytest.approx(3.0)
+    assert np.isnan(selectivity(np.ones(100), np.ones(100)))
+    assert abstention_score(np.array([0.25, 0.25]), np.array([0.4, -0.4])).tolist() == [0.2, 0.0]

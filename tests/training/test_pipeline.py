@@ -23,12 +23,13 @@ from interfere.records import PairBatch
 from interfere.strict_json import json_value
 from tests.tables import matrix_batch
 from tests.training.cheap_models import CHEAP_MODELS
-from training.candidates import Candidates
+from training.candidates import REQUEST, Candidates
 from training.dataset import Dataset, build_dataset
 from training.evaluation.cross_validation import evaluate_models
 from training.interval_calibration import partner_counts
 from training.models.catalogue import MODELS
 from training.models.gbdt import GbdtModel
+from training.models.onnx_session import open_session
 from training.pipeline import TrainingResult, small_domain_warnings, train
 from training.publishing.model_folder import publish
 from training.publishing.model_registry import MODEL, champion_folder, promote
@@ -119,7 +120,7 @@ def test_a_later_measurement_replaces_an_earlier_one(trained: Trained, small: Ta
 
 def test_the_manifest_carries_scores_intervals_and_sources(trained: Trained, encoder: FeatureEncoder) -> None:
     manifest = read_manifest(trained.result.folder, encoder.fingerprint)
-    assert set(manifest.scores) == {"pair", "job", "held_out"}
+    assert set(manifest.scores) == {"pair", "job", "family", "held_out"}
     assert set(manifest.scores["job"]) == set(MODELS)
     assert manifest.scores["pair"]["gbdt"]["mae"] == pytest.approx(
         next(s.mae for split, model, s in trained.result.scores if (split, model) == ("pair", "gbdt"))
@@ -145,6 +146,7 @@ def test_runs_hold_parameters_metrics_tables_figures_and_the_registered_model(tr
         ("pair", "0"),
         ("pair", "4"),
         ("job", "5"),
+        ("family", "2"),
     }
     assert all(r.data.metrics["mae"] > 0 and r.data.metrics["rows"] >= 1 for r in folds)
     parent = client.get_run(trained.result.run_id)
@@ -186,6 +188,22 @@ def test_the_contributions_to_the_trees_are_logged(trained: Trained) -> None:
     for name in ("gbdt", "ensemble"):
         assert {f.path for f in client.list_artifacts(where[name])} == {"contributions.json", "contributions.png"}
     assert not client.list_artifacts(where["gp"])
+
+
+def test_every_model_is_logged_as_an_mlflow_model_of_its_own_run(trained: Trained) -> None:
+    with mlflow_connection(trained.work):
+        experiment = mlflow.get_experiment_by_name("interfere").experiment_id
+        under = f"tags.`mlflow.parentRunId` = '{trained.result.run_id}'"
+        runs = {run.info.run_name: run.info.run_id for run in mlflow.MlflowClient().search_runs([experiment], under)}
+        assert set(runs) == set(MODELS)
+        for name, run_id in runs.items():
+            uri = f"runs:/{run_id}/model"
+            example = mlflow.pyfunc.load_model(uri).input_example
+            by_pyfunc = mlflow.pyfunc.load_model(uri).predict(example)["log_slowdown"]
+            session = open_session(mlflow.onnx.load_model(uri).SerializeToString())
+            (by_graph,) = session.run(["log_slowdown"], example)
+            np.testing.assert_array_equal(by_pyfunc, by_graph, err_msg=name)
+            assert mlflow.models.get_model_info(uri).signature.outputs.input_names() == ["log_slowdown"]
 
 
 def test_the_verdict_is_stored_with_run_and_version(trained: Trained) -> None:
@@ -238,8 +256,7 @@ def test_the_first_model_of_a_workspace_is_its_champion(trained: Trained) -> Non
 def test_every_model_can_be_champion(
     name: str, small_folder: Path, small_dataset: Dataset, encoder: FeatureEncoder, tmp_path: Path
 ) -> None:
-    needed = [MODELS["gp"]] if name in ("gbdt", "ensemble") else []
-    final = {m.name: m.fit(small_dataset, 0) for m in (MODELS[name], *needed)}
+    final = {name: MODELS[name].fit(small_dataset, 0)}
     quick = evaluate_models(small_dataset, [MODELS["mean"]])
     evaluations = [replace(one, model=name) for one in quick]
     source = read_source_tables([small_folder])
@@ -250,6 +267,7 @@ def test_every_model_can_be_champion(
         evaluations=tuple(evaluations),
         scores=(),
         champion=name,
+        selected_by=REQUEST,
         seed=0,
     )
     made = build_publication(candidates, source, encoder)
@@ -274,7 +292,20 @@ def test_every_model_can_be_champion(
         0.5, novelty=novelty, partners=np.minimum(counts[rows.victim], counts[rows.neighbour]), domain=1
     )
     np.testing.assert_allclose(np.log(answer.median), final[name].predict(rows) + shift, atol=1e-4)
-    assert (model.manifest.model, model.manifest.matrix_model) == (name, "gp" if name in ("gbdt", "ensemble") else name)
+    pair_by_pair = not hasattr(final[name].inner if hasattr(final[name], "inner") else final[name], "to_matrix_onnx")
+    assert (model.manifest.model, model.manifest.selected_by) == (name, "request")
+    assert (model.manifest.factorises, model.manifest.matrix_limit is None) == (not pair_by_pair, not pair_by_pair)
+    assert (tmp_path / "model" / "matrix.onnx").exists() == model.manifest.factorises
+    assert model.manifest.matrix_limit is None or 200_000 <= model.manifest.matrix_limit.pairs <= 500_000
+    matrix = model.predict_matrix(matrix_batch(jobs, device_type="cpu-core", allow_extrapolation=True))
+    listed = [
+        matrix.victim_slowdown[order[i - 1], order[j - 1]] for i, j in zip(rows.victim, rows.neighbour, strict=True)
+    ]
+    np.testing.assert_allclose(listed, answer.median, rtol=1e-5)
+    card = (tmp_path / "model" / "card.md").read_text()
+    assert f"# Slowdown predictor: {name}" in card
+    assert "requested by name" in card
+    assert ("predicts pair by pair" in card) == pair_by_pair
 
 
 def test_the_command_and_the_library_make_the_same_model_twice(

@@ -178,6 +178,7 @@ devices = st.builds(
     windows=tuples(windows),
     price_per_hour=optional(),
     power_w=optional(),
+    seats=st.none() | st.integers(1, 48),
 )
 limits = st.builds(
     Limits.of,
@@ -269,7 +270,19 @@ rank_answers = st.builds(
     ),
     model_version=words,
 )
-actions = st.builds(
+# Every partner and its slowdown, of which each action has as many.
+companies = st.lists(st.tuples(names, numbers(1.0, 1e3)), max_size=3)
+
+
+def _with_company(action: Action, company: list[tuple[str, float]]) -> Action:
+    return replace(
+        action,
+        partner_ids=tuple(name for name, _ in company),
+        partner_slowdowns=tuple(slowdown for _, slowdown in company),
+    )
+
+
+actions_of_pairs = st.builds(
     Action,
     kind=st.sampled_from(ActionKind),
     job_id=names,
@@ -286,6 +299,7 @@ actions = st.builds(
     grant_bytes=optional(1.0),
     rule=optional_rules,
 )
+actions = st.builds(_with_company, actions_of_pairs, companies)
 promises = st.builds(Promise, action=actions, decision_ids=tuples(names), from_device_id=words, since_s=optional())
 grants = st.builds(
     Grant,
@@ -514,6 +528,9 @@ models = st.builds(
     version=words,
     model=words,
     matrix_model=words,
+    matrix_limit_pairs=counts,
+    selected_by=words,
+    card=words,
     fingerprint=words,
     created_at=words,
     workloads=tuples(names),

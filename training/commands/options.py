@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from interfere.config import load_settings
+from interfere.errors import InvalidInputError
 
 Data = Annotated[
     list[str],
@@ -13,7 +14,16 @@ Data = Annotated[
 ]
 Work = Annotated[Path | None, typer.Option("--work", help="The workspace. Default: ./interfere-work.")]
 Seed = Annotated[int, typer.Option(min=0, help="Seed of folds and fits: the same seed and data give the same model.")]
-
+Champion = Annotated[
+    str,
+    typer.Option(
+        "--champion",
+        metavar="NAME",
+        help="Publish this model: gbdt (LightGBM), mlp (two-tower network), gp, ensemble, additive or mean. Default: "
+        "the one that is selected by its error.",
+        show_default=False,
+    ),
+]
 Tracking = Annotated[
     str | None,
     typer.Option(
@@ -28,3 +38,16 @@ Tracking = Annotated[
 def workspace(work: Path | None) -> Path:
     """Return the workspace that was given, else that of the settings (`INTERFERE_WORK`)."""
     return load_settings(work=work).work
+
+
+def notice_text(path: Path | None) -> str:
+    """Return the text of a notice for the model card, "" without one.
+
+    Raises InvalidInputError where it cannot be read.
+    """
+    try:
+        return "" if path is None else path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidInputError(
+            "the notice cannot be read", value=f"{path}: {error}", remedy="give a text file in UTF-8: --notice FILE"
+        ) from None

@@ -12,12 +12,23 @@ from training.commands.options import Seed
 app = typer.Typer(add_completion=False)
 
 
+INTERRUPTED = 130  # exit code, as a shell has it
+
+
 class Predict(StrEnum):
     """What sharing is decided by; the truth moves the clock in any case."""
 
     TRUTH = "truth"
     MODEL = "model"
     MEAN = "mean"
+
+
+class Unknown(StrEnum):
+    """What jobs do whose workload the truth lacks."""
+
+    ALONE = "alone"
+    MEDIAN = "median"
+    WORST = "worst"
 
 
 @app.command()
@@ -27,10 +38,11 @@ def replay(
     policy: Annotated[
         list[str] | None,
         typer.Option(
-            help="ORDER[+backfill][+drop][+greedy or +matching], ORDER one of fifo, sjf, qssf, tiresias, srtf, edf, "
-            "laxity (+drop gives up jobs whose deadline is infeasible); slots[+greedy or +matching]; or policy, "
+            help="ORDER[+easy or +first-fit][+drop][+greedy or +matching], ORDER one of fifo, sjf, qssf, tiresias, "
+            "srtf, edf, laxity (+easy: Slurm's backfill with a reservation; +first-fit has none; +drop gives up "
+            "jobs whose deadline is infeasible); slots[+greedy or +matching]; or policy, "
             "policy-deadlines, policy-no-promises (the server decides everything), each with -alone for no sharing. "
-            "Repeatable. Default: eleven without deadlines, sixteen with --deadlines.",
+            "Repeatable. Default: sixteen without deadlines, sixteen with --deadlines.",
             show_default=False,
         ),
     ] = None,
@@ -57,8 +69,8 @@ def replay(
         bool | None,
         typer.Option(
             "--guest-may-stay/--guest-ends-first",
-            help="May a job join one that is expected to end before it? Only where no job is stopped. Default: no in a "
-            "trace with gangs, else yes; yes with --deadlines.",
+            help="May a job join one that is expected to end before it? Only where no job is stopped. Default: yes, as "
+            "the server has it.",
             show_default=False,
         ),
     ] = None,
@@ -68,6 +80,13 @@ def replay(
     fill: Annotated[
         bool, typer.Option("--fill", help="Let a model stand in for pairs that the truth lacks; else they never share.")
     ] = False,
+    unknown: Annotated[
+        Unknown,
+        typer.Option(
+            help="What jobs do whose workload the truth lacks: run alone, or share as the median or the worst measured "
+            "pair (a scenario; they never count as covered)."
+        ),
+    ] = Unknown.ALONE,
     device_type: Annotated[str, typer.Option(help="Of the truth, where the table has several.")] = "",
     mode: Annotated[str, typer.Option(help="Sharing mode of the truth, where the table has several.")] = "",
     gpus: Annotated[int | None, typer.Option(min=1, help="Devices, for a trace that does not say.")] = None,
@@ -85,8 +104,21 @@ def replay(
     ] = None,
     load: Annotated[float | None, typer.Option(min=0.01, help="Offered load: arrivals are stretched to it.")] = None,
     draws: Annotated[
-        int, typer.Option(min=0, help="Further traces, of the days redrawn: what intervals are made of.")
+        int,
+        typer.Option(
+            min=0,
+            help="Further traces, of the recorded days redrawn: the spread is over them. They narrow no interval of a "
+            "mean: only more recorded days do.",
+        ),
     ] = 0,
+    tie_draws: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            help="Further orders of jobs submitted in one second: shown as a range. Default: 2; 0 with --deadlines.",
+            show_default=False,
+        ),
+    ] = None,
     checkpoint_s: Annotated[
         float | None,
         typer.Option(
@@ -129,7 +161,8 @@ def replay(
 
     Every policy gets the same order, estimates and rights to stop jobs with sharing off and on. Worlds that are offered
     more than they can serve are reported apart. With --deadlines, policies are compared by the deadlines they meet. An
-    option that would change nothing is refused.
+    option that would change nothing is refused. Interrupted (Ctrl-C), it reports the traces that are done and ends
+    with exit code 130.
     """
     from training.replay.answer import answer_question
     from training.replay.question import Question
@@ -146,6 +179,7 @@ def replay(
         error=error,
         cap=cap,
         fill=fill,
+        unknown=unknown.value,
         device_type=device_type,
         mode=mode,
         gpus=gpus,
@@ -153,6 +187,7 @@ def replay(
         whole_nodes=None if any_node is None else not any_node,
         load=load,
         draws=draws,
+        tie_draws=tie_draws,
         checkpoint_s=checkpoint_s,
         slice_s=slice_s,
         seed=seed,
@@ -168,3 +203,5 @@ def replay(
     emit(document(answer, written), summary(answer), as_json=as_json)
     for path in written:
         progress_note(str(path))
+    if answer.study.interrupted:
+        raise typer.Exit(INTERRUPTED)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from interfere.commands.output import JsonFlag, emit, progress_note
-from training.commands.options import Data, Seed, Tracking, Work
+from training.commands.options import Champion, Data, Seed, Tracking, Work
 
 if TYPE_CHECKING:
     from training.retrain import RetrainResult
@@ -23,6 +23,7 @@ def retrain(
         Path | None, typer.Option(help="SQLite file of the server's store. Default: WORK/store.db.", show_default=False)
     ] = None,
     seed: Seed = 0,
+    champion: Champion = "",
     tracking: Tracking = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check, and print what would be done, and why.")] = False,
     as_json: JsonFlag = False,
@@ -50,6 +51,7 @@ def retrain(
             store=settings.store_path,
             seed=seed,
             tracking=tracking,
+            champion=champion,
             dry_run=dry_run,
             report=progress_note,
         )

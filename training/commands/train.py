@@ -8,7 +8,7 @@ import typer
 
 from interfere.commands.options import parse_pair
 from interfere.commands.output import JsonFlag, emit, progress_note
-from training.commands.options import Data, Seed, Tracking, Work, workspace
+from training.commands.options import Champion, Data, Seed, Tracking, Work, notice_text, workspace
 
 if TYPE_CHECKING:
     from training.pipeline import TrainingResult
@@ -21,6 +21,10 @@ def train(
     data: Data,
     work: Work = None,
     seed: Seed = 0,
+    champion: Champion = "",
+    models: Annotated[
+        str, typer.Option(help="Compare only these, comma-separated. Default: all.", show_default=False)
+    ] = "",
     publish: Annotated[Path | None, typer.Option(help="Folder of the published model.", show_default=False)] = None,
     held_out: Annotated[
         list[str] | None,
@@ -28,11 +32,23 @@ def train(
             help="victim+neighbour: no model sees this pair, all are scored on it. Repeatable.", show_default=False
         ),
     ] = None,
+    notice: Annotated[
+        Path | None,
+        typer.Option(help="Text for the card: licence and citation of the tables.", show_default=False),
+    ] = None,
+    measured_pairs: Annotated[
+        bool,
+        typer.Option(
+            "--measured-pairs/--no-measured-pairs",
+            help="Publish the measured pairs too, which then answer for themselves.",
+        ),
+    ] = True,
     tracking: Tracking = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Train all models on measured tables; publish and register the best."""
     from training.commands.documents import scores_table
+    from training.models.catalogue import select_models
     from training.pipeline import train as train_models
     from training.table_folders import find_table_folders
 
@@ -42,6 +58,10 @@ def train(
         folder,
         seed=seed,
         publish_to=publish,
+        champion=champion,
+        models={model.name: model for model in select_models(models)},
+        notice=notice_text(notice),
+        measured_pairs=measured_pairs,
         held_out=frozenset(parse_pair(text) for text in held_out or ()),
         tracking=tracking,
         report=progress_note,
@@ -53,10 +73,13 @@ def train(
 
 
 def _notes(result: "TrainingResult") -> list[str]:
+    from training.candidates import GATE
+
     role = "champion" if result.registered.champion else "challenger"
     if result.verdict.passed and not result.registered.champion:
         role += "; make it champion with: interfere promote"
-    best = f"best model: {result.champion}; registered as version {result.registered.number}, {role}"
+    how = "best" if result.selected_by == GATE else "requested"
+    best = f"{how} model: {result.champion}; registered as version {result.registered.number}, {role}"
     sides = (side.text() for side in result.verdict.sides)
     return [best, f"gate {result.verdict.reason}", *sides, *result.warnings]
 
@@ -65,7 +88,8 @@ def _document(result: "TrainingResult") -> dict[str, Any]:
     from training.commands.documents import scores_document
 
     return {
-        "champion": result.champion,
+        "model": result.champion,
+        "selected_by": result.selected_by,
         "version": result.version,
         "folder": str(result.folder),
         "run_id": result.run_id,

@@ -7,14 +7,16 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
+from interfere.predict.intervals import abstention_score
 from training.baselines.baseline import Baseline, FittedBaseline, PartialBaseline
 from training.dataset import Dataset, PairRows
 from training.evaluation.scores import PredictionInterval, ScoredRows, Scores, mae, score
 from training.evaluation.splits import SELECTION_SPLITS, SPLITS_OF_UNLIKE_FOLDS, Fold, folds
-from training.interval_calibration import HIGH, LOW, fit_intervals, partner_counts
-from training.models.completed import CompletedModel, FittedCompleted
+from training.interval_calibration import HIGH, LOW, fit_intervals, partner_counts, selectivity
+from training.models.completed import CompletedModel, FittedCompleted, complete_dataset
 from training.models.ensemble import EnsembleModel
 from training.models.protocols import FittedModel, ModelSettings
+from training.speed import speed
 
 Report = Callable[[str], None]
 Floats = NDArray[np.float64]
@@ -53,6 +55,7 @@ class Evaluation:
     subject: Ints  # int64[t]: the job that each row tests
     folds: tuple[FoldScore, ...]
     per_device: tuple[tuple[str, float], ...]  # (device type, MAE)
+    selectivity: float  # mean error of the tenth of the tests with the largest abstention scores ÷ that of the rest
     stand_in: float  # share of the tests on which a baseline predicts the mean because it lacks its inputs
 
     def residual(self, dataset: Dataset) -> Floats:
@@ -92,29 +95,29 @@ def out_of_fold(
 def fit_all(
     models: Sequence[ModelSettings | Baseline], dataset: Dataset, seed: int
 ) -> Mapping[str, FittedModel | FittedBaseline]:
-    """Fit every model, by name; an ensemble of members that are fitted here already is combined, not fitted again."""
+    """Fit every model, by name; the ensemble takes a Gaussian process that is fitted here already."""
     fitted: dict[str, FittedModel | FittedBaseline] = {}
     settings = {model.name: model for model in models}
     for model in models:
-        fitted[model.name] = _combined(model, settings, fitted) or model.fit(dataset, seed)
+        fitted[model.name] = _with_fitted_gp(model, settings, fitted, dataset, seed) or model.fit(dataset, seed)
     return fitted
 
 
-def _combined(
+def _with_fitted_gp(
     model: ModelSettings | Baseline,
     settings: Mapping[str, ModelSettings | Baseline],
     fitted: Mapping[str, FittedModel | FittedBaseline],
+    dataset: Dataset,
+    seed: int,
 ) -> FittedCompleted | None:
-    """The ensemble of two fitted members; None for another model, or where its members are not among `fitted`."""
-    gp, gbdt = fitted.get("gp"), fitted.get("gbdt")
+    """The ensemble of the Gaussian process that is fitted here already; None for another model, or without one."""
+    gp = fitted.get("gp")
     if not (isinstance(model, CompletedModel) and isinstance(model.inner, EnsembleModel)):
         return None
-    members = CompletedModel(inner=model.inner.gp), CompletedModel(inner=model.inner.gbdt)
-    if (settings.get("gp"), settings.get("gbdt")) != members:
+    if settings.get("gp") != CompletedModel(inner=model.inner.gp) or not isinstance(gp, FittedCompleted):
         return None
-    if not (isinstance(gp, FittedCompleted) and isinstance(gbdt, FittedCompleted)):
-        return None
-    return FittedCompleted(inner=model.inner.combine(gp.inner, gbdt.inner), completion=gp.completion)
+    trees = model.inner.gbdt.fit(complete_dataset(dataset, gp.completion), seed)
+    return FittedCompleted(inner=model.inner.combine(gp.inner, trees), completion=gp.completion)
 
 
 def assemble_evaluation(
@@ -154,6 +157,10 @@ def assemble_evaluation(
             for k, fold in enumerate(split_folds)
         ),
         per_device=_mae_per_device(dataset, index, rows),
+        selectivity=selectivity(
+            abstention_score(novelty, predicted_log),
+            np.abs(speed(rows.measured_log) - speed(predicted_log)),
+        ),
         stand_in=float(1 - np.concatenate([test.has_inputs for test in tests]).mean()),
     )
 

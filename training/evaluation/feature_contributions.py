@@ -33,18 +33,18 @@ def trees_of(model: FittedModel) -> FittedGbdt | None:
 
 
 def mean_contributions(trees: FittedGbdt, dataset: Dataset) -> Contributions:
-    """Mean |contribution| of every pair column over the rows, the largest first."""
+    """Mean |contribution| of every pair column that the trees read over the rows, the largest first."""
     size = np.abs(row_contributions(trees, dataset)[:, :-1]).mean(axis=0)
     order = np.argsort(-size, kind="stable")
     return tuple((dataset.pair_columns[k], float(size[k])) for k in order)
 
 
 def row_contributions(trees: FittedGbdt, dataset: Dataset) -> NDArray[np.float64]:
-    """float64[p, f + 1]; the last column is the mean prediction, and every row adds up to its prediction."""
+    """float64[p, columns + 1]; the last column is the mean prediction, and every row adds up to its prediction."""
     import lightgbm
 
     booster = lightgbm.Booster(model_str=trees.model_text)
-    values = booster.predict(fill_missing(dataset.rows.pairs), pred_contrib=True, num_threads=1)
+    values = booster.predict(fill_missing(dataset.rows.pairs[:, : trees.columns]), pred_contrib=True, num_threads=1)
     return np.asarray(values, dtype=np.float64)
 
 

@@ -42,6 +42,12 @@ class LeaderboardRow:
     evaluations: tuple[Evaluation, ...]  # one per seed
 
     @property
+    def selectivity(self) -> float:
+        """Times the error of the rest that the tenth with the largest abstention scores has; NaN without novelty."""
+        known = [e.selectivity for e in self.evaluations if not math.isnan(e.selectivity)]
+        return float(np.mean(known)) if known else math.nan
+
+    @property
     def stand_in(self) -> float:
         """Share of the tests on which a baseline predicts the mean because it lacks its inputs."""
         return float(np.mean([evaluation.stand_in for evaluation in self.evaluations]))
@@ -99,6 +105,11 @@ class Leaderboard:
         if not math.isnan(model_auc):
             notes.append(
                 f"Feasible against infeasible pairs, AUC: {model_auc:.3f} (memory sum alone {memory_sum_auc:.3f})."
+            )
+        if selective := [f"{row.name} {row.selectivity:.2f}" for row in self.rows if not math.isnan(row.selectivity)]:
+            notes.append(
+                "The tenth with the largest abstention scores errs so many times as much as the rest: "
+                f"{', '.join(selective)}."
             )
         if partial := [f"{row.name} {row.stand_in:.1%}" for row in self.rows if row.stand_in > 0]:
             notes.append(
@@ -273,6 +284,7 @@ def _row_document(row: LeaderboardRow, seeds: Sequence[int]) -> dict[str, Any]:
         "name": row.name,
         "baseline": row.baseline,
         **asdict(row.scores),
+        "selectivity": row.selectivity,
         "stand_in": row.stand_in,
         "per_device": {
             name: float(np.mean([maes[name] for maes in device_maes if name in maes]))

@@ -2,9 +2,11 @@
 their intervals and their abstention say so.
 
 Of every job that a fold hides, the profile is reduced to some facts; its neighbours of training keep theirs. Intervals
-are those of the full profiles: calibrated on the other folds, wider by the novelty that missing facts bring.
+are those of the full profiles: calibrated on the other folds, wider by the novelty that missing facts bring. The
+threshold of abstention is the one that training learns on this table's families.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -13,10 +15,13 @@ from numpy.typing import NDArray
 
 from features import activity, counters, kernels, memory, occupancy, roofline
 from features.job import COLUMNS, UTILISATION_COLUMNS
-from interfere.predict.intervals import MAX_NOVELTY
+from interfere.errors import UnfitError
+from interfere.predict.intervals import Intervals
 from training.dataset import Dataset, PairRows
+from training.evaluation.cross_validation import evaluate_models
+from training.evaluation.selection import FAMILY_GROUPS
 from training.evaluation.splits import Fold, folds
-from training.interval_calibration import HIGH, LOW, fit_intervals, partner_counts
+from training.interval_calibration import HIGH, LOW, abstention_threshold, fit_intervals, partner_counts
 from training.models.completed import ENCODER, CompletedModel, FittedCompleted, jobs_of_rows
 from training.speed import speed
 
@@ -43,7 +48,7 @@ class PoorProfileScore:
 
     facts: str  # key of `PROFILES`
     mae: float  # mean |y - ŷ| of speed over all tests, answered or not
-    abstained: float  # share of the tests that are too novel to be answered
+    abstained: float  # share of the tests that the model abstains from
     mae_answered: float  # NaN where none is answered
     mae_abstained: float  # NaN where all are answered
     coverage: float  # share of the answered tests inside their 90 % interval
@@ -65,9 +70,10 @@ def score_poor_profiles(
     fitted = [model.fit(dataset.take(fold.train), seed) for fold in split_folds]
     full = _tests(dataset, split_folds, fitted, PROFILES["all facts"])
     absent = np.asarray(np.isnan(np.concatenate(jobs_of_rows(dataset.rows))).all(axis=0)).tolist()
+    threshold = _abstention_threshold(dataset, model, seed)
     has_fact = {name for name, nowhere in zip(COLUMNS, absent, strict=True) if not nowhere}
     return tuple(
-        _score(dataset, split_folds, facts, full, _tests(dataset, split_folds, fitted, columns))
+        _score(dataset, split_folds, facts, full, _tests(dataset, split_folds, fitted, columns), threshold)
         for facts, columns in PROFILES.items()
         if facts == "all facts" or has_fact - columns - OF_THE_DEVICE
     )
@@ -115,7 +121,18 @@ def _tests(
     )
 
 
-def _score(dataset: Dataset, split_folds: tuple[Fold, ...], facts: str, full: _Tests, poor: _Tests) -> PoorProfileScore:
+def _abstention_threshold(dataset: Dataset, model: CompletedModel, seed: int) -> float:
+    """The threshold that training would publish; infinite where the rows have no families to hide."""
+    try:
+        (family,) = evaluate_models(dataset, (model,), splits=("family",), seed=seed, count=FAMILY_GROUPS)
+    except UnfitError:
+        return math.inf
+    return abstention_threshold(dataset, family)
+
+
+def _score(
+    dataset: Dataset, split_folds: tuple[Fold, ...], facts: str, full: _Tests, poor: _Tests, threshold: float
+) -> PoorProfileScore:
     index = np.concatenate([fold.test for fold in split_folds])
     fold_of_test = np.repeat(np.arange(len(split_folds)), [len(fold.test) for fold in split_folds])
     partners = np.concatenate([_partners(dataset, fold) for fold in split_folds])
@@ -136,7 +153,8 @@ def _score(dataset: Dataset, split_folds: tuple[Fold, ...], facts: str, full: _T
         high[tests] = poor.predicted_log[tests] + intervals.quantile(HIGH, **facts_of_tests)
     # 2. Scores, apart for what is answered and what is not.
     error = np.abs(speed(measured_log) - speed(poor.predicted_log))
-    answered = poor.novelty <= MAX_NOVELTY
+    rule = Intervals(calibrated=False, levels=np.zeros(0), grids=np.zeros(0), abstains_above=threshold)
+    answered = ~rule.abstains(poor.novelty, poor.predicted_log)
     inside = (low <= measured_log) & (measured_log <= high)
     return PoorProfileScore(
         facts=facts,

@@ -88,7 +88,7 @@ def _family_folds(dataset: Dataset, rng: np.random.Generator, count: int | None)
     names = sorted({name for pair in _family_pairs(dataset, family_of) if len(pair) == 2 for name in pair})
     members = {name: [k for k, family in enumerate(family_of, 1) if family == name] for name in names}
     groups = [[name] for name in names]
-    if count is not None:
+    if count is not None and names:
         groups = [list(group) for group in np.array_split(rng.permutation(names), min(count, len(names)))]
     return [
         _hide_workloads(dataset, np.array([k for name in group for k in members[name]]), hides=", ".join(sorted(group)))
@@ -191,6 +191,6 @@ SPLITTERS: Mapping[str, Splitter] = {
     "sparse40": _sparse_folds(40),
 }
 SPLITS = tuple(SPLITTERS)
-SELECTION_SPLITS = ("pair", "job")  # on which training selects its champion
+SELECTION_SPLITS = ("pair", "job")  # that `evaluate` reports unless it is told otherwise
 SPLITS_OF_UNSEEN_JOBS = frozenset({"job", "family"})  # each fold hides all rows of its jobs
 SPLITS_OF_UNLIKE_FOLDS = frozenset({"job", "family", "neighbour", "device"})  # each fold hides other jobs or devices

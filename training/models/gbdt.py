@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from training.dataset import Dataset, PairRows
 from training.models.onnx_graph import pair_inputs, serialise_graph
+from training.models.tree_factors import TreeFactors, factorise
 
 MAX_SPLITS_CHECKED = 4000
 ABSENT = np.float32(-1e6)  # below every feature, which are logarithms, shares and their sums
@@ -55,14 +56,15 @@ class FittedGbdt:
 
     name: str
     model_text: str
-    columns: int
+    columns: int  # the trees read the first `columns` columns of a pair
     round_on_export: bool = True  # False exports the float64 thresholds as they are: tests show that this fails
 
     def predict(self, rows: PairRows) -> NDArray[np.float64]:
         """Predicted log slowdowns, float64[p]."""
         if len(rows) == 0:
             return np.zeros(0)
-        return np.asarray(_booster(self.model_text).predict(fill_missing(rows.pairs), num_threads=1), dtype=np.float64)
+        filled = fill_missing(rows.pairs[:, : self.columns])
+        return np.asarray(_booster(self.model_text).predict(filled, num_threads=1), dtype=np.float64)
 
     def threshold_rows(self, rows: PairRows) -> PairRows:
         """Three rows for each split, of at most `MAX_SPLITS_CHECKED` splits.
@@ -92,14 +94,26 @@ class FittedGbdt:
             _booster(text), initial_types=[("filled", FloatTensorType([None, self.columns]))], zipmap=False
         ).graph
         nodes = [
-            h.make_node("IsNaN", ["pairs"], ["missing"]),
-            h.make_node("Where", ["missing", "absent", "pairs"], ["filled"]),
+            h.make_node("Slice", ["pairs", "first", "end", "axis"], ["read"]),
+            h.make_node("IsNaN", ["read"], ["missing"]),
+            h.make_node("Where", ["missing", "absent", "read"], ["filled"]),
             *trees.node,
             h.make_node("Reshape", [trees.output[0].name, "flat"], ["log_slowdown"]),
         ]
         assert not trees.initializer, "a regression ensemble keeps its trees in attributes"
-        constants: dict[str, NDArray[Any]] = {"absent": np.array(ABSENT), "flat": np.array([-1], dtype=np.int64)}
+        constants: dict[str, NDArray[Any]] = {
+            "absent": np.array(ABSENT),
+            **{
+                name: np.array([value], dtype=np.int64)
+                for name, value in {"first": 0, "end": self.columns, "axis": 1, "flat": -1}.items()
+            },
+        }
         return serialise_graph(nodes, pair_inputs(), {"log_slowdown": ["p"]}, constants)
+
+    def factors(self, job_columns: int) -> TreeFactors:
+        """The leaves as boxes of victims times boxes of neighbours, of trees that read the columns of the two jobs."""
+        assert self.columns == 2 * job_columns, "trees that read no column of the pair"
+        return factorise(_booster(round_thresholds(self.model_text)), job_columns)
 
     def _splits(self) -> list[tuple[int, float]]:
         """Distinct (column, threshold) of the inner nodes, in tree order."""
@@ -127,14 +141,19 @@ class GbdtModel:
     column_share: float = 0.25
     row_share: float = 0.8
     l2: float = 1.0
+    contention: bool = True  # whether the trees read how the two jobs contend; without, they factorise over jobs
     name: ClassVar[str] = "gbdt"
 
     def fit(self, dataset: Dataset, seed: int) -> FittedGbdt:
         """Fit a fixed number of rounds: with a few hundred rows, early stopping on a held-out group follows noise."""
         import lightgbm
 
+        columns = dataset.rows.pairs.shape[1] if self.contention else 2 * len(dataset.job_columns)
         data = lightgbm.Dataset(
-            fill_missing(dataset.rows.pairs), dataset.log_slowdown, weight=dataset.weight, params={"min_data_in_bin": 1}
+            fill_missing(dataset.rows.pairs[:, :columns]),
+            dataset.log_slowdown,
+            weight=dataset.weight,
+            params={"min_data_in_bin": 1},
         )
         parameters = {
             "objective": "regression",
@@ -156,7 +175,7 @@ class GbdtModel:
             "verbosity": -1,
         }
         booster = lightgbm.train(parameters, data, num_boost_round=self.rounds)
-        return FittedGbdt(name=self.name, model_text=booster.model_to_string(), columns=dataset.rows.pairs.shape[1])
+        return FittedGbdt(name=self.name, model_text=booster.model_to_string(), columns=columns)
 
 
 def _booster(model_text: str) -> Any:

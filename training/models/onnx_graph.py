@@ -89,6 +89,25 @@ def join_graphs(graphs: Mapping[str, bytes], nodes: Sequence[Any], outputs: Mapp
     return bytes(model.SerializeToString())
 
 
+def share_equal_constants(graph: bytes) -> bytes:
+    """The graph with one of each set of equal constants: torch's exporter repeats a constant at every use."""
+    import onnx
+
+    model = onnx.load_from_string(graph)
+    kept: dict[bytes, str] = {}
+    renamed: dict[str, str] = {}
+    for constant in model.graph.initializer:
+        name, constant.name = constant.name, ""
+        renamed[name] = kept.setdefault(constant.SerializeToString(deterministic=True), name)
+        constant.name = name
+    for node in model.graph.node:
+        node.input[:] = [renamed.get(name, name) for name in node.input]
+    unique = [constant for constant in model.graph.initializer if renamed[constant.name] == constant.name]
+    del model.graph.initializer[:]
+    model.graph.initializer.extend(unique)
+    return bytes(model.SerializeToString(deterministic=True))
+
+
 def stamp_fingerprint(graph: bytes, fingerprint: str) -> bytes:
     """Write the encoder's fingerprint into the metadata, and remove notes that name paths of the exporting machine."""
     import onnx

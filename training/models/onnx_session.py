@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from interfere.predict.onnx import select_feeds
+from interfere.predict.graphs.model_graphs import select_feeds
 from training.dataset import PairRows
 
 

@@ -3,9 +3,12 @@
 import io
 import logging
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
 from training.models.onnx_graph import OPSET
+
+MATRIX_OUTPUTS = ("log_victim", "log_neighbour")
 
 
 def pair_module_to_onnx(module: Any, columns: int, outputs: list[str], *, domain: bool = True) -> bytes:
@@ -18,7 +21,9 @@ def pair_module_to_onnx(module: Any, columns: int, outputs: list[str], *, domain
     return _export(module, inputs, {name: {0: p} for name in inputs}, outputs)
 
 
-def matrix_module_to_onnx(module: Any, columns: int, *, domain: bool = True) -> bytes:
+def matrix_module_to_onnx(
+    module: Any, columns: int, outputs: Sequence[str] = MATRIX_OUTPUTS, *, domain: bool = True
+) -> bytes:
     """`matrix.onnx` of a module with the arguments victims, victim_id, neighbours, neighbour_id, optionally domain."""
     import torch
 
@@ -31,7 +36,7 @@ def matrix_module_to_onnx(module: Any, columns: int, *, domain: bool = True) -> 
     }
     v, n = torch.export.Dim("v", min=1), torch.export.Dim("n", min=1)
     dynamic = {"victims": {0: v}, "victim_id": {0: v}, "neighbours": {0: n}, "neighbour_id": {0: n}, "domain": {}}
-    return _export(module, inputs, {name: dynamic[name] for name in inputs}, ["log_victim", "log_neighbour"])
+    return _export(module, inputs, {name: dynamic[name] for name in inputs}, list(outputs))
 
 
 def _export(module: Any, inputs: dict[str, Any], dynamic: dict[str, Any], outputs: list[str]) -> bytes:

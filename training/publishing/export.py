@@ -13,7 +13,7 @@ from interfere.errors import ModelError
 from interfere.protocols import PairEncoder
 from training.dataset import Dataset, PairRows
 from training.models.completed import exported_form
-from training.models.onnx_graph import stamp_fingerprint
+from training.models.onnx_graph import share_equal_constants, stamp_fingerprint
 from training.models.onnx_session import open_session, run_matrix_graph, run_pair_graph
 from training.models.protocols import FittedModel
 
@@ -33,7 +33,7 @@ class ExportedGraph:
 def export_pair_graph(model: FittedModel, dataset: Dataset, encoder: PairEncoder, *, seed: int = 0) -> ExportedGraph:
     """Export `pair.onnx` of the model. Raises ModelError where the graph differs from the model."""
     model, dataset = exported_form(model, dataset)
-    graph = stamp_fingerprint(model.to_onnx(), encoder.fingerprint)
+    graph = stamp_fingerprint(share_equal_constants(model.to_onnx()), encoder.fingerprint)
     session = open_session(graph)
     jobs, ids = random_jobs(dataset, seed)
     i, j = (side.ravel() for side in np.indices((len(jobs), len(jobs))))
@@ -58,7 +58,7 @@ def export_matrix_graph(model: FittedModel, dataset: Dataset, encoder: PairEncod
     """
     model, dataset = exported_form(model, dataset)
     assert hasattr(model, "to_matrix_onnx"), "a model that factorises over jobs"
-    graph = stamp_fingerprint(model.to_matrix_onnx(), encoder.fingerprint)
+    graph = stamp_fingerprint(share_equal_constants(model.to_matrix_onnx()), encoder.fingerprint)
     session = open_session(graph)
     jobs, ids = random_jobs(dataset, seed)
     v = len(jobs) // 3  # fewer victims than neighbours, so that a transposed matrix cannot pass

@@ -4,6 +4,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from interfere.predict.graphs.matrix_limit import MatrixLimit
+from training.candidates import GATE, REQUEST
 from training.dataset import Dataset
 from training.evaluation.score_table import LEGEND, markdown_table
 from training.evaluation.scores import Scores
@@ -15,6 +17,12 @@ DESCRIPTIONS = {
     "gp": "a Gaussian process that factorises over jobs",
     "ensemble": "a Gaussian process and gradient-boosted trees (LightGBM), weighted by how new the jobs are",
     "mlp": "a two-tower network, one shared encoder of jobs, average of its members",
+}
+
+SELECTIONS = {
+    GATE: "The champion has the lowest mean of its MAE over `pair`, `job` and `family`; the ensemble is preferred "
+    "within 5 %, else the simpler of two equals.",
+    REQUEST: "This model was requested by name (`interfere train --champion`), whatever the others score.",
 }
 
 
@@ -32,15 +40,19 @@ def model_card(
     dataset: Dataset,
     *,
     champion: str,
-    matrix_model: str,
-    matrix_mae: float,
+    selected_by: str,
+    matrix_limit: MatrixLimit | None,
     scores: Sequence[tuple[str, str, Scores]],
     trained_on: Sequence[TrainingTable],
     seed: int,
     worst_parity: float,
     warnings: Sequence[str] = (),
+    notice: str = "",
 ) -> str:
-    """The card as Markdown, without dates and paths: equal data and seed give an equal card."""
+    """The card as Markdown, without dates and paths: equal data and seed give an equal card.
+
+    `notice`: what the licence of the training data asks to be told.
+    """
     domains = ", ".join(f"{d.device_type} / {d.mode} / {d.metric}" for d in dataset.domains)
     trial_note = (
         "\n**One CPU core, for trying out.** Two processes shared one core in time slices. These figures say nothing "
@@ -54,16 +66,16 @@ def model_card(
         for table in trained_on
     )
     matrix_line = (
-        "Large matrices are answered by the same model."
-        if matrix_model == champion
-        else f"Large matrices are answered by `{matrix_model}` ({_description(matrix_model)}); over all known "
-        f"workloads its speeds differ from the champion's by {matrix_mae:.4f} on average."
+        "It factorises over jobs: matrices of any size are answered by the same model."
+        if matrix_limit is None
+        else f"It predicts pair by pair: a matrix or a decision may hold {matrix_limit.pairs:,} distinct ordered "
+        f"pairs, which take about {matrix_limit.seconds:g} s of one core; larger ones are refused."
     )
     warning_lines = "".join(f"- **{warning}**\n" for warning in warnings)
     description = _description(champion)
     return f"""# Slowdown predictor: {champion}
 
-Predicts `slowdown[i, j]`: the metric of job i beside job j ÷ its metric alone. The champion is {description}.
+Predicts `slowdown[i, j]`: the metric of job i beside job j ÷ its metric alone. The model is {description}.
 {matrix_line}
 {trial_note}
 ## Learned from
@@ -73,9 +85,10 @@ Domains (device type / sharing mode / metric): {domains}. Workloads: {", ".join(
 Features: encoder `{dataset.fingerprint}`, {len(dataset.job_columns)} columns a job, {len(dataset.pair_columns)} a pair.
 
 ## Scores on rows never fitted
-`pair`: both jobs known, their pair not. `job`: one of the two jobs never seen. `held_out`: pairs the caller kept
-away from fitting and choosing. Speed = 1 / slowdown, clipped to [0.05, 1.6]. The champion has the lowest mean of its
-MAE over `pair` and `job`; the ensemble is preferred within 5 %, else the simpler of two equals.
+`pair`: both jobs known, their pair not. `job`: one of the two jobs never seen. `family`: nor any other of its model
+family, a third of the families hidden at a time. `held_out`: pairs the caller kept away from fitting and choosing.
+Speed = 1 / slowdown, clipped to [0.05, 1.6].
+{SELECTIONS[selected_by]}
 
 {markdown_table(scores)}
 
@@ -86,10 +99,11 @@ MAE over `pair` and `job`; the ensemble is preferred within 5 %, else the simple
   transfer.
 - Intervals are quantiles of held-out residuals by evidence (0, 1 to 3, 4 and more measured partners of the less known
   job) and domain, wider for novel jobs. They hold on average over jobs, not for each one.
-- A pair with a job too unlike all of the above is not predicted: measure it first.
+- A pair is not predicted where the largest errors are expected, a large slowdown beside a job unlike the above:
+  measure it first.
 - Exported graphs equal their models within {worst_parity:.0e} in log slowdown, also on split thresholds (gate 1e-5).
 - Seed {seed}; the same tables and seed give the same model.
-"""
+{f"{chr(10)}## Notices{chr(10)}{notice.strip()}{chr(10)}" if notice.strip() else ""}"""
 
 
 def _description(model: str) -> str:

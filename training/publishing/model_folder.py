@@ -8,6 +8,7 @@ Law 3: a folder that is not a model folder is never replaced.
 import hashlib
 import io
 import json
+import math
 import os
 import shutil
 import tempfile
@@ -24,7 +25,8 @@ from interfere.data.tables import Table
 from interfere.errors import UnfitError
 from interfere.predict.completion import ARRAYS
 from interfere.predict.feasibility import Feasibility
-from interfere.predict.manifest import FORMAT
+from interfere.predict.manifest import FORMAT, MATRIX_GRAPH
+from interfere.predict.model_profiles import PROFILES_FILE, profiles_content
 from interfere.predict.online import prior
 from interfere.records import JobProfile
 from interfere.strict_json import json_value
@@ -41,9 +43,9 @@ def publish(target: Path, publication: Publication, dataset: Dataset, tables: Se
     # 1. Render the files.
     files = {
         "pair.onnx": publication.pair_graph,
-        "matrix.onnx": publication.matrix_graph,
+        **({MATRIX_GRAPH: publication.matrix_graph} if publication.matrix_graph else {}),
         "arrays.npz": _arrays(publication, dataset),
-        "profiles.json": _json([profile.to_dict() for profile in _profiles_by_job(tables)]),
+        PROFILES_FILE: profiles_content(_profiles_by_job(tables)),
         "card.md": publication.card.encode(),
         prior.PRIOR_FILE: publication.residual_prior,
     }
@@ -120,6 +122,7 @@ def _manifest_content(publication: Publication, dataset: Dataset, digests: Mappi
         scores.setdefault(split, {})[model] = asdict(model_scores)
     return {
         "model": publication.model,
+        "selected_by": publication.selected_by,
         "fingerprint": dataset.fingerprint,
         "job_features": dataset.job_columns,
         "pair_features": dataset.pair_columns,
@@ -129,14 +132,19 @@ def _manifest_content(publication: Publication, dataset: Dataset, digests: Mappi
             "calibrated": publication.intervals.calibrated,
             "levels": publication.intervals.levels.tolist(),
             "grids": publication.intervals.grids.tolist(),
+            "abstains_above": _finite(publication.intervals.abstains_above),
         },
         "feasibility": None if publication.feasibility is None else _feasibility_content(publication.feasibility),
         "scores": scores,
-        "matrix_model": publication.matrix_model,
-        "matrix_mae_vs_pair": publication.matrix_mae_vs_pair,
+        "matrix_limit": None if publication.matrix_limit is None else asdict(publication.matrix_limit),
         "trained_on": [asdict(table) for table in publication.trained_on],
         "files": dict(digests),
     }
+
+
+def _finite(value: float) -> float | None:
+    """The value, None for infinity: strict JSON has none."""
+    return value if math.isfinite(value) else None
 
 
 def _feasibility_content(model: Feasibility) -> dict[str, Any]:
@@ -144,10 +152,10 @@ def _feasibility_content(model: Feasibility) -> dict[str, Any]:
 
 
 def _arrays(publication: Publication, dataset: Dataset) -> bytes:
-    """`arrays.npz`: encoded workloads by domain, measured rows with the champion's predictions of
-    them unseen, partner counts, completion and space of the jobs."""
+    """`arrays.npz`: encoded workloads by domain, measured rows (if they are published) with the champion's
+    predictions of them unseen, partner counts, completion and space of the jobs."""
     latest, space, completion = dataset.latest_index(), publication.space, publication.completion
-    latest = latest[~dataset.aligned[latest]]
+    latest = latest[~dataset.aligned[latest]] if publication.measured_pairs else latest[:0]
     rows = dataset.take(latest)
     buffer = io.BytesIO()
     np.savez_compressed(

@@ -7,18 +7,16 @@ and checked, to `models/champion`. To force a refused version, a reason is requi
 
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from interfere.errors import NotFoundError, UnfitError
 from interfere.predict.manifest import read_manifest
 from training.evaluation.gating.gate import Verdict
+from training.publishing.mlflow_model import Example, log_pair_graph
 from training.publishing.model_folder import replace_folder
 from training.publishing.tracking import Run, mlflow_connection
 from training.publishing.workspace_paths import DATABASE
@@ -80,19 +78,16 @@ def fetch_champion(run: Run) -> Iterator[ChampionVersion | None]:
 def register(
     run: Run,
     graph: bytes,
-    example: Mapping[str, NDArray[Any]],
+    example: Example,
     *,
     model: str,
     version: str,
     verdict: Verdict,
     judged_against: int | None,
 ) -> RegisteredVersion:
-    """Register `pair.onnx` as challenger; the first version that passes the gate also becomes champion.
-
-    `example` holds one array for each input that a pair graph may have.
-    """
+    """Register `pair.onnx` as challenger; the first version that passes the gate also becomes champion."""
     # 1. Log the graph with its signature and an input example.
-    info = _log_graph(run, graph, example)
+    info = log_pair_graph(run, graph, example)
     # 2. Create a version with the verdict in its tags.
     client = run.mlflow.MlflowClient()
     if not _model_exists(client):
@@ -189,27 +184,6 @@ def copy_folder(source: Path, target: Path) -> None:
         shutil.copytree(source, folder, dirs_exist_ok=True)
 
     replace_folder(target, write)
-
-
-def _log_graph(run: Run, graph: bytes, example: Mapping[str, NDArray[Any]]) -> Any:
-    """Log the graph as an MLflow model; returns MLflow's description of it."""
-    import onnx
-    from mlflow.models import ModelSignature
-    from mlflow.types import Schema, TensorSpec
-
-    model = onnx.load_from_string(graph)
-    inputs = {value.name: example[value.name] for value in model.graph.input}
-    return run.mlflow.onnx.log_model(
-        model,
-        name="model",
-        signature=ModelSignature(
-            inputs=Schema([TensorSpec(value.dtype, (-1, *value.shape[1:]), name) for name, value in inputs.items()]),
-            outputs=Schema([TensorSpec(np.dtype(np.float32), (-1,), "log_slowdown")]),
-        ),
-        input_example=inputs,
-        pip_requirements=["onnxruntime", "numpy"],  # given, so that MLflow does not start a process to infer them
-        save_as_external_data=False,
-    )
 
 
 def _model_exists(client: Any) -> bool:

@@ -9,24 +9,21 @@ from numpy.typing import NDArray
 from interfere.data.tables import Table
 from interfere.predict.completion import FactCompletion
 from interfere.predict.feasibility import Feasibility
+from interfere.predict.graphs.matrix_limit import MatrixLimit
 from interfere.predict.intervals import Intervals
 from interfere.predict.novelty import JobSpace
 from interfere.protocols import PairEncoder
 from training.candidates import Candidates, SplitScore
-from training.dataset import METRIC, Dataset, PairRows, known_profiles
+from training.dataset import METRIC, Dataset, known_profiles
 from training.evaluation.gating.unseen_predictions import UnseenPredictions, unseen_predictions
 from training.interval_calibration import calibrate_intervals
-from training.models.completed import FittedCompleted, completion_of, exported_form
+from training.models.completed import FittedCompleted, completion_of
 from training.models.feasibility import feasibility_rows, fit_feasibility
-from training.models.onnx_session import open_session, run_matrix_graph, run_pair_graph
-from training.models.protocols import FittedModel
 from training.publishing.export import export_matrix_graph, export_pair_graph
+from training.publishing.matrix_cost import matrix_limit
 from training.publishing.model_card import TrainingTable, model_card
 from training.publishing.residual_prior import fit_residual_prior, out_of_fold_errors, residual_prior_file
 from training.source_tables import SourceTables
-from training.speed import speed
-
-MATRIX_STAND_IN = "gp"  # predicts matrices for a champion that does not factorise over jobs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,11 +31,11 @@ class Publication:
     """The content of a model folder."""
 
     model: str
-    matrix_model: str
-    matrix_mae_vs_pair: float  # mean |y_matrix - y_pair| over all pairs of known workloads
+    selected_by: str  # one of `training.candidates`
     worst_parity: float  # log slowdown: largest difference of either graph from its model
     pair_graph: bytes
-    matrix_graph: bytes
+    matrix_graph: bytes | None  # None for a model that does not factorise over jobs
+    matrix_limit: MatrixLimit | None  # of such a model
     card: str
     intervals: Intervals
     feasibility: Feasibility | None
@@ -48,26 +45,33 @@ class Publication:
     scores: Sequence[SplitScore]
     trained_on: Sequence[TrainingTable]
     residual_prior: bytes  # the file with the prior of the online correction
+    measured_pairs: bool  # whether measured pairs are published, and answered by their measurement
     unseen: UnseenPredictions  # of the champion, for every row of the training set
 
 
 def build_publication(
-    candidates: Candidates, source: SourceTables, encoder: PairEncoder, *, warnings: Sequence[str] = ()
+    candidates: Candidates,
+    source: SourceTables,
+    encoder: PairEncoder,
+    *,
+    warnings: Sequence[str] = (),
+    notice: str = "",
+    measured_pairs: bool = True,
 ) -> Publication:
-    """Export the champion, whichever model it is, and fit what is published with it; the card tells the `warnings`.
+    """Export the champion, whichever model it is, and fit what is published with it.
 
+    The card tells the `warnings` and the `notice`. Without `measured_pairs` the folder holds no measurement of a pair.
     Raises ModelError where an exported graph differs from its model.
     """
     dataset, champion, seed = candidates.dataset, candidates.champion_model, candidates.seed
     completion = champion.completion if isinstance(champion, FittedCompleted) else completion_of(dataset)
-    # 1. Export both graphs and check their parity.
-    matrix_model = _matrix_model(candidates)
+    # 1. Export the graph of pairs, and that of matrices where the model factorises; check their parity.
+    limit = matrix_limit(champion, dataset)
     pair = export_pair_graph(champion, dataset, encoder, seed=seed)
-    matrix = export_matrix_graph(matrix_model, dataset, encoder, seed=seed)
-    worst_parity = max(pair.max_error, matrix.max_error)
-    # 2. Compare the two graphs with each other.
+    matrix = None if limit else export_matrix_graph(champion, dataset, encoder, seed=seed)
+    worst_parity = max(pair.max_error, matrix.max_error if matrix else 0.0)
+    # 2. Encode the known workloads.
     encoded = [encoded_workloads(dataset, d, source.tables, encoder, completion) for d in range(len(dataset.domains))]
-    matrix_mae = _matrix_mae_vs_pair(dataset, encoded, encoder, pair.content, matrix.content)
     # 3. Fit the prior of the online correction to the champion's out-of-fold errors.
     errors = {e.split: out_of_fold_errors(dataset, e, seed) for e in candidates.champion_evaluations}
     residual_prior = fit_residual_prior(dataset, errors["job"], errors["pair"])
@@ -79,21 +83,22 @@ def build_publication(
     card = model_card(
         dataset,
         champion=candidates.champion,
-        matrix_model=matrix_model.name,
-        matrix_mae=matrix_mae,
+        selected_by=candidates.selected_by,
+        matrix_limit=limit,
         scores=candidates.scores,
         trained_on=trained_on,
         seed=seed,
         worst_parity=worst_parity,
         warnings=warnings,
+        notice=notice,
     )
     return Publication(
         model=candidates.champion,
-        matrix_model=matrix_model.name,
-        matrix_mae_vs_pair=matrix_mae,
+        selected_by=candidates.selected_by,
         worst_parity=worst_parity,
         pair_graph=pair.content,
-        matrix_graph=matrix.content,
+        matrix_graph=matrix.content if matrix else None,
+        matrix_limit=limit,
         card=card,
         intervals=calibrate_intervals(dataset, candidates.champion_evaluations),
         feasibility=fit_feasibility(feasibility_rows(source.tables, encoder, metric=METRIC)),
@@ -103,6 +108,7 @@ def build_publication(
         scores=candidates.scores,
         trained_on=trained_on,
         residual_prior=residual_prior_file(residual_prior),
+        measured_pairs=measured_pairs,
         unseen=unseen_predictions(dataset, candidates.champion_evaluations),
     )
 
@@ -118,34 +124,3 @@ def encoded_workloads(
         if (profile := profiles.get((name, place.device_type))) is not None:
             rows[k] = completion.complete(encoder.encode_jobs([profile], place.device_type, place.mode))[0][0]
     return rows
-
-
-def _matrix_model(candidates: Candidates) -> FittedModel:
-    """The champion, if it factorises over jobs, else its stand-in."""
-    champion, _ = exported_form(candidates.champion_model, candidates.dataset)
-    return candidates.champion_model if hasattr(champion, "to_matrix_onnx") else candidates.fitted[MATRIX_STAND_IN]
-
-
-def _matrix_mae_vs_pair(
-    dataset: Dataset,
-    encoded: Sequence[NDArray[np.float32]],
-    encoder: PairEncoder,
-    pair_graph: bytes,
-    matrix_graph: bytes,
-) -> float:
-    """Mean |y_matrix - y_pair| over all ordered pairs of known workloads, averaged over domains."""
-    pair_session, matrix_session = open_session(pair_graph), open_session(matrix_graph)
-    ids = np.arange(1, len(dataset.workloads) + 1)
-    i, j = (side.ravel() for side in np.indices((len(ids), len(ids))))
-    differences = []
-    for domain, jobs in enumerate(encoded):
-        rows = PairRows(
-            pairs=encoder.encode_pairs(jobs[i], jobs[j]),
-            victim=ids[i],
-            neighbour=ids[j],
-            domain=np.full(len(i), domain + 1),
-        )
-        log_victim, _ = run_matrix_graph(matrix_session, jobs, ids, jobs, ids, domain + 1)
-        by_pair = speed(run_pair_graph(pair_session, rows))
-        differences.append(np.abs(speed(log_victim.ravel()) - by_pair).mean())
-    return float(np.mean(differences))

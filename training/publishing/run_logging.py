@@ -2,10 +2,12 @@
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from interfere.errors import ModelError
+from interfere.protocols import PairEncoder
 from interfere.strict_json import json_value
 from training.campaigns import CampaignRelation, alignment_texts
 from training.candidates import Candidates
@@ -18,18 +20,27 @@ from training.evaluation.score_table import markdown_table
 from training.evaluation.table_contributions import TableContribution
 from training.models.completed import exported_form, settings_of
 from training.models.protocols import FittedModel
+from training.publishing.export import export_pair_graph
+from training.publishing.mlflow_model import input_example, log_pair_graph
 from training.publishing.publication import Publication
 from training.publishing.tracking import Run, library_versions
 
 
-def log_training(run: Run, candidates: Candidates, publication: Publication, verdict: Verdict) -> None:
+def log_training(
+    run: Run,
+    candidates: Candidates,
+    publication: Publication,
+    verdict: Verdict,
+    encoder: PairEncoder,
+    report: Callable[[str], None],
+) -> None:
     """Log what a training found.
 
     The run of the training gets champion, comparison, verdict, figures and card; those of the models get settings,
-    scores, feature contributions and folds.
+    scores, feature contributions, folds, and the model itself as an MLflow model.
     """
     _log_parameters(run, candidates, publication)
-    _log_models(run, candidates)
+    _log_models(run, candidates, publication, encoder, report)
     _log_comparison(run, candidates)
     run.log_text("card.md", publication.card)
     run.log_text("environment.txt", library_versions())
@@ -57,7 +68,7 @@ def _log_parameters(run: Run, candidates: Candidates, publication: Publication) 
         {
             "seed": candidates.seed,
             "champion": publication.model,
-            "matrix_model": publication.matrix_model,
+            "selected_by": publication.selected_by,
             "rows": len(dataset),
             "workloads": len(dataset.workloads),
             "fingerprint": dataset.fingerprint,
@@ -66,7 +77,13 @@ def _log_parameters(run: Run, candidates: Candidates, publication: Publication) 
     )
 
 
-def _log_models(run: Run, candidates: Candidates) -> None:
+def _log_models(
+    run: Run,
+    candidates: Candidates,
+    publication: Publication,
+    encoder: PairEncoder,
+    report: Callable[[str], None],
+) -> None:
     """One run per model; the metrics of the champion go to the run of the training too."""
     for name, settings in candidates.settings.items():
         metrics = {
@@ -80,8 +97,26 @@ def _log_models(run: Run, candidates: Candidates) -> None:
             model_run.log_metrics(metrics)
             _log_folds(model_run, [e for e in candidates.evaluations if e.model == name], candidates.seed)
             _log_contributions(model_run, candidates.fitted[name], candidates.dataset)
+            graph = publication.pair_graph if name == publication.model else None
+            _log_graph(model_run, candidates, graph, encoder, report)
         if name == candidates.champion:
             run.log_metrics(metrics)
+
+
+def _log_graph(
+    run: Run, candidates: Candidates, graph: bytes | None, encoder: PairEncoder, report: Callable[[str], None]
+) -> None:
+    """Log the model that a run is named after; one that is not published is exported and checked here.
+
+    Where that export differs from its model, the run has no model, and what is published goes on.
+    """
+    model, dataset = candidates.fitted[run.name], candidates.dataset
+    try:
+        graph = graph or export_pair_graph(model, dataset, encoder, seed=candidates.seed).content
+    except ModelError as error:
+        report(f"warning: {run.name} is not logged as a model: {error.what}, {error.value}")
+        return
+    log_pair_graph(run, graph, input_example(model, dataset))
 
 
 def _log_comparison(run: Run, candidates: Candidates) -> None:

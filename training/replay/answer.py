@@ -5,8 +5,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import numpy as np
-
 from interfere.data.tables import Table, read_table
 from interfere.data.traces import JobTrace, VirtualCluster, read_trace
 from interfere.errors import InvalidInputError
@@ -24,27 +22,24 @@ from interfere.sim.edge_world import (
     with_deadlines,
 )
 from interfere.sim.schedulers.learning import LearningScheduler
-from interfere.sim.schedulers.registry import (
-    SchedulerSettings,
-    make_scheduler,
-)
+from interfere.sim.schedulers.names import one_gpu_name, parse_name
+from interfere.sim.schedulers.registry import SchedulerSettings, make_scheduler
 from interfere.sim.study import Study, study
-from interfere.sim.trace_worlds import TraceWorlds, worlds_of
-from interfere.sim.truth import TableTruth, TruthTable, truth_of
-from interfere.sim.world import HOUR_S, World
+from interfere.sim.trace_worlds import TraceWorlds, days_spanned, has_ties, worlds_of
+from interfere.sim.truth import UNKNOWN_ALONE, TableTruth, TruthTable, assume_unknown, truth_of
+from interfere.sim.world import World
+from training.replay.coverage import Coverage, coverage_of, require_coverage
 from training.replay.question import COUNTED_CAP, Question, check_options
 
-GUESTS_END_FIRST = (
-    "guests end first, where no job is preempted: devices that pass from guest to guest never come free for gangs; "
-    "without gangs the rule would only cost"
-)
+GUESTS_END_FIRST = "guests end first, where no job is preempted: a job joins one that is expected to end no earlier"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
     """The study, and what is to be known about it."""
 
-    question: Question  # resolved
+    question: Question  # resolved, with the policies that were replayed
+    coverage: Coverage
     study: Study
     notes: tuple[str, ...]  # truth, trace, predictions: what was clipped, filled, left out
     deadline_draws: tuple[DeadlineDraws, ...] = ()  # one a world; empty without deadlines
@@ -66,11 +61,18 @@ def answer_question(question: Question, *, report: Callable[[str], None] | None 
     table, trace = read_table(question.truth), read_trace(question.trace)
     truth = _truth(question, table)
     trace_worlds = _worlds(question, trace, truth)
-    has_gangs = any(job.gpus > 1 for world in trace_worlds.worlds for job in world.jobs)
-    question = question.resolved(has_gangs=has_gangs)
+    _check_draws(question, trace_worlds.worlds)
+    question = question.resolved()
+    coverage = coverage_of(truth, trace_worlds.worlds)
+    if any(parse_name(name).sharing for name in question.policies):
+        require_coverage(coverage, truth, trace_worlds.worlds)
+        question = replace(question, policies=_policies(question, coverage))
+    note(coverage.note())
+    if question.unknown != UNKNOWN_ALONE:
+        names = [job.workload for world in trace_worlds.worlds for job in world.jobs]
+        truth = assume_unknown(truth, names, question.unknown)
     note(truth.note())
     note(trace_worlds.note())
-    note(coverage_note(truth, trace_worlds.worlds))
     if not question.guest_may_stay:
         note(GUESTS_END_FIRST)
     belief, measured, belief_note = _beliefs(question, table, truth)
@@ -97,6 +99,7 @@ def answer_question(question: Question, *, report: Callable[[str], None] | None 
         question.policies,
         _maker(question, belief, truth.mode, measured),
         draws=question.draws,
+        tie_draws=question.tie_draws or 0,
         load=question.load,
         prepare=edge.apply if edge is not None else None,
         cap=question.cap if math.isfinite(question.cap) else COUNTED_CAP,
@@ -106,25 +109,34 @@ def answer_question(question: Question, *, report: Callable[[str], None] | None 
     )
     if result.dropped:
         notes.append(f"draws with an offered load of 1 or more count nowhere: {', '.join(result.dropped)}")
-    return Answer(question=question, study=result, notes=tuple(notes), deadline_draws=deadline_draws)
+    if result.interrupted:
+        notes.insert(0, "interrupted: of the traces that every policy was replayed on by then")
+    return Answer(question=question, coverage=coverage, study=result, notes=tuple(notes), deadline_draws=deadline_draws)
 
 
-def coverage_note(truth: TruthTable, worlds: Sequence[World]) -> str:
-    """How much of the trace the truth knows, in GPU hours, and how much of that is jobs on several GPUs."""
-    known = {truth.workloads[k] for k in np.flatnonzero(np.isfinite(truth.table).any(axis=1))}
-    gpu_h = {False: 0.0, True: 0.0}  # by: does the truth know a pair of the workload?
-    gang_gpu_h = 0.0
-    for job in (job for world in worlds for job in world.jobs):
-        job_gpu_h = job.gpus * job.duration_s / HOUR_S
-        gpu_h[job.workload in known] += job_gpu_h
-        gang_gpu_h += job_gpu_h if job.workload in known and job.gpus > 1 else 0.0
-    note = f"truth covers {gpu_h[True] / max(sum(gpu_h.values()), 1e-12):.1%} of the trace's GPU hours"
-    if not gang_gpu_h:
-        return note
-    return (
-        f"{note}; {gang_gpu_h / gpu_h[True]:.1%} of these are jobs on several GPUs, which no table measured in pairs: "
-        "they are assumed to slow down as on one GPU (--most-shared-gpus 1 leaves them out)"
-    )
+def _policies(question: Question, coverage: Coverage) -> tuple[str, ...]:
+    """The policies of the question; where gangs would share, each that shares also with one-GPU jobs only."""
+    if not coverage.has_gangs or question.most_shared_gpus is not None:
+        return question.policies
+    pairs = ((one_gpu_name(name), name) for name in question.policies)
+    return tuple(dict.fromkeys(name for pair in pairs for name in pair if name))
+
+
+def _check_draws(question: Question, worlds: Sequence[World]) -> None:
+    """Raises InvalidInputError where redrawn days would be the day that was recorded, or ties that are asked for are
+    none."""
+    if question.tie_draws and not any(has_ties(world) for world in worlds):
+        raise InvalidInputError(
+            "--tie-draws would change nothing: no two jobs of a world arrive together",
+            value=f"--tie-draws {question.tie_draws}",
+            remedy="leave it out",
+        )
+    if question.draws and all(days_spanned(world) == 1 for world in worlds):
+        raise InvalidInputError(
+            "--draws would change nothing: every world of the trace arrives within one day",
+            value=f"--draws {question.draws}",
+            remedy="leave it out, or give a trace of several days",
+        )
 
 
 def _truth(question: Question, table: Table) -> TruthTable:

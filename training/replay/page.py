@@ -7,7 +7,8 @@ from importlib.resources import files
 from typing import TYPE_CHECKING
 
 from interfere.data.html_page.html_builder import Html, tag
-from interfere.sim.study import Line, Run
+from interfere.sim.study import Line
+from interfere.sim.study_runs import Run
 from training.replay.answer import Answer
 from training.replay.plots import (
     change_by_policy,
@@ -55,7 +56,7 @@ def _completion_figures(lines: Sequence[Line], runs: Sequence[Run]) -> "list[Fig
     figures = [mean_by_policy(lines, "Mean completion time, trace as recorded")]
     if any(line.change is not None for line in lines):
         figures.append(change_by_policy(lines))
-    recorded = [run for run in runs if run.draw == 0 and run.load < 1]
+    recorded = [run for run in runs if run.draw == run.tie == 0 and run.load < 1]
     figures.append(completion_curves(recorded, "Jobs over within a time of their arrival, trace as recorded"))
     best = min(
         (line for line in lines if line.against), key=lambda line: line.score.mean_completion_s, default=lines[0]
@@ -69,7 +70,7 @@ def _deadline_figures(lines: Sequence[Line], runs: Sequence[Run]) -> "list[Figur
     figures = [satisfaction_by_policy(lines)]
     if any(line.satisfaction_change is not None for line in lines):
         figures.append(satisfaction_change_by_policy(lines))
-    recorded = [run for run in runs if run.draw == 0]
+    recorded = [run for run in runs if run.draw == run.tie == 0]
     world = max(recorded, key=lambda run: run.load).world
     best = lines[0]
     names = [name for name in (best.deadlines_against, best.policy) if name]

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from interfere.sim.replay import Replayed
-from interfere.sim.schedulers.registry import DEADLINE_BASELINE, parse_name
-from interfere.sim.study import Line, Run
+from interfere.sim.schedulers.names import DEADLINE_BASELINE, parse_name
+from interfere.sim.study import Line
+from interfere.sim.study_runs import Run
+from interfere.sim.uncertainty import CONFIDENCE, UncertainMean
 
 if TYPE_CHECKING:  # matplotlib is imported when a figure is drawn
     from matplotlib.figure import Figure
@@ -33,44 +35,49 @@ def mean_by_policy(lines: Sequence[Line], title: str) -> "Figure":
 
 
 def change_by_policy(lines: Sequence[Line]) -> "Figure":
-    """What sharing changes in the mean completion time, with intervals over traces."""
+    """What sharing changes in the mean completion time, with intervals of the mean."""
     changes = [(line.policy, line.change) for line in lines if line.change is not None]
-    traces = changes[0][1].traces if changes else 0
+    population = changes[0][1].interval.population if changes else ""
     return _changes_figure(
-        [(policy, 100 * change.share, 100 * change.low, 100 * change.high) for policy, change in changes],
+        [_percentages(policy, change) for policy, change in changes],
         "change of mean completion time by sharing (%), left is better",
-        f"What sharing changes, 95 % interval over {traces} traces",
+        f"What sharing changes, {CONFIDENCE:.0%} interval of the {population}",
     )
 
 
+def _percentages(policy: str, figure: UncertainMean) -> tuple[str, float, float, float]:
+    return policy, 100 * figure.mean, 100 * figure.interval.low, 100 * figure.interval.high
+
+
 def satisfaction_by_policy(lines: Sequence[Line]) -> "Figure":
-    """Deadlines met, with intervals over traces, grey for policies that do not share."""
+    """Deadlines met, with intervals of the mean, grey for policies that do not share."""
     from matplotlib.figure import Figure
 
     shown = [(line, line.satisfaction) for line in lines[::-1] if line.satisfaction is not None]
-    traces = shown[0][1].traces if shown else 0
+    population = shown[0][1].interval.population if shown else ""
     figure = Figure(figsize=(7.5, 1.3 + 0.32 * len(shown)), layout="constrained")
     axes = figure.subplots()
     shares = [100 * share.mean for _, share in shown]
     colours = [SHARES if parse_name(line.policy).sharing else UNSHARED for line, _ in shown]
     axes.barh([line.policy for line, _ in shown], shares, color=colours)
     for k, (_, share) in enumerate(shown):
-        if np.isfinite(share.low):
-            axes.plot([100 * share.low, 100 * share.high], [k, k], color="0.2", linewidth=1.5)
+        if share.interval.is_known:
+            axes.plot([100 * share.interval.low, 100 * share.interval.high], [k, k], color="0.2", linewidth=1.5)
         axes.text(102, k, f"{100 * share.mean:.1f}", va="center", fontsize=8)
-    interval = f", 95 % interval over {traces} traces" if traces > 1 else ""
+    interval = f", {CONFIDENCE:.0%} interval of the {population}" if shown and shown[0][1].interval.is_known else ""
     axes.set(xlabel="deadlines met, of all submitted jobs that have one (%)\ngrey: without sharing", xlim=(0, 112))
     figure.suptitle(f"Deadline satisfaction{interval}")
     return figure
 
 
 def satisfaction_change_by_policy(lines: Sequence[Line]) -> "Figure":
-    """Deadlines met more or fewer than by the baseline, with intervals over traces."""
+    """Deadlines met more or fewer than by the baseline, with intervals of the mean."""
     changes = [(line.policy, line.satisfaction_change) for line in lines if line.satisfaction_change is not None]
-    traces = changes[0][1].traces if changes else 0
-    interval = f", 95 % interval over {traces} traces" if traces > 1 else ""
+    interval = ""
+    if changes and changes[0][1].interval.is_known:
+        interval = f", {CONFIDENCE:.0%} interval of the {changes[0][1].interval.population}"
     return _changes_figure(
-        [(policy, 100 * change.mean, 100 * change.low, 100 * change.high) for policy, change in changes],
+        [_percentages(policy, change) for policy, change in changes],
         f"deadlines met more than by {DEADLINE_BASELINE}\n(for policies that share: by {DEADLINE_BASELINE}+greedy)\n"
         "in percentage points, right is better",
         f"Deadline satisfaction against the baseline{interval}",

@@ -8,19 +8,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from interfere.errors import InvalidInputError
-from interfere.sim.edge_world import (
-    CHECKPOINT_S,
-)
-from interfere.sim.schedulers.registry import (
-    DEADLINE_DEFAULT,
-    DEFAULT,
-    canonical_name,
-    parse_name,
-)
+from interfere.sim.edge_world import CHECKPOINT_S
+from interfere.sim.schedulers.names import DEADLINE_DEFAULT, DEFAULT, canonical_name, parse_name
+from interfere.sim.truth import UNKNOWN_ALONE
 
 TIRESIAS_CHECKPOINT_S = 62.0  # the mean that Tiresias measured (Gu et al., NSDI 2019)
 HIDDEN_SHARE = 0.3
 NODE_GPUS = 8
+TIE_DRAWS = 2  # further orders of jobs of one second; none with deadlines, where replays take long
 COUNTED_CAP = 1.5  # slowdown past which jobs are counted where no cap is set
 
 
@@ -37,6 +32,7 @@ class Question:
     error: float = 0.0
     cap: float | None = None  # inf: none
     fill: bool = False
+    unknown: str = UNKNOWN_ALONE
     device_type: str = ""
     mode: str = ""
     gpus: int | None = None
@@ -44,6 +40,7 @@ class Question:
     whole_nodes: bool | None = None
     load: float | None = None
     draws: int = 0
+    tie_draws: int | None = None
     checkpoint_s: float | None = None
     slice_s: float = 0.0
     guest_may_stay: bool | None = None
@@ -54,11 +51,11 @@ class Question:
     taken: bool = False
     seed: int = 0
 
-    def resolved(self, *, has_gangs: bool = True) -> "Question":
-        """The question with every default filled in. `has_gangs`: some job of the trace takes several devices.
+    def resolved(self) -> "Question":
+        """The question with every default filled in.
 
-        What a pair must gain and how far a job may be slowed down is what the server does by default. Replays with
-        deadlines have been without whole nodes and the rule that guests end first from the start: published figures are
+        What a pair must gain, how far a job may be slowed down and whether guests must end first is what the server
+        does by default. Replays with deadlines have been without whole nodes from the start: published figures are
         comparable only so.
         """
         dated = self.deadlines is not None
@@ -72,7 +69,8 @@ class Question:
             checkpoint_s=(CHECKPOINT_S if dated else TIRESIAS_CHECKPOINT_S)
             if self.checkpoint_s is None
             else self.checkpoint_s,
-            guest_may_stay=dated or not has_gangs if self.guest_may_stay is None else self.guest_may_stay,
+            tie_draws=(0 if dated else TIE_DRAWS) if self.tie_draws is None else self.tie_draws,
+            guest_may_stay=True if self.guest_may_stay is None else self.guest_may_stay,
         )
 
 
@@ -92,6 +90,8 @@ def check_options(question: Question) -> None:
         ("--online", question.online, shares, "a policy that shares"),
         ("--error", question.error > 0, shares, "a policy that shares"),
         ("--cap", question.cap is not None, shares, "a policy that shares"),
+        ("--unknown", question.unknown != UNKNOWN_ALONE, shares, "a policy that shares"),
+        ("--unknown", question.unknown != UNKNOWN_ALONE, question.predict != "model", "--predict truth or mean"),
         ("--most-shared-gpus", question.most_shared_gpus is not None, shares, "a policy that shares"),
         (
             "--guest-may-stay and --guest-ends-first",

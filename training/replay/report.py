@@ -10,7 +10,7 @@ from typing import Any
 from interfere.data.parquet import write_atomically
 from interfere.sim.edge_world import save_draws
 from interfere.sim.score import Score
-from interfere.sim.study import Run
+from interfere.sim.study_runs import Run
 from training.replay.answer import Answer
 from training.replay.page import page
 from training.replay.tables import verdicts
@@ -23,6 +23,8 @@ def document(answer: Answer, written: Sequence[Path]) -> dict[str, Any]:
     study = answer.study
     content: dict[str, Any] = {
         "question": {k: str(v) if isinstance(v, Path) else v for k, v in asdict(answer.question).items()},
+        "coverage": asdict(answer.coverage)
+        | {"job_share": answer.coverage.job_share, "gpu_h_share": answer.coverage.gpu_h_share},
         "notes": answer.notes,
         "verdicts": verdicts(study),
         "cap": study.cap,
@@ -32,7 +34,7 @@ def document(answer: Answer, written: Sequence[Path]) -> dict[str, Any]:
         "files": [str(path) for path in written],
     }
     if answer.deadline_draws:
-        recorded = [run for run in study.runs if run.draw == 0]
+        recorded = [run for run in study.runs if run.draw == run.tie == 0]
         content["deadlines"] = [asdict(line) for line in study.deadlines]
         content["worlds"] = list(dict.fromkeys(run.world for run in recorded))
         content["draws_file"] = next((str(path) for path in written if path.name == DRAWS_FILE), "")
@@ -48,7 +50,14 @@ def _score(score: Score) -> dict[str, Any]:
 
 
 def _run(run: Run) -> dict[str, Any]:
-    head = {"policy": run.policy, "world": run.world, "draw": run.draw, "load": run.load, "seconds": run.seconds}
+    head = {
+        "policy": run.policy,
+        "world": run.world,
+        "draw": run.draw,
+        "tie": run.tie,
+        "load": run.load,
+        "seconds": run.seconds,
+    }
     return head | _score(run.score)
 
 

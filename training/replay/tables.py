@@ -1,6 +1,5 @@
 """Tables of a replay, one for each group of traces, and the verdicts that people read first."""
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -10,9 +9,10 @@ from rich.table import Table
 from rich.text import Text
 
 from interfere.data.html_page.html_builder import Html, tag
-from interfere.sim.schedulers.registry import DEADLINE_BASELINE, parse_name
-from interfere.sim.score import Difference, Score, TraceMean
+from interfere.sim.schedulers.names import DEADLINE_BASELINE, parse_name
+from interfere.sim.score import Score
 from interfere.sim.study import Line, Study
+from interfere.sim.uncertainty import CONFIDENCE, MIN_DAYS, Interval, UncertainMean
 from training.replay.answer import Answer
 
 
@@ -20,29 +20,33 @@ def _hours(time_s: float) -> str:
     return f"{time_s / 3600:,.2f}"
 
 
-def _change(change: Difference | None) -> str:
-    if change is None:
-        return ""
-    interval = "" if math.isnan(change.low) else f" [{100 * change.low:+.1f}, {100 * change.high:+.1f}]"
-    return f"{100 * change.share:+.1f} %{interval}"
+def _ends(interval: Interval, digits: str = "+.1f") -> str:
+    return f"[{100 * interval.low:{digits}}, {100 * interval.high:{digits}}]" if interval.is_known else ""
+
+
+def _change(change: UncertainMean | None) -> str:
+    """With the interval of the mean."""
+    return "" if change is None else f"{100 * change.mean:+.1f} % {_ends(change.interval)}".rstrip()
+
+
+def _spread(change: UncertainMean | None) -> str:
+    return "" if change is None else _ends(change.spread)
+
+
+def _tie_range(line: Line) -> str:
+    return "" if line.tie_range_s is None else f"{_hours(line.tie_range_s[0])}-{_hours(line.tie_range_s[1])}"
 
 
 def _satisfaction(line: Line) -> float:
     return line.satisfaction.mean if line.satisfaction is not None else 0.0
 
 
-def _percent(share: TraceMean | None) -> str:
-    if share is None:
-        return ""
-    interval = "" if math.isnan(share.low) else f" [{100 * share.low:.0f}, {100 * share.high:.0f}]"
-    return f"{100 * share.mean:.1f}{interval}"
+def _percent(share: UncertainMean | None) -> str:
+    return "" if share is None else f"{100 * share.mean:.1f} {_ends(share.interval, '.0f')}".rstrip()
 
 
-def _points(change: TraceMean | None) -> str:
-    if change is None:
-        return ""
-    interval = "" if math.isnan(change.low) else f" [{100 * change.low:+.1f}, {100 * change.high:+.1f}]"
-    return f"{100 * change.mean:+.1f}{interval}"
+def _points(change: UncertainMean | None) -> str:
+    return "" if change is None else f"{100 * change.mean:+.1f} {_ends(change.interval)}".rstrip()
 
 
 def _wasted(score: Score) -> str:
@@ -62,9 +66,11 @@ class Column:
 COLUMNS = (
     Column(title="mean (h)", cell=lambda line: _hours(line.score.mean_completion_s), is_short=True),
     Column(title="against none", cell=lambda line: _change(line.change), is_short=True),
+    Column(title="spread (%)", cell=lambda line: _spread(line.change), is_short=True),
+    Column(title="order of ties (h)", cell=_tie_range),
     Column(title="median (h)", cell=lambda line: _hours(line.score.median_completion_s)),
-    Column(title="p99 (h)", cell=lambda line: _hours(line.score.p99_completion_s), is_short=True),
-    Column(title="slowdown", cell=lambda line: f"{line.score.mean_slowdown:.2f}", is_short=True),
+    Column(title="p99 (h)", cell=lambda line: _hours(line.score.p99_completion_s)),
+    Column(title="slowdown", cell=lambda line: f"{line.score.mean_slowdown:.2f}"),
     Column(title="waiting (h)", cell=lambda line: _hours(line.score.mean_waiting_s)),
     Column(title="in use", cell=lambda line: f"{line.score.utilisation:.0%}"),
     Column(title="shared", cell=lambda line: f"{line.score.shared:.0%}"),
@@ -73,8 +79,10 @@ COLUMNS = (
 )
 LEGEND = (
     "mean, median, p99: completion time of all jobs, from arrival to end; against none: change of the mean against the "
-    "same policy without sharing, 95 % interval over traces; slowdown: completion time over run time without sharing; "
-    "in use, shared: of device time; past cap: pairs that truly slowed a side beyond the cap"
+    f"same policy without sharing, with the {CONFIDENCE:.0%} interval of this mean (block bootstrap over the recorded "
+    f"days); spread: that of {CONFIDENCE:.0%} of single days, or of whole traces where days were redrawn; order of "
+    "ties: the mean over orders of jobs submitted in one second; slowdown: completion time over run time without "
+    "sharing; in use, shared: of device time; past cap: pairs that truly slowed a side beyond the cap"
 )
 DEADLINE_COLUMNS = (
     Column(title="met (%)", cell=lambda line: f"{100 * _satisfaction(line):.1f}", is_short=True, is_full=False),
@@ -98,8 +106,9 @@ DEADLINE_COLUMNS = (
     Column(title="replay (s)", cell=lambda line: f"{line.seconds:.1f}"),
 )
 DEADLINE_LEGEND = (
-    "met: deadlines met over all submitted jobs that have one, mean of the traces and its 95 % interval; against drop: "
-    f"difference in points, trace by trace, to {DEADLINE_BASELINE} (with +greedy, where the policy shares); effort: "
+    f"met: deadlines met over all submitted jobs that have one, with the {CONFIDENCE:.0%} interval of this mean (block "
+    f"bootstrap over the recorded days); against drop: difference in points, job by job, to {DEADLINE_BASELINE} (with "
+    "+greedy, where the policy shares, which then pairs only where both meet their deadlines); effort: "
     "mean completion time of jobs without a deadline; waste: percentage of device time spent on jobs that missed their "
     "deadline, and on checkpoints; broken: promised deadlines that were missed, of all promised"
 )
@@ -117,7 +126,7 @@ class Section:
     def table(self) -> Table:
         """For a terminal of 80 characters."""
         table = Table(title=self.title, box=SIMPLE_HEAD, pad_edge=False, padding=0, title_justify="left")
-        table.add_column("policy", no_wrap=True)
+        table.add_column("policy", overflow="fold")
         columns = [column for column in self.columns if column.is_short]
         for column in columns:
             table.add_column(column.title, justify="right", no_wrap=True)
@@ -158,12 +167,25 @@ def sections(study: Study) -> list[Section]:
 
 def summary(answer: Answer) -> Group:
     """Notes, verdicts, and a table of each group of traces."""
-    parts: list[Text | Table] = [Text(note) for note in answer.notes]
+    parts: list[Text | Table] = [Text(answer.notes[0], style="bold"), *(Text(note) for note in answer.notes[1:])]
     parts += [Text(verdict, style="bold") for verdict in verdicts(answer.study)]
     groups = sections(answer.study)
     parts += [group.table() for group in groups]
+    parts += [Text(text, style="dim") for text in populations(answer.study)]
     parts += [Text(legend, style="dim") for legend in dict.fromkeys(group.legend for group in groups)]
     return Group(*parts)
+
+
+def populations(study: Study) -> list[str]:
+    """What the intervals and spreads of each group of traces are over."""
+    texts = []
+    for title, lines in ((STABLE, study.stable), (OVERLOADED, study.overloaded), (DEADLINES, study.deadlines)):
+        figure = next((line.change or line.satisfaction for line in lines if line.change or line.satisfaction), None)
+        if figure is not None:
+            few = "" if figure.interval.is_known else f" (fewer than {MIN_DAYS}: none given)"
+            texts.append(f"{title}: intervals are of the {figure.interval.population}{few}; spread over ")
+            texts[-1] += figure.spread.population
+    return texts
 
 
 def verdicts(study: Study) -> list[str]:

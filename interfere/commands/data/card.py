@@ -10,13 +10,13 @@ from rich.markdown import Markdown
 from interfere.commands.options import DEFAULT_WORK, Work
 from interfere.commands.output import JsonFlag, emit, out, progress_note
 
-Folder = Annotated[Path, typer.Argument(help="Folder of a table.")]
+TableName = Annotated[str, typer.Argument(metavar="TABLE", help="A folder, or a table of the workspace or shipped.")]
 Page = Annotated[Path | None, typer.Option("--out", help="The HTML file. Default: WORK/cards/TABLE.html.")]
 Open = Annotated[bool, typer.Option("--open", help="Show the page in the browser.")]
 
 
 def card(
-    folder: Folder,
+    table_name: TableName,
     page: Page = None,
     show: Open = False,
     work: Work = DEFAULT_WORK,
@@ -25,8 +25,10 @@ def card(
     """Describe a table: what was measured, where, and how far to trust it. Computed anew from its rows."""
     from interfere.data.dataset_card import CARD_FILE, dataset_card
     from interfere.data.html_page import write_table_page
+    from interfere.data.loading import table_folder
     from interfere.data.tables import read_table, table_digest
 
+    folder = table_folder(table_name, work)
     table = read_table(folder)
     notes = (folder / CARD_FILE).read_text(encoding="utf-8", errors="replace") if (folder / CARD_FILE).is_file() else ""
     path = page or work / "cards" / f"{table.name}.html"

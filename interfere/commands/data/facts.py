@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from interfere.records import JobProfile
 
 Workload = Annotated[str, typer.Argument(help="Name of the workload.")]
-Folder = Annotated[
-    Path | None, typer.Argument(help="Folder of a table. Default: the server's store and the model that it serves.")
+TableName = Annotated[
+    str, typer.Argument(metavar="TABLE", help="A table's folder or name. Default: what the server knows.")
 ]
 StoreFile = Annotated[Path | None, typer.Option("--store", help="Store of a server. Default: WORK/store.db.")]
 Model = Annotated[
     Path | None,
-    typer.Option("--model", help="Model folder it serves. Default: WORK/models/champion, else the shipped one."),
+    typer.Option("--model", help="Model it serves: a folder, cpu or gpu. Default: WORK/models/champion, else cpu."),
 ]
 DeviceType = Annotated[str, typer.Option(help="Only on this device type.")]
 
@@ -33,7 +33,7 @@ _UNITS = (("_per_step", ""), ("_s", "s"), ("_bytes", "bytes"), ("_frac", "share"
 
 def facts(
     workload: Workload,
-    folder: Folder = None,
+    table_name: TableName = "",
     store: StoreFile = None,
     model: Model = None,
     device_type: DeviceType = "",
@@ -41,10 +41,13 @@ def facts(
     as_json: JsonFlag = False,
 ) -> None:
     """Show every known fact of a workload: value, unit, source, time, device type, and why it counts or not."""
+    from interfere.data.extras import read_extras
     from interfere.data.facts import ONLY_SOURCE, known_facts
+    from interfere.data.loading import table_folder
     from interfere.data.tables import read_table
     from interfere.errors import NotFoundError
 
+    folder = table_folder(table_name, work) if table_name else None
     profiles = read_table(folder).profiles if folder else _served_profiles(store, model, work)
     of_workload = [each for each in profiles if each.workload == workload and device_type in ("", each.device_type)]
     if not of_workload:
@@ -63,7 +66,22 @@ def facts(
         counts = "yes" if row["reason"] == ONLY_SOURCE else f"{'yes' if row['wins'] else 'no'}: {row['reason']}"
         texts = (row["device_type"], row["fact"], value, row["source"], row["measured_at"] or "", counts)
         grid.add_row(*map(escape, texts))
-    emit({"workload": workload, "facts": [_document(row) for row in rows]}, grid, as_json=as_json)
+    extras = [
+        {"name": extra.name, "value": extra.value, "device_type": extra.device_type, "source": extra.source}
+        for extra in (read_extras(folder) if folder else ())
+        if extra.workload == workload and not extra.neighbour and device_type in ("", extra.device_type)
+    ]
+    for extra in extras:
+        cells = (
+            extra["device_type"],
+            extra["name"],
+            extra["value"],
+            extra["source"],
+            "",
+            "no: no fact that models read",
+        )
+        grid.add_row(*map(escape, cells))
+    emit({"workload": workload, "facts": [_document(row) for row in rows], "extras": extras}, grid, as_json=as_json)
 
 
 def _served_profiles(store: Path | None, model: Path | None, work: Path) -> "tuple[JobProfile, ...]":

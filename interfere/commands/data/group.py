@@ -1,18 +1,22 @@
 """Import, list, check and describe tables of measurements."""
 
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.table import Table as Grid
 
-from interfere.commands.data import importing
+from interfere.commands.data import importing, own_table, transfer
 from interfere.commands.data.card import card
 from interfere.commands.data.facts import facts
+from interfere.commands.data.fetch import fetch
 from interfere.commands.options import DEFAULT_WORK, Work
 from interfere.commands.output import JsonFlag, emit
+from interfere.siblings import sibling_function
 
 app = typer.Typer(help=__doc__, no_args_is_help=True, add_completion=False, rich_markup_mode=None)
+importing.app.command("table")(own_table.table)
 app.add_typer(importing.app, name="import")
 
 Folder = Annotated[Path | None, typer.Argument(help="Folder of a table, or of several with a manifest.")]
@@ -75,7 +79,12 @@ def check(folder: Folder = None, as_json: JsonFlag = False) -> None:
 
 
 app.command()(card)
+app.command()(fetch)
 app.command()(facts)
+app.command()(own_table.template)
+app.command()(transfer.transfer)
+for _entry in entry_points(group="interfere.commands.data"):  # of the packages beside this one
+    app.command(_entry.name)(sibling_function(_entry))
 
 
 @app.command()

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.table import Table as Grid
 
-from interfere.commands.output import JsonFlag, emit, progress_note
+from interfere.commands.data import importing_traces
+from interfere.commands.data.import_report import Out, write_and_report
+from interfere.commands.output import JsonFlag, progress_note
 
 if TYPE_CHECKING:
     from interfere.data.importers.import_result import ImportResult
@@ -25,17 +26,11 @@ Static = Annotated[
 ]
 
 
-def _check_target(out: Path) -> Path:
-    """Return a folder that may be written. Raises ConflictError before anything is read where it holds other files."""
-    from interfere.data.importers.import_writer import check_target
-
-    check_target(out)
-    return out
-
-
-Out = Annotated[
-    Path, typer.Option("--out", callback=_check_target, help="Folder to write: new, empty, or an earlier import.")
-]
+app.command()(importing_traces.helios)
+app.command()(importing_traces.philly)
+app.command("csv")(importing_traces.job_csv)
+app.command()(importing_traces.pods)
+app.command()(importing_traces.sacct)
 
 
 @app.command()
@@ -48,7 +43,7 @@ def gavel(
     """Import Gavel's throughputs of training jobs, alone and in pairs."""
     from interfere.data.importers.gavel import import_gavel
 
-    _write(out, _with_static(import_gavel(path), static=static), as_json=as_json)
+    write_and_report(out, _with_static(import_gavel(path), static=static), as_json=as_json)
 
 
 @app.command()
@@ -61,37 +56,19 @@ def lucid(
     """Import Lucid's pairs and solo profiles on an RTX 3090."""
     from interfere.data.importers.lucid import import_lucid
 
-    _write(out, _with_static(import_lucid(path), static=static), as_json=as_json)
+    write_and_report(out, _with_static(import_lucid(path), static=static), as_json=as_json)
 
 
 @app.command()
-def helios(
-    path: Annotated[Path, typer.Argument(help="Job CSV of a Helios cluster, or Lucid's of Venus.")],
+def parvagpu(
+    path: Annotated[Path, typer.Argument(help="Folder with ParvaGPU's prof_data, or one of its files.")],
     out: Out,
-    vc_config: Annotated[Path | None, typer.Option(help="CSV with the nodes of each virtual cluster: vc, num.")] = None,
-    gpus_per_node: Annotated[int, typer.Option(min=1, help="Devices of one node.")] = 8,
     as_json: JsonFlag = False,
 ) -> None:
-    """Import a job trace of SenseTime's Helios clusters."""
-    from interfere.data.importers.helios import import_helios
+    """Import ParvaGPU's inference throughputs in MIG slices of an A100: two copies of a model are a pair."""
+    from interfere.data.importers.parvagpu import import_parvagpu
 
-    imported = import_helios(path, vc_config=vc_config, gpus_per_node=gpus_per_node, name=out.resolve().name)
-    _write(out, imported, as_json=as_json)
-
-
-@app.command()
-def philly(
-    path: Annotated[Path, typer.Argument(help="One of Gavel's .trace files.")],
-    out: Out,
-    throughputs: Annotated[Path | None, typer.Option(help="Gavel's throughputs: they give each job its time.")] = None,
-    device: Annotated[str, typer.Option(help="Device type whose throughputs count.")] = "v100",
-    as_json: JsonFlag = False,
-) -> None:
-    """Import one of Gavel's job traces with the arrivals of Philly."""
-    from interfere.data.importers.philly import import_philly
-
-    imported = import_philly(path, throughputs=throughputs, device_type=device, name=out.resolve().name)
-    _write(out, imported, as_json=as_json)
+    write_and_report(out, import_parvagpu(path), as_json=as_json)
 
 
 @app.command()
@@ -110,7 +87,48 @@ def nsight(
 
     step_s = NAN if step_time_s is None else step_time_s
     imported = import_nsight(path, device_type=device, name=name, steps=steps, step_time_s=step_s)
-    _write(out, imported, as_json=as_json)
+    write_and_report(out, imported, as_json=as_json)
+
+
+@app.command("torch-profiler")
+def torch_profiler(
+    path: Annotated[Path, typer.Argument(help="Trace of torch.profiler (*.json, *.json.gz), or a folder of them.")],
+    out: Out,
+    device: Annotated[str, typer.Option(help="Device type; default: the one the trace names.")] = "",
+    name: Name = "",
+    steps: Annotated[int, typer.Option(min=1, help="Steps of a trace that marks none by profiler.step().")] = 1,
+    step_time_s: StepTime = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Import traces of the PyTorch profiler: kernels with gaps, busy and idle stretches; one profile a file."""
+    from interfere.data.importers.kernels.torch_profiler import import_torch_profiler
+    from interfere.records import NAN
+
+    step_s = NAN if step_time_s is None else step_time_s
+    imported = import_torch_profiler(path, device_type=device, name=name, steps=steps, step_time_s=step_s)
+    write_and_report(out, imported, as_json=as_json)
+
+
+@app.command()
+def nsys(
+    path: Annotated[Path, typer.Argument(help="SQLite export of Nsight Systems, or a folder of *.sqlite.")],
+    out: Out,
+    device: Annotated[str, typer.Option(help="Device type; default: the one the report names.")] = "",
+    name: Name = "",
+    steps: Annotated[int, typer.Option(min=1, help="Steps of a report where no --step-range is given.")] = 1,
+    step_range: Annotated[str, typer.Option(help="Text of the NVTX range of one step.")] = "",
+    step_time_s: StepTime = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Import Nsight Systems reports: nsys export --type sqlite REPORT. One profile a file."""
+    from interfere.data.importers.kernels.nsight_systems import import_nsight_systems
+    from interfere.records import NAN
+
+    step_s = NAN if step_time_s is None else step_time_s
+    imported = import_nsight_systems(
+        path, device_type=device, name=name, steps=steps, step_range=step_range, step_time_s=step_s
+    )
+    write_and_report(out, imported, as_json=as_json)
 
 
 @app.command()
@@ -127,7 +145,7 @@ def orion(
     from interfere.records import NAN
 
     step_s = NAN if step_time_s is None else step_time_s
-    _write(out, import_orion(path, device_type=device, name=name, step_time_s=step_s), as_json=as_json)
+    write_and_report(out, import_orion(path, device_type=device, name=name, step_time_s=step_s), as_json=as_json)
 
 
 @app.command()
@@ -136,7 +154,9 @@ def dcgm(
         Path, typer.Argument(help="Saved answer of Prometheus' query_range, or a folder of them (*.json).")
     ],
     out: Out,
-    by: Annotated[str, typer.Option(help="Label that names the workload of a job.")] = "pod",
+    by: Annotated[
+        str, typer.Option(help="Label that names the workload of a job; `workload`: the pod's name without its hashes.")
+    ] = "workload",
     step_metric: Annotated[str, typer.Option(help="Counter of training steps, in the same files.")] = "",
     rates: Annotated[Path | None, typer.Option(help="CSV of step times alone: workload, step_time_s.")] = None,
     device: Annotated[str, typer.Option(help="Device type; default: by the label modelName.")] = "",
@@ -151,7 +171,7 @@ def dcgm(
     from interfere.data.importers.monitoring.dcgm import import_dcgm
 
     imported = import_dcgm(path, by=by, step_metric=step_metric, rates=rates, device_type=device, mode=mode)
-    _write(out, imported, as_json=as_json)
+    write_and_report(out, imported, as_json=as_json)
 
 
 def _with_static(imported: "ImportResult", *, static: bool) -> "ImportResult":
@@ -176,38 +196,3 @@ def _with_static(imported: "ImportResult", *, static: bool) -> "ImportResult":
     )
     untraced = [f"no traceable architecture: {', '.join(attached.unknown)}"] if attached.unknown else []
     return replace(imported, jobs=attached.jobs, format_notes=(*imported.format_notes, origin, *untraced))
-
-
-def _write(out: Path, imported: "ImportResult", *, as_json: bool) -> None:
-    """Write the import and print what came in, what did not, and from which bytes."""
-    from interfere.data.importers.import_card import compare_with_published
-    from interfere.data.importers.import_writer import write_import
-
-    files = write_import(out, imported)
-    if imported.trace is not None:
-        counts = {"jobs": len(imported.trace.jobs)}
-    else:
-        infeasible = sum(not pair.feasible for pair in imported.pairs)
-        counts = {"jobs": len(imported.jobs), "pairs": len(imported.pairs)}
-        counts |= {"feasible": len(imported.pairs) - infeasible, "infeasible": infeasible}
-    read = [{"file": str(f.path), "sha256": f.sha256, "published": compare_with_published(f)} for f in imported.files]
-    notices = [
-        {"fate": n.treatment.value, "count": n.count, "what": n.subject, "why": n.reason} for n in imported.notices
-    ]
-    grid = Grid("", "count", "what")
-    for name, count in counts.items():
-        grid.add_row("imported", str(count), name)
-    for notice in imported.notices:
-        grid.add_row(notice.treatment.value, str(notice.count), notice.subject)
-    for file in imported.files:
-        grid.add_row("read", "", f"{file.path.name}: {compare_with_published(file)}")
-    for path in files:
-        grid.add_row("wrote", "", str(path))
-    document = {
-        "kind": imported.source_format,
-        "read": read,
-        **counts,
-        "notices": notices,
-        "files": [str(p) for p in files],
-    }
-    emit(document, grid, as_json=as_json)

@@ -8,11 +8,12 @@ import typer
 from rich.table import Table as Grid
 
 from interfere.commands.options import DEFAULT_WORK, Work, parse_pair
-from interfere.commands.output import JsonFlag, emit
+from interfere.commands.output import JsonFlag, emit, progress_note
 from interfere.commands.profile.console import ONE_CORE, campaign_progress, pair_cells, pair_documents
 from interfere.errors import InvalidInputError
 
 if TYPE_CHECKING:
+    from interfere.profiling.nvidia_smi import Gpu
     from interfere.profiling.programs.campaign import ProgramCampaignConfig, ProgramCampaignResult
     from interfere.profiling.programs.spec import Command
 
@@ -35,10 +36,15 @@ def command(
     limit_s: Annotated[float, typer.Option(min=1, help="Longest start-up, and longest window.")] = 300.0,
     grace_s: Annotated[float, typer.Option(min=0, help="Seconds between SIGTERM and SIGKILL.")] = 10.0,
     device: Annotated[
-        str, typer.Option(help="cpu-core: pinned to one core. Any other name: not pinned, the environment decides.")
+        str,
+        typer.Option(
+            help="cpu-core: pinned to one core. A GPU such as a100: found by nvidia-smi and pinned, refused "
+            "where there is none. Any other name: not pinned, the environment decides."
+        ),
     ] = "cpu-core",
     mode: Annotated[str, typer.Option(help="Sharing: timeslice, mps, mig, stream or priority.")] = "timeslice",
     device_name: Annotated[str, typer.Option(help="The very device, for the table.")] = "",
+    gpu: Annotated[int | None, typer.Option(min=0, help="Index of the GPU where there are several of a type.")] = None,
     core: Annotated[int | None, typer.Option(min=0, help="The core to share. Default: the idlest.")] = None,
     table: Annotated[str, typer.Option(help="Name of the table; more commands may join it later.")] = "commands",
     out: Annotated[Path | None, typer.Option(help="Folder of the table. Default: WORK/tables/TABLE.")] = None,
@@ -54,20 +60,24 @@ def command(
     Steps: interfere.progress in the program, or --step-regex on its output.
     """
     from interfere.profiling.programs.campaign import ProgramCampaignConfig
+    from interfere.profiling.programs.spec import pinned_to_gpu
 
     warm_up: dict[str, Any] = {"warm_steps": warm_steps, "warm_s": warm_s}
     commands = _commands(line or [], spec, name, step_regex, {k: v for k, v in warm_up.items() if v is not None})
     if alone and pair:
         raise InvalidInputError("--alone measures no pairs", value=pair, remedy="leave one of the two out")
+    device_type = "cpu-core" if device == "cpu" else device
+    found = gpu_of(device_type, gpu)
     config = ProgramCampaignConfig(
         out=out or work / "tables" / table,
-        commands=commands,
+        commands=tuple(pinned_to_gpu(each, found.uuid) for each in commands) if found else commands,
         pairs=None if spec and not pair and not alone else tuple(parse_pair(text) for text in pair or ()),
         window_s=window_s,
         repeats=repeats,
-        device_type="cpu-core" if device == "cpu" else device,
+        device_type=device_type,
         mode=mode,
-        device_name=device_name,
+        device_name=device_name or (found.provenance if found else ""),
+        gpu_uuid=found.uuid if found else "",
         core=core,
         passes=passes,
         max_blocks=max(passes, max_blocks),
@@ -77,6 +87,25 @@ def command(
         resume=not fresh,
     )
     _measure(config, as_json=as_json)
+
+
+def gpu_of(device_type: str, index: int | None) -> "Gpu | None":
+    """Return the GPU of a device type; None for a CPU core, a MIG slice and names of no known GPU.
+
+    Raises NotFoundError where this machine has no such GPU.
+    """
+    from interfere.devices import GPU_NAMES
+    from interfere.profiling.nvidia_smi import UNTRIED, find_gpu, gpu_processes
+
+    if index is None and device_type not in GPU_NAMES:
+        return None
+    gpu = find_gpu(device_type, index)
+    progress_note(f"{gpu.provenance}; {UNTRIED}")
+    for process in gpu_processes(gpu):
+        progress_note(
+            f"warning: process {process.pid} ({process.name}) uses this GPU too: end it, or the figures are wrong"
+        )
+    return gpu
 
 
 def _commands(

@@ -53,12 +53,11 @@ def _print_result(result: "QuickstartResult", console: "Console") -> None:
         f"\nchosen ({source}) minus random mean: {difference.value:+.3f} mean slowdown, 95 % interval "
         f"[{difference.lower:+.3f}, {difference.upper:+.3f}]: {difference.verdict}"
     )
-    champion, scores = result.training["champion"], result.training["scores"]
-    errors = {split: by_model[champion] for split, by_model in scores.items() if champion in by_model}
+    model, scores = result.training["model"], result.training["scores"]
+    role = "champion" if result.training["is_champion"] else "challenger"
+    errors = {split: by_model[model] for split, by_model in scores.items() if model in by_model}
     unseen = ", ".join(f"{split} {error['mae']:.3f} ({error['mape']:.1f} %)" for split, error in errors.items())
-    lines.append(
-        f"champion: {champion}, version {result.model_version}; error of speed (of slowdown) on unseen {unseen}"
-    )
+    lines.append(f"{role}: {model}, version {result.model_version}; error of speed (of slowdown) on unseen {unseen}")
     if result.learning:
         lines.append(
             "online: {applied} of {observations} observations applied; error on the chosen pairs "

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from interfere.data.additive_fit import AdditiveFit, JobEffect, fit_table, replicate_sd
-from interfere.data.quality import TableQuality, table_quality
+from interfere.data.quality import TableQuality, domain_tables, table_quality
 from interfere.data.tables import Table
 from interfere.devices import find_device_type
 from interfere.records import NAN, JobProfile, PairMeasurement, PairStatus
@@ -60,24 +60,17 @@ class DomainSummary:
 
 def domain_summaries(table: Table) -> tuple[DomainSummary, ...]:
     """A summary of each domain of the table, by name."""
-    keys = sorted({(pair.device_type, pair.mode, pair.metric) for pair in table.pairs})
-    return tuple(_domain_summary(table, *key) for key in keys)
+    return tuple(_domain_summary(domain_table) for _, domain_table in domain_tables(table))
 
 
-def _domain_summary(table: Table, device_type: str, mode: str, metric: str) -> DomainSummary:
-    key = (device_type, mode, metric)
-    pairs = sorted(
-        (pair for pair in table.pairs if (pair.device_type, pair.mode, pair.metric) == key),
-        key=lambda pair: (pair.victim, pair.neighbour),
-    )
-    jobs = sorted((job for job in table.jobs if job.device_type == device_type), key=lambda job: job.workload)
-    domain_table = Table(name=table.name, jobs=tuple(jobs), pairs=tuple(pairs))
+def _domain_summary(domain_table: Table) -> DomainSummary:
+    pairs = domain_table.pairs
     fit = fit_table(domain_table)
     noise_sd, from_replicates = _noise_sd(domain_table, fit)
     return DomainSummary(
-        device_type=device_type,
-        mode=mode,
-        metric=metric,
+        device_type=pairs[0].device_type,
+        mode=pairs[0].mode,
+        metric=pairs[0].metric,
         table=domain_table,
         quality=table_quality(domain_table),
         fit=fit,

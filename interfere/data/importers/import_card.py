@@ -3,20 +3,24 @@
 import math
 from collections import Counter
 
-from interfere.data.importers.import_result import ImportResult, SourceFile
+from interfere.data.importers.import_result import ImportResult, Notice, SourceFile
+from interfere.data.intended_use import intended_uses
 from interfere.data.public_tables import find_public_table, public_tables
-from interfere.data.quality import table_quality
+from interfere.data.quality import domain_tables, table_quality
 from interfere.data.tables import Table
 from interfere.data.traces import JobTrace
 from interfere.records import PairStatus
 
 TITLE = "# Imported"  # the first words of the card tell an imported folder from a measured one
 IDENTICAL = "byte-identical to the published file"
+OWN = "your own: nothing is published in this format"
 DIFFERENT = "differs from every published file that this release knows"
 
 
-def compare_with_published(file: SourceFile) -> str:
-    """Whether a file has exactly the bytes of a published one, in words."""
+def compare_with_published(file: SourceFile, source_format: str) -> str:
+    """Whether a file has exactly the bytes of a published one of this format, in words."""
+    if not any(table.kind == source_format for table in public_tables()):
+        return OWN
     return IDENTICAL if find_public_table(file.sha256) else DIFFERENT
 
 
@@ -26,7 +30,10 @@ def import_card(name: str, imported: ImportResult) -> str:
         f"{TITLE} `{name}` ({imported.source_format})",
         "",
         "## Read from",
-        *(f"- `{file.path.name}`, sha256 {file.sha256}: {compare_with_published(file)}" for file in imported.files),
+        *(
+            f"- `{file.path.name}`, sha256 {file.sha256}: {compare_with_published(file, imported.source_format)}"
+            for file in imported.files
+        ),
         *_licence_lines(imported),
         "",
         "## How it was read",
@@ -59,10 +66,14 @@ def _notice_lines(imported: ImportResult) -> list[str]:
         "| | count | what | why |",
         "|---|---|---|---|",
         *(
-            f"| {notice.treatment.value} | {notice.count} | {_cell(notice.subject)} | {_cell(notice.reason)} |"
+            f"| {notice.treatment.value} | {notice.count} | {_cell(notice.subject)} | {_cell(_why(notice))} |"
             for notice in imported.notices
         ),
     ]
+
+
+def _why(notice: Notice) -> str:
+    return "; ".join(filter(None, (notice.reason, notice.row_ranges)))
 
 
 def _cell(text: str) -> str:
@@ -81,16 +92,22 @@ def _table_lines(name: str, imported: ImportResult) -> list[str]:
     lines += ["", f"Sharing mode: {', '.join(sorted({pair.mode for pair in table.pairs})) or 'no pairs'}."]
     if not any(pair.status is PairStatus.OK for pair in table.pairs):
         return lines
-    quality = table_quality(table)
-    figures = (
-        (f"agreement of two passes, ICC(1,1) of log slowdown ({quality.icc_rows} rows)", quality.icc),
-        ("additive fit, R² of log slowdown ~ victim + neighbour, all device types as one", quality.additive_r2),
-        ("slowdown median", quality.slowdown_median),
-        ("slowdown p90", quality.slowdown_p90),
-        ("slowdown max", quality.slowdown_max),
+    lines += ["", "## What it may be used for", *(f"- {use.text()}" for use in intended_uses(table))]
+    domains = [(title, table_quality(domain_table)) for title, domain_table in domain_tables(table)]
+    icc_rows = " + ".join(str(quality.icc_rows) for _, quality in domains)
+    rows = (
+        (f"agreement of two passes, ICC(1,1) of log slowdown ({icc_rows} rows)", "icc"),
+        ("additive fit, R² of log slowdown ~ victim + neighbour", "additive_r2"),
+        ("slowdown median", "slowdown_median"),
+        ("slowdown p90", "slowdown_p90"),
+        ("slowdown max", "slowdown_max"),
     )
-    rows = (f"| {label} | {'–' if math.isnan(value) else f'{value:.3f}'} |" for label, value in figures)
-    return [*lines, "", "## Quality", "| figure | value |", "|---|---|", *rows]
+    lines += ["", "## Quality", "| figure | " + " | ".join(title for title, _ in domains) + " |"]
+    lines.append("|---|" + "---|" * len(domains))
+    for label, field in rows:
+        values = (getattr(quality, field) for _, quality in domains)
+        lines.append(f"| {label} | {' | '.join('–' if math.isnan(v) else f'{v:.3f}' for v in values)} |")
+    return lines
 
 
 def _trace_lines(trace: JobTrace) -> list[str]:

@@ -6,6 +6,7 @@ from enum import StrEnum
 from itertools import pairwise
 from pathlib import Path
 
+from interfere.data.extras import ExtraFact
 from interfere.data.traces import JobTrace
 from interfere.records import JobProfile, PairMeasurement
 
@@ -26,6 +27,19 @@ class Notice:
     subject: str
     count: int
     reason: str
+    rows: tuple[int, ...] = ()  # of the file, where the importer knows them
+
+    @property
+    def row_ranges(self) -> str:
+        """The rows in words, such as "rows 3-7, 12"; "" where they are unknown."""
+        ranges: list[list[int]] = []
+        for row in sorted(set(self.rows)):
+            if ranges and row == ranges[-1][-1] + 1:
+                ranges[-1] = [ranges[-1][0], row]
+            else:
+                ranges.append([row])
+        text = ", ".join("-".join(map(str, ends)) for ends in ranges)
+        return f"row{'s' if len(self.rows) > 1 else ''} {text}" if text else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +65,7 @@ class ImportResult:
     notices: tuple[Notice, ...] = ()
     jobs: tuple[JobProfile, ...] = ()
     pairs: tuple[PairMeasurement, ...] = ()
+    extras: tuple[ExtraFact, ...] = ()
     trace: JobTrace | None = None
 
 

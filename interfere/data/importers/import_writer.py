@@ -10,6 +10,7 @@ import tempfile
 from pathlib import Path
 
 from interfere.data.dataset_card import CARD_FILE
+from interfere.data.extras import EXTRAS_FILE, ExtraFact, read_extras, write_extras
 from interfere.data.facts import STATIC_SUFFIX, combine_profiles
 from interfere.data.importers.import_card import TITLE, import_card
 from interfere.data.importers.import_result import ImportResult
@@ -17,7 +18,7 @@ from interfere.data.tables import JOBS_FILE, PAIRS_FILE, Table, read_table, writ
 from interfere.data.traces import CLUSTERS_FILE, TRACE_FILE, write_trace
 from interfere.errors import ConflictError, UnfitError
 
-IMPORT_FILES = (JOBS_FILE, PAIRS_FILE, TRACE_FILE, CLUSTERS_FILE, CARD_FILE)
+IMPORT_FILES = (JOBS_FILE, PAIRS_FILE, EXTRAS_FILE, TRACE_FILE, CLUSTERS_FILE, CARD_FILE)
 
 
 def write_import(out: Path, imported: ImportResult) -> tuple[Path, ...]:
@@ -40,6 +41,7 @@ def write_import(out: Path, imported: ImportResult) -> tuple[Path, ...]:
             write_trace(folder, imported.trace)
         else:
             write_table(folder, _with_earlier_facts(target, imported))
+            write_extras(folder, _with_earlier_extras(target, imported))
         (folder / CARD_FILE).write_text(_card_with_earlier(target, imported), encoding="utf-8")
         names = sorted(path.name for path in folder.iterdir())
         # 2. Replace the target; put it back when that fails.
@@ -63,6 +65,12 @@ def _with_earlier_facts(target: Path, imported: ImportResult) -> Table:
     pairs = [pair for pair in earlier.pairs if pair.source not in replaced]
     combined = combine_profiles((*profiles, *imported.jobs))
     return Table(name=target.name, jobs=combined.jobs, pairs=(*pairs, *imported.pairs), sources=combined.sources)
+
+
+def _with_earlier_extras(target: Path, imported: ImportResult) -> tuple[ExtraFact, ...]:
+    """The extras of the import, after those that the target has from other sources."""
+    replaced = {job.source for job in imported.jobs} | {pair.source for pair in imported.pairs}
+    return (*(extra for extra in read_extras(target) if extra.source not in replaced), *imported.extras)
 
 
 def _card_with_earlier(target: Path, imported: ImportResult) -> str:

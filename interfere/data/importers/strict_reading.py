@@ -121,13 +121,17 @@ class CsvFile:
         return tuple(column for column in self.columns if column and column not in read)
 
 
-def read_csv(path: Path, required: Sequence[str], *, delimiter: str = ",", header: bool = True) -> CsvFile:
+def read_csv(
+    path: Path, required: Sequence[str], *, delimiter: str = ",", header: bool = True, final_line_end: bool = True
+) -> CsvFile:
     """All rows of a CSV file with at least the required columns; without `header` it has exactly these.
+
+    `final_line_end`: whether the publisher's files end their last row, so that a file without it is truncated.
 
     Raises TableError, which names file and row.
     """
     text, source = read_text(path)
-    lines = _complete_lines(path, text)
+    lines = _complete_lines(path, text, final_line_end=final_line_end)
     if delimiter == ",":
         reader = csv.reader(lines, strict=True)
     else:  # in tab-separated traces, quotes are part of the commands
@@ -152,8 +156,8 @@ def read_csv(path: Path, required: Sequence[str], *, delimiter: str = ",", heade
     return CsvFile(source=source, columns=columns, rows=tuple(rows))
 
 
-def _complete_lines(path: Path, text: str) -> Iterator[str]:
-    if not text.endswith(("\n", "\r")):
+def _complete_lines(path: Path, text: str, *, final_line_end: bool) -> Iterator[str]:
+    if final_line_end and not text.endswith(("\n", "\r")):
         row_count = text.count("\n") + 1
         raise TableError(
             f"{path.name}, row {row_count}: the last row has no line end: the file is truncated",

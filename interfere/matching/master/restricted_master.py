@@ -68,7 +68,7 @@ class RestrictedMaster:
         self._lower, self._upper = row_bounds(problem, tight, self.limits)
         self.columns = Columns.concatenate([])
         self._keys: set[int] = set()
-        self._highs = _new_highs()
+        self._highs = new_highs()
         # Columns are added to an optimal basis, which stays feasible: the primal simplex goes on from it, without
         # presolve, which would throw it away. Four times faster than the defaults on 600 jobs of distinct weights.
         self._highs.setOptionValue("presolve", "off")
@@ -134,7 +134,7 @@ def solve_integer_program(
 ) -> IntegerSolution:
     """The best placement of the given columns."""
     lower, upper = row_bounds(problem, tight, limits)
-    highs = _new_highs()
+    highs = new_highs()
     none = np.zeros(0, dtype=np.int32)
     highs.addRows(len(lower), lower, upper, 0, none, none, np.zeros(0))
     begin, index, value = matrix_entries(problem, columns, limits)
@@ -149,8 +149,8 @@ def solve_integer_program(
         highs.setOptionValue(name, 0.0)
     highs.setOptionValue("mip_feasibility_tolerance", TOLERANCE)
     if not budget.unlimited:
-        highs.cbMipInterrupt += _interrupt(budget)
-        highs.cbSimplexInterrupt += _interrupt(budget)
+        highs.cbMipInterrupt += interrupt(budget)
+        highs.cbSimplexInterrupt += interrupt(budget)
     if start is not None:
         place = {key: k for k, key in enumerate(columns.keys().tolist())}
         at = [place.get(key, -1) for key in start.columns.keys().tolist()]
@@ -225,7 +225,7 @@ def matrix_entries(
     return start.astype(np.int32), row[used].astype(np.int32), value[used]
 
 
-def _interrupt(budget: TimeBudget) -> Callable[[highspy.highs.HighsCallbackEvent], None]:
+def interrupt(budget: TimeBudget) -> Callable[[highspy.highs.HighsCallbackEvent], None]:
     """What HiGHS calls now and then: it stops once the budget has expired. Its own limit is time on the wall."""
 
     def stop(event: highspy.highs.HighsCallbackEvent) -> None:
@@ -239,7 +239,7 @@ def _interrupt(budget: TimeBudget) -> Callable[[highspy.highs.HighsCallbackEvent
     return stop
 
 
-def _new_highs() -> highspy.Highs:
+def new_highs() -> highspy.Highs:
     highs = highspy.Highs()  # type: ignore[no-untyped-call]  # the bindings' own constructor has no types
     highs.setOptionValue("output_flag", False)
     highs.setOptionValue("threads", 1)

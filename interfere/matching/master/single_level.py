@@ -202,9 +202,9 @@ class _LevelSearch:
     def _take_bound(self, prices: Prices, reduced: tuple[BlockReducedCosts, ...]) -> None:
         bound = dual_bound(self._problem, prices, reduced, self._restriction.values)
         if bound > self._linear_bound or self._prices is None:
-            self._prices, self._reduced = prices, reduced
-            self._linear_bound = max(bound, self._level.floor)
-            self._bound = max(self._bound, self._linear_bound)
+            # Not raised to the floor: which starts a better placement may use follows from what the prices prove alone.
+            self._prices, self._reduced, self._linear_bound = prices, reduced, bound
+            self._bound = max(self._bound, bound)
 
     def _take_integral(self, columns: Columns, x: Floats) -> None:
         if is_integral(x):

@@ -4,7 +4,7 @@ Laws: of devices that differ in slowdowns only, a slower one never costs less; t
 feasible; a place that its scope has promised to another job is not feasible.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -14,6 +14,8 @@ from interfere.policy.answer.actions import with_members
 from interfere.policy.context import JobCatalogue, PlanningContext
 from interfere.policy.costs.candidates import Candidates, Start, find_candidates
 from interfere.policy.costs.job_classes import Seat
+from interfere.policy.groups.hosts import has_groups
+from interfere.policy.groups.joining import Join, joins_by_device
 from interfere.policy.rules.text import render
 from interfere.policy.validate import validate_snapshot
 from interfere.protocols import Predictor
@@ -87,6 +89,13 @@ def _ranked_devices(job: Job, context: PlanningContext) -> tuple[list[_RankedDev
         rule = Rule(kind=RuleKind.MULTI_DEVICE_JOB, job_id=job.id, gpus=job.gpus)
         return [_infeasible(device, rule) for device in devices], np.inf
     candidates = find_candidates(context)
+    if has_groups(context.snapshot):
+        joins = joins_by_device(context, candidates)
+        ranked = [
+            _on_empty_device(candidates, context, device) if not device.residents else _joining(job, device, joins)
+            for device in devices
+        ]
+        return ranked, np.inf
     seat_of = {seat.devices[0].id: (k, seat) for k, members in enumerate(candidates.seat_classes) for seat in members}
     ranked = []
     for device in devices:
@@ -171,6 +180,23 @@ def _beside_resident(candidates: Candidates, device: Device, seat_class: int, se
         stands_for = (job_id, candidates.seat_classes[seat_class][0].resident.id)
         rule = with_members(rule, stands_for, (job_id, seat.resident.id))
     return _ranked(candidates, device, rule, start, slowdown=slowdown, resident_slowdown=resident_slowdown)
+
+
+def _joining(job: Job, device: Device, joins: Mapping[str, Join]) -> _RankedDevice:
+    """The ranking of a device whose residents the job would join."""
+    join = joins.get(device.id)
+    if join is None:
+        return _infeasible(device, _full_rule(job, device))
+    ranking = Ranking(
+        device_id=device.id,
+        feasible=join.rule is None,
+        slowdown=join.slowdowns[0],
+        worst_resident_slowdown=max(join.slowdowns[1:]),
+        cost=join.cost if join.rule is None else np.inf,
+        reason="allowed" if join.rule is None else render(join.rule),
+        rule=join.rule,
+    )
+    return _RankedDevice(ranking=ranking, added_cost=join.added_cost if join.rule is None else np.inf)
 
 
 def _infeasible(device: Device, rule: Rule) -> _RankedDevice:

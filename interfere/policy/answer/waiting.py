@@ -108,7 +108,8 @@ class WaitingRules:
         """May a job of class i start where a group does, in its place?"""
         if group.resident is not None and group.table is not None:
             return bool(np.isfinite(group.table.cost[i, group.pair[1]]))
-        return bool(np.isfinite(candidates.solo_cost[group.device_class][i]))
+        alone = candidates.solo_cost.get(group.device_class)
+        return alone is not None and bool(np.isfinite(alone[i]))
 
     def _rules_on_pairs(self, candidates: Candidates, i: int) -> list[Rule]:
         """The rules that forbid most of the job's pairs."""

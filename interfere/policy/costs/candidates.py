@@ -124,10 +124,8 @@ def find_candidates(context: PlanningContext, size: int = 1, *, by_start_weight:
     would wait first says nothing, and there are fewer classes without: ageing makes eight of one.
     """
     snapshot, keys = context.snapshot, JobKeys(context.snapshot, context.custom_objective)
+    context = context_of_size(context, size)
     limits = context.limits
-    if limits.most_shared_gpus is not None and size > limits.most_shared_gpus:
-        limits = replace(limits, allowed=limits.allowed - {ActionKind.START_SHARED})
-        context = context.subproblem(replace(snapshot, limits=limits))
     # 1. Classes of pending jobs, empty devices and free seats.
     queue = [job for job in snapshot.pending if job.gpus == size]
     wait_cost = _wait_costs(context)
@@ -184,6 +182,15 @@ def find_candidates(context: PlanningContext, size: int = 1, *, by_start_weight:
         by_priority=context.objective.by_priority,
         resident_floor=resident_floor(context),
     )
+
+
+def context_of_size(context: PlanningContext, size: int) -> PlanningContext:
+    """The context in which jobs on more devices than may be shared share none."""
+    limits = context.limits
+    if limits.most_shared_gpus is None or size <= limits.most_shared_gpus:
+        return context
+    limits = replace(limits, allowed=limits.allowed - {ActionKind.START_SHARED})
+    return context.subproblem(replace(context.snapshot, limits=limits))
 
 
 def _wait_costs(context: PlanningContext) -> Mapping[str, float]:

@@ -53,6 +53,11 @@ class PairPredictor:
         return "" if extrapolate else self.context.predictor.knows(device_class.type, device_class.mode)
 
     @property
+    def may_predict(self) -> bool:
+        """Does the model know the device type and sharing mode, and may jobs share at all?"""
+        return not self.unknown_domain and ActionKind.START_SHARED in self._limits.allowed
+
+    @property
     def profiled(self) -> tuple[NDArray[np.intp], ...]:
         """Index of the pairs of which both workloads are profiled: rows and columns, as `np.ix_` gives them."""
         return np.ix_(np.flatnonzero(self.rows.profiled), np.flatnonzero(self.columns.profiled))
@@ -64,8 +69,7 @@ class PairPredictor:
     def predict(self, *, capped: bool) -> PairPredictions:
         """Medians and how likely pairs fit, and where a cap may bind the quantile 1 - risk."""
         predictions, profiled = PairPredictions.unknown((len(self.rows.jobs), len(self.columns.jobs))), self.profiled
-        sharing = ActionKind.START_SHARED in self._limits.allowed
-        if self.unknown_domain or not sharing or not self.rows.profiled.any() or not self.columns.profiled.any():
+        if not self.may_predict or not self.rows.profiled.any() or not self.columns.profiled.any():
             return predictions
         predictions.row_slowdown[profiled], predictions.column_slowdown[profiled], fits = self._quantile(0.5)
         if fits is not None:

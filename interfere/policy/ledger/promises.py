@@ -139,9 +139,9 @@ def _blocked_reason(action: Action, context: PlanningContext, leaving: frozenset
 
 
 def _occupied_reason(action: Action, devices: Sequence[Device], leaving: frozenset[str]) -> str:
-    """Why the promised devices have no room: other residents than the partner and those that leave; empty if none."""
+    """Why the promised devices have no room: other residents than partners and those that leave; empty if none."""
     residents = {job.id for device in devices for job in device.residents}
-    occupants = residents - leaving - {action.partner_id}
+    occupants = residents - leaving - set(action.partners)
     return f"its place was taken by {', '.join(sorted(occupants))}" if occupants else ""
 
 
@@ -152,8 +152,11 @@ def _review_partners(
     kept, released = list[Promise](), list[ReleasedPromise]()
     places_of = {promise.action.job_id: frozenset(promise.action.places) for promise in promises}
     for promise in promises:
-        partner_id = promise.action.partner_id
-        if not partner_id or _has_partner(promise, places_of, context):
+        partner_id, partners = promise.action.partner_id, promise.action.partners
+        present = [other for other in partners if _has_partner(promise, other, places_of, context)]
+        if present:
+            kept.append(promise if len(present) == len(partners) else _beside(promise, present))
+        elif not partner_id:
             kept.append(promise)
         elif promise.action.kind is ActionKind.MOVE:
             kept.append(replace(promise, action=_move_alone(promise.action)))
@@ -165,9 +168,25 @@ def _review_partners(
     return kept, released
 
 
-def _has_partner(promise: Promise, places_of: Mapping[str, frozenset[str]], context: PlanningContext) -> bool:
-    """Whether the partner runs on the promised devices or is promised them, or may do so unseen."""
-    partner_id, places = promise.action.partner_id, frozenset(promise.action.places)
+def _beside(promise: Promise, present: Sequence[str]) -> Promise:
+    """The promise beside fewer partners; its slowdown and cost, now too high, are those that were promised."""
+    slowdowns = promise.action.slowdown_of_partners
+    several = len(present) > 1
+    action = replace(
+        promise.action,
+        partner_id=present[0],
+        partner_slowdown=slowdowns[present[0]],
+        partner_ids=tuple(present) if several else (),
+        partner_slowdowns=tuple(slowdowns[other] for other in present) if several else (),
+    )
+    return replace(promise, action=action)
+
+
+def _has_partner(
+    promise: Promise, partner_id: str, places_of: Mapping[str, frozenset[str]], context: PlanningContext
+) -> bool:
+    """Whether a partner runs on the promised devices or is promised them, or may do so unseen."""
+    places = frozenset(promise.action.places)
     may_be_unseen = context.snapshot.partial and partner_id not in context.jobs
     return may_be_unseen or places in (_running_on(partner_id, context), places_of.get(partner_id))
 
@@ -187,6 +206,8 @@ def _start_alone(start: Action) -> Action:
         slowdown_lower=1.0,
         slowdown_upper=1.0,
         partner_slowdown=NAN,
+        partner_ids=(),
+        partner_slowdowns=(),
         cost=NAN,
     )
 

@@ -154,9 +154,12 @@ def keep_actions(
     if ActionKind.KEEP not in context.limits.allowed:
         return ()
     leaving = {action.job_id for action in changes if action.kind in DEPARTURES}
-    newcomer_of = {action.partner_id: action.job_id for action in changes if action.partner_id}
+    newcomers_of: dict[str, list[str]] = {}
+    for action in changes:
+        for partner_id in action.partners:
+            newcomers_of.setdefault(partner_id, []).append(action.job_id)
     kept = (
-        _keep(context.residents[job_id], context, leaving, newcomer_of.get(job_id, ""))
+        _keep(context.residents[job_id], context, leaving, newcomers_of.get(job_id, []))
         for job_id in context.resident_devices
         if job_id not in leaving
     )
@@ -166,11 +169,11 @@ def keep_actions(
     )
 
 
-def _keep(job: Job, context: PlanningContext, leaving: Collection[str], newcomer: str) -> Action:
+def _keep(job: Job, context: PlanningContext, leaving: Collection[str], newcomers: Sequence[str]) -> Action:
     devices = context.resident_devices[job.id]
     rule = Rule(kind=RuleKind.RESIDENT_STAYS, job_id=job.id)
     partners = [other.id for other in devices[0].residents if other.id != job.id and other.id not in leaving]
-    partners += [newcomer] if newcomer else []
+    partners += newcomers
     return Action(
         kind=ActionKind.KEEP,
         job_id=job.id,

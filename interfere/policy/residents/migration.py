@@ -32,6 +32,7 @@ from interfere.policy.rules.availability import availability_rule, start_rule
 from interfere.policy.rules.memory import solo_memory_rule
 from interfere.policy.rules.runtime import runtimes
 from interfere.records import NAN, ActionKind, Device, Job, ObjectiveKind, Snapshot
+from interfere.records.cluster import DEFAULT_SEATS
 
 PRIORITY_FACTOR = 10.0  # a second of a job counts as ten of a job of the next lower priority
 UNWEIGHTED = (ObjectiveKind.TOTAL_SLOWDOWN, ObjectiveKind.COMPLETION_TIME)  # every job counts the same there
@@ -119,7 +120,9 @@ def _resident_pairs(context: PlanningContext, closed_devices: Collection[str]) -
     devices_of: dict[DeviceClass, list[Device]] = {}
     for device in context.snapshot.devices:
         if device.id not in closed_devices and len(device.residents) <= 2 and _outlived_promises(device, context):
-            devices_of.setdefault(context.device_class(device), []).append(device)
+            device_class = context.device_class(device)
+            if device_class.seats >= DEFAULT_SEATS:  # residents move in pairs, whatever more seats there are
+                devices_of.setdefault(device_class, []).append(device)
     return {
         device_class: _pairs_of_class(device_class, devices, context)
         for device_class, devices in devices_of.items()

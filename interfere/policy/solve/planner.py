@@ -11,6 +11,8 @@ from interfere.policy.answer.merge import all_waiting, merge_plans
 from interfere.policy.context import MAX_CLOSING_TIMES, PlanningContext
 from interfere.policy.costs.candidates import find_candidates, resident_floor
 from interfere.policy.deadlines.infeasible import find_infeasible_deadlines
+from interfere.policy.groups.hosts import has_groups
+from interfere.policy.groups.planner import plan_groups
 from interfere.policy.independent_pools import independent_parts
 from interfere.policy.problem_size import problem_size
 from interfere.policy.solve.decision_problem import DecisionProblem, decision_problem
@@ -43,10 +45,18 @@ def plan_pending_jobs(context: PlanningContext) -> Plan:
     snapshot = context.snapshot
     if not snapshot.pending:
         return _nothing_pending(context)
-    parts = () if context.custom_objective else [part for part in independent_parts(snapshot) if part.pending]
-    if len(parts) < 2 or problem_size(snapshot, MAX_CLOSING_TIMES).cells <= CELLS_OF_ONE_PROBLEM:
+    parts = () if context.custom_objective else parts_planned_apart(snapshot)
+    if len(parts) < 2:
         return _plan_together(context)
     return merge_plans(_plan_parts(parts, context), context)
+
+
+def parts_planned_apart(snapshot: Snapshot) -> tuple[Snapshot, ...]:
+    """The parts that are planned one by one, those with pending jobs; the snapshot itself where it is one problem."""
+    parts = tuple(part for part in independent_parts(snapshot) if part.pending)
+    if len(parts) < 2 or problem_size(snapshot, MAX_CLOSING_TIMES).cells <= CELLS_OF_ONE_PROBLEM:
+        return (snapshot,)
+    return parts
 
 
 def _plan_parts(parts: Sequence[Snapshot], context: PlanningContext) -> list[Plan]:
@@ -61,6 +71,8 @@ def _plan_parts(parts: Sequence[Snapshot], context: PlanningContext) -> list[Pla
 
 def _plan_together(context: PlanningContext) -> Plan:
     """The plan of pending jobs as one problem."""
+    if has_groups(context.snapshot):
+        return plan_groups(context)
     queue = context.snapshot.pending
     # 1. What may start, and at which cost: the jobs of each size, and the greedy baseline.
     decision, greedy = _problem(context, by_start_weight=False)

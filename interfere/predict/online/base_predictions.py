@@ -4,6 +4,7 @@ Where a job of a pair is unprofiled, the means of workloads and domain replace t
 """
 
 import math
+import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
@@ -36,6 +37,18 @@ _CacheKey = tuple[str, str, str, str]  # victim, neighbour, device type, mode
 _Profiles = tuple[JobProfile | None, JobProfile | None]
 
 
+class _CachedPrediction(NamedTuple):
+    """A base prediction, and the profiles that it was made from, which it does not keep alive."""
+
+    victim: weakref.ref[JobProfile]
+    neighbour: weakref.ref[JobProfile]
+    prediction: BasePrediction
+
+    def is_of(self, profiles: _Profiles) -> bool:
+        """Whether it was made from these very objects."""
+        return None not in profiles and (self.victim() is profiles[0]) and (self.neighbour() is profiles[1])
+
+
 class BasePredictions:
     """Base predictions of pairs of workloads. Not thread-safe."""
 
@@ -57,7 +70,7 @@ class BasePredictions:
         self.measured_neighbours: dict[WorkloadKey, set[str]] = {}
         for victim, neighbour, device_type, mode in measured:
             self.measured_neighbours.setdefault((victim, device_type, mode), set()).add(neighbour)
-        self._cache: OrderedDict[_CacheKey, tuple[JobProfile | None, JobProfile | None, BasePrediction]] = OrderedDict()
+        self._cache: OrderedDict[_CacheKey, _CachedPrediction] = OrderedDict()
 
     def predict(
         self, pairs: list[tuple[str, str]], device_type: str, mode: str, resolve: ResolveProfile
@@ -72,8 +85,8 @@ class BasePredictions:
         for pair in pairs:
             profiles = resolve(pair[0], device_type), resolve(pair[1], device_type)
             cached = self._cache.get((*pair, device_type, mode))
-            if cached is not None and cached[0] is profiles[0] and cached[1] is profiles[1]:
-                predictions[pair] = cached[2]
+            if cached is not None and cached.is_of(profiles):
+                predictions[pair] = cached.prediction
             elif profiles[0] is None or profiles[1] is None:
                 predictions[pair] = self._predict_from_means(pair, profiles, device_type, mode)
             else:
@@ -81,6 +94,7 @@ class BasePredictions:
         # 2. All others from the wrapped model, in one batch.
         if missing:
             jobs = tuple(profile for _, profiles in missing for profile in profiles if profile is not None)
+            references = [weakref.ref(job) for job in jobs]
             batch = PairBatch(
                 jobs=jobs,
                 victim=np.arange(0, len(jobs), 2),
@@ -93,7 +107,7 @@ class BasePredictions:
             coordinates = [(), ()] * len(missing)
             if self._inner.knows(device_type, mode):
                 coordinates = [tuple(row) for row in self._coordinates(jobs, device_type, mode).tolist()]
-            for k, (pair, profiles) in enumerate(missing):
+            for k, (pair, _) in enumerate(missing):
                 measured = pair[1] in self.measured_neighbours.get((pair[0], device_type, mode), ())
                 measured &= not any(contradicts(job, self._step_times) for job in jobs[2 * k : 2 * k + 2])
                 families = jobs[2 * k].family, jobs[2 * k + 1].family
@@ -101,7 +115,8 @@ class BasePredictions:
                     math.log(float(answer.median[k])), measured, families, (coordinates[2 * k], coordinates[2 * k + 1])
                 )
                 predictions[pair] = base
-                self._cache[*pair, device_type, mode] = (*profiles, base)
+                victim, neighbour = references[2 * k : 2 * k + 2]
+                self._cache[*pair, device_type, mode] = _CachedPrediction(victim, neighbour, base)
             while len(self._cache) > MAX_CACHED_PAIRS:
                 self._cache.popitem(last=False)
         return [predictions[pair] for pair in pairs]

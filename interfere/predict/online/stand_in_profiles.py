@@ -8,6 +8,7 @@ type for which no mean is known. Any other job starts from the means of its co-l
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from statistics import NormalDist
 
 import numpy as np
@@ -21,7 +22,8 @@ from interfere.records import MODES, NAN, JobProfile
 UNPROFILED = "cold"  # `source` of a profile without facts
 OBSERVED = "observed"  # `source` of a profile from solo windows, or from another device type
 STEPS_PER_OCTAVE = 8  # observed step times are rounded by up to 4.5 %, so that a profile does not change every window
-MAX_PROFILES = 10_000  # kept as the same objects, so that the predictor's cache of encoded jobs is hit
+# Workloads whose newest stand-in is kept as the same object, so that the predictor's cache of encoded jobs is hit.
+MAX_PROFILES = 10_000
 
 ResolveElsewhere = Callable[[str], JobProfile | None]
 """Workload -> a profile of it on any device type, or None."""
@@ -32,12 +34,13 @@ class StandInProfiles:
 
     def __init__(self, effects: Effects, elsewhere: ResolveElsewhere) -> None:
         self._effects, self._elsewhere = effects, elsewhere
-        self._profiles: dict[tuple[str, str, float, str], JobProfile] = {}
+        # By workload and device type: the newest stand-in and all that it depends on. Any thread may replace one.
+        self._profiles: dict[tuple[str, str], tuple[tuple[float, str], JobProfile]] = {}
 
     def of_snapshot(self, effects: Effects, elsewhere: ResolveElsewhere) -> "StandInProfiles":
         """The stand-ins of a snapshot, which are the same objects as these while nothing changes."""
         of_snapshot = StandInProfiles(effects, elsewhere)
-        of_snapshot._profiles = self._profiles  # by all that they depend on; any thread may add one
+        of_snapshot._profiles = self._profiles
         return of_snapshot
 
     def resolver(self, resolve: ResolveProfile) -> ResolveProfile:
@@ -62,7 +65,8 @@ class StandInProfiles:
             return profile
         if not was_observed or state.unprofiled.isdisjoint(keys):
             return None
-        return self._kept(JobProfile(workload=workload, device_type=device_type, step_time_s=NAN, source=UNPROFILED))
+        make = partial(JobProfile, workload=workload, device_type=device_type, step_time_s=NAN, source=UNPROFILED)
+        return self._kept(workload, device_type, (0.0, UNPROFILED), make)
 
     def _from_facts(self, workload: str, device_type: str) -> JobProfile | None:
         """The profile from another device type and from solo windows; None without facts."""
@@ -72,22 +76,26 @@ class StandInProfiles:
             octaves = round(STEPS_PER_OCTAVE * math.log2(1.0 / rate.steps_per_s)) / STEPS_PER_OCTAVE
             step_time_s = 2.0**octaves
         if elsewhere := self._elsewhere(workload):
-            key = (workload, device_type, step_time_s if step_time_s > 0 else 0.0, elsewhere.profile_id)
-            return self._profiles.get(key) or self._kept(_moved(elsewhere, device_type, step_time_s), key)
+            depends_on = step_time_s if step_time_s > 0 else 0.0, elsewhere.profile_id
+            return self._kept(workload, device_type, depends_on, lambda: _moved(elsewhere, device_type, step_time_s))
         has_means = any(place == device_type for place, _ in self._effects.prior.means)
         if math.isnan(step_time_s) or has_means:
             return None
-        return self._kept(
-            JobProfile(workload=workload, device_type=device_type, step_time_s=step_time_s, source=OBSERVED)
-        )
+        make = partial(JobProfile, workload=workload, device_type=device_type, step_time_s=step_time_s, source=OBSERVED)
+        return self._kept(workload, device_type, (step_time_s, OBSERVED), make)
 
-    def _kept(self, profile: JobProfile, key: tuple[str, str, float, str] | None = None) -> JobProfile:
-        step_time_s = profile.step_time_s if profile.step_time_s > 0 else 0.0
+    def _kept(
+        self, workload: str, device_type: str, depends_on: tuple[float, str], make: Callable[[], JobProfile]
+    ) -> JobProfile:
+        """The newest stand-in of a workload where it depends on the same; else a new one, kept in its place."""
+        kept = self._profiles.get((workload, device_type))
+        if kept is not None and kept[0] == depends_on:
+            return kept[1]
         if len(self._profiles) >= MAX_PROFILES:
             self._profiles.clear()
-        return self._profiles.setdefault(
-            key or (profile.workload, profile.device_type, step_time_s, profile.source), profile
-        )
+        profile = make()
+        self._profiles[workload, device_type] = depends_on, profile
+        return profile
 
     def mask(self, keys: Sequence[WorkloadKey], jobs: Sequence[JobProfile]) -> NDArray[np.bool_]:
         """bool[k]: which jobs are unprofiled."""

@@ -47,6 +47,7 @@ class ProgramCampaignConfig:
     mode: str = "timeslice"
     device_name: str = ""  # empty on a CPU core: the processor
     core: int | None = None  # None: the idlest one
+    gpu_uuid: str = ""  # of the GPU to which the commands are pinned: sampled while each runs alone
     window_s: float = WINDOW_S
     repeats: int = REPEATS  # starts of each command alone
     passes: int = PASSES  # blocks of every pair
@@ -198,6 +199,7 @@ class _Measurement:
             window_s=config.window_s,
             limit_s=config.limit_s,
             grace_s=config.grace_s,
+            gpu_uuid=config.gpu_uuid,
         )
         self.profiler: Profiler = ProgramProfiler(
             log.folder / "runs",

@@ -24,6 +24,8 @@ from pathlib import Path
 from interfere.errors import UnfitError
 from interfere.profiling.block_analysis import EDGE_S, BlockAnalysis, MeasurementWindow, Phase, block_chunks, empty_side
 from interfere.profiling.clock_probe import probe_s
+from interfere.profiling.nvidia_smi import GpuSample
+from interfere.profiling.programs.gpu_sampling import GpuSampler, memory_before, with_gpu_facts
 from interfere.profiling.programs.output import last_lines
 from interfere.profiling.programs.run import ProgramRun
 from interfere.profiling.programs.run_analysis import (
@@ -54,6 +56,7 @@ class RunConditions:
     window_s: float  # shortest window; it lasts until there are enough steps
     limit_s: float  # longest start with its warm-up, and longest window
     grace_s: float  # between SIGTERM and SIGKILL
+    gpu_uuid: str = ""  # sample this GPU while a command runs alone
 
 
 class ProgramRunError(Exception):
@@ -86,10 +89,13 @@ class ProgramProfiler:
         command that cannot be measured.
         """
         command = self.commands[workload]
-        runs = [self._least_disturbed_run(command) for _ in range(self.solo_repeats)]
+        gpu_samples: list[GpuSample] = []
+        before_bytes = memory_before(self.conditions.gpu_uuid)
+        runs = [self._least_disturbed_run(command, gpu_samples) for _ in range(self.solo_repeats)]
         analysis = analyse_solo(runs, self.conditions.device_type, pinned=self._pinned)
         assert analysis.profile is not None, analysis.reason
-        return SoloMeasurement(profile=analysis.profile, steal_frac=analysis.steal_frac)
+        profile = with_gpu_facts(analysis.profile, gpu_samples, before_bytes)
+        return SoloMeasurement(profile=profile, steal_frac=analysis.steal_frac)
 
     def measure_block(self, request: BlockRequest) -> PairBlock:
         """Measure one block A · AB · B. A rejected block says why, and holds what was measured until then."""
@@ -124,10 +130,12 @@ class ProgramProfiler:
     def _pinned(self) -> bool:
         return self.conditions.core is not None
 
-    def _least_disturbed_run(self, command: Command) -> tuple[RunRecording, MeasurementWindow]:
+    def _least_disturbed_run(
+        self, command: Command, gpu_samples: list[GpuSample]
+    ) -> tuple[RunRecording, MeasurementWindow]:
         least_disturbed: tuple[float, RunRecording, MeasurementWindow] | None = None
         for _ in range(1 + MAX_RETRIES):
-            recording, window = self._run_alone(command)
+            recording, window = self._run_alone(command, gpu_samples)
             analysis = analyse_solo([(recording, window)], self.conditions.device_type, pinned=self._pinned)
             if analysis.reason:
                 raise UnfitError(
@@ -140,11 +148,13 @@ class ProgramProfiler:
         assert least_disturbed is not None
         return least_disturbed[1:]
 
-    def _run_alone(self, command: Command) -> tuple[RunRecording, MeasurementWindow]:
+    def _run_alone(self, command: Command, gpu_samples: list[GpuSample]) -> tuple[RunRecording, MeasurementWindow]:
         try:
             with self._new_run(command) as run:
                 self._warm_up(run)
-                window = self._measure_window(Phase.FIRST_ALONE, run, may_end=True)
+                with GpuSampler(self.conditions.gpu_uuid) as sampler:
+                    window = self._measure_window(Phase.FIRST_ALONE, run, may_end=True)
+                gpu_samples += sampler.samples
         except ProgramRunError as failure:
             raise UnfitError(
                 f"command {command.name} cannot be measured",

@@ -14,7 +14,7 @@ The file holds one table a command::
 import re
 import shlex
 import tomllib
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +73,21 @@ class Command:
     def line(self) -> str:
         """The command as typed in a shell."""
         return shlex.join(self.argv)
+
+
+GPU_VARIABLE = "CUDA_VISIBLE_DEVICES"
+
+
+def pinned_to_gpu(command: Command, gpu_uuid: str) -> Command:
+    """The command with CUDA_VISIBLE_DEVICES naming one GPU. Raises InvalidInputError where it names another itself."""
+    named = dict(command.env).get(GPU_VARIABLE, gpu_uuid)
+    if named != gpu_uuid:
+        raise InvalidInputError(
+            f"command {command.name} chooses its own GPU",
+            value=f"{GPU_VARIABLE}={named}",
+            remedy=f"leave {GPU_VARIABLE} out: --gpu chooses for all commands",
+        )
+    return replace(command, env=(*(each for each in command.env if each[0] != GPU_VARIABLE), (GPU_VARIABLE, gpu_uuid)))
 
 
 def _violation(field: str, what: str, value: object, remedy: str) -> Violation:

@@ -4,11 +4,11 @@ They know durations and speeds, and the windows of devices as far as these are a
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from interfere.records import Device
 from interfere.sim.cluster import Cluster, JobState
-from interfere.sim.schedulers.placement import find_devices
+from interfere.sim.free_devices import FreeDevices
 from interfere.sim.world import ALWAYS, LATE_S, SimDevice, Windows
 
 
@@ -23,13 +23,11 @@ def next_infeasible_s(states: Iterable[JobState], cluster: Cluster) -> float:
     return min((moment_s for moment_s in moments_s if moment_s > cluster.now_s), default=math.inf)
 
 
-def find_timely_devices(
-    free: Sequence[Device], state: JobState, cluster: Cluster, node_gpus: int
-) -> tuple[Device, ...]:
+def find_timely_devices(free: FreeDevices, state: JobState, cluster: Cluster, node_gpus: int) -> tuple[Device, ...]:
     """Free devices on which a job meets its deadline before they leave; any free devices for a job without a deadline.
     Empty where there are not enough."""
     if not state.job.has_deadline:
-        return find_devices(free, state, node_gpus)
+        return free.find(state.job.gpus, state.job.pools, node_gpus)
     timely = []
     for device in free:
         sim_device = cluster.devices[device.id]
@@ -37,7 +35,7 @@ def find_timely_devices(
         until_s = windows_from(sim_device, cluster.now_s)[0][1]
         if end_s <= min(state.job.deadline_s, until_s):
             timely.append(device)
-    return find_devices(timely, state, node_gpus)
+    return free.only(timely).find(state.job.gpus, state.job.pools, node_gpus)
 
 
 def windows_from(device: SimDevice, now_s: float) -> Windows:

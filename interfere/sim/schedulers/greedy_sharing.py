@@ -18,8 +18,11 @@ from interfere.records import JobProfile, MatrixBatch, MatrixPrediction
 from interfere.records.cluster import DEFAULT_MIN_JOINT_THROUGHPUT
 from interfere.sim.beliefs import Profiles
 from interfere.sim.cluster import Cluster, JobState, Start
+from interfere.sim.schedulers.deadlines import windows_from
 from interfere.sim.schedulers.duration_estimates import Estimate, Oracle
+from interfere.sim.schedulers.easy_backfill import BackfillReservation
 from interfere.sim.schedulers.placement import Host, unjoined_hosts
+from interfere.sim.world import LATE_S
 
 
 class PairSlowdowns(NamedTuple):
@@ -49,9 +52,16 @@ class GreedySharing:
     min_joint_throughput: float = DEFAULT_MIN_JOINT_THROUGHPUT
     max_shared_gpus: int | None = None  # larger jobs never share
     guest_ends_first: bool = False  # a job joins only a host that is estimated to end no earlier
+    meet_deadlines: bool = False  # a pair must leave both time to meet their deadlines before their devices leave
     estimate: Estimate = field(default_factory=Oracle)
 
-    def join(self, waiting: Sequence[JobState], hosts: Sequence[Host], cluster: Cluster) -> list[Start]:
+    def join(
+        self,
+        waiting: Sequence[JobState],
+        hosts: Sequence[Host],
+        cluster: Cluster,
+        reservation: BackfillReservation | None = None,
+    ) -> list[Start]:
         """Starts in order; a job that finds no host leaves all hosts to the next."""
         starts: list[Start] = []
         pairs = allowed_pairs(
@@ -82,6 +92,14 @@ class GreedySharing:
                 options = [
                     (pair, host) for pair, host in options if ends_first(state, host, pair, self.estimate, cluster)
                 ]
+            if self.meet_deadlines:
+                options = [(pair, host) for pair, host in options if both_meet_deadlines(state, host, pair, cluster)]
+            if reservation is not None:
+                options = [
+                    (pair, host)
+                    for pair, host in options
+                    if reservation.allows_pair(state, host.state, host.device_ids, pair, cluster)
+                ]
             if options:
                 _, cheapest = min(options, key=lambda option: option[0].cost)
                 starts.append(Start(job_id=job.id, device_ids=cheapest.device_ids))
@@ -93,6 +111,23 @@ def ends_first(state: JobState, host: Host, pair: PairSlowdowns, estimate: Estim
     """Is a guest expected to end no later than its host, both slowed down by each other?"""
     guest_s, host_s = estimate.remaining_s(state, cluster), estimate.remaining_s(host.state, cluster)
     return not outlasts(guest_s * pair.guest, host_s * pair.host)
+
+
+def both_meet_deadlines(state: JobState, host: Host, pair: PairSlowdowns, cluster: Cluster) -> bool:
+    """Would guest and host, beside each other until the end, meet their deadlines before their devices leave? A host
+    that misses its deadline anyway has none to miss; jobs without a deadline may take any time."""
+    devices = [cluster.devices[device_id] for device_id in host.device_ids]
+    speed = min(device.speed for device in devices)
+    leave_s = min(windows_from(device, cluster.now_s)[0][1] for device in devices) + LATE_S
+    for member, slowdown in ((state, pair.guest), (host.state, pair.host)):
+        if not member.job.has_deadline:
+            continue
+        remaining_s = member.remaining_s - (cluster.served_s(member) - member.served_s)
+        latest_s = min(member.job.deadline_s + LATE_S, leave_s)
+        is_late = cluster.now_s + remaining_s * slowdown / speed > latest_s
+        if is_late and (member is state or cluster.now_s + remaining_s / speed <= latest_s):
+            return False
+    return True
 
 
 def allowed_pairs(

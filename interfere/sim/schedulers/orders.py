@@ -15,6 +15,10 @@ class Order(Protocol):
     def key(self, state: JobState, cluster: Cluster) -> float:
         """Sort key of a waiting or running job."""
 
+    @property
+    def jumps(self) -> bool:
+        """Do keys of running jobs jump while they run, so that the order must be asked again?"""
+
     def next_change_s(self, state: JobState, cluster: Cluster) -> float:
         """When a job's key next jumps at its current rate (at rate 1 if it starts now); inf where it never does."""
 
@@ -31,6 +35,11 @@ class Fifo:
     def key(self, state: JobState, cluster: Cluster) -> float:
         """0 for every job: ties go by arrival."""
         return 0.0
+
+    @property
+    def jumps(self) -> bool:
+        """No."""
+        return False
 
     def next_change_s(self, state: JobState, cluster: Cluster) -> float:
         """Never."""
@@ -49,6 +58,11 @@ class ShortestFirst:
         """Seconds, or device seconds."""
         time_s = self.estimate.remaining_s(state, cluster) if self.remaining else self.estimate.total_s(state, cluster)
         return time_s * (state.job.gpus if self.per_gpu else 1)
+
+    @property
+    def jumps(self) -> bool:
+        """No."""
+        return False
 
     def next_change_s(self, state: JobState, cluster: Cluster) -> float:
         """Never: a running job only comes nearer to its end."""
@@ -70,6 +84,11 @@ class LeastAttained:
         """0 for the first queue, 1 for the second."""
         return float(cluster.served_s(state) * state.job.gpus >= self.threshold_s - 1e-6)
 
+    @property
+    def jumps(self) -> bool:
+        """Yes."""
+        return True
+
     def next_change_s(self, state: JobState, cluster: Cluster) -> float:
         """When it falls into the second queue."""
         until_s = self.threshold_s - cluster.served_s(state) * state.job.gpus
@@ -83,6 +102,11 @@ class EarliestDeadline:
     def key(self, state: JobState, cluster: Cluster) -> float:
         """The deadline."""
         return state.job.deadline_s
+
+    @property
+    def jumps(self) -> bool:
+        """No."""
+        return False
 
     def next_change_s(self, state: JobState, cluster: Cluster) -> float:
         """Never."""
@@ -98,6 +122,11 @@ class LeastLaxity:
     def key(self, state: JobState, cluster: Cluster) -> float:
         """Deadline - now - expected remaining run time."""
         return state.job.deadline_s - cluster.now_s - self.estimate.remaining_s(state, cluster)
+
+    @property
+    def jumps(self) -> bool:
+        """No."""
+        return False
 
     def next_change_s(self, state: JobState, cluster: Cluster) -> float:
         """Never: it falls alike for all waiting jobs."""

@@ -3,19 +3,24 @@
 In order: a running job keeps its devices; a waiting job gets free ones, else those of running jobs that come after it,
 the last first. Jobs that still wait may share. With sharing, a pair is separated once devices are free and no job
 waits for them, if that saves more than twice the checkpoint: the rule of the server's migrations. A pair ranks as the
-earlier of its two jobs.
+earlier of its two jobs. Running jobs are sorted only where a waiting job finds no free devices.
 """
 
+import heapq
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from interfere.records import Device
 from interfere.records.cluster import DEFAULT_MOVE_FACTOR
 from interfere.sim.cluster import Cluster, Decision, JobState, Start
 from interfere.sim.schedulers.duration_estimates import Estimate, Oracle
 from interfere.sim.schedulers.orders import Order, in_order
-from interfere.sim.schedulers.placement import Host, Sharing, find_devices
+from interfere.sim.schedulers.placement import Host, Sharing, running_hosts
+
+Rank = tuple[float, int]
+"""Key of the order, then arrival: the smaller, the earlier."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -27,19 +32,18 @@ class PreemptiveScheduler:
     sharing: Sharing | None = None
     whole_nodes: bool = True  # a job waits for as few nodes as it can do with; else it takes any devices
     estimate: Estimate = field(default_factory=Oracle)  # for what separating a pair saves
+    _jumps: list[tuple[float, int, int, str]] = field(default_factory=list)  # heap of (when, arrival, version, job id)
+    _rates_read: int = 0  # of `Cluster.changed_rates`
 
     def decide(self, cluster: Cluster) -> Decision:
         """Starts and stops."""
-        if not cluster.waiting and (self.sharing is None or not cluster.free):
+        if not cluster.waiting and (self.sharing is None or not cluster.free or not cluster.shared):
             return Decision(wake_s=self._wake_s(cluster, ()))
-        queue = in_order(self.order, (*cluster.waiting.values(), *cluster.running.values()), cluster)
-        draft = _DraftDecision(cluster, queue)
+        draft = _DraftDecision(cluster, self.order)
         node_gpus = cluster.node_gpus if self.whole_nodes else 0
         # 1. Give devices to jobs in order, and stop later jobs where that is needed.
         blocked: list[JobState] = []
-        for state in draft.queue:
-            if state.job.id in draft.kept_devices:
-                continue
+        while (state := draft.next_waiting()) is not None:
             if devices := draft.make_room(state, node_gpus):
                 draft.start(state, devices)
                 continue
@@ -49,28 +53,30 @@ class PreemptiveScheduler:
         # 2. Let jobs share that still wait; where none does, separate pairs onto free devices.
         if self.sharing is not None:
             considered = {*draft.starts, *(state.job.id for state in blocked)}
-            blocked += [
-                state for state in draft.queue if state.job.id in draft.stopped and state.job.id not in considered
-            ]
-            if not blocked:
+            blocked += [cluster.jobs[job_id] for job_id in draft.stopped if job_id not in considered]
+            if blocked:
+                for start in self.sharing.join(in_order(self.order, blocked, cluster), draft.hosts(), cluster):
+                    draft.starts[start.job_id] = start
+            elif cluster.shared and draft.free:
                 self._separate_pairs(draft, node_gpus)
-            for start in self.sharing.join(in_order(self.order, blocked, cluster), draft.hosts(), cluster):
-                draft.starts[start.job_id] = start
         wake_s = self._wake_s(cluster, draft.starts)
         return Decision(starts=list(draft.starts.values()), stops=list(draft.stopped), wake_s=wake_s)
 
     def _separate_pairs(self, draft: "_DraftDecision", node_gpus: int) -> None:
         """Move jobs that share to free devices of their own."""
-        for state in draft.queue:
+        cluster, separated = draft.cluster, set[str]()
+        paired = [state for state in cluster.running.values() if state.partner is not None]
+        for state in in_order(self.order, paired, cluster):
             partner = state.partner
-            if partner is None or not {state.job.id, partner.job.id} <= draft.kept_devices.keys():
+            assert partner is not None
+            if not separated.isdisjoint((state.job.id, partner.job.id)) or state.job.id in draft.stopped:
                 continue
-            if not state.job.preemptible or self._separation_saves_s(state, partner, draft.cluster) <= 0:
+            if not state.job.preemptible or self._separation_saves_s(state, partner, cluster) <= 0:
                 continue
-            if devices := find_devices(draft.free, state, node_gpus):
+            if devices := draft.free.find(state.job.gpus, state.job.pools, node_gpus):
                 draft.stop(state)
                 draft.start(state, devices)
-                draft.separated |= {state.job.id, partner.job.id}
+                separated |= {state.job.id, partner.job.id}
 
     def _separation_saves_s(self, state: JobState, partner: JobState, cluster: Cluster) -> float:
         """Seconds by which the two end sooner in sum, less twice the checkpoint."""
@@ -80,44 +86,85 @@ class PreemptiveScheduler:
 
     def _wake_s(self, cluster: Cluster, starting: Iterable[str]) -> float:
         """When the order next changes by itself; too early where sharing slows a job, which costs one more decision."""
-        states = (*cluster.running.values(), *(cluster.jobs[job_id] for job_id in starting))
-        return min((self.order.next_change_s(state, cluster) for state in states), default=math.inf)
+        if not self.order.jumps:
+            return math.inf
+        for state in cluster.changed_rates[self._rates_read :]:
+            self._foresee_jump(state, cluster)
+        self._rates_read = len(cluster.changed_rates)
+        while self._jumps:
+            moment_s, _, version, job_id = self._jumps[0]
+            state = cluster.jobs[job_id]
+            if state.devices and state.rate_version == version and moment_s > cluster.now_s:
+                break
+            heapq.heappop(self._jumps)
+            if state.devices and state.rate_version == version:
+                self._foresee_jump(state, cluster)  # rounding: it is due, and has not come yet
+        first_s = self._jumps[0][0] if self._jumps else math.inf
+        starts_s = (self.order.next_change_s(cluster.jobs[job_id], cluster) for job_id in starting)
+        return min(first_s, min(starts_s, default=math.inf))
+
+    def _foresee_jump(self, state: JobState, cluster: Cluster) -> None:
+        if state.devices:
+            moment_s = self.order.next_change_s(state, cluster)
+            if cluster.now_s < moment_s < math.inf:
+                heapq.heappush(self._jumps, (moment_s, state.arrival_rank, state.rate_version, state.job.id))
+
+
+def _turn(victims: Sequence[JobState], device: Device) -> int:
+    """Of the devices of a node, those that are free are taken first, then those of the first victims."""
+    return next((k for k, victim in enumerate(victims) if device.id in victim.device_ids), -1)
 
 
 class _DraftDecision:
     """Starts and stops decided so far, and what the devices would be like after them."""
 
-    def __init__(self, cluster: Cluster, queue: Sequence[JobState]) -> None:
-        self.cluster, self.queue = cluster, queue
-        self.free: list[Device] = cluster.free_devices()
-        self.kept_devices = {job_id: state.device_ids for job_id, state in cluster.running.items()}
+    def __init__(self, cluster: Cluster, order: Order) -> None:
+        self.cluster, self._order = cluster, order
+        self.free = cluster.free.copy()
         self.starts: dict[str, Start] = {}
         self.stopped: dict[str, None] = {}
-        self.separated: set[str] = set()
-        self._ranks = {state.job.id: rank for rank, state in enumerate(queue)}
-        one_of_pair = {state.device_ids: state for state in cluster.running.values()}
-        self._last_first = sorted(one_of_pair.values(), key=self._pair_rank, reverse=True)
+        self._waiting = [(self._rank(state), state.job.id) for state in cluster.waiting.values()]
+        heapq.heapify(self._waiting)
+        self._last_first: list[tuple[Rank, JobState]] | None = None  # running jobs, one of each pair
 
-    def _pair_rank(self, state: JobState) -> int:
-        """Rank of a running job: the earlier of it and its partner."""
-        rank = self._ranks[state.job.id]
-        return rank if state.partner is None else min(rank, self._ranks[state.partner.job.id])
+    def _rank(self, state: JobState) -> Rank:
+        return self._order.key(state, self.cluster), state.arrival_rank
+
+    def next_waiting(self) -> JobState | None:
+        """The next waiting or stopped job in order, each once; None where there is none."""
+        return self.cluster.jobs[heapq.heappop(self._waiting)[1]] if self._waiting else None
 
     def make_room(self, state: JobState, node_gpus: int) -> tuple[Device, ...]:
         """Free devices for a job, else devices of later jobs, which are stopped; empty where there are not enough."""
-        if devices := find_devices(self.free, state, node_gpus):
+        if devices := self.free.find(state.job.gpus, state.job.pools, node_gpus):
             return devices
-        free, victims = list(self.free), []
-        for victim in self._last_first:
-            if self._pair_rank(victim) < self._ranks[state.job.id]:
+        rank, free, victims = self._rank(state), self.free.copy(), list[JobState]()
+        for victim_rank, victim in self._running_last_first():
+            if victim_rank < rank:
                 break
-            if victim.job.id in self.kept_devices and self._is_preemptible(victim):
+            if victim.job.id not in self.stopped and self._is_preemptible(victim):
                 victims.append(victim)
-                free += [self.cluster.devices[device_id].device for device_id in victim.device_ids]
-                if len(free) >= state.job.gpus and (devices := find_devices(free, state, node_gpus)):
+                free.add(device.device for device in victim.devices)
+                if devices := free.find(state.job.gpus, state.job.pools, node_gpus):
+                    devices = free.prefer(devices, partial(_turn, victims))
                     self._preempt(victims, devices)
                     return devices
         return ()
+
+    def _running_last_first(self) -> list[tuple[Rank, JobState]]:
+        """Running jobs with their ranks, the last first; of each pair one job, with the rank of the earlier."""
+        if self._last_first is None:
+            ranked = []
+            for state in self.cluster.running.values():
+                rank, partner = self._rank(state), state.partner
+                if partner is not None:
+                    if partner.arrival_rank < state.arrival_rank:
+                        continue
+                    rank = min(rank, self._rank(partner))
+                ranked.append((rank, state))
+            ranked.sort(key=lambda entry: entry[0], reverse=True)
+            self._last_first = ranked
+        return self._last_first
 
     @staticmethod
     def _is_preemptible(state: JobState) -> bool:
@@ -128,34 +175,28 @@ class _DraftDecision:
         wanted = {device.id for device in devices}
         for victim in victims:
             if wanted.intersection(victim.device_ids):
-                self.stop(victim)
-                if victim.partner is not None:
-                    self.stop(victim.partner)
+                for member in (victim, victim.partner):
+                    if member is not None:
+                        self.stop(member)
+                        heapq.heappush(self._waiting, (self._rank(member), member.job.id))
 
     def stop(self, state: JobState) -> None:
         """A job leaves its devices, which are free once no job keeps them."""
-        device_ids = self.kept_devices.pop(state.job.id)
         self.stopped[state.job.id] = None
-        if state.partner is None or state.partner.job.id not in self.kept_devices:
-            self.free += [self.cluster.devices[device_id].device for device_id in device_ids]
+        if state.partner is None or state.partner.job.id in self.stopped:
+            self.free.add(device.device for device in state.devices)
 
     def start(self, state: JobState, devices: Sequence[Device]) -> None:
         """A job starts on free devices."""
         device_ids = tuple(device.id for device in devices)
         self.starts[state.job.id] = Start(job_id=state.job.id, device_ids=device_ids)
-        self.free = [device for device in self.free if device.id not in device_ids]
+        self.free.remove(devices)
 
     def hosts(self) -> list[Host]:
-        """Jobs that run, or will, without a partner; those just separated from theirs are left out."""
-        hosts = []
-        for state in self.queue:
-            job_id = state.job.id
-            unshared = job_id in self.kept_devices and (
-                state.partner is None or state.partner.job.id not in self.kept_devices
-            )
-            if job_id in self.separated or not (unshared or job_id in self.starts):
-                continue
-            device_ids = self.starts[job_id].device_ids if job_id in self.starts else self.kept_devices[job_id]
-            device_type = self.cluster.devices[device_ids[0]].device.type
-            hosts.append(Host(state=state, device_ids=device_ids, device_type=device_type))
+        """Jobs that run, or will, without a partner."""
+        hosts = [host for host in running_hosts(self.cluster) if host.state.job.id not in self.stopped]
+        for start in self.starts.values():
+            device_type = self.cluster.devices[start.device_ids[0]].device.type
+            state = self.cluster.jobs[start.job_id]
+            hosts.append(Host(state=state, device_ids=start.device_ids, device_type=device_type))
         return hosts

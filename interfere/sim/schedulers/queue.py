@@ -6,20 +6,31 @@ deadline is infeasible, and starts a job only on devices where it meets its dead
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from enum import StrEnum
 
 from interfere.records import Device
 from interfere.sim.cluster import Cluster, Decision, JobState, Start
+from interfere.sim.free_devices import FreeDevices
 from interfere.sim.schedulers.deadlines import find_timely_devices, is_infeasible, next_infeasible_s
+from interfere.sim.schedulers.duration_estimates import Estimate, Oracle
+from interfere.sim.schedulers.easy_backfill import BackfillReservation, ExpectedEnds, reserve
 from interfere.sim.schedulers.orders import Order, in_order
 from interfere.sim.schedulers.placement import (
     Host,
     Sharing,
     add_start,
-    find_devices,
     running_hosts,
     unjoined_hosts,
 )
+
+
+class Backfill(StrEnum):
+    """Which later jobs start where an earlier one does not fit."""
+
+    NONE = ""  # none: head of line
+    FIRST_FIT = "first-fit"  # any that fits: nothing is reserved, and a job on many devices may starve
+    EASY = "easy"  # those that do not delay the first job that waits
 
 
 @dataclass(slots=True, kw_only=True)
@@ -27,12 +38,17 @@ class QueueScheduler:
     """Starts jobs in order, and stops none. With `slice_s`, sharing is decided at most that often."""
 
     order: Order
-    backfill: bool = True  # may a later job start where an earlier one does not fit?
+    backfill: Backfill = Backfill.FIRST_FIT
     drop: bool = False  # give up jobs whose deadline is infeasible
     sharing: Sharing | None = None
     slice_s: float = 0.0
     whole_nodes: bool = True  # a job waits for as few nodes as it can do with; else it takes any free devices
+    estimate: Estimate = field(default_factory=Oracle)  # of run times, for EASY
     _next_sharing_s: float = 0.0
+    _ends: ExpectedEnds = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._ends = ExpectedEnds(self.estimate)
 
     def decide(self, cluster: Cluster) -> Decision:
         """In order: a job starts on free devices, else beside a host, else it waits, and without backfill all later
@@ -50,7 +66,11 @@ class QueueScheduler:
         # 2. Start jobs in order.
         queue = in_order(self.order, candidates, cluster)
         sharing = self.sharing if cluster.now_s >= self._next_sharing_s else None
-        start_jobs = self._start_with_backfill if self.backfill else self._start_in_strict_order
+        start_jobs = {
+            Backfill.NONE: self._start_in_strict_order,
+            Backfill.FIRST_FIT: self._start_first_fit,
+            Backfill.EASY: self._start_with_reservation,
+        }[self.backfill]
         starts, blocked = start_jobs(queue, cluster, sharing)
         # 3. Decide about sharing again one slice later.
         if self.slice_s and self.sharing is not None and blocked:
@@ -59,12 +79,12 @@ class QueueScheduler:
             wake_s = min(wake_s, self._next_sharing_s)
         return Decision(starts=starts, drops=tuple(drops), wake_s=wake_s)
 
-    def _start_with_backfill(
+    def _start_first_fit(
         self, queue: list[JobState], cluster: Cluster, sharing: Sharing | None
     ) -> tuple[list[Start], list[JobState]]:
         """Starts, and the jobs that found no free devices: `sharing` was offered these."""
-        free = cluster.free_devices()
-        hosts = running_hosts(cluster) if sharing is not None else []
+        free = cluster.free.copy()
+        hosts: list[Host] = []
         starts: list[Start] = []
         blocked: list[JobState] = []
         too_large: set[tuple[int, tuple[str, ...]]] = set()  # (size, pools) without devices: these only get fewer
@@ -72,7 +92,7 @@ class QueueScheduler:
             request = (state.job.gpus, state.job.pools)
             devices = self._find_devices(free, state, cluster) if request not in too_large else ()
             if devices:
-                free = add_start(state, devices, free, starts, hosts)
+                add_start(state, devices, free, starts, hosts)
                 continue
             if not self.drop:  # else another job of this size may still meet its deadline here
                 too_large.add(request)
@@ -80,20 +100,59 @@ class QueueScheduler:
             if not free and sharing is None:
                 break
         if sharing is not None and blocked:
-            starts += sharing.join(blocked, hosts, cluster)
+            starts += sharing.join(blocked, [*running_hosts(cluster), *hosts], cluster)
+        return starts, blocked
+
+    def _start_with_reservation(
+        self, queue: list[JobState], cluster: Cluster, sharing: Sharing | None
+    ) -> tuple[list[Start], list[JobState]]:
+        """Starts, and the jobs that found no free devices which they may take: `sharing` was offered these."""
+        free, node_gpus = cluster.free.copy(), self._node_gpus(cluster)
+        unreserved = free
+        hosts: list[Host] = []
+        starts: list[Start] = []
+        blocked: list[JobState] = []
+        started: list[tuple[JobState, tuple[Device, ...]]] = []
+        reservation: BackfillReservation | None = None
+        too_large: set[tuple[int, tuple[str, ...]]] = set()  # (size, pools) without devices: these only get fewer
+        for state in queue:
+            request = (state.job.gpus, state.job.pools)
+            devices: tuple[Device, ...] = ()
+            if request not in too_large and (devices := free.find(*request, node_gpus)):
+                if reservation is not None:
+                    devices = reservation.allowed(devices, unreserved, state, cluster, node_gpus)
+            else:
+                too_large.add(request)
+            if devices:
+                add_start(state, devices, free, starts, hosts)
+                started.append((state, devices))
+                if unreserved is not free:
+                    unreserved.remove(devices)
+                continue
+            blocked.append(state)
+            if not free and sharing is None:
+                break
+            if len(blocked) == 1:
+                reservation = reserve(state, free, started, cluster, self._ends, node_gpus)
+                if reservation is not None:
+                    reserved_ids = reservation.device_ids
+                    unreserved = free.copy()
+                    unreserved.remove(cluster.devices[device_id].device for device_id in reserved_ids)
+        if sharing is not None and blocked:
+            starts += sharing.join(blocked, [*running_hosts(cluster), *hosts], cluster, reservation)
         return starts, blocked
 
     def _start_in_strict_order(
         self, queue: list[JobState], cluster: Cluster, sharing: Sharing | None
     ) -> tuple[list[Start], list[JobState]]:
         """Starts, and the jobs that found no free devices: `sharing` was offered these one by one, until one stayed."""
-        free = cluster.free_devices()
+        free = cluster.free.copy()
         hosts: list[Host] = running_hosts(cluster) if sharing is not None else []
         starts: list[Start] = []
         blocked: list[JobState] = []
         for state in queue:
             if devices := self._find_devices(free, state, cluster):
-                free = add_start(state, devices, free, starts, hosts)
+                add_start(state, devices, free, starts, hosts)
                 continue
             blocked.append(state)
             joined = sharing.join([state], hosts, cluster) if sharing is not None else []
@@ -103,8 +162,11 @@ class QueueScheduler:
             hosts = unjoined_hosts(hosts, joined)
         return starts, blocked
 
-    def _find_devices(self, free: list[Device], state: JobState, cluster: Cluster) -> tuple[Device, ...]:
-        node_gpus = cluster.node_gpus if self.whole_nodes else 0
+    def _find_devices(self, free: FreeDevices, state: JobState, cluster: Cluster) -> tuple[Device, ...]:
+        node_gpus = self._node_gpus(cluster)
         if self.drop:
             return find_timely_devices(free, state, cluster, node_gpus)
-        return find_devices(free, state, node_gpus)
+        return free.find(state.job.gpus, state.job.pools, node_gpus)
+
+    def _node_gpus(self, cluster: Cluster) -> int:
+        return cluster.node_gpus if self.whole_nodes else 0

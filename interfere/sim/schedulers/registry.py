@@ -1,87 +1,23 @@
-"""Every scheduler by its name; each name works for every world, with deadlines and edge devices or without.
-
-A name is words joined by `+`:
-  ORDER[+backfill][+drop][+greedy or +matching]   a queue, or a preemptive scheduler for the orders in `PREEMPTIVE`
-  slots[+greedy or +matching]                     admission of deadlines by slots
-  policy, policy-deadlines, policy-no-promises    the server decides everything: by slowdowns, by deadlines that it
-                                                  promises, by deadlines that it does not promise
-  policy-alone, ...-alone                         the same where no job may share
-Orders: fifo; sjf and srtf by the true duration; qssf by an estimate from history, times the devices; tiresias by
-attained service; edf by deadline; laxity by deadline less the true duration. `drop` gives up jobs whose deadline is
-infeasible. greedy shares by first fit, matching by the server's decision.
-Law: the reference of a scheduler that shares has the same order, estimates and rights to preempt and drop.
-"""
+"""Makes every scheduler by its name (see `names`) and what it is told beside it."""
 
 import math
 from dataclasses import dataclass, replace
-from itertools import product
 
-from interfere.errors import InvalidInputError
 from interfere.protocols import Predictor
 from interfere.records import ObjectiveKind
 from interfere.records.cluster import DEFAULT_MIN_JOINT_THROUGHPUT, DEFAULT_RISK
 from interfere.sim.beliefs import Profiles
 from interfere.sim.cluster import Scheduler
+from interfere.sim.schedulers.deadline_planner import DeadlinePlanner
 from interfere.sim.schedulers.duration_estimates import Estimate, History, Oracle
 from interfere.sim.schedulers.greedy_sharing import GreedySharing
+from interfere.sim.schedulers.names import GREEDY, MATCHING, POLICY, POLICY_DEADLINES, SLOTS, ParsedName, parse_name
 from interfere.sim.schedulers.orders import EarliestDeadline, Fifo, LeastAttained, LeastLaxity, Order, ShortestFirst
 from interfere.sim.schedulers.placement import Sharing
-from interfere.sim.schedulers.planner import DeadlinePlanner, PlannedScheduler, PlannedSharing, ServerPlanner
+from interfere.sim.schedulers.planner import PlannedScheduler, PlannedSharing, ServerPlanner
 from interfere.sim.schedulers.preemptive import PreemptiveScheduler
-from interfere.sim.schedulers.queue import QueueScheduler
+from interfere.sim.schedulers.queue import Backfill, QueueScheduler
 from interfere.sim.schedulers.slot_admission import SlotAdmission
-
-ORDERS = ("fifo", "sjf", "qssf", "tiresias", "srtf", "edf", "laxity")
-PREEMPTIVE = ("tiresias", "srtf")  # orders whose schedulers stop running jobs
-ORACLE_ORDERS = ("sjf", "srtf", "laxity")  # know how long jobs will run, as no real scheduler does
-BACKFILL, DROP, GREEDY, MATCHING, SLOTS = "backfill", "drop", "greedy", "matching", "slots"
-POLICY, POLICY_DEADLINES, POLICY_NO_PROMISES = "policy", "policy-deadlines", "policy-no-promises"
-POLICIES = (POLICY, POLICY_DEADLINES, POLICY_NO_PROMISES)
-ALONE = "-alone"
-
-DEFAULT = (
-    "fifo",
-    "fifo+backfill",
-    "qssf+backfill",
-    "qssf+backfill+matching",
-    "sjf+backfill",
-    "sjf+backfill+greedy",
-    "sjf+backfill+matching",
-    "tiresias+backfill",
-    "tiresias+backfill+matching",
-    "srtf+backfill",
-    "srtf+backfill+matching",
-)
-DEADLINE_BASELINE = "edf+backfill+drop"  # the one to beat: what others are compared with where jobs have deadlines
-DEADLINE_DEFAULT = tuple(
-    name
-    for pair in (
-        *(
-            (name, f"{name}+{GREEDY}")
-            for name in (
-                "fifo+backfill",
-                "sjf+backfill",
-                "edf+backfill",
-                "laxity+backfill",
-                DEADLINE_BASELINE,
-                SLOTS,
-            )
-        ),
-        (POLICY_DEADLINES + ALONE, POLICY_DEADLINES),
-        (POLICY_NO_PROMISES + ALONE, POLICY_NO_PROMISES),
-    )
-    for name in pair
-)
-_FORMER_NAMES = {
-    "FIFO": "fifo+backfill",
-    "SJF": "sjf+backfill",
-    "EDF": "edf+backfill",
-    "least laxity": "laxity+backfill",
-    "EDF that drops": DEADLINE_BASELINE,
-    "slot admission": SLOTS,
-    "plan": POLICY_DEADLINES + ALONE,
-    "plan without promises": POLICY_NO_PROMISES + ALONE,
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,111 +30,30 @@ class SchedulerSettings:
     max_slowdown: float = math.nan  # on predicted slowdowns; NaN: none, as the server has it by default
     min_joint_throughput: float = DEFAULT_MIN_JOINT_THROUGHPUT  # a pair shares only above it
     max_shared_gpus: int | None = None  # larger jobs never share
-    guest_ends_first: bool = True  # only where no job is preempted: a preemptive scheduler gets its devices back anyway
+    guest_ends_first: bool = False  # only where no job is preempted: a preemptive scheduler gets devices back anyway
     whole_nodes: bool = True  # a job waits for as few nodes as it can do with; else it takes any free devices
     slice_s: float = 0.0  # a queue decides about sharing at most this often
     risk: float = DEFAULT_RISK  # of the server: probability with which a slowdown may pass its cap
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ParsedName:
-    """The words of a scheduler's name."""
-
-    head: str  # an order, `slots` or one of `POLICIES`
-    backfill: bool = False
-    drop: bool = False
-    sharing: str = ""  # greedy, matching or empty
-
-    @property
-    def is_policy(self) -> bool:
-        """Does the server decide everything?"""
-        return self.head in POLICIES
-
-    @property
-    def is_preemptive(self) -> bool:
-        """Does it stop running jobs?"""
-        return self.head in PREEMPTIVE
-
-    @property
-    def knows_durations(self) -> bool:
-        """Does it know how long jobs will run, as no real scheduler does?"""
-        return self.drop or self.is_policy or self.head in (*ORACLE_ORDERS, SLOTS)
-
-    @property
-    def uses_slices(self) -> bool:
-        """Does `slice_s` change what it decides?"""
-        return self.head in ORDERS and not self.is_preemptive and bool(self.sharing)
-
-    @property
-    def uses_whole_nodes(self) -> bool:
-        """Does `whole_nodes` change what it decides?"""
-        return not self.is_policy
-
-    @property
-    def uses_guest_ends_first(self) -> bool:
-        """Does `guest_ends_first` change what it decides?"""
-        return bool(self.sharing) and not self.is_preemptive
-
-
-def parse_name(name: str) -> ParsedName:
-    """The parts of a scheduler's name. Raises InvalidInputError for a name that is not in the registry."""
-    canonical = canonical_name(name)
-    if parsed := _REGISTRY.get(canonical):
-        return parsed
-    raise InvalidInputError(
-        "no such policy",
-        value=name,
-        remedy=f"{', '.join(f'{policy}[{ALONE}]' for policy in POLICIES)}, {SLOTS}[+{GREEDY} or +{MATCHING}], or "
-        f"ORDER[+{BACKFILL}][+{DROP}][+{GREEDY} or +{MATCHING}] with ORDER one of {', '.join(ORDERS)} "
-        f"({', '.join(PREEMPTIVE)} without +{DROP})",
-    )
-
-
-def canonical_name(name: str) -> str:
-    """The name in the registry; former names of schedulers of deadlines ("EDF that drops + sharing") are translated."""
-    former, _, sharing = name.partition(" + ")
-    if former not in _FORMER_NAMES or sharing not in ("", "sharing"):
-        return name
-    canonical = _FORMER_NAMES[former]
-    if not sharing:
-        return canonical
-    return canonical.removesuffix(ALONE) if canonical.endswith(ALONE) else f"{canonical}+{GREEDY}"
-
-
-def registered_names() -> tuple[str, ...]:
-    """All names of schedulers."""
-    return tuple(_REGISTRY)
-
-
-def reference_of(name: str) -> str:
-    """The same scheduler without sharing; empty for one that shares nothing."""
-    parsed = parse_name(name)
-    if not parsed.sharing:
-        return ""
-    return parsed.head + ALONE if parsed.is_policy else canonical_name(name).rpartition("+")[0]
-
-
-def deadline_baseline_of(name: str) -> str:
-    """The scheduler of deadlines that another is compared with: one that shares with one that shares."""
-    return f"{DEADLINE_BASELINE}+{GREEDY}" if parse_name(name).sharing else DEADLINE_BASELINE
-
-
 def make_scheduler(name: str, settings: SchedulerSettings) -> Scheduler:
     """A new scheduler. Raises InvalidInputError for a name that is not in the registry."""
     parsed = parse_name(name)
+    if parsed.one_gpu:
+        settings = replace(settings, max_shared_gpus=1)
     if parsed.is_policy:
         return _policy(parsed, settings)
     if parsed.is_preemptive:
         settings = replace(settings, guest_ends_first=False)
-    estimate: Estimate = Oracle() if parsed.head in (*ORACLE_ORDERS, SLOTS) else History()
-    sharing = _sharing(parsed.sharing, settings, estimate)
+    estimate: Estimate = Oracle() if parsed.is_oracle else History()
+    sharing = _sharing(parsed, settings, estimate)
     if parsed.head == SLOTS:
         return SlotAdmission(sharing=sharing, whole_nodes=settings.whole_nodes)
     order = _order(parsed.head, estimate)
     if parsed.is_preemptive:
         return PreemptiveScheduler(
             order=order,
-            backfill=parsed.backfill,
+            backfill=parsed.backfill is not Backfill.NONE,
             sharing=sharing,
             whole_nodes=settings.whole_nodes,
             estimate=estimate,
@@ -210,6 +65,7 @@ def make_scheduler(name: str, settings: SchedulerSettings) -> Scheduler:
         sharing=sharing,
         whole_nodes=settings.whole_nodes,
         slice_s=settings.slice_s,
+        estimate=estimate,
     )
 
 
@@ -249,8 +105,8 @@ def _server_planner(settings: SchedulerSettings, estimate: Estimate) -> ServerPl
     )
 
 
-def _sharing(name: str, settings: SchedulerSettings, estimate: Estimate) -> Sharing | None:
-    if name == GREEDY:
+def _sharing(parsed: ParsedName, settings: SchedulerSettings, estimate: Estimate) -> Sharing | None:
+    if parsed.sharing == GREEDY:
         return GreedySharing(
             predictor=settings.predictor,
             profiles=settings.profiles,
@@ -259,24 +115,7 @@ def _sharing(name: str, settings: SchedulerSettings, estimate: Estimate) -> Shar
             min_joint_throughput=settings.min_joint_throughput,
             max_shared_gpus=settings.max_shared_gpus,
             guest_ends_first=settings.guest_ends_first,
+            meet_deadlines=parsed.drop,
             estimate=estimate,
         )
-    return PlannedSharing(planner=_server_planner(settings, estimate)) if name == MATCHING else None
-
-
-def _registry() -> dict[str, ParsedName]:
-    names: dict[str, ParsedName] = {}
-    sharings = ("", GREEDY, MATCHING)
-    for head, backfill, drop, sharing in product(ORDERS, (False, True), (False, True), sharings):
-        if not (drop and head in PREEMPTIVE):
-            words = (head, BACKFILL if backfill else "", DROP if drop else "", sharing)
-            names["+".join(filter(None, words))] = ParsedName(head=head, backfill=backfill, drop=drop, sharing=sharing)
-    for sharing in sharings:
-        names["+".join(filter(None, (SLOTS, sharing)))] = ParsedName(head=SLOTS, backfill=True, sharing=sharing)
-    for head in POLICIES:
-        names[head] = ParsedName(head=head, backfill=True, sharing=MATCHING)
-        names[head + ALONE] = ParsedName(head=head, backfill=True)
-    return names
-
-
-_REGISTRY = _registry()
+    return PlannedSharing(planner=_server_planner(settings, estimate)) if parsed.sharing == MATCHING else None

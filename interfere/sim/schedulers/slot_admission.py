@@ -12,7 +12,7 @@ from interfere.policy.deadlines.admission import CapacityProfile, DeadlineDemand
 from interfere.records import Device
 from interfere.sim.cluster import Cluster, Decision, JobState, Start
 from interfere.sim.schedulers.deadlines import find_timely_devices, windows_from
-from interfere.sim.schedulers.placement import Sharing, add_start, find_devices, running_hosts
+from interfere.sim.schedulers.placement import Sharing, add_start, running_hosts
 from interfere.sim.world import LATE_S, SimDevice
 
 
@@ -66,7 +66,7 @@ class SlotAdmission:
     def _start_jobs(
         self, queue: Sequence[JobState], cluster: Cluster, capacity: "_FreeCapacity", admitted: Sequence[JobState]
     ) -> list[Start]:
-        free, starts = cluster.free_devices(), list[Start]()
+        free, starts = cluster.free.copy(), list[Start]()
         hosts = running_hosts(cluster) if self.sharing is not None else []
         blocked, unstarted = list[JobState](), list(admitted)
         node_gpus = cluster.node_gpus if self.whole_nodes else 0
@@ -74,7 +74,8 @@ class SlotAdmission:
             is_promised = state.job.id in self._promised
             devices = find_timely_devices(free, state, cluster, node_gpus)
             if not devices and is_promised:
-                devices = find_timely_devices(free, state, cluster, 0) or find_devices(free, state, 0)
+                devices = find_timely_devices(free, state, cluster, 0)
+                devices = devices or free.find(state.job.gpus, state.job.pools)
             others = [other for other in unstarted if other is not state]
             if devices and not is_promised and unstarted and not capacity.can_schedule_after(state, devices, others):
                 devices = ()
@@ -83,7 +84,7 @@ class SlotAdmission:
                 continue
             capacity.reserve(state, devices)
             unstarted = others
-            free = add_start(state, devices, free, starts, hosts)
+            add_start(state, devices, free, starts, hosts)
         if self.sharing is not None and blocked and hosts:
             starts += self.sharing.join(blocked, hosts, cluster)
         return starts

@@ -29,7 +29,12 @@ def result(*, remeasured: bool) -> QuickstartResult:
         workloads=NAMES,
         held_out=(("a", "c"),),
         table=Path("tables/quickstart"),
-        training={"champion": "gbdt", "folder": "models", "scores": {"pair": {"gbdt": {"mae": 0.031, "mape": 4.5}}}},
+        training={
+            "model": "gbdt",
+            "is_champion": True,
+            "folder": "models",
+            "scores": {"pair": {"gbdt": {"mae": 0.031, "mape": 4.5}}},
+        },
         model_version="v1",
         decision={"status": "OPTIMAL"},
         comparison=tuple(comparison),

@@ -96,7 +96,7 @@ def test_the_card_counts_explains_and_names_the_source() -> None:
 def test_sources_name_address_licence_and_digest_of_each_table() -> None:
     done = CliRunner().invoke(app, ["sources", "--json"])
     rows = json.loads(done.stdout)["sources"]
-    assert {row["kind"] for row in rows} == {"gavel", "philly", "lucid", "helios", "orion", "nsight"}
+    assert {row["kind"] for row in rows} == {"gavel", "philly", "lucid", "helios", "orion", "nsight", "parvagpu"}
     for row in rows:
         assert "https://" in row["upstream"]
         assert row["licence"]

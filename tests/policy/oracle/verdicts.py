@@ -36,12 +36,12 @@ class Tally:
         )
 
 
-def check_seeds(seeds: range) -> Tally:
+def check_seeds(seeds: range, cluster: type[RandomCluster] = RandomCluster, oracle_of: type[Oracle] = Oracle) -> Tally:
     """Plan the cluster of each seed and compare the plan with every placement."""
     tally = Tally()
     for seed in seeds:
-        drawn = RandomCluster(seed)
-        oracle = Oracle(drawn)
+        drawn = cluster(seed)
+        oracle = oracle_of(drawn)
         tally.clusters += 1
         if oracle.costs.is_near:
             tally.undecided += 1

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from interfere.policy.decide import decide
+from interfere.predict.groups import composed_slowdown
 from interfere.records import (
     ActionKind,
     Job,
@@ -78,9 +79,8 @@ def test_only_movable_jobs_move_and_devices_with_young_residents_are_left_alone(
         if action.kind in (ActionKind.MOVE, ActionKind.KEEP):
             others = [one for one in after[action.device_id] if one != action.job_id]
             assert action.partner_id == (others[0] if len(others) == 1 else "")
-            expected = math.prod(
-                world.table[world.jobs[action.job_id].workload, world.jobs[one].workload] for one in others
-            )
+            beside = [world.table[world.jobs[action.job_id].workload, world.jobs[one].workload] for one in others]
+            expected = composed_slowdown(beside) if beside else 1.0
             assert action.slowdown == pytest.approx(expected, rel=1e-5)
 
 

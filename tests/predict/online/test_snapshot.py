@@ -1,6 +1,8 @@
 """Law: a snapshot of an online model answers as the model did when it was taken, whatever the model learns later."""
 
+import gc
 import time
+import weakref
 from pathlib import Path
 
 import numpy as np
@@ -62,3 +64,21 @@ def test_taking_a_snapshot_costs_by_the_jobs_and_not_by_the_windows(tmp_path: Pa
         model.snapshot()
         taken_s.append(time.perf_counter() - start_s)
     assert min(taken_s) < 0.002
+
+
+def test_a_snapshot_that_nobody_reads_is_freed_at_once(tmp_path: Path) -> None:
+    """Each window makes one. In cycles they pile up until the collector stops all threads to look for them."""
+    model = load_served_model(publish(tmp_path / "model")).untaught()
+    model.observe(window("one", "infer", "gemm", slowdown=2.0), resolve)
+    gc.disable()
+    try:
+        snapshot = model.snapshot()
+        answers(snapshot)
+        freed = weakref.ref(snapshot)
+        del snapshot
+        assert freed() is None
+        freed = weakref.ref(model)
+        del model
+        assert freed() is None
+    finally:
+        gc.enable()

@@ -98,6 +98,7 @@ def test_a_static_profile_joins_a_measured_one_without_changing_it() -> None:
 
 
 # Parameters in millions: of the papers and reference ports, or summed by hand from the layers' shapes.
+@pytest.mark.journey
 @pytest.mark.parametrize(
     ("name", "millions"),
     [

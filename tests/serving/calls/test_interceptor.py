@@ -35,9 +35,8 @@ def channel(metrics: Metrics) -> Iterator[grpc.Channel]:
         "Divide": grpc.unary_unary_rpc_method_handler(divide),
         "Count": grpc.unary_stream_rpc_method_handler(count),
     }
-    interceptor = CallInterceptor(
-        metrics, Executors(Settings()), threading.Event(), slow_call_s=1.0, max_message_bytes=2**22
-    )
+    stopping = threading.Event()
+    interceptor = CallInterceptor(metrics, Executors(Settings(), stopping), stopping, slow_call_s=1.0)
     server = grpc.server(ThreadPoolExecutor(2), interceptors=[interceptor])
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("t.S", handlers),))
     port = server.add_insecure_port("127.0.0.1:0")
@@ -45,6 +44,7 @@ def channel(metrics: Metrics) -> Iterator[grpc.Channel]:
     with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
         yield channel
     server.stop(None).wait()
+    stopping.set()
 
 
 def test_the_cause_stays_in_the_log(channel: grpc.Channel, metrics: Metrics, caplog: pytest.LogCaptureFixture) -> None:

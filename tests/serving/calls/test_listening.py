@@ -8,6 +8,7 @@ import time
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
@@ -15,6 +16,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from interfere.client import PolicyClient
 from interfere.config import Settings
+from interfere.errors import UnavailableError
 from interfere.v1 import policy_pb2 as pb
 from interfere.v1 import policy_pb2_grpc as rpc
 from serving.calls.health import NOT_SERVING, SERVING
@@ -36,7 +38,12 @@ def test_until_calls_are_let_in_health_alone_answers(settings: Settings) -> None
         assert (alive, ready) == (SERVING, NOT_SERVING)
         with pytest.raises(grpc.RpcError) as refused:
             rpc.PolicyServiceStub(channel).GetModel(pb.GetModelRequest(), timeout=5.0)
-        assert refused.value.code() is grpc.StatusCode.UNAVAILABLE  # type: ignore[attr-defined]
+        error: Any = refused.value
+        assert error.code() is grpc.StatusCode.UNAVAILABLE
+        assert ("grpc-retry-pushback-ms", "1000") in error.trailing_metadata()
+        with PolicyClient(f"127.0.0.1:{listening.port}") as client, pytest.raises(UnavailableError) as caught:
+            client.model()
+        assert caught.value.retry_after_s == 1.0
 
 
 def test_a_server_that_starts_is_alive_and_not_ready(model_folder: Path, tmp_path: Path) -> None:

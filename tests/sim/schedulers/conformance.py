@@ -21,7 +21,7 @@ import pytest
 from interfere.sim.beliefs import MatrixPredictor
 from interfere.sim.cluster import Cluster, Decision, Scheduler, Start, Truth
 from interfere.sim.replay import Replayed, replay
-from interfere.sim.schedulers.registry import ParsedName
+from interfere.sim.schedulers.names import ParsedName
 from interfere.sim.world import World
 
 

@@ -9,7 +9,8 @@ import pytest
 from interfere.sim.beliefs import true_beliefs
 from interfere.sim.cluster import Scheduler
 from interfere.sim.edge_world import EdgeSetting, draw_deadlines, edge_beliefs, edge_truth, with_deadlines
-from interfere.sim.schedulers.registry import SchedulerSettings, make_scheduler, parse_name, registered_names
+from interfere.sim.schedulers.names import parse_name, registered_names
+from interfere.sim.schedulers.registry import SchedulerSettings, make_scheduler
 from interfere.sim.truth import TableTruth
 from interfere.sim.world import HOUR_S, SimDevice, SimJob, World
 from tests.sim.schedulers.conformance import Contract, check_scheduler
@@ -110,7 +111,7 @@ def test_the_worlds_make_schedulers_do_everything() -> None:
             bool(np.isfinite(replayed.promised_s).any()),
         )
 
-    assert all(done("srtf+backfill+greedy", gangs())[:2])
+    assert all(done("srtf+first-fit+greedy", gangs())[:2])
     for name in ("slots+greedy", "policy-deadlines"):
         assert all(done(name, deadlines())[k] for k in (0, 2, 3))
-    assert done("fifo+backfill", edge())[1]
+    assert done("fifo+first-fit", edge())[1]

@@ -1,5 +1,8 @@
 """Names of schedulers, and what the schedulers of slowdowns do."""
 
+import math
+
+import numpy as np
 import pytest
 
 from interfere.errors import InvalidInputError
@@ -9,20 +12,15 @@ from interfere.sim.cluster import Cluster, Decision
 from interfere.sim.replay import replay
 from interfere.sim.schedulers.duration_estimates import History
 from interfere.sim.schedulers.learning import LearningScheduler
+from interfere.sim.schedulers.names import canonical_name, parse_name, reference_of, registered_names
 from interfere.sim.schedulers.orders import Fifo, LeastAttained
+from interfere.sim.schedulers.planner import PlannedSharing, ServerPlanner
 from interfere.sim.schedulers.preemptive import PreemptiveScheduler
 from interfere.sim.schedulers.queue import QueueScheduler
-from interfere.sim.schedulers.registry import (
-    SchedulerSettings,
-    canonical_name,
-    make_scheduler,
-    parse_name,
-    reference_of,
-    registered_names,
-)
+from interfere.sim.schedulers.registry import SchedulerSettings, make_scheduler
 from interfere.sim.truth import TableTruth
 from interfere.sim.world import World
-from tests.sim.small_worlds import MODE, USUAL, job, sharings, truth, world
+from tests.sim.small_worlds import MODE, NAMES, USUAL, job, sharings, truth, world
 
 KNOWN = true_beliefs(USUAL)
 SETTINGS = SchedulerSettings(predictor=KNOWN, profiles=KNOWN.profiles, mode=MODE)
@@ -43,9 +41,9 @@ def test_the_reference_shares_nothing_and_is_registered(policy: str) -> None:
 @pytest.mark.parametrize(
     ("former", "name"),
     [
-        ("FIFO", "fifo+backfill"),
-        ("EDF that drops + sharing", "edf+backfill+drop+greedy"),
-        ("least laxity", "laxity+backfill"),
+        ("FIFO", "fifo+first-fit"),
+        ("EDF that drops + sharing", "edf+first-fit+drop+greedy"),
+        ("least laxity", "laxity+first-fit"),
         ("slot admission + sharing", "slots+greedy"),
         ("plan", "policy-deadlines-alone"),
         ("plan + sharing", "policy-deadlines"),
@@ -143,7 +141,7 @@ def test_observations_change_the_next_decision() -> None:
     def slow(learn: bool) -> float:
         predictor = OnlineModel(hopeful) if learn else hopeful
         settings = SchedulerSettings(predictor=predictor, profiles=hopeful.profiles, mode=MODE, max_slowdown=1.5)
-        scheduler = make_scheduler("fifo+backfill+greedy", settings)
+        scheduler = make_scheduler("fifo+first-fit+greedy", settings)
         if isinstance(predictor, OnlineModel):
             scheduler = LearningScheduler(scheduler, predictor, hopeful.profiles, MODE)
         done = replay(made, TableTruth([bad]), scheduler)
@@ -152,3 +150,27 @@ def test_observations_change_the_next_decision() -> None:
         return float(done.completion_s.mean())
 
     assert slow(learn=True) < slow(learn=False) - 100
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_the_plan_of_one_job_is_the_servers(seed: int) -> None:
+    """One waiting job and several hosts: its host by the short cut costs as much as the one that the server chooses."""
+    rng = np.random.default_rng(seed)
+    slowdowns = np.exp(rng.uniform(0.0, 0.8, (3, 3)))
+    table = truth(*(tuple(row) for row in slowdowns.tolist()))
+    known = true_beliefs(table)
+    jobs = [job(f"h{k}", 0, 100, str(rng.choice(NAMES))) for k in range(4)]
+    made = world(*jobs, job("guest", 1, 10, str(rng.choice(NAMES))), count=4)
+    names = {one.id: one.workload for one in made.jobs}
+
+    def costs_and_decisions(max_slowdown: float) -> tuple[list[float], int]:
+        planner = ServerPlanner(predictor=known, profiles=known.profiles, mode=MODE, max_slowdown=max_slowdown)
+        scheduler = QueueScheduler(order=Fifo(), sharing=PlannedSharing(planner=planner))
+        first = next(s for s in replay(made, TableTruth([table]), scheduler).spans if s.job_id == "guest")
+        sides = [table.index[names["guest"]], table.index[names[first.partner_id]]] if first.partner_id else []
+        return [float(table.table[np.ix_(sides, sides)].sum())], planner.decisions
+
+    (cost, asked), (by_server, asked_server) = costs_and_decisions(math.nan), costs_and_decisions(100.0)
+    assert cost == by_server
+    assert asked == 0
+    assert asked_server >= bool(cost[0])  # a cap that forbids nothing: the server was asked

@@ -13,7 +13,7 @@ from interfere.predict.onnx import load_model
 from interfere.records import PairBatch, PairMeasurement, PairStatus
 from tests.tables import matrix_batch
 from tests.training.worlds import measurement, profile
-from training.candidates import Candidates
+from training.candidates import GATE, Candidates
 from training.dataset import METRIC, build_dataset
 from training.evaluation.cross_validation import evaluate_models
 from training.evaluation.feasibility_auc import out_of_fold_auc
@@ -91,6 +91,7 @@ def test_the_served_model_answers_with_the_learned_probability(tmp_path: Path) -
         evaluations=evaluations,
         scores=(),
         champion="mean",
+        selected_by=GATE,
         seed=0,
     )
     made = build_publication(candidates, source, encoder)

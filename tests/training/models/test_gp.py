@@ -71,7 +71,7 @@ def test_absent_facts_and_a_single_job_can_be_fitted() -> None:
 
 def test_the_gaussian_process_outweighs_the_trees_for_known_jobs_and_not_for_novel_ones() -> None:
     assert gp_weight(np.array([0.0, 0.05, 0.125, 0.2, 1.0])).tolist() == pytest.approx(
-        [KNOWN, KNOWN, 0.5, NOVEL, NOVEL]
+        [KNOWN, KNOWN, (KNOWN + NOVEL) / 2, NOVEL, NOVEL]
     )
 
 

@@ -48,8 +48,9 @@ def run(*arguments: object) -> dict[str, object]:
 
 
 def test_scores_and_the_same_ones_from_saved_draws(trace_folder: Path, small_folder: Path, tmp_path: Path) -> None:
-    names = ("edf+backfill", "edf+backfill+drop+greedy", "policy-deadlines")
+    names = ("edf+first-fit", "edf+first-fit+drop+greedy", "policy-deadlines")
     words = [trace_folder, "--truth", small_folder, *(word for name in names for word in ("--policy", name))]
+    words += ["--most-shared-gpus", 2]
     first = run(*words, "--deadlines", "loose", "--seed", 3, "--out", tmp_path)
     assert list(first["schedulers"]) == list(names)
     assert first["draws_file"] == str(tmp_path / "deadlines.json")
@@ -59,6 +60,7 @@ def test_scores_and_the_same_ones_from_saved_draws(trace_folder: Path, small_fol
     again = run(*words, "--deadlines", tmp_path / "deadlines.json")
     assert again["schedulers"] == first["schedulers"]
     former = [trace_folder, "--truth", small_folder, "--policy", "EDF", "--policy", "plan + sharing"]
+    former += ["--most-shared-gpus", 2]
     renamed = run(*former, "--deadlines", tmp_path / "deadlines.json")
     assert renamed["schedulers"] == {name: first["schedulers"][name] for name in (names[0], names[2])}
     more = run(*words, "--deadlines", tmp_path / "deadlines.json", "--added")
@@ -69,20 +71,20 @@ def test_scores_and_the_same_ones_from_saved_draws(trace_folder: Path, small_fol
 
 
 def test_a_report_with_tables_and_plots(trace_folder: Path, small_folder: Path, tmp_path: Path) -> None:
-    names = ("edf+backfill", "edf+backfill+drop", "slots")
+    names = ("edf+first-fit", "edf+first-fit+drop", "slots")
     policies = [word for name in names for word in ("--policy", name)]
-    words = [trace_folder, "--truth", small_folder, "--deadlines", "usual", "--draws", 2, "--out", tmp_path, *policies]
+    words = [trace_folder, "--truth", small_folder, "--deadlines", "usual", "--out", tmp_path, *policies]
     document = run(*words)
     written = ["deadlines.json", "jobs.parquet", "report.html", "runs.csv"]
     assert sorted(path.name for path in tmp_path.iterdir()) == written
     assert sorted(Path(path).name for path in document["files"]) == written
     page = (tmp_path / "report.html").read_text()
     assert page.count("data:image/png;base64,") == 3
-    assert "Deadline satisfaction, 95 % interval over 3 traces" in page
+    assert "Deadline satisfaction" in page
     assert "Worlds with deadlines and edge devices" in page
     with (tmp_path / "runs.csv").open() as file:
         rows = list(csv.DictReader(file))
-    assert len(rows) == 3 * 3
+    assert len(rows) == 3
     jobs = pq.read_table(tmp_path / "jobs.parquet").to_pandas()
     for line in document["deadlines"]:
         own = jobs[jobs.policy == line["policy"]]
@@ -90,9 +92,9 @@ def test_a_report_with_tables_and_plots(trace_folder: Path, small_folder: Path, 
         met = (own.ended_s <= own.deadline_s + 1e-6)[own.deadline_s.notna()]
         assert met.sum() == line["score"]["met"]
         assert own.promised_s.notna().sum() == line["score"]["promised"]
-        satisfaction = [float(row["satisfaction"]) for row in rows if row["policy"] == line["policy"]]
-        assert line["satisfaction"]["mean"] == pytest.approx(np.mean(satisfaction))
-        assert line["satisfaction"]["traces"] == 3
+        (satisfaction,) = (float(row["satisfaction"]) for row in rows if row["policy"] == line["policy"])
+        assert line["satisfaction"]["mean"] == pytest.approx(satisfaction)
+        assert line["satisfaction"]["interval"]["low"] is None  # of one day nothing follows for others
     assert document["verdicts"][0].startswith("most deadlines met of all: ")
     assert document["stable"] == document["overloaded"] == []
 
@@ -102,7 +104,7 @@ def test_a_trace_that_does_not_say_when_it_began_begins_at_midnight(
 ) -> None:
     timeless = replace(read_trace(trace_folder), start_s=math.nan)
     write_trace(tmp_path / "timeless", timeless)
-    words = ["--truth", small_folder, "--deadlines", "usual", "--policy", "fifo+backfill"]
+    words = ["--truth", small_folder, "--deadlines", "usual", "--policy", "fifo+first-fit"]
     assert any("midnight" in note for note in run(tmp_path / "timeless", *words)["notes"])
     assert not any("midnight" in note for note in run(trace_folder, *words)["notes"])
 

@@ -16,7 +16,7 @@ from interfere.errors import InvalidInputError
 from interfere.records import PairMeasurement
 from training.commands.replay import app
 
-QUEUE, PREEMPTIVE, UNSHARED = "edf+backfill+greedy", "srtf+backfill+greedy", "edf+backfill"
+QUEUE, PREEMPTIVE, UNSHARED = "edf+first-fit+greedy", "srtf+first-fit+greedy", "edf+first-fit"
 PLAIN, DEADLINES = (), ("--deadlines", "usual")
 
 
@@ -34,7 +34,7 @@ BOTH = (PLAIN, DEADLINES)
 CASES = {
     "trace": Case(first="{trace}", second="{other_trace}"),
     "truth": Case(first="--truth {truth}", second="--truth {two_types} --device-type slow --mode timeslice"),
-    "policy": Case(first=f"--policy {UNSHARED}", second="--policy fifo+backfill"),
+    "policy": Case(first=f"--policy {UNSHARED}", second="--policy fifo+first-fit"),
     "policy, unknown": Case(first="", second="--policy best", refused=BOTH),
     "predict": Case(first="--cap 9", second="--cap 9 --predict mean"),
     "predict, no policy shares": Case(
@@ -61,6 +61,14 @@ CASES = {
         first=f"--policy {UNSHARED}", second=f"--policy {UNSHARED} --most-shared-gpus 1", refused=BOTH
     ),
     "fill": Case(first="--truth {gaps}", second="--truth {gaps} --fill"),
+    "unknown": Case(first="--truth {without_one}", second="--truth {without_one} --unknown median"),
+    "unknown, at worst": Case(
+        first="--truth {without_one} --unknown median", second="--truth {without_one} --unknown worst"
+    ),
+    "unknown, no policy shares": Case(
+        first=f"--policy {UNSHARED}", second=f"--policy {UNSHARED} --unknown worst", refused=BOTH
+    ),
+    "unknown, a model": Case(first="", second="--predict model --unknown worst", refused=BOTH),
     "device_type": Case(
         first="--truth {two_types} --mode timeslice --device-type fast",
         second="--truth {two_types} --mode timeslice --device-type slow",
@@ -80,7 +88,9 @@ CASES = {
     "any_node": Case(first="--policy fifo --any-node", second="--policy fifo --whole-nodes"),
     "any_node, the server decides": Case(first="--policy policy", second="--policy policy --any-node", refused=BOTH),
     "load": Case(first="", second="--load 0.5"),
-    "draws": Case(first="", second="--draws 2"),
+    "draws": Case(first="{two_days}", second="{two_days} --draws 2"),
+    "draws, one day": Case(first="", second="--draws 2", refused=BOTH),
+    "tie_draws": Case(first="--policy fifo --tie-draws 0", second="--policy fifo --tie-draws 2"),
     "checkpoint_s": Case(
         first=f"--policy {PREEMPTIVE}",
         second=f"--policy {PREEMPTIVE} --checkpoint-s 900",
@@ -108,6 +118,10 @@ def inputs(small: Table, tmp_path_factory: pytest.TempPathFactory) -> dict[str, 
     names = [job.workload for job in small.jobs]
     write_trace(folder / "trace", morning(names, seed=0))
     write_trace(folder / "other_trace", morning(names, seed=1))
+    long = morning(names, seed=2)
+    write_trace(
+        folder / "two_days", replace(long, jobs=tuple(replace(job, arrival_s=8 * job.arrival_s) for job in long.jobs))
+    )
     write_trace(folder / "bare_trace", replace(morning(names, seed=0), clusters=()))
     unmeasured = set(names[:2])
     gaps = tuple(pair for pair in small.pairs if not unmeasured & {pair.victim, pair.neighbour})
@@ -126,6 +140,11 @@ def inputs(small: Table, tmp_path_factory: pytest.TempPathFactory) -> dict[str, 
     for table in (
         replace(small, name="truth"),
         Table(name="gaps", jobs=small.jobs, pairs=gaps),
+        Table(
+            name="without_one",
+            jobs=tuple(job for job in small.jobs if job.workload != names[0]),
+            pairs=tuple(pair for pair in small.pairs if names[0] not in (pair.victim, pair.neighbour)),
+        ),
         Table(name="two_types", jobs=jobs, pairs=pairs),
     ):
         (folder / table.name).mkdir()

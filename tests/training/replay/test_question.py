@@ -53,7 +53,7 @@ def test_from_folders_to_a_report(trace_folder: Path, small_folder: Path, tmp_pa
             "--truth",
             str(small_folder),
             "--policy",
-            "sjf+backfill+matching",
+            "sjf+first-fit+matching",
             "--policy",
             "fifo",
             "--draws",
@@ -65,10 +65,14 @@ def test_from_folders_to_a_report(trace_folder: Path, small_folder: Path, tmp_pa
     )
     assert ran.exit_code == 0, ran.output
     found = json.loads(ran.stdout)
-    assert [line["policy"] for line in found["stable"]] == ["sjf+backfill", "sjf+backfill+matching", "fifo"]
+    names = ["sjf+first-fit", "sjf+first-fit+matching+one-gpu", "sjf+first-fit+matching", "fifo"]
+    assert [line["policy"] for line in found["stable"]] == names
+    assert found["notes"][0].startswith("truth covers 100.0% of the trace's jobs and 100.0% of its GPU hours; ")
+    assert found["coverage"]["known_gang_jobs"] > 0
     assert found["overloaded"][0]["score"]["jobs"] == 40
     assert any("clipped at 1" in note for note in found["notes"])
-    assert found["stable"][1]["change"]["traces"] == 2
+    assert found["stable"][2]["change"]["spread"]["population"] == "2 traces"
+    assert found["stable"][2]["change"]["interval"]["population"] == "mean over 3 recorded days"
     best = min(found["stable"], key=lambda line: line["score"]["mean_completion_s"])
     assert found["verdicts"][0].startswith(f"soonest of all: {best['policy']}, ")
     assert [verdict.partition(":")[0] for verdict in found["verdicts"][1:]] == [
@@ -78,12 +82,12 @@ def test_from_folders_to_a_report(trace_folder: Path, small_folder: Path, tmp_pa
     assert all(": fifo, " in verdict for verdict in found["verdicts"][1:])
     with (out / "runs.csv").open() as file:
         rows = list(csv.DictReader(file))
-    assert len(rows) == 2 * 2 * 3
-    assert {row["policy"] for row in rows} == {"sjf+backfill", "sjf+backfill+matching", "fifo"}
+    assert len(rows) == 2 * 2 * 4
+    assert {row["policy"] for row in rows} == set(names)
     jobs = pq.read_table(out / "jobs.parquet").to_pandas()
-    assert len(jobs) == 160 * 3
+    assert len(jobs) == 160 * 4
     fifo = jobs[(jobs.policy == "fifo") & (jobs.world == "calm")]
-    mean = found["stable"][2]["score"]["mean_completion_s"]
+    mean = found["stable"][3]["score"]["mean_completion_s"]
     assert (fifo.ended_s - fifo.arrival_s).mean() == pytest.approx(mean)
     page = (out / "report.html").read_text()
     assert page.count("data:image/png;base64,") == 4
@@ -94,10 +98,10 @@ def test_from_folders_to_a_report(trace_folder: Path, small_folder: Path, tmp_pa
 
 def test_a_table_for_people(trace_folder: Path, small_folder: Path) -> None:
     ran = CliRunner().invoke(
-        app, [str(trace_folder), "--truth", str(small_folder), "--policy", "srtf+backfill+greedy", "--any-node"]
+        app, [str(trace_folder), "--truth", str(small_folder), "--policy", "srtf+first-fit+greedy", "--any-node"]
     )
     assert ran.exit_code == 0, ran.output
-    assert "srtf+backfill+greedy" in ran.stdout
+    assert "srtf+first-fit+greedy" in ran.stdout
     assert "Overloaded worlds" in ran.stdout
     assert "mean completion" in ran.stderr
     assert max(map(len, ran.stdout.splitlines())) <= 80
@@ -107,47 +111,50 @@ def test_a_table_for_people(trace_folder: Path, small_folder: Path) -> None:
 def test_decided_by_a_model(trace_folder: Path, small_folder: Path, online: bool) -> None:
     answer = answer_question(
         Question(
-            trace=trace_folder, truth=small_folder, policies=("fifo+backfill+greedy",), predict="model", online=online
+            trace=trace_folder, truth=small_folder, policies=("fifo+first-fit+greedy",), predict="model", online=online
         )
     )
     assert "pairs hidden" in answer.notes[-1]
-    assert answer.study.stable[1].score.pairs > 0
+    assert answer.study.stable[-1].score.pairs > 0
 
 
 def test_what_is_believed_decides(trace_folder: Path, small_folder: Path) -> None:
     """An error and ignorance make other pairs; a cap of 1 makes none."""
 
     def asked(**rest: object) -> float:
-        question = Question(trace=trace_folder, truth=small_folder, policies=("sjf+backfill+matching",), **rest)  # type: ignore[arg-type]
-        return answer_question(question).study.stable[1].score.mean_completion_s
+        question = Question(trace=trace_folder, truth=small_folder, policies=("sjf+first-fit+matching",), **rest)  # type: ignore[arg-type]
+        return answer_question(question).study.stable[-1].score.mean_completion_s
 
     known = asked()
     assert asked(predict="mean", cap=9.0) != known
     assert asked(error=0.5) != known
     assert asked(most_shared_gpus=1) != known
     capped = answer_question(
-        Question(trace=trace_folder, truth=small_folder, policies=("sjf+backfill+matching",), cap=1.0)
+        Question(trace=trace_folder, truth=small_folder, policies=("sjf+first-fit+matching",), cap=1.0)
     )
-    assert capped.study.stable[1].score.pairs == 0
+    assert capped.study.stable[-1].score.pairs == 0
 
 
-def test_guests_end_first_where_gangs_wait(trace_folder: Path, small_folder: Path) -> None:
-    common = {"trace": trace_folder, "truth": small_folder, "policies": ("fifo+backfill+greedy",)}
-    ruled, stays = answer_question(Question(**common)), answer_question(Question(**common, guest_may_stay=True))
+def test_guests_end_first_only_where_asked(trace_folder: Path, small_folder: Path) -> None:
+    common = {"trace": trace_folder, "truth": small_folder, "policies": ("fifo+first-fit+greedy",)}
+    stays, ruled = answer_question(Question(**common)), answer_question(Question(**common, guest_may_stay=False))
     assert any("guests end first" in note for note in ruled.notes)
     assert not any("guests end first" in note for note in stays.notes)
-    assert ruled.study.stable[1].score.pairs < stays.study.stable[1].score.pairs
+    assert ruled.study.stable[-1].score.pairs < stays.study.stable[-1].score.pairs
 
 
 def test_loads_and_devices_of_a_trace_without(trace_folder: Path, small_folder: Path, tmp_path: Path) -> None:
     jobs = tuple(TraceJob(job_id=f"{k}", workload="gemm", arrival_s=k, gpus=1, duration_s=5) for k in range(20))
     write_trace(tmp_path / "bare", JobTrace(name="bare", jobs=jobs))
     common = {"trace": tmp_path / "bare", "truth": small_folder, "policies": ("fifo",)}
-    found = answer_question(Question(**common, gpus=4, per_node=2, load=0.5, draws=1))
+    for option in ({"draws": 1}, {"tie_draws": 2}):  # within one day, no two together
+        with pytest.raises(InvalidInputError, match="would change nothing"):
+            answer_question(Question(**common, gpus=4, **option))
+    found = answer_question(Question(**common, gpus=4, per_node=2, load=0.5))
     assert found.study.runs[0].load == pytest.approx(0.5)
     assert found.study.runs[0].world == "all"
     answer = answer_question(Question(**common, gpus=4, per_node=2, fill=True))
-    assert "0 filled by a model" in answer.notes[0]  # nothing was missing
+    assert any("0 filled by a model" in note for note in answer.notes)  # nothing was missing
     with pytest.raises(InvalidInputError, match="which devices"):
         answer_question(Question(**common))
     with pytest.raises(InvalidInputError, match="do not fill"):

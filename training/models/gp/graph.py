@@ -26,10 +26,9 @@ class JobSpaceGraph(nn.Module):  # type: ignore[misc]  # torch is Any to the che
         distance = squared_norm + self.squared_norm - 2.0 * (coordinates @ self.points.T)
         return torch.exp(-0.5 * distance.clamp(min=0.0))
 
-    def novelty(self, jobs: Tensor) -> Tensor:
-        """Novelty of each job: float64[n] in [0, 1] of float32[n, F]."""
-        kernel = self.kernel(jobs)
-        return (1.0 - ((kernel @ self.inverse) * kernel).sum(1)).clamp(0.0, 1.0)
+    def familiarity(self, kernel: Tensor) -> Tensor:
+        """1 - novelty of each job: float64[n] in [0, 1] of its kernel row, float64[n, m]."""
+        return ((kernel @ self.inverse) * kernel).sum(1).clamp(0.0, 1.0)
 
 
 class GpGraph(nn.Module):  # type: ignore[misc]  # torch is Any to the checker
@@ -49,11 +48,18 @@ class GpPairGraph(GpGraph):
 
     def forward(self, pairs: Tensor, victim: Tensor, neighbour: Tensor, domain: Tensor) -> Tensor:
         """log_slowdown float32[p]."""
+        return self.predict(pairs, victim, neighbour, domain)[0]
+
+    def predict(
+        self, pairs: Tensor, victim: Tensor, neighbour: Tensor, domain: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """(log slowdown float32[p], interaction kernels of victims and of neighbours float64[p, m])."""
         victims, neighbours = pairs[:, : self.job_columns], pairs[:, self.job_columns : 2 * self.job_columns]
-        interactions = ((self.interaction.kernel(victims) @ self.both) * self.interaction.kernel(neighbours)).sum(1)
+        victim_kernel, neighbour_kernel = self.interaction.kernel(victims), self.interaction.kernel(neighbours)
+        interactions = ((victim_kernel @ self.both) * neighbour_kernel).sum(1)
         main_effects = self.main.kernel(victims) @ self.victim + self.main.kernel(neighbours) @ self.neighbour
         identities = self.own[domain, victim] + self.from_neighbour[domain, neighbour]
-        return (self.level[domain] + main_effects + interactions + identities).float()
+        return (self.level[domain] + main_effects + interactions + identities).float(), victim_kernel, neighbour_kernel
 
 
 class WeightedGpPairGraph(GpPairGraph):
@@ -61,19 +67,19 @@ class WeightedGpPairGraph(GpPairGraph):
 
     def forward(self, pairs: Tensor, victim: Tensor, neighbour: Tensor, domain: Tensor) -> tuple[Tensor, Tensor]:
         """weight · log_slowdown and 1 - weight, float32[p] each."""
-        victims, neighbours = pairs[:, : self.job_columns], pairs[:, self.job_columns : 2 * self.job_columns]
-        familiarity = (1.0 - self.interaction.novelty(victims)) * (1.0 - self.interaction.novelty(neighbours))
+        log_slowdown, victims, neighbours = self.predict(pairs, victim, neighbour, domain)
+        familiarity = self.interaction.familiarity(victims) * self.interaction.familiarity(neighbours)
         weight = gp_weight(1.0 - familiarity).float()
-        return weight * super().forward(pairs, victim, neighbour, domain), 1.0 - weight
+        return weight * log_slowdown, 1.0 - weight
 
 
-class GpMatrixGraph(GpGraph):
-    """`matrix.onnx` of the Gaussian process."""
+class GpMatrix(GpGraph):
+    """What both matrix graphs below compute."""
 
-    def forward(
+    def predict(
         self, victims: Tensor, victim_id: Tensor, neighbours: Tensor, neighbour_id: Tensor, domain: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        """log_victim, log_neighbour: float32[v, n] each."""
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """(log_victim, log_neighbour, interaction kernels of victims float64[v, m] and of neighbours float64[n, m])."""
         rows, columns = self.main.kernel(victims), self.main.kernel(neighbours)
         row_interactions, column_interactions = self.interaction.kernel(victims), self.interaction.kernel(neighbours)
         level = self.level[domain]
@@ -84,4 +90,27 @@ class GpMatrixGraph(GpGraph):
         )
         log_victim = victim_main + row_interactions @ self.both @ column_interactions.T + level
         log_neighbour = neighbour_main + row_interactions @ self.both.T @ column_interactions.T + level
-        return log_victim.float(), log_neighbour.float()
+        return log_victim.float(), log_neighbour.float(), row_interactions, column_interactions
+
+
+class GpMatrixGraph(GpMatrix):
+    """`matrix.onnx` of the Gaussian process."""
+
+    def forward(
+        self, victims: Tensor, victim_id: Tensor, neighbours: Tensor, neighbour_id: Tensor, domain: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """log_victim, log_neighbour: float32[v, n] each."""
+        return self.predict(victims, victim_id, neighbours, neighbour_id, domain)[:2]
+
+
+class WeightedGpMatrixGraph(GpMatrix):
+    """The same term of the ensemble's weighted sum as `WeightedGpPairGraph`, in both directions of a matrix."""
+
+    def forward(
+        self, victims: Tensor, victim_id: Tensor, neighbours: Tensor, neighbour_id: Tensor, domain: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """weight · log_victim, weight · log_neighbour and 1 - weight, float32[v, n] each."""
+        log_victim, log_neighbour, rows, columns = self.predict(victims, victim_id, neighbours, neighbour_id, domain)
+        familiarity = self.interaction.familiarity(rows)[:, None] * self.interaction.familiarity(columns)
+        weight = gp_weight(1.0 - familiarity).float()
+        return weight * log_victim, weight * log_neighbour, 1.0 - weight

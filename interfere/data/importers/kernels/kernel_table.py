@@ -27,6 +27,7 @@ class KernelLaunch:
 
     name: str
     duration_s: float
+    gap_s: float = NAN  # until the next launch on the device
     grid: tuple[int, ...] = ()
     block: tuple[int, ...] = ()
     bytes: float = NAN
@@ -70,6 +71,7 @@ def _kernel_stat(launches: list[KernelLaunch], steps: int) -> KernelStat:
     return KernelStat(
         name=bounded_name(first.name),
         mean_s=fmean(durations_s),
+        gap_s=_mean_of_known([launch.gap_s for launch in launches]),
         sd_s=stdev(durations_s) if len(durations_s) > 1 else NAN,
         count=len(launches) / steps,
         grid=first.grid,

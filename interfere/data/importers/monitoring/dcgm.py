@@ -1,6 +1,7 @@
 """Imports DCGM exporter metrics of a site, from saved answers of Prometheus range queries.
 
-Each job (a pod, or what a label `--by` names) gets a profile from the windows in which it held its device alone.
+Each workload (pods of one owner, or what a label `--by` names) gets a profile from the windows in which one of its jobs
+held a device alone.
 Windows shared by two jobs give slowdowns where a counter of training steps is in the same files. DCGM's metrics are
 about the device: in a shared window they are no fact of either job, and their samples are only counted. Metrics and
 units: NVIDIA, dcgm-exporter `default-counters.csv` and DCGM's `dcgm_fields.h`.
@@ -27,6 +28,7 @@ from interfere.data.importers.monitoring.step_counters import (
     pair_measurements,
     progress_in_window,
 )
+from interfere.data.importers.monitoring.workload_names import BY_WORKLOAD
 from interfere.data.importers.strict_reading import read_csv
 from interfere.errors import InvalidInputError, TableError
 from interfere.records import NAN, JobProfile
@@ -44,7 +46,7 @@ FORMAT_NOTES = (
 def import_dcgm(
     path: Path,
     *,
-    by: str = "pod",
+    by: str = BY_WORKLOAD,
     step_metric: str = "",
     rates: Path | None = None,
     device_type: str = "",
@@ -52,8 +54,9 @@ def import_dcgm(
 ) -> ImportResult:
     """Import profiles, and pairs where steps are counted.
 
-    `by` is the label that names the workload, `step_metric` a counter of training steps, `rates` a CSV of solo step
-    times. Raises TableError, which names file and key, or InvalidInputError.
+    `by` is the label that names the workload, or BY_WORKLOAD: the pod's name without what Kubernetes appended to it.
+    `step_metric` is a counter of training steps, `rates` a CSV of solo step times. Raises TableError, which names file
+    and key, or InvalidInputError.
     """
     if step_metric and rates:
         raise InvalidInputError(

@@ -45,8 +45,11 @@ def json_files(path: Path) -> tuple[Path, ...]:
     return files
 
 
-def read_time_series(path: Path) -> tuple[tuple[TimeSeries, ...], SourceFile]:
-    """All series of one file, and the file with its checksum. Raises TableError, which names file and key."""
+def read_time_series(path: Path, *, nameless: bool = False) -> tuple[tuple[TimeSeries, ...], SourceFile]:
+    """All series of one file, and the file with its checksum. Raises TableError, which names file and key.
+
+    `nameless`: series may lack a name, as those of an expression do.
+    """
     document, source = read_json(path)
     answer = require_object(path, ("(document)",), document)
     if answer.get("status") != "success":
@@ -59,17 +62,19 @@ def read_time_series(path: Path) -> tuple[tuple[TimeSeries, ...], SourceFile]:
     results = data.get("result")
     if not isinstance(results, list):
         fail_at_key(path, ("data", "result"), "a list expected", results, QUERY_AGAIN)
-    series = (_time_series(path, ("data", "result", str(k)), result) for k, result in enumerate(results))
+    series = (
+        _time_series(path, ("data", "result", str(k)), result, nameless=nameless) for k, result in enumerate(results)
+    )
     return tuple(series), source
 
 
-def _time_series(path: Path, keys: tuple[str, ...], value: Any) -> TimeSeries:
+def _time_series(path: Path, keys: tuple[str, ...], value: Any, *, nameless: bool) -> TimeSeries:
     series = require_object(path, keys, value)
     labels = require_object(path, (*keys, "metric"), series.get("metric"))
     for name, label in labels.items():
         if not isinstance(label, str) or not label.isprintable():
             fail_at_key(path, (*keys, "metric", name), "a printable text expected", label, FETCH_AGAIN)
-    if not labels.get("__name__"):
+    if not labels.get("__name__") and not nameless:
         remedy = "query the metric itself: a rate() or an avg() has no name"
         fail_at_key(path, (*keys, "metric", "__name__"), "missing", labels, remedy)
     values = series.get("values")
@@ -81,7 +86,7 @@ def _time_series(path: Path, keys: tuple[str, ...], value: Any) -> TimeSeries:
             place = (*keys, "values", str(k), "0")
             fail_at_key(path, place, "not later than the sample before", time_s, FETCH_AGAIN)
     return TimeSeries(
-        path=path, keys=keys, name=labels["__name__"], labels=tuple(sorted(labels.items())), samples=samples
+        path=path, keys=keys, name=labels.get("__name__", ""), labels=tuple(sorted(labels.items())), samples=samples
     )
 
 

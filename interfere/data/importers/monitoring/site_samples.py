@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from interfere.data.importers.device_names import device_type_of_product
 from interfere.data.importers.monitoring.prometheus import TimeSeries
+from interfere.data.importers.monitoring.workload_names import BY_WORKLOAD, workload_of_pod
 from interfere.data.importers.strict_reading import fail_at_key
 
 MIB = 2**20
@@ -49,11 +50,13 @@ class SiteSamples:
 
 
 def sort_samples(all_series: Sequence[TimeSeries], by: str, step_metric: str, device_type: str) -> SiteSamples:
-    """The samples of all series. `by` is the label that names the workload, `device_type` "" reads it from the labels.
+    """The samples of all series; `device_type` "" reads it from the labels.
+
+    `by` is the label that names the workload, or BY_WORKLOAD for the pod's name without what Kubernetes appended.
 
     Raises TableError, which names file and key.
     """
-    exported_label = EXPORTED_PREFIX + by
+    exported_label = EXPORTED_PREFIX + _label(by)
     has_exported = any(
         name == exported_label for series in all_series if series.name in METRICS for name, _ in series.labels
     )
@@ -68,9 +71,14 @@ def sort_samples(all_series: Sequence[TimeSeries], by: str, step_metric: str, de
     return samples
 
 
+def _label(by: str) -> str:
+    return "pod" if by == BY_WORKLOAD else by
+
+
 def _job_of(samples: SiteSamples, series: TimeSeries, by: str, prefix: str) -> str:
     """The job of a series: its pod, else the value of its label `by`; empty where it has no such label."""
-    workload = series.label(prefix + by)
+    workload = series.label(prefix + _label(by))
+    workload = workload_of_pod(workload) if by == BY_WORKLOAD else workload
     job = "/".join(filter(None, (series.label(f"{prefix}namespace"), series.label(f"{prefix}pod")))) or workload
     if not workload:
         return ""
@@ -82,7 +90,7 @@ def _job_of(samples: SiteSamples, series: TimeSeries, by: str, prefix: str) -> s
 
 
 def _add_step_counter(samples: SiteSamples, series: TimeSeries, by: str) -> None:
-    prefix = EXPORTED_PREFIX if series.label(EXPORTED_PREFIX + by) else ""
+    prefix = EXPORTED_PREFIX if series.label(EXPORTED_PREFIX + _label(by)) else ""
     job = _job_of(samples, series, by, prefix)
     if not job:
         fail_at_key(series.path, (*series.keys, "metric", by), "missing", "", "label the counter with its job")

@@ -1,0 +1,161 @@
+"""Audit what sharing GPUs has cost, from what monitoring recorded; nothing is changed and no job is touched."""
+
+import dataclasses
+import math
+from datetime import UTC, datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.progress import Progress as Bar
+
+from interfere.commands.monitoring_options import (
+    By,
+    DeviceType,
+    ExporterDelay,
+    LabelMap,
+    MinWindow,
+    Mode,
+    ProgressOption,
+    Step,
+    TokenFile,
+    monitoring_settings,
+)
+from interfere.commands.output import JsonFlag, emit, err, progress_note
+
+if TYPE_CHECKING:
+    from interfere.monitoring.audit.audit import AuditReport
+    from interfere.monitoring.prometheus import PrometheusSource
+    from interfere.monitoring.saved_answers import SavedAnswers
+    from interfere.monitoring.settings import MonitoringSettings
+
+TRIES = 3  # a long audit should not end with one request that timed out
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+
+@app.command()
+def audit(
+    prometheus: Annotated[str | None, typer.Option(help="Address of Prometheus, such as http://host:9090.")] = None,
+    from_files: Annotated[
+        Path | None, typer.Option(help="Saved answers of Prometheus instead: a JSON file, or a folder of them.")
+    ] = None,
+    days: Annotated[float, typer.Option(min=0.01, max=3660, help="How many days to read.")] = 30.0,
+    until: Annotated[
+        str | None, typer.Option(help="End of these days: 2026-10-31, 2026-10-31T08:00, or unix seconds. Default: now.")
+    ] = None,
+    progress: ProgressOption = "",
+    by: By = "workload",
+    label_map: LabelMap = None,
+    device: DeviceType = "",
+    mode: Mode = "timeslice",
+    cell: Annotated[str, typer.Option(help="Read this much time at once; a smaller one needs less memory.")] = "1h",
+    min_window: MinWindow = "60s",
+    exporter_delay: ExporterDelay = "0s",
+    step: Step = "15s",
+    token_file: TokenFile = None,
+    out: Annotated[Path, typer.Option(help="The page to write.")] = Path("audit.html"),
+    as_json: JsonFlag = False,
+) -> None:
+    """Say which workloads shared GPUs, what it cost them, who hurts whom, what to change, and what to measure next.
+
+    Reads DCGM-exporter series and a counter of steps, and only reads. Writes one page to pass on.
+    """
+    from interfere.monitoring.audit.page import write_audit_page
+    from interfere.monitoring.audit.text import report_text
+
+    if (prometheus is None) == (from_files is None):
+        raise typer.BadParameter("give either --prometheus URL or --from-files PATH")
+    settings = monitoring_settings(
+        progress=progress,
+        by=by,
+        label_map=label_map,
+        device=device,
+        mode=mode,
+        cell=cell,
+        min_window=min_window,
+        exporter_delay=exporter_delay,
+        step=step,
+    )
+    source, name = _source(prometheus, from_files, settings, token_file)
+    report = _read(source, settings, days, until)
+    page = write_audit_page(out, report, name)
+    emit(report_document(report) | {"page": str(page)}, report_text(report, name), as_json=as_json)
+    progress_note(f"page: {page}")
+
+
+def _read(
+    source: "PrometheusSource | SavedAnswers", settings: "MonitoringSettings", days: float, until: str | None
+) -> "AuditReport":
+    """Read the time that was asked for, under a progress bar, and say what could not be done."""
+    from interfere.installation import install_line
+    from interfere.monitoring.audit.advice import can_match
+    from interfere.monitoring.audit.audit import audit as run_audit
+    from interfere.monitoring.prometheus import PrometheusSource
+
+    end_s = _time_s(until) if until else source.now_s()
+    start_s = end_s - days * 86400
+    if not isinstance(source, PrometheusSource):
+        start_s = max(start_s, source.first_s())
+    if not can_match():
+        progress_note(f"scipy is missing: no other pairing is worked out ({install_line('serve')})")
+    with Bar(console=err, transient=True) as bar:
+        task = bar.add_task("reading", total=None)
+        report = run_audit(
+            source, settings, start_s, end_s, on_cell=lambda done, cells: bar.update(task, completed=done, total=cells)
+        )
+    if not settings.progress and isinstance(source, PrometheusSource):
+        progress_note(f"counters of jobs that may count steps: {', '.join(source.possible_counters(end_s)) or 'none'}")
+    return report
+
+
+def _source(
+    url: str | None, path: Path | None, settings: "MonitoringSettings", token_file: Path | None
+) -> "tuple[PrometheusSource | SavedAnswers, str]":
+    """The source, and its name for the report."""
+    if path is not None:
+        from interfere.monitoring.saved_answers import SavedAnswers
+
+        return SavedAnswers(path, settings), path.name
+    from interfere.monitoring.prometheus import PrometheusSource
+
+    source = PrometheusSource(url or "", settings, tries=TRIES, token_file=token_file)
+    return source, source.url
+
+
+def _time_s(text: str) -> float:
+    """Unix time of a date, a time (UTC unless it says otherwise) or a number. Raises InvalidInputError."""
+    from interfere.errors import InvalidInputError
+
+    try:
+        return float(text)
+    except ValueError:
+        pass
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        remedy = "write 2026-10-31, 2026-10-31T08:00, or unix seconds"
+        raise InvalidInputError("not a time", value=repr(text), remedy=remedy) from None
+    return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
+
+
+def report_document(report: "AuditReport") -> dict[str, Any]:
+    """The report as a JSON document; every pair with its verdict and what both lost."""
+    document: dict[str, Any] = _plain(report)
+    for pair, record in zip(report.pairs, document["pairs"], strict=True):
+        known = not math.isnan(pair.joint_throughput)
+        record["verdict"] = pair.verdict.value if known else "unknown"
+        record |= {"lost_hours": pair.lost_hours, "joint_throughput": pair.joint_throughput}
+    for cost, record in zip(report.workloads, document["workloads"], strict=True):
+        record["moved_by_load"] = cost.moved_by_load
+    document["lost_hours"] = report.lost_hours
+    return document
+
+
+def _plain(value: Any) -> Any:
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: _plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if isinstance(value, tuple | list):
+        return [_plain(inner) for inner in value]
+    return value.value if isinstance(value, StrEnum) else value

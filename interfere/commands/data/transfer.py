@@ -1,0 +1,85 @@
+"""A device type with few measured pairs: what other device types' tables say of the rest."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Group
+from rich.table import Table as Grid
+
+from interfere.commands.options import DEFAULT_WORK, Work
+from interfere.commands.output import JsonFlag, emit
+
+if TYPE_CHECKING:
+    from interfere.data.tables import Table
+    from interfere.records import JobProfile, PairMeasurement
+
+Sources = Annotated[list[str], typer.Option("--from", help="Table of other device types. Repeatable.")]
+Device = Annotated[str, typer.Option(help="The device type; needed without a table, or where it has several.")]
+
+
+def transfer(
+    mine: Annotated[str, typer.Argument(metavar="TABLE", help="Table with some pairs of the new device type.")],
+    sources: Sources,
+    device: Device = "",
+    work: Work = DEFAULT_WORK,
+    as_json: JsonFlag = False,
+) -> None:
+    """Predict the pairs of a device type that were not measured, from a few that were and other device types' tables.
+
+    Nothing is written and nothing is served: these are no measurements.
+    """
+    from dataclasses import asdict
+
+    from interfere.predict.transfer.device_transfer import fit_transfer
+    from interfere.predict.transfer.leave_one_out import leave_one_pair_out
+
+    tables, profiles, measured = transfer_inputs(mine, sources, device, work)
+    fitted = fit_transfer(tables, profiles, measured)
+    missing = [(a, b) for a in fitted.jobs for b in fitted.jobs if (a, b) not in fitted.measured]
+    answers = fitted.predict(missing)
+    score = leave_one_pair_out(tables, profiles, measured)
+    grid = Grid("victim", "neighbour", "slowdown", "90 % interval")
+    for each in answers:
+        grid.add_row(each.victim, each.neighbour, f"{each.slowdown:.2f}", f"{each.lower:.2f} to {each.upper:.2f}")
+    error = "unknown: fewer than 3 pairs" if score.speed_error != score.speed_error else f"{score.speed_error:.3f}"
+    text = (
+        f"{score.pairs} measured pairs, the rest from {', '.join(fitted.source_titles)}; error of speed of a measured "
+        f"pair hidden from the others: {error}. Next: interfere data suggest"
+    )
+    document = {
+        "device_type": profiles[0].device_type,
+        "sources": list(fitted.source_titles),
+        "hidden_pairs": asdict(score),
+        "predictions": [asdict(each) for each in answers],
+    }
+    emit(document, Group(grid, text), as_json=as_json)
+
+
+def transfer_inputs(
+    mine: str, sources: list[str], device: str, work: Path
+) -> "tuple[tuple[Table, ...], tuple[JobProfile, ...], tuple[PairMeasurement, ...]]":
+    """Return the source tables, the profiles of the new device type, and the pairs measured on it."""
+    from interfere.data.loading import table_folder
+    from interfere.data.tables import read_table
+    from interfere.errors import InvalidInputError, NotFoundError
+    from interfere.records import NAN, JobProfile
+
+    if not sources:
+        raise InvalidInputError("no table of other device types", value="no --from", remedy="--from gavel")
+    tables = tuple(read_table(table_folder(name, work)) for name in sources)
+    if not mine:
+        if not device:
+            raise InvalidInputError("which device type?", value="no table, no --device", remedy="--device rtx4090")
+        names = sorted({job.workload for table in tables for job in table.jobs})
+        nothing = tuple(JobProfile(workload=name, device_type=device, step_time_s=NAN) for name in names)
+        return tables, nothing, ()
+    own = read_table(table_folder(mine, work))
+    device_types = sorted({job.device_type for job in own.jobs})
+    if not device and len(device_types) > 1:
+        raise InvalidInputError("which device type?", value=", ".join(device_types), remedy="choose one: --device")
+    device = device or device_types[0]
+    profiles = tuple(job for job in own.jobs if job.device_type == device)
+    if not profiles:
+        raise NotFoundError("no job on this device type", value=device, remedy=f"one of {', '.join(device_types)}")
+    return tables, profiles, tuple(pair for pair in own.pairs if pair.device_type == device)

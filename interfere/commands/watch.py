@@ -1,0 +1,90 @@
+"""Report what a site's monitoring records to a server, as it happens."""
+
+import logging
+import signal
+import threading
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from interfere.commands.monitoring_options import (
+    By,
+    DeviceType,
+    ExporterDelay,
+    LabelMap,
+    MinWindow,
+    Mode,
+    ProgressOption,
+    Step,
+    TokenFile,
+    monitoring_settings,
+)
+from interfere.commands.options import DEFAULT_WORK, Target, Work, connect
+from interfere.commands.output import JsonFlag, emit, progress_note
+
+app = typer.Typer(help=__doc__, no_args_is_help=True, add_completion=False, rich_markup_mode=None)
+
+
+@app.callback()
+def sources() -> None:
+    """Report what a site's monitoring records to a server, as it happens."""
+
+
+@app.command()
+def prometheus(
+    url: Annotated[str, typer.Argument(help="Address of Prometheus, such as http://host:9090.")],
+    progress: ProgressOption = "",
+    by: By = "workload",
+    label_map: LabelMap = None,
+    device: DeviceType = "",
+    mode: Mode = "timeslice",
+    site: Annotated[str, typer.Option(help="Name of the site: begins the ids of its observations.")] = "prometheus",
+    cell: Annotated[str, typer.Option(help="Report this much time at once; longer windows are cut there.")] = "5m",
+    min_window: MinWindow = "60s",
+    exporter_delay: ExporterDelay = "0s",
+    step: Step = "15s",
+    since: Annotated[str, typer.Option(help="Where no state is kept yet, begin this long ago.")] = "1h",
+    state: Annotated[Path | None, typer.Option(help="State file. Default: WORK/watch-SITE.json.")] = None,
+    work: Work = DEFAULT_WORK,
+    token_file: TokenFile = None,
+    once: Annotated[bool, typer.Option("--once", help="Report what is complete, then stop.")] = False,
+    target: Target = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Report windows of jobs alone and in constant company to the server, from DCGM-exporter series in Prometheus.
+
+    Prometheus is only read. Killed and started again, it goes on where it was; nothing is counted twice.
+    """
+    from interfere.monitoring.prometheus import PrometheusSource
+    from interfere.monitoring.settings import duration_s
+    from interfere.monitoring.watcher import Watcher, describe, watch
+
+    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
+    settings = monitoring_settings(
+        progress=progress,
+        by=by,
+        label_map=label_map,
+        device=device,
+        mode=mode,
+        cell=cell,
+        min_window=min_window,
+        exporter_delay=exporter_delay,
+        step=step,
+        site=site,
+    )
+    state_file = state or work / f"watch-{site}.json"
+    source = PrometheusSource(url, settings, token_file=token_file)
+    with connect(target) as client:
+        watcher = Watcher(source, client, settings, state_file, lookback_s=duration_s(since))
+        if once:
+            reports = watcher.catch_up()
+            document = {"cells": [asdict(report) for report in reports], "state": str(state_file)}
+            emit(document, "\n".join(map(describe, reports)) or "nothing is complete yet", as_json=as_json)
+            return
+        stop = threading.Event()
+        for name in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(name, lambda *_: stop.set())
+        progress_note(f"watching {source.url}; state in {state_file}")
+        watch(watcher, stop)

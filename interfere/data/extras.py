@@ -1,0 +1,53 @@
+"""Values of a spreadsheet that are no known fact: kept beside the table under their own names, so that none is lost.
+
+Law: no model and no feature reads them, and the table's digest does not depend on them.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from interfere.data.parquet import read_rows, write_rows
+from interfere.data.schema import extras_schema
+from interfere.records import NAN
+
+EXTRAS_FILE = "extras.parquet"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExtraFact:
+    """One cell of a column that is no known fact, with the job, or the ordered pair, of its row."""
+
+    workload: str
+    neighbour: str = ""  # "" where the value is about the job alone
+    device_type: str
+    source: str
+    name: str  # of the column
+    value: str  # as written
+
+    @property
+    def number(self) -> float:
+        """The value as a number; NaN where it is none."""
+        try:
+            return float(self.value)
+        except ValueError:
+            return NAN
+
+
+def write_extras(folder: Path, extras: Sequence[ExtraFact]) -> None:
+    """Write the extras of a table, each once; nothing where there are none."""
+    if extras:
+        rows = [
+            asdict(extra) | {"number": extra.number if math.isfinite(extra.number) else None}
+            for extra in dict.fromkeys(extras)
+        ]
+        write_rows(folder / EXTRAS_FILE, rows, extras_schema())
+
+
+def read_extras(folder: Path) -> tuple[ExtraFact, ...]:
+    """The extras of a table; empty where it has none. Raises TableError for a damaged file."""
+    if not (folder / EXTRAS_FILE).is_file():
+        return ()
+    rows = read_rows(folder / EXTRAS_FILE, extras_schema())
+    return tuple(ExtraFact(**{name: row[name] or "" for name in ExtraFact.__dataclass_fields__}) for row in rows)

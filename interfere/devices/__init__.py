@@ -1,0 +1,58 @@
+"""The catalogue of known device types, with the peak rates and sizes that a roofline model needs.
+
+Law: a name that is not listed is still a device type; all its figures are NaN, never a guess and never an error.
+Peak rates are dense (no structured sparsity), at boost clock, as stated in the vendor's datasheet.
+"""
+
+import re
+
+from interfere.devices.data_center import DATA_CENTER_GPUS
+from interfere.devices.device_type import DeviceType
+from interfere.devices.mig import MIG_SLICES
+from interfere.devices.workstation import WORKSTATION_GPUS
+from interfere.errors import NotFoundError
+
+__all__ = [
+    "CPU_CORE",
+    "GPU_NAMES",
+    "KNOWN_DEVICE_TYPES",
+    "DeviceType",
+    "find_device_type",
+    "has_peak_rates",
+    "require_peak_rates",
+]
+
+CPU_CORE = DeviceType(
+    name="cpu-core",
+    source="none: cores differ from machine to machine; a table's `device_name` says which processor it was",
+)
+
+_GPUS = (*DATA_CENTER_GPUS, *WORKSTATION_GPUS)
+GPU_NAMES = tuple(device.name for device in _GPUS)
+KNOWN_DEVICE_TYPES = {device.name: device for device in (CPU_CORE, *_GPUS, *MIG_SLICES)}
+_DEVICE_TYPES_BY_ALIAS = {alias: device for device in KNOWN_DEVICE_TYPES.values() for alias in device.aliases}
+
+
+def find_device_type(name: str) -> DeviceType:
+    """The device type of that name, or of the product that NVML calls so, in any case; else one that is all NaN."""
+    normalized = re.sub(r"[\s_]+", " ", name.strip().lower())
+    return (
+        KNOWN_DEVICE_TYPES.get(normalized)
+        or _DEVICE_TYPES_BY_ALIAS.get(normalized)
+        or DeviceType(name=name, source="unknown")
+    )
+
+
+def has_peak_rates(device_type: DeviceType) -> bool:
+    """Whether all the figures of a roofline model are known."""
+    return device_type.peak_flops > 0 and device_type.memory_bandwidth_bytes_s > 0 and device_type.multiprocessors > 0
+
+
+def require_peak_rates(name: str) -> DeviceType:
+    """The device type of that name. Raises NotFoundError where the figures of a roofline model are not known."""
+    device_type = find_device_type(name)
+    if not has_peak_rates(device_type):
+        raise NotFoundError(
+            "no peak rates are known of this device type", value=name, remedy=f"one of {', '.join(GPU_NAMES)}"
+        )
+    return device_type

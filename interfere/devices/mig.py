@@ -1,0 +1,48 @@
+"""The slices into which MIG divides an A100: a slice is a device type of its own, since slices share nothing.
+
+NVIDIA MIG user guide, "A100 MIG profiles": a compute slice has 14 multiprocessors (98 of the GPU's 108 are in use),
+and memory, its bandwidth and the L2 cache are divided into eighths.
+"""
+
+from dataclasses import replace
+
+from interfere.devices.data_center import DATA_CENTER_GPUS
+from interfere.devices.device_type import DeviceType
+
+SLICE_MULTIPROCESSORS = 14
+A100_MULTIPROCESSORS = 108
+_MEMORY_EIGHTHS = {1: 1, 2: 2, 3: 4, 4: 4, 7: 8}  # by number of compute slices
+_MEMORY_OF_EIGHTH_GB = {"a100": 5, "a100-80gb": 10}  # in the name of a profile, such as 3g.20gb
+
+
+def mig_slice_name(gpu: str, compute_slices: int) -> str:
+    """The device type of a slice, such as a100-80gb-3g.40gb. Raises KeyError for a GPU or size that MIG has not."""
+    memory_gb = _MEMORY_OF_EIGHTH_GB[gpu] * _MEMORY_EIGHTHS[compute_slices]
+    return f"{gpu}-{compute_slices}g.{memory_gb}gb"
+
+
+def _slice(gpu: DeviceType, compute_slices: int) -> DeviceType:
+    multiprocessors = SLICE_MULTIPROCESSORS * compute_slices
+    compute = multiprocessors / A100_MULTIPROCESSORS
+    memory = _MEMORY_EIGHTHS[compute_slices] / 8
+    return replace(
+        gpu,
+        name=mig_slice_name(gpu.name, compute_slices),
+        peak_flops=gpu.peak_flops * compute,
+        half_flops=gpu.half_flops * compute,
+        tf32_flops=gpu.tf32_flops * compute,
+        memory_bandwidth_bytes_s=gpu.memory_bandwidth_bytes_s * memory,
+        memory_bytes=gpu.memory_bytes * memory,
+        multiprocessors=float(multiprocessors),
+        l2_bytes=gpu.l2_bytes * memory,
+        aliases=(),
+        source=f"{gpu.source}; its share of compute and memory by the NVIDIA MIG user guide, A100 MIG profiles",
+    )
+
+
+MIG_SLICES = tuple(
+    _slice(gpu, compute_slices)
+    for gpu in DATA_CENTER_GPUS
+    if gpu.name in _MEMORY_OF_EIGHTH_GB
+    for compute_slices in _MEMORY_EIGHTHS
+)

@@ -1,0 +1,246 @@
+"""Slowdown of each workload in each company, with an interval, from the rates of its episodes.
+
+Model, for one workload on one device type: log rate of an episode = level of its company + effect of its job + noise.
+Job effects are Gaussian with deviation τ, noise is Gaussian with deviation σ, larger for short episodes and for few
+steps. Where a job was seen alone and in company its effect cancels; where only other jobs of the workload were seen
+alone, τ widens the interval. The slowdown of a company is exp(level alone - level in company). σ and τ are averaged
+over a grid, weighted by their restricted likelihood and a prior around what all workloads of the site have in common
+(Patterson and Thompson 1971; empirical Bayes as in Smyth 2004). A workload that was never alone has no slowdown here.
+"""
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from statistics import median
+
+import numpy as np
+from numpy.typing import NDArray
+
+from interfere.monitoring.audit.episodes import Company, Episode
+
+Floats = NDArray[np.float64]
+
+SHORT_S = 60.0  # an episode of this length has twice the noise variance of a very long one
+DEFAULT_SD = 0.03  # of log rate between episodes where a site shows too few: what repeated runs of a step time vary by
+LOW_SD, HIGH_SD = 0.01, 0.3  # bounds of the site's common noise
+MIN_FREEDOM = 6  # degrees of freedom below which the noise of a site is not estimated
+POLISH_PASSES = 5  # of Tukey's median polish, which takes the effects of company and job off in turn
+OUTLIER = 5.0  # robust deviations beyond which an episode's noise is taken to be as large as its distance
+SIGMA_FACTORS = np.exp(np.linspace(-1.5, 2.0, 9))  # grid of σ, times the common noise
+TAU_FACTORS = np.append(0.0, np.exp(np.linspace(-1.0, 4.0, 8)))  # grid of τ, times the common noise
+SIGMA_PRIOR_SD = 0.6  # of log σ around the common noise: workloads of one site differ by about a factor of two
+COVERAGE = 0.95
+BISECTIONS = 25  # of a range of about twenty deviations: to a millionth of one
+NEGLIGIBLE = 1e-3  # weight of a grid point that does not move a quantile
+
+
+class Baseline(StrEnum):
+    """Which episodes alone a slowdown compares with."""
+
+    SAME_JOBS = "the same jobs alone"
+    OTHER_JOBS = "other jobs of the workload alone"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlowdownEstimate:
+    """The slowdown of one workload in one company, with a 95 % interval."""
+
+    victim: str
+    company: Company
+    device_type: str
+    slowdown: float
+    lower: float
+    upper: float
+    log_sd: float  # of the logarithm of the slowdown
+    baseline: Baseline
+    episodes: int
+    windows: int
+    solo_episodes: int
+    solo_seconds: float
+    noise_sd: float  # of log rate from one episode in the same company to the next
+
+
+def estimate_slowdowns(episodes: Iterable[Episode]) -> tuple[SlowdownEstimate, ...]:
+    """Every slowdown of a workload that was also seen alone on the same device type."""
+    by_workload: dict[tuple[str, str], list[Episode]] = defaultdict(list)
+    for episode in episodes:
+        by_workload[episode.device_type, episode.workload].append(episode)
+    common_sd = _common_noise(by_workload.values())
+    return tuple(
+        estimate
+        for _, of_workload in sorted(by_workload.items())
+        if any(not episode.company for episode in of_workload)
+        for estimate in _estimates(of_workload, common_sd)
+    )
+
+
+def _common_noise(groups: Iterable[Sequence[Episode]]) -> float:
+    """The deviation of log rates from one episode to the next, over all workloads; robust.
+
+    Of residuals after effects of company and job, where jobs had several companies; else after those of company alone,
+    which also hold the differences between jobs.
+    """
+    every = list(groups)
+    for with_jobs in (True, False):
+        distances: list[float] = []
+        freedom = 0
+        for episodes in every:
+            residual, of_group = _residuals(episodes, with_jobs=with_jobs)
+            if of_group > 0:
+                distances += (np.abs(residual) * math.sqrt(len(residual) / of_group)).tolist()
+                freedom += of_group
+        if freedom >= MIN_FREEDOM:
+            return min(HIGH_SD, max(LOW_SD, median(distances) / 0.6745))
+    return DEFAULT_SD
+
+
+def _residuals(episodes: Sequence[Episode], *, with_jobs: bool) -> tuple[Floats, int]:
+    """Log rates less the effects of company and, `with_jobs`, of job; and their degrees of freedom."""
+    residual = np.array([episode.log_rate for episode in episodes])
+    factors = [np.unique([" ".join(episode.company) for episode in episodes], return_inverse=True)[1]]
+    if with_jobs:
+        factors.append(np.unique([episode.job_id for episode in episodes], return_inverse=True)[1])
+    for _ in range(POLISH_PASSES if with_jobs else 1):
+        for factor in factors:
+            residual = residual - _group_medians(residual, factor)[factor]
+    parameters = sum(int(factor.max()) + 1 for factor in factors) - (len(factors) - 1)
+    return residual, len(residual) - parameters
+
+
+def _group_medians(values: Floats, group: NDArray[np.int64]) -> Floats:
+    """The median of the values of each group, by its number."""
+    order = np.argsort(group, kind="stable")
+    edges = np.searchsorted(group[order], np.arange(1, int(group.max()) + 1))
+    return np.array([np.median(part) for part in np.split(values[order], edges)])
+
+
+def _estimates(episodes: Sequence[Episode], common_sd: float) -> list[SlowdownEstimate]:
+    companies: list[Company] = sorted({episode.company for episode in episodes})  # alone, (), comes first
+    if len(companies) < 2:
+        return []
+    fit = _fit(episodes, companies, common_sd)
+    solo = [episode for episode in episodes if not episode.company]
+    solo_jobs = {episode.job_id for episode in solo}
+    found = []
+    for k, company in enumerate(companies[1:], start=1):
+        here = [episode for episode in episodes if episode.company == company]
+        contrast = np.zeros(len(companies))
+        contrast[0], contrast[k] = 1.0, -1.0
+        mean, sd, low, high = fit.interval(contrast)
+        same = any(episode.job_id in solo_jobs for episode in here)
+        found.append(
+            SlowdownEstimate(
+                victim=episodes[0].workload,
+                company=company,
+                device_type=episodes[0].device_type,
+                slowdown=math.exp(mean),
+                lower=math.exp(low),
+                upper=math.exp(high),
+                log_sd=sd,
+                baseline=Baseline.SAME_JOBS if same else Baseline.OTHER_JOBS,
+                episodes=len(here),
+                windows=sum(episode.windows for episode in here),
+                solo_episodes=len(solo),
+                solo_seconds=sum(episode.seconds for episode in solo),
+                noise_sd=fit.noise_sd,
+            )
+        )
+    return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Fit:
+    """The levels of c companies at each of g values of (σ, τ), and how probable these are."""
+
+    weight: Floats  # float64[g], sums to 1
+    levels: Floats  # float64[g, c]
+    covariance: Floats  # float64[g, c, c]
+    noise_sd: float
+
+    def interval(self, contrast: Floats) -> tuple[float, float, float, float]:
+        """Mean, deviation, lower and upper end of the interval of a linear combination of levels."""
+        means = self.levels @ contrast
+        sds = np.sqrt(np.maximum(np.einsum("i,gij,j->g", contrast, self.covariance, contrast), 1e-12))
+        mean = float(self.weight @ means)
+        sd = float(np.sqrt(self.weight @ (sds**2 + (means - mean) ** 2)))
+        tail = (1 - COVERAGE) / 2
+        return mean, sd, self._quantile(means, sds, tail), self._quantile(means, sds, 1 - tail)
+
+    def _quantile(self, means: Floats, sds: Floats, level: float) -> float:
+        low, high = float((means - 10 * sds).min()), float((means + 10 * sds).max())
+        parts = [
+            (w, m, s * math.sqrt(2))
+            for w, m, s in zip(self.weight.tolist(), means.tolist(), sds.tolist(), strict=True)
+            if w > NEGLIGIBLE
+        ]
+        total = sum(w for w, _, _ in parts)
+        for _ in range(BISECTIONS):
+            middle = (low + high) / 2
+            below = sum(w * 0.5 * (1 + math.erf((middle - m) / s)) for w, m, s in parts) / total
+            low, high = (middle, high) if below < level else (low, middle)
+        return (low + high) / 2
+
+
+def _fit(episodes: Sequence[Episode], companies: Sequence[Company], common_sd: float) -> _Fit:
+    """The mixed model of one workload over the grid of (σ, τ)."""
+    # 1. Data: log rates, one indicator column a company, the job of each row, and the shape of the noise.
+    y = np.array([episode.log_rate for episode in episodes])
+    column = np.array([companies.index(episode.company) for episode in episodes])
+    X = np.zeros((len(y), len(companies)))
+    X[np.arange(len(y)), column] = 1.0
+    _, job = np.unique([episode.job_id for episode in episodes], return_inverse=True)
+    shape = np.array([1 + SHORT_S / episode.seconds for episode in episodes])
+    shape *= _outlier_inflation(y, column, common_sd)
+    counting = np.array([1 / (6 * episode.steps**2) for episode in episodes])  # ± one step at either end, uniform
+    one_each = int(job.max()) + 1 == len(y)  # then jobs cannot be told from episodes
+    # 2. Generalised least squares at each point of the grid.
+    log_weight, levels, covariances, noise = [], [], [], []
+    for sigma in common_sd * SIGMA_FACTORS:
+        for tau in common_sd * TAU_FACTORS:
+            level, covariance, log_likelihood = _least_squares(X, y, job, sigma**2 * shape + counting, tau**2)
+            prior = -0.5 * (math.log(sigma / common_sd) / SIGMA_PRIOR_SD) ** 2 - math.log1p(
+                (tau / (5 * common_sd)) ** 2
+            )
+            log_weight.append(log_likelihood + prior)
+            levels.append(level)
+            covariances.append(covariance)
+            noise.append(float(np.hypot(sigma, tau)) if one_each else sigma)
+    weight = np.exp(np.array(log_weight) - max(log_weight))
+    weight /= weight.sum()
+    return _Fit(
+        weight=weight,
+        levels=np.array(levels),
+        covariance=np.array(covariances),
+        noise_sd=float(weight @ np.array(noise)),
+    )
+
+
+def _outlier_inflation(y: Floats, column: NDArray[np.int64], common_sd: float) -> Floats:
+    """Factors ≥ 1 on the noise variance: an episode far from the median of its company has noise as large as that."""
+    distance = np.abs(y - _group_medians(y, column)[column])
+    scale = max(common_sd, float(np.median(distance)) / 0.6745)
+    return np.where(distance > OUTLIER * scale, (distance / scale) ** 2, 1.0)
+
+
+def _least_squares(
+    X: Floats, y: Floats, job: NDArray[np.int64], variance: Floats, tau2: float
+) -> tuple[Floats, Floats, float]:
+    """Levels, their covariance and the restricted log likelihood; jobs are blocks with a common random effect."""
+    weight = 1 / variance
+    jobs = int(job.max()) + 1
+    total = np.bincount(job, weight, minlength=jobs)
+    shrink = tau2 / (1 + tau2 * total)  # Sherman-Morrison in each block
+    XW = X * weight[:, None]
+    job_x = np.zeros((jobs, X.shape[1]))
+    np.add.at(job_x, job, XW)
+    job_y = np.bincount(job, weight * y, minlength=jobs)
+    information = X.T @ XW - job_x.T @ (shrink[:, None] * job_x)
+    covariance: Floats = np.asarray(np.linalg.inv(information), dtype=np.float64)
+    level = covariance @ (XW.T @ y - job_x.T @ (shrink * job_y))
+    residual = y - X @ level
+    job_r = np.bincount(job, weight * residual, minlength=jobs)
+    quadratic = float(weight @ residual**2 - shrink @ job_r**2)
+    log_det = float(np.log(variance).sum() + np.log1p(tau2 * total).sum() + np.linalg.slogdet(information)[1])
+    return level, covariance, -0.5 * (log_det + quadratic)

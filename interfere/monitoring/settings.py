@@ -1,0 +1,76 @@
+"""How a site's monitoring is read: which labels name jobs, what counts their progress, and how windows are cut."""
+
+import math
+import re
+from dataclasses import dataclass
+
+from interfere.data.importers.monitoring.workload_names import BY_WORKLOAD
+from interfere.errors import InvalidInputError, Violation
+from interfere.records.checks import check, mode_violations, text_violations
+
+SELECTOR = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*(\{[^{}]*\})?|\{[^{}]*\}")
+_RANGE = re.compile(r"\[(\d+(?:ms|[smhd]))[\]:]")
+_UNIT_S = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MonitoringSettings:
+    """How a site's monitoring is read."""
+
+    progress: str = ""  # a counter of steps (a selector), or an expression of steps per second; empty: nothing counts
+    by: str = BY_WORKLOAD  # what names the workload of a job: `workload`, or labels of the device series joined by "+"
+    label_map: tuple[tuple[str, str], ...] = ()  # (label of device series, label of progress series) that name one job
+    device_type: str = ""  # of all devices; empty: by the label modelName
+    mode: str = "timeslice"  # how jobs share a device on this site
+    site: str = "prometheus"  # begins the ids of observations
+    cell_s: float = 3600.0  # windows are cut at whole multiples of it, and read so much at a time
+    min_window_s: float = 60.0  # shortest time of constant company that becomes a window
+    exporter_delay_s: float = 0.0  # how long ago an exporter's labels may have been true when it was asked
+    step_s: float = 15.0  # at which an expression is evaluated
+
+    def __post_init__(self) -> None:
+        bad = mode_violations(self.mode) + text_violations(self, "by", "site")
+        bad += [
+            Violation(field=name, what=f"must be at least {low:g} s", value=repr(value), remedy="leave it out")
+            for name, low in (("min_window_s", 1e-3), ("exporter_delay_s", 0.0), ("step_s", 1e-3))
+            if not (value := getattr(self, name)) >= low or not math.isfinite(value)
+        ]
+        if not bad and not self.cell_s >= 4 * self.min_window_s:
+            what, remedy = "must be at least four times min_window_s", "cut windows less often"
+            bad.append(Violation(field="cell_s", what=what, value=repr(self.cell_s), remedy=remedy))
+        check(bad)
+
+    @property
+    def progress_is_counter(self) -> bool:
+        """Whether `progress` selects a counter, read sample by sample; else it is evaluated to steps per second."""
+        return SELECTOR.fullmatch(self.progress.strip()) is not None
+
+    @property
+    def progress_range_s(self) -> float:
+        """The longest range that the expression looks back over, such as 60 s in `rate(steps[1m])`; 0 for a counter."""
+        ranges = _RANGE.findall(self.progress) if not self.progress_is_counter else []
+        return max((duration_s(text) for text in ranges), default=0.0)
+
+
+def duration_s(text: str) -> float:
+    """Seconds of a duration of PromQL with one unit. Raises InvalidInputError.
+
+    >>> duration_s("5m")
+    300.0
+    """
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|[smhd])", text)
+    if not found:
+        raise InvalidInputError("not a duration", value=repr(text), remedy="write 90s, 15m, 6h or 30d")
+    return float(found[1]) * _UNIT_S[found[2]]
+
+
+def parse_label_map(texts: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
+    """Pairs of labels from `device_label=progress_label`. Raises InvalidInputError."""
+    pairs = []
+    for text in texts:
+        device_label, equals, progress_label = (part.strip() for part in text.partition("="))
+        if not (device_label and equals and progress_label):
+            remedy = "write label-of-DCGM=label-of-the-counter, e.g. pod=kubernetes_pod_name"
+            raise InvalidInputError("not a pair of labels", value=repr(text), remedy=remedy)
+        pairs.append((device_label, progress_label))
+    return tuple(pairs)

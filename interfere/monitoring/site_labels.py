@@ -1,0 +1,155 @@
+"""Which device and which job a series is about, read from its labels; and hints where the labels do not pair anything.
+
+Labels are those of dcgm-exporter (UUID, modelName, GPU_I_ID, pod, namespace, container). Prometheus renames a label of
+the exporter that the scrape sets too: where a device series carries `exported_pod`, the plain `pod` is the exporter's.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from interfere.data.importers.device_names import device_type_of_product
+from interfere.data.importers.monitoring.site_samples import EXPORTED_PREFIX
+from interfere.data.importers.monitoring.workload_names import BY_WORKLOAD, workload_of_pod
+from interfere.monitoring.samples import SampleSeries
+from interfere.monitoring.settings import MonitoringSettings
+
+OLD_NAMES = {"pod": "pod_name", "namespace": "pod_namespace", "container": "container_name", "UUID": "uuid"}
+JOB_LABELS = ("namespace", "pod")
+# Labels that name the device, the scrape or the exporter, and so never a workload.
+DEVICE_LABELS = frozenset(
+    (
+        *(
+            "__name__",
+            "UUID",
+            "uuid",
+            "gpu",
+            "device",
+            "modelName",
+            "Hostname",
+            "pci_bus_id",
+            "GPU_I_ID",
+            "GPU_I_PROFILE",
+        ),
+        *("vgpu", "pid", "instance", "job", "endpoint", "service", "prometheus", "replica", "DCGM_FI_DRIVER_VERSION"),
+        *("err_code", "err_msg"),
+    )
+)
+
+MAX_NAMES_FRAC = 0.75  # names over jobs: above it most jobs are compared with nothing
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceIdentity:
+    """A device, or an instance of a partitioned one, which is a device of its own."""
+
+    id: str
+    type: str  # empty where neither settings nor labels name it
+    product: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobIdentity:
+    """A job: one pod, or what the workload's label names where there are no pods."""
+
+    id: str
+    workload: str
+
+
+class SiteLabels:
+    """Reads the labels of one site's series."""
+
+    def __init__(self, settings: MonitoringSettings, device_label_names: Iterable[str]) -> None:
+        """`device_label_names`: all labels that device series of the site carry."""
+        self._settings = settings
+        self._exported = any(name.startswith(EXPORTED_PREFIX) for name in device_label_names)
+
+    def device(self, series: SampleSeries) -> DeviceIdentity | None:
+        """The device of a DCGM series; None without a UUID."""
+        labels = series.labels
+        uuid = labels.get("UUID") or labels.get("uuid", "")
+        product = labels.get("modelName", "")
+        kind = self._settings.device_type or device_type_of_product(product)
+        # An instance of a partitioned GPU is another device type than the whole GPU.
+        device_type = "-".join(filter(None, (kind, labels.get("GPU_I_PROFILE")))) if kind else ""
+        device_id = "/".join(filter(None, (uuid, labels.get("GPU_I_ID"))))
+        return DeviceIdentity(id=device_id, type=device_type, product=product) if uuid else None
+
+    def job(self, series: SampleSeries) -> JobIdentity | None:
+        """The job that a DCGM series is about; None where it is about the device alone."""
+        pod = self._device_label(series.labels, "pod")
+        job_id = "/".join(filter(None, (self._device_label(series.labels, name) for name in JOB_LABELS))) if pod else ""
+        by = self._settings.by
+        parts = [
+            workload_of_pod(pod) if name == BY_WORKLOAD else self._device_label(series.labels, name)
+            for name in by.split("+")
+        ]
+        if not all(parts):
+            return None
+        return JobIdentity(id=job_id or "/".join(parts), workload="/".join(parts))
+
+    def progress_keys(self, series: SampleSeries) -> tuple[str, ...]:
+        """The values by which a device series is joined to progress series, in the order of the mapped labels."""
+        return tuple(self._device_label(series.labels, name) for name, _ in self._label_map)
+
+    def progress_labels(self, series: SampleSeries) -> tuple[str, ...]:
+        """The values of a progress series in the same order; empty where it lacks a label."""
+        return tuple(
+            series.labels.get(EXPORTED_PREFIX + name) or series.labels.get(name, "") for _, name in self._label_map
+        )
+
+    @property
+    def _label_map(self) -> tuple[tuple[str, str], ...]:
+        return self._settings.label_map or tuple((name, name) for name in JOB_LABELS)
+
+    def _device_label(self, labels: Mapping[str, str], name: str) -> str:
+        exported = labels.get(EXPORTED_PREFIX + name, "")
+        if exported or (self._exported and name in (*JOB_LABELS, "container")):
+            return exported
+        return labels.get(name) or labels.get(OLD_NAMES.get(name, name), "")
+
+
+def matching_jobs(wanted: tuple[str, ...], job_ids_by_key: Mapping[tuple[str, ...], set[str]]) -> frozenset[str]:
+    """The jobs whose labels equal `wanted`; where it has an empty value, that label may be anything."""
+    if all(wanted):
+        return frozenset(job_ids_by_key.get(wanted, ()))
+    if not any(wanted):
+        return frozenset()
+    return frozenset(
+        job_id
+        for key, job_ids in job_ids_by_key.items()
+        if all(not value or value == of_job for value, of_job in zip(wanted, key, strict=True))
+        for job_id in job_ids
+    )
+
+
+def recurring_labels(series: Sequence[SampleSeries], jobs: Mapping[int, JobIdentity]) -> tuple[tuple[str, int], ...]:
+    """Labels of device series whose values recur over several jobs, with the number of values; the best first.
+
+    `jobs`: the job of each series, by its index. A label that has one value for everything names no workload.
+    """
+    jobs_of_value: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
+    for k, job in jobs.items():
+        for name, value in series[k].labels.items():
+            if name not in DEVICE_LABELS and value:
+                jobs_of_value[name][value].add(job.id)
+    recurring = {
+        name: (sum(len(ids) > 1 for ids in by_value.values()) / len(by_value), len(by_value))
+        for name, by_value in jobs_of_value.items()
+    }
+    ranked = sorted(recurring.items(), key=lambda item: (-item[1][0], -item[1][1], item[0]))
+    return tuple((name, values) for name, (share, values) in ranked if share >= 0.5 and values > 1)
+
+
+def naming_hint(workload_of: Mapping[str, str], recurring: Sequence[tuple[str, int]], by: str) -> str:
+    """What to pass to --by where almost every job is a workload of its own; else empty.
+
+    `workload_of`: by job id; `recurring`: as `recurring_labels` gives it.
+    """
+    names = len(set(workload_of.values()))
+    if len(workload_of) < 4 or names <= MAX_NAMES_FRAC * len(workload_of):
+        return ""
+    text = f"{len(workload_of)} jobs have {names} names by {by}: "
+    if not recurring:
+        return text + "no label of theirs recurs, so hardly any can be compared"
+    return text + "these labels recur: " + ", ".join(f"--by {name} ({values} names)" for name, values in recurring[:3])

@@ -1,0 +1,50 @@
+"""The largest matrix of a model that predicts pair by pair; a model that factorises over jobs has no limit.
+
+What a matrix costs such a model is the number of its distinct ordered pairs: a job that occurs twice, or as victim and
+as neighbour, is predicted once. The limit is as many pairs as one core answers in the time that the manifest states.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from interfere.errors import LimitError
+from interfere.records import JobProfile
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MatrixLimit:
+    """What a manifest states of the matrices of a model that does not factorise over jobs."""
+
+    pairs: int  # distinct ordered pairs of one matrix
+    seconds: float  # CPU seconds of one core that so many take, roughly
+
+
+# Of folders that state none, because another model answered their large matrices: trees take 15 µs a pair.
+UNSTATED = MatrixLimit(pairs=100_000, seconds=5.0)
+
+
+def distinct_pairs(victims: int, neighbours: int, common: int) -> int:
+    """Ordered pairs of a matrix in both directions: so many distinct jobs a side, of which `common` are on both."""
+    return 2 * victims * neighbours - common * common
+
+
+def check_matrix_size(
+    victims: Sequence[JobProfile], neighbours: Sequence[JobProfile], limit: MatrixLimit | None, model: str
+) -> None:
+    """Raise LimitError for a matrix that holds more distinct ordered pairs than `limit`. Profiles are told apart by
+    identity, as caches do."""
+    if limit is None or 2 * len(victims) * len(neighbours) <= limit.pairs:
+        return
+    rows, columns = {id(job) for job in victims}, {id(job) for job in neighbours}
+    require_within(distinct_pairs(len(rows), len(columns), len(rows & columns)), limit, model)
+
+
+def require_within(pairs: int, limit: MatrixLimit | None, model: str) -> None:
+    """Raise LimitError for more distinct ordered pairs than `limit`; None is no limit."""
+    if limit is not None and pairs > limit.pairs:
+        raise LimitError(
+            f"too large a matrix for the model {model}, which predicts pair by pair",
+            value=f"{pairs:,} distinct ordered pairs, {limit.pairs:,} take it {limit.seconds:g} s",
+            remedy="ask about fewer jobs that differ, or serve a model without this limit: "
+            "interfere train --champion gp (or ensemble, mlp)",
+        )

@@ -1,0 +1,120 @@
+"""The prior over a new device type's slowdowns given those of others: a Gaussian process over ordered pairs.
+
+On the excess scale, with x_d the value of source d (D of them), the new device type's z has mean x̄ = Σ x_d / D and ::
+
+    LEVEL² + SLOPE² Σ (x_d - REST)(x_d' - REST) / D + INTERACTION² Σ r_d r_d'
+      + VICTIM² K(v, v') + NEIGHBOUR² K(n, n') + BOTH² K(v, v') K(n, n')
+
+LEVEL and SLOPE are the affine map of the other devices' answers, r_d what effects do not explain there. K(i, j) says
+how alike two jobs are: SIMILARITY · exp(-|c_i - c_j|² / 2) + (1 - SIMILARITY) [i = j], of coordinates c: the jobs'
+effects on the sources, how much slower or faster each runs alone than there, and its facts. Small deviations are shrunk
+towards what the sources say. How far off the sources are is learned: standard deviations are multiplied by what
+leave-one-out errors of the measured pairs ask for.
+
+The constants were chosen on Gavel's three device types, each held out in turn: `tests/bench/test_transfer.py`.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from interfere.predict.transfer.excess_scale import OFFSET, Floats
+from interfere.predict.transfer.source_devices import SourceDevice
+
+LEVEL, SLOPE, INTERACTION = 0.8, 0.4, 0.25
+VICTIM, NEIGHBOUR, BOTH = 0.4, 0.4, 0.3
+SIMILARITY = 0.95
+REST = -1.5  # z of a slowdown of 1.12: where the slope turns
+EFFECT_SCALE, SPEEDUP_SCALE, FACT_SCALE = 1.0, 2.0, 0.5  # weights of the coordinates
+COORDINATE_SCALE = 2.0
+NOISE = 0.07  # of z, beyond that of the slowdown itself
+SLOWDOWN_NOISE = 0.01  # of a measured slowdown: where little time is added, z is uncertain
+PRIOR_ROWS = 4.0  # how many rows the prior variances count for beside leave-one-out errors
+
+Indices = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class PairSpace:
+    """The jobs of a new device type and what other device types say of their pairs."""
+
+    sources: tuple[SourceDevice, ...]
+    alike: Floats  # float64[n, n]: K
+
+    def mean(self, victims: Indices, neighbours: Indices) -> Floats:
+        """float64[p]: what the sources say on average."""
+        return np.asarray(np.mean([source.z[victims, neighbours] for source in self.sources], axis=0))
+
+    def covariance(self, first: tuple[Indices, Indices], second: tuple[Indices, Indices]) -> Floats:
+        """float64[p, q]: prior covariance of two lists of pairs (victims, neighbours)."""
+        found = np.full((len(first[0]), len(second[0])), LEVEL**2)
+        for source in self.sources:
+            slopes = (source.z[pairs] - REST for pairs in (first, second))
+            found += SLOPE**2 / len(self.sources) * np.outer(*slopes)
+            found += INTERACTION**2 * np.outer(*(source.interaction[pairs] for pairs in (first, second)))
+        victims = self.alike[np.ix_(first[0], second[0])]
+        neighbours = self.alike[np.ix_(first[1], second[1])]
+        return np.asarray(found + VICTIM**2 * victims + NEIGHBOUR**2 * neighbours + BOTH**2 * victims * neighbours)
+
+    def variance(self, pairs: tuple[Indices, Indices]) -> Floats:
+        """float64[p]: the diagonal of `covariance`."""
+        found = np.full(len(pairs[0]), LEVEL**2 + VICTIM**2 + NEIGHBOUR**2 + BOTH**2)
+        for source in self.sources:
+            found += SLOPE**2 / len(self.sources) * (source.z[pairs] - REST) ** 2
+            found += INTERACTION**2 * source.interaction[pairs] ** 2
+        return found
+
+
+def pair_space(sources: tuple[SourceDevice, ...], log_step_time_s: Floats, facts: Floats) -> PairSpace:
+    """The space of `n` jobs with float64[n] step times on the new device type and float64[n, f] facts, NaN unknown."""
+    columns = [effects for each in sources for effects in (each.victim_effects, each.neighbour_effects)]
+    columns = [EFFECT_SCALE * column for column in columns]
+    columns += [SPEEDUP_SCALE * (log_step_time_s - each.log_step_time_s) for each in sources]
+    columns += [FACT_SCALE * _standardised(column) for column in facts.T]
+    coordinates = np.nan_to_num(np.stack(columns, axis=1)) / COORDINATE_SCALE
+    squared = ((coordinates[:, None, :] - coordinates[None, :, :]) ** 2).sum(axis=-1)
+    alike = SIMILARITY * np.exp(-0.5 * squared) + (1.0 - SIMILARITY) * np.eye(len(coordinates))
+    return PairSpace(sources, np.asarray(alike))
+
+
+def _standardised(column: Floats) -> Floats:
+    """Zero mean and unit variance over what is known; NaN stays."""
+    known = column[np.isfinite(column)]
+    spread = float(known.std()) if len(known) else 0.0
+    return (column - known.mean()) / spread if spread > 0 else np.zeros_like(column)
+
+
+@dataclass(frozen=True, slots=True)
+class Posterior:
+    """The process given measured pairs."""
+
+    space: PairSpace
+    measured: tuple[Indices, Indices]
+    inverse: Floats  # float64[m, m], of the covariance of the measured values
+    weights: Floats  # float64[m]
+    scale: float  # what leave-one-out errors multiply standard deviations by
+
+    def expected(self, pairs: tuple[Indices, Indices]) -> tuple[Floats, Floats]:
+        """(mean, standard deviation) of z of pairs, float64[p] each."""
+        cross = self.space.covariance(pairs, self.measured)
+        mean = self.space.mean(*pairs) + cross @ self.weights
+        variance = self.space.variance(pairs) - np.einsum("pm,mk,pk->p", cross, self.inverse, cross)
+        return mean, self.scale * np.sqrt(np.maximum(variance, 0.0) + NOISE**2)
+
+
+def noise_variance(slowdown: Floats) -> Floats:
+    """Variance of z of measured slowdowns: large where hardly any time is added."""
+    return np.asarray(NOISE**2 + (SLOWDOWN_NOISE / (np.maximum(slowdown - 1.0, 0.0) + OFFSET)) ** 2)
+
+
+def condition(space: PairSpace, pairs: tuple[Indices, Indices], z: Floats, variance: Floats) -> Posterior:
+    """The posterior after measured values z of pairs with these noise variances; with none, the prior itself."""
+    inverse: Floats = np.zeros((0, 0))
+    if len(z):
+        inverse = np.asarray(np.linalg.inv(space.covariance(pairs, pairs) + np.diag(variance)), dtype=np.float64)
+    weights = inverse @ (z - space.mean(*pairs)) if len(z) else np.zeros(0)
+    # Leave-one-out errors in units of their standard deviation: Rasmussen & Williams 2006, equation 5.12.
+    standardised = weights / np.sqrt(np.diag(inverse))
+    scale = float(np.sqrt((PRIOR_ROWS + (standardised**2).sum()) / (PRIOR_ROWS + len(z))))
+    return Posterior(space, pairs, inverse, weights, max(scale, 1.0))

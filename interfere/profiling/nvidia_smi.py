@@ -1,0 +1,172 @@
+"""Facts of NVIDIA GPUs by `nvidia-smi --query-...=... --format=csv`, whose fields NVIDIA documents.
+
+Law: a GPU that is not there is refused, never assumed; a value that the driver does not give is NaN or "".
+Written by the documentation and run against its output format; never yet run on a GPU of ours.
+"""
+
+import csv
+import io
+import math
+import shutil
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from interfere.data.importers.device_names import device_type_of_product
+from interfere.errors import ConflictError, NotFoundError, UnfitError
+from interfere.records import NAN
+
+PROGRAM = "nvidia-smi"
+TIMEOUT_S = 20.0  # the first call after a boot without the persistence daemon takes seconds
+MIB = 2.0**20
+GPU_FIELDS = ("index", "uuid", "name", "driver_version", "clocks.max.sm", "mig.mode.current")
+SAMPLE_FIELDS = ("utilization.gpu", "utilization.memory", "memory.used", "power.draw", "clocks.sm")
+PROCESS_FIELDS = ("pid", "process_name", "used_gpu_memory")
+FORMAT = "--format=csv,noheader,nounits"
+MIG_REMEDY = "name the slice, such as --device a100-80gb-1g.10gb, and set CUDA_VISIBLE_DEVICES of the commands to it"
+UNTRIED = "measuring on a GPU was never run by the authors of this release: check the first figures by hand"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gpu:
+    """One GPU of this machine."""
+
+    index: int
+    uuid: str
+    product: str
+    driver: str
+    max_sm_clock_mhz: float
+    mig: bool
+
+    @property
+    def device_type(self) -> str:
+        """The device type of the product, such as a100-80gb."""
+        return device_type_of_product(self.product)
+
+    @property
+    def provenance(self) -> str:
+        """Product, driver and highest clock, as a table keeps them."""
+        clock = "" if math.isnan(self.max_sm_clock_mhz) else f", SM clock up to {self.max_sm_clock_mhz:g} MHz"
+        return f"{self.product}, driver {self.driver or 'unknown'}{clock}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuSample:
+    """What a GPU does at one moment."""
+
+    gpu_util_frac: float
+    memory_util_frac: float
+    memory_used_bytes: float
+    power_w: float
+    sm_clock_mhz: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuProcess:
+    """One process with a compute context on a GPU."""
+
+    pid: int
+    name: str
+    memory_bytes: float
+
+
+def list_gpus() -> tuple[Gpu, ...]:
+    """The GPUs of this machine. Raises NotFoundError where there is no driver, UnfitError where it does not answer."""
+    gpus = []
+    for row in _query(f"--query-gpu={','.join(GPU_FIELDS)}"):
+        index, uuid, product, driver, clock, mig = row
+        gpus.append(
+            Gpu(
+                index=int(_number(index)),
+                uuid=uuid,
+                product=product,
+                driver=driver,
+                max_sm_clock_mhz=_number(clock),
+                mig=mig == "Enabled",
+            )
+        )
+    return tuple(gpus)
+
+
+def find_gpu(device_type: str, index: int | None = None) -> Gpu:
+    """The GPU of a device type; `index` where there are several. Raises NotFoundError for one that is not there."""
+    gpus = list_gpus()
+    found = ", ".join(f"{gpu.index}: {gpu.device_type}" for gpu in gpus) or "none"
+    matching = [gpu for gpu in gpus if gpu.device_type == device_type and index in (None, gpu.index)]
+    if not matching:
+        wanted = device_type if index is None else f"{device_type} with index {index}"
+        raise NotFoundError("no such GPU in this machine", value=wanted, remedy=f"found {found}")
+    if len(matching) > 1:
+        raise ConflictError("several GPUs of this type", value=found, remedy=f"choose one: --gpu {matching[0].index}")
+    if matching[0].mig:
+        raise UnfitError("this GPU is divided by MIG", value=matching[0].product, remedy=MIG_REMEDY)
+    return matching[0]
+
+
+def gpu_processes(gpu: Gpu) -> tuple[GpuProcess, ...]:
+    """The processes that compute on a GPU now."""
+    rows = _query(f"--query-compute-apps={','.join(PROCESS_FIELDS)}", f"--id={gpu.uuid}")
+    return tuple(
+        GpuProcess(pid=int(_number(pid)), name=name, memory_bytes=_number(memory) * MIB) for pid, name, memory in rows
+    )
+
+
+def sample_gpu(gpu_uuid: str) -> GpuSample:
+    """What a GPU does now. Raises UnfitError where the driver does not answer."""
+    (row,) = _query(f"--query-gpu={','.join(SAMPLE_FIELDS)}", f"--id={gpu_uuid}")
+    return parse_sample(row)
+
+
+def sample_command(gpu_uuid: str, period_s: float) -> tuple[str, ...]:
+    """The command that prints a sample every period until it is ended."""
+    query = f"--query-gpu={','.join(SAMPLE_FIELDS)}"
+    return (_program(), query, FORMAT, f"--id={gpu_uuid}", f"--loop-ms={round(period_s * 1e3)}")
+
+
+def parse_sample(row: Sequence[str]) -> GpuSample:
+    """The sample of one line of `sample_command`."""
+    gpu, memory, used, power, clock = map(_number, row)
+    return GpuSample(
+        gpu_util_frac=gpu / 100,
+        memory_util_frac=memory / 100,
+        memory_used_bytes=used * MIB,
+        power_w=power,
+        sm_clock_mhz=clock,
+    )
+
+
+def parse_rows(text: str) -> list[list[str]]:
+    """The lines of CSV output, each cell without the spaces around it."""
+    return [[cell.strip() for cell in row] for row in csv.reader(io.StringIO(text)) if row]
+
+
+def _program() -> str:
+    found = shutil.which(PROGRAM)
+    if found is None:
+        raise NotFoundError(
+            "this machine has no NVIDIA driver", value=f"{PROGRAM} is not on the path", remedy="leave --device out"
+        )
+    return found
+
+
+def _query(*arguments: str) -> list[list[str]]:
+    try:
+        done = subprocess.run(
+            [_program(), *arguments, FORMAT], capture_output=True, text=True, timeout=TIMEOUT_S, check=True
+        )
+    except subprocess.CalledProcessError as error:
+        said = (error.stderr or error.stdout or "").strip()[:200]
+        raise UnfitError(
+            f"{PROGRAM} failed", value=said or f"exit code {error.returncode}", remedy="run it by hand"
+        ) from None
+    except (subprocess.TimeoutExpired, OSError) as error:
+        raise UnfitError(f"{PROGRAM} does not answer", value=str(error)[:200], remedy="run it by hand") from None
+    return parse_rows(done.stdout)
+
+
+def _number(text: str) -> float:
+    """The number in a cell; NaN for "[N/A]", "[Not Supported]" and the like."""
+    try:
+        return float(text)
+    except ValueError:
+        return NAN

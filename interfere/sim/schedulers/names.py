@@ -1,0 +1,208 @@
+"""Every scheduler by its name; each name works for every world, with deadlines and edge devices or without.
+
+A name is words joined by `+`:
+  ORDER[+easy or +first-fit][+drop][+greedy or +matching]
+                                                  a queue, or a preemptive scheduler for the orders in `PREEMPTIVE`
+  slots[+greedy or +matching]                     admission of deadlines by slots
+  policy, policy-deadlines, policy-no-promises    the server decides everything: by slowdowns, by deadlines that it
+                                                  promises, by deadlines that it does not promise
+  policy-alone, ...-alone                         the same where no job may share
+Orders: fifo; sjf and srtf by the true duration; qssf by an estimate from history, times the devices; tiresias by
+attained service; edf by deadline; laxity by deadline less the true duration. Without a kind of backfill the queue
+stops at the first job that does not fit; `first-fit` (once called `backfill`) starts any later job that fits and
+reserves nothing; `easy` reserves devices for the first job that waits, as Slurm does. A preemptive scheduler needs no
+reservations. `drop` gives up jobs whose deadline is infeasible, and lets greedy pair only jobs that both still meet
+their deadlines. greedy shares with the cheapest host, matching by the server's decision. `+one-gpu` after the name of
+any scheduler that shares: only jobs on one device share, which is what tables of pairs measured; a gang beside a gang
+is an assumption.
+Law: the reference of a scheduler that shares has the same order, estimates and rights to preempt and drop.
+"""
+
+from dataclasses import dataclass, replace
+from itertools import product
+
+from interfere.errors import InvalidInputError
+from interfere.sim.schedulers.queue import Backfill
+
+ORDERS = ("fifo", "sjf", "qssf", "tiresias", "srtf", "edf", "laxity")
+PREEMPTIVE = ("tiresias", "srtf")  # orders whose schedulers stop running jobs
+ORACLE_ORDERS = ("sjf", "srtf", "laxity")  # know how long jobs will run, as no real scheduler does
+DROP, GREEDY, MATCHING, SLOTS, ONE_GPU = "drop", "greedy", "matching", "slots", "one-gpu"
+POLICY, POLICY_DEADLINES, POLICY_NO_PROMISES = "policy", "policy-deadlines", "policy-no-promises"
+POLICIES = (POLICY, POLICY_DEADLINES, POLICY_NO_PROMISES)
+ALONE = "-alone"
+
+DEFAULT = (
+    "fifo",
+    "fifo+first-fit",
+    "fifo+easy",
+    "qssf+easy",
+    "qssf+easy+greedy",
+    "qssf+easy+matching",
+    "sjf+first-fit",
+    "sjf+easy",
+    "sjf+easy+greedy",
+    "sjf+easy+matching",
+    "tiresias+first-fit",
+    "tiresias+first-fit+greedy",
+    "tiresias+first-fit+matching",
+    "srtf+first-fit",
+    "srtf+first-fit+greedy",
+    "srtf+first-fit+matching",
+)
+DEADLINE_BASELINE = "edf+first-fit+drop"  # the one to beat: what others are compared with where jobs have deadlines
+DEADLINE_DEFAULT = tuple(
+    name
+    for pair in (
+        *(
+            (name, f"{name}+{GREEDY}")
+            for name in (
+                "fifo+first-fit",
+                "sjf+first-fit",
+                "edf+first-fit",
+                "laxity+first-fit",
+                DEADLINE_BASELINE,
+                SLOTS,
+            )
+        ),
+        (POLICY_DEADLINES + ALONE, POLICY_DEADLINES),
+        (POLICY_NO_PROMISES + ALONE, POLICY_NO_PROMISES),
+    )
+    for name in pair
+)
+_FORMER_FIRST_FIT = "backfill"
+_FORMER_NAMES = {
+    "FIFO": "fifo+first-fit",
+    "SJF": "sjf+first-fit",
+    "EDF": "edf+first-fit",
+    "least laxity": "laxity+first-fit",
+    "EDF that drops": DEADLINE_BASELINE,
+    "slot admission": SLOTS,
+    "plan": POLICY_DEADLINES + ALONE,
+    "plan without promises": POLICY_NO_PROMISES + ALONE,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParsedName:
+    """The words of a scheduler's name."""
+
+    head: str  # an order, `slots` or one of `POLICIES`
+    backfill: Backfill = Backfill.NONE
+    drop: bool = False
+    sharing: str = ""  # greedy, matching or empty
+    one_gpu: bool = False  # do only jobs on one device share?
+
+    @property
+    def is_policy(self) -> bool:
+        """Does the server decide everything?"""
+        return self.head in POLICIES
+
+    @property
+    def is_preemptive(self) -> bool:
+        """Does it stop running jobs?"""
+        return self.head in PREEMPTIVE
+
+    @property
+    def knows_durations(self) -> bool:
+        """Does it know how long jobs will run, as no real scheduler does?"""
+        return self.drop or self.is_policy or self.is_oracle
+
+    @property
+    def is_oracle(self) -> bool:
+        """Are its estimates the true durations?"""
+        return self.head in (*ORACLE_ORDERS, SLOTS) or (self.backfill is Backfill.EASY and self.head != "qssf")
+
+    @property
+    def uses_slices(self) -> bool:
+        """Does `slice_s` change what it decides?"""
+        return self.head in ORDERS and not self.is_preemptive and bool(self.sharing)
+
+    @property
+    def uses_whole_nodes(self) -> bool:
+        """Does `whole_nodes` change what it decides?"""
+        return not self.is_policy
+
+    @property
+    def uses_guest_ends_first(self) -> bool:
+        """Does `guest_ends_first` change what it decides?"""
+        return bool(self.sharing) and not self.is_preemptive
+
+
+def parse_name(name: str) -> ParsedName:
+    """The parts of a scheduler's name. Raises InvalidInputError for a name that is not in the registry."""
+    canonical = canonical_name(name)
+    base = canonical.removesuffix(f"+{ONE_GPU}")
+    if (parsed := _REGISTRY.get(base)) and (parsed.sharing or base == canonical):
+        return replace(parsed, one_gpu=base != canonical)
+    raise InvalidInputError(
+        "no such policy",
+        value=name,
+        remedy=f"{', '.join(f'{policy}[{ALONE}]' for policy in POLICIES)}, {SLOTS}[+{GREEDY} or +{MATCHING}], or "
+        f"ORDER[+{Backfill.EASY} or +{Backfill.FIRST_FIT}][+{DROP}][+{GREEDY} or +{MATCHING}] with ORDER one of "
+        f"{', '.join(ORDERS)} ({', '.join(PREEMPTIVE)} without +{DROP}; +{Backfill.EASY} without these two)",
+    )
+
+
+def canonical_name(name: str) -> str:
+    """The name in the registry; former names ("EDF that drops + sharing", "sjf+backfill") are translated."""
+    name = "+".join(Backfill.FIRST_FIT if word == _FORMER_FIRST_FIT else word for word in name.split("+"))
+    former, _, sharing = name.partition(" + ")
+    if former not in _FORMER_NAMES or sharing not in ("", "sharing"):
+        return name
+    canonical = _FORMER_NAMES[former]
+    if not sharing:
+        return canonical
+    return canonical.removesuffix(ALONE) if canonical.endswith(ALONE) else f"{canonical}+{GREEDY}"
+
+
+def registered_names() -> tuple[str, ...]:
+    """All names of schedulers, without `+one-gpu`."""
+    return tuple(_REGISTRY)
+
+
+def reference_of(name: str) -> str:
+    """The same scheduler without sharing; empty for one that shares nothing."""
+    parsed = parse_name(name)
+    if not parsed.sharing:
+        return ""
+    return parsed.head + ALONE if parsed.is_policy else all_share_name(name).rpartition("+")[0]
+
+
+def all_share_name(name: str) -> str:
+    """The name of the scheduler under which jobs on several devices share too."""
+    return canonical_name(name).removesuffix(f"+{ONE_GPU}")
+
+
+def one_gpu_name(name: str) -> str:
+    """The name of the scheduler under which only jobs on one device share; empty for one that shares nothing."""
+    return f"{all_share_name(name)}+{ONE_GPU}" if parse_name(name).sharing else ""
+
+
+def deadline_baseline_of(name: str) -> str:
+    """The scheduler of deadlines that another is compared with: one that shares with one that shares."""
+    parsed = parse_name(name)
+    if not parsed.sharing:
+        return DEADLINE_BASELINE
+    baseline = f"{DEADLINE_BASELINE}+{GREEDY}"
+    return one_gpu_name(baseline) if parsed.one_gpu else baseline
+
+
+def _registry() -> dict[str, ParsedName]:
+    names: dict[str, ParsedName] = {}
+    sharings = ("", GREEDY, MATCHING)
+    for head, backfill, drop, sharing in product(ORDERS, Backfill, (False, True), sharings):
+        if not (drop and (head in PREEMPTIVE or backfill is Backfill.EASY)) and not (
+            head in PREEMPTIVE and backfill is Backfill.EASY
+        ):
+            words = (head, backfill, DROP if drop else "", sharing)
+            names["+".join(filter(None, words))] = ParsedName(head=head, backfill=backfill, drop=drop, sharing=sharing)
+    for sharing in sharings:
+        names["+".join(filter(None, (SLOTS, sharing)))] = ParsedName(head=SLOTS, sharing=sharing)
+    for head in POLICIES:
+        names[head] = ParsedName(head=head, sharing=MATCHING)
+        names[head + ALONE] = ParsedName(head=head)
+    return names
+
+
+_REGISTRY = _registry()

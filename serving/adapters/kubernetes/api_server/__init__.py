@@ -1,0 +1,1 @@
+"""The API server: calls, watched collections, the lease, and changes carried out."""

@@ -1,0 +1,186 @@
+"""Calls of the API server through the official client, as JSON objects.
+
+The client's typed models are left out: reading a thousand pods into them takes seconds. Writes are bounded by a token
+bucket. Errors are of this project: UnavailableError where the API server is away, ConflictError where an object has
+changed or exists already, NotFoundError, UnfitError where a right is missing.
+"""
+
+import json
+import os
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any, cast
+
+from kubernetes import client
+from kubernetes.client.exceptions import ApiException
+from kubernetes.config import ConfigException, load_incluster_config, load_kube_config
+from urllib3.exceptions import HTTPError
+
+from interfere.errors import (
+    ConflictError,
+    InterfereError,
+    InvalidInputError,
+    NotFoundError,
+    UnavailableError,
+    UnfitError,
+)
+from serving.adapters.kubernetes.records import JsonObject
+from serving.adapters.kubernetes.writes import Write, WriteKind
+
+PAGE = 500  # objects in one answer of a list, as kubectl and client-go ask for
+MERGE = "application/merge-patch+json"
+PODS, NODES = "/api/v1/pods", "/api/v1/nodes"
+SLICES, CLAIMS = "/apis/resource.k8s.io/v1/resourceslices", "/apis/resource.k8s.io/v1/resourceclaims"
+
+
+class TokenBucket:
+    """Bounds the rate of calls: `burst` at once, `per_s` in the long run."""
+
+    def __init__(self, per_s: float, burst: int) -> None:
+        self._per_s, self._burst = per_s, float(burst)
+        self._tokens, self._at_s, self._lock = float(burst), time.monotonic(), threading.Lock()
+
+    def take(self) -> None:
+        """Wait for a token."""
+        with self._lock:
+            now_s = time.monotonic()
+            self._tokens = min(self._burst, self._tokens + (now_s - self._at_s) * self._per_s) - 1.0
+            self._at_s = now_s
+            wait_s = max(0.0, -self._tokens / self._per_s)
+        if wait_s:
+            time.sleep(wait_s)
+
+
+class ClusterApi:
+    """The API server. Thread-safe."""
+
+    def __init__(self, timeout_s: float, writes_per_s: float, burst: int, *, configuration: Any = None) -> None:
+        """`configuration`: of the official client; None reads the service account, else the kubeconfig."""
+        if configuration is None:
+            configuration = _configuration()
+        configuration.retries = False
+        self._client = client.ApiClient(configuration)
+        self._timeout_s, self._bucket = timeout_s, TokenBucket(writes_per_s, burst)
+
+    def list(self, path: str, *, fields: str = "") -> tuple[list[JsonObject], str]:
+        """All objects of a collection and the resourceVersion of the list. A collection that the cluster does not
+        serve is empty. `fields`: a field selector."""
+        rows: list[JsonObject] = []
+        token, version = "", ""
+        while True:
+            query: dict[str, Any] = {"limit": PAGE} | ({"continue": token} if token else {})
+            query |= {"fieldSelector": fields} if fields else {}
+            try:
+                page = self.call("GET", path, query=query)
+            except NotFoundError:
+                return [], ""
+            rows += page.get("items") or []
+            metadata = page.get("metadata") or {}
+            token, version = metadata.get("continue") or "", str(metadata.get("resourceVersion") or "")
+            if not token:
+                return rows, version
+
+    def watch(self, path: str, version: str, seconds: int) -> Iterator[JsonObject]:
+        """The events of a collection since a version, for at most so many seconds."""
+        query = {
+            "watch": "true",
+            "resourceVersion": version,
+            "allowWatchBookmarks": "true",
+            "timeoutSeconds": seconds,
+        }
+        response = self._request("GET", path, query, None, None, (self._timeout_s, seconds + self._timeout_s))
+        rest = b""
+        try:
+            for chunk in response.stream(2**16):
+                *lines, rest = (rest + chunk).split(b"\n")
+                yield from (json.loads(line) for line in lines if line.strip())
+        except (HTTPError, OSError, ValueError) as error:
+            raise UnavailableError("the watch ended", value=path, remedy="none needed: it begins anew") from error
+        finally:
+            response.close()
+
+    def call(
+        self,
+        method: str,
+        path: str,
+        *,
+        body: Any = None,
+        query: dict[str, Any] | None = None,
+        content: str | None = None,
+    ) -> JsonObject:
+        """One call; the answer as an object."""
+        response = self._request(method, path, query or {}, body, content, self._timeout_s)
+        try:
+            return cast(JsonObject, json.loads(response.data or b"{}"))
+        except ValueError as error:
+            raise UnavailableError("the API server's answer is no JSON", value=path, remedy="is it one?") from error
+
+    def write(self, write: Write) -> JsonObject:
+        """Carry out one write; bounded in rate."""
+        self._bucket.take()
+        claims = f"/apis/resource.k8s.io/v1/namespaces/{write.namespace}/resourceclaims"
+        if write.kind is WriteKind.CREATE_CLAIM:
+            return self.call("POST", claims, body=write.body)
+        if write.kind is WriteKind.DELETE_CLAIM:
+            return self.call("DELETE", f"{claims}/{write.name}", body=write.body)
+        if write.kind is WriteKind.EVENT:
+            return self.call("POST", f"/api/v1/namespaces/{write.namespace}/events", body=write.body)
+        path = f"/api/v1/namespaces/{write.namespace}/pods/{write.name}"
+        return self.call("PATCH", path, body=write.body, content=MERGE)
+
+    def _request(
+        self, method: str, path: str, query: dict[str, Any], body: Any, content: str | None, timeout: Any
+    ) -> Any:
+        headers = {"Accept": "application/json", "User-Agent": "interfere"}
+        if body is not None:
+            headers["Content-Type"] = content or "application/json"
+        try:
+            return self._client.call_api(
+                path,
+                method,
+                query_params=list(query.items()),
+                header_params=headers,
+                body=body,
+                auth_settings=["BearerToken"],
+                _return_http_data_only=True,
+                _preload_content=False,
+                _request_timeout=timeout,
+            )
+        except ApiException as error:
+            raise _error(error, method, path) from None
+        except (HTTPError, OSError) as error:
+            raise UnavailableError(
+                f"the API server does not answer ({type(error).__name__})",
+                value=path,
+                remedy="kubectl get --raw /readyz",
+            ) from error
+
+
+def _configuration() -> Any:
+    """The service account of a pod, else the kubeconfig (KUBECONFIG, ~/.kube/config)."""
+    configuration = client.Configuration()
+    try:
+        if "KUBECONFIG" not in os.environ and "KUBERNETES_SERVICE_HOST" in os.environ:
+            load_incluster_config(client_configuration=configuration)
+        else:
+            load_kube_config(config_file=os.environ.get("KUBECONFIG"), client_configuration=configuration)
+    except ConfigException as error:
+        remedy = "run in a pod with a service account, or set KUBECONFIG"
+        raise UnfitError("there is no way to the API server", value=str(error)[:200], remedy=remedy) from None
+    return configuration
+
+
+def _error(error: ApiException, method: str, path: str) -> InterfereError:
+    where, body = f"{method} {path}", " ".join(str(error.body or "").split())[:300]
+    if error.status == 404:
+        return NotFoundError("the API server knows no such object", value=where, remedy="none needed if it was deleted")
+    if error.status == 409:
+        return ConflictError("the object exists or has changed", value=where, remedy="none needed: it is read again")
+    if error.status == 410:
+        return NotFoundError("the resourceVersion is too old", value=where, remedy="none needed: it is listed anew")
+    if error.status in (401, 403):
+        return UnfitError("the API server forbids it", value=f"{where}: {body}", remedy="check the ClusterRole")
+    if error.status in (400, 422):
+        return InvalidInputError("the API server refuses it", value=f"{where}: {body}", remedy="see its message")
+    return UnavailableError(f"the API server answered {error.status}", value=where, remedy="it is tried again")

@@ -1,0 +1,132 @@
+"""A copy of collections of the API server, kept current by list and watch.
+
+Law: a copy equals a list at some later time. Every event replaces one object; after any error the collection is listed
+anew.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Iterable
+from typing import Any
+
+from interfere.errors import InterfereError, NotFoundError, UnavailableError
+from serving.adapters.kubernetes.api_server.calls import ClusterApi
+from serving.adapters.kubernetes.records import JsonObject
+
+_log = logging.getLogger("interfere.kubernetes")
+WATCH_S = 60  # length of one watch; a connection that died silently is noticed then
+PAUSE_S = 1.0  # before a collection is listed anew
+ABSENT_S = 30.0  # before a collection that is not served is asked for again
+RESYNC_S = 600.0  # a collection is listed anew after that long, whatever was watched
+
+
+class Collection:
+    """One collection: a thread lists and watches it."""
+
+    def __init__(self, api: ClusterApi, path: str, stop: threading.Event) -> None:
+        self._api, self._path, self._stop = api, path, stop
+        self._objects: dict[tuple[str, str], JsonObject] = {}
+        self._lock, self._listed, self._contact_s = threading.Lock(), threading.Event(), -1e18
+        self.thread = threading.Thread(target=self._run, name=f"watch {path}", daemon=True)
+
+    def objects(self) -> list[JsonObject]:
+        """All objects now."""
+        with self._lock:
+            return list(self._objects.values())
+
+    def put(self, row: JsonObject) -> None:
+        """Replace an object by what the answer to a write says of it."""
+        with self._lock:
+            self._objects[_key(row)] = row
+
+    def remove(self, namespace: str, name: str) -> None:
+        """Remove an object that a write deleted."""
+        with self._lock:
+            self._objects.pop((namespace, name), None)
+
+    def wait_listed(self, timeout_s: float) -> bool:
+        """Whether it was listed at least once within that time."""
+        return self._listed.wait(timeout_s)
+
+    @property
+    def age_s(self) -> float:
+        """Seconds since the API server was last heard of."""
+        return time.monotonic() - self._contact_s
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            try:
+                self._list_and_watch()
+            except InterfereError as error:
+                _log.warning("%s is listed anew: %s", self._path, " ".join(str(error).split()))
+            except Exception:  # a bug must not end the watch
+                _log.exception("%s is listed anew", self._path)
+            self._stop.wait(PAUSE_S)
+
+    def _list_and_watch(self) -> None:
+        rows, version = self._api.list(self._path)
+        with self._lock:
+            self._objects = {_key(row): row for row in rows}
+        self._contact()
+        self._listed.set()
+        if not version:  # the cluster does not serve it; a driver may be installed later
+            self._stop.wait(ABSENT_S)
+        end_s = time.monotonic() + RESYNC_S
+        while version and not self._stop.is_set() and time.monotonic() < end_s:
+            for event in self._api.watch(self._path, version, WATCH_S):
+                version = self._apply(event) or version
+                self._contact()
+                if self._stop.is_set():
+                    return
+            self._contact()
+
+    def _apply(self, event: JsonObject) -> str:
+        kind, row = event.get("type"), event.get("object") or {}
+        if kind == "ERROR":
+            raise NotFoundError("the watch has failed", value=str(row.get("message") or row)[:200])
+        version = str((row.get("metadata") or {}).get("resourceVersion") or "")
+        if kind == "BOOKMARK":
+            return version
+        with self._lock:
+            if kind == "DELETED":
+                self._objects.pop(_key(row), None)
+            else:
+                self._objects[_key(row)] = row
+        return version
+
+    def _contact(self) -> None:
+        self._contact_s = time.monotonic()
+
+
+class Cluster:
+    """All collections that a round reads."""
+
+    def __init__(self, api: ClusterApi, paths: Iterable[str], stop: threading.Event) -> None:
+        self._api = api
+        self.collections = {path: Collection(api, path, stop) for path in paths}
+
+    def start(self) -> None:
+        """Begin to list and watch."""
+        for collection in self.collections.values():
+            collection.thread.start()
+
+    def check_current(self, stale_s: float) -> None:
+        """Ask the API server whether it is there. Raises UnavailableError where it is not, or where a collection was
+        never listed: nothing is decided on what was true long ago."""
+        for path, collection in self.collections.items():
+            if not collection.wait_listed(stale_s):
+                raise UnavailableError(
+                    "the API server has not listed it yet", value=path, remedy="kubectl auth can-i list"
+                )
+        if max(collection.age_s for collection in self.collections.values()) > stale_s:
+            self._api.call("GET", "/version")
+
+    def read(self, path: str) -> list[Any]:
+        """All objects of one collection now."""
+        return self.collections[path].objects()
+
+
+def _key(row: JsonObject) -> tuple[str, str]:
+    metadata = row.get("metadata") or {}
+    return str(metadata.get("namespace") or ""), str(metadata.get("name") or "")

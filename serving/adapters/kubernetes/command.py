@@ -1,0 +1,190 @@
+"""Let Kubernetes place pods that share GPUs where the matching puts them; observe only, unless told to gate."""
+
+import json
+import logging
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from interfere.commands.output import JsonFlag, emit, progress_note
+from interfere.strict_json import json_value
+
+if TYPE_CHECKING:
+    from serving.adapters.kubernetes.advisor import Round
+    from serving.adapters.kubernetes.api_server.calls import ClusterApi
+    from serving.adapters.kubernetes.settings import KubernetesSettings
+
+app = typer.Typer(add_completion=False, no_args_is_help=True)
+
+Config = Annotated[Path | None, typer.Option(help="TOML file with settings.")]
+Server = Annotated[str | None, typer.Option(help="Address of the policy server. Default: 127.0.0.1:50051.")]
+ModeFlag = Annotated[str | None, typer.Option(help="observe (default) or gate.")]
+
+
+@app.command()
+def controller(
+    config: Config = None,
+    server: Server = None,
+    mode: ModeFlag = None,
+    window: Annotated[float | None, typer.Option(help="Longest time that a pod is gated, in seconds.")] = None,
+    interval: Annotated[float | None, typer.Option(help="Seconds between rounds. Default: 2.")] = None,
+    journal: Annotated[Path | None, typer.Option(help="File that `report` sums up.")] = None,
+    port: Annotated[int | None, typer.Option(help="Port of health, metrics and marks. Default: none.")] = None,
+    once: Annotated[bool, typer.Option("--once", help="One round that changes nothing, then stop.")] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Advise the cluster until SIGTERM or Ctrl-C."""
+    from interfere.client import PolicyClient
+    from serving.adapters.kubernetes.controller import Controller, stop_on_signals
+    from serving.adapters.kubernetes.rendering import document, text
+
+    given = {"server": server, "mode": mode, "window_s": window, "interval_s": interval, "journal": journal}
+    settings, api = _start(config, given | {"metrics_port": port})
+    with PolicyClient(settings.server, timeout_s=settings.timeout_s) as client:
+        replica = Controller(settings, api, client, dry_run=once)
+        if once:
+            replica.cluster.start()
+            done = replica.advisor.round()
+            emit(document(done), text(done), as_json=as_json)
+            return
+        stop_on_signals(replica.stop)
+        if settings.metrics_port:
+            replica.serve(settings.metrics_port)
+        progress_note(f"{settings.mode.value} {settings.cluster} every {settings.interval_s:g} s; {settings.server}")
+        replica.run(lambda done: _print_round(done, as_json=as_json))
+
+
+@app.command()
+def webhook(
+    config: Config = None,
+    port: Annotated[int, typer.Option(help="Port of the webhook.")] = 8443,
+    name: Annotated[str, typer.Option(help="Of the Service and the Secret.")] = "interfere-webhook",
+    configuration: Annotated[str, typer.Option(help="The MutatingWebhookConfiguration.")] = "interfere",
+    add_claim: Annotated[bool, typer.Option("--add-claim", help="Give pods without a GPU a late claim.")] = False,
+) -> None:
+    """Gate pods that opted in, over TLS with certificates of its own."""
+    from serving.adapters.kubernetes.controller import now, repeat, stop_on_signals
+    from serving.adapters.kubernetes.https.certificates import CertificateKeeper
+    from serving.adapters.kubernetes.https.server import HttpServer, healthy
+    from serving.adapters.kubernetes.https.webhook import review
+
+    settings, api = _start(config, {})
+    keeper, stop = CertificateKeeper(api, settings.namespace, name, configuration), threading.Event()
+    keeper.refresh(now())
+    stop_on_signals(stop)
+    routes = {
+        ("POST", "/mutate"): lambda request: review(request, add_claim=add_claim),
+        ("GET", "/healthz"): healthy,
+    }
+    listener = HttpServer(routes, port, tls=keeper.context)
+    listener.start()
+    progress_note(f"the webhook listens on {listener.port}")
+    repeat("certificates", 60.0, lambda: keeper.refresh(now()), stop)
+    listener.stop()
+
+
+@app.command()
+def extender(
+    config: Config = None,
+    server: Server = None,
+    port: Annotated[int, typer.Option(help="Port of the extender.")] = 8080,
+) -> None:
+    """Answer kube-scheduler's filter and prioritize calls, for clusters that cannot gate."""
+    from interfere.client import PolicyClient
+    from serving.adapters.kubernetes.advisor import PATHS
+    from serving.adapters.kubernetes.api_server.watching import Cluster
+    from serving.adapters.kubernetes.controller import repeat, stop_on_signals
+    from serving.adapters.kubernetes.https.extender import Extender
+    from serving.adapters.kubernetes.https.server import HttpServer, healthy
+    from serving.adapters.kubernetes.reading import cluster_state
+
+    settings, api = _start(config, {"server": server})
+    stop = threading.Event()
+    cluster = Cluster(api, PATHS, stop)
+    cluster.start()
+    stop_on_signals(stop)
+    with PolicyClient(settings.server, timeout_s=0.4) as client:  # kube-scheduler waits for half a second
+        service = Extender(settings, client, lambda: cluster_state(settings, *(cluster.read(path) for path in PATHS)))
+        routes = {
+            ("POST", "/filter"): service.filter,
+            ("POST", "/prioritize"): service.prioritize,
+            ("GET", "/healthz"): healthy,
+        }
+        listener = HttpServer(routes, port)
+        listener.start()
+        progress_note(f"the extender listens on {listener.port}")
+        repeat("situations", settings.interval_s, service.refresh, stop)
+        listener.stop()
+
+
+@app.command()
+def release(
+    config: Config = None,
+    overdue: Annotated[
+        bool, typer.Option("--overdue", help="Only pods past their window, as the CronJob does.")
+    ] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Leave every gated pod to Kubernetes at once: no gate, an unrestricted claim. For rollback; opt out first."""
+    from serving.adapters.kubernetes.metrics import ControllerMetrics
+    from serving.adapters.kubernetes.releasing import release_pods
+
+    settings, api = _start(config, {})
+    done = release_pods(api, settings, ControllerMetrics(), time.time(), every=not overdue)
+    document = {"released": done.released, "refused": done.rejected, "still_gated": done.still_gated}
+    emit(document, f"{done.released} pods released, {done.rejected} had moved on", as_json=as_json)
+
+
+@app.command()
+def report(
+    journal: Annotated[Path, typer.Option(help="The journal of the controller.")],
+    days: Annotated[float, typer.Option(help="How far back.")] = 14.0,
+    as_json: JsonFlag = False,
+) -> None:
+    """Sum up what was decided, where pods ran, and predicted against measured slowdowns."""
+    from serving.adapters.kubernetes.observations.journal import read_journal, summarise
+    from serving.adapters.kubernetes.rendering import report_document, report_text
+
+    summary = summarise(read_journal(journal, time.time() - days * 86_400))
+    emit(report_document(summary), report_text(summary), as_json=as_json)
+
+
+@app.command()
+def sidecar(
+    spool: Annotated[Path, typer.Option(help="File that the job marks its steps in.")],
+    controller: Annotated[str, typer.Option(help="HOST:PORT of the controller's headless Service.")],
+    every: Annotated[float, typer.Option(help="Seconds between two deliveries.")] = 2.0,
+) -> None:
+    """Send a job's step marks to the controller; runs beside the job."""
+    from serving.adapters.kubernetes.controller import stop_on_signals
+    from serving.adapters.kubernetes.observations.sidecar import SpoolSender, addresses, run
+
+    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
+    host, _, port = controller.rpartition(":")
+    if not host or not port.isdecimal():
+        raise typer.BadParameter(f"controller: {controller!r} is no HOST:PORT; e.g. interfere-marks.interfere:8080")
+    stop = threading.Event()
+    stop_on_signals(stop)
+    run(SpoolSender(spool, lambda: addresses(host, int(port))), every, stop)
+
+
+def _print_round(done: "Round", *, as_json: bool) -> None:
+    from serving.adapters.kubernetes.rendering import document, text
+
+    if as_json:
+        typer.echo(json.dumps(json_value(document(done))))
+    elif done.changes or done.rejected:
+        typer.echo(text(done))
+
+
+def _start(config: Path | None, given: Mapping[str, object]) -> "tuple[KubernetesSettings, ClusterApi]":
+    from serving.adapters.kubernetes.api_server.calls import ClusterApi
+    from serving.adapters.kubernetes.settings import load
+
+    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
+    settings = load(config, given)
+    return settings, ClusterApi(settings.timeout_s, settings.writes_per_s, settings.burst)

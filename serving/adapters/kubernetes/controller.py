@@ -1,0 +1,147 @@
+"""The controller's process: threads that watch, hold the lease and release overdue pods, and the loop of rounds.
+
+Law: whatever fails in one thread, the others go on. Releasing needs none of them.
+"""
+
+import datetime as dt
+import logging
+import os
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from interfere.client import PolicyClient
+from interfere.errors import InterfereError, InvalidInputError, UnavailableError
+from serving.adapters.kubernetes.advisor import PATHS, Advisor, Round
+from serving.adapters.kubernetes.api_server.calls import ClusterApi
+from serving.adapters.kubernetes.api_server.lease import Lease
+from serving.adapters.kubernetes.api_server.watching import Cluster
+from serving.adapters.kubernetes.https.server import Answer, HttpServer, Request, healthy
+from serving.adapters.kubernetes.metrics import ControllerMetrics
+from serving.adapters.kubernetes.observations.journal import Journal
+from serving.adapters.kubernetes.observations.marks import MAX_BODY, MarkStore
+from serving.adapters.kubernetes.observations.reporter import Reporter
+from serving.adapters.kubernetes.releasing import release_pods
+from serving.adapters.kubernetes.settings import KubernetesSettings, Mode
+
+_log = logging.getLogger("interfere.kubernetes")
+RELEASE_EVERY_S = 3.0
+LEASE_NAME = "interfere-controller"
+
+
+class Controller:
+    """One replica."""
+
+    def __init__(self, settings: KubernetesSettings, api: ClusterApi, client: PolicyClient, *, dry_run: bool = False):
+        self.stop, self.metrics, self._settings, self._api = threading.Event(), ControllerMetrics(), settings, api
+        self.marks = MarkStore()
+        self.cluster = Cluster(api, PATHS, self.stop)
+        holder = f"{socket.gethostname()}_{os.getpid()}_{os.urandom(4).hex()}"
+        self._lease = Lease(api, settings.namespace, LEASE_NAME, holder, settings.lease_s)
+        reporter = Reporter(settings, self.marks, Journal(settings.journal))
+        self.advisor = Advisor(
+            settings,
+            api,
+            self.cluster,
+            client,
+            self.metrics,
+            reporter,
+            may_write=lambda: dry_run or self._lease.held,
+            dry_run=dry_run,
+        )
+
+    def run(self, report: Callable[[Round], None]) -> None:
+        """Run until `stop` is set; give the lease back at the end."""
+        self.cluster.start()
+        threads = [self._every("lease", self._settings.lease_s / 6, self._hold_lease)]
+        if self._settings.mode is Mode.GATE:
+            threads.append(self._every("release", RELEASE_EVERY_S, self._release))
+        while not self.stop.is_set():
+            started_s = time.monotonic()
+            if self._lease.held and (done := one_round(self.advisor, self.metrics)) is not None:
+                report(done)
+            self.metrics.set("round_seconds", time.monotonic() - started_s)
+            self.stop.wait(max(0.0, self._settings.interval_s - (time.monotonic() - started_s)))
+        for thread in threads:
+            thread.join(self._settings.timeout_s)
+        self._lease.release()
+
+    def serve(self, port: int, *, host: str = "") -> HttpServer:
+        """Answer for health, metrics and marks."""
+        server = HttpServer(
+            {
+                ("GET", "/healthz"): healthy,
+                ("GET", "/metrics"): lambda _: Answer(text=self.metrics.text()),
+                ("POST", "/marks"): self._receive_marks,
+            },
+            port,
+            host=host,
+        )
+        server.start()
+        return server
+
+    def _receive_marks(self, request: Request) -> Answer:
+        if len(request.body) > MAX_BODY:
+            return Answer(text="too many marks at once\n", status=413)
+        return Answer(document={"marks": self.marks.receive(request.address, request.body, time.time())})
+
+    def _hold_lease(self) -> None:
+        self.metrics.set("leader", float(self._lease.try_hold()))
+
+    def _release(self) -> None:
+        """Replicas release one after the other where they can: the leader at once."""
+        if not self._lease.held:
+            self.stop.wait(RELEASE_EVERY_S / 3)
+        done = release_pods(self._api, self._settings, self.metrics, time.time())
+        if done.released:
+            _log.info("%d pods were left to Kubernetes", done.released)
+
+    def _every(self, name: str, interval_s: float, act: Callable[[], None]) -> threading.Thread:
+        thread = threading.Thread(target=repeat, args=(name, interval_s, act, self.stop), name=name, daemon=True)
+        thread.start()
+        return thread
+
+
+def repeat(name: str, interval_s: float, act: Callable[[], Any], stop: threading.Event) -> None:
+    """Act again and again until stopped, whatever fails."""
+    while not stop.is_set():
+        try:
+            act()
+        except InterfereError as error:
+            _log.warning("%s: %s", name, " ".join(str(error).split()))
+        except Exception:  # a bug must not end what keeps pods from waiting
+            _log.exception("%s failed; it is tried again", name)
+        stop.wait(interval_s)
+
+
+def one_round(advisor: Advisor, metrics: ControllerMetrics) -> Round | None:
+    """The report of one round; None when it failed: the loop goes on, and pods are released by themselves."""
+    try:
+        done = advisor.round()
+    except InterfereError as error:
+        kinds = {UnavailableError: "unavailable", InvalidInputError: "invalid"}
+        metrics.add("rounds_total", "result", next((v for k, v in kinds.items() if isinstance(error, k)), "refused"))
+        _log.warning("no advice in this round: %s", " ".join(str(error).split()))
+    except Exception:  # a bug of the adapter must not end the advice
+        metrics.add("rounds_total", "result", "bug")
+        _log.exception("a round failed; the loop goes on")
+    else:
+        metrics.add("rounds_total", "result", "ok")
+        metrics.set("last_success_timestamp_seconds", done.at_s)
+        metrics.replace("left_to_kubernetes", "reason", done.left_to_kubernetes)
+        return done
+    return None
+
+
+def stop_on_signals(stop: threading.Event) -> None:
+    """Set the event on SIGTERM and Ctrl-C."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+
+
+def now() -> dt.datetime:
+    """The time that certificates are judged by."""
+    return dt.datetime.now(dt.UTC)

@@ -1,0 +1,203 @@
+"""The webhook's certificates: a CA and a leaf in a Secret, renewed in time, and the CA in the webhook configuration.
+
+Replicas share the Secret; who loses the race to write it reads it again. During the change of a CA the configuration
+trusts the old and the new one.
+"""
+
+import base64
+import datetime as dt
+import logging
+import os
+import ssl
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from interfere.errors import ConflictError, NotFoundError
+from serving.adapters.kubernetes.api_server.calls import MERGE, ClusterApi
+from serving.adapters.kubernetes.records import JsonObject
+
+_log = logging.getLogger("interfere.kubernetes")
+LEAF_DAYS = 90.0
+CA_DAYS = 3650.0
+RENEW_AT = 1 / 3  # of its life left: a month of a leaf's, in which a failing renewal is noticed
+FIELDS = ("ca.crt", "ca.key", "tls.crt", "tls.key")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Certificates:
+    """PEM texts. `ca_certificates`: the newest CA first, then one that is still trusted."""
+
+    ca_certificates: bytes
+    ca_key: bytes
+    certificate: bytes
+    key: bytes
+
+
+def renew(
+    known: Certificates | None, hosts: list[str], now: dt.datetime, *, leaf_days: float = LEAF_DAYS
+) -> Certificates:
+    """The certificates to use now: the known ones, with whatever must be renewed renewed."""
+    certificates = x509.load_pem_x509_certificates(known.ca_certificates) if known else []
+    valid = [each for each in certificates if each.not_valid_after_utc > now]
+    if known is None or not valid or _is_due(valid[0], now):
+        ca_key = ec.generate_private_key(ec.SECP256R1())
+        ca = _sign("interfere webhook CA", ca_key, None, ca_key, [], now, CA_DAYS)
+        valid, leaf = [ca, *valid[:1]], None
+    else:
+        ca, ca_key = valid[0], _load_key(known.ca_key)
+        leaf = x509.load_pem_x509_certificate(known.certificate)
+    if known is not None and leaf is not None and not _is_due(leaf, now) and _hosts(leaf) == hosts:
+        return known
+    key = ec.generate_private_key(ec.SECP256R1())
+    leaf = _sign(hosts[0], key, ca, ca_key, hosts, now, leaf_days)
+    return Certificates(
+        ca_certificates=b"".join(_pem(each) for each in valid),
+        ca_key=_key_pem(ca_key),
+        certificate=_pem(leaf),
+        key=_key_pem(key),
+    )
+
+
+def load_into(context: ssl.SSLContext, certificates: Certificates) -> None:
+    """Use the leaf for every handshake from now on."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "tls.pem"
+        with open(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600), "wb") as file:
+            file.write(certificates.key + certificates.certificate)
+        context.load_cert_chain(path)
+
+
+class CertificateKeeper:
+    """Keeps Secret, TLS context and webhook configuration current."""
+
+    def __init__(
+        self, api: ClusterApi, namespace: str, name: str, configuration: str, *, leaf_days: float = LEAF_DAYS
+    ) -> None:
+        """`name`: of the Service and of the Secret; `configuration`: of the MutatingWebhookConfiguration."""
+        self._api, self._leaf_days, self._name = api, leaf_days, name
+        self._secrets = f"/api/v1/namespaces/{namespace}/secrets"
+        self._webhook = f"/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/{configuration}"
+        self._hosts = [f"{name}.{namespace}.svc", f"{name}.{namespace}.svc.cluster.local"]
+        self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self.context.minimum_version = ssl.TLSVersion.TLSv1_2
+        self._used: Certificates | None = None
+
+    def refresh(self, now: dt.datetime) -> Certificates:
+        """Read, renew, store, use. Raises InterfereError; what was in use stays in use."""
+        for _ in range(3):
+            row = self._read()
+            known = _certificates(row)
+            current = renew(known, self._hosts, now, leaf_days=self._leaf_days)
+            try:
+                if current != known:
+                    self._store(row, current)
+                break
+            except ConflictError:  # another replica renewed it: use that
+                continue
+        else:
+            raise ConflictError("the certificates are written by others", value=self._name, remedy="tried again later")
+        if current != self._used:
+            load_into(self.context, current)
+            self._used = current
+            _log.info("the webhook uses a new certificate")
+        self._trust(current)
+        return current
+
+    def _read(self) -> JsonObject | None:
+        try:
+            return self._api.call("GET", f"{self._secrets}/{self._name}")
+        except NotFoundError:
+            return None
+
+    def _store(self, row: JsonObject | None, certificates: Certificates) -> None:
+        values = (certificates.ca_certificates, certificates.ca_key, certificates.certificate, certificates.key)
+        data = {field: base64.b64encode(value).decode() for field, value in zip(FIELDS, values, strict=True)}
+        if row is None:
+            metadata = {"name": self._name, "labels": {"app.kubernetes.io/managed-by": "interfere"}}
+            body = {"apiVersion": "v1", "kind": "Secret", "type": "Opaque", "metadata": metadata, "data": data}
+            self._api.call("POST", self._secrets, body=body)
+        else:
+            version = (row.get("metadata") or {}).get("resourceVersion")
+            body = {"metadata": {"resourceVersion": version}, "data": data}
+            self._api.call("PATCH", f"{self._secrets}/{self._name}", body=body, content=MERGE)
+
+    def _trust(self, certificates: Certificates) -> None:
+        row = self._api.call("GET", self._webhook)
+        bundle = base64.b64encode(certificates.ca_certificates).decode()
+        webhooks = row.get("webhooks") or []
+        if all((each.get("clientConfig") or {}).get("caBundle") == bundle for each in webhooks):
+            return
+        for each in webhooks:
+            each["clientConfig"] = {**(each.get("clientConfig") or {}), "caBundle": bundle}
+        self._api.call("PUT", self._webhook, body=row)
+
+
+def _certificates(row: JsonObject | None) -> Certificates | None:
+    data = (row or {}).get("data") or {}
+    try:
+        ca, ca_key, leaf, key = (base64.b64decode(data[field]) for field in FIELDS)
+        x509.load_pem_x509_certificates(ca)
+        x509.load_pem_x509_certificate(leaf)
+        _load_key(ca_key)
+    except (KeyError, ValueError, TypeError):
+        return None  # empty, as the chart installs it, or damaged: made anew
+    return Certificates(ca_certificates=ca, ca_key=ca_key, certificate=leaf, key=key)
+
+
+def _sign(
+    subject: str,
+    key: ec.EllipticCurvePrivateKey,
+    issuer: x509.Certificate | None,
+    issuer_key: ec.EllipticCurvePrivateKey,
+    hosts: list[str],
+    now: dt.datetime,
+    days: float,
+) -> x509.Certificate:
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, subject[:64])])
+    builder = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(issuer.subject if issuer else name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - dt.timedelta(hours=1))  # clocks differ
+        .not_valid_after(now + dt.timedelta(days=days))
+        .add_extension(x509.BasicConstraints(ca=issuer is None, path_length=None), critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key.public_key()), critical=False)
+    )
+    if hosts:
+        builder = builder.add_extension(x509.SubjectAlternativeName([x509.DNSName(h) for h in hosts]), critical=False)
+    return builder.sign(issuer_key, hashes.SHA256())
+
+
+def _is_due(certificate: x509.Certificate, now: dt.datetime) -> bool:
+    life = certificate.not_valid_after_utc - certificate.not_valid_before_utc
+    return certificate.not_valid_after_utc - now < life * RENEW_AT
+
+
+def _hosts(certificate: x509.Certificate) -> list[str]:
+    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    return names.get_values_for_type(x509.DNSName)
+
+
+def _load_key(text: bytes) -> ec.EllipticCurvePrivateKey:
+    key = serialization.load_pem_private_key(text, password=None)
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
+        raise ValueError("not an EC key")
+    return key
+
+
+def _key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    form = serialization.PrivateFormat.PKCS8
+    return key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption())
+
+
+def _pem(certificate: x509.Certificate) -> bytes:
+    return certificate.public_bytes(serialization.Encoding.PEM)

@@ -1,0 +1,139 @@
+"""A small HTTP server with routes, plain or over TLS. Handshakes and requests are answered in threads of their own."""
+
+import json
+import logging
+import socket
+import ssl
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from interfere.errors import InterfereError
+
+_log = logging.getLogger("interfere.kubernetes")
+MAX_BODY = 8 * 2**20  # an AdmissionReview carries a pod (1.5 MiB at most), a filter request the names of all nodes
+TIMEOUT_S = 10.0  # of a connection that says nothing
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What a route is asked."""
+
+    body: bytes
+    address: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What a route answers; a document is written as JSON."""
+
+    document: Any = None
+    text: str = ""
+    status: int = 200
+
+
+Route = Callable[[Request], Answer]
+
+
+def healthy(_: Request) -> Answer:
+    """The answer of a process that is there."""
+    return Answer(text="ok\n")
+
+
+class HttpServer:
+    """Serves routes until it is stopped."""
+
+    def __init__(
+        self, routes: Mapping[tuple[str, str], Route], port: int, *, host: str = "", tls: ssl.SSLContext | None = None
+    ) -> None:
+        """`routes`: by method and path. `port` 0 takes any free one."""
+        self._server = _Server((host, port), _handler(routes))
+        self._server.tls = tls
+        self._thread = threading.Thread(target=self._server.serve_forever, name="http", daemon=True)
+
+    @property
+    def port(self) -> int:
+        """The port that it listens on."""
+        return int(self._server.server_address[1])
+
+    def start(self) -> None:
+        """Begin to answer."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Answer no longer."""
+        self._server.shutdown()
+        self._server.server_close()
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 128
+    tls: ssl.SSLContext | None = None
+
+    def finish_request(self, request: Any, client_address: Any) -> None:
+        request.settimeout(TIMEOUT_S)
+        try:
+            if self.tls is not None:  # in the thread of the request: a slow handshake holds up no other
+                request = self.tls.wrap_socket(request, server_side=True)
+            super().finish_request(request, client_address)
+        except (OSError, ssl.SSLError) as error:
+            _log.debug("a connection from %s ended: %s", client_address, error)
+        finally:
+            if isinstance(request, ssl.SSLSocket):
+                request.close()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002 - named by the library
+        _log.exception("a request of %s failed", client_address)
+
+
+def _handler(routes: Mapping[tuple[str, str], Route]) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def setup(self) -> None:
+            super().setup()
+            self.connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+        def do_GET(self) -> None:
+            self._answer("GET")
+
+        def do_POST(self) -> None:
+            self._answer("POST")
+
+        def _answer(self, method: str) -> None:
+            path = self.path.partition("?")[0]
+            length = self.headers.get("Content-Length", "0")
+            route = routes.get((method, path))
+            if not length.isdecimal() or int(length) > MAX_BODY:
+                self.close_connection = True
+                answer = Answer(text="the body is too large\n", status=413)
+            else:
+                body = self.rfile.read(int(length))
+                answer = Answer(text="no such path\n", status=404)
+                if route is not None:
+                    answer = _call(route, Request(body=body, address=str(self.client_address[0])))
+            content = json.dumps(answer.document).encode() if answer.document is not None else answer.text.encode()
+            self.send_response(answer.status)
+            kind = "application/json" if answer.document is not None else "text/plain; charset=utf-8"
+            self.send_header("Content-Type", kind)
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, format: str, *args: Any) -> None:
+            _log.debug(format, *args)
+
+    return Handler
+
+
+def _call(route: Route, request: Request) -> Answer:
+    try:
+        return route(request)
+    except InterfereError as error:
+        return Answer(text=f"{error}\n", status=400)
+    except Exception:  # a bug of one route must not end the server
+        _log.exception("a request failed")
+        return Answer(text="an error of the adapter: see its log\n", status=500)

@@ -1,0 +1,41 @@
+"""Names that the adapter reads and writes in the cluster: annotations, labels, the gate; and other projects' names."""
+
+PREFIX = "interfere.dev/"
+GATE = f"{PREFIX}placement"  # the scheduling gate that holds a pod until it is decided
+OPT_IN = f"{PREFIX}placement"  # label of a namespace or pod; its value is `enabled`
+ENABLED = "enabled"
+
+# What users write on pods. A label of the same name is read where the annotation is missing.
+WORKLOAD = f"{PREFIX}workload"
+MEMORY_GIB = f"{PREFIX}memory-gib"
+MAX_SLOWDOWN = f"{PREFIX}max-slowdown"
+OPT_OUT = f"{PREFIX}opt-out"  # "true": never gated, never advised
+DEVICE_CLASS = f"{PREFIX}device-class"  # of the pod's claim, in place of the adapter's setting
+
+# What the adapter writes on pods.
+STATE = f"{PREFIX}state"  # one of `records.PodState`
+DEVICE = f"{PREFIX}device"
+DECISION = f"{PREFIX}decision"
+SLOWDOWN = f"{PREFIX}predicted-slowdown"
+PARTNER = f"{PREFIX}partner"
+REASON = f"{PREFIX}reason"
+DECIDED_AT = f"{PREFIX}decided-at"  # unix seconds
+TRIES = f"{PREFIX}tries"
+ADVICE = f"{PREFIX}advice"  # observe-only: where the pod would have been placed
+
+MANAGED_BY = "app.kubernetes.io/managed-by"  # label of the claims that the adapter creates
+MANAGER = "interfere"
+CLAIM_FOR = f"{PREFIX}claim-for"  # annotation of a claim: the device's id, or ANY_DEVICE
+ANY_DEVICE = "any"
+
+HOSTNAME = "kubernetes.io/hostname"
+# Project HAMi, docs/develop/protocol.md: devices of a node, the device to use, the devices a pod was given.
+HAMI_REGISTER = "hami.io/node-nvidia-register"
+HAMI_USE = "nvidia.com/use-gpuuuid"
+HAMI_ALLOCATED = "hami.io/vgpu-devices-allocated"
+# NVIDIA's device plugin and GPU feature discovery.
+GPU_RESOURCE = "nvidia.com/gpu"
+GPU_COUNT = "nvidia.com/gpu.count"
+GPU_PRODUCT = "nvidia.com/gpu.product"
+GPU_MEMORY_MIB = "nvidia.com/gpu.memory"
+GPU_STRATEGY = "nvidia.com/gpu.sharing-strategy"

@@ -1,0 +1,43 @@
+"""Kubernetes' quantities and times as numbers. Pure functions.
+
+Source: apimachinery, `resource.Quantity` (binary suffixes Ki…Ei, decimal suffixes n, u, m, k…E, exponents).
+"""
+
+import math
+import re
+from datetime import UTC, datetime
+
+from interfere.records import NAN
+
+_QUANTITY = re.compile(r"([+-]?\d+(?:\.\d*)?|[+-]?\.\d+)(Ki|Mi|Gi|Ti|Pi|Ei|n|u|m|k|M|G|T|P|E|[eE][+-]?\d+)?")
+_FACTORS = {suffix: 1024.0 ** (k + 1) for k, suffix in enumerate(("Ki", "Mi", "Gi", "Ti", "Pi", "Ei"))}
+_FACTORS |= {"n": 1e-9, "u": 1e-6, "m": 1e-3, "": 1.0}
+_FACTORS |= {suffix: 1000.0 ** (k + 1) for k, suffix in enumerate(("k", "M", "G", "T", "P", "E"))}
+
+
+def quantity(value: object) -> float:
+    """A quantity as a number; NaN for anything else."""
+    found = _QUANTITY.fullmatch(str(value).strip()) if isinstance(value, str | int | float) else None
+    if found is None or isinstance(value, bool):
+        return NAN
+    suffix = found[2] or ""
+    return float(found[1]) * (_FACTORS[suffix] if suffix in _FACTORS else 10.0 ** int(suffix[1:]))
+
+
+def bytes_text(amount: float) -> str:
+    """A number of bytes as a quantity, rounded down to whole MiB where it is larger than one."""
+    mebibytes = math.floor(amount / 2**20)
+    return f"{mebibytes}Mi" if mebibytes else str(math.floor(amount))
+
+
+def unix_s(text: object) -> float:
+    """A timestamp (RFC 3339) in unix seconds; 0 for none."""
+    try:
+        return datetime.fromisoformat(str(text)).timestamp() if text else 0.0
+    except ValueError:
+        return 0.0
+
+
+def timestamp(at_s: float) -> str:
+    """Unix seconds as the API server writes times with microseconds."""
+    return datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

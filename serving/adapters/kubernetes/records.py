@@ -1,0 +1,182 @@
+"""Pods, nodes, GPUs and claims as records: what decisions read of the API server's objects."""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from interfere.records import NAN
+from serving.adapters.kubernetes import names
+
+Labels = tuple[tuple[str, str], ...]
+JsonObject = dict[str, Any]
+"""An object as the API server writes it."""
+
+
+class GpuSource(StrEnum):
+    """How a cluster makes a GPU known, which is also how a pod is sent to it."""
+
+    DRA = "dra"  # a ResourceSlice; the pod's claim selects the device
+    HAMI = "hami"  # an annotation of the node; an annotation of the pod selects the device
+    NODE = "node"  # NVIDIA's device plugin on a node of one GPU; a nodeSelector selects the node
+
+
+class PodState(StrEnum):
+    """What the adapter did with a pod; written as an annotation."""
+
+    WAITING = "waiting"
+    PLACED = "placed"
+    RELEASED = "released"  # left to Kubernetes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gpu:
+    """One GPU of one node that pods may share."""
+
+    id: str  # node/uuid: the device's id in decisions
+    node: str
+    uuid: str
+    source: GpuSource
+    type: str
+    memory_bytes: float = NAN
+    mode: str = "timeslice"
+    driver: str = ""  # DRA: the driver that publishes it, which is also the domain of its attributes
+    dra_pool: str = ""
+    dra_name: str = ""
+    seats: int = 2  # pods that may be on it at once
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Taint:
+    """A taint that keeps new pods off a node."""
+
+    key: str
+    value: str
+    effect: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """A node: whether new pods may start there, and what they may ask for."""
+
+    name: str
+    labels: Labels = ()
+    taints: tuple[Taint, ...] = ()
+    usable: bool = True  # ready, and not cordoned
+    cpu: float = NAN  # allocatable cores
+    memory_bytes: float = NAN  # allocatable host memory
+    pods: float = NAN  # allocatable number of pods
+
+    @property
+    def hostname(self) -> str:
+        """The value a nodeSelector names it by."""
+        return dict(self.labels).get(names.HOSTNAME, self.name)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Constraints:
+    """What restricts the nodes of a pod. Two pods of equal constraints may go to the same nodes."""
+
+    node_selector: Labels = ()
+    affinity_terms: tuple[
+        tuple[tuple[str, str, tuple[str, ...]], ...], ...
+    ] = ()  # any term; all of its (key, op, values)
+    tolerations: tuple[tuple[str, str, str, str], ...] = ()  # key, operator, value, effect
+    cpu: float = 0.0
+    memory_bytes: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pod:
+    """A pod as decisions see it. Times in unix seconds; 0 where there is none yet."""
+
+    namespace: str
+    name: str
+    uid: str
+    version: str = ""  # resourceVersion
+    phase: str = "Pending"
+    node: str = ""
+    gates: tuple[str, ...] = ()
+    notes: Labels = ()  # annotations of the adapter and of HAMi; labels of the same names below them
+    constraints: Constraints = field(default_factory=Constraints)
+    source: GpuSource | None = None  # how it asks for a GPU; None where it asks for none
+    claim: str = ""  # DRA: the claim that it names
+    hami_memory_bytes: float = NAN  # device memory that it asks HAMi for
+    priority: int = 0
+    created_s: float = 0.0
+    started_s: float = 0.0
+    ended_s: float = 0.0
+    end_reason: str = ""
+    restarts: int = 0
+    ip: str = ""
+    deleting: bool = False
+    special: str = ""  # why the pod is not advised; empty for a plain pod
+
+    @property
+    def id(self) -> str:
+        """The job's id in decisions: unique in time too, since a pod of the same name may come later."""
+        return f"{self.namespace}/{self.name}/{self.uid}"
+
+    @property
+    def key(self) -> str:
+        """Namespace and name."""
+        return f"{self.namespace}/{self.name}"
+
+    def note(self, name: str) -> str:
+        """One annotation, or the label of that name; empty where there is none."""
+        return dict(self.notes).get(name, "")
+
+    @property
+    def workload(self) -> str:
+        """What it runs, as its user named it."""
+        return self.note(names.WORKLOAD)
+
+    @property
+    def gated(self) -> bool:
+        """Whether the adapter's gate holds it."""
+        return names.GATE in self.gates
+
+    @property
+    def pending(self) -> bool:
+        """Whether no node was chosen yet."""
+        return self.phase == "Pending" and not self.node and not self.deleting
+
+    @property
+    def ended(self) -> bool:
+        """Whether all of its containers have ended for good."""
+        return self.phase in ("Succeeded", "Failed")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """A ResourceClaim."""
+
+    namespace: str
+    name: str
+    uid: str
+    version: str
+    ours: bool  # created by the adapter
+    target: str = ""  # device id, or ANY_DEVICE, for claims of the adapter
+    owner_uid: str = ""  # uid of the pod that it was created for
+    reserved: bool = False  # allocated, or reserved for a pod
+    deleting: bool = False
+    devices: tuple[tuple[str, str, str], ...] = ()  # allocated (driver, pool, device)
+
+    @property
+    def key(self) -> str:
+        """Namespace and name."""
+        return f"{self.namespace}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterState:
+    """Everything a round reads, at one moment."""
+
+    pods: tuple[Pod, ...]
+    nodes: tuple[Node, ...]
+    gpus: tuple[Gpu, ...]
+    claims: tuple[Claim, ...] = ()
+
+    @property
+    def claims_by_key(self) -> dict[str, Claim]:
+        """Claims by namespace and name."""
+        return {claim.key: claim for claim in self.claims}

@@ -1,0 +1,105 @@
+"""Fail-open: pods that are gated too long, or wait for a claim that nobody creates, are left to Kubernetes.
+
+It needs neither the policy server, nor the lease, nor any watch: it lists pending pods itself. Every replica does it,
+`interfere kubernetes release` does it once, and so does the chart's CronJob.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from serving.adapters.kubernetes import names, writes
+from serving.adapters.kubernetes.api_server.calls import CLAIMS, PODS, SLICES, ClusterApi
+from serving.adapters.kubernetes.api_server.changes import apply
+from serving.adapters.kubernetes.devices import gpus_of_slices
+from serving.adapters.kubernetes.metrics import ControllerMetrics
+from serving.adapters.kubernetes.reading import read_claim, read_pod
+from serving.adapters.kubernetes.records import Claim, Pod, PodState
+from serving.adapters.kubernetes.settings import KubernetesSettings
+from serving.adapters.kubernetes.view import default_claim_bytes, number
+from serving.adapters.kubernetes.writes import PodChange
+
+GRACE_S = 5.0  # a replica that is well places a pod anew before its selective claim is given up
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Released:
+    """The result of one pass."""
+
+    released: int
+    rejected: int
+    still_gated: int
+
+
+def release_reason(
+    pod: Pod, claim: Claim | None, settings: KubernetesSettings, now_s: float, *, every: bool = False
+) -> str:
+    """Why a pod must be left to Kubernetes now; empty where it need not. `every`: whatever the adapter holds."""
+    if not pod.pending:
+        return ""
+    if every and (pod.gated or _is_selective(claim)):
+        return "released by the administrator"
+    return _gated_reason(pod, settings, now_s) if pod.gated else _ungated_reason(pod, claim, settings, now_s)
+
+
+def _gated_reason(pod: Pod, settings: KubernetesSettings, now_s: float) -> str:
+    checks = {
+        "opted out": pod.note(names.OPT_OUT) == "true",
+        pod.special: bool(pod.special) and pod.special != "other gates",
+        "tried too often": number(pod.note(names.TRIES)) >= settings.most_tries,
+        f"not decided within {settings.window_s:g} s": now_s - pod.created_s >= settings.window_s,
+    }
+    return next((reason for reason, holds in checks.items() if holds), "")
+
+
+def _ungated_reason(pod: Pod, claim: Claim | None, settings: KubernetesSettings, now_s: float) -> str:
+    if not pod.claim or pod.note(names.STATE) not in list(PodState):
+        return ""
+    waited_s = now_s - number(pod.note(names.DECIDED_AT))
+    checks = {
+        "its claim was missing": claim is None,
+        f"not bound within {settings.start_s:g} s": _is_selective(claim) and waited_s >= settings.start_s + GRACE_S,
+    }
+    return next((reason for reason, holds in checks.items() if holds), "")
+
+
+def _is_selective(claim: Claim | None) -> bool:
+    """Whether a claim of the adapter selects one GPU, and may still be replaced."""
+    return claim is not None and claim.ours and not claim.reserved and claim.target != names.ANY_DEVICE
+
+
+def releases(
+    pods: Iterable[Pod],
+    claims: dict[str, Claim],
+    settings: KubernetesSettings,
+    default_bytes: float,
+    now_s: float,
+    *,
+    every: bool = False,
+) -> tuple[PodChange, ...]:
+    """The changes that leave pods to Kubernetes."""
+    changes = []
+    for pod in pods:
+        claim = claims.get(f"{pod.namespace}/{pod.claim}") if pod.claim else None
+        reason = release_reason(pod, claim, settings, now_s, every=every)
+        change = writes.release(pod, claim, reason, settings, default_bytes, now_s) if reason else None
+        if change is not None:
+            changes.append(change)
+    return tuple(changes)
+
+
+def release_pods(
+    api: ClusterApi, settings: KubernetesSettings, metrics: ControllerMetrics, now_s: float, *, every: bool = False
+) -> Released:
+    """One pass: list, and release what must be. Raises UnavailableError where the API server is away."""
+    pods = [read_pod(row) for row in api.list(PODS, fields="status.phase=Pending")[0]]
+    gated = [pod for pod in pods if pod.gated or pod.note(names.STATE)]
+    changes: tuple[PodChange, ...] = ()
+    if gated:
+        claims = {claim.key: claim for claim in map(read_claim, api.list(CLAIMS)[0])}
+        default_bytes = default_claim_bytes(gpus_of_slices(api.list(SLICES)[0], settings))
+        changes = releases(gated, claims, settings, default_bytes, now_s, every=every)
+    rejected = apply(api, changes, metrics)
+    held = sum(pod.gated for pod in pods)
+    metrics.set("gated_pods", held)
+    done = len(changes) - len(rejected)
+    return Released(released=done, rejected=len(rejected), still_gated=held - sum(c.pod.gated for c in changes))

@@ -1,0 +1,149 @@
+"""The adapter's settings, from one TOML file and flags that override it.
+
+server = "interfere:50051"
+mode = "gate"          # default: observe
+
+[device_types]         # product names as the cluster writes them → device types as the model knows them
+"NVIDIA-A100-SXM4-80GB" = "a100"
+"""
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from difflib import get_close_matches
+from enum import StrEnum
+from pathlib import Path
+
+from interfere.errors import InvalidInputError, Violation
+from interfere.records import MODES
+
+GIB = float(2**30)
+
+
+class Mode(StrEnum):
+    """How far the adapter goes."""
+
+    OBSERVE = "observe"  # writes annotations and Events, never a pod's spec
+    GATE = "gate"  # places gated pods
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KubernetesSettings:
+    """All settings of the adapter."""
+
+    server: str = "127.0.0.1:50051"
+    mode: Mode = Mode.OBSERVE
+    cluster: str = "kubernetes"  # scope of the decisions and prefix of observation ids
+    namespace: str = "interfere"  # of the adapter itself: its Lease, Service and certificates
+    device_types: Mapping[str, str] = field(default_factory=dict)  # product → device type; others keep their own name
+    sharing_mode: str = "timeslice"  # of GPUs whose node or driver names none
+    seats: int = 2  # pods on one GPU; the server pairs jobs
+    device_class: str = "gpu.nvidia.com"  # of the claims that the adapter creates
+    request_name: str = "gpu"  # of the device request in such a claim
+    interval_s: float = 2.0
+    window_s: float = 120.0  # the longest time that a pod is gated, whatever happens
+    timeout_s: float = 10.0  # of each call of the API server and of the policy server
+    start_s: float = 60.0  # a placed pod that is not bound by then has lost its place
+    most_tries: int = 3  # placements of one pod; then Kubernetes places it
+    lookahead: int = 3  # pods, in order of priority and age, that compete for one free seat
+    patience_s: float = 300.0  # a waiting pod counts once more each time this has passed
+    priority_unit: float = 0.0  # of spec.priority, makes one strict level of 0 to 9; 0: all are equal
+    allow_extrapolation: bool = False
+    writes_per_s: float = 50.0  # as kube-scheduler's clientConnection.qps
+    burst: int = 100  # as kube-scheduler's clientConnection.burst
+    stale_s: float = 30.0  # without news from the API server for that long no decision is made
+    lease_s: float = 15.0  # as kube-scheduler's leaderElection.leaseDuration
+    report_every_s: float = 60.0  # a longer co-location is reported in parts
+    least_window_s: float = 5.0  # shortest time between two marks from which steps are counted
+    journal: Path | None = None  # JSON lines of decisions and measurements, which `report` sums up
+    metrics_port: int = 0  # 0: none
+
+    def device_type(self, product: str) -> str:
+        """The model's name of a product."""
+        return self.device_types.get(product, product)
+
+    def __post_init__(self) -> None:
+        bad = [
+            Violation(field=name, what="must be a positive number", value=repr(value), remedy="leave it out")
+            for name in _POSITIVE
+            if not (value := getattr(self, name)) > 0
+        ]
+        if self.sharing_mode not in MODES:
+            remedy = f"one of {', '.join(MODES)}"
+            bad.append(
+                Violation(
+                    field="sharing_mode", what="unknown sharing mode", value=repr(self.sharing_mode), remedy=remedy
+                )
+            )
+        if not 1 <= self.seats <= 2:
+            remedy = "1 or 2: the server pairs jobs"
+            bad.append(Violation(field="seats", what="must be 1 or 2", value=repr(self.seats), remedy=remedy))
+        if not bad and self.interval_s > self.window_s / 4:
+            remedy = "look more often, or gate for longer"
+            what = "must be at most a quarter of window_s"
+            bad.append(Violation(field="interval_s", what=what, value=repr(self.interval_s), remedy=remedy))
+        if bad:
+            raise InvalidInputError.from_violations(bad)
+
+
+_POSITIVE = (
+    "interval_s",
+    "window_s",
+    "timeout_s",
+    "start_s",
+    "most_tries",
+    "lookahead",
+    "patience_s",
+    "writes_per_s",
+    "burst",
+    "stale_s",
+    "lease_s",
+    "report_every_s",
+    "least_window_s",
+)
+_KINDS = {each.name: each.type for each in fields(KubernetesSettings)}
+
+
+def load(path: Path | None, given: Mapping[str, object]) -> KubernetesSettings:
+    """Settings from a file and from flags that override it. Raises InvalidInputError with every broken rule."""
+    document: dict[str, object] = {}
+    if path is not None:
+        try:
+            document = tomllib.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise InvalidInputError(
+                f"the settings cannot be read ({error})", value=path, remedy="a TOML file; see the Kubernetes guide"
+            ) from None
+    document |= {name: value for name, value in given.items() if value is not None}
+    bad = list[Violation]()
+    values = {name: _value(name, value, bad) for name, value in document.items()}
+    if bad:
+        raise InvalidInputError.from_violations(bad)
+    return KubernetesSettings(**values)  # type: ignore[arg-type]  # typed one by one
+
+
+def _value(name: str, value: object, bad: list[Violation]) -> object:
+    kind = _KINDS.get(name)
+    what, remedy = "", ""
+    if kind is None:
+        near = get_close_matches(name, _KINDS, n=1)
+        what, remedy = "unknown setting", f"did you mean {near[0]}?" if near else f"one of {', '.join(_KINDS)}"
+    elif kind in (float, int):
+        if isinstance(value, bool) or not isinstance(value, int | float) or (kind is int and value != int(value)):
+            what, remedy = "must be a whole number" if kind is int else "must be a number", "drop the quotes"
+    elif kind is bool and not isinstance(value, bool):
+        what, remedy = "must be true or false", "no quotes"
+    elif kind is Mode:
+        if value in list(Mode):
+            return Mode(str(value))
+        what, remedy = "unknown mode", f"one of {', '.join(Mode)}"
+    elif name == "device_types":
+        if not isinstance(value, dict) or not all(isinstance(each, str) for each in value.values()):
+            what, remedy = "must map names to names", '"NVIDIA-A100-SXM4-80GB" = "a100"'
+    elif name == "journal":
+        return Path(str(value))
+    elif kind is str and not isinstance(value, str):
+        what, remedy = "must be text", "put it in quotes"
+    if what:
+        bad.append(Violation(field=name, what=what, value=repr(value), remedy=remedy))
+    return value

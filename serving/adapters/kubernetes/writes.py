@@ -1,0 +1,232 @@
+"""Decisions as writes to the API server. Pure functions.
+
+Law: one patch of a pod decides, writes and removes the gate, so a pod is never ungated without its decision; its claim
+exists before. Law: every write carries the resourceVersion or the uid of what was read, so a lost race changes nothing.
+Law: a pod's `resourceClaims` are never written, a nodeSelector is only added to.
+"""
+
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from interfere.records import Action
+from serving.adapters.kubernetes import names
+from serving.adapters.kubernetes.quantities import bytes_text, timestamp
+from serving.adapters.kubernetes.records import Claim, Gpu, GpuSource, JsonObject, Node, Pod, PodState
+from serving.adapters.kubernetes.settings import KubernetesSettings
+from serving.adapters.kubernetes.view import memory_bytes, number
+
+MAX_REASON = 900  # characters; an Event's message holds 1,024
+
+
+class WriteKind(StrEnum):
+    """What one write does."""
+
+    CREATE_CLAIM = "create_claim"
+    DELETE_CLAIM = "delete_claim"
+    PATCH_POD = "patch_pod"
+    EVENT = "event"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Write:
+    """One call of the API server."""
+
+    kind: WriteKind
+    namespace: str
+    name: str
+    body: JsonObject
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodChange:
+    """Everything that one decision about one pod writes, in order; a failure leaves out the rest."""
+
+    pod: Pod
+    state: PodState
+    writes: tuple[Write, ...]
+    device_id: str = ""
+    decision_id: str = ""
+
+
+def place(
+    pod: Pod,
+    action: Action,
+    gpu: Gpu,
+    node: Node,
+    claim: Claim | None,
+    decision_id: str,
+    settings: KubernetesSettings,
+    default_bytes: float,
+    now_s: float,
+) -> PodChange:
+    """Send a pod to one GPU: its claim, then annotations, nodeSelector and gate in one patch."""
+    notes = decision_notes(action, decision_id, PodState.PLACED, now_s)
+    notes[names.TRIES] = f"{number(pod.note(names.TRIES)) + 1:.0f}"
+    selector = {}
+    writes = list[Write]()
+    if gpu.source is GpuSource.DRA:
+        writes += claim_writes(pod, claim, gpu, settings, default_bytes)
+    else:
+        selector = {names.HOSTNAME: node.hostname}
+        if gpu.source is GpuSource.HAMI:
+            notes[names.HAMI_USE] = gpu.uuid
+    writes.append(patch_pod(pod, notes, selector=selector if pod.gated else {}, ungate=pod.gated))
+    writes.append(event(pod, "Placed", f"{action.kind.value.replace('_', ' ')} on {gpu.id}: {action.reason}", now_s))
+    return PodChange(pod=pod, state=PodState.PLACED, writes=tuple(writes), device_id=gpu.id, decision_id=decision_id)
+
+
+def wait(pod: Pod, action: Action, decision_id: str, now_s: float) -> PodChange | None:
+    """Note why a pod waits; None where its annotations say so already."""
+    reason = clean(action.reason)
+    if pod.note(names.STATE) == PodState.WAITING and pod.note(names.REASON) == reason:
+        return None
+    notes = decision_notes(action, decision_id, PodState.WAITING if pod.gated else PodState.RELEASED, now_s)
+    if not pod.gated and pod.note(names.REASON) == reason:
+        return None
+    writes = (patch_pod(pod, notes), event(pod, "Waiting", reason or "no free seat", now_s))
+    return PodChange(pod=pod, state=PodState.WAITING, writes=writes, decision_id=decision_id)
+
+
+def release(
+    pod: Pod, claim: Claim | None, reason: str, settings: KubernetesSettings, default_bytes: float, now_s: float
+) -> PodChange | None:
+    """Leave a pod to Kubernetes: an unrestricted claim, no gate. None where nothing is left to do."""
+    writes = list[Write]()
+    if (
+        pod.claim
+        and pod.special != "claim template"
+        and (claim is None or (claim.ours and not claim.reserved and claim.target != names.ANY_DEVICE))
+    ):
+        writes += claim_writes(pod, claim, None, settings, default_bytes)
+    if not writes and not pod.gated:
+        return None
+    notes: dict[str, str | None] = {
+        names.STATE: PodState.RELEASED.value,
+        names.REASON: clean(reason),
+        names.DECIDED_AT: f"{now_s:.3f}",
+        names.DEVICE: None,
+        names.PARTNER: None,
+        names.SLOWDOWN: None,
+    }
+    writes.append(patch_pod(pod, notes, ungate=pod.gated))
+    writes.append(event(pod, "Released", f"left to Kubernetes: {clean(reason)}", now_s))
+    return PodChange(pod=pod, state=PodState.RELEASED, writes=tuple(writes))
+
+
+def advise(pod: Pod, action: Action, decision_id: str, now_s: float) -> PodChange:
+    """Note where a pod would have been placed. Writes metadata alone."""
+    where = action.device_id or "nowhere yet"
+    text = f"{action.kind.value.replace('_', ' ')} {where}"
+    notes = decision_notes(action, decision_id, None, now_s) | {names.ADVICE: text}
+    message = f"would {text}: {action.reason}"
+    writes = (patch_pod(pod, notes), event(pod, "Advice", message, now_s))
+    return PodChange(
+        pod=pod, state=PodState.WAITING, writes=writes, device_id=action.device_id, decision_id=decision_id
+    )
+
+
+def decision_notes(action: Action, decision_id: str, state: PodState | None, now_s: float) -> dict[str, str | None]:
+    """The annotations of a decision; None removes one."""
+    slowdown = action.slowdown
+    return {
+        **({names.STATE: state.value} if state else {}),
+        names.DECISION: decision_id,
+        names.DEVICE: action.device_id or None,
+        names.PARTNER: action.partner_id or None,
+        names.SLOWDOWN: None if math.isnan(slowdown) else f"{slowdown:.4g}",
+        names.REASON: clean(action.reason),
+        names.DECIDED_AT: f"{now_s:.3f}",
+    }
+
+
+def claim_writes(
+    pod: Pod, claim: Claim | None, gpu: Gpu | None, settings: KubernetesSettings, default_bytes: float
+) -> list[Write]:
+    """Create the pod's claim for a GPU, or for any; one that nobody holds yet is replaced, since its spec is fixed.
+    A claim that somebody holds, or that is not the adapter's, is never deleted."""
+    if claim is not None and (claim.reserved or not claim.ours):
+        return []
+    target = gpu.id if gpu else names.ANY_DEVICE
+    if claim is not None and claim.target == target and claim.owner_uid == pod.uid and not claim.deleting:
+        return []
+    writes = list[Write]()
+    if claim is not None:
+        preconditions = {"uid": claim.uid, "resourceVersion": claim.version}
+        body = {"preconditions": preconditions}
+        writes.append(Write(kind=WriteKind.DELETE_CLAIM, namespace=pod.namespace, name=claim.name, body=body))
+    body = claim_body(pod, gpu, settings, default_bytes)
+    writes.append(Write(kind=WriteKind.CREATE_CLAIM, namespace=pod.namespace, name=pod.claim, body=body))
+    return writes
+
+
+def claim_body(pod: Pod, gpu: Gpu | None, settings: KubernetesSettings, default_bytes: float) -> JsonObject:
+    """A ResourceClaim of one device with a share of its memory; for a GPU it selects that one by its uuid."""
+    exactly: dict[str, Any] = {"deviceClassName": pod.note(names.DEVICE_CLASS) or settings.device_class}
+    if gpu is not None:
+        # A selector is evaluated on devices of other drivers too, where the attribute would be an error.
+        expression = f'device.driver == "{gpu.driver}" && device.attributes["{gpu.driver}"].uuid == "{gpu.uuid}"'
+        exactly["selectors"] = [{"cel": {"expression": expression}}]
+    amount = memory_bytes(pod, default_bytes)
+    if not math.isnan(amount):
+        exactly["capacity"] = {"requests": {"memory": bytes_text(amount)}}
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": pod.name, "uid": pod.uid}
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {
+            "name": pod.claim,
+            "namespace": pod.namespace,
+            "labels": {names.MANAGED_BY: names.MANAGER},
+            "annotations": {names.CLAIM_FOR: gpu.id if gpu else names.ANY_DEVICE},
+            "ownerReferences": [owner],
+        },
+        "spec": {"devices": {"requests": [{"name": settings.request_name, "exactly": exactly}]}},
+    }
+
+
+def patch_pod(
+    pod: Pod, notes: dict[str, str | None], *, selector: dict[str, str] | None = None, ungate: bool = False
+) -> Write:
+    """A merge patch that fails where the pod has changed since it was read."""
+    body: JsonObject = {"metadata": {"uid": pod.uid, "resourceVersion": pod.version, "annotations": notes}}
+    spec: JsonObject = {}
+    if selector:
+        spec["nodeSelector"] = selector
+    if ungate:
+        spec["schedulingGates"] = [{"name": gate} for gate in pod.gates if gate != names.GATE] or None
+    if spec:
+        body["spec"] = spec
+    return Write(kind=WriteKind.PATCH_POD, namespace=pod.namespace, name=pod.name, body=body)
+
+
+def event(pod: Pod, reason: str, message: str, now_s: float) -> Write:
+    """An Event of the pod, as `kubectl describe pod` shows it. Its name tells equal ones apart by time."""
+    at = timestamp(now_s)
+    seconds = f"{at[:19]}Z"
+    body: JsonObject = {
+        "metadata": {"name": f"{pod.name[:200]}.{int(now_s * 1e6):x}", "namespace": pod.namespace},
+        "involvedObject": {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "namespace": pod.namespace,
+            "name": pod.name,
+            "uid": pod.uid,
+        },
+        "reason": f"Interfere{reason}",
+        "message": clean(message),
+        "type": "Normal",
+        "source": {"component": names.MANAGER},
+        "reportingComponent": f"{names.PREFIX}controller",
+        "reportingInstance": names.MANAGER,
+        "firstTimestamp": seconds,
+        "lastTimestamp": seconds,
+        "count": 1,
+    }
+    return Write(kind=WriteKind.EVENT, namespace=pod.namespace, name=body["metadata"]["name"], body=body)
+
+
+def clean(text: str) -> str:
+    """A text as one printable line."""
+    return "".join(c if c.isprintable() else " " for c in text)[:MAX_REASON]

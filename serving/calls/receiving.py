@@ -1,0 +1,161 @@
+"""Receives the request of a call before the call gets a thread: whoever sends slowly, or nothing, holds none.
+
+gRPC's server for Python gives every call a thread at once and lets it wait there for the request; some clients that
+stall so take all threads from everybody. Here the receiving is begun, and the call goes to its executor once the
+request has arrived, which also saves two changes of threads a call. What gRPC hands to an executor is an internal of
+it: `SUPPORTED` tells whether this release hands over what is expected here; otherwise calls wait in threads.
+
+Law 1: a request that is not there after `LIMIT_S` is given up; so are, of those that take longer than `SLOW_S`, all but
+the newest `MAX_SLOW`, and of all, those beyond the newest `MAX_RECEIVING`. A part of a request is all that they hold.
+Law 2: each that is given up is answered with a status; a call runs, or it is given up, never both.
+"""
+
+import inspect
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from grpc import _server
+from grpc._cython import cygrpc  # type: ignore[attr-defined]
+
+from interfere.errors import InterfereError, InvalidInputError, LimitError
+
+_log = logging.getLogger(__name__)
+LIMIT_S = 30.0  # 64 MiB at 18 Mbit/s
+SLOW_S = 1.0  # nearly all requests arrive with their call
+MAX_SLOW = 8  # of the largest size: half a gigabyte
+MAX_RECEIVING = 1_000
+CHECK_EVERY_S = 0.25
+
+_PARAMETERS = ("rpc_event", "state", "behavior", "argument_thunk", "request_deserializer", "response_serializer")
+SUPPORTED = all(
+    tuple(inspect.signature(getattr(_server, name, lambda: None)).parameters) == _PARAMETERS
+    for name in ("_unary_response_in_pool", "_stream_response_in_pool")
+) and all(hasattr(_server, name) for name in ("_receive_message", "_RECEIVE_MESSAGE_TOKEN", "_is_rpc_state_active"))
+
+
+class UnreadCall(NamedTuple):
+    """What gRPC hands to the executor of a call with one request, which is not received yet."""
+
+    run: Callable[..., None]  # in the context of the call
+    respond: Callable[..., None]  # takes the other fields; it asks `receive` for the request
+    event: Any
+    state: Any
+    behaviour: Any
+    receive: Callable[[], Any]
+    deserialize: Callable[[bytes], Any] | None
+    serialize: Callable[[Any], bytes] | None
+
+    def respond_with(self, behaviour: Callable[..., Any], request: Any) -> None:
+        """Answer by a behaviour, to which this request is handed."""
+        self.run(self.respond, self.event, self.state, behaviour, lambda: request, self.deserialize, self.serialize)
+
+
+def unread_call(task: Callable[..., Any], arguments: tuple[Any, ...]) -> UnreadCall | None:
+    """The call that a task of an executor answers; None for any other task."""
+    if not SUPPORTED or len(arguments) != len(_PARAMETERS) + 1:
+        return None
+    return UnreadCall(task, *arguments)
+
+
+class _Receipt:
+    """One request that is being received."""
+
+    __slots__ = ("call", "give_up", "since_s")
+
+    def __init__(self, call: UnreadCall, give_up: Callable[[UnreadCall, InterfereError], None]) -> None:
+        self.call, self.give_up, self.since_s = call, give_up, time.monotonic()
+
+
+class Receiver:
+    """The requests that are being received. Thread-safe."""
+
+    def __init__(self, stopping: threading.Event) -> None:
+        self._stopping, self._mutex = stopping, threading.Lock()
+        self._receipts: dict[int, _Receipt] = {}  # oldest first
+        threading.Thread(target=self._give_up_slow_ones, name="receiving", daemon=True).start()
+
+    def __len__(self) -> int:
+        """Number of requests that are being received."""
+        return len(self._receipts)
+
+    def receive(
+        self,
+        call: UnreadCall,
+        received: Callable[[UnreadCall, Any], None],
+        give_up: Callable[[UnreadCall, InterfereError], None],
+    ) -> None:
+        """Begin to receive the request, and call `received` with it, or `give_up` with the reason.
+
+        Runs in the thread that takes calls from the network, and so does `received`. Where the caller ends the call
+        before, nothing is called.
+        """
+        receipt = _Receipt(call, give_up)
+        key = id(receipt)
+        state, note = call.state, _server._receive_message(call.state, call.event.call, call.deserialize)
+
+        def on_event(event: Any) -> Any:
+            finished = note(event)  # sets state.request, or that the caller has ended the call
+            with self._mutex:
+                is_given_up = self._receipts.pop(key, None) is None
+            if not is_given_up:
+                try:
+                    _go_on(receipt, received)
+                except Exception:  # would end the thread that takes calls
+                    _log.exception("a call whose request has arrived cannot be begun")
+            return finished
+
+        with state.condition:
+            if not _server._is_rpc_state_active(state):
+                return
+            with self._mutex:
+                self._receipts[key] = receipt
+                excess = self._take_oldest(len(self._receipts) - MAX_RECEIVING)
+            call.event.call.start_server_batch((cygrpc.ReceiveMessageOperation(0),), on_event)
+            state.due.add(_server._RECEIVE_MESSAGE_TOKEN)
+        for each in excess:
+            each.give_up(each.call, _too_many(MAX_RECEIVING))
+
+    def _take_oldest(self, count: int) -> list[_Receipt]:
+        """Take so many out of those that are being received. The caller has the lock."""
+        keys = list(self._receipts)[:count] if count > 0 else []
+        return [self._receipts.pop(key) for key in keys]
+
+    def _give_up_slow_ones(self) -> None:
+        while not self._stopping.wait(CHECK_EVERY_S):
+            if not self._receipts:
+                continue
+            now_s = time.monotonic()
+            with self._mutex:
+                ages_s = [now_s - receipt.since_s for receipt in self._receipts.values()]
+                overdue = self._take_oldest(sum(age_s > LIMIT_S for age_s in ages_s))
+                slow = sum(age_s > SLOW_S for age_s in ages_s) - len(overdue)
+                excess = self._take_oldest(slow - MAX_SLOW)
+            for each in overdue:
+                each.give_up(each.call, _too_late())
+            for each in excess:
+                each.give_up(each.call, _too_many(MAX_SLOW))
+
+
+def _go_on(receipt: _Receipt, received: Callable[[UnreadCall, Any], None]) -> None:
+    """Hand over the request that has arrived; where the caller ended the call without one, say so."""
+    state = receipt.call.state
+    with state.condition:
+        request, state.request = state.request, None
+        is_active = _server._is_rpc_state_active(state)
+    if request is not None:
+        received(receipt.call, request)
+    elif is_active:
+        receipt.give_up(receipt.call, InvalidInputError("the call carries no request", remedy="send one message"))
+
+
+def _too_late() -> LimitError:
+    return LimitError("the request took too long to arrive", value=f"{LIMIT_S:g} s", remedy="send it at once")
+
+
+def _too_many(limit: int) -> LimitError:
+    return LimitError(
+        "too many requests arrive slowly", value=limit, remedy="send each at once; retry later", retry_after_s=SLOW_S
+    )

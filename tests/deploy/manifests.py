@@ -1,0 +1,56 @@
+"""`python -m tests.deploy.manifests`: render the chart into deploy/kustomize, which is for those who use no helm."""
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.deploy.tools import ROOT, need
+
+CHART = ROOT / "deploy" / "helm" / "interfere"
+KUSTOMIZE = ROOT / "deploy" / "kustomize"
+VARIANTS = {"observe": (), "gate": ("mode=gate",)}
+HEADER = "# Generated: python -m tests.deploy.manifests. Change deploy/helm/interfere instead.\n"
+FULL = (
+    "mode=gate",
+    "extender.enabled=true",
+    "retrain.enabled=true",
+    "retrain.data=/var/lib/interfere/table",
+    "retrain.trackingUri=http://mlflow:5000",
+    "serviceMonitor.enabled=true",
+    "controller.journal.enabled=true",
+    "controller.journal.storageClassName=nfs",
+    "server.storage.storageClassName=ssd",
+    "webhook.addClaim=true",
+    "deviceTypes.NVIDIA-A100=a100",
+    "nodeSelector.role=system",
+    "imagePullSecrets[0].name=registry",
+    "tolerations[0].operator=Exists",
+)
+
+
+def render(*values: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+    """`helm template` with values."""
+    settings = [word for value in values for word in ("--set", value)]
+    command = [need("helm"), "template", "interfere", str(CHART), "--namespace", "interfere", *settings]
+    return subprocess.run(command, capture_output=True, text=True, check=check)
+
+
+def documents(text: str) -> list[dict[str, Any]]:
+    """The objects of a manifest."""
+    return [document for document in yaml.safe_load_all(text) if document]
+
+
+def expected(variant: str) -> str:
+    """What the file of a variant must hold."""
+    return HEADER + render(*VARIANTS[variant]).stdout
+
+
+def path_of(variant: str) -> Path:
+    return KUSTOMIZE / variant / "resources.yaml"
+
+
+if __name__ == "__main__":
+    for each in VARIANTS:
+        path_of(each).write_text(expected(each), encoding="utf-8")

@@ -1,0 +1,159 @@
+"""The chart renders with default and full values into objects that the API's schema allows, with least rights."""
+
+import re
+import subprocess
+import tomllib
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+pytest.importorskip("kubernetes", reason="pip install -e '.[dev]'")
+
+from serving.adapters.kubernetes.command import app
+from serving.adapters.kubernetes.settings import load
+from tests.deploy.manifests import CHART, FULL, KUSTOMIZE, VARIANTS, documents, expected, path_of, render
+from tests.deploy.schema import findings
+from tests.deploy.tools import need
+
+CHOICES = {"default": (), "gate": ("mode=gate",), "full": FULL}
+
+
+@pytest.fixture(scope="module", params=CHOICES)
+def rendered(request: pytest.FixtureRequest) -> list[dict[str, Any]]:
+    return documents(render(*CHOICES[request.param]).stdout)
+
+
+def pod_specs(objects: list[dict[str, Any]]) -> Iterator[tuple[str, dict[str, Any]]]:
+    for each in objects:
+        spec = each.get("spec") or {}
+        template = (spec.get("jobTemplate") or {}).get("spec", spec).get("template")
+        if template:
+            yield f"{each['kind']}/{each['metadata']['name']}", template["spec"]
+
+
+def test_helm_finds_nothing_to_say() -> None:
+    done = subprocess.run([need("helm"), "lint", "--strict", str(CHART)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+
+
+def test_every_object_follows_the_schema(rendered: list[dict[str, Any]]) -> None:
+    assert [found for each in rendered for found in findings(each)] == []
+    identities = [(each["kind"], each["metadata"]["name"]) for each in rendered]
+    assert len(identities) == len(set(identities)) > 8
+
+
+def test_the_schema_check_finds_what_is_wrong() -> None:
+    spec = {"containers": [{"image": 3, "nme": "c"}], "hostNetwork": "yes"}
+    found = findings({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": spec})
+    assert [line.partition(":")[0] for line in found] == [
+        "Pod.spec.containers[0].image",
+        "Pod.spec.containers[0].nme",
+        "Pod.spec.containers[0]",
+        "Pod.spec.hostNetwork",
+    ]
+
+
+def test_no_container_runs_as_root_or_writes_its_root(rendered: list[dict[str, Any]]) -> None:
+    specs = list(pod_specs(rendered))
+    assert len(specs) >= 2
+    for name, spec in specs:
+        assert spec["securityContext"]["runAsNonRoot"], name
+        assert spec["securityContext"]["runAsUser"] > 0, name
+        for container in (*spec["containers"], *spec.get("initContainers", ())):
+            security = container["securityContext"]
+            assert security["readOnlyRootFilesystem"], name
+            assert not security["allowPrivilegeEscalation"], name
+            assert security["capabilities"] == {"drop": ["ALL"]}, name
+            assert "memory" in container["resources"]["limits"], name
+
+
+def test_observe_only_has_no_webhook_and_no_right_to_make_claims() -> None:
+    objects = documents(render().stdout)
+    assert not {each["kind"] for each in objects} & {"MutatingWebhookConfiguration", "Secret", "CronJob"}
+    rules = [rule for each in objects if each["kind"] in ("ClusterRole", "Role") for rule in each["rules"]]
+    assert [
+        rule for rule in rules if "resourceclaims" in rule["resources"] and {"create", "delete"} & {*rule["verbs"]}
+    ] == []
+
+
+def test_every_rule_says_why_each_verb_is_needed() -> None:
+    lines = (CHART / "templates" / "rbac.yaml").read_text(encoding="utf-8").splitlines()
+    rules = [k for k, line in enumerate(lines) if line.startswith("  - apiGroups")]
+    assert len(rules) > 8
+    for k in rules:
+        reasons = []
+        while lines[k - 1 - len(reasons)].startswith("  #"):
+            reasons.append(lines[k - 1 - len(reasons)])
+        verbs = re.search(r"verbs: \[(.*)\]", "\n".join(lines[k : k + 5]))
+        assert verbs is not None
+        for verb in verbs[1].split(", "):
+            assert re.search(rf"\b{verb}\b", " ".join(reasons)), f"line {k + 1}: why {verb}?"
+
+
+def test_no_rule_is_broader_than_what_it_names(rendered: list[dict[str, Any]]) -> None:
+    for each in rendered:
+        for rule in each.get("rules", ()) if each["kind"] in ("ClusterRole", "Role") else ():
+            assert "*" not in str(rule), each["metadata"]["name"]
+            if "secrets" in rule["resources"]:
+                assert rule["resourceNames"] == ["interfere-webhook"]
+
+
+def test_the_webhook_stops_nobody() -> None:
+    (configuration,) = [
+        each for each in documents(render("mode=gate").stdout) if each["kind"] == "MutatingWebhookConfiguration"
+    ]
+    assert {each["failurePolicy"] for each in configuration["webhooks"]} == {"Ignore"}
+    selectors = [{key for key in each if key.endswith("Selector")} for each in configuration["webhooks"]]
+    assert selectors == [{"namespaceSelector"}, {"objectSelector"}], "a namespace or a pod opts in"
+
+
+def test_cron_jobs_never_overlap() -> None:
+    jobs = [each for each in documents(render(*FULL).stdout) if each["kind"] == "CronJob"]
+    assert len(jobs) == 2
+    assert {each["spec"]["concurrencyPolicy"] for each in jobs} == {"Forbid"}
+
+
+def test_every_command_of_a_container_is_one_that_the_program_takes(tmp_path) -> None:
+    """The settings of the ConfigMap load too."""
+    import click
+    import typer
+
+    group = typer.main.get_command(app)
+    objects = documents(render(*FULL).stdout)
+    commands = [c["args"] for _, spec in pod_specs(objects) for c in spec["containers"] if c["args"][0] == "kubernetes"]
+    assert {arguments[1] for arguments in commands} == {"controller", "webhook", "release", "extender"}
+    for _, name, *arguments in commands:
+        command = group.commands[name]  # type: ignore[attr-defined]
+        _, unread, _ = command.make_parser(click.Context(command)).parse_args(list(arguments))
+        assert unread == []
+    (config,) = [each for each in objects if each["kind"] == "ConfigMap"]
+    file = tmp_path / "kubernetes.toml"
+    file.write_text(config["data"]["kubernetes.toml"])
+    settings = load(file, {})
+    assert (settings.mode, settings.device_type("NVIDIA-A100"), settings.burst) == ("gate", "a100", 100)
+    assert tomllib.loads(config["data"]["kubernetes.toml"])["server"] == "interfere-server.interfere.svc:50051"
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        (("mode=force",), "mode"),
+        (("windowSecond=3",), "windowSecond"),
+        (("controller.replicas=0",), "replicas"),
+        (("server.enabled=false",), "server.address"),
+        (("retrain.enabled=true",), "retrain.data"),
+    ],
+)
+def test_wrong_values_are_refused_by_name(values: tuple[str, ...], words: str) -> None:
+    done = render(*values, check=False)
+    assert done.returncode != 0
+    assert words in done.stderr
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_the_plain_manifests_are_those_of_the_chart(variant: str) -> None:
+    assert path_of(variant).read_text(encoding="utf-8") == expected(variant)
+    command = [need("kubectl"), "kustomize", str(KUSTOMIZE / variant)]
+    built = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert [found for each in documents(built.stdout) for found in findings(each)] == []

@@ -1,0 +1,1 @@
+"""Decisions about devices of other than two seats."""

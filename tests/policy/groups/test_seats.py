@@ -1,0 +1,221 @@
+"""Jobs start in groups up to the seats of each device, and caps, memory and grants of every one of them hold."""
+
+import math
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+
+from interfere.errors import InvalidInputError
+from interfere.policy.answer.ranking import rank
+from interfere.policy.decide import ScopeDecision, decide
+from interfere.policy.solve.planner import plan
+from interfere.predict.groups import composed_slowdown, group_log_distance
+from interfere.records import (
+    ActionKind,
+    Device,
+    Job,
+    Limits,
+    ObjectiveKind,
+    Plan,
+    RuleKind,
+    ScopeLedger,
+    Snapshot,
+    SolveStatus,
+)
+from tests.tables import DEVICE, TablePredictor, catalogue, context, profile, resolver
+
+GIB = 2.0**30
+SLOWDOWN = {("a", "a"): 1.05, ("a", "b"): 1.2, ("b", "a"): 1.1, ("b", "b"): 1.4}
+SPREAD = 1.02
+PREDICTOR = TablePredictor(SLOWDOWN, spread=SPREAD)
+KNOWN = resolver(profile("a"), profile("b"))
+
+
+def jobs(n: int, workload: str = "a", prefix: str = "j", **more: object) -> tuple[Job, ...]:
+    return tuple(Job(id=f"{prefix}{k}", workload=workload, **more) for k in range(n))  # type: ignore[arg-type]
+
+
+def device(name: str = "d", seats: int | None = 4, residents: tuple[Job, ...] = (), **more: object) -> Device:
+    return Device(id=name, type=DEVICE, seats=seats, residents=residents, **more)  # type: ignore[arg-type]
+
+
+def planned(pending: tuple[Job, ...], *devices: Device, **more: object) -> Plan:
+    snapshot = Snapshot(pending=pending, devices=devices, **more)  # type: ignore[arg-type]
+    return plan(context(snapshot, PREDICTOR, KNOWN))
+
+
+def started(found: Plan) -> int:
+    return sum(bool(action.places) for action in found.actions)
+
+
+@pytest.mark.parametrize(
+    ("seats", "memory_gib", "most"), [(12, 48.0, 12), (10, 48.0, 10), (12, 30.0, 7), (None, 48.0, 2), (1, 48.0, 1)]
+)
+def test_twelve_jobs_of_4_gib_start_as_seats_and_memory_allow(seats: int | None, memory_gib: float, most: int) -> None:
+    slots = device(seats=seats, memory_bytes=memory_gib * GIB, granule_bytes=4 * GIB)
+    found = planned(jobs(12, memory_peak_bytes=4 * GIB), slots)
+    assert started(found) == most
+    assert found.status is SolveStatus.OPTIMAL
+    assert all(len(action.partners) == most - 1 for action in found.actions if action.places)
+
+
+@pytest.mark.parametrize("cap", [1.3, 1.6, 2.5, 5.0])
+def test_as_many_start_on_twelve_slots_as_their_caps_allow(cap: float) -> None:
+    def upper(n: int) -> float:
+        distance = math.sqrt((n - 1) * math.log(SPREAD) ** 2)
+        widened = math.hypot(distance, float(group_log_distance(0.0, n - 1)))
+        return composed_slowdown([1.05] * (n - 1)) * math.exp(widened)
+
+    most = max(n for n in range(1, 13) if n == 1 or upper(n) <= cap)
+    found = planned(jobs(12, memory_peak_bytes=4 * GIB, max_slowdown=cap), device(seats=12, memory_bytes=48 * GIB))
+    assert 2 < most < 12
+    assert started(found) == most
+    assert all(action.slowdown_upper <= cap for action in found.actions if action.places)
+
+
+def test_a_latency_target_of_any_member_limits_the_group() -> None:
+    step_time_s = profile("a").step_time_s
+    strict = Job(id="strict", workload="a", latency_target_s=1.2 * step_time_s, priority=3)
+    found = planned((strict, *jobs(6)), device(seats=6))
+    assert found.actions[0].places
+    assert found.actions[0].slowdown_upper <= 1.2
+    assert 1 < started(found) < 6
+
+
+def test_a_job_joins_two_residents_and_everybody_s_slowdown_is_told() -> None:
+    residents = (Job(id="r1", workload="a"), Job(id="r2", workload="b"))
+    limits = Limits.of(allowed=frozenset(ActionKind))
+    snapshot = Snapshot(pending=jobs(1), devices=(device(residents=residents),), limits=limits, now_s=0.0)
+    decided = decide(context(snapshot, PREDICTOR, KNOWN), ScopeLedger(scope="default"))
+    start, *kept = decided.plan.actions
+    assert (start.kind, start.partner_id, start.partner_ids) == (ActionKind.START_SHARED, "r1", ("r1", "r2"))
+    assert start.slowdown == pytest.approx(composed_slowdown([1.05, 1.2]))
+    expected = {"r1": composed_slowdown([1.05, 1.2]), "r2": composed_slowdown([1.1, 1.1])}
+    assert start.slowdown_of_partners == pytest.approx(expected)
+    assert {action.job_id: action.slowdown for action in kept} == pytest.approx(expected)
+    added = [composed_slowdown([1.05, 1.2]) - 1.2, composed_slowdown([1.1, 1.1]) - 1.1]
+    assert start.cost == pytest.approx(start.slowdown - 1 + sum(added))
+    assert decided.plan.pairs == ()
+
+
+def test_no_third_job_starts_where_two_seats_are_taken() -> None:
+    residents = (Job(id="r1", workload="a"), Job(id="r2", workload="a"))
+    full = planned(jobs(1), device(seats=2, residents=residents), device("e", seats=3))
+    assert full.actions[0].device_id == "e"
+    assert not started(planned(jobs(1), device(seats=None, residents=residents)))
+
+
+def test_gangs_form_groups_on_the_same_devices() -> None:
+    pair = tuple(device(name, seats=3) for name in "de")
+    found = planned(jobs(4, gpus=2), *pair)
+    assert started(found) == 3
+    assert {action.device_ids for action in found.actions if action.places} == {("d", "e")}
+    running = Job(id="r", workload="a", gpus=2)
+    beside = planned(jobs(3, gpus=2), *(replace(each, residents=(running,)) for each in pair))
+    assert started(beside) == 2
+
+
+def test_grants_of_a_group_fit_the_granules_of_its_device() -> None:
+    slots = device(seats=8, memory_bytes=16 * GIB, granule_bytes=2 * GIB)
+    snapshot = Snapshot(pending=jobs(8, memory_peak_bytes=3 * GIB), devices=(slots,), now_s=0.0)
+    found = decide(context(snapshot, PREDICTOR, KNOWN), ScopeLedger(scope="default")).plan
+    assert started(found) == 4
+    assert [action.grant_bytes for action in found.actions if action.places] == [4 * GIB] * 4
+
+
+@pytest.mark.parametrize(
+    ("changes", "name"),
+    [
+        ({"objective": ObjectiveKind.COMPLETION_TIME}, "waiting"),
+        ({"objective": ObjectiveKind.DEADLINE_MISSES}, "deadlines"),
+        ({"objective": ObjectiveKind.PAIRS_PAST_CAP, "limits": Limits.of(soft_cap=1.5)}, "soft cap"),
+        ({"objective": ObjectiveKind.COST}, "occupied"),
+        ({"limits": Limits.of(misfit_risk=0.1)}, "misfit_risk"),
+        ({"limits": Limits.of(guest_ends_first=True)}, "guest_ends_first"),
+    ],
+)
+def test_what_knows_pairs_only_is_refused_with_seats(changes: dict[str, object], name: str) -> None:
+    pending = jobs(1, remaining_s=10.0)
+    with pytest.raises(InvalidInputError, match=rf"seats.*{name}") as refused:
+        planned(pending, device(seats=3, price_per_hour=1.0), **changes)
+    assert "leave seats out for two" in str(refused.value)
+    assert started(planned(pending, device(seats=2, price_per_hour=1.0), **changes)) == 1
+
+
+def test_seats_are_whole_numbers_within_bounds() -> None:
+    for wrong in (0, 49):
+        with pytest.raises(InvalidInputError, match="seats"):
+            device(seats=wrong)
+
+
+# --- promises ---------------------------------------------------------------------------------------------------------
+
+
+def decided_at(now_s: float, ledger: ScopeLedger, pending: tuple[Job, ...], *devices: Device) -> ScopeDecision:
+    snapshot = Snapshot(pending=pending, devices=devices, now_s=now_s)
+    return decide(context(snapshot, PREDICTOR, KNOWN, decision_id=f"at{now_s:g}"), ledger)
+
+
+def test_a_group_is_promised_until_each_of_its_jobs_has_started() -> None:
+    queue = jobs(3)
+    first = decided_at(0.0, ScopeLedger(scope="default"), queue, device())
+    assert started(first.plan) == 3
+    # 1. One has started: the others keep their places beside it.
+    second = decided_at(1.0, first.ledger, queue[1:], device(residents=queue[:1]))
+    assert [action.partner_ids for action in second.plan.actions] == [("j0", "j2"), ("j0", "j1")]
+    assert all(action.rule and action.rule.kind is RuleKind.PROMISED for action in second.plan.actions)
+    assert second.plan.pairs == ()
+    # 2. That one is over: the others keep each other.
+    third = decided_at(2.0, second.ledger, queue[1:], device())
+    assert [action.partners for action in third.plan.actions] == [("j2",), ("j1",)]
+    assert [action.partner_ids for action in third.plan.actions] == [(), ()]
+    # 3. A stranger took the device: nothing is kept.
+    fourth = decided_at(3.0, third.ledger, queue[1:], device(residents=jobs(1, "b", "x")))
+    assert len(fourth.promises.released) == 2
+
+
+# --- one job against every device -------------------------------------------------------------------------------------
+
+
+def test_ranking_prices_joining_as_a_plan_does() -> None:
+    a, b = jobs(2, "a", "ra"), jobs(3, "b", "rb")
+    devices = (
+        device("two", residents=a),
+        device("full", seats=3, residents=b),
+        device("one", residents=jobs(1, "b", "rd")),
+        device("pair", seats=None, residents=jobs(2, "a", "rc")),
+    )
+    (job,) = jobs(1)
+    ranked = rank(job, devices, PREDICTOR, catalogue(KNOWN), Limits())
+    by_id = {each.device_id: each for each in ranked}
+    assert Counter(each.feasible for each in ranked) == {True: 2, False: 2}
+    assert by_id["full"].rule is not None
+    assert by_id["full"].rule.kind is RuleKind.NO_FREE_SEAT
+    assert by_id["two"].slowdown == pytest.approx(composed_slowdown([1.05, 1.05]))
+    for name in ("two", "one"):
+        alone = planned((job,), next(each for each in devices if each.id == name))
+        assert by_id[name].cost == pytest.approx(alone.actions[0].cost)
+    assert ranked[0].planned
+    assert ranked[0].device_id == planned((job,), *devices).actions[0].device_id
+
+
+def test_ranking_says_which_rule_forbids_a_group() -> None:
+    residents = jobs(2, "a", "r", memory_peak_bytes=4 * GIB)
+    (job,) = jobs(1, memory_peak_bytes=4 * GIB)
+
+    def rule_of(place: Device, limits: Limits | None = None, asked: Job = job) -> RuleKind | None:
+        (ranking,) = rank(asked, (place,), PREDICTOR, catalogue(KNOWN), limits or Limits())
+        return ranking.rule.kind if ranking.rule else None
+
+    assert rule_of(device(residents=residents)) is None
+    assert rule_of(device(residents=residents, memory_bytes=10 * GIB)) is RuleKind.MEMORY
+    granted = device(residents=residents, memory_bytes=10 * GIB, granule_bytes=2 * GIB)
+    assert rule_of(granted) in (RuleKind.GRANT, RuleKind.MEMORY)
+    assert rule_of(device(residents=residents), Limits.of(max_slowdown=1.1)) is RuleKind.REQUEST_SLOWDOWN_CAP
+    assert rule_of(device(residents=residents), asked=replace(job, max_slowdown=1.1)) is RuleKind.JOB_SLOWDOWN_CAP
+    least = Limits.of(min_joint_throughput=1.9)
+    assert rule_of(device(residents=residents), least) is None
+    step_time_s = profile("a").step_time_s
+    target = replace(job, latency_target_s=1.1 * step_time_s)
+    assert rule_of(device(residents=residents), asked=target) is RuleKind.LATENCY_TARGET

@@ -1,0 +1,48 @@
+"""Decisions about devices of one to four seats against every placement of groups.
+
+The same over more clusters: tests/soak/test_decision_oracle.py.
+"""
+
+from collections import Counter
+
+import pytest
+
+from interfere.policy.groups import problem
+from interfere.policy.solve.planner import plan_pending_jobs
+from tests.policy.oracle.seats import GroupOracle, SeatedCluster
+from tests.policy.oracle.verdicts import MIN_OPTIMAL_SHARE, check_seeds
+
+CLUSTERS, BLOCKS = 300, 3
+
+
+@pytest.mark.parametrize("block", range(BLOCKS))
+def test_no_plan_claims_more_than_every_placement_of_groups_shows(block: int) -> None:
+    size = CLUSTERS // BLOCKS
+    tally = check_seeds(range(block * size, (block + 1) * size), SeatedCluster, GroupOracle)
+    print(tally)
+    assert tally.faults == []
+    assert tally.optimal_share >= MIN_OPTIMAL_SHARE
+    assert tally.undecided <= 2
+
+
+def test_bounds_hold_where_not_every_group_is_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(problem, "MAX_LISTED_JOBS", 8)
+    monkeypatch.setattr(problem, "MAX_JOBS_OF_COLUMNS", 60)
+    tally = check_seeds(range(2_000, 2_060), SeatedCluster, GroupOracle)
+    print(tally)
+    assert tally.faults == []
+    assert 0.3 < tally.optimal_share < 1.0
+
+
+def test_groups_of_every_size_occur() -> None:
+    company: Counter[int] = Counter()
+    for seed in range(100):
+        drawn = SeatedCluster(seed)
+        seats = {device.id: device.seats or 2 for device in drawn.snapshot.devices}
+        residents = {device.id: len(device.residents) for device in drawn.snapshot.devices}
+        actions = plan_pending_jobs(drawn.context()).actions
+        company.update(len(action.partners) for action in actions if action.places)
+        started = Counter(name for action in actions for name in action.places)
+        assert all(residents[name] + count <= seats[name] for name, count in started.items())
+        assert all(len(action.partner_slowdowns) == len(action.partner_ids) for action in actions)
+    assert all(company[others] for others in range(4))

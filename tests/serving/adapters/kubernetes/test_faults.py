@@ -1,0 +1,177 @@
+"""Fail-open: whoever is away, pods are released; whoever comes back, advice goes on; a lost race changes nothing."""
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from tests.serving.adapters.kubernetes.needs import need_kmock
+
+need_kmock()
+
+from interfere.client import PolicyClient
+from interfere.errors import UnavailableError
+from serving.adapters.kubernetes import names
+from serving.adapters.kubernetes.api_server.calls import ClusterApi
+from serving.adapters.kubernetes.api_server.lease import Lease
+from serving.adapters.kubernetes.controller import Controller, one_round
+from serving.adapters.kubernetes.metrics import ControllerMetrics
+from serving.adapters.kubernetes.releasing import release_pods
+from serving.adapters.kubernetes.settings import KubernetesSettings
+from tests.serving.adapters.kubernetes.api_server import CLAIM, POD, ApiServer
+from tests.serving.adapters.kubernetes.conftest import WORKLOADS
+from tests.serving.adapters.kubernetes.facts import pod, settings
+from tests.serving.adapters.kubernetes.scheduler import StandInScheduler
+from tests.serving.adapters.kubernetes.worlds import pods_by_name, two_nodes
+
+Start = Callable[[KubernetesSettings], Controller]
+
+
+def api_of(api_server: ApiServer, monkeypatch: pytest.MonkeyPatch) -> ClusterApi:
+    monkeypatch.setenv("KUBECONFIG", str(api_server.kubeconfig))
+    return ClusterApi(10.0, 1000.0, 1000)
+
+
+def test_release_ungates_all_and_makes_every_pod_schedulable(
+    api_server: ApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With no replica and no policy server: the command alone, as the administrator or the CronJob runs it."""
+    two_nodes(api_server, "dra")
+    api = api_of(api_server, monkeypatch)
+    for k in range(6):
+        api_server.add(POD, pod(f"p{k}", WORKLOADS[k % 4]))
+    overdue = release_pods(api, settings(window_s=60.0), ControllerMetrics(), time.time())
+    assert (overdue.released, overdue.still_gated) == (0, 6), "none is past its window"
+    overdue = release_pods(api, settings(window_s=60.0), ControllerMetrics(), time.time() + 61.0)
+    assert (overdue.released, overdue.still_gated) == (6, 0)
+    assert {row["metadata"]["annotations"][names.CLAIM_FOR] for row in api_server.rows(CLAIM)} == {names.ANY_DEVICE}
+    scheduler = StandInScheduler(api_server)
+    scheduler.once()
+    assert len(scheduler.bound) == 6
+    assert release_pods(api, settings(), ControllerMetrics(), time.time() + 999.0).released == 0
+
+
+def test_a_pod_that_was_ungated_by_hand_is_given_its_claim(
+    api_server: ApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A controller that died between the deletion of a claim and its creation leaves such a pod."""
+    two_nodes(api_server, "dra")
+    notes = {names.STATE: "placed", names.DEVICE: "n0/GPU-n0-0", names.DECIDED_AT: str(time.time())}
+    api_server.add(POD, pod("p", gated=False, notes=notes))
+    assert release_pods(api_of(api_server, monkeypatch), settings(), ControllerMetrics(), time.time()).released == 1
+    scheduler = StandInScheduler(api_server)
+    scheduler.once()
+    assert len(scheduler.bound) == 1
+
+
+def test_pods_of_others_are_never_touched(api_server: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pod that waits for a claim which its user has yet to make, and one that another gate holds too."""
+    api_server.add(POD, pod("own-claim", gated=False))
+    gates = [{"name": names.GATE}, {"name": "kueue.x-k8s.io/admission"}]
+    api_server.add(POD, pod("queued", schedulingGates=gates))
+    api = api_of(api_server, monkeypatch)
+    assert release_pods(api, settings(), ControllerMetrics(), time.time() + 1e6).released == 1
+    rows = pods_by_name(api_server)
+    assert rows["queued"]["spec"]["schedulingGates"] == [{"name": "kueue.x-k8s.io/admission"}]
+    assert names.STATE not in rows["own-claim"]["metadata"]["annotations"]
+
+
+def test_without_a_policy_server_nothing_is_placed_and_the_loop_goes_on(
+    api_server: ApiServer, controller: Start
+) -> None:
+    two_nodes(api_server, "dra")
+    api_server.add(POD, pod("p"))
+    replica = controller(settings())
+    before = replica.advisor._client
+    replica.advisor._client = PolicyClient("127.0.0.1:1", timeout_s=0.5)
+    assert one_round(replica.advisor, replica.metrics) is None
+    assert 'rounds_total{result="unavailable"} 1' in replica.metrics.text()
+    assert api_server.rows(CLAIM) == []
+    replica.advisor._client = before
+    (decision,) = replica.advisor.round().decisions
+    assert decision.device
+
+
+def test_a_pod_that_changed_since_it_was_read_is_left_to_the_next_round(
+    api_server: ApiServer, controller: Start
+) -> None:
+    two_nodes(api_server, "hami")
+    api_server.add(POD, pod("p", source="hami"))
+    replica = controller(settings())
+    collection = replica.cluster.collections["/api/v1/pods"]
+    stale = next(row for row in collection.objects())
+    api_server.patch(POD, "ml", "p", {"metadata": {"labels": {"a": "b"}}})
+    time.sleep(0.3)
+    collection.put(stale)  # as if the watch were late
+    (lost,) = replica.advisor.round().rejected
+    assert lost.lost_race
+    assert pods_by_name(api_server)["p"]["spec"]["schedulingGates"]
+    (fresh,) = api_server.rows(POD)
+    collection.put(fresh)
+    assert replica.advisor.round().rejected == ()
+    assert "schedulingGates" not in pods_by_name(api_server)["p"]["spec"]
+
+
+def test_two_replicas_never_decide_at_once(api_server: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    api = api_of(api_server, monkeypatch)
+    first, second = (Lease(api, "interfere", "l", name, 2.0) for name in ("a", "b"))
+    assert first.try_hold()
+    assert not second.try_hold()
+    first._renewed_s -= 1.5  # it has not renewed for more than two thirds of its time
+    assert not first.held
+    assert not second.try_hold()
+    time.sleep(2.1)  # not renewed by anybody: the lease has expired
+    assert second.try_hold()
+    assert not first.try_hold()
+    second.release()
+    assert first.try_hold()
+
+
+def test_an_api_server_that_went_away_is_found_again(api_server: ApiServer, controller: Start) -> None:
+    two_nodes(api_server, "dra")
+    chosen = settings(stale_s=0.5, timeout_s=2.0, interval_s=0.2)
+    replica = controller(chosen)
+    replica.advisor.round()
+    api_server.down()
+    time.sleep(0.6)
+    with pytest.raises(UnavailableError):
+        replica.advisor.round()
+    api_server.up()
+    api_server.add(POD, pod("p"))
+    deadline_s = time.monotonic() + 30
+    while "schedulingGates" in pods_by_name(api_server)["p"]["spec"] and time.monotonic() < deadline_s:
+        replica._lease.try_hold()
+        one_round(replica.advisor, replica.metrics)
+        time.sleep(0.2)
+    assert "schedulingGates" not in pods_by_name(api_server)["p"]["spec"]
+
+
+def test_a_refused_write_is_reported_and_the_rest_goes_on(api_server: ApiServer, controller: Start) -> None:
+    two_nodes(api_server, "dra")
+    for k in range(2):
+        api_server.add(POD, pod(f"p{k}", "request-server"))
+    replica = controller(settings())
+
+    def forbidden(request: object) -> int | None:
+        body = getattr(request, "data", None) or {}
+        is_first = isinstance(body, dict) and (body.get("metadata") or {}).get("name") == "p0-gpu"
+        return 403 if is_first else None
+
+    api_server.kmock.fault = forbidden
+    done = replica.advisor.round()
+    assert [each.change.pod.name for each in done.rejected] == ["p0"]
+    assert not done.rejected[0].lost_race
+    rows = pods_by_name(api_server)
+    assert rows["p0"]["spec"]["schedulingGates"]
+    assert "schedulingGates" not in rows["p1"]["spec"]
+
+
+def test_a_follower_decides_nothing(api_server: ApiServer, controller: Start) -> None:
+    two_nodes(api_server, "dra")
+    api_server.add(POD, pod("p"))
+    replica = controller(replace(settings(), lease_s=15.0))
+    replica._lease._renewed_s -= 100.0
+    assert replica.advisor.round().changes
+    assert pods_by_name(api_server)["p"]["spec"]["schedulingGates"]
+    assert api_server.rows(CLAIM) == []

@@ -1,0 +1,145 @@
+"""Objects of the API server become records; whatever the shape, nothing raises."""
+
+import json
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from interfere.errors import InvalidInputError
+from serving.adapters.kubernetes import names
+from serving.adapters.kubernetes.constraints import admits
+from serving.adapters.kubernetes.devices import gpus_of_nodes, gpus_of_slices
+from serving.adapters.kubernetes.quantities import bytes_text, quantity, unix_s
+from serving.adapters.kubernetes.reading import read_claim, read_node, read_pod
+from serving.adapters.kubernetes.records import GpuSource
+from serving.adapters.kubernetes.settings import Mode, load
+from tests.serving.adapters.kubernetes.facts import GIB, node, pod, resource_slice, settings
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers(-5, 5) | st.floats(allow_nan=False) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=5,
+)
+FIELDS = ("resourceClaims", "schedulingGates", "containers", "affinity", "tolerations", "nodeSelector", "priority")
+
+
+@given(st.dictionaries(st.sampled_from(FIELDS), values), values, values)
+@example({"priority": True}, None, None)
+def test_a_pod_of_any_shape_gives_a_record(spec: dict, status: object, metadata: object) -> None:
+    record = read_pod({"metadata": metadata, "spec": spec, "status": status})
+    assert record.phase
+    read_node({"metadata": metadata, "spec": spec, "status": status})
+    read_claim({"metadata": metadata, "spec": spec, "status": status})
+
+
+@pytest.mark.parametrize(
+    ("text", "number"), [("80Gi", 80 * GIB), ("500m", 0.5), ("1e3", 1000.0), ("2", 2.0), ("16384Mi", 16 * GIB)]
+)
+def test_quantities(text: str, number: float) -> None:
+    assert quantity(text) == number
+
+
+@given(st.floats(min_value=2**20, max_value=2**50))
+def test_a_request_is_never_larger_than_what_was_decided(amount: float) -> None:
+    assert amount - 2**20 < quantity(bytes_text(amount)) <= amount
+
+
+def test_times_are_unix_seconds() -> None:
+    assert unix_s("2026-11-22T10:00:00Z") == unix_s("2026-11-22T11:00:00+01:00") > 1.7e9
+    assert unix_s("never") == unix_s(None) == 0.0
+
+
+def test_gpus_of_a_resource_slice() -> None:
+    old = resource_slice("n0", gpus=3, generation=1)
+    gpus = gpus_of_slices([old, resource_slice("n0", gpus=2, generation=2)], settings())
+    assert [gpu.id for gpu in gpus] == ["n0/GPU-n0-0", "n0/GPU-n0-1"], "an older generation of a pool does not count"
+    assert {(gpu.type, gpu.memory_bytes, gpu.source) for gpu in gpus} == {("cpu-core", 80 * GIB, GpuSource.DRA)}
+    exclusive = resource_slice("n1")
+    for device in exclusive["spec"]["devices"]:
+        del device["allowMultipleAllocations"]
+    assert gpus_of_slices([exclusive], settings()) == ()
+
+
+def test_gpus_of_hami_in_both_formats() -> None:
+    row = node("n0", gpus=2, hami=True)
+    text = gpus_of_nodes([row], settings())
+    rows = [{"id": f"GPU-n0-{k}", "count": 2, "devmem": 16384, "type": "TEST-GPU", "health": True} for k in range(2)]
+    row["metadata"]["annotations"][names.HAMI_REGISTER] = json.dumps(rows)
+    assert gpus_of_nodes([row], settings()) == text
+    assert [(gpu.id, gpu.memory_bytes, gpu.seats) for gpu in text] == [
+        ("n0/GPU-n0-0", 16 * GIB, 2),
+        ("n0/GPU-n0-1", 16 * GIB, 2),
+    ]
+
+
+def test_a_node_of_several_gpus_under_the_plain_device_plugin_gives_none() -> None:
+    assert gpus_of_nodes([node(gpus=2)], settings()) == ()
+    (gpu,) = gpus_of_nodes([node(gpus=1)], settings())
+    assert (gpu.id, gpu.type, gpu.mode, gpu.seats) == ("n0/gpu-0", "cpu-core", "timeslice", 2)
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({}, ""),
+        ({"schedulerName": "volcano"}, "other scheduler"),
+        ({"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{}]}}}, "pod affinity"),
+        ({"schedulingGates": [{"name": names.GATE}, {"name": "kueue.x-k8s.io/admission"}]}, "other gates"),
+        ({"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "t"}]}, "claim template"),
+        ({"resourceClaims": [{"name": k, "resourceClaimName": k} for k in ("a", "b")]}, "several GPUs"),
+    ],
+)
+def test_pods_that_are_left_to_kubernetes(changes: dict, reason: str) -> None:
+    assert read_pod(pod("p", **changes)).special == reason
+
+
+@pytest.mark.parametrize(
+    ("spec", "admitted"),
+    [
+        ({}, False),  # the taint
+        ({"tolerations": [{"operator": "Exists"}]}, True),
+        ({"tolerations": [{"key": "gpu", "value": "yes", "effect": "NoSchedule"}]}, True),
+        ({"tolerations": [{"key": "gpu", "value": "no"}]}, False),
+        ({"tolerations": [{"operator": "Exists"}], "nodeSelector": {"zone": "b"}}, False),
+        ({"tolerations": [{"operator": "Exists"}], "nodeSelector": {"zone": "a"}}, True),
+    ],
+)
+def test_taints_and_selectors_decide_which_nodes_admit_a_pod(spec: dict, admitted: bool) -> None:
+    row = node(zone="a")
+    row["spec"]["taints"] = [{"key": "gpu", "value": "yes", "effect": "NoSchedule"}]
+    record = read_node(row)
+    assert admits(record, dict(record.labels), read_pod(pod("p", **spec)).constraints) == admitted
+
+
+@pytest.mark.parametrize(
+    ("operator", "given_values", "admitted"),
+    [
+        ("In", ["a"], True),
+        ("In", ["b"], False),
+        ("NotIn", ["b"], True),
+        ("Exists", [], True),
+        ("DoesNotExist", [], False),
+        ("Gt", ["1"], False),  # not a number
+        ("Unknown", ["1"], False),
+    ],
+)
+def test_node_affinity(operator: str, given_values: list[str], admitted: bool) -> None:
+    terms = [{"matchExpressions": [{"key": "zone", "operator": operator, "values": given_values}]}]
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+    record = read_node(node(zone="a"))
+    wanted = read_pod(pod("p", affinity={"nodeAffinity": required})).constraints
+    assert admits(record, dict(record.labels), wanted) == admitted
+
+
+def test_settings_observe_unless_told_to_gate(tmp_path) -> None:
+    assert load(None, {}).mode is Mode.OBSERVE
+    file = tmp_path / "kubernetes.toml"
+    file.write_text('mode = "gate"\nwindow_s = 30\n[device_types]\n"NVIDIA A100" = "a100"\n')
+    found = load(file, {"window_s": None, "interval_s": 1.0})
+    assert (found.mode, found.window_s, found.device_type("NVIDIA A100")) == (Mode.GATE, 30, "a100")
+    file.write_text('windw_s = 3\nmode = "force"\nseats = "2"\n')
+    with pytest.raises(InvalidInputError) as caught:
+        load(file, {})
+    assert [each.field for each in caught.value.violations] == ["windw_s", "mode", "seats"]
+    assert caught.value.violations[0].remedy == "did you mean window_s?"

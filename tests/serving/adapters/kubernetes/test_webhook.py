@@ -1,0 +1,162 @@
+"""The webhook over real TLS: it gates pods that opted in, refuses none, and renews its certificates."""
+
+import base64
+import datetime as dt
+import http.client
+import json
+import ssl
+from typing import Any
+
+import pytest
+
+from tests.serving.adapters.kubernetes.needs import need_kmock
+
+need_kmock()
+
+from cryptography import x509
+
+from interfere.errors import ConflictError
+from serving.adapters.kubernetes import names
+from serving.adapters.kubernetes.api_server.calls import ClusterApi
+from serving.adapters.kubernetes.https.certificates import CertificateKeeper, Certificates, renew
+from serving.adapters.kubernetes.https.server import HttpServer
+from serving.adapters.kubernetes.https.webhook import mutation, review
+from tests.serving.adapters.kubernetes.api_server import SECRET, WEBHOOK, ApiServer
+from tests.serving.adapters.kubernetes.facts import pod
+
+NOW = dt.datetime(2026, 11, 22, tzinfo=dt.UTC)
+HOSTS = ["interfere-webhook.interfere.svc"]
+
+
+def applied(row: dict[str, Any], patch: list[dict[str, Any]]) -> dict[str, Any]:
+    """The pod after a JSON patch of additions."""
+    row = json.loads(json.dumps(row))
+    for each in patch:
+        assert each["op"] == "add"
+        *parents, last = each["path"].strip("/").split("/")
+        place: Any = row
+        for part in parents:
+            place = place[int(part)] if isinstance(place, list) else place[part]
+        if isinstance(place, list):
+            place.append(each["value"])
+        else:
+            place[last] = each["value"]
+    return row
+
+
+@pytest.mark.parametrize("source", ["dra", "hami", "node"])
+def test_a_pod_with_a_workload_is_gated_once(source: str) -> None:
+    row = applied(
+        pod("p", source=source, gated=False), mutation(pod("p", source=source, gated=False), "u-1", add_claim=False)
+    )
+    assert row["spec"]["schedulingGates"] == [{"name": names.GATE}]
+    assert mutation(row, "u-2", add_claim=True) == []
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        pod("p", gated=False, notes={names.OPT_OUT: "true"}),
+        pod("p", gated=False, nodeName="n0"),
+        pod("p", gated=False, schedulerName="volcano"),
+        {"metadata": {}, "spec": {"containers": [{"name": "c"}]}},
+        {"metadata": {}},
+        {},
+    ],
+)
+def test_other_pods_are_left_as_they_are(row: dict[str, Any]) -> None:
+    assert mutation(row, "u", add_claim=True) == []
+
+
+def test_a_pod_without_a_gpu_is_given_a_late_claim_where_wanted() -> None:
+    row = pod("", source="none", gated=False)
+    row["metadata"] = {"generateName": "job-", "annotations": {names.WORKLOAD: "gemm"}}
+    del row["spec"]["containers"][0]["resources"]["limits"]
+    assert mutation(row, "a-b", add_claim=False) == []
+    changed = applied(row, mutation(row, "0A1b-2c3d", add_claim=True))
+    assert changed["spec"]["resourceClaims"] == [{"name": "interfere-gpu", "resourceClaimName": "interfere-0a1b2c3d"}]
+    assert changed["spec"]["containers"][0]["resources"]["claims"] == [{"name": "interfere-gpu"}]
+    assert changed["spec"]["schedulingGates"] == [{"name": names.GATE}]
+
+
+def post(port: int, ca: bytes, body: bytes) -> tuple[int, Any]:
+    context = ssl.create_default_context(cadata=ca.decode())
+    connection = http.client.HTTPSConnection("127.0.0.1", port, context=context, timeout=10)
+    connection._create_connection = lambda address, *rest: __import__("socket").create_connection(
+        ("127.0.0.1", port), 10
+    )
+    connection.host = HOSTS[0]  # the name that the API server verifies
+    connection.request("POST", "/mutate", body=body)
+    answer = connection.getresponse()
+    text = answer.read()
+    connection.close()
+    return answer.status, json.loads(text) if answer.status == 200 else text.decode()
+
+
+@pytest.fixture
+def keeper(api_server: ApiServer, monkeypatch: pytest.MonkeyPatch) -> CertificateKeeper:
+    monkeypatch.setenv("KUBECONFIG", str(api_server.kubeconfig))
+    webhooks = [{"name": "a.interfere.dev", "clientConfig": {}}, {"name": "b.interfere.dev", "clientConfig": {}}]
+    api_server.add(WEBHOOK, {"metadata": {"name": "interfere"}, "webhooks": webhooks})
+    return CertificateKeeper(ClusterApi(10.0, 100.0, 100), "interfere", "interfere-webhook", "interfere")
+
+
+def bundle(api: ApiServer) -> bytes:
+    """What the API server trusts: the same for every webhook."""
+    (row,) = api.rows(WEBHOOK)
+    (text,) = {each["clientConfig"]["caBundle"] for each in row["webhooks"]}
+    return base64.b64decode(text)
+
+
+def test_a_review_over_tls_and_a_renewed_certificate(api_server: ApiServer, keeper: CertificateKeeper) -> None:
+    first = keeper.refresh(dt.datetime.now(dt.UTC))
+    server = HttpServer(
+        {("POST", "/mutate"): lambda r: review(r, add_claim=False)}, 0, host="127.0.0.1", tls=keeper.context
+    )
+    server.start()
+    try:
+        request = {"uid": "u-1", "operation": "CREATE", "object": pod("p", gated=False)}
+        body = json.dumps({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}).encode()
+        status, document = post(server.port, bundle(api_server), body)
+        assert (status, document["response"]["uid"], document["response"]["allowed"]) == (200, "u-1", True)
+        patch = json.loads(base64.b64decode(document["response"]["patch"]))
+        assert patch == [{"op": "add", "path": "/spec/schedulingGates", "value": [{"name": names.GATE}]}]
+        assert post(server.port, bundle(api_server), b"{}")[0] == 400
+        # 70 days later the leaf is renewed, and the same CA vouches for it without a restart.
+        second = keeper.refresh(dt.datetime.now(dt.UTC) + dt.timedelta(days=70))
+        assert second.certificate != first.certificate
+        assert second.ca_certificates == first.ca_certificates
+        assert keeper.refresh(dt.datetime.now(dt.UTC) + dt.timedelta(days=71)) == second
+    finally:
+        server.stop()
+
+
+def test_replicas_share_the_certificates_of_one_secret(api_server: ApiServer, keeper: CertificateKeeper) -> None:
+    other = CertificateKeeper(ClusterApi(10.0, 100.0, 100), "interfere", "interfere-webhook", "interfere")
+    assert keeper.refresh(NOW) == other.refresh(NOW)
+    (row,) = api_server.rows(SECRET)
+    assert base64.b64decode(row["data"]["tls.crt"]) == keeper.refresh(NOW).certificate
+    # Whoever writes what another has written meanwhile is refused.
+    with pytest.raises(ConflictError):
+        keeper._store({"metadata": {"resourceVersion": "1"}}, keeper.refresh(NOW))
+
+
+def test_a_new_ca_is_trusted_beside_the_old_one() -> None:
+    first = renew(None, HOSTS, NOW)
+    later = renew(first, HOSTS, NOW + dt.timedelta(days=3000))
+    old, new = (x509.load_pem_x509_certificates(each.ca_certificates) for each in (first, later))
+    assert new[1:] == old
+    leaf = x509.load_pem_x509_certificate(later.certificate)
+    leaf.verify_directly_issued_by(new[0])
+    assert leaf.not_valid_after_utc > NOW + dt.timedelta(days=3080)
+
+
+def test_a_damaged_secret_is_made_anew(api_server: ApiServer, keeper: CertificateKeeper) -> None:
+    broken = base64.b64encode(b"junk").decode()
+    metadata = {"name": "interfere-webhook", "namespace": "interfere"}
+    api_server.add(
+        SECRET, {"metadata": metadata, "data": dict.fromkeys(("ca.crt", "ca.key", "tls.crt", "tls.key"), broken)}
+    )
+    made = keeper.refresh(NOW)
+    assert isinstance(made, Certificates)
+    assert bundle(api_server) == made.ca_certificates

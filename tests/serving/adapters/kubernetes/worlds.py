@@ -1,0 +1,33 @@
+"""Small clusters in the stand-in, and what became of their pods."""
+
+import time
+from typing import Any
+
+from serving.adapters.kubernetes.api_server.calls import PODS
+from serving.adapters.kubernetes.controller import Controller
+from tests.serving.adapters.kubernetes.api_server import NODE, POD, SLICE, ApiServer
+from tests.serving.adapters.kubernetes.facts import node, resource_slice
+
+
+def two_nodes(api: ApiServer, source: str) -> None:
+    """Two nodes of two GPUs with two seats each."""
+    for name in ("n0", "n1"):
+        api.add(NODE, node(name, gpus=2 if source == "hami" else 0, hami=source == "hami"))
+        if source == "dra":
+            api.add(SLICE, resource_slice(name))
+
+
+def pods_by_name(api: ApiServer) -> dict[str, Any]:
+    return {row["metadata"]["name"]: row for row in api.rows(POD)}
+
+
+def wait_seen(replica: Controller, api_server: ApiServer) -> None:
+    """Until a controller's watch has brought the newest version of every pod: a round on older ones is refused."""
+
+    def versions(rows: list[dict[str, Any]]) -> dict[str, str]:
+        return {row["metadata"]["name"]: row["metadata"]["resourceVersion"] for row in rows}
+
+    deadline_s = time.monotonic() + 20
+    while versions(replica.cluster.read(PODS)) != versions(api_server.rows(POD)):
+        assert time.monotonic() < deadline_s
+        time.sleep(0.02)

@@ -1,0 +1,234 @@
+"""Clients that open calls and send their requests slowly, or never, take nothing from others."""
+
+import random
+import re
+import socket
+import struct
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from interfere.client import PolicyClient
+from interfere.config import Settings
+from interfere.records import Device, Job, Snapshot
+from interfere.v1 import policy_pb2 as pb
+from serving.calls import receiving
+from serving.server import RunningServer
+from tests.models import DEVICE_TYPE
+from tests.serving.test_observations import window
+from tests.serving.test_server import scrape
+
+SERVICE = "/interfere.v1.PolicyService/"
+METHODS = (
+    f"{SERVICE}PredictSlowdowns",
+    f"{SERVICE}Match",
+    f"{SERVICE}ReportObservations",
+    "/grpc.health.v1.Health/Check",
+)
+
+
+PREDICTION = pb.PredictSlowdownsRequest(jobs=[pb.JobRef(workload="gemm")] * 2).SerializeToString()
+
+
+class Stalled:
+    """Calls whose requests do not come until they are released."""
+
+    def __init__(self, address: str) -> None:
+        self._released = threading.Event()
+        self._channel = grpc.insecure_channel(address)
+        self.calls: list[Any] = []
+
+    def open(self, method: str, count: int) -> None:
+        """So many calls of a method on the one connection."""
+
+        def requests() -> Iterator[bytes]:
+            self._released.wait(30)
+            yield PREDICTION
+
+        call = self._channel.stream_unary(method)
+        self.calls += [call.future(requests()) for _ in range(count)]
+
+    def release(self) -> list[grpc.StatusCode]:
+        """The status of each, once its request is sent."""
+        self._released.set()
+        return [call.code() for call in self.calls]
+
+    def close(self) -> None:
+        self._released.set()
+        self._channel.close()
+
+
+@pytest.fixture
+def stalled(server: RunningServer) -> Iterator[Stalled]:
+    stalled = Stalled(server.address)
+    yield stalled
+    stalled.close()
+
+
+def ask_everything(client: PolicyClient, address: str) -> None:
+    """One call of each kind of work."""
+    assert client.predict(["gemm", "infer"]).prediction.median.size == 2
+    devices = (Device(id="d", type=DEVICE_TYPE),)
+    assert client.match(Snapshot(pending=(Job(id="a", workload="gemm"),), devices=devices)).actions
+    assert client.observe([window(f"w{time.monotonic()}", "infer", "gemm", slowdown=1.5)])
+    with grpc.insecure_channel(address) as channel:
+        health = health_pb2_grpc.HealthStub(channel)
+        assert (
+            health.Check(health_pb2.HealthCheckRequest(), timeout=5.0).status == health_pb2.HealthCheckResponse.SERVING
+        )
+        watch = health.Watch(health_pb2.HealthCheckRequest(), timeout=5.0)
+        assert next(watch).status == health_pb2.HealthCheckResponse.SERVING
+        watch.cancel()
+
+
+def test_this_release_of_grpc_is_known() -> None:
+    assert receiving.SUPPORTED
+
+
+def test_requests_that_do_not_come_stop_nobody(
+    server: RunningServer, client: PolicyClient, stalled: Stalled, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(receiving, "SLOW_S", receiving.LIMIT_S)
+    ask_everything(client, server.address)
+    before = threading.active_count()
+    for method in (*METHODS, "/grpc.health.v1.Health/Watch"):
+        stalled.open(method, 50)
+    time.sleep(0.5)
+    ask_everything(client, server.address)
+    of_the_server = threading.active_count() - before - len(stalled.calls)  # each has one thread of the client
+    assert of_the_server < len(METHODS)
+    stalled.calls = stalled.calls[:50]  # predictions
+    assert set(stalled.release()) == {grpc.StatusCode.OK}
+
+
+def test_a_request_that_takes_too_long_is_given_up(
+    serve: Callable[..., RunningServer], settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(receiving, "LIMIT_S", 1.5)
+    monkeypatch.setattr(receiving, "SLOW_S", receiving.LIMIT_S)
+    server = serve(replace(settings, metrics_port=0))
+    stalled = Stalled(server.address)
+    for method in METHODS:
+        stalled.open(method, 2)
+    end_s = time.monotonic() + 5.0
+    while "interfere_receiving_requests 8.0" not in scrape(server):
+        assert time.monotonic() < end_s
+    start_s = time.monotonic()
+    assert {call.code() for call in stalled.calls} == {grpc.StatusCode.RESOURCE_EXHAUSTED}
+    assert time.monotonic() - start_s < 5.0
+    assert "took too long to arrive" in stalled.calls[0].details()
+    counted = r'grpc_code="RESOURCE_EXHAUSTED",grpc_method="Match",\S* 2.0'
+    assert re.search(counted, scrape(server))
+    assert "interfere_receiving_requests 0.0" in scrape(server)
+    with PolicyClient(server.address) as client:
+        ask_everything(client, server.address)
+    stalled.close()
+
+
+def test_of_slow_requests_the_oldest_are_given_up(
+    server: RunningServer, client: PolicyClient, stalled: Stalled, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(receiving, "SLOW_S", 0.3)
+    stalled.open(METHODS[0], receiving.MAX_SLOW + 3)
+    time.sleep(1.5)
+    given_up = [call for call in stalled.calls if call.done()]
+    assert len(given_up) == 3
+    assert {call.code() for call in given_up} == {grpc.StatusCode.RESOURCE_EXHAUSTED}
+    assert ("grpc-retry-pushback-ms", "300") in given_up[0].trailing_metadata()
+    ask_everything(client, server.address)
+    codes = stalled.release()
+    assert codes.count(grpc.StatusCode.OK) == receiving.MAX_SLOW
+
+
+def test_a_call_that_carries_no_request_is_told_so(server: RunningServer) -> None:
+    with grpc.insecure_channel(server.address) as channel, pytest.raises(grpc.RpcError) as caught:
+        channel.stream_unary(METHODS[0])(iter(()), timeout=5.0)
+    error: Any = caught.value
+    assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert "no request" in error.details()
+
+
+def test_a_stalled_body_is_given_up_and_its_connection_ends_nothing_else(
+    server: RunningServer, client: PolicyClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Raw HTTP/2: the first bytes of a message that was announced as larger."""
+    monkeypatch.setattr(receiving, "LIMIT_S", 0.5)
+    host, port = server.address.split(":")
+    with socket.create_connection((host, int(port)), timeout=10.0) as connection:
+        connection.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(4, 0, 0, b""))
+        for stream in range(1, 41, 2):
+            connection.sendall(frame(1, 4, stream, request_headers(METHODS[0])))
+            connection.sendall(frame(0, 0, stream, struct.pack(">BI", 0, 2**20) + b"x" * 1_000))
+        ask_everything(client, server.address)
+        ended = set[int]()
+        while len(ended) < 20:  # a reset, or trailers that end the stream
+            kind, flags, stream = read_frame(connection)
+            if kind == 3 or (kind == 1 and flags & 1):
+                ended.add(stream)
+    ask_everything(client, server.address)
+
+
+def frame(kind: int, flags: int, stream: int, content: bytes) -> bytes:
+    """A frame of HTTP/2 (RFC 9113, section 4.1)."""
+    return struct.pack(">I", len(content))[1:] + struct.pack(">BBI", kind, flags, stream) + content
+
+
+def read_frame(connection: socket.socket) -> tuple[int, int, int]:
+    """Kind, flags and stream of the next frame."""
+    header = connection.recv(9, socket.MSG_WAITALL)
+    assert len(header) == 9, "the connection was closed"
+    connection.recv(int.from_bytes(header[:3], "big"), socket.MSG_WAITALL)
+    return header[3], header[4], int.from_bytes(header[5:], "big")
+
+
+def request_headers(method: str) -> bytes:
+    """Headers of a call, each a literal that is not indexed (RFC 7541, section 6.2.2)."""
+    headers = {
+        ":method": "POST",
+        ":scheme": "http",
+        ":path": method,
+        ":authority": "localhost",
+        "content-type": "application/grpc",
+        "te": "trailers",
+    }
+    texts = (text.encode() for header in headers.items() for text in header)
+    parts = [bytes([len(text)]) + text for text in texts]
+    return b"".join(b"\x00" + name + value for name, value in zip(parts[::2], parts[1::2], strict=True))
+
+
+def test_calls_that_are_cancelled_at_any_moment_leave_nothing_behind(
+    server: RunningServer, client: PolicyClient
+) -> None:
+    def call_and_cancel(seed: int) -> None:
+        rng = random.Random(seed)
+        with grpc.insecure_channel(server.address, [("grpc.use_local_subchannel_pool", 1)]) as channel:
+            predict, slowly = channel.unary_unary(METHODS[0]), channel.stream_unary(METHODS[0])
+            for _ in range(60):
+                sending = threading.Event()
+                requests = (PREDICTION for _ in range(1) if sending.wait(0.01 * rng.random()))
+                kind = rng.randrange(3)
+                if kind == 0:
+                    call = predict.future(PREDICTION, timeout=rng.choice((0.002, 0.02, 20.0)))
+                else:
+                    call = slowly.future(requests, timeout=20.0)
+                time.sleep(0.01 * rng.random())
+                if kind == 1:
+                    call.cancel()
+                sending.set()
+                ended.append(call.code())
+
+    ended: list[grpc.StatusCode] = []
+    callers = [threading.Thread(target=call_and_cancel, args=(seed,)) for seed in range(6)]
+    for caller in callers:
+        caller.start()
+    for caller in callers:
+        caller.join(60)
+    assert len(ended) == 6 * 60
+    assert grpc.StatusCode.OK in ended
+    ask_everything(client, server.address)

@@ -1,0 +1,65 @@
+"""Seats over the wire: a decision about groups is answered, repeated, explained and ranked; a wrong one is refused."""
+
+from dataclasses import replace
+
+import pytest
+
+from interfere.client import PolicyClient
+from interfere.errors import InvalidInputError
+from interfere.records import Device, Job, Limits, Snapshot
+from interfere.wire.json_input import read_snapshot
+from interfere.wire.json_output import plan_document
+from tests.models import DEVICE_TYPE
+
+RESIDENTS = (Job(id="r1", workload="train"), Job(id="r2", workload="infer"))
+
+
+def snapshot(seats: int | None = 4, **more: object) -> Snapshot:
+    values: dict[str, object] = {
+        "pending": (Job(id="j1", workload="stream"), Job(id="j2", workload="train")),
+        "devices": (Device(id="d", type=DEVICE_TYPE, seats=seats, residents=RESIDENTS),),
+        "now_s": 0.0,
+    }
+    return Snapshot(**(values | more))  # type: ignore[arg-type]
+
+
+def test_jobs_join_two_residents_and_that_is_explained(client: PolicyClient) -> None:
+    plan = client.match(snapshot())
+    first, second = plan.actions
+    assert (first.partner_ids, second.partner_ids) == (("r1", "r2", "j2"), ("r1", "r2", "j1"))
+    assert all(slowdown > 1 for slowdown in first.partner_slowdowns)
+    assert first.slowdown_lower < first.slowdown < first.slowdown_upper
+    assert plan_document(plan)["actions"][0]["partner_ids"] == ("r1", "r2", "j2")
+    said = client.explain(plan.decision_id, "j1")
+    victims = [(pair.victim_id, pair.neighbour_id) for pair in said.pairs]
+    assert victims == [pair for other in first.partner_ids for pair in (("j1", other), (other, "j1"))]
+    assert said.alternatives == ()
+
+
+def test_two_seats_and_none_named_are_the_same(client: PolicyClient) -> None:
+    for seats in (None, 2):
+        plan = client.match(snapshot(seats, now_s=float("nan")))
+        assert [action.places for action in plan.actions] == [(), ()]
+
+
+def test_a_snapshot_with_seats_comes_from_json() -> None:
+    document = {"pending": [{"id": "j", "workload": "train"}], "devices": [{"id": "d", "type": "t", "seats": 3}]}
+    assert read_snapshot(document).devices[0].seats == 3
+    document["devices"] = [{"id": "d", "type": "t", "seats": "three"}]
+    with pytest.raises(InvalidInputError, match="seats"):
+        read_snapshot(document)
+
+
+def test_a_device_with_seats_is_ranked(client: PolicyClient) -> None:
+    others = tuple(replace(job, id=f"{job.id}x") for job in RESIDENTS)
+    devices = (*snapshot().devices, Device(id="e", type=DEVICE_TYPE, residents=others))
+    ranked = client.rank(Job(id="j", workload="stream"), devices).rankings
+    assert [(each.device_id, each.feasible) for each in ranked] == [("d", True), ("e", False)]
+
+
+def test_a_rule_of_pairs_is_refused_and_the_server_goes_on(client: PolicyClient) -> None:
+    with pytest.raises(InvalidInputError, match="seats"):
+        client.match(snapshot(limits=Limits.of(guest_ends_first=True)))
+    with pytest.raises(InvalidInputError, match="seats"):
+        client.match(snapshot(seats=49))
+    assert client.match(snapshot()).actions

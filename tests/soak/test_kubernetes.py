@@ -1,0 +1,186 @@
+"""kill -9 of controller replicas at random moments, with the API server and the policy server away now and then.
+
+Every pod is ungated and schedulable within its window and ten seconds, is bound once, and none is lost.
+"""
+
+import os
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.serving.adapters.kubernetes.needs import need_kmock
+
+need_kmock()
+
+from interfere.config import Settings
+from serving.adapters.kubernetes import names
+from serving.server import RunningServer, start_server
+from tests.serving.adapters.kubernetes.api_server import CLAIM, POD, ApiServer
+from tests.serving.adapters.kubernetes.conftest import SHIPPED, WORKLOADS, api_server
+from tests.serving.adapters.kubernetes.facts import DRIVER, pod
+from tests.serving.adapters.kubernetes.scheduler import StandInScheduler
+from tests.serving.adapters.kubernetes.worlds import two_nodes
+
+__all__ = ["api_server"]  # a fixture
+ROUNDS = int(os.environ.get("SOAK_ROUNDS", "5"))  # make soak: 50
+WINDOW_S, SLACK_S = 6.0, 10.0
+COMMAND = [sys.executable, "-c", "from serving.adapters.kubernetes.command import app; app()"]
+CONFIG = f"""
+mode = "gate"
+cluster = "c"
+device_class = "{DRIVER}"
+interval_s = 0.5
+window_s = {WINDOW_S}
+start_s = 3.0
+stale_s = 3.0
+lease_s = 3.0
+timeout_s = 3.0
+server = "127.0.0.1:%d"
+[device_types]
+"TEST-GPU" = "cpu-core"
+"""
+
+
+class World:
+    """Pods that come and end, two replicas, and what was seen of each pod."""
+
+    def __init__(self, api: ApiServer, folder: Path, policy: RunningServer) -> None:
+        self.api, self.scheduler, self.folder, self.policy = api, StandInScheduler(api), folder, policy
+        self.config = folder / "kubernetes.toml"
+        self.config.write_text(CONFIG % policy.port)
+        self.replicas: list[tuple[subprocess.Popen[bytes], Path]] = []  # with their logs
+        self.started = self.advised = 0
+        self.created_s: dict[str, float] = {}
+        self.schedulable_s: dict[str, float] = {}
+        self.away_s = 0.0
+
+    def start(self) -> None:
+        """One more replica."""
+        command = [*COMMAND, "controller", "--config", str(self.config)]
+        self.started += 1
+        path = self.folder / f"controller-{self.started}.log"
+        with path.open("ab") as log:
+            environment = {**os.environ, "KUBECONFIG": str(self.api.kubeconfig)}
+            self.replicas.append((subprocess.Popen(command, stdout=log, stderr=log, env=environment), path))
+
+    def kill(self, k: int) -> None:
+        """kill -9 of one replica, once the other lives: a process takes seconds to start on a busy machine."""
+        _, log = self.replicas[1 - k]
+        end_s = time.monotonic() + 90
+        while b"gate c" not in log.read_bytes() and time.monotonic() < end_s:
+            self.watch(0.2)
+        process, _ = self.replicas.pop(k)
+        process.kill()
+        process.wait()
+
+    def submit(self, name: str, workload: str, source: str = "dra") -> None:
+        self.api.add(POD, pod(name, workload, source=source))
+        self.created_s[name] = time.monotonic()
+
+    def watch(self, seconds: float) -> None:
+        """Let time pass; note who became schedulable; end pods that ran for two seconds, and delete them with their
+        claims, as a Job's time to live does: the stand-in looks at every pod that is there."""
+        end_s = time.monotonic() + seconds
+        while time.monotonic() < end_s:
+            claims = {row["metadata"]["name"] for row in self.api.rows(CLAIM)}
+            for row in self.api.rows(POD):
+                name, spec = row["metadata"]["name"], row["spec"]
+                needs = {each["resourceClaimName"] for each in spec.get("resourceClaims") or ()}
+                if not spec.get("schedulingGates") and (needs <= claims or spec.get("nodeName")):
+                    self.schedulable_s.setdefault(name, time.monotonic())
+                age_s = time.monotonic() - self.schedulable_s.get(name, time.monotonic())
+                if row["status"].get("phase") == "Running" and age_s > 2.0:
+                    self.advised += row["metadata"]["annotations"].get(names.DECISION) is not None
+                    self.api.delete(POD, "ml", name)
+                    for each in needs & claims:
+                        self.api.delete(CLAIM, "ml", each)
+            time.sleep(0.1)
+
+
+@pytest.fixture
+def policy(tmp_path: Path) -> Iterator[RunningServer]:
+    running = start_server(Settings(model=SHIPPED, work=tmp_path / "work", port=0, grace_s=0.5))
+    yield running
+    running.stop()
+
+
+def test_every_pod_is_schedulable_in_time_whoever_dies(
+    api_server: ApiServer, policy: RunningServer, tmp_path: Path
+) -> None:
+    rng = random.Random(int(os.environ.get("SOAK_SEED", "0")))
+    two_nodes(api_server, "dra")
+    world = World(api_server, tmp_path, policy)
+    world.scheduler.start(every_s=0.2)
+    try:
+        for _ in range(2):
+            world.start()
+        _await_leader(world)
+        for k in range(ROUNDS):
+            for j in range(rng.randint(1, 3)):
+                world.submit(f"p{k}-{j}", rng.choice(WORKLOADS))
+            world.watch(rng.uniform(0.0, 2.0))
+            world.kill(rng.randrange(2))
+            if k % 5 == 3:  # the API server is away, as during an upgrade of the control plane
+                api_server.down()
+                time.sleep(1.5)
+                api_server.up()
+                world.away_s = max(world.away_s, 1.5)
+            world.watch(rng.uniform(0.0, 1.0))
+            world.start()
+        world.watch(WINDOW_S + SLACK_S)
+        end_s = time.monotonic() + 60
+        while api_server.rows(POD) and time.monotonic() < end_s:
+            world.watch(1.0)
+    finally:
+        for replica, _ in world.replicas:
+            replica.kill()
+            replica.wait()
+    log = "".join(path.read_text(errors="replace") for _, path in world.replicas)[-3000:]
+    late = {
+        name: world.schedulable_s.get(name, float("inf")) - created_s
+        for name, created_s in world.created_s.items()
+        if world.schedulable_s.get(name, float("inf")) - created_s > WINDOW_S + SLACK_S + world.away_s
+    }
+    assert late == {}, log
+    uids = [uid for uid, _ in world.scheduler.bound]
+    assert len(uids) == len(set(uids)) == len(world.created_s), log  # none twice, none lost
+    assert world.advised > 0, log
+    longest_s = max(world.schedulable_s[name] - created_s for name, created_s in world.created_s.items())
+    print(
+        f"{ROUNDS} kills, {len(uids)} pods, {world.advised} advised, longest {longest_s:.1f} s of {WINDOW_S:g} s window"
+    )
+
+
+def _await_leader(world: World) -> None:
+    """Wait until a replica decides."""
+    world.submit("first", "gemm")
+    end_s = time.monotonic() + 60
+    while not world.scheduler.bound and time.monotonic() < end_s:
+        world.watch(0.2)
+    world.created_s["first"] = time.monotonic()  # before that there was no replica
+
+
+def test_the_release_command_alone_makes_overdue_pods_schedulable(api_server: ApiServer, tmp_path: Path) -> None:
+    """What the CronJob runs once a minute when no replica lives: 60 s at most until it starts, and this long to act."""
+    two_nodes(api_server, "dra")
+    config = tmp_path / "kubernetes.toml"
+    config.write_text('mode = "gate"\nwindow_s = 1.0\ninterval_s = 0.2\n')
+    for k in range(20):
+        api_server.add(POD, pod(f"p{k}", WORKLOADS[k % 4]))
+    time.sleep(2.1)
+    started_s = time.monotonic()
+    command = [*COMMAND, "release", "--overdue", "--json", "--config", str(config)]
+    environment: dict[str, Any] = {**os.environ, "KUBECONFIG": str(api_server.kubeconfig)}
+    done = subprocess.run(command, check=False, capture_output=True, text=True, env=environment, timeout=60)
+    took_s = time.monotonic() - started_s
+    assert done.returncode == 0, done.stderr
+    assert '"released": 20' in done.stdout
+    assert all("schedulingGates" not in row["spec"] for row in api_server.rows(POD))
+    assert len(api_server.rows(CLAIM)) == 20
+    assert took_s < 30.0

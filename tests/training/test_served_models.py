@@ -1,0 +1,175 @@
+"""LightGBM, two-tower network, Gaussian process and ensemble: each trained, exported, registered, served and scored.
+
+The table is the shipped one, the registry a real MLflow database, the server a real one on the published folder. What
+it answers over gRPC is compared with the fitted model and with measurements that no model was fitted on.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import mlflow
+import numpy as np
+import pytest
+
+from features.pair import FeatureEncoder
+from interfere.client import PolicyClient
+from interfere.config import Settings
+from interfere.data.shipped_tables import shipped_table
+from interfere.data.tables import Table
+from interfere.predict.novelty import pair_novelty
+from interfere.predict.onnx import load_model
+from interfere.records import JobProfile
+from interfere.wire.messages import ModelInfo
+from serving.server import start_server
+from tests.serving.one_answer import LARGE, assert_one_answer, different_jobs
+from training.candidates import HELD_OUT
+from training.dataset import Dataset, PairRows, build_dataset, hold_out, unordered_pair
+from training.models.catalogue import FEATURE_MODELS, MODELS
+from training.models.completed import CompletedModel, FittedCompleted
+from training.models.mlp import MlpModel
+from training.pipeline import TrainingResult, train
+from training.publishing.model_registry import MODEL
+from training.publishing.tracking import mlflow_connection
+from training.speed import speed
+
+pytestmark = pytest.mark.journey
+NAMES = tuple(model.name for model in FEATURE_MODELS)
+HELD_OUT_PAIRS = 14
+QUICK = {**MODELS, "mlp": CompletedModel(inner=MlpModel(epochs=60))}  # it is fitted a dozen times
+
+
+@dataclass(frozen=True)
+class ServedModelCase:
+    """One model after `interfere train --champion NAME`, and a client of a server on its folder."""
+
+    name: str
+    work: Path
+    result: TrainingResult
+    fitted: FittedCompleted  # fitted here on the same rows
+    training_set: Dataset
+    held_out: Dataset
+    profiles: tuple[JobProfile, ...]
+    client: PolicyClient
+
+
+@pytest.fixture(scope="module")
+def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One workspace, whose registry gets all four."""
+    return tmp_path_factory.mktemp("four")
+
+
+@pytest.fixture(scope="module", params=NAMES)
+def case(request: pytest.FixtureRequest, work: Path, shipped: Table) -> Iterator[ServedModelCase]:
+    name, encoder = request.param, FeatureEncoder()
+    dataset = build_dataset([shipped], encoder)
+    pairs = sorted({unordered_pair(p.victim, p.neighbour) for p in shipped.ok_pairs if p.victim != p.neighbour})
+    chosen = np.random.default_rng(0).choice(len(pairs), HELD_OUT_PAIRS, replace=False)
+    apart = frozenset(pairs[k] for k in chosen)
+    result = train(
+        [shipped_table("cpu")],
+        work,
+        champion=name,
+        models={each: QUICK[each] for each in ("mean", "additive", name)},
+        publish_to=work / "published" / name,
+        held_out=apart,
+    )
+    training_set, held_out = hold_out(dataset, apart)
+    server = start_server(Settings(model=result.folder, work=work / f"served-{name}", port=0, decision_workers=0))
+    try:
+        with PolicyClient(server.address, timeout_s=60.0) as client:
+            yield ServedModelCase(
+                name=name,
+                work=work,
+                result=result,
+                fitted=QUICK[name].fit(training_set, 0),
+                training_set=training_set,
+                held_out=held_out,
+                profiles=tuple(load_model(result.folder, encoder).profiles.values()),
+                client=client,
+            )
+    finally:
+        server.stop()
+
+
+def test_it_is_trained_published_and_told_by_its_name(case: ServedModelCase) -> None:
+    info: ModelInfo = case.client.model()
+    assert (case.result.champion, case.result.selected_by) == (case.name, "request")
+    assert (info.model, info.matrix_model, info.selected_by, info.version) == (
+        case.name,
+        case.name,
+        "request",
+        case.result.version,
+    )
+    assert [each.model for each in case.client.list_models().models if each.served] == [case.name]
+    assert f"# Slowdown predictor: {case.name}" in info.card
+    factorises = hasattr(case.fitted.inner, "to_matrix_onnx")
+    assert (info.matrix_limit_pairs == 0) == factorises == (case.result.folder / "matrix.onnx").exists()
+    assert case.result.worst_parity <= 1e-5
+
+
+def test_it_is_registered_as_an_mlflow_model_that_equals_it(case: ServedModelCase) -> None:
+    with mlflow_connection(case.work):
+        version = mlflow.MlflowClient().get_model_version(MODEL, str(case.result.registered.number))
+        uri = f"models:/{MODEL}/{case.result.registered.number}"
+        loaded, graph = mlflow.pyfunc.load_model(uri), mlflow.onnx.load_model(uri)
+        example = loaded.input_example
+        answer = loaded.predict(example)["log_slowdown"]
+    assert (version.tags["model"], version.tags["folder_version"]) == (case.name, case.result.version)
+    assert loaded.metadata.signature.inputs.input_names() == [value.name for value in graph.graph.input]
+    first = case.fitted.predict(case.training_set.rows.take(np.arange(len(answer))))
+    np.testing.assert_allclose(answer, first, atol=1e-5)
+
+
+def test_it_answers_over_grpc_what_the_fitted_model_predicts(case: ServedModelCase) -> None:
+    """Jobs of new names: no measurement answers for them."""
+    jobs, encoder = different_jobs(case.profiles, 24, seed=1), FeatureEncoder()
+    case.client.register_profiles(jobs)
+    domain = case.training_set.domains[0]
+    n = len(jobs)
+    i, j = (side.ravel() for side in np.indices((n, n)))
+    answer = case.client.predict(
+        [job.workload for job in jobs],
+        pairs=list(zip(i.tolist(), j.tolist(), strict=True)),
+        mode=domain.mode,
+        allow_extrapolation=True,
+    )
+    encoded = encoder.encode_jobs(jobs, domain.device_type, domain.mode)
+    unknown = np.zeros(len(i), dtype=np.int64)
+    rows = PairRows(
+        pairs=encoder.encode_pairs(encoded[i], encoded[j]), victim=unknown, neighbour=unknown, domain=unknown + 1
+    )
+    intervals = load_model(case.result.folder, encoder).manifest.intervals
+    shift = intervals.quantile(0.5, novelty=_novelty(case, encoded)[i, j], partners=unknown, domain=1)
+    np.testing.assert_allclose(np.log(answer.prediction.median), case.fitted.predict(rows) + shift, atol=1e-5)
+
+
+def test_it_gives_one_answer_however_it_is_asked(case: ServedModelCase) -> None:
+    assert_one_answer(case.client, different_jobs(case.profiles, LARGE, seed=2), case.training_set.domains[0].mode)
+
+
+def test_its_answers_over_grpc_are_scored_on_pairs_that_were_held_out(case: ServedModelCase) -> None:
+    rows = case.held_out.latest_rows()
+    workloads = list(case.held_out.workloads)
+    pairs = list(zip((rows.rows.victim - 1).tolist(), (rows.rows.neighbour - 1).tolist(), strict=True))
+    answer = case.client.predict(workloads, pairs=pairs, mode=case.training_set.domains[0].mode).prediction
+    assert len(pairs) == 2 * HELD_OUT_PAIRS
+    assert {source.value for source in answer.source} == {"model"}  # no measurement of theirs was published
+    measured = speed(rows.log_slowdown)
+    mae = np.abs(1 / answer.median - measured).mean()
+    mean_mae = np.abs(speed(case.training_set.log_slowdown).mean() - measured).mean()
+    of_fitted = next(s.mae for split, model, s in case.result.scores if (split, model) == (HELD_OUT, case.name))
+    covered = ((answer.lower <= np.exp(rows.log_slowdown)) & (np.exp(rows.log_slowdown) <= answer.upper)).mean()
+    print(f"{case.name}: MAE of speed over gRPC {mae:.4f}, fitted {of_fitted:.4f}, mean {mean_mae:.4f}, {covered:.2f}")
+    assert mae < 0.6 * mean_mae
+    assert abs(mae - of_fitted) < 0.01  # the served median is moved to that of the held-out residuals
+    assert covered > 0.7
+
+
+def _novelty(case: ServedModelCase, encoded: np.ndarray) -> np.ndarray:
+    """Novelty of all pairs of jobs, float64[n, n]."""
+    space = case.fitted.space
+    if space is None:
+        return np.zeros((len(encoded), len(encoded)))
+    novelty = space.novelty(*case.fitted.completion.complete(encoded))
+    return pair_novelty(novelty[:, None], novelty[None])

@@ -1,0 +1,167 @@
+"""Bring your own jobs in: measure them and the pairs that teach most, train, and say what is known."""
+
+import math
+import re
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.table import Table as Grid
+
+from interfere.commands.output import JsonFlag, emit, progress_note
+from interfere.errors import InvalidInputError
+from training.commands.options import Seed, Tracking, Work
+
+if TYPE_CHECKING:
+    from training.onboarding.run import Measured
+    from training.pipeline import TrainingResult
+
+app = typer.Typer(add_completion=False)
+
+_UNITS_S = {"s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+@app.command()
+def onboard(
+    spec: Annotated[Path, typer.Option(help="TOML file of your commands, as for `profile command --spec`.")],
+    device: Annotated[
+        str, typer.Option(help="cpu-core: pinned to one core. Any other name: the environment decides where they run.")
+    ] = "cpu-core",
+    mode: Annotated[str, typer.Option(help="Sharing: timeslice, mps, mig, stream or priority.")] = "timeslice",
+    budget: Annotated[str, typer.Option(help="Time for measuring, over all runs: 90s, 30m, 2h.")] = "30m",
+    target: Annotated[float, typer.Option(min=0, help="Stop at this expected error of speed; 0: never.")] = 0.05,
+    gpu: Annotated[int | None, typer.Option(min=0, help="Index of the GPU where there are several of a type.")] = None,
+    pairs: Annotated[int | None, typer.Option(min=1, help="At most so many pairs.", show_default=False)] = None,
+    table: Annotated[str, typer.Option(help="Name of the table; one for each device.")] = "site",
+    beside: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A table to train on besides. Repeatable. Default: the shipped one on a CPU core, else none."
+        ),
+    ] = None,
+    window_s: Annotated[float, typer.Option(min=0.5, help="Seconds of a window, or until it holds 20 steps.")] = 5.0,
+    passes: Annotated[int, typer.Option(min=1, help="Blocks of every pair: one alone, both, the other alone.")] = 2,
+    limit_s: Annotated[float, typer.Option(min=1, help="Longest start-up, and longest window.")] = 300.0,
+    core: Annotated[int | None, typer.Option(min=0, help="The core to share. Default: the idlest.")] = None,
+    device_name: Annotated[str, typer.Option(help="The very device, for the table.")] = "",
+    work: Work = None,
+    seed: Seed = 0,
+    tracking: Tracking = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Bring your own jobs in: measure them and the pairs that teach most, train, and say what is known.
+
+    Each command runs alone, then batches of three pairs, each batch chosen by all that was measured before it. Killed
+    and run again, it goes on where it stopped. Several devices: one call and one --table for each, at the same time if
+    you like; --gpu says which of several GPUs.
+    """
+    from interfere.commands.profile.console import campaign_progress
+    from interfere.commands.profile.programs import gpu_of
+    from interfere.config import load_settings
+    from interfere.profiling.programs.campaign import ProgramCampaignConfig
+    from interfere.profiling.programs.spec import pinned_to_gpu, read_commands
+    from training.onboarding.run import OnboardingConfig, measure_site
+
+    settings = load_settings(work=work)
+    device = "cpu-core" if device == "cpu" else device
+    out = settings.work / "tables" / table
+    commands, found = read_commands(spec), gpu_of(device, gpu)
+    config = OnboardingConfig(
+        campaign=ProgramCampaignConfig(
+            out=out,
+            commands=tuple(pinned_to_gpu(each, found.uuid) for each in commands) if found else commands,
+            pairs=(),
+            device_type=device,
+            mode=mode,
+            device_name=device_name or (found.provenance if found else ""),
+            gpu_uuid=found.uuid if found else "",
+            core=core,
+            window_s=window_s,
+            passes=passes,
+            max_blocks=max(passes, 4),
+            limit_s=limit_s,
+            seed=seed,
+        ),
+        model=settings.served_folder,
+        budget_s=parse_duration_s(budget),
+        target=target,
+        max_pairs=pairs,
+        seed=seed,
+    )
+    with campaign_progress(out) as report:
+        measured = measure_site(config, report, progress_note)
+    tables = [*(beside if beside is not None else ["cpu"] if device == "cpu-core" else []), str(out)]
+    trained = _train(tables, settings.work, measured, seed, tracking)
+    emit(_document(out, measured, trained), _summary(measured, trained), as_json=as_json)
+    if measured.failures:
+        raise typer.Exit(1)
+
+
+def parse_duration_s(text: str) -> float:
+    """Return the seconds of a duration such as 90s, 30m or 2h. Raises InvalidInputError."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smh])", text.strip())
+    if match is None:
+        raise InvalidInputError("not a duration", value=text, remedy="a number with s, m or h: 90s, 30m, 2h")
+    return float(match[1]) * _UNITS_S[match[2]]
+
+
+def _train(
+    tables: list[str], work: Path, measured: "Measured", seed: int, tracking: str | None
+) -> "TrainingResult | None":
+    """Train where there are enough pairs; without, return None after a note of what is missing."""
+    from interfere.errors import UnfitError
+    from training.pipeline import train
+    from training.table_folders import find_table_folders
+
+    if not measured.measured_pairs:
+        progress_note("no pair was measured: nothing to train on")
+        return None
+    try:
+        return train(find_table_folders(tables, work), work, seed=seed, tracking=tracking, report=progress_note)
+    except UnfitError as error:
+        progress_note(f"no model was trained: {error}")
+        return None
+
+
+def _summary(measured: "Measured", trained: "TrainingResult | None") -> Grid:
+    """What is known of every job, as people read it."""
+    from training.onboarding.run import suggestion_text
+
+    grid = Grid("job", "alone", "slowed by others", "slows others", "known to ±", caption_justify="left")
+    for job in measured.knowledge:
+        grid.add_row(
+            job.name,
+            f"{job.step_time_s * 1e3:.1f} ms",
+            f"{job.suffered:.2f} ×",
+            f"{job.caused:.2f} ×",
+            f"{job.error:.3f}",
+        )
+    lines = [f"stopped: {measured.reason}", measured.assessments[-1].text()]
+    lines += [f"not measured: {failure.name}: {failure.reason}" for failure in measured.failures]
+    if trained is not None:
+        role = "champion, which is served by default" if trained.registered.champion else "challenger"
+        lines.append(f"model: {trained.folder} (version {trained.version}), {role}")
+        if not trained.registered.champion:
+            lines.append(f"gate {trained.verdict.reason}; to serve it: interfere promote")
+    if measured.next_pairs:
+        lines.append("what would teach most now:")
+        lines += [suggestion_text(suggestion) for suggestion in measured.next_pairs]
+    grid.caption = "\n".join(lines)
+    return grid
+
+
+def _document(out: Path, measured: "Measured", trained: "TrainingResult | None") -> dict[str, Any]:
+    return {
+        "table": str(out),
+        "stopped": measured.reason,
+        "jobs": [asdict(job) for job in measured.knowledge],
+        "assessments": [
+            {name: None if math.isnan(value) else value for name, value in asdict(each).items()}
+            for each in measured.assessments
+        ],
+        "next_pairs": [asdict(suggestion) for suggestion in measured.next_pairs],
+        "failures": [asdict(failure) for failure in measured.failures],
+        "model": trained
+        and {"folder": str(trained.folder), "version": trained.version, "champion": trained.registered.champion},
+    }
