@@ -26,7 +26,8 @@ def test_an_unknown_workload_runs_alone_first_and_is_paired_once_its_steps_were_
         slurm.wait(lambda: bool(client.list_profiles(workload="mine", device_type=DEVICE)), 15)
         (profile,) = client.list_profiles(workload="mine", device_type=DEVICE)
         answer = client.predict(["mine", "request-server"], device_type=DEVICE)
-    assert {str(source) for source in answer.prediction.source} == {"abstained"}, "a step time alone is too little"
+    told = answer.prediction
+    assert (told.upper > 2 * told.lower).all(), "a step time alone tells little, and the interval says so"
     assert profile.source == "slurm"
     assert profile.step_time_s == pytest.approx(0.05, rel=0.1)
     slurm.wait_ended(others, 30)
