@@ -36,7 +36,7 @@ def serve(
     Every setting can also be given as a variable: INTERFERE_THREADS, INTERFERE_MAX_CONCURRENT_RPCS,
     INTERFERE_GRACE_S, ...
     """
-    from interfere.config import load_settings
+    from interfere.config import SHIPPED_GPU_MODEL, load_settings
     from serving.logs import configure
     from serving.server import start_server
     from serving.workers.memory import leave_out_what_stays, return_freed_memory
@@ -71,5 +71,6 @@ def serve(
     else:
         lines = [f"{name.replace('_', ' ')}: {value}" for name, value in ready.items() if value is not None]
         emit(ready, escape("\n".join(lines)), as_json=False)
-        progress_note(f"try: interfere match --example --target {server.address}")
+        model_name = "gpu " if server.model_path == SHIPPED_GPU_MODEL else ""  # whose example it is
+        progress_note(f"try: interfere match {model_name}--example --target {server.address}")
     server.run_until_signal()
