@@ -1,4 +1,8 @@
-"""NVIDIA's workstation and consumer GPUs, and the smaller data centre cards of the same chips."""
+"""NVIDIA's workstation and consumer GPUs, and the smaller data centre cards of the same chips.
+
+`source` names the document in which a figure stands by our recollection: none was looked up again for this table, and
+nothing here was measured. Check a card against its document before a decision rests on it.
+"""
 
 from interfere.devices.device_type import gpu
 

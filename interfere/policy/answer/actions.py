@@ -5,13 +5,12 @@ from dataclasses import replace
 
 import numpy as np
 
+from interfere.policy.answer.start_alone import gang_device_ids, start_alone
 from interfere.policy.answer.waiting import WaitingRules
 from interfere.policy.context import PlanningContext
 from interfere.policy.costs.candidates import Candidates
 from interfere.policy.costs.pair_costs import PairCosts
 from interfere.policy.device_class import DeviceClass
-from interfere.policy.rules.predictability import unprofiled_rule
-from interfere.policy.rules.slowdown_caps import latency_rule
 from interfere.policy.rules.text import render
 from interfere.policy.solve.groups import StartGroup
 from interfere.records import (
@@ -72,27 +71,8 @@ class AnswerBuilder:
         if group is None:
             return self._waiting.action(job, candidates, i)
         if group.table is None:
-            return self._start_alone(job, candidates, i, group)
+            return start_alone(job, group.devices, float(candidates.solo_cost[group.device_class][i]), self._context)
         return self._start_shared(job, group, group.table)
-
-    def _start_alone(self, job: Job, candidates: Candidates, i: int, group: StartGroup) -> Action:
-        device = group.devices[0]
-        profile = self._context.profile(job, device.type)
-        rule = latency_rule(job, profile) or Rule(kind=RuleKind.DEVICE_FREE, job_id=job.id)
-        if profile is None:
-            rule = unprofiled_rule(job, device.type)
-        return Action(
-            kind=ActionKind.START_ALONE,
-            job_id=job.id,
-            device_id=device.id,
-            device_ids=_device_ids(group),
-            slowdown=1.0,
-            slowdown_lower=1.0,
-            slowdown_upper=1.0,
-            cost=float(candidates.solo_cost[group.device_class][i]),
-            reason=render(rule),
-            rule=rule,
-        )
 
     def _start_shared(self, job: Job, group: StartGroup, table: PairCosts) -> Action:
         row, column = group.pair
@@ -115,7 +95,7 @@ class AnswerBuilder:
             kind=ActionKind.START_SHARED,
             job_id=job.id,
             device_id=group.devices[0].id,
-            device_ids=_device_ids(group),
+            device_ids=gang_device_ids(group.devices),
             partner_id=partner.id,
             slowdown=job_slowdown,
             slowdown_lower=lower,
@@ -211,11 +191,6 @@ class AnswerBuilder:
                     return
                 stands_for = (table.rows.jobs[i].id, table.columns.jobs[j].id)
                 listed[pair] = refuse(job_id, partner_id, with_members(rule, stands_for, (job_id, partner_id)))
-
-
-def _device_ids(group: StartGroup) -> tuple[str, ...]:
-    """All devices of a gang; none for a job on one device."""
-    return tuple(device.id for device in group.devices) if group.size > 1 else ()
 
 
 def _forbidden_pairs(candidates: Candidates, table: PairCosts, forbidden: np.ndarray) -> int:

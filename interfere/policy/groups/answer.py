@@ -7,13 +7,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from interfere.matching.group_master.problem import NOBODY, WAITS, GroupPlacement
+from interfere.policy.answer.start_alone import gang_device_ids, start_alone
 from interfere.policy.answer.waiting import WaitingRules
 from interfere.policy.context import PlanningContext
 from interfere.policy.device_class import DeviceClass
 from interfere.policy.groups.hosts import HostPlace
 from interfere.policy.groups.problem import GroupDecision
-from interfere.policy.rules.predictability import unprofiled_rule
-from interfere.policy.rules.slowdown_caps import latency_rule
 from interfere.policy.rules.text import render
 from interfere.policy.solve.gangs import device_sets
 from interfere.policy.solve.groups import StartGroup
@@ -161,7 +160,7 @@ class GroupAnswer:
         if group is None:
             return self._wait(job)
         if len(group.everybody) == 1:
-            return self._start_alone(job, group, float(candidates.solo_cost[self.class_of(group)][i]))
+            return start_alone(job, group.devices, float(candidates.solo_cost[self.class_of(group)][i]), self._context)
         return self._start_shared(job, group)
 
     def class_of(self, group: PlacedGroup) -> DeviceClass:
@@ -178,25 +177,6 @@ class GroupAnswer:
         rule = next((rule for rule in rules if rule), None) if all(rules) else None
         rule = replace(rule or Rule(kind=RuleKind.PLACES_TAKEN), job_id=job.id)
         return Action(kind=ActionKind.WAIT, job_id=job.id, reason=render(rule), rule=rule)
-
-    def _start_alone(self, job: Job, group: PlacedGroup, cost: float) -> Action:
-        device = group.devices[0]
-        profile = self._context.profile(job, device.type)
-        rule = latency_rule(job, profile) or Rule(kind=RuleKind.DEVICE_FREE, job_id=job.id)
-        if profile is None:
-            rule = unprofiled_rule(job, device.type)
-        return Action(
-            kind=ActionKind.START_ALONE,
-            job_id=job.id,
-            device_id=device.id,
-            device_ids=_device_ids(group),
-            slowdown=1.0,
-            slowdown_lower=1.0,
-            slowdown_upper=1.0,
-            cost=cost,
-            reason=render(rule),
-            rule=rule,
-        )
 
     def _start_shared(self, job: Job, group: PlacedGroup) -> Action:
         everybody, slowdowns = group.everybody, self._slowdowns[group.column]
@@ -220,7 +200,7 @@ class GroupAnswer:
             kind=ActionKind.START_SHARED,
             job_id=job.id,
             device_id=group.devices[0].id,
-            device_ids=_device_ids(group),
+            device_ids=gang_device_ids(group.devices),
             partner_id=partner.id,
             slowdown=slowdowns[place],
             slowdown_lower=lower,
@@ -233,8 +213,3 @@ class GroupAnswer:
             reason=render(rule),
             rule=rule,
         )
-
-
-def _device_ids(group: PlacedGroup) -> tuple[str, ...]:
-    """All devices of a gang; none for a job on one device."""
-    return tuple(device.id for device in group.devices) if len(group.devices) > 1 else ()
