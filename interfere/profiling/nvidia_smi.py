@@ -144,7 +144,9 @@ def _program() -> str:
     found = shutil.which(PROGRAM)
     if found is None:
         raise NotFoundError(
-            "this machine has no NVIDIA driver", value=f"{PROGRAM} is not on the path", remedy="leave --device out"
+            "this machine has no NVIDIA driver",
+            value=f"{PROGRAM} is not on the path",
+            remedy="run it on the machine with the GPU; without --device one CPU core is measured in its place",
         )
     return found
 
