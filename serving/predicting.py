@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from interfere.errors import InvalidInputError, LimitError, Violation
-from interfere.predict.groups import compose_groups, total_memory_share
+from interfere.predict.groups import compose_groups, composition_of, total_memory_share
+from interfere.predict.groups.device_shares import copy_shares
 from interfere.protocols import Predictor
 from interfere.records import JobProfile, MatrixBatch, PairBatch, Prediction, Source
 from interfere.wire.messages import MatrixAnswer, MatrixQuery, PairAnswer, PairQuery
@@ -34,9 +35,15 @@ def predict_pairs(state: ServedState, query: PairQuery) -> PairAnswer:
     lookups = {k: state.profile_of_ref(query.jobs[k], device_type, extrapolate=extrapolate) for k in asked}
     prediction = _predict_known(state.predictor, query, device_type, lookups, victim, neighbour)
     if has_groups:
-        memory_bytes = query.device_memory_bytes
-        shares = [total_memory_share([lookups[k][0] for k in entry], memory_bytes) for entry in entries]
-        prediction = compose_groups(prediction, [len(entry) - 1 for entry in entries], np.array(shares))
+        groups = [[lookups[k][0] for k in entry] for entry in entries]
+        shares = [total_memory_share(group, query.device_memory_bytes) for group in groups]
+        prediction = compose_groups(
+            prediction,
+            [len(entry) - 1 for entry in entries],
+            np.array(shares),
+            composition_of(state.predictor, device_type, query.mode),
+            copy_shares(groups, state.profile_of_workload),
+        )
         victim, neighbour = np.array([entry[:2] for entry in entries], dtype=np.int64).T
     return PairAnswer(
         victim=victim,

@@ -46,3 +46,18 @@ MIG_SLICES = tuple(
     if gpu.name in _MEMORY_OF_EIGHTH_GB
     for compute_slices in _MEMORY_EIGHTHS
 )
+
+
+def slices_within(device_type: str) -> tuple[tuple[str, float], ...]:
+    """(device type, its share of the compute) of every smaller MIG slice of the same GPU as a slice, or as a whole GPU.
+
+    Empty for a device type of another kind.
+    """
+    for gpu in (gpu for gpu in DATA_CENTER_GPUS if gpu.name in _MEMORY_OF_EIGHTH_GB):
+        multiprocessors = {
+            mig_slice_name(gpu.name, size): float(SLICE_MULTIPROCESSORS * size) for size in _MEMORY_EIGHTHS
+        }
+        of_this = multiprocessors.get(device_type, A100_MULTIPROCESSORS if device_type == gpu.name else None)
+        if of_this is not None:
+            return tuple((name, count / of_this) for name, count in multiprocessors.items() if count < of_this)
+    return ()

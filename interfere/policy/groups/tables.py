@@ -8,7 +8,7 @@ they get more done than one after the other. Law: a group of two is what `pair_c
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from statistics import NormalDist
 
 import numpy as np
@@ -21,7 +21,8 @@ from interfere.policy.device_class import DeviceClass
 from interfere.policy.rules.jobs_on_class import JobsOnClass
 from interfere.policy.rules.runtime import TICK_S, relative_checkpoint_losses, tolerable_slowdown
 from interfere.policy.rules.slowdown_caps import SlowdownCapRule, SlowdownCaps
-from interfere.predict.groups import group_log_distance, group_slowdown, pair_excess
+from interfere.predict.groups import CopyShares, GroupComposition, composition_of, pair_excess
+from interfere.predict.groups.device_shares import MAX_COPIES, slowdowns_in_shares, smaller_slices
 from interfere.records import Job, Rule
 
 Floats = NDArray[np.float64]
@@ -229,7 +230,40 @@ class GroupTable:
             return np.ones(group.shape)
         if len(group) == 2:
             return self._sums(group, self.slowdown)
-        return group_slowdown(self._sums(group, self._excess), len(group) - 1)
+        return self._composition.slowdown(self._sums(group, self._excess), len(group) - 1, self._copies(group))
+
+    @cached_property
+    def _composition(self) -> GroupComposition:
+        return composition_of(self._context.predictor, self.device_class.type, self.device_class.mode)
+
+    @cached_property
+    def _in_shares(self) -> Floats | None:
+        """float64[n, 1 + MAX_COPIES]: slowdown of each job in a share of the device, by its copies; None if unknown."""
+        if not smaller_slices(self.device_class.type):
+            return None
+        jobs, context = self.jobs, self._context
+        slowdowns = [
+            np.full(1 + MAX_COPIES, np.nan)
+            if profile is None
+            else slowdowns_in_shares(profile, partial(context.profile_of_workload, profile.workload))
+            for profile in jobs.profiles
+        ]
+        return np.array(slowdowns) if np.isfinite(slowdowns).any() else None
+
+    @cached_property
+    def _workload(self) -> Ints:
+        """int64[n]: a number for each workload."""
+        number: dict[str, int] = {}
+        return np.array([number.setdefault(job.workload, len(number)) for job in self.jobs.jobs], dtype=np.int64)
+
+    def _copies(self, group: Ints) -> CopyShares | None:
+        """What is known of each member beside copies of itself; None on most devices."""
+        if self._in_shares is None:
+            return None
+        workload, count = self._workload[group], np.zeros(group.shape, dtype=np.int64)
+        for a, b in _pairs(len(group)):
+            count[a] += workload[a] == workload[b]
+        return CopyShares(self._in_shares[group, np.minimum(count, MAX_COPIES)], count == len(group) - 1)
 
     @cached_property
     def _excess(self) -> Floats:
@@ -312,7 +346,8 @@ class GroupTable:
 
     def _distance(self, group: Ints, of_pairs: Floats, scale: float) -> Floats:
         """float64[m, g]: of the logarithm of each slowdown to the end of its interval, from those of pairs squared."""
-        return group_log_distance(self._sums(group, of_pairs), len(group) - 1, scale)
+        squared = self._sums(group, of_pairs)
+        return self._composition.log_distance(squared, len(group) - 1, scale, self._copies(group))
 
     def _pays(self, slowdown: Floats) -> Bools:
         """Do they get more done than one after the other?"""

@@ -10,7 +10,7 @@ from interfere.errors import InvalidInputError
 from interfere.policy.answer.ranking import rank
 from interfere.policy.decide import ScopeDecision, decide
 from interfere.policy.solve.planner import plan
-from interfere.predict.groups import composed_slowdown, group_log_distance
+from interfere.predict.groups import DEFAULT_COMPOSITION, composed_slowdown
 from interfere.records import (
     ActionKind,
     Device,
@@ -64,7 +64,7 @@ def test_twelve_jobs_of_4_gib_start_as_seats_and_memory_allow(seats: int | None,
 def test_as_many_start_on_twelve_slots_as_their_caps_allow(cap: float) -> None:
     def upper(n: int) -> float:
         distance = math.sqrt((n - 1) * math.log(SPREAD) ** 2)
-        widened = math.hypot(distance, float(group_log_distance(0.0, n - 1)))
+        widened = math.hypot(distance, float(DEFAULT_COMPOSITION.log_distance(0.0, n - 1)))
         return composed_slowdown([1.05] * (n - 1)) * math.exp(widened)
 
     most = max(n for n in range(1, 13) if n == 1 or upper(n) <= cap)
