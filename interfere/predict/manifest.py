@@ -12,8 +12,8 @@ import numpy as np
 
 from interfere.errors import ModelError
 from interfere.predict.feasibility import Feasibility
-from interfere.predict.groups.composition import GroupComposition, composition_from_json
 from interfere.predict.graphs.matrix_limit import UNSTATED, MatrixLimit
+from interfere.predict.groups.composition import GroupComposition, composition_from_json
 from interfere.predict.intervals import Intervals
 
 FORMAT = 3

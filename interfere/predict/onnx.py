@@ -17,9 +17,9 @@ from interfere.errors import UnfitError
 from interfere.predict.completion import read_completion
 from interfere.predict.encoded_jobs import EncodedJobs, not_encodable
 from interfere.predict.feasibility import fits_by_peak_sum
-from interfere.predict.groups.composition import DEFAULT_COMPOSITION, GroupComposition
 from interfere.predict.graphs.matrix_limit import check_matrix_size
 from interfere.predict.graphs.model_graphs import ModelGraphs
+from interfere.predict.groups.composition import DEFAULT_COMPOSITION, GroupComposition
 from interfere.predict.intervals import MAX_NOVELTY
 from interfere.predict.manifest import Manifest, read_manifest
 from interfere.predict.model_profiles import shipped_profiles

@@ -21,7 +21,6 @@ copies (`tests/bench/test_groups.py`): product 15, 38, 74; sum 5.6, 9.9, 15.8; t
 4.7, 6.5, 9. Nothing there is about groups of different models.
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, runtime_checkable
@@ -92,7 +91,7 @@ DEFAULT_COMPOSITION = GroupComposition()
 def composition_from_json(document: Mapping[str, Any]) -> GroupComposition:
     """Inverse of `dataclasses.asdict` through JSON. Raises TypeError on unknown fields, ValueError on broken ones."""
     values = {name: tuple(map(float, v)) if isinstance(v, list) else float(v) for name, v in document.items()}
-    if not all(math.isfinite(v) for value in values.values() for v in (value if isinstance(value, tuple) else (value,))):
+    if not all(np.isfinite(value).all() for value in values.values()):
         raise ValueError(f"a composition of groups that is not finite: {document}")
     return GroupComposition(**values)  # type: ignore[arg-type]
 

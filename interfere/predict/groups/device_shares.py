@@ -6,7 +6,7 @@ divided, nothing is known.
 """
 
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -62,7 +62,6 @@ def copy_shares(
         if not count:
             continue
         if id(victim) not in known:
-            workload = victim.workload
-            known[id(victim)] = slowdowns_in_shares(victim, lambda kind, name=workload: profile_on(name, kind))
+            known[id(victim)] = slowdowns_in_shares(victim, partial(profile_on, victim.workload))
         slowdown[k], alone[k] = known[id(victim)][min(count, MAX_COPIES)], count == len(neighbours)
     return CopyShares(slowdown, alone) if np.isfinite(slowdown).any() else None

@@ -46,9 +46,7 @@ def test_nor_does_it_where_the_job_is_known_in_shares_of_the_device(
 
     def composed(neighbours: list[tuple[float, bool]]) -> float:
         copies = sum(is_copy for _, is_copy in neighbours)
-        known = CopyShares(
-            np.array(in_shares[copies - 1] if copies else np.nan), np.array(copies == len(neighbours))
-        )
+        known = CopyShares(np.array(in_shares[copies - 1] if copies else np.nan), np.array(copies == len(neighbours)))
         return composed_slowdown([slowdown for slowdown, _ in neighbours], composition, known)
 
     before = composed(beside)
