@@ -132,7 +132,6 @@ def test_a_solo_window_teaches_the_rate_that_pending_windows_wait_for() -> None:
     [
         ({"company": (), "slowdown": 1.5}, "send steps"),
         ({"company": (), "steps": 0.0}, "teaches no rate"),
-        ({"company": ("b", "c"), "slowdown": 1.5}, "3 co-located jobs"),
     ],
 )
 def test_what_teaches_nothing_is_rejected_with_its_reason(more: dict, why: str) -> None:
