@@ -32,6 +32,8 @@ Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 MAX_FURTHER = 3  # neighbours beyond the first up to which groups were measured; the growth rises no further
 
+MAX_GROWTH = 2.0  # the answer falls with a slowdown of a pair from exp(2) / MAX_FURTHER = 2.46 on
+
 
 class CopyShares(NamedTuple):
     """What is known of jobs beside copies of themselves."""
@@ -52,6 +54,13 @@ class GroupComposition:
     # rise in proportion.
     errors: tuple[float, float, float] = (0.13, 0.26, 0.39)
     share_errors: tuple[float, float, float] = (0.10, 0.15, 0.21)  # the same where h is known
+
+    def __post_init__(self) -> None:
+        """Raises ValueError for parameters with which the law of the module does not hold."""
+        values = np.array([getattr(self, name) for name in ("growth", "saturation", "share_weight", "pair_scale")])
+        errors = np.array([*self.errors, *self.share_errors])
+        if not (values >= 0).all() or self.growth > MAX_GROWTH or self.share_weight > 1 or not (errors >= 0).all():
+            raise ValueError(f"parameters of a composition of groups out of range: {self}")
 
     def slowdown(self, excess: ArrayLike, neighbours: ArrayLike, copies: CopyShares | None = None) -> Floats:
         """float64[...]: slowdown beside m ≥ 1 `neighbours` whose slowdowns exceed 1 by `excess` in all."""
@@ -91,8 +100,6 @@ DEFAULT_COMPOSITION = GroupComposition()
 def composition_from_json(document: Mapping[str, Any]) -> GroupComposition:
     """Inverse of `dataclasses.asdict` through JSON. Raises TypeError on unknown fields, ValueError on broken ones."""
     values = {name: tuple(map(float, v)) if isinstance(v, list) else float(v) for name, v in document.items()}
-    if not all(np.isfinite(value).all() for value in values.values()):
-        raise ValueError(f"a composition of groups that is not finite: {document}")
     return GroupComposition(**values)  # type: ignore[arg-type]
 
 

@@ -77,5 +77,6 @@ def test_a_composition_survives_a_model_folder() -> None:
     assert composition_from_json(document) == composition
     with pytest.raises(TypeError):
         composition_from_json({"unheard_of": 1.0})
-    with pytest.raises(ValueError, match="not finite"):
-        composition_from_json({"growth": float("nan")})
+    for broken in ({"growth": float("nan")}, {"growth": -0.1}, {"share_weight": 1.5}, {"errors": [0.1, -0.2, 0.3]}):
+        with pytest.raises(ValueError, match="out of range"):
+            composition_from_json(broken)
