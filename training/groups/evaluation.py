@@ -1,5 +1,6 @@
 """Judges the composition of groups with whole jobs held out, beside product and sum, and fits the published one."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -76,13 +77,16 @@ def _fit_domain(
         composition = fit_composition(known.take(~tested))
         seen_tests.append((known.take(tested), known.take(tested).predicted(composition)))
         unseen_tests.append((unseen, unseen.predicted(composition)))
-    seen, unseen_pool = _pooled(seen_tests), _pooled(unseen_tests)
+    none = known.take(np.zeros(len(known), dtype=bool)), np.zeros(0)
+    seen, unseen_pool = _pooled([none, *seen_tests]), _pooled([none, *unseen_tests])
     # 2. Fit on all, and calibrate on what was held out.
     published = calibrate(fit_composition(known), *seen, with_pairs=unseen_pool)
     # 3. Score: the intervals of each fold are calibrated on the others.
     inside = []
     for k, (cases, predicted) in enumerate(unseen_tests):
-        other_seen, other_unseen = (_pooled([*tests[:k], *tests[k + 1 :]]) for tests in (seen_tests, unseen_tests))
+        other_seen, other_unseen = (
+            _pooled([none, *tests[:k], *tests[k + 1 :]]) for tests in (seen_tests, unseen_tests)
+        )
         of_fold = calibrate(published, *other_seen, with_pairs=other_unseen)
         inside.append(covered(cases, predicted, of_fold))
     sizes = sorted({int(m) + 1 for m in unseen_pool[0].neighbours})
@@ -121,13 +125,15 @@ def _score(
     def mae(slowdown: Floats) -> float:
         return float(np.abs(speed_of(slowdown) - speed_of(cases.slowdown))[chosen].mean())
 
+    of_known_error = np.abs(speed_of(of_known) - speed_of(known.slowdown))[chosen_known]
+
     return SizeScore(
         size=size,
         cases=int(chosen.sum()),
         mae=mae(predicted),
         mae_sum=mae(1.0 + cases.excess),
         mae_product=mae(cases.product),
-        mae_known_pairs=float(np.abs(speed_of(of_known) - speed_of(known.slowdown))[chosen_known].mean()),
+        mae_known_pairs=float(of_known_error.mean()) if len(of_known_error) else math.nan,
         coverage=float(inside[chosen].mean()),
     )
 

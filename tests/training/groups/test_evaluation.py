@@ -1,5 +1,6 @@
 """Fitting the composition of groups: it finds the parameters that made the groups, and tells honest intervals."""
 
+import json
 from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
@@ -18,7 +19,7 @@ from training.dataset import build_dataset
 from training.groups.cases import PairSlowdown, group_cases, measured_groups
 from training.groups.fit import calibrate, covered, fit_composition, relative_error
 from training.publishing.model_folder import publish
-from training.publishing.publication import build_publication
+from training.publishing.publication import Publication, build_publication
 from training.source_tables import read_source_tables
 
 NAMES = tuple(f"job{k}" for k in range(9))
@@ -87,15 +88,21 @@ def test_intervals_cover_what_was_held_out() -> None:
     assert covered(held_out, predicted, narrow).mean() < 0.1
 
 
-def test_a_table_with_groups_publishes_how_they_are_composed(tmp_path: Path) -> None:
-    (tmp_path / "made").mkdir()
-    write_table(tmp_path / "made", table(noise=0.02))
-    source, encoder = read_source_tables([tmp_path / "made"]), FeatureEncoder()
+def published(folder: Path, made: Table) -> Publication:
+    """What a training on the table publishes, into `folder`."""
+    (folder / "made").mkdir()
+    write_table(folder / "made", made)
+    source, encoder = read_source_tables([folder / "made"]), FeatureEncoder()
     dataset = build_dataset(source.tables, encoder)
     candidates = train_candidates(dataset, dataset.take(np.zeros(len(dataset), dtype=bool)), CHEAP_MODELS, seed=0)
     publication = build_publication(candidates, source, encoder)
-    publish(tmp_path / "model", publication, dataset, source.tables)
-    served = load_model(tmp_path / "model", encoder)
+    publish(folder / "model", publication, dataset, source.tables)
+    return publication
+
+
+def test_a_table_with_groups_publishes_how_they_are_composed(tmp_path: Path) -> None:
+    publication = published(tmp_path, table(noise=0.02))
+    served = load_model(tmp_path / "model", FeatureEncoder())
     told = served.composition(*DOMAIN)
     assert (told.growth, told.saturation) == pytest.approx((TRUTH.growth, TRUTH.saturation), abs=0.15)
     assert served.composition(DOMAIN[0], "mps") == DEFAULT_COMPOSITION
@@ -105,3 +112,17 @@ def test_a_table_with_groups_publishes_how_they_are_composed(tmp_path: Path) -> 
     assert all(score.mae < score.mae_product for score in fitted.scores)
     assert 0.8 <= fitted.scores[-1].coverage <= 0.98
     assert "## Groups of three and more" in publication.card
+
+
+def test_too_few_groups_keep_the_default_composition(tmp_path: Path) -> None:
+    made = table(noise=0.02)
+    (fitted,) = published(tmp_path, replace(made, groups=made.groups[:3])).compositions
+    assert fitted.composition == DEFAULT_COMPOSITION
+    assert load_model(tmp_path / "model", FeatureEncoder()).composition(*DOMAIN) == DEFAULT_COMPOSITION
+
+
+def test_without_groups_nothing_is_said_of_them(tmp_path: Path) -> None:
+    publication = published(tmp_path, replace(table(noise=0.02), groups=()))
+    assert publication.compositions == ()
+    assert "Groups" not in publication.card
+    assert "groups" not in json.loads((tmp_path / "model" / "manifest.json").read_text())
