@@ -77,7 +77,9 @@ def block_slowdowns(row: PairMeasurement | GroupMeasurement) -> tuple[float, ...
 
     Where copies of the victim ran together, `passes` holds each of them in each block: their geometric mean counts.
     """
-    copies = row.copies if isinstance(row, GroupMeasurement) else 1 + (row.victim == row.neighbour)
+    copies = row.copies if isinstance(row, GroupMeasurement) else 1
+    if isinstance(row, PairMeasurement) and row.victim == row.neighbour and not row.important:
+        copies = 2
     if copies == 1 or len(row.passes) % copies:
         return row.passes
     log_slowdowns = np.log(np.reshape(row.passes, (-1, copies)))
