@@ -21,9 +21,13 @@ from interfere.records import (
 )
 from interfere.sim.truth import truth_of
 from serving.server import start_server
-from tests.training.cheap_models import CHEAP_MODELS
+from training.candidates import REQUEST, Candidates
 from training.dataset import build_dataset
-from training.pipeline import train
+from training.evaluation.cross_validation import evaluate_models
+from training.models.additive import AdditiveModel
+from training.publishing.model_folder import publish
+from training.publishing.publication import build_publication
+from training.source_tables import read_source_tables
 
 
 @pytest.fixture(scope="module")
@@ -32,13 +36,31 @@ def spatial(small: Table) -> Table:
     return replace(small, name="spatial", pairs=tuple(replace(pair, mode="spatial") for pair in small.pairs))
 
 
+def published(table: Table, folder: Path) -> Path:
+    """A model folder of the additive model, fitted on the table."""
+    write_table(folder / "table", table)
+    source, dataset = read_source_tables([folder / "table"]), build_dataset([table], FeatureEncoder())
+    evaluations = evaluate_models(dataset, [AdditiveModel()])
+    candidates = Candidates(
+        dataset=dataset,
+        settings={"additive": AdditiveModel()},
+        fitted={"additive": AdditiveModel().fit(dataset, 0)},
+        evaluations=tuple(replace(each, model="additive") for each in evaluations),
+        scores=(),
+        champion="additive",
+        selected_by=REQUEST,
+        seed=0,
+    )
+    publish(folder / "model", build_publication(candidates, source, FeatureEncoder()), dataset, source.tables)
+    return folder / "model"
+
+
 def test_a_spatial_table_is_trained_served_matched_and_replayed_in_its_mode(spatial: Table, tmp_path: Path) -> None:
-    write_table(tmp_path / "spatial", spatial)
-    made = train([tmp_path / "spatial"], tmp_path / "work", models=CHEAP_MODELS)
+    folder = published(spatial, tmp_path)
     pair = next(pair for pair in spatial.ok_pairs if pair.victim != pair.neighbour)
     jobs = (Job(id="new", workload=pair.victim), Job(id="there", workload=pair.neighbour))
     device = Device(id="d", type="cpu-core", residents=(jobs[1],))
-    settings = Settings(model=made.folder, work=tmp_path / "served", port=0, grace_s=1.0, decision_workers=0)
+    settings = Settings(model=folder, work=tmp_path / "served", port=0, grace_s=1.0, decision_workers=0)
     server = start_server(settings)
     try:
         with PolicyClient(server.address) as client:
