@@ -9,7 +9,7 @@ from interfere.data.parquet import write_atomically
 from interfere.data.quality import MIN_ICC, TableQuality, domain_tables, group_quality, table_quality
 from interfere.data.tables import Table
 from interfere.devices import CPU_CORE
-from interfere.records import DEFAULT_MODE
+from interfere.records import DEFAULT_MODE, GroupMeasurement, PairMeasurement
 
 CARD_FILE = "card.md"
 MODE_NOTES = {  # of CPU cores
@@ -61,9 +61,6 @@ def dataset_card(table: Table, *, command: str = "", note: str = "") -> str:
     device_types = sorted({row.device_type for row in rows} | {job.device_type for job in table.jobs})
     sources = sorted({row.source for row in rows} | {job.source for job in table.jobs})
     measured_here = set(sources) <= set(PROTOCOL_BY_SOURCE)
-    times_s = [row.measured_at_s for row in rows if row.measured_at_s == row.measured_at_s]
-    day = datetime.fromtimestamp(max(times_s), UTC).date().isoformat() if times_s else "unknown"
-    machines = sorted({row.device_name for row in rows if row.device_name}) or ["unknown"]
     block_counts = [len(pair.passes) for pair in table.ok_pairs if pair.victim != pair.neighbour]
     blocks_per_row = "no"
     if block_counts:
@@ -73,8 +70,7 @@ def dataset_card(table: Table, *, command: str = "", note: str = "") -> str:
         f"# Table `{table.name}`",
         "",
         f"- device type: {', '.join(device_types)}; sharing mode: {', '.join(sorted({row.mode for row in rows}))}",
-        f"- machine: {'; '.join(machines)}",
-        f"- measured: {day}; source: {', '.join(sources)}",
+        *_machine_lines(table, sources),
         f"- {len(table.jobs)} jobs, {len(table.pairs)} ordered pairs, {blocks_per_row} blocks a row",
         *group_count_lines(table),
         f"- rows by status: {', '.join(f'{name} {count}' for name, count in figures.rows_by_status)}",
@@ -157,6 +153,26 @@ def _quality_lines(table: Table) -> list[str]:
         "|---|" + "---|" * len(titles),
         *(f"| {label} | {' | '.join(values)} |" for label, values in rows),
     ]
+
+
+def _machine_lines(table: Table, sources: Sequence[str]) -> list[str]:
+    """Machine and day of the pairs and, where they differ, those of the groups."""
+    pairs_on, pairs_day = _machines(table.pairs or table.groups), _day(table.pairs or table.groups)
+    lines = [f"- machine: {pairs_on}", f"- measured: {pairs_day}; source: {', '.join(sources)}"]
+    groups_on, groups_day = _machines(table.groups), _day(table.groups)
+    if table.pairs and table.groups and (groups_on, groups_day) != (pairs_on, pairs_day):
+        lines.append(f"- groups: on {groups_on}, measured {groups_day}")
+    return lines
+
+
+def _machines(rows: Sequence[PairMeasurement | GroupMeasurement]) -> str:
+    return "; ".join(sorted({row.device_name for row in rows if row.device_name})) or "unknown"
+
+
+def _day(rows: Sequence[PairMeasurement | GroupMeasurement]) -> str:
+    """The day of the newest row, in UTC."""
+    times_s = [row.measured_at_s for row in rows if row.measured_at_s == row.measured_at_s]
+    return datetime.fromtimestamp(max(times_s), UTC).date().isoformat() if times_s else "unknown"
 
 
 def group_count_lines(table: Table) -> list[str]:

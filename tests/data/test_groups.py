@@ -155,3 +155,11 @@ def test_roles_are_written_and_read_back(tmp_path: Path) -> None:
     assert [row.important for row in read_table(tmp_path / "t").pairs] == [""]
     with pytest.raises(InvalidInputError, match="who had priority"):
         replace(pair, important="both")
+
+
+def test_groups_of_another_machine_are_named_as_such() -> None:
+    elsewhere = tuple(replace(group, device_name="another processor", measured_at_s=1.8e9) for group in GROUPS)
+    card = dataset_card(replace(TABLE, groups=elsewhere))
+    assert "- machine: a processor\n- measured: 2023-11-14; source: cpu\n" in card
+    assert "- groups: on another processor, measured 2027-01-15" in card
+    assert "- groups: on" not in dataset_card(WITH_GROUPS)
