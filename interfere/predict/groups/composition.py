@@ -17,8 +17,8 @@ quadrature and scaled, and the error of the composition itself, by the number of
 `train` fits the parameters of a domain to its measured groups. The default is chosen on ParvaGPU's table of an A100
 (Lee et al., SC 2024): two to five copies of 11 models, whole models held out; of a held-out model the pair of two
 copies and the step times of one copy in the smaller MIG slices are known. Mean error in % at three, four and five
-copies (`tests/bench/test_groups.py`): product 15, 38, 74; sum 5.6, 9.9, 15.8; the first formula 5.4, 9.1, 14; both
-4.7, 6.5, 9. Nothing there is about groups of different models.
+copies (`tests/bench/test_groups.py`): product 15, 38, 74; sum 5.8, 10.4, 14.9; the first formula 5.1, 8.3, 12.5;
+both 4.7, 6.4, 9.0. Nothing there is about groups of different models.
 """
 
 from collections.abc import Mapping, Sequence
