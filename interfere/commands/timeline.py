@@ -30,7 +30,7 @@ Knows = Annotated[
     str,
     typer.Option(
         "--planner",
-        help="What the scheduler that fills gaps knows: identity (means by kernel, like FIKIT), place (by kernel and its "
+        help="What the scheduler that fills gaps knows: identity (means by kernel: FIKIT), place (by kernel and its "
         "place in the round) or exact.",
     ),
 ]

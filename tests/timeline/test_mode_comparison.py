@@ -38,7 +38,7 @@ def test_figures_by_mode() -> None:
     assert priority.high_slowdown == pytest.approx(1.05)  # the interception of every launch
     assert priority.gap_use_frac == pytest.approx(
         30 / 32.5
-    )  # three kernels of 10 in each gap, which interception widens
+    )  # three kernels of 10 in each gap
     assert priority.filled == 10 * 3 * 20
     assert priority.low_slowdown == pytest.approx(1.05 * 50 / 30, rel=1e-3)
     assert (queued.high_speedup, queued.low_relative_rate, queued.low_completion) == (1, 1, 1)
