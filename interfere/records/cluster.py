@@ -119,7 +119,7 @@ class Device:
     windows: tuple[Window, ...] = ()  # times at which it may be used; empty: always
     price_per_hour: float = NAN  # while jobs occupy it; the objective cost needs it
     power_w: float = NAN  # while jobs occupy it; the objective energy needs it
-    seats: int | None = None  # jobs that may share it; absent: two
+    seats: int | None = None  # jobs that may share it; absent: its granules where it names their size, else two
 
     def __post_init__(self) -> None:
         bad = text_violations(self, "id", "type") + number_violations(self, "memory_bytes", low=1.0)
