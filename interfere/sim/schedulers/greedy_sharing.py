@@ -21,7 +21,7 @@ from interfere.sim.cluster import Cluster, JobState, Start
 from interfere.sim.schedulers.deadlines import windows_from
 from interfere.sim.schedulers.duration_estimates import Estimate, Oracle
 from interfere.sim.schedulers.easy_backfill import BackfillReservation
-from interfere.sim.schedulers.placement import Host, unjoined_hosts
+from interfere.sim.schedulers.placement import Host, hosts_with_a_seat
 from interfere.sim.world import LATE_S
 
 
@@ -103,7 +103,7 @@ class GreedySharing:
             if options:
                 _, cheapest = min(options, key=lambda option: option[0].cost)
                 starts.append(Start(job_id=job.id, device_ids=cheapest.device_ids))
-                open_hosts = unjoined_hosts(open_hosts, starts[-1:])
+                open_hosts = hosts_with_a_seat(open_hosts, starts[-1:], cluster)
         return starts
 
 

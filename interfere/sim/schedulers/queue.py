@@ -20,8 +20,8 @@ from interfere.sim.schedulers.placement import (
     Host,
     Sharing,
     add_start,
+    hosts_with_a_seat,
     running_hosts,
-    unjoined_hosts,
 )
 
 
@@ -159,7 +159,7 @@ class QueueScheduler:
             if not joined:
                 break
             starts += joined
-            hosts = unjoined_hosts(hosts, joined)
+            hosts = hosts_with_a_seat(hosts, joined, cluster)
         return starts, blocked
 
     def _find_devices(self, free: FreeDevices, state: JobState, cluster: Cluster) -> tuple[Device, ...]:

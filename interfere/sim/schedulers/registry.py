@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from interfere.protocols import Predictor
 from interfere.records import ObjectiveKind
-from interfere.records.cluster import DEFAULT_MIN_JOINT_THROUGHPUT, DEFAULT_RISK
+from interfere.records.cluster import DEFAULT_MIN_JOINT_THROUGHPUT, DEFAULT_RISK, DEFAULT_SEATS
 from interfere.sim.beliefs import Profiles
 from interfere.sim.cluster import Scheduler
 from interfere.sim.schedulers.deadline_planner import DeadlinePlanner
@@ -14,7 +14,14 @@ from interfere.sim.schedulers.greedy_sharing import GreedySharing
 from interfere.sim.schedulers.names import GREEDY, MATCHING, POLICY, POLICY_DEADLINES, SLOTS, ParsedName, parse_name
 from interfere.sim.schedulers.orders import EarliestDeadline, Fifo, LeastAttained, LeastLaxity, Order, ShortestFirst
 from interfere.sim.schedulers.placement import Sharing
-from interfere.sim.schedulers.planner import PlannedScheduler, PlannedSharing, ServerPlanner
+from interfere.sim.schedulers.planner import (
+    MAX_PENDING,
+    MAX_PENDING_GROUPS,
+    PlannedGroups,
+    PlannedScheduler,
+    PlannedSharing,
+    ServerPlanner,
+)
 from interfere.sim.schedulers.preemptive import PreemptiveScheduler
 from interfere.sim.schedulers.queue import Backfill, QueueScheduler
 from interfere.sim.schedulers.slot_admission import SlotAdmission
@@ -34,6 +41,7 @@ class SchedulerSettings:
     whole_nodes: bool = True  # a job waits for as few nodes as it can do with; else it takes any free devices
     slice_s: float = 0.0  # a queue decides about sharing at most this often
     risk: float = DEFAULT_RISK  # of the server: probability with which a slowdown may pass its cap
+    seats: int = DEFAULT_SEATS  # jobs that may share a device
 
 
 def make_scheduler(name: str, settings: SchedulerSettings) -> Scheduler:
@@ -41,6 +49,7 @@ def make_scheduler(name: str, settings: SchedulerSettings) -> Scheduler:
     parsed = parse_name(name)
     if parsed.one_gpu:
         settings = replace(settings, max_shared_gpus=1)
+    settings = replace(settings, seats=parsed.seats)
     if parsed.is_policy:
         return _policy(parsed, settings)
     if parsed.is_preemptive:
@@ -102,6 +111,8 @@ def _server_planner(settings: SchedulerSettings, estimate: Estimate) -> ServerPl
         max_shared_gpus=settings.max_shared_gpus,
         guest_ends_first=settings.guest_ends_first,
         risk=settings.risk,
+        seats=settings.seats,
+        max_pending=MAX_PENDING if settings.seats == DEFAULT_SEATS else MAX_PENDING_GROUPS,
     )
 
 
@@ -118,4 +129,7 @@ def _sharing(parsed: ParsedName, settings: SchedulerSettings, estimate: Estimate
             meet_deadlines=parsed.drop,
             estimate=estimate,
         )
-    return PlannedSharing(planner=_server_planner(settings, estimate)) if parsed.sharing == MATCHING else None
+    if parsed.sharing != MATCHING:
+        return None
+    planner = _server_planner(settings, estimate)
+    return PlannedSharing(planner=planner) if settings.seats == DEFAULT_SEATS else PlannedGroups(planner=planner)
