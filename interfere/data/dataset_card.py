@@ -6,7 +6,7 @@ from pathlib import Path
 
 from interfere.data.intended_use import intended_uses
 from interfere.data.parquet import write_atomically
-from interfere.data.quality import MIN_ICC, TableQuality, domain_tables, table_quality
+from interfere.data.quality import MIN_ICC, TableQuality, domain_tables, group_quality, table_quality
 from interfere.data.tables import Table
 
 CARD_FILE = "card.md"
@@ -41,12 +41,13 @@ PROTOCOL_BY_SOURCE = {"cpu": CPU_PROTOCOL, "command": COMMAND_PROTOCOL}
 def dataset_card(table: Table, *, command: str = "", note: str = "") -> str:
     """The card as Markdown. `command` measures the table again; `note` is a line on how the measurement went."""
     figures = table_quality(table)
-    device_types = sorted({pair.device_type for pair in table.pairs} | {job.device_type for job in table.jobs})
-    sources = sorted({pair.source for pair in table.pairs} | {job.source for job in table.jobs})
+    rows = table.measurements
+    device_types = sorted({row.device_type for row in rows} | {job.device_type for job in table.jobs})
+    sources = sorted({row.source for row in rows} | {job.source for job in table.jobs})
     measured_here = set(sources) <= set(PROTOCOL_BY_SOURCE)
-    times_s = [pair.measured_at_s for pair in table.pairs if pair.measured_at_s == pair.measured_at_s]
+    times_s = [row.measured_at_s for row in rows if row.measured_at_s == row.measured_at_s]
     day = datetime.fromtimestamp(max(times_s), UTC).date().isoformat() if times_s else "unknown"
-    machines = sorted({pair.device_name for pair in table.pairs if pair.device_name}) or ["unknown"]
+    machines = sorted({row.device_name for row in rows if row.device_name}) or ["unknown"]
     block_counts = [len(pair.passes) for pair in table.ok_pairs if pair.victim != pair.neighbour]
     blocks_per_row = "no"
     if block_counts:
@@ -55,10 +56,11 @@ def dataset_card(table: Table, *, command: str = "", note: str = "") -> str:
     lines = [
         f"# Table `{table.name}`",
         "",
-        f"- device type: {', '.join(device_types)}; sharing mode: {', '.join(sorted({p.mode for p in table.pairs}))}",
+        f"- device type: {', '.join(device_types)}; sharing mode: {', '.join(sorted({row.mode for row in rows}))}",
         f"- machine: {'; '.join(machines)}",
         f"- measured: {day}; source: {', '.join(sources)}",
         f"- {len(table.jobs)} jobs, {len(table.pairs)} ordered pairs, {blocks_per_row} blocks a row",
+        *group_count_lines(table),
         f"- rows by status: {', '.join(f'{name} {count}' for name, count in figures.rows_by_status)}",
         *((f"- {note}",) if note else ()),
         "",
@@ -67,6 +69,7 @@ def dataset_card(table: Table, *, command: str = "", note: str = "") -> str:
         "## Quality",
         *_quality_lines(table),
         "",
+        *group_quality_lines(table),
         f"Below an ICC of {MIN_ICC} training refuses a table. What the additive fit explains needs no interaction.",
         "",
         "## What it may be used for",
@@ -86,6 +89,7 @@ def dataset_card(table: Table, *, command: str = "", note: str = "") -> str:
         "",
         "## Files",
         "`jobs.parquet` profiles alone · `pairs.parquet` ordered pairs"
+        + " · `groups.parquet` each victim of each group of three or more" * bool(table.groups)
         + (
             " · `raw.parquet` every block and side, refused ones included, from which each slowdown is computed"
             * measured_here
@@ -121,6 +125,33 @@ def _quality_lines(table: Table) -> list[str]:
         f"| figure | {' | '.join(titles)} |",
         "|---|" + "---|" * len(titles),
         *(f"| {label} | {' | '.join(values)} |" for label, values in rows),
+    ]
+
+
+def group_count_lines(table: Table) -> list[str]:
+    """One line of a list for the groups of each size: how many, and their rows by status."""
+    return [
+        f"- {figures.title}: {figures.groups} groups of {figures.jobs} jobs, "
+        f"rows by status: {', '.join(f'{name} {count}' for name, count in figures.rows_by_status)}"
+        for figures in group_quality(table)
+    ]
+
+
+def group_quality_lines(table: Table) -> list[str]:
+    """The quality of the groups of each size as a Markdown section; nothing where there are none."""
+    figures = group_quality(table)
+    if not figures:
+        return []
+    return [
+        "## Groups of three and more",
+        "| groups | ICC(1,1) of log slowdown (rows) | slowdown median / p90 / max | taken by third processes, p90 |",
+        "|---|---|---|---|",
+        *(
+            f"| {each.title} | {each.icc:.3f} ({each.icc_rows}) | {each.slowdown_median:.2f} / "
+            f"{each.slowdown_p90:.2f} / {each.slowdown_max:.2f} | {each.steal_p90:.1%} |"
+            for each in figures
+        ),
+        "",
     ]
 
 

@@ -1,7 +1,8 @@
-"""Schema version 1 of the Parquet files, as Arrow schemas: jobs, pairs, raw blocks, traces and their virtual clusters.
+"""Schema version 1 of the Parquet files, as Arrow schemas: jobs, pairs, groups, raw blocks, traces, virtual clusters.
 
 Units are seconds and bytes; an unknown number is null on disk and NaN in a record. Law: a column is a field of a
-record, with the same name; only `pairs.feasible` is derived, for readers that filter without this code.
+record, with the same name; only `feasible` is derived, for readers that filter without this code. `groups.parquet` came
+after tables had been written: a table without it has no groups.
 """
 
 from typing import Any
@@ -45,6 +46,7 @@ MEMORY_COLUMNS = (
 )
 OPTIONAL_COLUMNS = frozenset((*OPTIONAL_JOB_COLUMNS, *OPTIONAL_KERNEL_FIELDS, "family", "measured_at_s"))
 PAIR_KEY = ("victim", "neighbour", "device_type", "mode", "metric")
+GROUP_KEY = ("victim", "company", "device_type", "mode", "metric")
 
 
 def jobs_schema() -> Any:
@@ -92,29 +94,44 @@ def pairs_schema() -> Any:
     """
     import pyarrow as pa
 
+    return _versioned(_measurement_fields(("neighbour", pa.string())))
+
+
+def groups_schema() -> Any:
+    """The schema of `groups.parquet`: one row per GroupMeasurement, the slowdown of a victim in a company.
+
+    `company` lists two or more jobs beside the victim, sorted, each as often as it runs there.
+    """
+    import pyarrow as pa
+
+    return _versioned(_measurement_fields(("company", pa.list_(pa.string()))))
+
+
+def _measurement_fields(beside: tuple[str, Any]) -> list[tuple[str, Any]]:
+    """The columns of a measured slowdown; `beside` names who ran beside the victim."""
+    import pyarrow as pa
+
     number, text = pa.float64(), pa.string()
-    return _versioned(
-        [
-            ("victim", text),
-            ("neighbour", text),
-            ("device_type", text),
-            ("mode", text),
-            ("metric", text),
-            ("slowdown", number),
-            ("lower", number),
-            ("upper", number),
-            ("passes", pa.list_(number)),
-            ("status", text),
-            ("reason", text),
-            ("overlap_frac", number),
-            ("steal_frac", number),
-            ("source", text),
-            ("campaign", text),
-            ("device_name", text),
-            ("measured_at_s", number),
-            ("feasible", pa.bool_()),
-        ]
-    )
+    return [
+        ("victim", text),
+        beside,
+        ("device_type", text),
+        ("mode", text),
+        ("metric", text),
+        ("slowdown", number),
+        ("lower", number),
+        ("upper", number),
+        ("passes", pa.list_(number)),
+        ("status", text),
+        ("reason", text),
+        ("overlap_frac", number),
+        ("steal_frac", number),
+        ("source", text),
+        ("campaign", text),
+        ("device_name", text),
+        ("measured_at_s", number),
+        ("feasible", pa.bool_()),
+    ]
 
 
 def extras_schema() -> Any:

@@ -19,7 +19,8 @@ from interfere.records.cluster import (
     TimeLimits,
 )
 from interfere.records.explanations import Alternative, Contribution, Explanation, PairExplanation
-from interfere.records.facts import COUNTERS, JobProfile, KernelStat, PairMeasurement, PairStatus
+from interfere.records.facts import COUNTERS, JobProfile, KernelStat
+from interfere.records.measurements import GroupMeasurement, PairMeasurement, PairStatus
 from interfere.records.observations import (
     MemoryUsage,
     Observation,
@@ -55,6 +56,7 @@ __all__ = [
     "DeviceSlots",
     "Explanation",
     "Grant",
+    "GroupMeasurement",
     "Job",
     "JobProfile",
     "KernelStat",

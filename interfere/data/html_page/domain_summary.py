@@ -180,9 +180,9 @@ def count_reasons(table: Table) -> tuple[ReasonCount, ...]:
     """Rows by status and reason, the most frequent first within a status."""
     first_reason: dict[tuple[PairStatus, str], str] = {}
     counts: Counter[tuple[PairStatus, str]] = Counter()
-    for pair in sorted(table.pairs, key=lambda pair: (pair.device_type, pair.victim, pair.neighbour)):
-        key = (pair.status, "".join("0" if c.isdigit() else c for c in pair.reason))
-        first_reason.setdefault(key, pair.reason)
+    for row in with_sorted_rows(table).measurements:
+        key = (row.status, "".join("0" if c.isdigit() else c for c in row.reason))
+        first_reason.setdefault(key, row.reason)
         counts[key] += 1
     ranked = sorted(counts.items(), key=lambda item: (list(PairStatus).index(item[0][0]), -item[1], item[0][1]))
     return tuple(ReasonCount(status=key[0], reason=first_reason[key], rows=rows) for key, rows in ranked)
@@ -202,6 +202,9 @@ def with_sorted_rows(table: Table) -> Table:
             sorted(
                 table.pairs, key=lambda pair: (pair.device_type, pair.mode, pair.metric, pair.victim, pair.neighbour)
             )
+        ),
+        groups=tuple(
+            sorted(table.groups, key=lambda row: (row.device_type, row.mode, row.metric, row.victim, row.company))
         ),
     )
 
