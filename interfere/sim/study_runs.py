@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from interfere.sim.cluster import Scheduler, Truth
 from interfere.sim.replay import Replayed, replay
+from interfere.sim.schedulers.names import parse_name
 from interfere.sim.score import Score, score
 from interfere.sim.trace_worlds import has_ties, redraw_days, scale_to_load, shuffle_ties
 from interfere.sim.world import World
@@ -107,7 +108,13 @@ def _run(
     name: str, scheduler: Scheduler, trace: World, truth: Truth, cap: float, place: Place, progress: "_Progress"
 ) -> Run:
     started_s = time.perf_counter()
-    replayed = replay(trace, truth, scheduler, report=lambda over, jobs: progress.within(name, place, over, jobs))
+    replayed = replay(
+        trace,
+        truth,
+        scheduler,
+        seats=parse_name(name).seats,
+        report=lambda over, jobs: progress.within(name, place, over, jobs),
+    )
     seconds = time.perf_counter() - started_s
     return Run(
         policy=name,

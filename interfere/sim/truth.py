@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from interfere.data.tables import Table
 from interfere.errors import InvalidInputError
+from interfere.records import PairStatus
 
 Floats = NDArray[np.float64]
 MeasuredGroups = Mapping[tuple[str, tuple[str, ...]], float]
@@ -46,11 +47,12 @@ class TruthTable:
         """What was done to the table, in one line."""
         measured = len(self.workloads) - self.assumed
         pairs = measured**2
+        groups = f"; {len(self.groups)} rows of measured groups" if self.groups else ""
         assumed = f"; {self.assumed} workloads without any truth share by an assumption" if self.assumed else ""
         return (
             f"truth: {measured} workloads on {self.device_type}, {self.mode}; of {pairs} ordered pairs "
             f"{self.clipped} clipped at 1, {self.filled} filled by a model, {self.unmeasured} without truth "
-            f"never share{assumed}"
+            f"never share{groups}{assumed}"
         )
 
 
@@ -88,7 +90,22 @@ def truth_of(table: Table, *, device_type: str = "", mode: str = "") -> TruthTab
         table=slowdown,
         clipped=clipped,
         unmeasured=int(unmeasured.sum()),
+        groups=_measured_groups(table, device_type, mode),
     )
+
+
+def _measured_groups(table: Table, device_type: str, mode: str) -> MeasuredGroups:
+    """The groups of a domain; one that was marked unstable is composed of its pairs as if nobody had measured it."""
+    groups: dict[tuple[str, tuple[str, ...]], float] = {}
+    for row in table.groups:
+        if (row.device_type, row.mode) != (device_type, mode):
+            continue
+        if row.status is PairStatus.OK:
+            groups[row.victim, row.company] = max(1.0, row.slowdown)
+        elif not row.feasible:
+            for k, victim in enumerate(row.members):
+                groups[victim, row.members[:k] + row.members[k + 1 :]] = math.nan
+    return groups
 
 
 def assume_unknown(truth: TruthTable, workloads: Iterable[str], assumption: str) -> TruthTable:

@@ -3,12 +3,14 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from interfere.data.tables import Table, read_table
 from interfere.data.traces import JobTrace, VirtualCluster, read_trace
 from interfere.errors import InvalidInputError
 from interfere.predict.residual import OnlineModel
+from interfere.records.cluster import DEFAULT_SEATS
 from interfere.sim.beliefs import MatrixPredictor, mean_beliefs, noisy_beliefs, true_beliefs
 from interfere.sim.cluster import Scheduler
 from interfere.sim.edge_world import (
@@ -26,12 +28,16 @@ from interfere.sim.schedulers.names import one_gpu_name, parse_name
 from interfere.sim.schedulers.registry import SchedulerSettings, make_scheduler
 from interfere.sim.study import Study, study
 from interfere.sim.trace_worlds import TraceWorlds, days_spanned, has_ties, worlds_of
-from interfere.sim.truth import UNKNOWN_ALONE, TableTruth, TruthTable, assume_unknown, truth_of
+from interfere.sim.truth import UNKNOWN_ALONE, Composition, TableTruth, TruthTable, assume_unknown, truth_of
 from interfere.sim.world import World
 from training.replay.coverage import Coverage, coverage_of, require_coverage
 from training.replay.question import COUNTED_CAP, Question, check_options
 
 GUESTS_END_FIRST = "guests end first, where no job is preempted: a job joins one that is expected to end no earlier"
+COMPOSED_GROUPS = (
+    "seats: a group that the truth did not measure slows each job down by the sum of its pairs, 1 + Σ (s - 1), unless "
+    "the title of a table says by their product; the scheduler composes groups as the server does"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +46,8 @@ class Answer:
 
     question: Question  # resolved, with the policies that were replayed
     coverage: Coverage
-    study: Study
+    study: Study  # groups that nobody measured are the sum of their pairs
+    product: Study | None  # the same where they are the product; None where no more than two jobs share a device
     notes: tuple[str, ...]  # truth, trace, predictions: what was clipped, filled, left out
     deadline_draws: tuple[DeadlineDraws, ...] = ()  # one a world; empty without deadlines
 
@@ -93,11 +100,11 @@ def answer_question(question: Question, *, report: Callable[[str], None] | None 
         note(_left_out_note(worlds, edge))
     # 3. Replay every scheduler on every trace.
     assert question.cap is not None
-    result = study(
+    replay_all = partial(
+        study,
         worlds,
-        TableTruth(truths),
-        question.policies,
-        _maker(question, belief, truth.mode, measured),
+        policies=question.policies,
+        make=_maker(question, belief, truth.mode, measured),
         draws=question.draws,
         tie_draws=question.tie_draws or 0,
         load=question.load,
@@ -107,11 +114,32 @@ def answer_question(question: Question, *, report: Callable[[str], None] | None 
         references=question.deadlines is None,
         report=report,
     )
+    result, product = _study_both_ends(replay_all, truths, question.policies)
+    note(COMPOSED_GROUPS if product is not None else "")
     if result.dropped:
         notes.append(f"draws with an offered load of 1 or more count nowhere: {', '.join(result.dropped)}")
     if result.interrupted:
         notes.insert(0, "interrupted: of the traces that every policy was replayed on by then")
-    return Answer(question=question, coverage=coverage, study=result, notes=tuple(notes), deadline_draws=deadline_draws)
+    return Answer(
+        question=question,
+        coverage=coverage,
+        study=result,
+        product=product,
+        notes=tuple(notes),
+        deadline_draws=deadline_draws,
+    )
+
+
+def _study_both_ends(
+    replay_all: Callable[..., Study], truths: Sequence[TruthTable], policies: Sequence[str]
+) -> tuple[Study, Study | None]:
+    """The study of all policies, groups being the sum of their pairs; and where more than two jobs may share a device
+    that at the other end of what groups may do: their product. Policies of pairs are replayed once."""
+    result = replay_all(TableTruth(truths, Composition.SUM))
+    if result.interrupted or all(parse_name(name).seats == DEFAULT_SEATS for name in policies):
+        return result, None
+    of_pairs = [run for run in result.runs if parse_name(run.policy).seats == DEFAULT_SEATS]
+    return result, replay_all(TableTruth(truths, Composition.PRODUCT), known_runs=of_pairs)
 
 
 def _policies(question: Question, coverage: Coverage) -> tuple[str, ...]:

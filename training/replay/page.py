@@ -33,7 +33,7 @@ def page(answer: Answer) -> str:
         *(tag("p", verdict, class_="verdict good") for verdict in verdicts(study)),
         tag("ul", *(tag("li", note) for note in answer.notes)),
     ]
-    for section in sections(study):
+    for section in sections(study, answer.product):
         body += [tag("h2", section.title), section.html(), tag("p", section.legend, class_="dim")]
         if section.title == STABLE:
             body += [_img(figure) for figure in _completion_figures(section.lines, study.runs)]

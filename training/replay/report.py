@@ -33,6 +33,11 @@ def document(answer: Answer, written: Sequence[Path]) -> dict[str, Any]:
         "runs": [_run(run) for run in study.runs],
         "files": [str(path) for path in written],
     }
+    if answer.product is not None:
+        content["groups_by_product"] = {
+            "stable": [asdict(line) for line in answer.product.stable],
+            "overloaded": [asdict(line) for line in answer.product.overloaded],
+        }
     if answer.deadline_draws:
         recorded = [run for run in study.runs if run.draw == run.tie == 0]
         content["deadlines"] = [asdict(line) for line in study.deadlines]

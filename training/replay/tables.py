@@ -9,7 +9,8 @@ from rich.table import Table
 from rich.text import Text
 
 from interfere.data.html_page.html_builder import Html, tag
-from interfere.sim.schedulers.names import DEADLINE_BASELINE, parse_name
+from interfere.records.cluster import DEFAULT_SEATS
+from interfere.sim.schedulers.names import DEADLINE_BASELINE, name_of_pairs, parse_name, reference_of
 from interfere.sim.score import Score
 from interfere.sim.study import Line, Study
 from interfere.sim.uncertainty import CONFIDENCE, MIN_DAYS, Interval, UncertainMean
@@ -114,6 +115,32 @@ DEADLINE_LEGEND = (
 )
 
 
+def _time(time_s: UncertainMean) -> str:
+    ends = f" [{_hours(time_s.interval.low)}, {_hours(time_s.interval.high)}]" if time_s.interval.is_known else ""
+    return f"{_hours(time_s.mean)}{ends}"
+
+
+def _factor(factor: UncertainMean) -> str:
+    ends = f" [{factor.interval.low:.2f}, {factor.interval.high:.2f}]" if factor.interval.is_known else ""
+    return f"{factor.mean:.2f}{ends}"
+
+
+SEATS_COLUMNS = (
+    Column(title="mean (h)", cell=lambda line: _time(line.completion_s), is_short=True),
+    Column(title="worst slowdown", cell=lambda line: _factor(line.worst_slowdown), is_short=True),
+    Column(title="of all", cell=lambda line: f"{line.score.worst_slowdown:.2f}"),
+    Column(title="against none", cell=lambda line: _change(line.change)),
+    Column(title="against two", cell=lambda line: _change(line.change_to_pairs), is_short=True),
+    Column(title="shared", cell=lambda line: f"{line.score.shared:.0%}"),
+)
+SEATS_LEGEND = (
+    "worst slowdown: by company, time on devices over the time alone; of the jobs that arrive on one day the largest, "
+    "averaged over days; of all: the largest of any job; against none, against two: change of the mean completion time "
+    f"against the same policy without sharing, and with two jobs at most on a device; [{CONFIDENCE:.0%} intervals of "
+    "these means, block bootstrap over the recorded days]"
+)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Section:
     """The policies on one group of traces."""
@@ -154,22 +181,35 @@ OVERLOADED = "Overloaded worlds: gains there grow with the length of the trace"
 DEADLINES = "Worlds with deadlines and edge devices"
 
 
-def sections(study: Study) -> list[Section]:
-    """One section for each group of traces that there is; schedulers of deadlines best first."""
+def sections(study: Study, product: Study | None = None) -> list[Section]:
+    """One section for each group of traces that there is, schedulers of deadlines best first; then those of seats,
+    `product`: the study in which groups are the product of their pairs."""
     best_first = sorted(study.deadlines, key=lambda line: -_satisfaction(line))
     groups = [
         Section(title=STABLE, lines=study.stable, columns=COLUMNS, legend=LEGEND),
         Section(title=OVERLOADED, lines=study.overloaded, columns=COLUMNS, legend=LEGEND),
         Section(title=DEADLINES, lines=tuple(best_first), columns=DEADLINE_COLUMNS, legend=DEADLINE_LEGEND),
     ]
+    if product is not None:
+        for ends, each in (("sum", study), ("product", product)):
+            for kind, lines in (("stable", each.stable), ("overloaded", each.overloaded)):
+                title = f"Seats, {kind} load: groups by the {ends} of their pairs unless measured"
+                groups.append(Section(title=title, lines=_seated(lines), columns=SEATS_COLUMNS, legend=SEATS_LEGEND))
     return [group for group in groups if group.lines]
+
+
+def _seated(lines: tuple[Line, ...]) -> tuple[Line, ...]:
+    """The policies with more than two seats, and each with two and without sharing."""
+    seated = [line.policy for line in lines if parse_name(line.policy).seats > DEFAULT_SEATS]
+    names = {name for policy in seated for name in (policy, name_of_pairs(policy), reference_of(policy))}
+    return tuple(line for line in lines if line.policy in names)
 
 
 def summary(answer: Answer) -> Group:
     """Notes, verdicts, and a table of each group of traces."""
     parts: list[Text | Table] = [Text(answer.notes[0], style="bold"), *(Text(note) for note in answer.notes[1:])]
     parts += [Text(verdict, style="bold") for verdict in verdicts(answer.study)]
-    groups = sections(answer.study)
+    groups = sections(answer.study, answer.product)
     parts += [group.table() for group in groups]
     parts += [Text(text, style="dim") for text in populations(answer.study)]
     parts += [Text(legend, style="dim") for legend in dict.fromkeys(group.legend for group in groups)]

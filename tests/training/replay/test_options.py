@@ -60,6 +60,11 @@ CASES = {
     "most_shared_gpus, no policy shares": Case(
         first=f"--policy {UNSHARED}", second=f"--policy {UNSHARED} --most-shared-gpus 1", refused=BOTH
     ),
+    "seats": Case(first="--policy sjf+easy+matching", second="--policy sjf+easy+matching --seats 3"),
+    "seats, no policy plans groups": Case(first="", second="--seats 3", refused=BOTH),
+    "seats, guests end first": Case(
+        first="", second="--policy sjf+easy+matching --seats 3 --guest-ends-first", refused=BOTH
+    ),
     "fill": Case(first="--truth {gaps}", second="--truth {gaps} --fill"),
     "unknown": Case(first="--truth {without_one}", second="--truth {without_one} --unknown median"),
     "unknown, at worst": Case(
