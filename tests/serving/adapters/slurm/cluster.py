@@ -25,10 +25,11 @@ DEVICES = ("/dev/null", "/dev/zero")  # Slurm wants character devices; nothing i
 
 @dataclass(kw_only=True)
 class Cluster:
-    """Two nodes of two GPUs of two shards each."""
+    """Two nodes of two GPUs of two shards each, or of more."""
 
     folder: Path
     nodes: int = 2
+    shards: int = 2  # of each GPU
     defers: bool = True
     window_s: float = 5.0  # shorter than a site's: tests wait for it
     running: list["subprocess.Popen[Any]"] = field(default_factory=list)
@@ -74,14 +75,15 @@ class Cluster:
             with suppress(ProcessLookupError):
                 os.kill(left, signal.SIGKILL)
 
-    def submit(self, workload: str, steps: int, *options: str, step_s: float = 0.1) -> str:
-        """A job of one shard; its id."""
+    def submit(self, workload: str, steps: int, *options: str, step_s: float = 0.1, memory_gib: float = 0.0) -> str:
+        """A job of one shard; its id. `memory_gib`: what it says that it needs; 0: nothing."""
+        memory = f";memory_gib={memory_gib:g}" if memory_gib else ""
         command = f"exec {sys.executable} {PROGRAM} {workload} {steps} {step_s} {self.shared}"
         return self.run(
             "sbatch",
             "--parsable",
             "--gres=shard:1",
-            f"--comment=interfere:workload={workload}",
+            f"--comment=interfere:workload={workload}{memory}",
             "--output",
             str(self.folder / "out.%j"),
             *options,
@@ -134,8 +136,8 @@ class Cluster:
         log = (self.folder / "slurmctld.log").read_text(errors="replace").splitlines()[-25:]
         return said.stdout + said.stderr + "\n".join(log)
 
-    def settings(self, server: str, **more: object) -> Path:
-        """A settings file of the advisor for this cluster."""
+    def settings(self, server: str, *device_lines: str, **more: object) -> Path:
+        """A settings file of the advisor for this cluster; `device_lines`: further ones of its GPUs."""
         values = {
             "server": server,
             "cluster": "test",
@@ -150,7 +152,7 @@ class Cluster:
         } | more
         lines = [f"{key} = {json.dumps(value)}" for key, value in values.items()]
         path = self.folder / "advisor.toml"
-        path.write_text("\n".join([*lines, "[[devices]]", 'type = "cpu-core"', 'nodes = "n*"']) + "\n")
+        path.write_text("\n".join([*lines, "[[devices]]", 'type = "cpu-core"', 'nodes = "n*"', *device_lines]) + "\n")
         return path
 
     def advise(self, settings: Path, *options: str, path: Path | None = None) -> "subprocess.Popen[str]":
@@ -214,9 +216,9 @@ class Cluster:
             wrapped.chmod(0o755)
         script = (FILES / "job_submit.lua").read_text().replace("WINDOW_S = 20", f"WINDOW_S = {self.window_s:.0f}")
         (here / "job_submit.lua").write_text(script)
-        gres = ",".join([*(f"gpu:{g}:1" for g in GPUS), *(f"shard:{g}:2" for g in GPUS)])
+        gres = ",".join([*(f"gpu:{g}:1" for g in GPUS), *(f"shard:{g}:{self.shards}" for g in GPUS)])
         rows = [f"Name=gpu Type={g} File={f}" for g, f in zip(GPUS, DEVICES, strict=True)]
-        rows += [f"Name=shard Type={g} Count=2 File={f}" for g, f in zip(GPUS, DEVICES, strict=True)]
+        rows += [f"Name=shard Type={g} Count={self.shards} File={f}" for g, f in zip(GPUS, DEVICES, strict=True)]
         (here / "gres.conf").write_text("\n".join(["AutoDetect=off", *rows]) + "\n")
         nodes = [
             f"NodeName=n{k} NodeHostname=localhost NodeAddr=127.0.0.1 Port={port} CPUs=8 RealMemory=8000 Gres={gres}"
