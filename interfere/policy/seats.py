@@ -27,12 +27,12 @@ def pairs_only(snapshot: Snapshot, custom_objective: Objective | None = None) ->
     """What a snapshot asks for that knows pairs only, by name; empty where groups of any size may be planned."""
     objective = custom_objective or objective_of(snapshot)
     asked = {
-        "an objective that prices waiting": objective.prices_waiting,
-        "an objective that prices missed deadlines": objective.deadline_miss_price > 0,
-        "an objective that prices pairs past a soft cap": objective.soft_cap_price > 0,
-        "an objective that prices occupied devices": objective.prices_occupancy,
-        "limits.misfit_risk": not math.isnan(snapshot.limits.memory.misfit_risk),
-        "limits.guest_ends_first": snapshot.limits.guest_ends_first,
+        "completion_time, whose price of waiting is projected in pairs": objective.prices_waiting,
+        "deadline_misses, whose probability of a miss is that of a pair": objective.deadline_miss_price > 0,
+        "pairs_past_cap, which counts pairs": objective.soft_cap_price > 0,
+        "cost or energy, whose time of occupation is that of a pair": objective.prices_occupancy,
+        "limits.misfit_risk, a probability of a pair": not math.isnan(snapshot.limits.memory.misfit_risk),
+        "limits.guest_ends_first, a rule of a pair": snapshot.limits.guest_ends_first,
     }
     return tuple(name for name, present in asked.items() if present)
 

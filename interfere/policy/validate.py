@@ -201,7 +201,7 @@ def _seat_violations(snapshot: Snapshot, custom_objective: Objective | None) -> 
     return [
         Violation(
             field=f"devices[{seated[0]}].seats",
-            what=f"cannot be combined with {name}, which knows pairs only",
+            what=f"cannot be combined with {name}",
             value=str(snapshot.devices[seated[0]].seats),
             remedy="leave seats out for two, or take weighted_excess, total_slowdown, makespan or "
             "finish_time_fairness without these limits",

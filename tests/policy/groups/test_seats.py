@@ -148,10 +148,10 @@ def test_grants_of_a_group_fit_the_granules_of_its_device() -> None:
 @pytest.mark.parametrize(
     ("changes", "name"),
     [
-        ({"objective": ObjectiveKind.COMPLETION_TIME}, "waiting"),
-        ({"objective": ObjectiveKind.DEADLINE_MISSES}, "deadlines"),
-        ({"objective": ObjectiveKind.PAIRS_PAST_CAP, "limits": Limits.of(soft_cap=1.5)}, "soft cap"),
-        ({"objective": ObjectiveKind.COST}, "occupied"),
+        ({"objective": ObjectiveKind.COMPLETION_TIME}, "completion_time"),
+        ({"objective": ObjectiveKind.DEADLINE_MISSES}, "deadline_misses"),
+        ({"objective": ObjectiveKind.PAIRS_PAST_CAP, "limits": Limits.of(soft_cap=1.5)}, "pairs_past_cap"),
+        ({"objective": ObjectiveKind.COST}, "cost or energy"),
         ({"limits": Limits.of(misfit_risk=0.1)}, "misfit_risk"),
         ({"limits": Limits.of(guest_ends_first=True)}, "guest_ends_first"),
     ],
