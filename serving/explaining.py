@@ -84,7 +84,7 @@ class Explainer:
         # 3. What the job may not have, and what else it could have got.
         refused, refused_total = refusals(candidates, action) if candidates else ((), 0)
         budget = TimeBudget(ALTERNATIVES_BUDGET_S)
-        pairs_only = not has_groups(request)  # alternatives to a group are not solved for
+        pairs_only = not has_groups(context.snapshot)  # alternatives to a group are not solved for
         solved, left_out = (
             alternatives(candidates, action, device_class, budget) if candidates and pairs_only else ((), 0)
         )
