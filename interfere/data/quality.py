@@ -36,22 +36,29 @@ class TableQuality:
 def domain_tables(table: Table) -> tuple[tuple[str, Table], ...]:
     """(title, pairs and profiles) of each domain: device type, sharing mode and metric; by name.
 
+    Where one job of a pair was important, victims that were and victims that were not are domains of their own.
+
     The title leaves out the metric where the table has one metric alone. Figures of a table are those of its domains:
     over several device types the levels differ, and an additive fit of all rows would explain none of that.
     """
-    keys = sorted({(pair.device_type, pair.mode, pair.metric) for pair in table.pairs})
-    metrics = {metric for _, _, metric in keys}
+    keys = sorted({_domain_key(pair) for pair in table.pairs})
+    metrics = {metric for _, _, metric, _ in keys}
     found = []
-    for device_type, mode, metric in keys:
-        key = (device_type, mode, metric)
+    for key in keys:
+        device_type, mode, metric, important = key
         jobs = sorted((job for job in table.jobs if job.device_type == device_type), key=lambda job: job.workload)
         pairs = sorted(
-            (pair for pair in table.pairs if (pair.device_type, pair.mode, pair.metric) == key),
+            (pair for pair in table.pairs if _domain_key(pair) == key),
             key=lambda pair: (pair.victim, pair.neighbour),
         )
-        title = ", ".join((device_type, mode, *((metric,) if len(metrics) > 1 else ())))
+        role = (f"{important} important",) if important else ()
+        title = ", ".join((device_type, mode, *((metric,) if len(metrics) > 1 else ()), *role))
         found.append((title, Table(name=table.name, jobs=tuple(jobs), pairs=tuple(pairs))))
     return tuple(found)
+
+
+def _domain_key(pair: PairMeasurement) -> tuple[str, str, str, str]:
+    return pair.device_type, pair.mode, pair.metric, pair.important
 
 
 def icc(passes: Sequence[Sequence[float] | NDArray[np.float64]]) -> float:
@@ -77,7 +84,9 @@ def block_slowdowns(row: PairMeasurement | GroupMeasurement) -> tuple[float, ...
 
     Where copies of the victim ran together, `passes` holds each of them in each block: their geometric mean counts.
     """
-    copies = row.copies if isinstance(row, GroupMeasurement) else 1 + (row.victim == row.neighbour)
+    copies = row.copies if isinstance(row, GroupMeasurement) else 1
+    if isinstance(row, PairMeasurement) and row.victim == row.neighbour and not row.important:
+        copies = 2
     if copies == 1 or len(row.passes) % copies:
         return row.passes
     log_slowdowns = np.log(np.reshape(row.passes, (-1, copies)))

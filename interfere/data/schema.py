@@ -44,8 +44,8 @@ MEMORY_COLUMNS = (
     "memory_optimizer_bytes",
     "static_memory_peak_bytes",
 )
-OPTIONAL_COLUMNS = frozenset((*OPTIONAL_JOB_COLUMNS, *OPTIONAL_KERNEL_FIELDS, "family", "measured_at_s"))
-PAIR_KEY = ("victim", "neighbour", "device_type", "mode", "metric")
+OPTIONAL_COLUMNS = frozenset((*OPTIONAL_JOB_COLUMNS, *OPTIONAL_KERNEL_FIELDS, "family", "measured_at_s", "important"))
+PAIR_KEY = ("victim", "neighbour", "device_type", "mode", "metric", "important")
 GROUP_KEY = ("victim", "company", "device_type", "mode", "metric")
 
 
@@ -94,7 +94,7 @@ def pairs_schema() -> Any:
     """
     import pyarrow as pa
 
-    return _versioned(_measurement_fields(("neighbour", pa.string())))
+    return _versioned([*_measurement_fields(("neighbour", pa.string())), ("important", pa.string())])
 
 
 def groups_schema() -> Any:
@@ -147,17 +147,30 @@ def extras_schema() -> Any:
 
 
 def raw_schema() -> Any:
-    """The schema of `raw.parquet`: one row per side of a measured block, also of refused ones.
+    """The schema of `raw.parquet`: one row per side of a measured block of a pair, also of refused ones.
 
     Every slowdown is computed from these.
     """
+    import pyarrow as pa
+
+    return _raw_fields([("neighbour", pa.string()), ("important", pa.string())])
+
+
+def raw_groups_schema() -> Any:
+    """The schema of `raw_groups.parquet`: one row per side of a measured block of a group, also of refused ones."""
+    import pyarrow as pa
+
+    return _raw_fields([("company", pa.list_(pa.string()))])
+
+
+def _raw_fields(beside: list[tuple[str, Any]]) -> Any:
     import pyarrow as pa
 
     number, text, integer = pa.float64(), pa.string(), pa.int32()
     return _versioned(
         [
             ("victim", text),
-            ("neighbour", text),
+            *beside,
             ("pass_index", integer),
             ("attempt", integer),
             ("started_at_s", number),

@@ -14,6 +14,8 @@ from interfere.records.checks import (
     text_violations,
 )
 
+IMPORTANT_VICTIM, IMPORTANT_NEIGHBOUR = IMPORTANT = ("victim", "neighbour")
+
 
 class PairStatus(StrEnum):
     """How a measurement ended. `unstable` and `infeasible` rows are kept and never imputed."""
@@ -44,9 +46,20 @@ class PairMeasurement:
     campaign: str = ""
     device_name: str = ""  # the very machine: processor or card
     measured_at_s: float = NAN  # unix time
+    important: str = ""  # who had priority: IMPORTANT_VICTIM or IMPORTANT_NEIGHBOUR; empty: neither
 
     def __post_init__(self) -> None:
-        check(text_violations(self, "neighbour") + _measurement_violations(self))
+        bad = text_violations(self, "neighbour") + _measurement_violations(self)
+        if self.important not in ("", *IMPORTANT):
+            bad.append(
+                Violation(
+                    field="important",
+                    what="must say who had priority",
+                    value=repr(self.important),
+                    remedy=f"one of {', '.join(IMPORTANT)}, or empty",
+                )
+            )
+        check(bad)
 
     @property
     def feasible(self) -> bool:

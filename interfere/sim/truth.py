@@ -14,6 +14,7 @@ from enum import StrEnum
 import numpy as np
 from numpy.typing import NDArray
 
+from interfere.data.rows.roles import merge_roles
 from interfere.data.tables import Table
 from interfere.errors import InvalidInputError
 from interfere.records import PairStatus
@@ -59,7 +60,7 @@ class TruthTable:
 def truth_of(table: Table, *, device_type: str = "", mode: str = "") -> TruthTable:
     """The truth in a table. Device type and mode may be left out where the table has only one of each. Raises
     InvalidInputError where no or several of them match."""
-    rows = [row for row in table.pairs if not device_type or row.device_type == device_type]
+    rows = [row for row in merge_roles(table.pairs) if not device_type or row.device_type == device_type]
     rows = [row for row in rows if not mode or row.mode == mode]
     domains = sorted({(row.device_type, row.mode) for row in rows})
     if len(domains) != 1:

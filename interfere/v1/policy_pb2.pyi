@@ -15,6 +15,7 @@ class SharingMode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     SHARING_MODE_MIG: _ClassVar[SharingMode]
     SHARING_MODE_STREAM: _ClassVar[SharingMode]
     SHARING_MODE_PRIORITY: _ClassVar[SharingMode]
+    SHARING_MODE_SPATIAL: _ClassVar[SharingMode]
 
 class ObjectiveKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -139,6 +140,7 @@ SHARING_MODE_MPS: SharingMode
 SHARING_MODE_MIG: SharingMode
 SHARING_MODE_STREAM: SharingMode
 SHARING_MODE_PRIORITY: SharingMode
+SHARING_MODE_SPATIAL: SharingMode
 OBJECTIVE_KIND_UNSPECIFIED: ObjectiveKind
 OBJECTIVE_KIND_WEIGHTED_EXCESS: ObjectiveKind
 OBJECTIVE_KIND_TOTAL_SLOWDOWN: ObjectiveKind

@@ -132,3 +132,34 @@ def test_a_page_of_groups_alone_says_so() -> None:
     text = table_page(alone)
     assert "profiles alone" not in text
     assert "Groups of three and more" in text
+
+
+def test_card_and_page_show_each_role_of_mode_priority_by_itself() -> None:
+    before = replace(TABLE.pairs[0], mode="priority", important="victim", slowdown=1.05, lower=1.0, upper=1.1)
+    behind = replace(before, important="neighbour", slowdown=3.0, lower=2.9, upper=3.1)
+    table = replace(TABLE, pairs=(before, behind))
+    card, page = dataset_card(table), table_page(table)
+    assert "| figure | cpu-core, priority, neighbour important | cpu-core, priority, victim important |" in card
+    assert "SCHED_IDLE" in card
+    assert "time-sliced" not in card
+    assert "cpu-core · priority · victim important" in page
+    assert "SCHED_IDLE" in page
+
+
+def test_roles_are_written_and_read_back(tmp_path: Path) -> None:
+    pair = replace(TABLE.pairs[0], mode="priority", important="victim")
+    write_table(tmp_path / "t", replace(TABLE, pairs=(pair, replace(pair, important="neighbour"))))
+    assert [row.important for row in read_table(tmp_path / "t").pairs] == ["victim", "neighbour"]
+    old = pq.read_table(tmp_path / "t" / "pairs.parquet").drop_columns(["important"])  # as earlier releases wrote it
+    pq.write_table(old.slice(0, 1), tmp_path / "t" / "pairs.parquet")
+    assert [row.important for row in read_table(tmp_path / "t").pairs] == [""]
+    with pytest.raises(InvalidInputError, match="who had priority"):
+        replace(pair, important="both")
+
+
+def test_groups_of_another_machine_are_named_as_such() -> None:
+    elsewhere = tuple(replace(group, device_name="another processor", measured_at_s=1.8e9) for group in GROUPS)
+    card = dataset_card(replace(TABLE, groups=elsewhere))
+    assert "- machine: a processor\n- measured: 2023-11-14; source: cpu\n" in card
+    assert "- groups: on another processor, measured 2027-01-15" in card
+    assert "- groups: on" not in dataset_card(WITH_GROUPS)

@@ -26,7 +26,7 @@ def suggest(
     mine: Mine = "",
     sources: Sources = None,
     device: Device = "",
-    mode: Annotated[str, typer.Option(help="Sharing: timeslice, mps, mig, stream or priority.")] = "timeslice",
+    mode: Annotated[str, typer.Option(help="Sharing: timeslice, mps, mig, stream, priority or spatial.")] = "timeslice",
     job: Annotated[list[str] | None, typer.Option(help="Only pairs of these jobs. Repeatable.")] = None,
     count: Annotated[int, typer.Option(min=1, max=200, help="How many pairs.")] = 5,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the draws of likely matchings.")] = 0,

@@ -6,7 +6,7 @@ Laws: one file with everything in it; names are shown as text, whatever they hol
 from importlib.resources import files
 from pathlib import Path
 
-from interfere.data.dataset_card import DEVICE_NOTES
+from interfere.data.dataset_card import device_notes
 from interfere.data.html_page.appendix import (
     HOW_TO_READ,
     definition_list,
@@ -32,7 +32,7 @@ def table_page(table: Table, *, sha256: str = "", notes: str = "") -> str:
     domains = domain_summaries(table)
     anchors = tuple(f"domain-{k}" for k in range(len(domains)))
     head = [tag("h1", table.name or "table"), tag("p", _summary(table), class_="lead")]
-    head += [_note(DEVICE_NOTES[name]) for name in sorted({j.device_type for j in table.jobs} & set(DEVICE_NOTES))]
+    head += map(_note, device_notes(table))
     if len(domains) > 1:
         head.append(domain_overview(domains, anchors))
     body = [

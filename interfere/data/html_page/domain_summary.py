@@ -37,6 +37,7 @@ class DomainSummary:
     device_type: str
     mode: str
     metric: str
+    important: str  # "victim" or "neighbour" in mode priority
     table: Table  # the rows and profiles of this domain only
     quality: TableQuality
     fit: AdditiveFit
@@ -71,6 +72,7 @@ def _domain_summary(domain_table: Table) -> DomainSummary:
         device_type=pairs[0].device_type,
         mode=pairs[0].mode,
         metric=pairs[0].metric,
+        important=pairs[0].important,
         table=domain_table,
         quality=table_quality(domain_table),
         fit=fit,
@@ -200,7 +202,8 @@ def with_sorted_rows(table: Table) -> Table:
         jobs=tuple(sorted(table.jobs, key=lambda job: (job.device_type, job.workload))),
         pairs=tuple(
             sorted(
-                table.pairs, key=lambda pair: (pair.device_type, pair.mode, pair.metric, pair.victim, pair.neighbour)
+                table.pairs,
+                key=lambda p: (p.device_type, p.mode, p.metric, p.important, p.victim, p.neighbour),
             )
         ),
         groups=tuple(

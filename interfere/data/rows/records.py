@@ -52,7 +52,11 @@ _MEASUREMENT_TEXTS = ("victim", "device_type", "mode", "metric", "reason", "sour
 
 def pair_measurement(row: dict[str, Any]) -> PairMeasurement:
     """The measurement in one row of `pairs.parquet`. Raises InvalidInputError."""
-    pair = PairMeasurement(neighbour=_text_or_empty(row["neighbour"]), **_measurement_fields(row, "neighbour"))
+    pair = PairMeasurement(
+        neighbour=_text_or_empty(row["neighbour"]),
+        important=_text_or_empty(row.get("important")),
+        **_measurement_fields(row, "neighbour", "important"),
+    )
     _check_feasible(row, pair)
     return pair
 
@@ -64,8 +68,8 @@ def group_measurement(row: dict[str, Any]) -> GroupMeasurement:
     return group
 
 
-def _measurement_fields(row: dict[str, Any], beside: str) -> dict[str, Any]:
-    """The fields of a measurement, but for the column `beside` that says who ran beside the victim."""
+def _measurement_fields(row: dict[str, Any], *without: str) -> dict[str, Any]:
+    """The fields that measurements of pairs and of groups share: all columns but those named."""
     try:
         status = PairStatus(_text_or_empty(row["status"]))
     except ValueError:
@@ -75,7 +79,7 @@ def _measurement_fields(row: dict[str, Any], beside: str) -> dict[str, Any]:
         ) from None
     return {
         **{name: _text_or_empty(row[name]) for name in _MEASUREMENT_TEXTS},
-        **_numbers(row, *_MEASUREMENT_TEXTS, beside, "passes", "status", "feasible"),
+        **_numbers(row, *_MEASUREMENT_TEXTS, *without, "passes", "status", "feasible"),
         "passes": _entries("passes", row["passes"]),
         "status": status,
     }
