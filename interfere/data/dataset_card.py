@@ -103,9 +103,10 @@ def dataset_card(table: Table, *, command: str = "", note: str = "") -> str:
         "`jobs.parquet` profiles alone · `pairs.parquet` ordered pairs"
         + " · `groups.parquet` each victim of each group of three or more" * bool(table.groups)
         + (
-            " · `raw.parquet` every block and side, refused ones included, from which each slowdown is computed"
-            * measured_here
+            f" · `raw.parquet`{', `raw_groups.parquet`' * bool(table.groups)} every block and side, refused ones "
+            "included, from which each slowdown is computed"
         )
+        * measured_here
         + ". Times in seconds, sizes in bytes.",
         "",
         *((f"Measure again: `{command}`", "") if command else ()),

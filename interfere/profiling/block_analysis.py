@@ -32,7 +32,7 @@ from interfere.profiling.trace import (
     step_chunks,
     whole_steps,
 )
-from interfere.records import BlockSide, MeasuredBlock, StepChunk
+from interfere.records import DEFAULT_MODE, BlockSide, MeasuredBlock, StepChunk
 
 EDGE_S = 0.03  # cut from the start of each window: caches refill after jobs were started or stopped
 MIN_CHUNKS = 20  # wanted in the shared windows; a job with long steps cannot have them, then MIN_STEPS counts
@@ -78,6 +78,7 @@ def analyse_block(
     windows: Sequence[MeasurementWindow],
     drift_frac: float,
     cores: Sequence[int] = (),
+    mode: str = DEFAULT_MODE,
 ) -> BlockAnalysis:
     """Slowdowns and quality of one block, from its workers' traces; `cores` says where each ran, default: on one."""
     everyone = frozenset(range(len(names)))
@@ -97,7 +98,7 @@ def analyse_block(
         core_steal_frac([trace for trace, on in zip(traces, cores, strict=True) if on == core], windows)
         for core in set(cores)
     )
-    failure = _gate_failure(sides, steal_frac, drift_frac)
+    failure = _gate_failure(sides, steal_frac, drift_frac, mode)
     return BlockAnalysis(sides=sides, steal_frac=steal_frac, reason=failure.reason if failure else "")
 
 
@@ -170,14 +171,24 @@ def block_chunks(traces: Sequence[Trace], windows: Sequence[MeasurementWindow]) 
 
 def held_too_few_steps(block: MeasuredBlock) -> bool:
     """Whether a block was rejected for its number of steps: a longer one may then be accepted."""
-    failure = _gate_failure(block.sides, block.steal_frac, block.drift_frac)
+    failure = _gate_failure(block.sides, block.steal_frac, block.drift_frac, block.mode)
     return failure is not None and failure.gate is Gate.ENOUGH_STEPS
 
 
-def _gate_failure(sides: tuple[BlockSide, ...], steal_frac: float, drift_frac: float) -> GateFailure | None:
-    side_failures = [
-        failure for side in sides for failure in (_steps_failure(side), overlap_failure(side), slowdown_failure(side))
-    ]
+def _gate_failure(sides: tuple[BlockSide, ...], steal_frac: float, drift_frac: float, mode: str) -> GateFailure | None:
+    """The first gate that fails. In mode `priority` only the important job, the first, must have made its steps.
+
+    The other may wait through a whole window, so that not even the start of its loop is in its trace: that is the
+    effect to be measured, and its own row says that it has no slowdown.
+    """
+    if mode == "priority":
+        side_failures = [_steps_failure(sides[0]), slowdown_failure(sides[0])]
+    else:
+        side_failures = [
+            failure
+            for side in sides
+            for failure in (_steps_failure(side), overlap_failure(side), slowdown_failure(side))
+        ]
     # Steal comes before drift: a third process causes both, and the user can do something about it.
     return first_failure([*side_failures, steal_failure(steal_frac), drift_failure(drift_frac)])
 

@@ -21,10 +21,20 @@ from interfere.data.schema import raw_groups_schema, raw_schema
 from interfere.data.tables import JOBS_FILE, Table, read_table, write_table
 from interfere.profiling.intervals import geometric_mean, log_half_width
 from interfere.profiling.schedule import is_unstable
-from interfere.records import NAN, GroupMeasurement, JobProfile, MeasuredBlock, PairMeasurement, PairStatus
+from interfere.records import (
+    MAX_SLOWDOWN,
+    MIN_SLOWDOWN,
+    NAN,
+    GroupMeasurement,
+    JobProfile,
+    MeasuredBlock,
+    PairMeasurement,
+    PairStatus,
+)
 from interfere.records.measurements import IMPORTANT
 
 RAW_FILE, RAW_GROUPS_FILE = "raw.parquet", "raw_groups.parquet"
+STARVED = f"made too few steps beside the important job to tell a slowdown up to {MAX_SLOWDOWN:g}"
 Row = TypeVar("Row", PairMeasurement, GroupMeasurement)
 
 
@@ -132,7 +142,6 @@ def _columns(
 ) -> dict[str, Any]:
     """What the blocks say of one victim: of all its sides, or of those at `places` alone."""
     accepted = [block for block in blocks if block.accepted]
-    unstable = is_unstable(blocks, passes) or not accepted
     sides = [
         side
         for block in accepted
@@ -140,13 +149,16 @@ def _columns(
         if side.workload == victim and (places is None or k in places)
     ]
     slowdowns = tuple(side.slowdown for side in sides)
+    starved = not all(MIN_SLOWDOWN <= slowdown <= MAX_SLOWDOWN for slowdown in slowdowns)  # beside an important job
+    unstable = is_unstable(blocks, passes) or not accepted or starved
+    reason = STARVED if starved else next((block.reason for block in reversed(blocks) if block.reason), "")
     return {
         "device_type": labels.device_type,
         "mode": labels.mode,
-        "passes": slowdowns,
+        "passes": () if starved else slowdowns,
         "status": PairStatus.UNSTABLE if unstable else PairStatus.OK,
         "slowdown": NAN if unstable else geometric_mean(slowdowns),
-        "reason": next((block.reason for block in reversed(blocks) if block.reason), "") if unstable else "",
+        "reason": reason if unstable else "",
         "overlap_frac": min(1.0, sum(side.overlap_frac for side in sides) / len(sides)) if sides else NAN,
         "steal_frac": sum(block.steal_frac for block in accepted) / len(accepted) if accepted else NAN,
         "source": labels.source,

@@ -88,7 +88,8 @@ class WorkloadProfiler:
         started_at_s = time.time()
         alone_s, shared_s = self._window_lengths_s(request)
         run = self.pool.run_block(request.members, alone_s=alone_s, shared_s=shared_s)
-        analysis = analyse_block(request.members, run.traces, run.windows, run.drift_frac, run.cores)
+        mode = self.pool.layout.mode
+        analysis = analyse_block(request.members, run.traces, run.windows, run.drift_frac, run.cores, mode)
         return MeasuredBlock(
             pass_index=request.pass_index,
             attempt=request.attempt,
@@ -99,7 +100,7 @@ class WorkloadProfiler:
             drift_frac=run.drift_frac,
             reason=analysis.reason,
             chunks=block_chunks(run.traces, run.windows),
-            mode=self.pool.layout.mode,
+            mode=mode,
         )
 
     def _window_lengths_s(self, request: BlockRequest) -> tuple[float, float]:

@@ -110,3 +110,13 @@ def test_time_stolen_from_one_of_two_cores_is_seen() -> None:
     assert analyse_block(("a", "b"), (full, robbed), WINDOWS, 0.0, cores=(0, 1)).steal_frac == pytest.approx(
         0.3, abs=0.01
     )
+
+
+def test_in_mode_priority_only_the_important_job_must_make_its_steps() -> None:
+    waits = joined(steady(2.0, 3.0, step_s=0.01))  # it got nothing in the shared windows, not even its start
+    important = joined(*(steady(start_s, start_s + 1.0, step_s=0.01) for start_s in (0.0, 1.0, 3.0)))
+    measured = analyse_block(("a", "b"), (important, waits), WINDOWS, 0.0, mode="priority")
+    assert measured.reason == ""
+    assert measured.sides[0].slowdown == pytest.approx(1.0)
+    assert math.isnan(measured.sides[1].slowdown)
+    assert "of the time" in analyse_block(("a", "b"), (important, waits), WINDOWS, 0.0).reason

@@ -92,3 +92,15 @@ def test_rows_of_mode_priority_say_who_was_important() -> None:
     assert [(row.important, row.passes) for row in of_self] == [("victim", (1.1, 1.1)), ("neighbour", (3.0, 3.0))]
     assert self_blocks[0].key == ("a", "a")
     assert blocks[0].key != replace(block("b", "a", (1.1, 3.0)), mode="priority").key
+
+
+def test_a_job_that_the_important_one_starves_has_a_reason_and_no_slowdown() -> None:
+    labels = replace(LABELS, mode="priority")
+    starved = block("a", "b", (1.05, float("nan")))
+    rows = pair_rows([replace(starved, mode="priority")], labels, passes=1)
+    assert [(row.status, row.important) for row in rows] == [
+        (PairStatus.OK, "victim"),
+        (PairStatus.UNSTABLE, "neighbour"),
+    ]
+    assert rows[0].slowdown == pytest.approx(1.05)
+    assert (rows[1].passes, "too few steps beside the important job" in rows[1].reason) == ((), True)
