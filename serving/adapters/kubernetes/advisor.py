@@ -18,8 +18,8 @@ from serving.adapters.kubernetes.api_server.calls import CLAIMS, NODES, PODS, SL
 from serving.adapters.kubernetes.api_server.changes import RejectedChange, apply
 from serving.adapters.kubernetes.api_server.watching import Cluster
 from serving.adapters.kubernetes.metrics import ControllerMetrics
+from serving.adapters.kubernetes.objects.reading import cluster_state
 from serving.adapters.kubernetes.observations.reporter import Reporter
-from serving.adapters.kubernetes.reading import cluster_state
 from serving.adapters.kubernetes.records import ClusterState, JsonObject, Pod
 from serving.adapters.kubernetes.settings import KubernetesSettings, Mode
 from serving.adapters.kubernetes.writes import PodChange, Write, WriteKind

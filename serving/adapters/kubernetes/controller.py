@@ -14,9 +14,9 @@ from collections.abc import Callable
 from typing import Any
 
 from interfere.client import PolicyClient
-from interfere.errors import InterfereError, InvalidInputError, UnavailableError
+from interfere.errors import InterfereError, InvalidInputError, NotFoundError, UnavailableError
 from serving.adapters.kubernetes.advisor import PATHS, Advisor, Round
-from serving.adapters.kubernetes.api_server.calls import ClusterApi
+from serving.adapters.kubernetes.api_server.calls import CLASSES, SLICES, ClusterApi
 from serving.adapters.kubernetes.api_server.lease import Lease
 from serving.adapters.kubernetes.api_server.watching import Cluster
 from serving.adapters.kubernetes.https.server import Answer, HttpServer, Request, healthy
@@ -59,6 +59,7 @@ class Controller:
         threads = [self._every("lease", self._settings.lease_s / 6, self._hold_lease)]
         if self._settings.mode is Mode.GATE:
             threads.append(self._every("release", RELEASE_EVERY_S, self._release))
+            self._check_device_class()
         while not self.stop.is_set():
             started_s = time.monotonic()
             if self._lease.held and (done := one_round(self.advisor, self.metrics)) is not None:
@@ -90,6 +91,22 @@ class Controller:
 
     def _hold_lease(self) -> None:
         self.metrics.set("leader", float(self._lease.try_hold()))
+
+    def _check_device_class(self) -> None:
+        """Say at once that the claims to come cannot be allocated: kube-scheduler says it on each pod, much later."""
+        slices = self.cluster.collections[SLICES]
+        if not slices.wait_listed(self._settings.stale_s) or not slices.objects():
+            return
+        try:
+            self._api.call("GET", f"{CLASSES}/{self._settings.device_class}")
+        except NotFoundError:
+            _log.error(
+                "there is no DeviceClass %r: no claim can be allocated; set device_class (Helm: deviceClass) to one of "
+                "`kubectl get deviceclasses`",
+                self._settings.device_class,
+            )
+        except InterfereError as error:
+            _log.warning("the DeviceClass is not known: %s", " ".join(str(error).split()))
 
     def _release(self) -> None:
         """Replicas release one after the other where they can: the leader at once."""

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from serving.adapters.kubernetes import names, writes
 from serving.adapters.kubernetes.api_server.calls import CLAIMS, PODS, SLICES, ClusterApi
 from serving.adapters.kubernetes.api_server.changes import apply
-from serving.adapters.kubernetes.devices import gpus_of_slices
 from serving.adapters.kubernetes.metrics import ControllerMetrics
-from serving.adapters.kubernetes.reading import read_claim, read_pod
+from serving.adapters.kubernetes.objects.devices import gpus_of_slices
+from serving.adapters.kubernetes.objects.reading import read_claim, read_pod
 from serving.adapters.kubernetes.records import Claim, Pod, PodState
 from serving.adapters.kubernetes.settings import KubernetesSettings
 from serving.adapters.kubernetes.view import default_claim_bytes, number

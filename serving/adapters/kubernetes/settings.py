@@ -16,6 +16,7 @@ from pathlib import Path
 
 from interfere.errors import InvalidInputError, Violation
 from interfere.records import MODES
+from interfere.records.cluster import MAX_SEATS
 
 GIB = float(2**30)
 
@@ -37,7 +38,7 @@ class KubernetesSettings:
     namespace: str = "interfere"  # of the adapter itself: its Lease, Service and certificates
     device_types: Mapping[str, str] = field(default_factory=dict)  # product → device type; others keep their own name
     sharing_mode: str = "timeslice"  # of GPUs whose node or driver names none
-    seats: int = 2  # pods on one GPU; the server pairs jobs
+    seats: int = 2  # most pods on one GPU; a node that shares a GPU among fewer offers as many
     device_class: str = "gpu.nvidia.com"  # of the claims that the adapter creates
     request_name: str = "gpu"  # of the device request in such a claim
     interval_s: float = 2.0
@@ -75,9 +76,9 @@ class KubernetesSettings:
                     field="sharing_mode", what="unknown sharing mode", value=repr(self.sharing_mode), remedy=remedy
                 )
             )
-        if not 1 <= self.seats <= 2:
-            remedy = "1 or 2: the server pairs jobs"
-            bad.append(Violation(field="seats", what="must be 1 or 2", value=repr(self.seats), remedy=remedy))
+        if not 1 <= self.seats <= MAX_SEATS:
+            what = f"must be a whole number from 1 to {MAX_SEATS}"
+            bad.append(Violation(field="seats", what=what, value=repr(self.seats), remedy="leave it out for two"))
         if not bad and self.interval_s > self.window_s / 4:
             remedy = "look more often, or gate for longer"
             what = "must be at most a quarter of window_s"

@@ -19,10 +19,10 @@ from serving.adapters.kubernetes.controller import Controller, one_round
 from serving.adapters.kubernetes.metrics import ControllerMetrics
 from serving.adapters.kubernetes.releasing import release_pods
 from serving.adapters.kubernetes.settings import KubernetesSettings
-from tests.serving.adapters.kubernetes.api_server import CLAIM, POD, ApiServer
 from tests.serving.adapters.kubernetes.conftest import WORKLOADS
+from tests.serving.adapters.kubernetes.control_plane.api_server import CLAIM, POD, ApiServer
+from tests.serving.adapters.kubernetes.control_plane.scheduler import StandInScheduler
 from tests.serving.adapters.kubernetes.facts import pod, settings
-from tests.serving.adapters.kubernetes.scheduler import StandInScheduler
 from tests.serving.adapters.kubernetes.worlds import pods_by_name, two_nodes
 
 Start = Callable[[KubernetesSettings], Controller]

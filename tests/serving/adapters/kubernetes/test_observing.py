@@ -11,10 +11,10 @@ from serving.adapters.kubernetes import names
 from serving.adapters.kubernetes.controller import Controller
 from serving.adapters.kubernetes.observations.journal import read_journal, summarise
 from serving.adapters.kubernetes.settings import KubernetesSettings, Mode
-from tests.serving.adapters.kubernetes.api_server import CLAIM, EVENT, POD, ApiServer
 from tests.serving.adapters.kubernetes.conftest import WORKLOADS
+from tests.serving.adapters.kubernetes.control_plane.api_server import CLAIM, EVENT, POD, ApiServer
+from tests.serving.adapters.kubernetes.control_plane.scheduler import StandInScheduler
 from tests.serving.adapters.kubernetes.facts import pod, settings
-from tests.serving.adapters.kubernetes.scheduler import StandInScheduler
 from tests.serving.adapters.kubernetes.worlds import pods_by_name, two_nodes, wait_seen
 
 ROUNDS = 1000 if os.environ.get("SOAK_ROUNDS") else 25

@@ -21,7 +21,7 @@ from serving.adapters.kubernetes.api_server.calls import ClusterApi
 from serving.adapters.kubernetes.https.certificates import CertificateKeeper, Certificates, renew
 from serving.adapters.kubernetes.https.server import HttpServer
 from serving.adapters.kubernetes.https.webhook import mutation, review
-from tests.serving.adapters.kubernetes.api_server import SECRET, WEBHOOK, ApiServer
+from tests.serving.adapters.kubernetes.control_plane.api_server import SECRET, WEBHOOK, ApiServer
 from tests.serving.adapters.kubernetes.facts import pod
 
 NOW = dt.datetime(2026, 11, 22, tzinfo=dt.UTC)
@@ -96,7 +96,8 @@ def post(port: int, ca: bytes, body: bytes) -> tuple[int, Any]:
 @pytest.fixture
 def keeper(api_server: ApiServer, monkeypatch: pytest.MonkeyPatch) -> CertificateKeeper:
     monkeypatch.setenv("KUBECONFIG", str(api_server.kubeconfig))
-    webhooks = [{"name": "a.interfere.dev", "clientConfig": {}}, {"name": "b.interfere.dev", "clientConfig": {}}]
+    common = {"clientConfig": {}, "sideEffects": "None", "admissionReviewVersions": ["v1"]}
+    webhooks = [common | {"name": "a.interfere.dev"}, common | {"name": "b.interfere.dev"}]
     api_server.add(WEBHOOK, {"metadata": {"name": "interfere"}, "webhooks": webhooks})
     return CertificateKeeper(ClusterApi(10.0, 100.0, 100), "interfere", "interfere-webhook", "interfere")
 

@@ -1,5 +1,6 @@
 """GPUs that pods may share: from ResourceSlices, from HAMi's annotations, from nodes of one GPU. Pure functions.
 
+A pool of ResourceSlices that is not published as a whole gives none: the scheduler allocates nothing from it.
 A node of several GPUs under NVIDIA's device plugin gives none: which of them a pod gets is the kubelet's choice.
 """
 
@@ -9,7 +10,8 @@ from typing import Any
 
 from interfere.records import NAN
 from serving.adapters.kubernetes import names
-from serving.adapters.kubernetes.quantities import quantity
+from serving.adapters.kubernetes.objects.capacities import share
+from serving.adapters.kubernetes.objects.quantities import quantity
 from serving.adapters.kubernetes.records import Gpu, GpuSource, JsonObject
 from serving.adapters.kubernetes.settings import KubernetesSettings
 
@@ -19,13 +21,17 @@ _MIB = float(2**20)
 def gpus_of_slices(slices: Iterable[JsonObject], settings: KubernetesSettings) -> tuple[Gpu, ...]:
     """Devices that allow several allocations and name a uuid, of the newest generation of each pool."""
     specs = [spec for row in slices if isinstance(spec := row.get("spec"), dict)]
-    newest: dict[tuple[Any, Any], int] = {}
+    pools: dict[tuple[Any, Any], list[Mapping[str, Any]]] = {}
     for spec in specs:
-        pool = _pool(spec)
-        newest[pool] = max(newest.get(pool, 0), _generation(spec))
+        pools.setdefault(_pool(spec), []).append(spec)
+    newest = {pool: max(map(_generation, members)) for pool, members in pools.items()}
     gpus: dict[str, Gpu] = {}
-    for spec in specs:
-        if spec.get("nodeName") and _generation(spec) == newest[_pool(spec)]:
+    for pool, members in pools.items():
+        current = [spec for spec in members if _generation(spec) == newest[pool]]
+        expected = max((spec.get("pool") or {}).get("resourceSliceCount") or 1 for spec in current)
+        for spec in current if len(current) >= expected else ():
+            if not spec.get("nodeName"):
+                continue
             for gpu in _devices(spec, settings):
                 gpus.setdefault(gpu.id, gpu)
     return tuple(gpus.values())
@@ -46,12 +52,13 @@ def _devices(spec: Mapping[str, Any], settings: KubernetesSettings) -> Iterator[
         if not isinstance(device, dict):
             continue
         attributes = {
-            str(key).removeprefix(f"{driver}/"): next(iter(value.values()), "")
+            str(key).removeprefix(f"{driver}/"): value["string"]
             for key, value in (device.get("attributes") or {}).items()
-            if isinstance(value, dict)
+            if isinstance(value, dict) and isinstance(value.get("string"), str)
         }
-        capacity = device.get("capacity") or {}
-        memory = (capacity.get("memory") or capacity.get(f"{driver}/memory") or {}).get("value")
+        capacity = {str(k): v for k, v in (device.get("capacity") or {}).items() if isinstance(v, dict)}
+        memory_name = "memory" if "memory" in capacity else f"{driver}/memory"
+        memory = capacity.get(memory_name, {})
         uuid = str(attributes.get("uuid") or "")
         if not uuid or not device.get("allowMultipleAllocations") or device.get("taints"):
             continue
@@ -62,7 +69,16 @@ def _devices(spec: Mapping[str, Any], settings: KubernetesSettings) -> Iterator[
             uuid=uuid,
             source=GpuSource.DRA,
             type=settings.device_type(product),
-            memory_bytes=quantity(memory),
+            memory_bytes=quantity(memory.get("value")),
+            share_bytes=share(memory, settings.seats),
+            memory_name=memory_name,
+            other_requests=tuple(
+                (name, f"{share(each, settings.seats):.0f}")
+                for name, each in capacity.items()
+                if name != memory_name
+                and "default" not in (each.get("requestPolicy") or {})
+                and share(each, settings.seats) >= 1
+            ),
             mode=settings.sharing_mode,
             driver=driver,
             dra_pool=pool,

@@ -1,21 +1,24 @@
 """A stand-in for kube-scheduler and HAMi: binds pods as was seen on a real control plane (kube-scheduler 1.36).
 
-Known to it: scheduling gates, nodeSelectors, claims with a CEL selector on a uuid and a request of capacity, HAMi's
-annotation, replicas of NVIDIA's device plugin. Everything else is left out. Its facts, each checked in
-test_stand_ins.py: a gated pod is not looked at; a pod without its claim waits, and is bound once it exists; a claim
-consumes capacity of the device that its selector names, and the pod is refused where that is too little.
+Known to it: scheduling gates, nodeSelectors, claims with CEL selectors and requests of capacity, HAMi's annotation,
+replicas of NVIDIA's device plugin. Everything else is left out. Its facts, each checked in test_stand_ins.py: a gated
+pod is not looked at; a pod without its claim, or whose claim names a DeviceClass that is not there, waits; a claim
+consumes each capacity of its device by that capacity's policy, and the pod is refused where that is too little; an
+error in a selector on any device that is looked at fails the allocation.
 """
 
 import asyncio
-import re
+import math
 import time
 from typing import Any
 
 from serving.adapters.kubernetes import names
-from serving.adapters.kubernetes.quantities import quantity, timestamp
-from tests.serving.adapters.kubernetes.api_server import CLAIM, NODE, POD, SLICE, ApiServer, Row
+from serving.adapters.kubernetes.objects.capacities import consumed
+from serving.adapters.kubernetes.objects.quantities import quantity, timestamp
+from tests.serving.adapters.kubernetes.control_plane.api_server import CLAIM, CLASS, NODE, POD, SLICE, ApiServer, Row
+from tests.serving.adapters.kubernetes.control_plane.cel import DEVICE, device_variable, evaluate
 
-_SELECTOR = re.compile(r'device\.driver == "([^"]+)" && device\.attributes\["\1"\]\.uuid == "([^"]+)"')
+Key = tuple[str, str, str]  # driver, pool, device
 
 
 class StandInScheduler:
@@ -65,34 +68,45 @@ class StandInScheduler:
             await self._condition(pod, "Unschedulable", f'resourceclaim "{name}" not found')
             return
         exactly = claim["spec"]["devices"]["requests"][0]["exactly"]
-        wanted = quantity((exactly.get("capacity") or {}).get("requests", {}).get("memory", "0"))
+        classes = {row["metadata"]["name"] for row in self._api.now(CLASS)}
+        if exactly["deviceClassName"] not in classes:
+            await self._condition(pod, "Unschedulable", f"device class {exactly['deviceClassName']} does not exist")
+            return
         used = self._consumed(rows.values())
-        for slice_row in self._api.now(SLICE):
-            spec = slice_row["spec"]
-            for device in spec["devices"]:
-                key = spec["driver"], spec["pool"]["name"], device["name"]
-                room = quantity(device["capacity"]["memory"]["value"]) - used.get(key, 0.0)
-                selected = _selected(exactly, spec["driver"], device)
-                if wanted <= room and selected and self._admits(pod, spec["nodeName"]):
-                    await self._allocate(pod, claim, key, spec["nodeName"], wanted)
-                    return
+        slices = self._api.now(SLICE)
+        domains = {row["spec"]["driver"] for row in slices}
+        try:
+            for spec in (row["spec"] for row in slices):
+                for device in spec["devices"]:
+                    key = spec["driver"], spec["pool"]["name"], device["name"]
+                    if not _selected(exactly, spec["driver"], device, domains):
+                        continue
+                    amounts = _amounts(exactly, device, used.get(key, {}))
+                    if amounts is not None and self._admits(pod, spec["nodeName"]):
+                        await self._allocate(pod, claim, key, spec["nodeName"], amounts)
+                        return
+        except ValueError as error:
+            await self._condition(pod, "Unschedulable", f"selector #0: CEL runtime error: {error}")
+            return
         await self._condition(pod, "Unschedulable", "cannot allocate all claims")
 
-    def _consumed(self, claims: Any) -> dict[tuple[str, str, str], float]:
+    def _consumed(self, claims: Any) -> dict[Key, dict[str, float]]:
         running = {row["metadata"]["uid"] for row in self._api.now(POD) if row["status"].get("phase") != "Succeeded"}
-        used: dict[tuple[str, str, str], float] = {}
+        used: dict[Key, dict[str, float]] = {}
         for claim in claims:
             status = claim.get("status") or {}
             if any(each["uid"] in running for each in status.get("reservedFor") or ()):
                 for each in status["allocation"]["devices"]["results"]:
-                    key = each["driver"], each["pool"], each["device"]
-                    used[key] = used.get(key, 0.0) + quantity(each["consumedCapacity"]["memory"])
+                    of_device = used.setdefault((each["driver"], each["pool"], each["device"]), {})
+                    for name, amount in each["consumedCapacity"].items():
+                        of_device[name] = of_device.get(name, 0.0) + quantity(amount)
         return used
 
-    async def _allocate(self, pod: Row, claim: Row, key: tuple[str, str, str], node: str, amount: float) -> None:
+    async def _allocate(self, pod: Row, claim: Row, key: Key, node: str, amounts: dict[str, float]) -> None:
         driver, pool, device = key
         result = {"request": "gpu", "driver": driver, "pool": pool, "device": device}
-        result |= {"shareID": f"share-{pod['metadata']['uid']}", "consumedCapacity": {"memory": str(int(amount))}}
+        capacity = {name: str(int(amount)) for name, amount in amounts.items()}
+        result |= {"shareID": f"share-{pod['metadata']['uid']}", "consumedCapacity": capacity}
         reserved = [{"resource": "pods", "name": pod["metadata"]["name"], "uid": pod["metadata"]["uid"]}]
         status = {"allocation": {"devices": {"results": [result]}}, "reservedFor": reserved}
         metadata = claim["metadata"]
@@ -147,10 +161,21 @@ class StandInScheduler:
             await self._api.patching(POD, metadata["namespace"], metadata["name"], changes)
 
 
-def _selected(exactly: Row, driver: str, device: Row) -> bool:
-    for selector in exactly.get("selectors") or ():
-        found = _SELECTOR.fullmatch(selector["cel"]["expression"])
-        assert found is not None, selector  # the stand-in knows no other expression
-        if found.groups() != (driver, device["attributes"]["uuid"]["string"]):
-            return False
-    return True
+def _selected(exactly: Row, driver: str, device: Row, domains: set[str]) -> bool:
+    """Whether all selectors hold. Raises ValueError for an error in one of them."""
+    variable = device_variable(driver, device, domains)
+    return all(evaluate(each["cel"]["expression"], DEVICE, variable) for each in exactly.get("selectors") or ())
+
+
+def _amounts(exactly: Row, device: Row, used: dict[str, float]) -> dict[str, float] | None:
+    """What the claim would consume of each capacity; None where the device has not that much, or not that capacity."""
+    wanted = (exactly.get("capacity") or {}).get("requests") or {}
+    if not set(wanted) <= set(device["capacity"]):
+        return None
+    amounts: dict[str, float] = {}
+    for name, capacity in device["capacity"].items():
+        requested = quantity(wanted[name]) if name in wanted else None
+        amounts[name] = consumed(capacity, requested)
+        if math.isnan(amounts[name]) or used.get(name, 0.0) + amounts[name] > quantity(capacity["value"]):
+            return None
+    return amounts

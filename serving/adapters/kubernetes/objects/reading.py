@@ -8,8 +8,8 @@ from typing import Any
 
 from interfere.records import NAN
 from serving.adapters.kubernetes import names
-from serving.adapters.kubernetes.devices import gpus_of_nodes, gpus_of_slices
-from serving.adapters.kubernetes.quantities import quantity, unix_s
+from serving.adapters.kubernetes.objects.devices import gpus_of_nodes, gpus_of_slices
+from serving.adapters.kubernetes.objects.quantities import quantity, unix_s
 from serving.adapters.kubernetes.records import (
     Claim,
     ClusterState,

@@ -1,8 +1,8 @@
 """A stand-in for the API server: kmock's emulator with what it leaves out and a real one enforces.
 
-Added: resourceVersions and conflicts, uids, field selectors, preconditions of deletions, and the rules about what may
-change in a pod or a claim. Each rule is one that was seen on API server 1.36. It is no API server: it has no defaults,
-no admission, no garbage collection but of claims, and no rights.
+Added: resourceVersions and conflicts, uids, field selectors, pages of lists, preconditions of deletions, and the rules
+by which objects are refused (`api_rules`). It is no API server: it has no defaults, no garbage collection but of
+claims, and no rights; every call is recorded as RBAC sees it.
 """
 
 import asyncio
@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import aiohttp.test_utils
 import aiohttp.web
@@ -19,7 +19,8 @@ import kmock
 import yaml
 from kmock._internal.k8s import KubernetesEmulator, KubernetesError
 
-from serving.adapters.kubernetes.quantities import timestamp
+from serving.adapters.kubernetes.objects.quantities import timestamp
+from tests.serving.adapters.kubernetes.control_plane.api_rules import WITH_VERSION, pod_patch_refusal, refusals
 
 POD = kmock.resource("", "v1", "pods")
 NODE = kmock.resource("", "v1", "nodes")
@@ -29,9 +30,28 @@ SLICE = kmock.resource("resource.k8s.io", "v1", "resourceslices")
 CLAIM = kmock.resource("resource.k8s.io", "v1", "resourceclaims")
 LEASE = kmock.resource("coordination.k8s.io", "v1", "leases")
 WEBHOOK = kmock.resource("admissionregistration.k8s.io", "v1", "mutatingwebhookconfigurations")
-KINDS = (POD, NODE, EVENT, SECRET, SLICE, CLAIM, LEASE, WEBHOOK)
+NAMESPACE = kmock.resource("", "v1", "namespaces")
+CLASS = kmock.resource("resource.k8s.io", "v1", "deviceclasses")
+KINDS = (POD, NODE, EVENT, SECRET, SLICE, CLAIM, LEASE, WEBHOOK, NAMESPACE, CLASS)
 Row = dict[str, Any]
 _WRITES = (kmock.action.CREATE, kmock.action.UPDATE, kmock.action.DELETE)
+_VERBS = {kmock.action.LIST: "list", kmock.action.WATCH: "watch", kmock.action.FETCH: "get"}
+_VERBS |= {kmock.action.CREATE: "create", kmock.action.UPDATE: "patch", kmock.action.DELETE: "delete"}
+
+
+class Call(NamedTuple):
+    """A call as RBAC sees it; the name is empty where the path has none."""
+
+    verb: str
+    group: str
+    resource: str
+    name: str
+
+
+def _typed(request: Any) -> tuple[str, str]:
+    """The resource, and its group and version as an object writes them."""
+    group, version = request.resource.group, request.resource.version
+    return request.resource.plural, f"{group}/{version}" if group else version
 
 
 class _Emulator(KubernetesEmulator):
@@ -42,10 +62,14 @@ class _Emulator(KubernetesEmulator):
         for kind in KINDS:
             self.resources[kind] = {}
         self.counter, self.writes, self.turn = 1000, [], asyncio.Lock()
+        self.calls: set[Call] = set()
+        self.page = 0  # objects in a page of a list at most, whatever limit is asked for; 0: as asked for
+        self.expired_tokens = False  # a continue token is answered by 410, as after a compaction of etcd
         self.fault: Callable[[Any], int | None] = lambda request: None
 
     async def _handle(self, request: Any) -> Any:
         try:
+            self._record(request)
             status = self.fault(request)
             if status is not None:
                 raise KubernetesError(status=status, reason="Fault", message="a fault of the test")
@@ -62,6 +86,11 @@ class _Emulator(KubernetesEmulator):
                 return await self._written(request)
         except KubernetesError as error:
             return await self._render_error(error)
+
+    def _record(self, request: Any) -> None:
+        verb = "update" if request.method is kmock.method.PUT else _VERBS.get(request.action)
+        if request.resource is not None and verb is not None:
+            self.calls.add(Call(verb, request.resource.group, request.resource.plural, request.name or ""))
 
     async def _written(self, request: Any) -> Any:
         """A creation, patch or deletion. The emulator does the same, but looks at every request before it."""
@@ -90,8 +119,11 @@ class _Emulator(KubernetesEmulator):
         if key not in self.objects or self.objects[key].deleted:
             raise KubernetesError(status=404, reason="NotFound", message="there is no such object")
         now, wanted = self.objects[key].raw["metadata"], request.data.setdefault("metadata", {})
+        if wanted.get("resourceVersion") is None and request.resource.plural in WITH_VERSION:
+            raise KubernetesError(status=422, reason="Invalid", message="metadata.resourceVersion: must be specified")
         if wanted.get("resourceVersion") not in (None, now["resourceVersion"]):
             raise KubernetesError(status=409, reason="Conflict", message="resourceVersion has changed")
+        self._refuse(refusals(*_typed(request), request.data, request.namespace))
         self.counter += 1
         self.writes.append((str(request.method.value), request.url.path, copy.deepcopy(request.data)))
         kept = {field: now[field] for field in ("uid", "creationTimestamp", "namespace") if field in now}
@@ -109,11 +141,25 @@ class _Emulator(KubernetesEmulator):
         ]
         if request.params.get("fieldSelector") == "status.phase=Pending":
             rows = [row for row in rows if (row.get("status") or {}).get("phase", "Pending") == "Pending"]
-        return aiohttp.web.json_response({"metadata": {"resourceVersion": str(self.counter)}, "items": rows})
+        metadata = {"resourceVersion": str(self.counter)}
+        token = request.params.get("continue")
+        if token and self.expired_tokens:
+            raise KubernetesError(status=410, reason="Expired", message="The provided continue parameter is too old")
+        begin, limit = int(token or 0), int(request.params.get("limit") or 0)
+        limit = min(filter(None, (limit, self.page if limit else 0)), default=0)
+        if limit and begin + limit < len(rows):
+            metadata |= {"continue": str(begin + limit)}
+        rows = rows[begin : begin + limit] if limit else rows
+        return aiohttp.web.json_response({"metadata": metadata, "items": rows})
+
+    def _refuse(self, reasons: list[str]) -> None:
+        if reasons:
+            raise KubernetesError(status=422, reason="Invalid", message="; ".join(reasons))
 
     def _check(self, request: Any) -> None:
         self.counter += 1
         if request.action is kmock.action.CREATE:
+            self._refuse(refusals(*_typed(request), request.data, request.namespace))
             metadata = request.data.setdefault("metadata", {})
             metadata |= {"uid": f"u{self.counter}", "resourceVersion": str(self.counter)}
             metadata |= {"creationTimestamp": timestamp(time.time())[:19] + "Z"}
@@ -133,7 +179,7 @@ class _Emulator(KubernetesEmulator):
                 raise KubernetesError(status=409, reason="Conflict", message=f"{field} has changed")
         if request.action is kmock.action.UPDATE:
             if request.resource == POD:
-                check_pod_patch(current, request.data)
+                self._refuse([text for text in [pod_patch_refusal(current, request.data)] if text])
             if request.resource == CLAIM and "spec" in request.data:
                 raise KubernetesError(status=422, reason="Invalid", message="spec: field is immutable")
             request.data.setdefault("metadata", {})["resourceVersion"] = str(self.counter)
@@ -141,23 +187,6 @@ class _Emulator(KubernetesEmulator):
             raise KubernetesError(
                 status=409, reason="Conflict", message="the claim is in use"
             )  # its finalizer holds it
-
-
-def check_pod_patch(current: Row, patch: Row) -> None:
-    """What may change in a pod that is there: gates go, and selectors grow while a gate holds it."""
-    spec, wanted = current["spec"], patch.get("spec") or {}
-    for field in wanted:
-        if field not in ("schedulingGates", "nodeSelector"):
-            raise KubernetesError(status=422, reason="Invalid", message=f"spec.{field}: field is immutable")
-    gates = {gate["name"] for gate in spec.get("schedulingGates") or ()}
-    if "schedulingGates" in wanted and not {gate["name"] for gate in wanted["schedulingGates"] or ()} <= gates:
-        raise KubernetesError(status=422, reason="Invalid", message="spec.schedulingGates: only deletion is allowed")
-    known = spec.get("nodeSelector") or {}
-    for key, value in (wanted.get("nodeSelector") or {}).items():
-        if not gates or known.get(key, value) != value:
-            raise KubernetesError(
-                status=422, reason="Invalid", message="spec.nodeSelector: only additions, while gated"
-            )
 
 
 class _ImpatientServer(aiohttp.test_utils.RawTestServer):
@@ -272,6 +301,11 @@ class ApiServer:
     def run(self, act: Any) -> Any:
         """Run a coroutine in the loop of the server."""
         return self._do(act)
+
+    @property
+    def calls(self) -> set[Call]:
+        """Every call by a client."""
+        return set(self.kmock.calls)
 
     @property
     def writes(self) -> list[tuple[str, str, Any]]:
