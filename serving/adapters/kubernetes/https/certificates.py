@@ -102,8 +102,8 @@ class CertificateKeeper:
         self._used: Certificates | None = None
 
     def refresh(self, now: dt.datetime) -> Certificates:
-        """Read, renew, store, use, and then have the API server trust it. Raises InterfereError; what was in use stays
-        in use, and what could be stored is in use even where the configuration to write the CA into is not there."""
+        """Read, renew, store, have the API server trust it, use. Raises InterfereError; what was in use stays in use.
+        What could be stored is used even where the configuration to write the CA into is not there."""
         for _ in range(TRIES):
             row = self._read()
             known = _certificates(row)
@@ -116,17 +116,28 @@ class CertificateKeeper:
                 continue
         else:
             raise ConflictError("the certificates are written by others", value=self._name, remedy="tried again later")
+        untrusted = self._try_to_trust(current)  # before it is in use: no handshake is refused meanwhile
         if current != self._used:
             load_into(self.context, current)
             self._used = current
             _log.info("the webhook uses a new certificate")
+        if untrusted is not None:
+            raise untrusted
+        return current
+
+    def _try_to_trust(self, certificates: Certificates) -> InterfereError | None:
+        """Write the CA into the webhook configuration; the error where it cannot be."""
+        last: InterfereError | None = None
         for _ in range(TRIES):
             try:
-                self._trust(current)
-                break
-            except ConflictError:  # another replica, or an administrator
-                continue
-        return current
+                self._trust(certificates)
+            except ConflictError as error:  # another replica, or an administrator
+                last = error
+            except InterfereError as error:
+                return error
+            else:
+                return None
+        return last
 
     @property
     def ready(self) -> bool:
