@@ -32,7 +32,19 @@ LEASE = kmock.resource("coordination.k8s.io", "v1", "leases")
 WEBHOOK = kmock.resource("admissionregistration.k8s.io", "v1", "mutatingwebhookconfigurations")
 NAMESPACE = kmock.resource("", "v1", "namespaces")
 CLASS = kmock.resource("resource.k8s.io", "v1", "deviceclasses")
-KINDS = (POD, NODE, EVENT, SECRET, SLICE, CLAIM, LEASE, WEBHOOK, NAMESPACE, CLASS)
+NAMES = {  # kind, singular, short names, whether it belongs to a namespace
+    POD: ("Pod", "pod", ["po"], True),
+    NODE: ("Node", "node", ["no"], False),
+    EVENT: ("Event", "event", ["ev"], True),
+    SECRET: ("Secret", "secret", [], True),
+    NAMESPACE: ("Namespace", "namespace", ["ns"], False),
+    SLICE: ("ResourceSlice", "resourceslice", [], False),
+    CLAIM: ("ResourceClaim", "resourceclaim", [], True),
+    CLASS: ("DeviceClass", "deviceclass", [], False),
+    LEASE: ("Lease", "lease", [], True),
+    WEBHOOK: ("MutatingWebhookConfiguration", "mutatingwebhookconfiguration", [], False),
+}
+ALL_VERBS = ["create", "delete", "get", "list", "patch", "update", "watch"]
 Row = dict[str, Any]
 _WRITES = (kmock.action.CREATE, kmock.action.UPDATE, kmock.action.DELETE)
 _VERBS = {kmock.action.LIST: "list", kmock.action.WATCH: "watch", kmock.action.FETCH: "get"}
@@ -48,6 +60,14 @@ class Call(NamedTuple):
     name: str
 
 
+def _field(row: Row, path: str) -> str:
+    """A field that a selector names; a pod without a phase is pending."""
+    value: Any = row
+    for part in path.split("."):
+        value = (value or {}).get(part)
+    return str(value or ("Pending" if path == "status.phase" else ""))
+
+
 def _typed(request: Any) -> tuple[str, str]:
     """The resource, and its group and version as an object writes them."""
     group, version = request.resource.group, request.resource.version
@@ -59,8 +79,8 @@ class _Emulator(KubernetesEmulator):
 
     def __attrs_post_init__(self) -> None:
         super().__attrs_post_init__()
-        for kind in KINDS:
-            self.resources[kind] = {}
+        for resource in NAMES:
+            self.resources[resource] = {}
         self.counter, self.writes, self.turn = 1000, [], asyncio.Lock()
         self.calls: set[Call] = set()
         self.page = 0  # objects in a page of a list at most, whatever limit is asked for; 0: as asked for
@@ -73,6 +93,8 @@ class _Emulator(KubernetesEmulator):
             status = self.fault(request)
             if status is not None:
                 raise KubernetesError(status=status, reason="Fault", message="a fault of the test")
+            if request.action is kmock.action.LIST and request.resource.plural is None:
+                return self._discovered(request)
             if request.action is kmock.action.LIST:
                 return self._listed(request)
             if request.method is kmock.method.PUT and request.name is not None:
@@ -89,7 +111,7 @@ class _Emulator(KubernetesEmulator):
 
     def _record(self, request: Any) -> None:
         verb = "update" if request.method is kmock.method.PUT else _VERBS.get(request.action)
-        if request.resource is not None and verb is not None:
+        if request.resource is not None and request.resource.plural and verb is not None:
             self.calls.add(Call(verb, request.resource.group, request.resource.plural, request.name or ""))
 
     async def _written(self, request: Any) -> Any:
@@ -139,8 +161,9 @@ class _Emulator(KubernetesEmulator):
             for (kind, namespace, _), each in self.objects.items()
             if kind == request.resource and not each.deleted and request.namespace in (None, namespace)
         ]
-        if request.params.get("fieldSelector") == "status.phase=Pending":
-            rows = [row for row in rows if (row.get("status") or {}).get("phase", "Pending") == "Pending"]
+        for term in filter(None, request.params.get("fieldSelector", "").split(",")):
+            path, _, value = term.partition("=")
+            rows = [row for row in rows if _field(row, path) == value.removeprefix("=")]
         metadata = {"resourceVersion": str(self.counter)}
         token = request.params.get("continue")
         if token and self.expired_tokens:
@@ -150,7 +173,27 @@ class _Emulator(KubernetesEmulator):
         if limit and begin + limit < len(rows):
             metadata |= {"continue": str(begin + limit)}
         rows = rows[begin : begin + limit] if limit else rows
-        return aiohttp.web.json_response({"metadata": metadata, "items": rows})
+        _, version = _typed(request)
+        document = {"apiVersion": version, "kind": f"{NAMES[request.resource][0]}List", "metadata": metadata}
+        return aiohttp.web.json_response(document | {"items": rows})
+
+    def _discovered(self, request: Any) -> Any:
+        """The resources of one group and version, as kubectl asks for them."""
+        _, version = _typed(request)
+        rows = [
+            {
+                "name": each.plural,
+                "kind": kind,
+                "singularName": singular,
+                "shortNames": short_names,
+                "verbs": ALL_VERBS,
+                "namespaced": namespaced,
+            }
+            for each, (kind, singular, short_names, namespaced) in NAMES.items()
+            if (each.group, each.version) == (request.resource.group, request.resource.version)
+        ]
+        document = {"apiVersion": "v1", "kind": "APIResourceList", "groupVersion": version, "resources": rows}
+        return aiohttp.web.json_response(document)
 
     def _refuse(self, reasons: list[str]) -> None:
         if reasons:
@@ -163,6 +206,8 @@ class _Emulator(KubernetesEmulator):
             metadata = request.data.setdefault("metadata", {})
             metadata |= {"uid": f"u{self.counter}", "resourceVersion": str(self.counter)}
             metadata |= {"creationTimestamp": timestamp(time.time())[:19] + "Z"}
+            _, version = _typed(request)
+            request.data.update(apiVersion=version, kind=NAMES[request.resource][0])
             if request.namespace:
                 metadata["namespace"] = request.namespace
             return
@@ -258,6 +303,8 @@ class ApiServer:
         async with self.kmock.turn:
             self.kmock.counter += 1
             metadata = row["metadata"]
+            group = f"{kind.group}/{kind.version}" if kind.group else kind.version
+            row |= {"apiVersion": group, "kind": NAMES[kind][0]}
             metadata.setdefault("uid", f"u{self.kmock.counter}")
             metadata.setdefault("creationTimestamp", timestamp(time.time())[:19] + "Z")
             metadata["resourceVersion"] = str(self.kmock.counter)
