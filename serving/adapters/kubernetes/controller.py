@@ -23,7 +23,8 @@ from serving.adapters.kubernetes.https.server import Answer, HttpServer, Request
 from serving.adapters.kubernetes.metrics import ControllerMetrics
 from serving.adapters.kubernetes.observations.journal import Journal
 from serving.adapters.kubernetes.observations.marks import MAX_BODY, MarkStore
-from serving.adapters.kubernetes.observations.reporter import Reporter
+from serving.adapters.kubernetes.observations.prometheus_marks import READ_EVERY_S, read_by
+from serving.adapters.kubernetes.observations.reporter import CombinedMarks, Reporter
 from serving.adapters.kubernetes.releasing import release_pods
 from serving.adapters.kubernetes.settings import KubernetesSettings, Mode
 
@@ -41,7 +42,9 @@ class Controller:
         self.cluster = Cluster(api, PATHS, self.stop)
         holder = f"{socket.gethostname()}_{os.getpid()}_{os.urandom(4).hex()}"
         self._lease = Lease(api, settings.namespace, LEASE_NAME, holder, settings.lease_s)
-        reporter = Reporter(settings, self.marks, Journal(settings.journal))
+        self._prometheus = read_by(settings) if settings.prometheus else None
+        source = CombinedMarks([self.marks, *filter(None, [self._prometheus])])
+        reporter = Reporter(settings, source, Journal(settings.journal))
         self.advisor = Advisor(
             settings,
             api,
@@ -57,6 +60,8 @@ class Controller:
         """Run until `stop` is set; give the lease back at the end."""
         self.cluster.start()
         threads = [self._every("lease", self._settings.lease_s / 6, self._hold_lease)]
+        if self._prometheus is not None:
+            self._every("prometheus", READ_EVERY_S, self._prometheus.refresh)
         if self._settings.mode is Mode.GATE:
             threads.append(self._every("release", RELEASE_EVERY_S, self._release))
             self._check_device_class()

@@ -56,6 +56,9 @@ class KubernetesSettings:
     lease_s: float = 15.0  # as kube-scheduler's leaderElection.leaseDuration
     report_every_s: float = 60.0  # a longer co-location is reported in parts
     least_window_s: float = 5.0  # shortest time between two marks from which steps are counted
+    prometheus: str = ""  # address of a Prometheus that counts the steps of pods; empty: sidecars alone
+    progress: str = ""  # a counter of steps there (a selector), or an expression of steps per second
+    prometheus_token_file: Path | None = None  # holds a bearer token
     journal: Path | None = None  # JSON lines of decisions and measurements, which `report` sums up
     metrics_port: int = 0  # 0: none
 
@@ -79,6 +82,10 @@ class KubernetesSettings:
         if not 1 <= self.seats <= MAX_SEATS:
             what = f"must be a whole number from 1 to {MAX_SEATS}"
             bad.append(Violation(field="seats", what=what, value=repr(self.seats), remedy="leave it out for two"))
+        if bool(self.prometheus) != bool(self.progress):
+            remedy = "set both: where the counter is, and which it is"
+            values = f"prometheus {self.prometheus!r}, progress {self.progress!r}"
+            bad.append(Violation(field="prometheus", what="needs progress", value=values, remedy=remedy))
         if not bad and self.interval_s > self.window_s / 4:
             remedy = "look more often, or gate for longer"
             what = "must be at most a quarter of window_s"
@@ -141,7 +148,7 @@ def _value(name: str, value: object, bad: list[Violation]) -> object:
     elif name == "device_types":
         if not isinstance(value, dict) or not all(isinstance(each, str) for each in value.values()):
             what, remedy = "must map names to names", '"NVIDIA-A100-SXM4-80GB" = "a100"'
-    elif name == "journal":
+    elif name in ("journal", "prometheus_token_file"):
         return Path(str(value))
     elif kind is str and not isinstance(value, str):
         what, remedy = "must be text", "put it in quotes"

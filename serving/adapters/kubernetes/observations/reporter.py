@@ -1,6 +1,6 @@
 """Reports to the policy server what pods measured and how decisions ended; the ids make it safe to report twice.
 
-Steps come from a `MarkSource`: the sidecars' marks, or any other watcher of running jobs.
+Steps come from `MarkSource`s: the sidecars' marks, a Prometheus, or any other watcher of running jobs.
 """
 
 import math
@@ -25,6 +25,24 @@ class MarkSource(Protocol):
 
     def marks(self, stay: Stay, now_s: float) -> Sequence[Mark]:
         """Recent marks of a stay, oldest first; none where nothing is known."""
+
+    def complete_until_s(self, now_s: float) -> float:
+        """The time up to which all marks are there: a window that ends later is not measured yet."""
+
+
+class CombinedMarks:
+    """Of each stay the marks of the first source that has any. Implements MarkSource."""
+
+    def __init__(self, sources: Sequence[MarkSource]) -> None:
+        self._sources = sources
+
+    def marks(self, stay: Stay, now_s: float) -> Sequence[Mark]:
+        """As `MarkSource.marks`."""
+        return next(filter(None, (source.marks(stay, now_s) for source in self._sources)), ())
+
+    def complete_until_s(self, now_s: float) -> float:
+        """As `MarkSource.complete_until_s`."""
+        return min(source.complete_until_s(now_s) for source in self._sources)
 
 
 class Reporter:
@@ -65,8 +83,9 @@ class Reporter:
         }
         outcomes = {each.observation_id: each for each in self._outcomes(now_s)}
         observations: list[Observation] = []
+        complete_until_s = self._source.complete_until_s(now_s)
         for name, window in windows.items():
-            if name not in self._reported:
+            if name not in self._reported and window.end_s <= complete_until_s:
                 company_marks = [mark for each in window.company for mark in self._source.marks(each, now_s)]
                 marks = self._source.marks(window.stay, now_s)
                 measured = progress(window, marks, company_marks, self._settings)
