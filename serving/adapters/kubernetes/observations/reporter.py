@@ -14,6 +14,7 @@ from interfere.records import JobProfile, Observation, Outcome, OutcomeKind, Pro
 from serving.adapters.kubernetes import names
 from serving.adapters.kubernetes.api_server.changes import RejectedChange
 from serving.adapters.kubernetes.observations.journal import Journal
+from serving.adapters.kubernetes.observations.predicted import predicted_slowdowns
 from serving.adapters.kubernetes.observations.stays import Stay, Stays, colocation_windows, progress
 from serving.adapters.kubernetes.records import ClusterState, Pod, PodState
 from serving.adapters.kubernetes.settings import KubernetesSettings
@@ -96,12 +97,13 @@ class Reporter:
         self._journal_stays()
         results = Counter[str]()
         if observations:
+            measured_windows = [each for each in observations if isinstance(each, Progress)]
+            predicted = predicted_slowdowns(client, measured_windows) if self._journal.is_kept else {}
             for answer in client.observe(observations):
                 results[answer.result.value] += 1
                 self._reported.add(answer.observation_id)
-            measured_windows = [each for each in observations if isinstance(each, Progress)]
             for each in measured_windows:
-                self._journal_progress(each)
+                self._journal_progress(each, predicted.get(each.observation_id))
             self._register_profiles(client, [each for each in measured_windows if not each.company])
         self._reported &= {*windows, *outcomes}
         present = {pod.uid for pod in self._pods} | {stay.pod.uid for stay in self._stays.all()}
@@ -148,7 +150,7 @@ class Reporter:
                 pod = stay.pod
                 self._journal.write(kind="bound", at_s=stay.start_s, pod=pod.key, uid=pod.uid, device=stay.gpu.id)
 
-    def _journal_progress(self, window: Progress) -> None:
+    def _journal_progress(self, window: Progress, predicted: float | None) -> None:
         self._journal.write(
             kind="window",
             at_s=window.end_s,
@@ -157,6 +159,7 @@ class Reporter:
             device_type=window.device_type,
             company=list(window.company),
             step_time_s=(window.end_s - window.start_s) / window.steps,
+            predicted_slowdown=predicted,
         )
 
     def _register_profiles(self, client: PolicyClient, solo_windows: Sequence[Progress]) -> None:
