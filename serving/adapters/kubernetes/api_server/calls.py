@@ -2,7 +2,7 @@
 
 The client's typed models are left out: reading a thousand pods into them takes seconds. Writes are bounded by a token
 bucket. Errors are of this project: UnavailableError where the API server is away, ConflictError where an object has
-changed or exists already, NotFoundError, UnfitError where a right is missing.
+changed or exists already, NotFoundError, UnfitError where a right is missing or the server fails at one object.
 """
 
 import contextlib
@@ -194,8 +194,10 @@ def _error(error: ApiException, method: str, path: str) -> InterfereError:
         return ConflictError("the object exists or has changed", value=where, remedy="none needed: it is read again")
     if error.status == 410:
         return UnavailableError("the resourceVersion is too old", value=where, remedy="none needed: it is listed anew")
-    if error.status in (401, 403):
-        return UnfitError("the API server forbids it", value=f"{where}: {body}", remedy="check the ClusterRole")
+    if error.status in (401, 403, 500):  # 500: mostly an admission webhook of somebody else that is away
+        what = "the API server fails at it" if error.status == 500 else "the API server forbids it"
+        remedy = "see its message" if error.status == 500 else "check the ClusterRole"
+        return UnfitError(what, value=f"{where}: {body}", remedy=remedy)
     if error.status in (400, 422):
         return InvalidInputError("the API server refuses it", value=f"{where}: {body}", remedy="see its message")
     return UnavailableError(f"the API server answered {error.status}", value=f"{where}: {body}", remedy="tried again")

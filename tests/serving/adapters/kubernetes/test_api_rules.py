@@ -74,9 +74,13 @@ def test_a_claim_that_cannot_be_made_keeps_no_gate(api_server: ApiServer, api: C
 
 def test_a_pod_that_nobody_can_change_keeps_no_other_gated(api_server: ApiServer, api: ClusterApi) -> None:
     """As where an admission webhook for some pods is away, and its policy is to fail."""
-    for k in range(6):
+    for k in range(8):
         api_server.add(POD, pod(f"p{k}", source="hami"))
-    api_server.kmock.fault = lambda request: 500 if request.url.path.endswith("/p0") else None
+    failing = [f"p{k}" for k in range(5)]
+    api_server.kmock.fault = lambda request: 500 if request.url.path.rpartition("/")[2] in failing else None
+    assert release_overdue(api).rejected == 5
+    assert gated(api_server) == failing
+    api_server.kmock.fault = lambda request: 503 if request.url.path.endswith("/p0") else None  # a proxy before it
     assert release_overdue(api).rejected == 1
     assert gated(api_server) == ["p0"]
 

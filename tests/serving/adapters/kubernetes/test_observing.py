@@ -62,6 +62,10 @@ def test_no_spec_is_written_and_no_claim_made(api_server: ApiServer, controller:
     }
     assert kinds <= {"events", "pods", "leases"}
     assert api_server.rows(CLAIM) == []
+    wait_seen(replica, api_server)
+    replica.advisor.round()
+    left = sum(bool(row["spec"].get("schedulingGates")) for row in api_server.rows(POD))
+    assert f"gated_pods {left}" in replica.metrics.text(), "an administrator is told what waits"
 
 
 def test_the_report_compares_predicted_with_measured() -> None:

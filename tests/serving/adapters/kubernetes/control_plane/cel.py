@@ -1,6 +1,7 @@
 """CEL expressions as kube-scheduler and the API server evaluate them, by Google's implementation of the language."""
 
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Any
 
 from cel_expr_python import cel
@@ -11,15 +12,20 @@ DEVICE, OBJECT = "device", "object"  # the variable of a device selector, of a w
 def compile_error(expression: str, variable: str) -> str:
     """Why an expression is refused; empty for a good one."""
     try:
-        cel.NewEnv(variables={variable: cel.Type.DYN}).compile(expression)
+        _compiled(expression, variable)
     except RuntimeError as error:
         return str(error)
     return ""
 
 
+@lru_cache(maxsize=1024)
+def _compiled(expression: str, variable: str) -> Any:
+    return cel.NewEnv(variables={variable: cel.Type.DYN}).compile(expression)
+
+
 def evaluate(expression: str, variable: str, value: Any) -> bool:
     """The result. Raises ValueError for an error while it is evaluated, such as a key that is not there."""
-    result = cel.NewEnv(variables={variable: cel.Type.DYN}).compile(expression).eval(data={variable: value})
+    result = _compiled(expression, variable).eval(data={variable: value})
     if result.type() != cel.Type.BOOL:
         raise ValueError(str(result.value()))
     return bool(result.value())

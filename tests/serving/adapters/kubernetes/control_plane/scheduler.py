@@ -77,12 +77,12 @@ class StandInScheduler:
         domains = {row["spec"]["driver"] for row in slices}
         try:
             for spec in (row["spec"] for row in slices):
-                for device in spec["devices"]:
+                for device in spec["devices"] if self._admits(pod, spec["nodeName"]) else ():
                     key = spec["driver"], spec["pool"]["name"], device["name"]
                     if not _selected(exactly, spec["driver"], device, domains):
                         continue
                     amounts = _amounts(exactly, device, used.get(key, {}))
-                    if amounts is not None and self._admits(pod, spec["nodeName"]):
+                    if amounts is not None:
                         await self._allocate(pod, claim, key, spec["nodeName"], amounts)
                         return
         except ValueError as error:
