@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from interfere.data.tables import Table, read_table
-from interfere.data.traces import JobTrace, VirtualCluster, read_trace
+from interfere.data.traces import JobTrace, read_trace
 from interfere.errors import InvalidInputError
 from interfere.predict.residual import OnlineModel
 from interfere.sim.beliefs import MatrixPredictor, mean_beliefs, noisy_beliefs, true_beliefs
@@ -28,6 +28,7 @@ from interfere.sim.study import Study, study
 from interfere.sim.trace_worlds import TraceWorlds, days_spanned, has_ties, worlds_of
 from interfere.sim.truth import UNKNOWN_ALONE, TableTruth, TruthTable, assume_unknown, truth_of
 from interfere.sim.world import World
+from training.replay.clusters import given_clusters
 from training.replay.coverage import Coverage, coverage_of, require_coverage
 from training.replay.question import COUNTED_CAP, Question, check_options
 
@@ -154,25 +155,11 @@ def _worlds(question: Question, trace: JobTrace, truth: TruthTable) -> TraceWorl
     settings = question.resolved()
     assert settings.per_node is not None
     assert settings.checkpoint_s is not None
-    clusters: tuple[VirtualCluster, ...] = ()
-    if question.gpus is not None:
-        if trace.clusters:
-            raise InvalidInputError(
-                "the trace says which devices there are", value=f"--gpus {question.gpus}", remedy="leave --gpus out"
-            )
-        per_node = min(settings.per_node, question.gpus)
-        if question.gpus % per_node:
-            raise InvalidInputError(
-                "devices do not fill their nodes",
-                value=f"--gpus {question.gpus} --per-node {per_node}",
-                remedy="give a multiple",
-            )
-        clusters = (VirtualCluster(vc="all", nodes=question.gpus // per_node, gpus_per_node=per_node),)
     return worlds_of(
         trace,
         device_type=truth.device_type,
         mode=truth.mode,
-        clusters=clusters,
+        clusters=given_clusters(trace, question.gpus, settings.per_node),
         checkpoint_s=settings.checkpoint_s,
         tie_seed=question.seed if question.shuffle_ties else None,
     )

@@ -2,8 +2,9 @@
 
 A pair is worth how much its measurement lowers the expected squared error of all pairs' speeds, and a pair that some
 likely matching would choose counts more than one that no matching would: the first because predictions are asked for
-every pair, the second because an error there changes a decision. (Expected reduction of a weighted trace of the
-covariance: A-optimal design, Atkinson, Donev & Tobias 2007, "Optimum Experimental Designs".)
+every pair, the second because an error there changes a decision. Where it is known how much each pair counts, as the
+GPU hours of a trace tell, these weights stand in for both. (Expected reduction of a weighted trace of the covariance:
+A-optimal design, Atkinson, Donev & Tobias 2007, "Optimum Experimental Designs".)
 """
 
 from collections.abc import Collection
@@ -30,20 +31,31 @@ class Suggestion:
     pair: UnorderedPair
     error_now: float  # expected absolute error of its own two speeds
     gain: float  # by which the expected error of all pairs' speeds falls, as a share of what it is now
-    chosen: float  # share of likely matchings in which these two share a device
+    chosen: float  # share of likely matchings in which these two share a device; NaN with weights of the caller
 
 
 def suggest_pairs(
-    belief: PairBelief, measured: Collection[frozenset[str]], count: int, *, seed: int = 0
+    belief: PairBelief,
+    measured: Collection[frozenset[str]],
+    count: int,
+    *,
+    seed: int = 0,
+    weights: Floats | None = None,
 ) -> list[Suggestion]:
     """The `count` pairs to measure next, best first, each chosen as if those before it had been measured.
 
-    `measured`: unordered pairs that need no further measurement. Fewer are returned where fewer are left.
+    `measured`: unordered pairs that need no further measurement. Fewer are returned where fewer are left. `weights`:
+    float64[n, n], how much an error of each ordered pair's speed counts; None: by how often a likely matching would
+    choose the pair.
     """
     n = len(belief.names)
-    chosen = matching_frequency(belief, np.random.default_rng(seed))
+    if weights is None:
+        chosen = matching_frequency(belief, np.random.default_rng(seed))
+        weights = 1.0 + CHOSEN_WEIGHT * chosen
+    else:
+        chosen = np.full((n, n), np.nan)
     speed = np.exp(-belief.mean)
-    weight = speed**2 * (1.0 + CHOSEN_WEIGHT * chosen.ravel())
+    weight = speed**2 * weights.ravel()
     names = belief.names
     left = [(i, j) for i in range(n) for j in range(i, n) if frozenset((names[i], names[j])) not in measured]
     suggestions: list[Suggestion] = []
