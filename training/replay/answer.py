@@ -1,8 +1,8 @@
 """Answers a question of `interfere replay`: reads a trace and a truth, replays schedulers, and returns their study."""
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from interfere.data.tables import Table, read_table
@@ -31,6 +31,7 @@ from interfere.sim.world import World
 from training.replay.clusters import given_clusters
 from training.replay.coverage import Coverage, coverage_of, require_coverage
 from training.replay.question import COUNTED_CAP, Question, check_options
+from training.replay.tuned_constants import tuned_here, tuned_note
 
 GUESTS_END_FIRST = "guests end first, where no job is preempted: a job joins one that is expected to end no earlier"
 
@@ -44,6 +45,7 @@ class Answer:
     study: Study
     notes: tuple[str, ...]  # truth, trace, predictions: what was clipped, filled, left out
     deadline_draws: tuple[DeadlineDraws, ...] = ()  # one a world; empty without deadlines
+    tuned: Mapping[str, str] = field(default_factory=dict)  # policy -> what of it was chosen on this very trace
 
 
 def answer_question(question: Question, *, report: Callable[[str], None] | None = None) -> Answer:
@@ -69,6 +71,9 @@ def answer_question(question: Question, *, report: Callable[[str], None] | None 
         require_coverage(coverage, truth, trace_worlds.worlds)
         question = replace(question, policies=_policies(question, coverage))
     note(coverage.note())
+    assert question.guest_may_stay is not None
+    tuned = tuned_here(trace_worlds.worlds, question.policies, guest_may_stay=question.guest_may_stay)
+    note(tuned_note(tuned))
     if question.unknown != UNKNOWN_ALONE:
         names = [job.workload for world in trace_worlds.worlds for job in world.jobs]
         truth = assume_unknown(truth, names, question.unknown)
@@ -112,7 +117,14 @@ def answer_question(question: Question, *, report: Callable[[str], None] | None 
         notes.append(f"draws with an offered load of 1 or more count nowhere: {', '.join(result.dropped)}")
     if result.interrupted:
         notes.insert(0, "interrupted: of the traces that every policy was replayed on by then")
-    return Answer(question=question, coverage=coverage, study=result, notes=tuple(notes), deadline_draws=deadline_draws)
+    return Answer(
+        question=question,
+        coverage=coverage,
+        study=result,
+        notes=tuple(notes),
+        deadline_draws=deadline_draws,
+        tuned=tuned,
+    )
 
 
 def _policies(question: Question, coverage: Coverage) -> tuple[str, ...]:

@@ -22,12 +22,14 @@ from interfere.predict.next_pairs.from_table import log_predictions
 from interfere.predict.online.prior import ResidualPrior, default_prior, read_prior
 from interfere.predict.onnx import load_model
 from interfere.sim.beliefs import true_beliefs
+from interfere.sim.schedulers.names import GREEDY, MATCHING
 from interfere.sim.sweeps.tasks import Scenario
 from interfere.sim.trace_worlds import TraceWorlds, worlds_of
 from interfere.sim.truth import UNKNOWN_ALONE, UNKNOWN_MEDIAN, UNKNOWN_WORST, TruthTable, assume_unknown, truth_of
 from interfere.sim.world import HOUR_S, World
 from training.replay.clusters import given_clusters
 from training.replay.coverage import Coverage, coverage_of, require_coverage
+from training.replay.tuned_constants import tuned_here
 from training.whatif.question import CHECKPOINT_S, WhatIf
 
 MODEL_MODES = ("mps", "timeslice")  # of a model that was fitted on several, the first that it knows
@@ -79,8 +81,15 @@ def read_inputs(question: WhatIf) -> WhatIfInputs:
         tried=tried,
         prior=prior,
         left_out=trace_worlds.left_out,
-        notes=tuple(filter(None, (map_note, truth.note(), trace_worlds.note()))),
+        notes=tuple(filter(None, (map_note, truth.note(), trace_worlds.note(), _tuned_note(question, worlds)))),
     )
+
+
+def _tuned_note(question: WhatIf, worlds: Sequence[World]) -> str:
+    """Which constants were chosen on this very trace."""
+    shared = [f"{queue}+{sharing}" for queue in question.queue_names for sharing in (GREEDY, MATCHING)]
+    tuned = tuned_here(worlds, shared)
+    return f"not a held-out trace: chosen on it were {' and '.join(dict.fromkeys(tuned.values()))}" if tuned else ""
 
 
 def _mapped(trace: JobTrace, name_map: Path | None) -> tuple[JobTrace, str]:
