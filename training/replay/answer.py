@@ -234,6 +234,8 @@ def _maker(
         guest_ends_first=not question.guest_may_stay,
         whole_nodes=question.whole_nodes,
         slice_s=question.slice_s,
+        duration_error=question.duration_error,
+        seed=question.seed,
     )
 
     def make(name: str) -> Scheduler:

@@ -43,6 +43,7 @@ class Question:
     tie_draws: int | None = None
     checkpoint_s: float | None = None
     slice_s: float = 0.0
+    duration_error: float = 0.0
     guest_may_stay: bool | None = None
     most_shared_gpus: int | None = None
     shuffle_ties: bool = False
@@ -110,6 +111,12 @@ def check_options(question: Question) -> None:
             question.whole_nodes is not None,
             any(name.uses_whole_nodes for name in names),
             "a policy with an order, or slots",
+        ),
+        (
+            "--duration-error",
+            question.duration_error > 0,
+            any(name.knows_durations for name in names),
+            "a policy that is told durations (sjf, srtf, +easy, +drop, slots, policy...)",
         ),
         (
             "--checkpoint-s",

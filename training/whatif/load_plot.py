@@ -19,6 +19,7 @@ MAX_TICKS = 6
 SHIFT = 0.007  # of the assumed marks beside the measured ones, in load
 Scale = Callable[[float], float]  # a value -> its place in user units
 STYLE = """
+.plain tbody th { min-width: 140px; overflow-wrap: break-word; }
 .panels { display: grid; grid-template-columns: repeat(auto-fit, minmax(270px, 1fr)); gap: 10px 22px;
   margin: 10px 0 16px; }
 .panels figure { margin: 0; } .panels figcaption { font-size: 13px; }

@@ -98,7 +98,7 @@ def _by_load(answer: WhatIfAnswer) -> Html:
     for queue, gangs in kinds:
         by_load = {e.target_load: e for e in shown if (e.queue, e.gangs_share) == (queue, gangs)}
         cells = [wording.change_text(by_load[load].change) if load in by_load else DASH for load in [None, *loads]]
-        rows.append((f"{queue}, gangs too, assumed" if gangs else queue, *cells))
+        rows.append((f"{queue}, gangs (assumed)" if gangs else queue, *cells))
     head = ("queue", f"own ({answer.load:.2f})", *(f"{load:g}" for load in loads))
     return tag(
         "section",

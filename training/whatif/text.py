@@ -36,7 +36,7 @@ def effect_label(effect: Effect) -> str:
     """How jobs are placed, in words."""
     words = [effect.sharing]
     if effect.gangs_share:
-        words.append("gangs too, assumed")
+        words.append("gangs (assumed)")
     if math.isfinite(effect.max_slowdown):
         words.append(f"cap {effect.max_slowdown:g}")
     if effect.is_other_scenario:
@@ -87,7 +87,7 @@ def _by_load(answer: WhatIfAnswer) -> list[Table]:
             if (effect.queue, effect.gangs_share, effect.sharing) == (queue, gangs, GREEDY)
         }
         cells = [found.get(load) for load in loads]
-        label = f"{queue}, gangs too, assumed" if gangs else queue
+        label = f"{queue}, gangs (assumed)" if gangs else queue
         table.add_row(label, *("" if cell is None else f"{100 * cell.mean:+.1f}" for cell in cells))
     return [table]
 

@@ -17,9 +17,16 @@ SCENARIOS = {
 
 def coverage_text(answer: WhatIfAnswer) -> str:
     """How much of the trace the slowdowns cover: what a reader must know before any gain."""
-    text = answer.coverage.note()
+    coverage = answer.coverage
+    source = "The model predicts slowdowns of" if answer.is_predicted else "Measured slowdowns cover"
+    text = f"{source} {coverage.job_share:.1%} of the jobs and {coverage.gpu_h_share:.1%} of the GPU hours"
+    if coverage.has_gangs:
+        share = coverage.known_gang_gpu_h / coverage.known_gpu_h
+        text += (
+            f"; {share:.1%} of these hours are of jobs on several GPUs, which no table measured in pairs: they share "
+            "only where a line says so"
+        )
     if answer.is_predicted:
-        text = text.replace("truth covers", "the model predicts slowdowns of", 1)
         text = f"{text}; nothing of it is measured: every figure below is as good as these predictions"
     left_out = ", ".join(f"{count:,} {reason}" for reason, count in answer.left_out)
     return f"{text}; jobs left out of all this: {left_out}" if left_out else text

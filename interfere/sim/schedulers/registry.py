@@ -9,7 +9,7 @@ from interfere.records.cluster import DEFAULT_MIN_JOINT_THROUGHPUT, DEFAULT_RISK
 from interfere.sim.beliefs import Profiles
 from interfere.sim.cluster import Scheduler
 from interfere.sim.schedulers.deadline_planner import DeadlinePlanner
-from interfere.sim.schedulers.duration_estimates import Estimate, History, Oracle
+from interfere.sim.schedulers.duration_estimates import Estimate, History, NoisyDurations, Oracle
 from interfere.sim.schedulers.greedy_sharing import GreedySharing
 from interfere.sim.schedulers.names import GREEDY, MATCHING, POLICY, POLICY_DEADLINES, SLOTS, ParsedName, parse_name
 from interfere.sim.schedulers.orders import EarliestDeadline, Fifo, LeastAttained, LeastLaxity, Order, ShortestFirst
@@ -33,6 +33,8 @@ class SchedulerSettings:
     guest_ends_first: bool = False  # only where no job is preempted: a preemptive scheduler gets devices back anyway
     whole_nodes: bool = True  # a job waits for as few nodes as it can do with; else it takes any free devices
     slice_s: float = 0.0  # a queue decides about sharing at most this often
+    duration_error: float = 0.0  # standard error of log run time, of schedulers that are told run times
+    seed: int = 0  # of these errors
     risk: float = DEFAULT_RISK  # of the server: probability with which a slowdown may pass its cap
 
 
@@ -45,10 +47,10 @@ def make_scheduler(name: str, settings: SchedulerSettings) -> Scheduler:
         return _policy(parsed, settings)
     if parsed.is_preemptive:
         settings = replace(settings, guest_ends_first=False)
-    estimate: Estimate = Oracle() if parsed.is_oracle else History()
+    estimate = _told_durations(settings) if parsed.knows_durations else History()
     sharing = _sharing(parsed, settings, estimate)
     if parsed.head == SLOTS:
-        return SlotAdmission(sharing=sharing, whole_nodes=settings.whole_nodes)
+        return SlotAdmission(sharing=sharing, whole_nodes=settings.whole_nodes, estimate=estimate)
     order = _order(parsed.head, estimate)
     if parsed.is_preemptive:
         return PreemptiveScheduler(
@@ -69,11 +71,16 @@ def make_scheduler(name: str, settings: SchedulerSettings) -> Scheduler:
     )
 
 
+def _told_durations(settings: SchedulerSettings) -> Estimate:
+    """Run times as a scheduler is told them: exact, or with an error."""
+    return NoisyDurations(settings.duration_error, settings.seed) if settings.duration_error else Oracle()
+
+
 def _policy(parsed: ParsedName, settings: SchedulerSettings) -> Scheduler:
-    planner = _server_planner(settings, Oracle())
+    planner = _server_planner(settings, _told_durations(settings))
     share = bool(parsed.sharing)
     if parsed.head == POLICY:
-        return PlannedScheduler(planner=planner, order=ShortestFirst(), share=share)
+        return PlannedScheduler(planner=planner, order=ShortestFirst(estimate=planner.estimate), share=share)
     planner.objective = ObjectiveKind.DEADLINE_MISSES
     return DeadlinePlanner(planner=planner, share=share, promise=parsed.head == POLICY_DEADLINES)
 

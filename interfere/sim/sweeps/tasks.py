@@ -11,7 +11,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from interfere import __version__
-from interfere.errors import InvalidInputError
 from interfere.sim.beliefs import MatrixPredictor
 from interfere.sim.replay import Replayed, replay
 from interfere.sim.schedulers.registry import SchedulerSettings, make_scheduler
@@ -19,8 +18,6 @@ from interfere.sim.score import Score, score
 from interfere.sim.study_runs import draw_trace
 from interfere.sim.truth import TableTruth, TruthTable
 from interfere.sim.world import DAY_S, World
-
-SEATS = 2  # jobs that may share a device in the simulator
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,13 +61,6 @@ class SweepTask:
     draw: int = 0  # 0: the recorded days; else the number of the redraw
     max_slowdown: float = math.inf  # cap on predicted slowdowns of jobs that share
     scenario: int = 0  # index in `SweepInputs.scenarios`
-    seats: int = SEATS
-
-    def __post_init__(self) -> None:
-        if self.seats != SEATS:
-            raise InvalidInputError(
-                "a replay lets two jobs share a device", value=f"seats {self.seats}", remedy=f"give {SEATS}"
-            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -116,11 +116,6 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
         run_sweep(inputs(0), [SweepTask(policy="fifo+easy")], folder=tmp_path / "file" / "below")
 
 
-def test_more_seats_than_the_simulator_has_are_refused() -> None:
-    with pytest.raises(InvalidInputError, match="two jobs share"):
-        SweepTask(policy="fifo+easy", seats=3)
-
-
 INTERRUPTED = """
 import sys
 from pathlib import Path

@@ -150,7 +150,7 @@ def test_gangs_have_a_line_of_their_own(small: Table, small_folder: Path, tmp_pa
     assert answer.coverage.has_gangs
     own = [e for e in answer.effects if e.target_load is None and e.sharing == "greedy"]
     assert {e.gangs_share for e in own} == {False, True}
-    assert "gangs too, assumed" in whatif_page(answer)
+    assert "gangs (assumed)" in whatif_page(answer)
 
 
 def test_the_predictions_of_a_model_are_never_called_measured(small: Table, tmp_path: Path) -> None:
@@ -158,7 +158,7 @@ def test_the_predictions_of_a_model_are_never_called_measured(small: Table, tmp_
     answer = answer_whatif(quick(site, tmp_path, table=None, model=Path("cpu")))
     page = whatif_page(answer)
     assert "nothing of it is measured" in page
-    assert "truth covers" not in page
+    assert "Measured slowdowns cover" not in page
     assert answer.missing.unmeasured_share == pytest.approx(1.0)
     assert len(answer.missing.pairs) == 5
 
