@@ -126,6 +126,30 @@ class LevelKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     LEVEL_KIND_COST: _ClassVar[LevelKind]
     LEVEL_KIND_MAX_COST: _ClassVar[LevelKind]
 
+class ModeSource(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    MODE_SOURCE_UNSPECIFIED: _ClassVar[ModeSource]
+    MODE_SOURCE_MEASURED: _ClassVar[ModeSource]
+    MODE_SOURCE_PREDICTED: _ClassVar[ModeSource]
+    MODE_SOURCE_DERIVED: _ClassVar[ModeSource]
+    MODE_SOURCE_ABSTAINED: _ClassVar[ModeSource]
+
+class ModeReasonKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    MODE_REASON_KIND_UNSPECIFIED: _ClassVar[ModeReasonKind]
+    MODE_REASON_KIND_HIGHEST_THROUGHPUT: _ClassVar[ModeReasonKind]
+    MODE_REASON_KIND_ONLY_KNOWN_MODE: _ClassVar[ModeReasonKind]
+    MODE_REASON_KIND_SHARING_LOSES: _ClassVar[ModeReasonKind]
+    MODE_REASON_KIND_TARGETS_EXCLUDE_MODES: _ClassVar[ModeReasonKind]
+    MODE_REASON_KIND_DOES_NOT_FIT: _ClassVar[ModeReasonKind]
+    MODE_REASON_KIND_NOTHING_KNOWN: _ClassVar[ModeReasonKind]
+
+class ModeMeasurementKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    MODE_MEASUREMENT_KIND_UNSPECIFIED: _ClassVar[ModeMeasurementKind]
+    MODE_MEASUREMENT_KIND_TOGETHER: _ClassVar[ModeMeasurementKind]
+    MODE_MEASUREMENT_KIND_ALONE: _ClassVar[ModeMeasurementKind]
+
 class OutcomeKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     OUTCOME_KIND_UNSPECIFIED: _ClassVar[OutcomeKind]
@@ -225,6 +249,21 @@ LEVEL_KIND_UNSPECIFIED: LevelKind
 LEVEL_KIND_WAITING_WEIGHT: LevelKind
 LEVEL_KIND_COST: LevelKind
 LEVEL_KIND_MAX_COST: LevelKind
+MODE_SOURCE_UNSPECIFIED: ModeSource
+MODE_SOURCE_MEASURED: ModeSource
+MODE_SOURCE_PREDICTED: ModeSource
+MODE_SOURCE_DERIVED: ModeSource
+MODE_SOURCE_ABSTAINED: ModeSource
+MODE_REASON_KIND_UNSPECIFIED: ModeReasonKind
+MODE_REASON_KIND_HIGHEST_THROUGHPUT: ModeReasonKind
+MODE_REASON_KIND_ONLY_KNOWN_MODE: ModeReasonKind
+MODE_REASON_KIND_SHARING_LOSES: ModeReasonKind
+MODE_REASON_KIND_TARGETS_EXCLUDE_MODES: ModeReasonKind
+MODE_REASON_KIND_DOES_NOT_FIT: ModeReasonKind
+MODE_REASON_KIND_NOTHING_KNOWN: ModeReasonKind
+MODE_MEASUREMENT_KIND_UNSPECIFIED: ModeMeasurementKind
+MODE_MEASUREMENT_KIND_TOGETHER: ModeMeasurementKind
+MODE_MEASUREMENT_KIND_ALONE: ModeMeasurementKind
 OUTCOME_KIND_UNSPECIFIED: OutcomeKind
 OUTCOME_KIND_APPLIED: OutcomeKind
 OUTCOME_KIND_LOST_RACE: OutcomeKind
@@ -1042,6 +1081,124 @@ class RankPlacementsResponse(_message.Message):
     rankings: _containers.RepeatedCompositeFieldContainer[Ranking]
     model_version: str
     def __init__(self, rankings: _Optional[_Iterable[_Union[Ranking, _Mapping]]] = ..., model_version: _Optional[str] = ...) -> None: ...
+
+class ModeJob(_message.Message):
+    __slots__ = ("job", "latency_target_s")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    LATENCY_TARGET_S_FIELD_NUMBER: _ClassVar[int]
+    job: JobRef
+    latency_target_s: float
+    def __init__(self, job: _Optional[_Union[JobRef, _Mapping]] = ..., latency_target_s: _Optional[float] = ...) -> None: ...
+
+class AdviseModeRequest(_message.Message):
+    __slots__ = ("jobs", "device_type", "device_memory_bytes", "allow_extrapolation", "risk")
+    JOBS_FIELD_NUMBER: _ClassVar[int]
+    DEVICE_TYPE_FIELD_NUMBER: _ClassVar[int]
+    DEVICE_MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
+    ALLOW_EXTRAPOLATION_FIELD_NUMBER: _ClassVar[int]
+    RISK_FIELD_NUMBER: _ClassVar[int]
+    jobs: _containers.RepeatedCompositeFieldContainer[ModeJob]
+    device_type: str
+    device_memory_bytes: float
+    allow_extrapolation: bool
+    risk: float
+    def __init__(self, jobs: _Optional[_Iterable[_Union[ModeJob, _Mapping]]] = ..., device_type: _Optional[str] = ..., device_memory_bytes: _Optional[float] = ..., allow_extrapolation: _Optional[bool] = ..., risk: _Optional[float] = ...) -> None: ...
+
+class ModeMeasurement(_message.Message):
+    __slots__ = ("kind", "workloads", "device_type", "mode", "expected_gain")
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    WORKLOADS_FIELD_NUMBER: _ClassVar[int]
+    DEVICE_TYPE_FIELD_NUMBER: _ClassVar[int]
+    MODE_FIELD_NUMBER: _ClassVar[int]
+    EXPECTED_GAIN_FIELD_NUMBER: _ClassVar[int]
+    kind: ModeMeasurementKind
+    workloads: _containers.RepeatedScalarFieldContainer[str]
+    device_type: str
+    mode: SharingMode
+    expected_gain: float
+    def __init__(self, kind: _Optional[_Union[ModeMeasurementKind, str]] = ..., workloads: _Optional[_Iterable[str]] = ..., device_type: _Optional[str] = ..., mode: _Optional[_Union[SharingMode, str]] = ..., expected_gain: _Optional[float] = ...) -> None: ...
+
+class JobUnderMode(_message.Message):
+    __slots__ = ("workload", "slowdown", "lower", "upper", "source", "miss_probability", "slice_type", "reason")
+    WORKLOAD_FIELD_NUMBER: _ClassVar[int]
+    SLOWDOWN_FIELD_NUMBER: _ClassVar[int]
+    LOWER_FIELD_NUMBER: _ClassVar[int]
+    UPPER_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    MISS_PROBABILITY_FIELD_NUMBER: _ClassVar[int]
+    SLICE_TYPE_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    workload: str
+    slowdown: float
+    lower: float
+    upper: float
+    source: ModeSource
+    miss_probability: float
+    slice_type: str
+    reason: str
+    def __init__(self, workload: _Optional[str] = ..., slowdown: _Optional[float] = ..., lower: _Optional[float] = ..., upper: _Optional[float] = ..., source: _Optional[_Union[ModeSource, str]] = ..., miss_probability: _Optional[float] = ..., slice_type: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class ModeOutlook(_message.Message):
+    __slots__ = ("mode", "source", "jobs", "throughput", "lower", "upper", "throughput_within_targets", "feasibility", "probability_best", "reason", "measure")
+    MODE_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    JOBS_FIELD_NUMBER: _ClassVar[int]
+    THROUGHPUT_FIELD_NUMBER: _ClassVar[int]
+    LOWER_FIELD_NUMBER: _ClassVar[int]
+    UPPER_FIELD_NUMBER: _ClassVar[int]
+    THROUGHPUT_WITHIN_TARGETS_FIELD_NUMBER: _ClassVar[int]
+    FEASIBILITY_FIELD_NUMBER: _ClassVar[int]
+    PROBABILITY_BEST_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    MEASURE_FIELD_NUMBER: _ClassVar[int]
+    mode: SharingMode
+    source: ModeSource
+    jobs: _containers.RepeatedCompositeFieldContainer[JobUnderMode]
+    throughput: float
+    lower: float
+    upper: float
+    throughput_within_targets: float
+    feasibility: float
+    probability_best: float
+    reason: str
+    measure: _containers.RepeatedCompositeFieldContainer[ModeMeasurement]
+    def __init__(self, mode: _Optional[_Union[SharingMode, str]] = ..., source: _Optional[_Union[ModeSource, str]] = ..., jobs: _Optional[_Iterable[_Union[JobUnderMode, _Mapping]]] = ..., throughput: _Optional[float] = ..., lower: _Optional[float] = ..., upper: _Optional[float] = ..., throughput_within_targets: _Optional[float] = ..., feasibility: _Optional[float] = ..., probability_best: _Optional[float] = ..., reason: _Optional[str] = ..., measure: _Optional[_Iterable[_Union[ModeMeasurement, _Mapping]]] = ...) -> None: ...
+
+class ModeRecommendation(_message.Message):
+    __slots__ = ("kind", "mode", "throughput", "other_mode", "other_throughput", "probability_best", "miss_probability", "risk", "reason")
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    MODE_FIELD_NUMBER: _ClassVar[int]
+    THROUGHPUT_FIELD_NUMBER: _ClassVar[int]
+    OTHER_MODE_FIELD_NUMBER: _ClassVar[int]
+    OTHER_THROUGHPUT_FIELD_NUMBER: _ClassVar[int]
+    PROBABILITY_BEST_FIELD_NUMBER: _ClassVar[int]
+    MISS_PROBABILITY_FIELD_NUMBER: _ClassVar[int]
+    RISK_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    kind: ModeReasonKind
+    mode: SharingMode
+    throughput: float
+    other_mode: SharingMode
+    other_throughput: float
+    probability_best: float
+    miss_probability: float
+    risk: float
+    reason: str
+    def __init__(self, kind: _Optional[_Union[ModeReasonKind, str]] = ..., mode: _Optional[_Union[SharingMode, str]] = ..., throughput: _Optional[float] = ..., other_mode: _Optional[_Union[SharingMode, str]] = ..., other_throughput: _Optional[float] = ..., probability_best: _Optional[float] = ..., miss_probability: _Optional[float] = ..., risk: _Optional[float] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class AdviseModeResponse(_message.Message):
+    __slots__ = ("modes", "recommendation", "measure", "model_version", "device_type")
+    MODES_FIELD_NUMBER: _ClassVar[int]
+    RECOMMENDATION_FIELD_NUMBER: _ClassVar[int]
+    MEASURE_FIELD_NUMBER: _ClassVar[int]
+    MODEL_VERSION_FIELD_NUMBER: _ClassVar[int]
+    DEVICE_TYPE_FIELD_NUMBER: _ClassVar[int]
+    modes: _containers.RepeatedCompositeFieldContainer[ModeOutlook]
+    recommendation: ModeRecommendation
+    measure: _containers.RepeatedCompositeFieldContainer[ModeMeasurement]
+    model_version: str
+    device_type: str
+    def __init__(self, modes: _Optional[_Iterable[_Union[ModeOutlook, _Mapping]]] = ..., recommendation: _Optional[_Union[ModeRecommendation, _Mapping]] = ..., measure: _Optional[_Iterable[_Union[ModeMeasurement, _Mapping]]] = ..., model_version: _Optional[str] = ..., device_type: _Optional[str] = ...) -> None: ...
 
 class Progress(_message.Message):
     __slots__ = ("job_id", "workload", "device_type", "start_s", "end_s", "company", "steps", "slowdown", "device_id", "mode", "reporter", "campaign")

@@ -30,6 +30,7 @@ _MAX_ENTRIES = {
     "Limits.allowed": 64,
     "MatchRequest.objective_terms": 16,
     "RankPlacementsRequest.devices": 4_000,
+    "AdviseModeRequest.jobs": 48,
     "Progress.company": 64,
     "ReportObservationsRequest.observations": 10_000,
     "RegisterProfilesRequest.profiles": 10_000,

@@ -13,6 +13,7 @@ from interfere.cli import missing_library, registered_commands
 from interfere.installation import HOME
 
 NAMES = (
+    "advise",
     "audit",
     "data",
     "evaluate",
@@ -85,9 +86,7 @@ def test_wrong_usage_exits_2_without_traceback(arguments: tuple[str, ...]) -> No
     assert done.stdout == ""
 
 
-@pytest.mark.parametrize(
-    ("name", "remedy"), [("trian", "did you mean train?"), ("zzz", "one of audit, data, evaluate")]
-)
+@pytest.mark.parametrize(("name", "remedy"), [("trian", "did you mean train?"), ("zzz", "one of advise, audit, data")])
 def test_an_unknown_command_has_a_remedy(name: str, remedy: str) -> None:
     done = run(name)
     assert f"no such command: {name}; {remedy}" in done.stderr
