@@ -206,6 +206,7 @@ def _seat_violations(snapshot: Snapshot, custom_objective: Objective | None) -> 
         "an objective that prices occupied devices": objective.prices_occupancy,
         "limits.misfit_risk": not math.isnan(memory.misfit_risk),
         "limits.guest_ends_first": snapshot.limits.guest_ends_first,
+        "limits.choosable_modes": bool(snapshot.limits.choosable_modes),
     }
     names = [name for name, present in unsupported.items() if present]
     return [

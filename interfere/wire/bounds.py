@@ -28,6 +28,7 @@ _MAX_ENTRIES = {
     "Device.residents": 64,
     "Device.windows": 1_000,
     "Limits.allowed": 64,
+    "Limits.choosable_modes": 64,
     "MatchRequest.objective_terms": 16,
     "RankPlacementsRequest.devices": 4_000,
     "AdviseModeRequest.jobs": 48,

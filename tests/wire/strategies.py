@@ -198,6 +198,7 @@ limits = st.builds(
     max_devices=st.none() | counts,
     most_shared_gpus=st.none() | counts.map(lambda count: count + 1),
     allow_extrapolation=st.booleans(),
+    choosable_modes=st.frozensets(modes),
     promise_deadlines=st.booleans(),
     guest_ends_first=st.booleans(),
     risk=st.floats(0.001, 0.5),
@@ -309,6 +310,7 @@ actions_of_pairs = st.builds(
     device_ids=tuples(names),
     grant_bytes=optional(1.0),
     rule=optional_rules,
+    mode=modes | st.just(""),
 )
 actions = st.builds(_with_company, actions_of_pairs, companies)
 promises = st.builds(Promise, action=actions, decision_ids=tuples(names), from_device_id=words, since_s=optional())
