@@ -14,6 +14,7 @@ from interfere.installation import HOME
 
 NAMES = (
     "advise",
+    "advise-copies",
     "audit",
     "data",
     "evaluate",
@@ -86,7 +87,9 @@ def test_wrong_usage_exits_2_without_traceback(arguments: tuple[str, ...]) -> No
     assert done.stdout == ""
 
 
-@pytest.mark.parametrize(("name", "remedy"), [("trian", "did you mean train?"), ("zzz", "one of advise, audit, data")])
+@pytest.mark.parametrize(
+    ("name", "remedy"), [("trian", "did you mean train?"), ("zzz", "one of advise, advise-copies")]
+)
 def test_an_unknown_command_has_a_remedy(name: str, remedy: str) -> None:
     done = run(name)
     assert f"no such command: {name}; {remedy}" in done.stderr
