@@ -9,8 +9,10 @@ from typer.testing import CliRunner
 from interfere.client import PolicyClient
 from interfere.commands.advise.command import app
 from interfere.errors import InvalidInputError
-from interfere.records import JobProfile, Progress
+from interfere.records import Device, Job, JobProfile, Progress, Snapshot
 from interfere.records.mode_advice import ModeAdvice, ModeOutlook, ModeReasonKind, ModeSource
+from interfere.wire.json_input import read_snapshot
+from interfere.wire.json_output import snapshot_document
 from serving.server import RunningServer
 from tests.models import DEVICE_TYPE, MEASURED, expected
 
@@ -107,3 +109,23 @@ def test_the_command_prints_a_table_and_json(server: RunningServer) -> None:
     wrong = CliRunner().invoke(app, [*options, "--latency-target", "gemm=0.1"])
     assert wrong.exit_code == 2
     assert math.isfinite(document["recommendation"]["throughput"])
+
+
+def test_more_jobs_than_slices_are_said_to_be_too_many(client: PolicyClient) -> None:
+    advice = client.advise_mode(["a"] * 48, device_type=GPU)
+    assert outlook(advice, "mig").reason.startswith("more jobs than slices")
+
+
+def test_a_snapshot_with_modes_to_choose_comes_from_json_and_is_decided(client: PolicyClient) -> None:
+    pending = tuple(Job(id=name, workload=name) for name in ("infer", "stream"))
+    snapshot = Snapshot(pending=pending, devices=(Device(id="d", type=DEVICE_TYPE),))
+    document = snapshot_document(snapshot)
+    document["limits"] |= {"choosable_modes": ["mps", "timeslice"]}
+    chosen = read_snapshot(json.loads(json.dumps(document, default=list).replace("NaN", "null")))
+    assert chosen.limits.choosable_modes == {"mps", "timeslice"}
+    plan = client.match(chosen)  # the model knows time slices only: there is nothing to choose
+    assert [action.mode for action in plan.actions] == ["", ""]
+    assert plan.cost == pytest.approx(client.match(snapshot).cost)
+    document["limits"] |= {"choosable_modes": ["mpss"]}
+    with pytest.raises(InvalidInputError, match="choosable_modes"):
+        read_snapshot(json.loads(json.dumps(document, default=list).replace("NaN", "null")))

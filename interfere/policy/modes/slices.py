@@ -43,6 +43,8 @@ def slice_types(gpu: str) -> dict[int, str]:
 
 def partitions(jobs: int) -> Iterator[tuple[int, ...]]:
     """Sizes of slices, ascending, that a GPU can be divided into so that each of the jobs gets one."""
+    if jobs > _SLICES:
+        return
     for sizes in combinations_with_replacement(MIG_COMPUTE_SLICES, jobs):
         if sum(sizes) <= _SLICES and sum(map(mig_memory_eighths, sizes)) <= _EIGHTHS:
             yield sizes
