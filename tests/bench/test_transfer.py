@@ -72,7 +72,7 @@ def test_the_curves_of_each_device_type() -> None:
                 curve[k].append(held_out.score(order[:k], hidden))
             candidates = order[: round(CANDIDATE_SHARE * len(order))]
             start = fit_transfer(held_out.sources, held_out.jobs, [])
-            suggested = [(min(pair), max(pair)) for pair in start.suggest(SUGGESTED, among=candidates)]
+            suggested = [(min(each.pair), max(each.pair)) for each in start.suggest(SUGGESTED, among=candidates)]
             unseen = [p for p in held_out.truth if (min(p), max(p)) not in {*suggested, *order[:20]}]
             chosen.append(held_out.score(suggested, unseen)[0])
             by_chance.append(held_out.score(order[:20], unseen)[0])

@@ -1,6 +1,6 @@
-"""What the tables of other device types say of every ordered pair of jobs: measured where it was, else additive.
+"""What a source says of every ordered pair of jobs: the table of another device type, or a published model.
 
-Law: a job that no source measured has the mean effect of its source; its facts then say how far to trust that.
+Law: a job that no table measured has the mean effect of its source; its facts then say how far to trust that.
 """
 
 from collections.abc import Sequence
@@ -15,8 +15,8 @@ RIDGE = 0.5  # in rows: the weight of the mean beside the rows of a job
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SourceDevice:
-    """One device type and sharing mode on the excess scale, for `n` jobs in the order asked for."""
+class PairSource:
+    """One source on the excess scale, for `n` jobs in the order asked for."""
 
     title: str
     z: Floats  # float64[n, n], victim by neighbour, without gaps
@@ -26,8 +26,8 @@ class SourceDevice:
     log_step_time_s: Floats  # float64[n]; NaN where unknown
 
 
-def source_device(title: str, table: Table, jobs: Sequence[str]) -> SourceDevice:
-    """The source of one domain's rows and profiles."""
+def source_of_table(title: str, table: Table, jobs: Sequence[str]) -> PairSource:
+    """The source of one device type's rows and profiles: measured where it was, else additive."""
     index = {name: k for k, name in enumerate(jobs)}
     # 1. Measured cells.
     z = np.full((len(jobs), len(jobs)), np.nan)
@@ -51,11 +51,26 @@ def source_device(title: str, table: Table, jobs: Sequence[str]) -> SourceDevice
         if job.workload in index and job.step_time_s > 0:
             log_step_time_s[index[job.workload]] = np.log(job.step_time_s)
     measured = np.isfinite(z)
-    return SourceDevice(
+    return PairSource(
         title=title,
         z=np.where(measured, z, additive),
         victim_effects=own,
         neighbour_effects=others,
         interaction=np.where(measured, z - additive, 0.0),
         log_step_time_s=log_step_time_s,
+    )
+
+
+def source_of_model(title: str, log_slowdown: Floats) -> PairSource:
+    """The source of a model's log slowdowns, float64[n, n]: no step times, as it predicts from those of the jobs."""
+    z = to_excess_scale(np.exp(log_slowdown))
+    mean = z.mean()
+    own, others = z.mean(axis=1) - mean, z.mean(axis=0) - mean
+    return PairSource(
+        title=title,
+        z=z,
+        victim_effects=own,
+        neighbour_effects=others,
+        interaction=z - mean - own[:, None] - others[None, :],
+        log_step_time_s=np.full(len(z), np.nan),
     )
