@@ -9,7 +9,7 @@ table. Three and more are no pair: they are kept as extras, since a table has no
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from interfere.data.extras import ExtraFact
+from interfere.data.extra_facts import ExtraFact
 from interfere.data.importers.import_result import ImportResult, Notice, SourceFile, Treatment, nonempty_notices
 from interfere.data.importers.strict_reading import CsvRow, read_csv
 from interfere.devices.mig import mig_slice_name

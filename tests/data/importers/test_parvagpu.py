@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from interfere.data.extras import read_extras
+from interfere.data.extra_facts import read_extras
 from interfere.data.importers.import_result import ImportResult
 from interfere.data.importers.import_writer import write_import
 from interfere.data.importers.parvagpu import import_parvagpu
