@@ -78,7 +78,7 @@ def check_options(question: Question) -> None:
     """Raises InvalidInputError for an unknown scheduler and for an option that would change nothing."""
     names = [parse_name(name) for name in question.resolved().policies]
     shares = any(name.sharing for name in names)
-    preempts = any(name.is_preemptive for name in names)
+    stops = any(name.stops_jobs for name in names)
     dated = question.deadlines is not None
     # (option, is it given?, does it act here?, what it needs)
     needs: list[tuple[str, bool, bool, str]] = [
@@ -114,8 +114,8 @@ def check_options(question: Question) -> None:
         (
             "--checkpoint-s",
             question.checkpoint_s is not None,
-            preempts or dated,
-            "a policy that stops jobs (tiresias, srtf), or --deadlines",
+            stops or dated,
+            "a policy that stops jobs (tiresias, srtf, or with +repair), or --deadlines",
         ),
     ]
     for option, is_given, acts, need in needs:
