@@ -189,6 +189,7 @@ limits = st.builds(
     allow_extrapolation=st.booleans(),
     promise_deadlines=st.booleans(),
     guest_ends_first=st.booleans(),
+    repair_running=st.booleans(),
     risk=st.floats(0.001, 0.5),
     memory_headroom=numbers(0.0, 0.99),
     misfit_risk=optional(0.0, 1.0),
