@@ -7,22 +7,29 @@ jobs resampled from these two with Poisson arrivals.
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
 import pytest
 from scipy.special import stdtrit
 
+from interfere.data.importers.helios import import_helios
+from interfere.data.importers.lucid import import_lucid
+from interfere.data.tables import Table
+from interfere.data.traces import VirtualCluster
 from interfere.sim.beliefs import true_beliefs
 from interfere.sim.replay import replay
+from interfere.sim.resampled_traces import resample_with_poisson_arrivals
 from interfere.sim.schedulers.registry import SchedulerSettings, make_scheduler
 from interfere.sim.schedulers.repairing.scheduler import RepairingScheduler
-from interfere.sim.truth import TableTruth
+from interfere.sim.trace_worlds import worlds_of
+from interfere.sim.truth import TableTruth, truth_of
 from interfere.sim.world import World
 from tests.bench.cheapest_pairs import repair_by_cheapest_pairs
 from tests.bench.history import record
-from tests.bench.philly_traces import gavel_v100, six_philly_traces
+from tests.bench.philly_traces import CHECKPOINT_S, gavel_v100, six_philly_traces
+from tests.data.importers.public_files import public
 
 pytestmark = pytest.mark.bench
 LOADS = (0.75, 0.85, 0.95)
@@ -87,3 +94,31 @@ def test_matching_against_greedy(order: str) -> None:
     record(f"repairing-{order}", figures)
     assert all(figures[f"{load} against first-fit"] < 0 for load in LOADS)
     assert all(figures[f"{load} against {GREEDY}"] < 0.02 for load in LOADS)
+
+
+@pytest.mark.timeout(7200)
+def test_what_a_month_costs() -> None:
+    """23,859 jobs resampled from Venus on 1,080 devices, an assignment every 300 s where anything changed."""
+    trace = import_helios(public("venus/jobs_4vc.csv"), vc_config=public("venus/vc_config.csv")).trace
+    pairs = import_lucid(public("lucid"))
+    truth = truth_of(Table(name="lucid", jobs=pairs.jobs, pairs=pairs.pairs))
+    assert trace is not None
+    pool = VirtualCluster(vc="pool", nodes=135, gpus_per_node=8)
+    (recorded,) = worlds_of(
+        replace(trace, clusters=()),
+        device_type=truth.device_type,
+        mode=truth.mode,
+        clusters=(pool,),
+        checkpoint_s=CHECKPOINT_S,
+    ).worlds
+    world = resample_with_poisson_arrivals(recorded, load=0.75, rng=np.random.default_rng(0), jobs=23_859)
+    known = true_beliefs(truth)
+    settings = SchedulerSettings(predictor=known, profiles=known.profiles, mode=truth.mode)
+    for policy in ("fifo+first-fit", f"fifo+{GREEDY}", f"fifo+{MATCHING}"):
+        scheduler = make_scheduler(policy, settings)
+        started_s = time.process_time()
+        replay(world, TableTruth([truth]), scheduler)
+        cpu_s = time.process_time() - started_s
+        assignments = scheduler.assignments if isinstance(scheduler, RepairingScheduler) else 0
+        print(f"{len(world.jobs)} jobs, {policy}: {cpu_s:.1f} s of CPU, {assignments} assignments")
+        record("repairing-month", {f"{policy} cpu s": cpu_s, f"{policy} assignments": assignments})

@@ -29,7 +29,7 @@ from interfere.policy.residents.migration import (
     plan_migrations,
     slowdowns_beside,
 )
-from interfere.policy.residents.repairing import RepairableJobs, destinations, repairing_problem
+from interfere.policy.residents.repairing import Floats, RepairableJobs, destinations, repairing_problem
 from interfere.policy.rules.availability import availability_rule
 from interfere.records import NAN, ActionKind, Device, Job
 from interfere.records.cluster import DEFAULT_SEATS
@@ -129,9 +129,9 @@ class _ClassAssignment:
     devices: list[Device]  # those with residents first
     problem: RepairingProblem
     arrangement: Arrangement
-    slowdown: np.ndarray  # float64[n, n]
-    expected_s: np.ndarray  # float64[n]
-    lost_s: np.ndarray  # float64[n]: weight · checkpoint_s
+    slowdown: Floats  # float64[n, n]
+    expected_s: Floats  # float64[n]
+    lost_s: Floats  # float64[n]: weight · checkpoint_s
 
     @classmethod
     def of(
