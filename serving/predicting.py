@@ -21,7 +21,7 @@ from serving.state import ServedState
 
 def predict_pairs(state: ServedState, query: PairQuery) -> PairAnswer:
     """A prediction or an abstention for every pair; raises only on a broken request."""
-    device_type = _device_type(state, query.device_type)
+    device_type = served_device_type(state, query.device_type)
     n = len(query.jobs)
     requested = sum(len(indices) - 1 for indices in query.pairs) or n * (n - 1)
     if requested > MAX_PAIRS:
@@ -109,7 +109,7 @@ def _spread(values: NDArray[np.float64], predictable: NDArray[np.bool_]) -> NDAr
 
 def predict_matrix(state: ServedState, query: MatrixQuery) -> MatrixAnswer:
     """Both directions of a matrix. It does not abstain: a job without a profile is a violation with its path."""
-    device_type = _device_type(state, query.device_type)
+    device_type = served_device_type(state, query.device_type)
     sides = {"victims": query.victims, "neighbours": query.neighbours or query.victims}
     cells = len(sides["victims"]) * len(sides["neighbours"])
     if cells > MAX_CELLS:
@@ -142,7 +142,7 @@ def predict_matrix(state: ServedState, query: MatrixQuery) -> MatrixAnswer:
     return MatrixAnswer(matrix=matrix, model_version=state.version, device_type=device_type)
 
 
-def _device_type(state: ServedState, requested: str) -> str:
+def served_device_type(state: ServedState, requested: str) -> str:
     """The requested device type, else the only one that the model knows."""
     if requested:
         return requested

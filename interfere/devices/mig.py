@@ -15,6 +15,14 @@ _MEMORY_EIGHTHS = {1: 1, 2: 2, 3: 4, 4: 4, 7: 8}  # by number of compute slices
 _MEMORY_OF_EIGHTH_GB = {"a100": 5, "a100-80gb": 10}  # in the name of a profile, such as 3g.20gb
 
 
+MIG_COMPUTE_SLICES = tuple(_MEMORY_EIGHTHS)
+
+
+def mig_memory_eighths(compute_slices: int) -> int:
+    """Eighths of the memory that a slice of a size takes. Raises KeyError for a size that MIG has not."""
+    return _MEMORY_EIGHTHS[compute_slices]
+
+
 def mig_slice_name(gpu: str, compute_slices: int) -> str:
     """The device type of a slice, such as a100-80gb-3g.40gb. Raises KeyError for a GPU or size that MIG has not."""
     memory_gb = _MEMORY_OF_EIGHTH_GB[gpu] * _MEMORY_EIGHTHS[compute_slices]

@@ -166,13 +166,15 @@ class WindowLearner:
         return self._result(window, replace(learned, error=error, sd=learned.sd * scale))
 
     def _keep_unknown(self, window: Progress, resolve: ResolveProfile) -> LearningResult:
-        """Keep a window of a job without any facts until a solo window or a profile tells something of it."""
+        """Keep a window that the model predicts nothing for until a solo window, a profile or another model comes."""
         missing = [name for name in (window.workload, *window.company) if resolve(name, window.device_type) is None]
+        self._keep_pending((missing[0] if missing else window.workload, window.device_type), window)
         if not missing:
             return LearningResult(
-                ObservationResult.REJECTED, f"the model cannot predict {window.device_type}/{window.mode}: retrain it"
+                ObservationResult.PENDING_SOLO,
+                f"the model predicts nothing for {window.workload} beside {window.company[0]} on "
+                f"{window.device_type}/{window.mode}: kept until another model is served",
             )
-        self._keep_pending((missing[0], window.device_type), window)
         return LearningResult(
             ObservationResult.PENDING_SOLO,
             f"nothing is known of {', '.join(missing)} on {window.device_type}: kept until a window alone or a profile "

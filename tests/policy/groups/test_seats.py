@@ -50,7 +50,8 @@ def started(found: Plan) -> int:
 
 
 @pytest.mark.parametrize(
-    ("seats", "memory_gib", "most"), [(12, 48.0, 12), (10, 48.0, 10), (12, 30.0, 7), (None, 48.0, 2), (1, 48.0, 1)]
+    ("seats", "memory_gib", "most"),
+    [(12, 48.0, 12), (10, 48.0, 10), (12, 30.0, 7), (1, 48.0, 1), (None, 48.0, 12), (None, 30.0, 7)],
 )
 def test_twelve_jobs_of_4_gib_start_as_seats_and_memory_allow(seats: int | None, memory_gib: float, most: int) -> None:
     slots = device(seats=seats, memory_bytes=memory_gib * GIB, granule_bytes=4 * GIB)
@@ -58,6 +59,26 @@ def test_twelve_jobs_of_4_gib_start_as_seats_and_memory_allow(seats: int | None,
     assert started(found) == most
     assert found.status is SolveStatus.OPTIMAL
     assert all(len(action.partners) == most - 1 for action in found.actions if action.places)
+
+
+def test_slots_of_grants_are_seats_only_where_groups_can_be_planned() -> None:
+    slots = device(seats=None, memory_bytes=48 * GIB, granule_bytes=4 * GIB)
+    pages = device(seats=None, memory_bytes=48 * GIB, oversubscription_ratio=1.5)
+    pending = jobs(12, memory_peak_bytes=4 * GIB, memory_working_set_bytes=2 * GIB, remaining_s=60.0)
+    assert started(planned(pending, pages)) == 2
+    assert started(planned(pending, slots, limits=Limits.of(guest_ends_first=True))) <= 2
+    assert started(planned(pending, slots, objective=ObjectiveKind.DEADLINE_MISSES, now_s=0.0)) == 2
+    found = planned(pending, slots, objective=ObjectiveKind.MAKESPAN)
+    assert started(found) == 12
+
+
+def test_a_job_joins_the_slots_that_grants_leave() -> None:
+    residents = jobs(9, prefix="r", memory_peak_bytes=4 * GIB)
+    slots = device(seats=None, memory_bytes=48 * GIB, granule_bytes=4 * GIB, residents=residents)
+    found = planned(jobs(12, memory_peak_bytes=4 * GIB), slots)
+    assert started(found) == 3
+    (ranking,) = rank(jobs(1, memory_peak_bytes=4 * GIB)[0], [slots], PREDICTOR, catalogue(KNOWN), Limits())
+    assert ranking.feasible
 
 
 @pytest.mark.parametrize("cap", [1.3, 1.6, 2.5, 5.0])
@@ -148,10 +169,10 @@ def test_grants_of_a_group_fit_the_granules_of_its_device() -> None:
 @pytest.mark.parametrize(
     ("changes", "name"),
     [
-        ({"objective": ObjectiveKind.COMPLETION_TIME}, "waiting"),
-        ({"objective": ObjectiveKind.DEADLINE_MISSES}, "deadlines"),
-        ({"objective": ObjectiveKind.PAIRS_PAST_CAP, "limits": Limits.of(soft_cap=1.5)}, "soft cap"),
-        ({"objective": ObjectiveKind.COST}, "occupied"),
+        ({"objective": ObjectiveKind.COMPLETION_TIME}, "completion_time"),
+        ({"objective": ObjectiveKind.DEADLINE_MISSES}, "deadline_misses"),
+        ({"objective": ObjectiveKind.PAIRS_PAST_CAP, "limits": Limits.of(soft_cap=1.5)}, "pairs_past_cap"),
+        ({"objective": ObjectiveKind.COST}, "cost or energy"),
         ({"limits": Limits.of(misfit_risk=0.1)}, "misfit_risk"),
         ({"limits": Limits.of(guest_ends_first=True)}, "guest_ends_first"),
     ],
