@@ -209,6 +209,10 @@ class PlanningContext:
         """The profile of a job on a device type; None for an unprofiled workload."""
         return self.catalogue.profile(job, device_type)
 
+    def profile_of_workload(self, workload: str, device_type: str) -> JobProfile | None:
+        """The profile of a workload on a device type, whichever job runs it; None without one."""
+        return self.catalogue.profile(Job(id=workload, workload=workload), device_type)
+
     def relative_times(self, jobs: Sequence[Job]) -> Floats:
         """float64[n, t]: τ of n jobs on each of `device_types`."""
         return relative_times(

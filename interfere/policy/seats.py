@@ -32,6 +32,7 @@ def pairs_only(snapshot: Snapshot, custom_objective: Objective | None = None) ->
         "pairs_past_cap, which counts pairs": objective.soft_cap_price > 0,
         "cost or energy, whose time of occupation is that of a pair": objective.prices_occupancy,
         "limits.misfit_risk, a probability of a pair": not math.isnan(snapshot.limits.memory.misfit_risk),
+        "limits.choosable_modes, a choice for pairs": bool(snapshot.limits.choosable_modes),
         "limits.guest_ends_first, a rule of a pair": snapshot.limits.guest_ends_first,
     }
     return tuple(name for name, present in asked.items() if present)

@@ -126,7 +126,15 @@ class Cluster:
 
     def served_s(self, state: JobState) -> float:
         """Work that a job has done by now, in seconds at speed 1."""
-        return state.served_s + min(state.remaining_s, state.rate * (self.now_s - state.accounted_s))
+        return self.all_served_s((state,))[0]
+
+    def all_served_s(self, states: Sequence[JobState]) -> list[float]:
+        """`served_s` of each of many jobs, faster than one by one."""
+        now_s, total_s = self.now_s, list[float]()
+        for state in states:
+            done_s, left_s = state.rate * (now_s - state.accounted_s), state.remaining_s
+            total_s.append(state.served_s + (done_s if done_s < left_s else left_s))
+        return total_s
 
     def unshared_jobs(self) -> list[JobState]:
         """Running jobs without a partner, in the order in which they came to have none: each may be joined on exactly

@@ -143,6 +143,14 @@ def replay(
     slice_s: Annotated[
         float, typer.Option(min=0.0, help="Decide about sharing at most this often (not in tiresias, srtf).")
     ] = 0.0,
+    duration_error: Annotated[
+        float,
+        typer.Option(
+            min=0.0,
+            max=2.0,
+            help="Standard error of the logarithm of the run times that policies are told; 0.3 is off by a third.",
+        ),
+    ] = 0.0,
     shuffle_ties: Annotated[
         bool, typer.Option("--shuffle-ties", help="Jobs of one second come in an order drawn by the seed.")
     ] = False,
@@ -202,6 +210,7 @@ def replay(
         tie_draws=tie_draws,
         checkpoint_s=checkpoint_s,
         slice_s=slice_s,
+        duration_error=duration_error,
         seed=seed,
         guest_may_stay=guest_may_stay,
         most_shared_gpus=most_shared_gpus,

@@ -44,6 +44,7 @@ class Question:
     tie_draws: int | None = None
     checkpoint_s: float | None = None
     slice_s: float = 0.0
+    duration_error: float = 0.0
     guest_may_stay: bool | None = None
     most_shared_gpus: int | None = None
     seats: tuple[int, ...] = ()  # jobs that may share a device, each a policy of its own
@@ -86,7 +87,7 @@ def check_options(question: Question) -> None:
     """Raises InvalidInputError for an unknown scheduler and for an option that would change nothing."""
     names = [parse_name(name) for name in question.resolved().policies]
     shares = any(name.sharing for name in names)
-    preempts = any(name.is_preemptive for name in names)
+    stops = any(name.stops_jobs for name in names)
     dated = question.deadlines is not None
     # (option, is it given?, does it act here?, what it needs)
     needs: list[tuple[str, bool, bool, str]] = [
@@ -132,10 +133,16 @@ def check_options(question: Question) -> None:
             "a policy with an order, or slots",
         ),
         (
+            "--duration-error",
+            question.duration_error > 0,
+            any(name.knows_durations for name in names),
+            "a policy that is told durations (sjf, srtf, +easy, +drop, slots, policy...)",
+        ),
+        (
             "--checkpoint-s",
             question.checkpoint_s is not None,
-            preempts or dated,
-            "a policy that stops jobs (tiresias, srtf), or --deadlines",
+            stops or dated,
+            "a policy that stops jobs (tiresias, srtf, or with +repair), or --deadlines",
         ),
     ]
     for option, is_given, acts, need in needs:

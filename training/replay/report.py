@@ -26,7 +26,8 @@ def document(answer: Answer, written: Sequence[Path]) -> dict[str, Any]:
         "coverage": asdict(answer.coverage)
         | {"job_share": answer.coverage.job_share, "gpu_h_share": answer.coverage.gpu_h_share},
         "notes": answer.notes,
-        "verdicts": verdicts(study),
+        "verdicts": verdicts(answer),
+        "tuned_on_this_trace": dict(answer.tuned),
         "cap": study.cap,
         "stable": [asdict(line) for line in study.stable],
         "overloaded": [asdict(line) for line in study.overloaded],

@@ -208,7 +208,7 @@ def _seated(lines: tuple[Line, ...]) -> tuple[Line, ...]:
 def summary(answer: Answer) -> Group:
     """Notes, verdicts, and a table of each group of traces."""
     parts: list[Text | Table] = [Text(answer.notes[0], style="bold"), *(Text(note) for note in answer.notes[1:])]
-    parts += [Text(verdict, style="bold") for verdict in verdicts(answer.study)]
+    parts += [Text(verdict, style="bold") for verdict in verdicts(answer)]
     groups = sections(answer.study, answer.product)
     parts += [group.table() for group in groups]
     parts += [Text(text, style="dim") for text in populations(answer.study)]
@@ -228,14 +228,16 @@ def populations(study: Study) -> list[str]:
     return texts
 
 
-def verdicts(study: Study) -> list[str]:
+def verdicts(answer: Answer) -> list[str]:
     """Which policy ends jobs soonest on average, or meets most deadlines: of all policies, and of those that could be
-    run in practice."""
-    unknown = [line for line in study.stable if not parse_name(line.policy).knows_durations]
+    run in practice. A policy of which something was chosen on this very trace is not named."""
+    stable = [line for line in answer.study.stable if line.policy not in answer.tuned]
+    deadlines = [line for line in answer.study.deadlines if line.policy not in answer.tuned]
+    unknown = [line for line in stable if not parse_name(line.policy).knows_durations]
     nonpreemptive = [line for line in unknown if not parse_name(line.policy).is_preemptive]
     texts = []
     for description, lines in (
-        ("of all", study.stable),
+        ("of all", stable),
         ("without knowing durations beforehand", unknown),
         ("of those, without stopping jobs", nonpreemptive),
     ):
@@ -243,8 +245,8 @@ def verdicts(study: Study) -> list[str]:
             best = min(lines, key=lambda line: line.score.mean_completion_s)
             by_sharing = f", by sharing {_change(best.change)}" if best.change else ", which shares nothing"
             texts.append(f"soonest {description}: {best.policy}, {_hours(best.score.mean_completion_s)} h{by_sharing}")
-    unshared = [line for line in study.deadlines if not parse_name(line.policy).sharing]
-    for description, lines in (("of all", study.deadlines), ("without sharing", unshared)):
+    unshared = [line for line in deadlines if not parse_name(line.policy).sharing]
+    for description, lines in (("of all", deadlines), ("without sharing", unshared)):
         if lines:
             best = max(lines, key=_satisfaction)
             texts.append(f"most deadlines met {description}: {best.policy}, {_percent(best.satisfaction)} %")

@@ -51,9 +51,10 @@ def table_page(table: Table, *, sha256: str = "", notes: str = "") -> str:
     return html_document(f"{table.name}: slowdowns of shared devices", *body)
 
 
-def html_document(title: str, *parts: str) -> str:
-    """A complete HTML document with the style of this package; parts that are plain text are escaped."""
-    style = Html(files(__package__).joinpath("style.css").read_text(encoding="utf-8"))
+def html_document(title: str, *parts: str, extra_style: str = "") -> str:
+    """A complete HTML document with the style of this package, and CSS rules of a page's own; parts that are plain text
+    are escaped."""
+    style = Html(files(__package__).joinpath("style.css").read_text(encoding="utf-8") + extra_style)
     meta = (
         tag("meta", charset="utf-8"),
         tag("meta", http_equiv="Content-Security-Policy", content=CONTENT_SECURITY_POLICY),

@@ -10,7 +10,7 @@ import tempfile
 from pathlib import Path
 
 from interfere.data.dataset_card import CARD_FILE
-from interfere.data.extras import EXTRAS_FILE, ExtraFact, read_extras, write_extras
+from interfere.data.extra_facts import EXTRAS_FILE, ExtraFact, read_extras, write_extras
 from interfere.data.facts import STATIC_SUFFIX, combine_profiles
 from interfere.data.importers.import_card import TITLE, import_card
 from interfere.data.importers.import_result import ImportResult

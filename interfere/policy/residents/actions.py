@@ -11,11 +11,12 @@ from dataclasses import replace
 from interfere.policy.answer.merge import all_waiting, job_objective_cost, merge_plans
 from interfere.policy.context import PlanningContext
 from interfere.policy.ledger.overuse import OveruseReview
+from interfere.policy.residents.assignment import AssignedStart, plan_assignment
 from interfere.policy.residents.migration import Migration, MigrationPlan, is_movable, plan_migrations
 from interfere.policy.rules.runtime import start_weights
 from interfere.policy.rules.text import render
 from interfere.policy.slowdowns import DEPARTURES, SlowdownOfJob
-from interfere.records import Action, ActionKind, Job, Plan, Rule, RuleKind, SolveStatus
+from interfere.records import Action, ActionKind, Job, Pairing, Plan, Rule, RuleKind, SolveStatus
 
 LEAVING_KINDS = (ActionKind.MOVE, ActionKind.PREEMPT)  # promised actions after which a resident has left its device
 
@@ -35,8 +36,14 @@ def with_migrations(plan: Plan, context: PlanningContext) -> Plan:
     empty = [device.id for device in snapshot.devices if not device.residents]
     max_devices = len(empty) if snapshot.limits.max_devices is None else snapshot.limits.max_devices
     free_devices = max_devices - sum(device_id in started_on for device_id in empty)
-    migration_plan = plan_migrations(context, started_on, waiting, free_devices)
-    starts = [_start_in_room(migration, context) for migration in migration_plan.migrations if migration.starts]
+    if snapshot.limits.repair_running and ActionKind.MOVE in snapshot.limits.allowed:
+        assignment = plan_assignment(context, started_on, waiting, free_devices)
+        migration_plan, starts = assignment.moves, [_assigned_start(start, context) for start in assignment.starts]
+    else:
+        migration_plan, starts = plan_migrations(context, started_on, waiting, free_devices), []
+    placed = {action.job_id for action in starts}
+    rooms = (migration for migration in migration_plan.migrations if migration.starts not in {"", *placed})
+    starts += [_start_in_room(migration, context) for migration in rooms]
     if starts:
         plan = merge_plans([plan, _plan_of(starts, context)], context)
     if any(is_movable(job) for device in snapshot.devices for job in device.residents):
@@ -88,6 +95,43 @@ def _gain_rule(kind: RuleKind, job_id: str, migration: Migration) -> Rule:
     )
 
 
+def _assigned_start(start: AssignedStart, context: PlanningContext) -> Action:
+    """The start of a pending job in an assignment with residents: alone, or beside whom it runs best."""
+    place, job = start.destination, context.pending[start.job_id]
+    device_type = context.devices[place.device_id].type
+    cost = job_objective_cost(job, place.slowdown, device_type, context)
+    partner = context.jobs.get(place.partner_id)
+    if partner is None and start.leaving_id:
+        rule = Rule(kind=RuleKind.DEVICE_VACATED, job_id=job.id, partner_id=start.leaving_id, action=ActionKind.MOVE)
+    elif partner is None:
+        rule = Rule(kind=RuleKind.DEVICE_FREE, job_id=job.id)
+    else:
+        cost += job_objective_cost(partner, place.partner_slowdown, device_type, context)
+        if partner.id in context.residents:  # only the added cost counts
+            cost -= job_objective_cost(partner, 1.0, device_type, context)
+        rule = Rule(
+            kind=RuleKind.LEAST_COST,
+            job_id=job.id,
+            partner_id=partner.id,
+            partner_workload=partner.workload,
+            slowdown=place.slowdown,
+            partner_slowdown=place.partner_slowdown,
+        )
+    return Action(
+        kind=ActionKind.START_ALONE if partner is None else ActionKind.START_SHARED,
+        job_id=job.id,
+        device_id=place.device_id,
+        partner_id=place.partner_id,
+        slowdown=place.slowdown,
+        slowdown_lower=1.0 if partner is None else math.nan,
+        slowdown_upper=1.0 if partner is None else math.nan,
+        partner_slowdown=place.partner_slowdown,
+        cost=cost,
+        reason=render(rule),
+        rule=rule,
+    )
+
+
 def _start_in_room(migration: Migration, context: PlanningContext) -> Action:
     """The start of the waiting job that a migration makes room for."""
     device = context.devices[migration.device_id]
@@ -112,11 +156,20 @@ def _start_in_room(migration: Migration, context: PlanningContext) -> Action:
 
 def _plan_of(starts: Sequence[Action], context: PlanningContext) -> Plan:
     """A plan of these starts; every plan that makes them pays this cost for them, so it is its own lower bound."""
-    costs = [action.cost for action in starts]
+    # A pair of two pending jobs has two actions with the cost of both: it counts once.
+    costs = list({frozenset((action.job_id, *action.partners)): action.cost for action in starts}.values())
+    pairs = {
+        frozenset((action.job_id, action.partner_id)): Pairing(
+            job_id=action.job_id, partner_id=action.partner_id, device_id=action.device_id, weight=action.cost
+        )
+        for action in starts
+        if action.partner_id
+    }
     value = max(costs) if context.objective.is_min_max else sum(costs)
     return replace(
         all_waiting((), context),
         actions=tuple(starts),
+        pairs=tuple(pairs.values()),
         cost=sum(costs),
         objective_value=value,
         lower_bound=value,

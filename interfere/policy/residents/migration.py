@@ -22,6 +22,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from interfere.policy.context import PlanningContext
 from interfere.policy.costs.objectives import WEIGHTED_EXCESS, weights
@@ -34,6 +35,7 @@ from interfere.policy.rules.runtime import runtimes
 from interfere.records import NAN, ActionKind, Device, Job, ObjectiveKind, Snapshot
 from interfere.records.cluster import DEFAULT_SEATS
 
+Floats = NDArray[np.float64]
 PRIORITY_FACTOR = 10.0  # a second of a job counts as ten of a job of the next lower priority
 UNWEIGHTED = (ObjectiveKind.TOTAL_SLOWDOWN, ObjectiveKind.COMPLETION_TIME)  # every job counts the same there
 
@@ -109,7 +111,7 @@ def is_movable(job: Job) -> bool:
     return job.preemptible and job.gpus == 1 and not math.isnan(job.remaining_s + job.checkpoint_s)
 
 
-def _outlived_promises(device: Device, context: PlanningContext) -> bool:
+def outlived_promises(device: Device, context: PlanningContext) -> bool:
     """Whether every resident has been there for longer than a promise lives: no unexpired plan started one of them."""
     ttl_s = context.limits.timing.promise_ttl_s
     return all(job.gpus == 1 and context.now_s - job.since_s >= ttl_s for job in device.residents)
@@ -119,7 +121,7 @@ def _resident_pairs(context: PlanningContext, closed_devices: Collection[str]) -
     """The open devices with at most two residents, by class; only classes in which some job may move."""
     devices_of: dict[DeviceClass, list[Device]] = {}
     for device in context.snapshot.devices:
-        if device.id not in closed_devices and len(device.residents) <= 2 and _outlived_promises(device, context):
+        if device.id not in closed_devices and len(device.residents) <= 2 and outlived_promises(device, context):
             device_class = context.device_class(device)
             if device_class.seats >= DEFAULT_SEATS:  # residents move in pairs, whatever more seats there are
                 devices_of.setdefault(device_class, []).append(device)
@@ -135,24 +137,9 @@ def _pairs_of_class(device_class: DeviceClass, devices: Sequence[Device], contex
     snapshot, limits = context.snapshot, context.limits
     jobs = [job for device in devices for job in device.residents]
     m = len(jobs)
-    times = context.relative_times_on(device_class.type, jobs)
-    # guest_ends_first is a rule of starts: of two jobs that run already, one always ends first.
-    residents_may_pair = replace(limits, allowed=limits.allowed | {ActionKind.START_SHARED}, guest_ends_first=False)
-    costs = pair_costs(
-        jobs,
-        jobs,
-        device_class,
-        replace(
-            context.subproblem(replace(snapshot, limits=residents_may_pair)),
-            custom_objective=WEIGHTED_EXCESS,  # which jobs may pair; what that saves is counted in seconds
-        ),
-        row_times=times,
-        column_times=times,
-        running=True,
-    )
     slowdown, allowed = np.ones((m + 1, m + 1)), np.ones((m + 1, m + 1), dtype=bool)
-    slowdown[:m, :m] = costs.predictions.row_slowdown
-    allowed[:m, :m] = np.isfinite(costs.cost) & (ActionKind.START_SHARED in limits.allowed)
+    slowdown[:m, :m], may_pair = slowdowns_beside(jobs, device_class, context)
+    allowed[:m, :m] = may_pair & (ActionKind.START_SHARED in limits.allowed)
     partner = np.full(m + 1, m)
     index_of = {job.id: i for i, job in enumerate(jobs)}
     for device in devices:
@@ -177,6 +164,29 @@ def _pairs_of_class(device_class: DeviceClass, devices: Sequence[Device], contex
     )
 
 
+def slowdowns_beside(
+    jobs: Sequence[Job], device_class: DeviceClass, context: PlanningContext
+) -> tuple[Floats, NDArray[np.bool_]]:
+    """float64[m, m]: slowdown of i beside j; bool[m, m]: whether i may come to where j runs, by all rules of pairs."""
+    times = context.relative_times_on(device_class.type, jobs)
+    # guest_ends_first is a rule of starts: of two jobs that run already, one always ends first.
+    limits = context.limits
+    residents_may_pair = replace(limits, allowed=limits.allowed | {ActionKind.START_SHARED}, guest_ends_first=False)
+    costs = pair_costs(
+        jobs,
+        jobs,
+        device_class,
+        replace(
+            context.subproblem(replace(context.snapshot, limits=residents_may_pair)),
+            custom_objective=WEIGHTED_EXCESS,  # which jobs may pair; what that saves is counted in seconds
+        ),
+        row_times=times,
+        column_times=times,
+        running=True,
+    )
+    return costs.predictions.row_slowdown, np.isfinite(costs.cost)
+
+
 def _take_disjoint(
     device_class: DeviceClass,
     pairs: ResidentPairs,
@@ -187,7 +197,7 @@ def _take_disjoint(
 ) -> list[tuple[MigrationCandidate, Migration]]:
     """Carry out the migrations that gain, no two on one device; the job of `queue` that gets a device leaves it."""
     snapshot = context.snapshot
-    next_start = next((job for job in queue if _may_start_alone(job, device_class, context)), None)
+    next_start = next((job for job in queue if may_start_alone(job, device_class, context)), None)
     room_s = job_weight(next_start, snapshot) * wait_s if next_start is not None else 0.0
     taken: list[tuple[MigrationCandidate, Migration]] = []
     changed_devices: set[str] = set()
@@ -252,7 +262,7 @@ def _preemptions(
                 break
             saved_s = job_weight(job, context.snapshot) * resident.remaining_s
             gains = saved_s > context.limits.move_factor * resident.cost_s
-            if gains and _may_start_alone(job, resident.device_class, context):
+            if gains and may_start_alone(job, resident.device_class, context):
                 preemptions.append(
                     Migration(
                         movers=(),
@@ -284,7 +294,7 @@ def _destinations(pairs: ResidentPairs, movers: Collection[str]) -> dict[str, De
     return destinations
 
 
-def _may_start_alone(job: Job, device_class: DeviceClass, context: PlanningContext) -> bool:
+def may_start_alone(job: Job, device_class: DeviceClass, context: PlanningContext) -> bool:
     """Whether a job may start alone on a device of a class."""
     (runtime,) = runtimes(
         [job],

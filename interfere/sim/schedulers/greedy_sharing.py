@@ -93,7 +93,11 @@ class GreedySharing:
                     (pair, host) for pair, host in options if ends_first(state, host, pair, self.estimate, cluster)
                 ]
             if self.meet_deadlines:
-                options = [(pair, host) for pair, host in options if both_meet_deadlines(state, host, pair, cluster)]
+                options = [
+                    (pair, host)
+                    for pair, host in options
+                    if both_meet_deadlines(state, host, pair, self.estimate, cluster)
+                ]
             if reservation is not None:
                 options = [
                     (pair, host)
@@ -113,7 +117,7 @@ def ends_first(state: JobState, host: Host, pair: PairSlowdowns, estimate: Estim
     return not outlasts(guest_s * pair.guest, host_s * pair.host)
 
 
-def both_meet_deadlines(state: JobState, host: Host, pair: PairSlowdowns, cluster: Cluster) -> bool:
+def both_meet_deadlines(state: JobState, host: Host, pair: PairSlowdowns, estimate: Estimate, cluster: Cluster) -> bool:
     """Would guest and host, beside each other until the end, meet their deadlines before their devices leave? A host
     that misses its deadline anyway has none to miss; jobs without a deadline may take any time."""
     devices = [cluster.devices[device_id] for device_id in host.device_ids]
@@ -122,7 +126,7 @@ def both_meet_deadlines(state: JobState, host: Host, pair: PairSlowdowns, cluste
     for member, slowdown in ((state, pair.guest), (host.state, pair.host)):
         if not member.job.has_deadline:
             continue
-        remaining_s = member.remaining_s - (cluster.served_s(member) - member.served_s)
+        remaining_s = estimate.remaining_s(member, cluster)
         latest_s = min(member.job.deadline_s + LATE_S, leave_s)
         is_late = cluster.now_s + remaining_s * slowdown / speed > latest_s
         if is_late and (member is state or cluster.now_s + remaining_s / speed <= latest_s):

@@ -3,15 +3,26 @@
 import math
 from dataclasses import dataclass, replace
 
+from interfere.matching.repairing.exact import repair
+from interfere.matching.repairing.greedy import repair_greedily
 from interfere.protocols import Predictor
 from interfere.records import ObjectiveKind
 from interfere.records.cluster import DEFAULT_MIN_JOINT_THROUGHPUT, DEFAULT_RISK, DEFAULT_SEATS
 from interfere.sim.beliefs import Profiles
 from interfere.sim.cluster import Scheduler
 from interfere.sim.schedulers.deadline_planner import DeadlinePlanner
-from interfere.sim.schedulers.duration_estimates import Estimate, History, Oracle
+from interfere.sim.schedulers.duration_estimates import Estimate, History, NoisyDurations, Oracle
 from interfere.sim.schedulers.greedy_sharing import GreedySharing
-from interfere.sim.schedulers.names import GREEDY, MATCHING, POLICY, POLICY_DEADLINES, SLOTS, ParsedName, parse_name
+from interfere.sim.schedulers.names import (
+    GREEDY,
+    MATCHING,
+    ONE_GPU,
+    POLICY,
+    POLICY_DEADLINES,
+    SLOTS,
+    ParsedName,
+    parse_name,
+)
 from interfere.sim.schedulers.orders import EarliestDeadline, Fifo, LeastAttained, LeastLaxity, Order, ShortestFirst
 from interfere.sim.schedulers.placement import Sharing
 from interfere.sim.schedulers.planner import (
@@ -24,7 +35,11 @@ from interfere.sim.schedulers.planner import (
 )
 from interfere.sim.schedulers.preemptive import PreemptiveScheduler
 from interfere.sim.schedulers.queue import Backfill, QueueScheduler
+from interfere.sim.schedulers.repairing.expectations import Expectations
+from interfere.sim.schedulers.repairing.scheduler import RepairingScheduler
 from interfere.sim.schedulers.slot_admission import SlotAdmission
+
+REPAIRING_SLICE_S = 300.0  # about a round of Gavel, 6 min (Narayanan et al., OSDI 2020)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +54,9 @@ class SchedulerSettings:
     max_shared_gpus: int | None = None  # larger jobs never share
     guest_ends_first: bool = False  # only where no job is preempted: a preemptive scheduler gets devices back anyway
     whole_nodes: bool = True  # a job waits for as few nodes as it can do with; else it takes any free devices
-    slice_s: float = 0.0  # a queue decides about sharing at most this often
+    slice_s: float = 0.0  # a queue decides about sharing at most this often; 0: at every event, re-pairing every 300 s
+    duration_error: float = 0.0  # standard error of log run time, of schedulers that are told run times
+    seed: int = 0  # of these errors
     risk: float = DEFAULT_RISK  # of the server: probability with which a slowdown may pass its cap
     seats: int = DEFAULT_SEATS  # jobs that may share a device
 
@@ -52,12 +69,14 @@ def make_scheduler(name: str, settings: SchedulerSettings) -> Scheduler:
     settings = replace(settings, seats=parsed.seats)
     if parsed.is_policy:
         return _policy(parsed, settings)
+    if parsed.repair:
+        return _repairing(parsed, settings)
     if parsed.is_preemptive:
         settings = replace(settings, guest_ends_first=False)
-    estimate: Estimate = Oracle() if parsed.is_oracle else History()
+    estimate = _told_durations(settings) if parsed.knows_durations else History()
     sharing = _sharing(parsed, settings, estimate)
     if parsed.head == SLOTS:
-        return SlotAdmission(sharing=sharing, whole_nodes=settings.whole_nodes)
+        return SlotAdmission(sharing=sharing, whole_nodes=settings.whole_nodes, estimate=estimate)
     order = _order(parsed.head, estimate)
     if parsed.is_preemptive:
         return PreemptiveScheduler(
@@ -78,11 +97,38 @@ def make_scheduler(name: str, settings: SchedulerSettings) -> Scheduler:
     )
 
 
+def _told_durations(settings: SchedulerSettings) -> Estimate:
+    """Run times as a scheduler is told them: exact, or with an error."""
+    return NoisyDurations(settings.duration_error, settings.seed) if settings.duration_error else Oracle()
+
+
+def _repairing(parsed: ParsedName, settings: SchedulerSettings) -> Scheduler:
+    knows_durations = parsed.knows_durations or parsed.head == "qssf"
+    estimate = _told_durations(settings) if parsed.knows_durations else History()
+    order = _order(parsed.head, estimate)
+    slice_s = settings.slice_s or REPAIRING_SLICE_S
+    inner: Scheduler = QueueScheduler(order=order, backfill=parsed.backfill, whole_nodes=settings.whole_nodes)
+    if parsed.is_preemptive:
+        inner = make_scheduler(f"{parsed.head}+{Backfill.FIRST_FIT}+{GREEDY}+{ONE_GPU}", settings)
+    return RepairingScheduler(
+        inner=inner,
+        order=order,
+        solve=repair if parsed.sharing == MATCHING else repair_greedily,
+        predictor=settings.predictor,
+        profiles=settings.profiles,
+        mode=settings.mode,
+        expectations=Expectations(estimate=estimate if knows_durations else None, least_s=slice_s),
+        slice_s=slice_s,
+        max_slowdown=math.inf if math.isnan(settings.max_slowdown) else settings.max_slowdown,
+        min_joint_throughput=settings.min_joint_throughput,
+    )
+
+
 def _policy(parsed: ParsedName, settings: SchedulerSettings) -> Scheduler:
-    planner = _server_planner(settings, Oracle())
+    planner = _server_planner(settings, _told_durations(settings))
     share = bool(parsed.sharing)
     if parsed.head == POLICY:
-        return PlannedScheduler(planner=planner, order=ShortestFirst(), share=share)
+        return PlannedScheduler(planner=planner, order=ShortestFirst(estimate=planner.estimate), share=share)
     planner.objective = ObjectiveKind.DEADLINE_MISSES
     return DeadlinePlanner(planner=planner, share=share, promise=parsed.head == POLICY_DEADLINES)
 

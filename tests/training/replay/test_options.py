@@ -101,6 +101,10 @@ CASES = {
         second=f"--policy {PREEMPTIVE} --checkpoint-s 900",
     ),
     "checkpoint_s, no job is stopped": Case(first="", second="--checkpoint-s 900", refused=(PLAIN,)),
+    "duration_error": Case(first="--policy sjf+first-fit", second="--policy sjf+first-fit --duration-error 2"),
+    "duration_error, no policy is told run times": Case(
+        first="--policy fifo+first-fit", second="--policy fifo+first-fit --duration-error 0.5", refused=BOTH
+    ),
     "slice_s": Case(first="", second="--slice-s 3000"),
     "slice_s, no queue that shares": Case(
         first=f"--policy {PREEMPTIVE}", second=f"--policy {PREEMPTIVE} --slice-s 3000", refused=BOTH

@@ -32,6 +32,7 @@ class Cluster:
     shards: int = 2  # of each GPU
     defers: bool = True
     window_s: float = 5.0  # shorter than a site's: tests wait for it
+    options: Sequence[str] = ()  # further lines of slurm.conf
     running: list["subprocess.Popen[Any]"] = field(default_factory=list)
 
     @property
@@ -62,7 +63,7 @@ class Cluster:
         self.run(shutil.which("slurmctld") or "slurmctld", *options)
 
     def stop_controller(self) -> None:
-        self._stop(self.folder / "slurmctld.pid")
+        stop_by_pid_file(self.folder / "slurmctld.pid")
 
     def stop(self) -> None:
         """Advisors, daemons, then the jobs they leave."""
@@ -70,7 +71,7 @@ class Cluster:
             one.kill()
             one.communicate()
         for pid in sorted(self.folder.glob("*.pid")):
-            self._stop(pid)
+            stop_by_pid_file(pid)
         for left in _started_with(self.folder / "slurm.conf"):  # steps and jobs outlive their daemons
             with suppress(ProcessLookupError):
                 os.kill(left, signal.SIGKILL)
@@ -194,22 +195,9 @@ class Cluster:
         assert ran.returncode == 0, f"{command}: {ran.stdout}{ran.stderr}"
         return ran.stdout
 
-    def _stop(self, pid_file: Path) -> None:
-        try:
-            pid = int(pid_file.read_text())
-            os.kill(pid, signal.SIGTERM)
-        except (OSError, ValueError):
-            return
-        end = time.monotonic() + 10
-        while _alive(pid):
-            if time.monotonic() > end:
-                os.kill(pid, signal.SIGKILL)
-            time.sleep(0.05)
-        pid_file.unlink(missing_ok=True)
-
     def _configure(self) -> None:
         here = self.folder
-        ports = _free_ports(1 + self.nodes)
+        ports = free_ports(1 + self.nodes)
         for name in ("task_prolog.sh", "epilog.sh"):
             wrapped = here / name
             wrapped.write_text(f"#!/bin/sh\nINTERFERE_SPOOL={self.spool} exec {FILES / name}\n")
@@ -254,12 +242,28 @@ class Cluster:
                     f"TaskProlog={here}/task_prolog.sh",
                     f"Epilog={here}/epilog.sh",
                     *(["JobSubmitPlugins=lua"] if self.defers else []),
+                    *self.options,
                     *nodes,
                     "PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP",
                 ]
             )
             + "\n"
         )
+
+
+def stop_by_pid_file(pid_file: Path) -> None:
+    """End the daemon, by SIGKILL if it takes longer than ten seconds."""
+    try:
+        pid = int(pid_file.read_text())
+        os.kill(pid, signal.SIGTERM)
+    except (OSError, ValueError):
+        return
+    end = time.monotonic() + 10
+    while _alive(pid):
+        if time.monotonic() > end:
+            os.kill(pid, signal.SIGKILL)
+        time.sleep(0.05)
+    pid_file.unlink(missing_ok=True)
 
 
 def _alive(pid: int) -> bool:
@@ -280,7 +284,7 @@ def _started_with(configuration: Path) -> list[int]:
     return found
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
     sockets = [socket.socket() for _ in range(count)]
     for one in sockets:
         one.bind(("127.0.0.1", 0))

@@ -1,0 +1,1 @@
+"""Re-pairing of running jobs, slice by slice."""

@@ -1,0 +1,163 @@
+"""A queue whose running jobs are re-paired every slice: one assignment of all that run and wait on single devices.
+
+At every event the inner scheduler decides: a queue starts jobs on free devices, a preemptive scheduler also stops them
+and lets them share. At most every `slice_s`, and only where a job has arrived, started or ended since the last time,
+all jobs on one device and the first waiting ones are assigned anew, but for those that the inner scheduler has just
+changed: jobs join, leave, move and swap. Moved jobs pay their checkpoint; none goes back to the queue for another.
+Law 1: no job is moved within a slice of its last start. Law 2: jobs on several devices neither share nor move. Law 3:
+where nothing changed, nothing is solved.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from typing import NamedTuple
+
+import numpy as np
+
+from interfere.matching.repairing.problem import WAITS, Repairing, RepairingProblem
+from interfere.policy.residents.repairing import Bools, Floats, RepairableJobs, destinations, repairing_problem
+from interfere.policy.rules.joint_throughput import does_not_pay
+from interfere.protocols import Predictor
+from interfere.records import MatrixBatch
+from interfere.records.cluster import DEFAULT_MIN_JOINT_THROUGHPUT, DEFAULT_MOVE_FACTOR
+from interfere.sim.beliefs import Profiles
+from interfere.sim.cluster import Cluster, Decision, JobState, Scheduler, Start
+from interfere.sim.schedulers.orders import Order, in_order
+from interfere.sim.schedulers.repairing.expectations import Expectations
+
+Solve = Callable[[RepairingProblem], Repairing]
+MAX_WAITING = 64  # jobs that one assignment considers, as many as a decision of the server in a replay
+EARLIER_BONUS = 1e-3  # of its weight, for the first in the queue over the last: ties go by the order
+
+
+class _Class(NamedTuple):
+    """Devices among which jobs may move."""
+
+    pool: str
+    device_type: str
+
+
+@dataclass(slots=True, kw_only=True)
+class RepairingScheduler:
+    """Starts and stops jobs as the inner scheduler says, and re-pairs those that run."""
+
+    inner: Scheduler
+    order: Order
+    solve: Solve
+    predictor: Predictor
+    profiles: Profiles
+    mode: str
+    expectations: Expectations
+    slice_s: float
+    max_slowdown: float = math.inf
+    min_joint_throughput: float = DEFAULT_MIN_JOINT_THROUGHPUT
+    move_factor: float = DEFAULT_MOVE_FACTOR
+    assignments: int = 0  # solved so far
+    _due_s: float = 0.0  # the next slice
+    _known: tuple[int, int] = (0, 0)  # changes of rates and arrivals that the last assignment knew
+    _since_s: dict[str, float] = field(default_factory=dict)  # last start of each job
+
+    def decide(self, cluster: Cluster) -> Decision:
+        """What the inner scheduler decides, and where a slice is due and something has changed, one assignment."""
+        decision = self.inner.decide(cluster)
+        present = (len(cluster.changed_rates), len(cluster.jobs))
+        if present != self._known and cluster.now_s >= self._due_s:
+            decision = self._assign(decision, cluster)
+            self._due_s, self._known = cluster.now_s + self.slice_s, present
+        self._since_s |= dict.fromkeys((start.job_id for start in decision.starts), cluster.now_s)
+        is_due = present != self._known or decision.starts
+        return replace(decision, wake_s=min(decision.wake_s, self._due_s if is_due else math.inf))
+
+    def _assign(self, decision: Decision, cluster: Cluster) -> Decision:
+        """The decision with the changes of one assignment for each class of devices."""
+        changing = {start.job_id for start in decision.starts} | set(decision.stops)
+        closed = {name for start in decision.starts for name in start.device_ids}
+        closed |= {name for job_id in decision.stops for name in cluster.jobs[job_id].device_ids}
+        free = [device for device in cluster.free if device.id not in closed]
+        queue = [
+            state
+            for state in in_order(self.order, cluster.waiting.values(), cluster)
+            if state.job.gpus == 1 and state.job.id not in changing
+        ]
+        residents_of: dict[_Class, list[JobState]] = {}
+        for state in cluster.running.values():
+            device = state.devices[0].device
+            if state.job.gpus == 1 and device.id not in closed and (state.job.workload, device.type) in self.profiles:
+                residents_of.setdefault(_Class(device.pool, device.type), []).append(state)
+        starts, stops = list(decision.starts), list(decision.stops)
+        for kind, residents in residents_of.items():
+            empty = [device.id for device in free if _Class(device.pool, device.type) == kind]
+            changes = self._assign_class(kind, residents, queue, empty, cluster)
+            starts += changes.starts
+            stops += changes.stops
+            taken = {start.job_id for start in changes.starts}
+            queue = [state for state in queue if state.job.id not in taken]
+        return replace(decision, starts=starts, stops=stops)
+
+    def _assign_class(
+        self, kind: _Class, residents: list[JobState], queue: list[JobState], empty: list[str], cluster: Cluster
+    ) -> Decision:
+        """Stops and starts among the devices of one class."""
+        # 1. The devices with residents, and as many waiting jobs as could start.
+        homes = list(dict.fromkeys(state.device_ids[0] for state in residents))
+        devices = len(homes) + len(empty)
+        places = 2 * devices - len(residents)
+        suitable = (state for state in queue if self._suits(state, kind))
+        waiting = list(islice(suitable, min(MAX_WAITING, places)))
+        states = [*residents, *waiting]
+        # 2. What each arrangement is worth, and the best one.
+        slowdown, allowed = self._pairs(states, kind.device_type)
+        problem = repairing_problem(
+            self._jobs(states, homes, len(waiting), cluster),
+            slowdown,
+            allowed,
+            devices=devices,
+            move_factor=self.move_factor,
+        )
+        self.assignments += 1
+        arrangement = self.solve(problem).arrangement
+        # 3. All that leave stop first, then everybody starts.
+        leaving = problem.runs & (arrangement.place != problem.home)
+        device_of = destinations(problem, arrangement, [*homes, *empty])
+        return Decision(
+            starts=[Start(job_id=states[i].job.id, device_ids=(device,)) for i, device in device_of.items()],
+            stops=[states[i].job.id for i in np.flatnonzero(leaving)],
+        )
+
+    def _suits(self, state: JobState, kind: _Class) -> bool:
+        """May a waiting job share on these devices, as far as it alone is concerned?"""
+        job = state.job
+        return (job.workload, kind.device_type) in self.profiles and (not job.pools or kind.pool in job.pools)
+
+    def _jobs(self, states: Sequence[JobState], homes: list[str], waiting: int, cluster: Cluster) -> RepairableJobs:
+        number = {device_id: k for k, device_id in enumerate(homes)}
+        lateness = np.concatenate([np.zeros(len(states) - waiting), np.arange(waiting) / max(1, waiting)])
+        weight = np.array([self.expectations.weight(state, cluster) for state in states])
+        held = [
+            cluster.now_s - self._since_s[state.job.id] < self.slice_s if state.devices else False for state in states
+        ]
+        return RepairableJobs(
+            home=np.array([number[state.device_ids[0]] if state.devices else WAITS for state in states]),
+            weight=weight * (1 + EARLIER_BONUS * (1 - lateness)),
+            expected_s=np.array([self.expectations.expected_s(state, cluster) for state in states]),
+            checkpoint_s=np.array([state.job.checkpoint_s for state in states]),
+            may_move=np.array([state.job.preemptible for state in states]) & ~np.array(held, dtype=bool),
+        )
+
+    def _pairs(self, states: Sequence[JobState], device_type: str) -> tuple[Floats, Bools]:
+        """float64[n, n] predicted slowdowns of i beside j, and bool[n, n] whether the rules allow the pair."""
+        names = list(dict.fromkeys(state.job.workload for state in states))
+        profiles = tuple(self.profiles[name, device_type] for name in names)
+        predicted = self.predictor.predict_matrix(
+            MatrixBatch(victims=profiles, neighbours=profiles, device_type=device_type, mode=self.mode)
+        )
+        victim, neighbour = (
+            table.astype(np.float64) for table in (predicted.victim_slowdown, predicted.neighbour_slowdown)
+        )
+        allowed = (victim <= self.max_slowdown) & (neighbour <= self.max_slowdown)  # NaN is never within
+        allowed &= ~does_not_pay(victim, neighbour, self.min_joint_throughput)
+        place = {name: k for k, name in enumerate(names)}
+        index = [place[state.job.workload] for state in states]
+        return victim[np.ix_(index, index)], allowed[np.ix_(index, index)]
