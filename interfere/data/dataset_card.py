@@ -62,10 +62,7 @@ def dataset_card(table: Table, *, command: str = "", note: str = "") -> str:
     sources = sorted({row.source for row in rows} | {job.source for job in table.jobs})
     measured_here = set(sources) <= set(PROTOCOL_BY_SOURCE)
     block_counts = [len(pair.passes) for pair in table.ok_pairs if pair.victim != pair.neighbour]
-    blocks_per_row = "no"
-    if block_counts:
-        low, high = min(block_counts), max(block_counts)
-        blocks_per_row = f"{low} to {high}" if high > low else f"{low}"
+    blocks_per_row = _range_text((min(block_counts), max(block_counts))) if block_counts else "no"
     lines = [
         f"# Table `{table.name}`",
         "",
@@ -176,11 +173,17 @@ def _day(rows: Sequence[PairMeasurement | GroupMeasurement]) -> str:
     return datetime.fromtimestamp(max(times_s), UTC).date().isoformat() if times_s else "unknown"
 
 
+def _range_text(ends: Sequence[int]) -> str:
+    low, high = ends[0], ends[-1]
+    return f"{low} to {high}" if high > low else f"{low}"
+
+
 def group_count_lines(table: Table) -> list[str]:
-    """One line of a list for the groups of each size: how many, and their rows by status."""
+    """One line of a list for the groups of each size: how many, blocks a row, and their rows by status."""
     return [
         f"- {figures.title}: {figures.groups} groups of {figures.jobs} jobs, "
-        f"rows by status: {', '.join(f'{name} {count}' for name, count in figures.rows_by_status)}"
+        + (f"{_range_text(figures.blocks)} blocks a row, " if figures.blocks else "")
+        + f"rows by status: {', '.join(f'{name} {count}' for name, count in figures.rows_by_status)}"
         for figures in group_quality(table)
     ]
 

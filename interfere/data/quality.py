@@ -123,6 +123,7 @@ class GroupQuality:
     size: int  # jobs of a group
     groups: int
     jobs: int  # workloads that take part
+    blocks: tuple[int, ...]  # fewest and most accepted blocks of a valid row; empty where none is told
     rows_by_status: tuple[tuple[str, int], ...]  # one row of each victim of each group
     icc: float
     icc_rows: int
@@ -151,6 +152,7 @@ def _group_quality(key: tuple[str, str, str, int], rows: Sequence[GroupMeasureme
     ok = [row for row in rows if row.status is PairStatus.OK]
     slowdowns = np.array([row.slowdown for row in ok])
     agreement, icc_rows = _agreement(ok)
+    blocks = [len(row.passes) // row.members.count(row.victim) for row in ok if row.passes]
     return GroupQuality(
         device_type=device_type,
         mode=mode,
@@ -158,6 +160,7 @@ def _group_quality(key: tuple[str, str, str, int], rows: Sequence[GroupMeasureme
         size=size,
         groups=len({row.members for row in rows}),
         jobs=len({row.victim for row in rows}),
+        blocks=(min(blocks), max(blocks)) if blocks else (),
         rows_by_status=_rows_by_status(rows),
         icc=agreement,
         icc_rows=icc_rows,

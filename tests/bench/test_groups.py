@@ -1,8 +1,8 @@
 """How well slowdowns of three and more jobs are predicted, by the code that the server calls.
 
 ParvaGPU: three to five copies, whole models held out; of a held-out model its steps with one copy, in every slice, and
-the pair of two copies are known. The shipped CPU table: groups of three and four different jobs, whole jobs held out,
-of which their profiles alone are known.
+the pair of two copies are known. The shipped table `cpu-groups`: groups of three and four jobs and their pairs on one
+CPU core, whole jobs held out, of which their profiles alone are known.
 """
 
 from collections.abc import Mapping
@@ -70,9 +70,7 @@ def test_copies_of_held_out_models() -> None:
 
 
 def test_groups_of_jobs_never_seen() -> None:
-    table = read_table(shipped_table("cpu"))
-    if not table.groups:
-        pytest.skip("the shipped table holds no groups: measure them with interfere profile campaign --groups 3")
+    table = read_table(shipped_table("cpu-groups"))
     dataset = build_dataset([table], FeatureEncoder())
     job_split = out_of_fold(dataset, MODELS[CHAMPION], "job", folds(dataset, "job", 0), 0)
     of_pairs = job_split.scores.mae

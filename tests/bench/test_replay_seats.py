@@ -1,10 +1,10 @@
 """Does a third job on a device pay? Replays with two, three and four seats, and without sharing.
 
 Traces: the one-device jobs of each of Gavel's two Philly-derived traces on eight devices at an offered load of 0.75.
-One has short jobs and the other long ones, so that a mean of both would be the second's. On the shipped table of one
-CPU core their job types, in alphabetical order, take the names of its workloads in turn; on Gavel's V100 pairs they are
-themselves. A measured group runs as measured, any other by the sum and by the product of its pairs: two ends, not two
-guesses. Intervals are of the mean over the recorded days of the trace.
+One has short jobs and the other long ones, so that a mean of both would be the second's. On the shipped table
+`cpu-groups`, pairs and groups of one machine, their job types, in alphabetical order, take the names of its workloads
+in turn; on Gavel's V100 pairs they are themselves. A measured group runs as measured, any other by the sum and by the
+product of its pairs: two ends, not two guesses. Intervals are of the mean over the recorded days of the trace.
 """
 
 from dataclasses import replace
@@ -73,10 +73,10 @@ def _ends(line: Line) -> tuple[float, float]:
 
 
 @pytest.mark.parametrize("trace", PHILLY)
-@pytest.mark.parametrize("source", ["cpu", "gavel"])
+@pytest.mark.parametrize("source", ["cpu-groups", "gavel"])
 def test_whether_a_third_job_pays(source: str, trace: str, tmp_path: Path) -> None:
-    if source == "cpu":
-        question = write(tmp_path, trace, read_table(shipped_table("cpu")), renames=True)
+    if source == "cpu-groups":
+        question = write(tmp_path, trace, read_table(shipped_table(source)), renames=True)
     else:
         read = import_gavel(public("gavel/oracle_throughputs.json"))
         question = write(tmp_path, trace, Table(name="gavel", jobs=read.jobs, pairs=read.pairs), renames=False)

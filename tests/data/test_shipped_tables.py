@@ -20,9 +20,10 @@ from interfere.errors import NotFoundError, TableError, UnfitError
 from interfere.profiling.workloads import BUILT_IN
 
 
-def test_the_shipped_table_is_intact_and_good_enough_for_training() -> None:
-    assert check_manifest() >= 4
-    table = read_table(shipped_table())
+@pytest.mark.parametrize("name", ["cpu", "cpu-groups"])
+def test_the_shipped_tables_are_intact_and_good_enough_for_training(name: str) -> None:
+    assert check_manifest() >= 10
+    table = read_table(shipped_table(name))
     assert {job.workload for job in table.jobs} == set(BUILT_IN)
     assert len(table.pairs) == len(BUILT_IN) ** 2
     figures = table_quality(table)
@@ -31,7 +32,8 @@ def test_the_shipped_table_is_intact_and_good_enough_for_training() -> None:
 
 
 def test_the_shipped_groups_are_many_agree_with_themselves_and_can_be_computed_again() -> None:
-    table = read_table(shipped_table())
+    folder = shipped_table("cpu-groups")
+    table = read_table(folder)
     three, four = group_quality(table)
     assert (three.size, four.size) == (3, 4)
     assert three.groups >= 120
@@ -39,9 +41,10 @@ def test_the_shipped_groups_are_many_agree_with_themselves_and_can_be_computed_a
     for figures in (three, four):
         assert figures.jobs == len(BUILT_IN)
         assert figures.icc > 0.9
+        assert figures.blocks == (3, 3)
         assert dict(figures.rows_by_status)["unstable"] <= 0.05 * figures.icc_rows
     slowdowns: dict[tuple[str, tuple[str, ...]], list[float]] = {}
-    for row in pq.read_table(shipped_table() / "raw_groups.parquet").to_pylist():
+    for row in pq.read_table(folder / "raw_groups.parquet").to_pylist():
         if not row["reason"]:
             shared, alone = (row[f"wall_{name}_s"] / row[f"steps_{name}"] for name in ("shared", "alone"))
             slowdowns.setdefault((row["victim"], tuple(row["company"])), []).append(shared / alone)
@@ -50,8 +53,14 @@ def test_the_shipped_groups_are_many_agree_with_themselves_and_can_be_computed_a
         assert math.log(group.slowdown) == pytest.approx(sum(map(math.log, group.passes)) / len(group.passes))
 
 
+def test_pairs_and_groups_of_a_shipped_table_are_of_one_machine() -> None:
+    for name in shipped_tables():
+        table = read_table(shipped_table(name))
+        assert len({row.device_name for row in (*table.pairs, *table.groups)}) == 1, name
+
+
 def test_the_shipped_files_stay_small() -> None:
-    assert sum(path.stat().st_size for path in shipped_table().iterdir()) < 1_000_000
+    assert sum(path.stat().st_size for path in datasets_folder().glob("*/*")) < 1_000_000
 
 
 def test_an_unknown_table_names_the_known_ones() -> None:

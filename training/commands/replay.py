@@ -34,7 +34,9 @@ class Unknown(StrEnum):
 @app.command()
 def replay(
     trace: Annotated[Path, typer.Argument(help="Folder of a trace (`interfere data import helios` or `philly`).")],
-    truth: Annotated[Path, typer.Option(help="Folder of the table whose slowdowns are the truth.")],
+    truth: Annotated[
+        str, typer.Option(help="Table whose slowdowns are the truth: a folder, or a table of the workspace or shipped.")
+    ],
     policy: Annotated[
         list[str] | None,
         typer.Option(
@@ -184,6 +186,8 @@ def replay(
     option that would change nothing is refused. Interrupted (Ctrl-C), it reports the traces that are done and ends
     with exit code 130.
     """
+    from interfere.config import load_settings
+    from interfere.data.loading import table_folder
     from training.replay.answer import answer_question
     from training.replay.question import Question
     from training.replay.report import document, write_report
@@ -191,7 +195,7 @@ def replay(
 
     question = Question(
         trace=trace,
-        truth=truth,
+        truth=table_folder(truth, load_settings().work),
         policies=tuple(policy or ()),
         predict=predict.value,
         hide=hide,

@@ -34,6 +34,7 @@ BOTH = (PLAIN, DEADLINES)
 CASES = {
     "trace": Case(first="{trace}", second="{other_trace}"),
     "truth": Case(first="--truth {truth}", second="--truth {two_types} --device-type slow --mode timeslice"),
+    "truth, a shipped table": Case(first="--truth {truth}", second="--truth cpu-groups"),
     "policy": Case(first=f"--policy {UNSHARED}", second="--policy fifo+first-fit"),
     "policy, unknown": Case(first="", second="--policy best", refused=BOTH),
     "predict": Case(first="--cap 9", second="--cap 9 --predict mean"),
