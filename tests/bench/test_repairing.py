@@ -111,7 +111,7 @@ def test_what_a_month_costs() -> None:
         clusters=(pool,),
         checkpoint_s=CHECKPOINT_S,
     ).worlds
-    world = resample_with_poisson_arrivals(recorded, load=0.75, rng=np.random.default_rng(0), jobs=23_859)
+    world = resample_with_poisson_arrivals(recorded, load=0.95, rng=np.random.default_rng(0), jobs=23_859)
     known = true_beliefs(truth)
     settings = SchedulerSettings(predictor=known, profiles=known.profiles, mode=truth.mode)
     for policy in ("fifo+first-fit", f"fifo+{GREEDY}", f"fifo+{MATCHING}"):
